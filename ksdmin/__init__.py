@@ -1,0 +1,22 @@
+"""Krylov Subspace Descent for sums of losses and plain functions, behind SciPy's door."""
+
+from ksdmin._minimize import ksd, minimize
+from ksdmin._options import Options
+from ksdmin._policies import PAPER
+from ksdmin._problem import Problem, as_problem
+from ksdmin._result import History, Status
+from ksdmin._subsets import Subsets
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "PAPER",
+    "History",
+    "Options",
+    "Problem",
+    "Status",
+    "Subsets",
+    "as_problem",
+    "ksd",
+    "minimize",
+]

@@ -1,0 +1,174 @@
+"""The border: tall arrays stay where the user keeps them, small ones come home.
+
+A vector of length n and a basis of such vectors live in the user's namespace, dtype and device.
+What has one entry per basis vector is float64 numpy on the host. Nothing else in the core knows
+about namespaces.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array, to_device
+
+Array = Any
+"""A tall array in the user's namespace; the array API has no static type yet."""
+
+Small = npt.NDArray[Any]
+"""A small array at home: float64 numpy, one entry (or row) per basis vector."""
+
+
+class Space:
+    """Where the vectors of a run live: their namespace, dtype, device and length."""
+
+    def __init__(self, x: Array) -> None:
+        self.xp = array_namespace(x)
+        self.numpy = is_numpy_array(x)
+        self.dtype = x.dtype
+        self.device = device(x)
+        self.n = int(x.shape[0])
+        self.eps = float(self.xp.finfo(x.dtype).eps)
+
+    def holds(self, x: Array) -> bool:
+        """Whether `x` is a vector of this space."""
+        return (
+            x.shape == (self.n,)
+            and x.dtype == self.dtype
+            and is_numpy_array(x) == self.numpy
+            and (self.numpy or (array_namespace(x) is self.xp and device(x) == self.device))
+        )
+
+    def vector(self, u: Any, origin: str) -> Array:
+        """Our own copy of a vector that user code (`origin`) returned: checked, in our dtype."""
+        if self.numpy:
+            return self._numpy_vector(u, origin)
+        if isinstance(u, (int, float)):
+            u = self.xp.asarray(u, dtype=self.dtype, device=self.device)
+        if not is_array_api_obj(u) or array_namespace(u) is not self.xp:
+            raise TypeError(
+                f"{origin} returned {type(u).__module__}.{type(u).__name__}, but x0 is an array of "
+                f"{self.xp.__name__}: return the same kind of array, or convert x0"
+            )
+        if device(u) != self.device:
+            raise TypeError(f"{origin} returned an array on {device(u)}; x0 is on {self.device}")
+        u = detached(u)
+        self._check(u.shape, self.xp.isdtype(u.dtype, ("real floating", "integral")), origin)
+        return self.xp.reshape(self.xp.asarray(u, dtype=self.dtype, copy=True), (self.n,))
+
+    def _numpy_vector(self, u: Any, origin: str) -> Array:
+        u = np.asarray(u)
+        self._check(u.shape, u.dtype.kind in "fiub", origin)
+        return np.array(u, dtype=self.dtype).reshape(self.n)
+
+    def _check(self, shape: tuple[int, ...], real: bool, origin: str) -> None:
+        if shape != (self.n,) and not (self.n == 1 and shape == ()):
+            raise ValueError(f"{origin} returned shape {tuple(shape)}, expected ({self.n},)")
+        if not real:
+            raise TypeError(f"{origin} returned values that are not real numbers")
+
+    def copy(self, x: Array) -> Array:
+        """A fresh copy that user code may keep or overwrite."""
+        return x.copy() if self.numpy else self.xp.asarray(x, copy=True)
+
+    def unit(self, i: int = 0) -> Array:
+        """The unit vector e_(i+1), in the dtype and on the device of the run."""
+        home = np.zeros(self.n)
+        home[i] = 1.0
+        return self.away(home)
+
+    def rows(self, capacity: int) -> Array:
+        """Room for `capacity` vectors, one a row."""
+        return self.xp.empty((capacity, self.n), dtype=self.dtype, device=self.device)
+
+    def put(self, V: Array, k: int, v: Array) -> Array:
+        """`V` with row k set to v, in place where the namespace can."""
+        if hasattr(V, "at") and not hasattr(V, "__setitem__"):  # jax: arrays are immutable
+            return V.at[k].set(v)
+        V[k, :] = v
+        return V
+
+    def combine(self, V: Array, c: Small) -> Array:
+        """The vector with coefficients `c` in the rows of `V`."""
+        return self.away(c) @ V
+
+    def away(self, c: npt.NDArray[Any]) -> Array:
+        """A host array, sent to where the tall arrays live."""
+        if self.numpy:
+            return c.astype(self.dtype, copy=False)
+        return self.xp.asarray(c, dtype=self.dtype, device=self.device)
+
+    def indices(self, idx: npt.NDArray[np.int64]) -> Array:
+        """Sample indices in the namespace and on the device of the run."""
+        return idx if self.numpy else self.xp.asarray(idx, device=self.device)
+
+    def home(self, *parts: Array) -> list[Small]:
+        """Small arrays and scalars fetched to the host, all in one transfer."""
+        if self.numpy:
+            return [np.asarray(part, dtype=np.float64) for part in parts]
+        flat = to_host(self.xp.concat([self.xp.reshape(part, (-1,)) for part in parts]))
+        ends = np.cumsum([int(np.prod(part.shape, dtype=int)) for part in parts])
+        pieces = np.split(flat, ends[:-1])
+        return [piece.reshape(part.shape) for piece, part in zip(pieces, parts, strict=True)]
+
+    def norm(self, u: Array) -> float:
+        """The Euclidean norm."""
+        return math.sqrt(u @ u)
+
+    def max_abs(self, u: Array) -> float:
+        """The largest magnitude; NaN if any entry is."""
+        if self.numpy:
+            return float(np.abs(u).max())
+        return float(self.xp.max(self.xp.abs(u)))
+
+
+def to_host(u: Array) -> Small:
+    """A float64 numpy copy of an array of any namespace."""
+    if not is_numpy_array(u):
+        u = detached(u)
+        if hasattr(u, "cpu"):
+            u = to_device(u, "cpu")
+    return np.array(u, dtype=np.float64)
+
+
+def detached(u: Array) -> Array:
+    """`u` without the graph that an autograd namespace may have hung on it."""
+    return u.detach() if getattr(u, "requires_grad", False) else u
+
+
+def as_vector(x0: Any) -> Array:
+    """`x0` as a real floating vector, in its own namespace; nothing is copied needlessly."""
+    if not is_array_api_obj(x0) or is_numpy_array(x0):
+        x0 = np.atleast_1d(np.asarray(x0))
+        if x0.dtype.kind in "iub":
+            x0 = x0.astype(np.float64)
+        single, double = np.dtype(np.float32), np.dtype(np.float64)
+    else:
+        xp = array_namespace(x0)
+        x0 = detached(x0)
+        x0 = xp.reshape(x0, (1,)) if x0.ndim == 0 else x0
+        if xp.isdtype(x0.dtype, ("bool", "integral")):
+            x0 = xp.astype(x0, xp.float64)
+        single, double = xp.float32, xp.float64
+    if x0.ndim != 1:
+        raise ValueError("'x0' must only have one dimension.")
+    if x0.shape[0] == 0:
+        raise ValueError("'x0' is empty: there is nothing to minimise over")
+    if x0.dtype not in (single, double):
+        raise TypeError(f"x0 has dtype {x0.dtype}; expected float32 or float64: convert it first")
+    return x0
+
+
+def as_scalar(value: Any, origin: str) -> float:
+    """The value that user code (`origin`) returned, as a Python float."""
+    try:
+        return float(value.item() if hasattr(value, "item") else value)
+    except (TypeError, ValueError, RuntimeError):
+        shape = getattr(value, "shape", None)
+        what = f"an array of shape {tuple(shape)}" if shape is not None else repr(type(value))
+        raise ValueError(
+            f"The user-provided objective function must return a scalar value: {origin} returned "
+            f"{what}"
+        ) from None

@@ -1,0 +1,189 @@
+"""Algorithm 2: a basis for the Krylov subspace, and the curvature within it.
+
+The subspace is spanned by (D^-1 H)^k D^-1 g, 0 <= k < K, and the previous search directions.
+Letters as in the paper, but a basis vector is a row of V, so that it is contiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ksdmin._arrays import Array, Small, Space
+
+# A vector is dropped when orthogonalisation leaves less of it than this many roundings: what
+# is left is noise (the space is exhausted, or the vector lies in the span already).
+VANISHED = 100
+
+
+@dataclass(frozen=True)
+class Basis:
+    """An orthonormal basis and the model within it.
+
+    Attributes
+    ----------
+    V : array
+        The basis vectors, one a row.
+    H_bar, g_bar : ndarray
+        V^T H V and V^T g.
+    asymmetry : float
+        The largest |v_j^T H v_k - v_k^T H v_j| seen, relative to the largest entry of H_bar.
+    finite : bool
+        False where a product was not finite and the construction ended there.
+    """
+
+    V: Array
+    H_bar: Small
+    g_bar: Small
+    asymmetry: float
+    finite: bool
+
+    @property
+    def dim(self) -> int:
+        """The number of basis vectors."""
+        return len(self.g_bar)
+
+
+def krylov_basis(
+    space: Space,
+    g: Array,
+    D: Array | None,
+    product: Callable[[Array], Array],
+    d_prev: Sequence[Array],
+    K: int,
+    enough: Callable[[Growth], bool],
+) -> Basis:
+    """Construct the basis V and the curvature H_bar in its co-ordinates (Algorithm 2).
+
+    Parameters
+    ----------
+    space : Space
+        Where the vectors live.
+    g : array
+        The gradient.
+    D : array or None
+        The diagonal preconditioner; None is the identity.
+    product : callable
+        v -> Hv, called once for each basis vector: at most K + len(d_prev) times.
+    d_prev : sequence of arrays
+        The previous search directions, adjoined after the Krylov vectors.
+    K : int
+        The largest dimension of the Krylov part.
+    enough : callable
+        Asked after each product; True ends the Krylov part before K.
+
+    Returns
+    -------
+    Basis
+        Vectors whose remainder vanishes are left out, so that it may be smaller than asked for
+        (empty where g and all of d_prev are zero).
+    """
+    K = min(K, space.n)
+    growth = Growth(space, g, K + len(d_prev))
+    found = growth.propose(g if D is None else g / D)  # Alg. 2, lines 1 and 2
+    while found and growth.measure(product):  # lines 4 and 10
+        if growth.dim == K:
+            break
+        found = growth.propose(growth.w if D is None else growth.w / D)  # lines 6, 11 and 14
+        if enough(growth):
+            break
+    for d in d_prev:  # line 8
+        if growth.finite and growth.propose(d):
+            growth.measure(product)
+    return growth.basis()
+
+
+class Growth:
+    """A basis that grows: a vector is proposed, and measured by one product.
+
+    Attributes
+    ----------
+    dim : int
+        The number of vectors measured; one that is only proposed waits in the next row.
+    w : array
+        The last product.
+    finite : bool
+        Whether all products were finite.
+    """
+
+    def __init__(self, space: Space, g: Array, capacity: int) -> None:
+        self.dim = 0
+        self.w: Array = None
+        self.finite = True
+        self._space, self._g = space, g
+        self._V = space.rows(capacity)
+        self._H_bar = np.zeros((capacity, capacity))
+        self._g_bar = np.zeros(capacity)
+        self._U = np.zeros((capacity + 1, capacity + 1))  # how each proposal was made up
+        self._across = 0.0  # w_k^T v_(k+1), which w_(k+1)^T v_k should equal
+        self._gap = 0.0
+
+    @property
+    def H_bar(self) -> Small:
+        """The curvature within the vectors measured."""
+        return self._H_bar[: self.dim, : self.dim]
+
+    @property
+    def g_bar(self) -> Small:
+        """The gradient within the vectors measured."""
+        return self._g_bar[: self.dim]
+
+    def propose(self, u: Array) -> bool:
+        """Orthogonalise `u` against the basis, twice; False where nothing of it remains."""
+        k, V = self.dim, self._V[: self.dim, :]
+        before = u @ u
+        if k:
+            c = V @ u
+            u = u - c @ V
+            again = V @ u
+            u = u - again @ V
+            home = self._space.home(c + again, before, u @ u, self.w @ u)
+            self._U[:k, k] = home[0]
+            before, after, across = (float(part) for part in home[1:])
+        else:
+            before = after = float(before)
+            across = 0.0
+        norm = after**0.5
+        if not norm > VANISHED * self._space.eps * before**0.5:
+            self._U[k, k] = 0.0
+            return False
+        self._U[k, k] = norm
+        self._across = across / norm
+        self._V = self._space.put(self._V, k, u / norm)
+        return True
+
+    def measure(self, product: Callable[[Array], Array]) -> bool:
+        """Multiply the proposed vector and take it in; False where the product is not finite."""
+        k = self.dim
+        v = self._V[k, :]
+        self.w = product(v)
+        V = self._V[: k + 1, :]
+        h, slope = self._space.home(V @ self.w, v @ self._g)
+        if not np.isfinite(h).all():
+            self.finite = False
+            return False
+        if k:
+            self._gap = max(self._gap, abs(self._across - h[k - 1]))
+        self._H_bar[k, : k + 1] = self._H_bar[: k + 1, k] = h
+        self._g_bar[k] = slope
+        self.dim = k + 1
+        return True
+
+    def residual(self, c: Small) -> float:
+        """|D^-1 (g + H V c)| / |D^-1 g|, from what is at hand.
+
+        As long as the proposals are Krylov vectors, D^-1 H v_k lies in the span of the first
+        k + 1 of them, with the coefficients that the orthogonalisation found.
+        """
+        k, beta = self.dim, self._U[0, 0]
+        r = self._U[: k + 1, 1 : k + 1] @ c
+        r[0] += beta
+        return float(np.linalg.norm(r)) / float(beta)
+
+    def basis(self) -> Basis:
+        """What has been measured."""
+        largest = float(np.abs(self.H_bar).max(initial=0.0))
+        gap = self._gap / largest if largest else 0.0
+        return Basis(self._V[: self.dim, :], self.H_bar, self.g_bar, gap, self.finite)

@@ -1,0 +1,233 @@
+"""The doors: `minimize`, which mirrors SciPy's, and `ksd`, which plugs into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import scipy.optimize
+from array_api_compat import is_array_api_obj, is_numpy_array
+from scipy.optimize import OptimizeResult
+
+from ksdmin._arrays import Space, to_host
+from ksdmin._options import parse_options
+from ksdmin._problem import Problem, as_problem
+from ksdmin._solve import resolve_subsets, solve, start_point
+
+TAKES_HESSP = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
+NO_GRADIENT = {"nelder-mead", "powell", "cobyla", "cobyqa"}
+
+
+def minimize(
+    fun: Any,
+    x0: Any = None,
+    args: Any = (),
+    method: str | Callable[..., Any] | None = "ksd",
+    jac: Any = None,
+    hess: Any = None,
+    hessp: Any = None,
+    bounds: Any = None,
+    constraints: Any = (),
+    tol: float | None = None,
+    callback: Callable[..., Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    subsets: Any = None,
+    curvature: str | None = None,
+    precond: Any = None,
+    rng: Any = None,
+) -> OptimizeResult:
+    """Minimise a function of many variables, or a sum of losses over many samples.
+
+    The order and meaning of the arguments are those of :func:`scipy.optimize.minimize`.
+
+    Parameters
+    ----------
+    fun : callable or problem object
+        ``fun(x, *args) -> float``; with `subsets` ``fun(x, idx, *args)``, the mean over the
+        samples `idx`. A problem object (see :func:`as_problem`) brings its own derivatives.
+    x0 : array, optional
+        Where to start: a numpy array, a torch tensor or a jax array of float32 or float64; the
+        run stays in its namespace, dtype and device. A problem object may bring its own.
+    args : tuple, optional
+        Extra arguments of `fun` and its derivatives.
+    method : str or callable, optional
+        ``"ksd"``; or any method of SciPy's, which is handed the same problem (with subsets: on
+        the whole set).
+    jac : callable, bool, '2-point', '3-point', 'cs', optional
+        ``jac(x, *args)`` or ``jac(x, idx, *args)``; True: `fun` returns (value, gradient).
+    hess : callable or scheme, optional
+        Gives the Hessian: dense, sparse or a LinearOperator.
+    hessp : callable, optional
+        ``hessp(x, p, *args)`` or ``hessp(x, p, idx, *args)``. With neither, gradients are
+        differenced along the Krylov directions.
+    bounds, constraints : optional
+        For SciPy's methods; "ksd" refuses them.
+    tol : float, optional
+        The same as the option gtol.
+    callback : callable, optional
+        ``callback(xk)`` or ``callback(intermediate_result=...)`` after each iteration;
+        StopIteration ends the run.
+    options : mapping, optional
+        For "ksd" see :class:`Options`; ``ksdmin.PAPER`` makes it the paper's algorithm.
+    subsets : int, Subsets, callable or iterable, optional
+        The number of samples, or how to sample them: see :class:`Subsets`.
+    curvature : {"hessian"}, optional
+        Which curvature. Plain callables have the Hessian only.
+    precond : array or callable, optional
+        A diagonal that roughly approximates that of the Hessian: see :func:`as_problem`.
+    rng : None, int, Generator, ..., optional
+        Where the draws of subsets come from, as in :func:`numpy.random.default_rng`.
+
+    Returns
+    -------
+    OptimizeResult
+        With x, fun, jac, nit, nfev, njev, nhev, status, success, message and history. `fun` and
+        `jac` belong to `x` and the whole set. `success` is True only where the stated test holds
+        there.
+
+    Examples
+    --------
+    >>> import ksdmin
+    >>> from scipy.optimize import rosen, rosen_der, rosen_hess_prod
+    >>> res = ksdmin.minimize(rosen, [-1.2, 1.0], jac=rosen_der, hessp=rosen_hess_prod)
+    >>> res.success, res.x.round(4).tolist()
+    (True, [1.0, 1.0])
+    """
+    if not callable(method) and str(method or "ksd").lower() == "ksd":
+        problem = _problem(fun, args, jac, hess, hessp, subsets, curvature, precond)
+        _refuse(bounds, constraints)
+        return solve(problem, x0, callback, parse_options(options, tol), rng, subsets)
+    if precond is not None or curvature is not None:
+        raise ValueError(f"precond= and curvature= are for method='ksd', not {method!r}")
+    if not isinstance(fun, Problem) and subsets is None and _is_scipys(x0):
+        return scipy.optimize.minimize(
+            fun, x0, args, method, jac, hess, hessp, bounds, constraints, tol, callback, options
+        )
+    problem = _problem(fun, args, jac, hess, hessp, subsets, None, None)
+    return delegate(
+        problem,
+        x0,
+        subsets,
+        method=method,
+        bounds=bounds,
+        constraints=constraints,
+        tol=tol,
+        callback=callback,
+        options=options,
+    )
+
+
+def ksd(
+    fun: Any,
+    x0: Any,
+    args: Any = (),
+    jac: Any = None,
+    hess: Any = None,
+    hessp: Any = None,
+    bounds: Any = None,
+    constraints: Any = (),
+    callback: Callable[..., Any] | None = None,
+    tol: float | None = None,
+    subsets: Any = None,
+    curvature: str | None = None,
+    precond: Any = None,
+    rng: Any = None,
+    **options: Any,
+) -> OptimizeResult:
+    """Krylov Subspace Descent as a `method` of :func:`scipy.optimize.minimize`.
+
+    Everything that is particular to it goes into SciPy's ``options``: those of
+    :class:`Options`, and `subsets`, `precond` and `rng` as in :func:`ksdmin.minimize`. Unlike
+    there, Ctrl-C passes through: within basinhopping a swallowed one would run on.
+
+    Examples
+    --------
+    >>> import ksdmin
+    >>> from scipy.optimize import minimize, rosen, rosen_der
+    >>> res = minimize(rosen, [-1.2, 1.0], jac=rosen_der, method=ksdmin.ksd, tol=1e-8)
+    >>> res.success, res.x.round(6).tolist()
+    (True, [1.0, 1.0])
+    """
+    if hasattr(fun, "fun") and getattr(jac, "__self__", None) is fun:
+        # jac=True: SciPy has wrapped fun in a cache that compares x alone, not the subset.
+        fun, jac = fun.fun, True
+    problem = _problem(fun, args, jac, hess, hessp, subsets, curvature, precond)
+    _refuse(bounds, constraints)
+    parsed = parse_options(options, tol)
+    return solve(problem, x0, callback, parsed, rng, subsets, catch_interrupt=False)
+
+
+def delegate(problem: Problem, x0: Any, subsets: Any, **kwargs: Any) -> OptimizeResult:
+    """Hand a problem to one of SciPy's methods: numpy callables on the whole set."""
+    sets = resolve_subsets(problem, subsets)
+    if sets.full is None:
+        raise ValueError(
+            "SciPy's methods need the whole set, and your own subsets do not name it: pass "
+            "subsets=ksdmin.Subsets(sets, full=...)"
+        )
+    x0 = start_point(problem, x0)
+    space, full, home = Space(x0), sets.full, to_host(x0)
+
+    def fun(x: Any) -> Any:
+        value, g = problem.value_and_gradient(space.away(x), full)
+        return value, to_host(g)
+
+    def value(x: Any) -> float:
+        return problem.value(space.away(x), full)
+
+    def hessp(x: Any, p: Any) -> Any:
+        return to_host(problem.curvature(space.away(x), full)(space.away(p)))
+
+    name = str(kwargs["method"]).lower()
+    if name in NO_GRADIENT:
+        return scipy.optimize.minimize(value, home, **kwargs)
+    second_order = {"hessp": hessp} if callable(kwargs["method"]) or name in TAKES_HESSP else {}
+    return scipy.optimize.minimize(fun, home, jac=True, **second_order, **kwargs)
+
+
+def _problem(
+    fun: Any,
+    args: Any,
+    jac: Any,
+    hess: Any,
+    hessp: Any,
+    subsets: Any,
+    curvature: str | None,
+    precond: Any,
+) -> Problem:
+    """The problem that the arguments describe."""
+    if not isinstance(fun, Problem):
+        if curvature not in (None, "hessian"):
+            raise ValueError(
+                f"curvature={curvature!r} needs a model with outputs and a loss, which a plain "
+                "callable does not show: only 'hessian' (from hess, hessp or differences of jac) "
+                "can be had, or a problem object that brings its own curvature"
+            )
+        return as_problem(fun, args, jac, hess, hessp, subsets, precond)
+    beside = {"jac": jac, "hess": hess, "hessp": hessp, "curvature": curvature, "precond": precond}
+    given = [name for name, value in beside.items() if value is not None]
+    given += ["args"] if args != () else []
+    if given:
+        raise ValueError(
+            f"{', '.join(given)} beside a problem object, which brings its own: leave out"
+        )
+    return fun
+
+
+def _refuse(bounds: Any, constraints: Any) -> None:
+    if bounds is not None:
+        raise ValueError(
+            "method 'ksd' cannot handle bounds; methods that can: 'L-BFGS-B', 'TNC', 'SLSQP', "
+            "'trust-constr', 'Nelder-Mead', 'Powell', 'COBYLA', 'COBYQA'"
+        )
+    empty = isinstance(constraints, (tuple, list, dict)) and not constraints
+    if constraints is not None and not empty:
+        raise ValueError(
+            "method 'ksd' cannot handle constraints; methods that can: 'SLSQP', 'trust-constr', "
+            "'COBYLA', 'COBYQA'"
+        )
+
+
+def _is_scipys(x0: Any) -> bool:
+    return x0 is not None and (not is_array_api_obj(x0) or is_numpy_array(x0))

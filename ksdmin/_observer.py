@@ -1,0 +1,97 @@
+"""Who watches a run: the history, the callback, the progress bar."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from scipy.optimize import OptimizeResult
+
+from ksdmin._arrays import Array, Space
+from ksdmin._ksd import State
+from ksdmin._options import Options
+from ksdmin._result import Record, Status
+
+
+class Observer:
+    """Sees every state of a run, as a context: the progress bar is closed at its end."""
+
+    def __init__(self, callback: Callable[..., Any] | None, options: Options, space: Space) -> None:
+        self.records: list[Record] = []
+        self.allvecs: list[Array] | None = [] if options.return_all else None
+        self._callback, self._space = callback, space
+        self._by_keyword = callback is not None and _takes_result(callback)
+        self._bar = _progress_bar() if options.progress else None
+
+    def __enter__(self) -> Observer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def see(self, state: State) -> Status | None:
+        """Take note of a state, and call the callback; it may end the run."""
+        self.records.append(state.record)
+        if self.allvecs is not None:
+            self.allvecs.append(self._space.copy(state.here.x))
+        if state.record.iteration == 0:
+            return None
+        if self._bar is not None:
+            self._bar.set_postfix(
+                f=f"{state.here.value:.6g}", g=f"{state.gradient_norm:.1e}", refresh=False
+            )
+            self._bar.update()
+        return self._call_back(state)
+
+    def _call_back(self, state: State) -> Status | None:
+        if self._callback is None:
+            return None
+        x = self._space.copy(state.here.x)
+        try:
+            if self._by_keyword:
+                self._callback(intermediate_result=_intermediate(state, x, self._space))
+            else:
+                self._callback(x)
+        except StopIteration:
+            return Status.CALLBACK
+        return None
+
+
+def _takes_result(callback: Callable[..., Any]) -> bool:
+    """SciPy's rule: the only parameter is named intermediate_result."""
+    try:
+        return set(inspect.signature(callback).parameters) == {"intermediate_result"}
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
+
+
+def _intermediate(state: State, x: Array, space: Space) -> OptimizeResult:
+    record = state.record
+    return OptimizeResult(
+        x=x,
+        fun=record.value,
+        jac=space.copy(state.here.gradient),
+        nit=record.iteration,
+        nfev=record.nfev,
+        njev=record.njev,
+        nhev=record.nhev,
+        record=record,
+    )
+
+
+def _progress_bar() -> Any:
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        raise ImportError(
+            "options={'progress': True} needs tqdm: pip install 'ksdmin[progress]'"
+        ) from None
+    return tqdm(desc="ksd", unit="it")

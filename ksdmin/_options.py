@@ -1,0 +1,102 @@
+"""The options of method "ksd": their meaning, their defaults, their checks."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from scipy.optimize import OptimizeWarning
+
+from ksdmin._policies import DEFAULT, Policies
+
+
+@dataclass(frozen=True)
+class Options:
+    """What ``options=`` of ``minimize`` may hold.
+
+    Attributes
+    ----------
+    maxiter : float, optional
+        The largest number of iterations: 200 n, but 1000 with subsets, where not given.
+    maxfun : float
+        The largest number of values computed; looked at between evaluations.
+    maxtime : float
+        The most seconds; looked at between evaluations and products.
+    gtol : float
+        Success when the largest magnitude in the gradient on the whole set is at most this.
+    ftol : float
+        Success when an iteration lowers the value on the whole set by no more than
+        ``ftol * max(|f_old|, |f_new|, 1)``. 0 turns it off.
+    xtol : float
+        Success when a step is no longer than ``xtol * max(1, |x|)`` (Euclidean norms). 0 turns
+        it off.
+    krylov_dim : int, optional
+        K, the (largest) dimension of the Krylov space: 20 with subsets, otherwise 50, where not
+        given.
+    memory : int
+        How many previous directions are adjoined.
+    floor : float
+        Eigenvalues of the curvature in the subspace, and entries of the preconditioner, are kept
+        above this share of the largest.
+    inner_maxiter : int, optional
+        The largest number of iterations of the inner BFGS: krylov_dim where not given.
+    disp : bool
+        Print a summary at the end.
+    progress : bool
+        Show a progress bar (needs tqdm).
+    return_all : bool
+        Keep all iterates, as ``res.allvecs``.
+    policies : Policies
+        What differs between the paper's algorithm and the default; set by ``ksdmin.PAPER``.
+    """
+
+    maxiter: float | None = None
+    maxfun: float = math.inf
+    maxtime: float = math.inf
+    gtol: float = 1e-5
+    ftol: float = 0.0
+    xtol: float = 0.0
+    krylov_dim: int | None = None
+    memory: int = 2
+    floor: float = 1e-8
+    inner_maxiter: int | None = None
+    disp: bool = False
+    progress: bool = False
+    return_all: bool = False
+    policies: Policies = DEFAULT
+
+    def __post_init__(self) -> None:
+        for name in ("maxiter", "maxfun", "maxtime", "gtol", "ftol", "xtol", "floor"):
+            value = getattr(self, name)
+            if value is None and name != "maxiter":
+                object.__setattr__(self, name, getattr(type(self), name))
+            elif value is not None and not (
+                isinstance(value, (int, float, np.number)) and value >= 0
+            ):
+                raise ValueError(f"option {name}={value!r}: expected a number that is at least 0")
+        if not self.floor < 1:
+            raise ValueError(f"option floor={self.floor!r}: expected a share below 1")
+        for name, least in (("krylov_dim", 1), ("inner_maxiter", 1), ("memory", 0)):
+            value = getattr(self, name)
+            if value is not None and not (
+                isinstance(value, (int, float, np.number)) and value >= least
+            ):
+                raise ValueError(f"option {name}={value!r}: expected an integer from {least} up")
+
+
+def parse_options(given: Mapping[str, Any] | None, tol: float | None = None) -> Options:
+    """The user's options, with SciPy's warning for those that are not known."""
+    given = dict(given or {})
+    if tol is not None:
+        given.setdefault("gtol", tol)
+    known = {field.name for field in fields(Options)}
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        warnings.warn(
+            f"Unknown solver options: {', '.join(unknown)}", OptimizeWarning, stacklevel=4
+        )
+    return Options(**{name: value for name, value in given.items() if name in known})

@@ -1,0 +1,153 @@
+"""What the one loop leaves open: the paper's choices, and ours.
+
+A policy is a small function or value; `Policies` is a full set of them. They differ in when the
+Krylov space has grown enough, how eigenvalues are floored, when the inner search has paid off,
+whether a step is taken, and how the sets grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ksdmin._arrays import Small
+from ksdmin._krylov import Growth
+from ksdmin._subsets import Sizes
+from ksdmin._subspace import absolute, floored
+
+# When has the Krylov space grown enough?  (growth, forcing) -> bool
+
+
+def full_dimension(growth: Growth, forcing: float) -> bool:
+    """The paper: never before K."""
+    return False
+
+
+def inexact_newton(growth: Growth, forcing: float) -> bool:
+    """When the Newton step of the space solves H d = -g to a relative residual of `forcing`."""
+    try:
+        c = np.linalg.solve(growth.H_bar, -growth.g_bar)
+    except np.linalg.LinAlgError:
+        return False
+    return growth.residual(c) <= forcing
+
+
+# When has the inner search paid off?  (iteration, promise, gained) -> bool
+
+
+def thorough(iteration: int, promise: float, gained: float) -> bool:
+    """The paper: the search runs to its end."""
+    return False
+
+
+@dataclass(frozen=True)
+class Paying:
+    """When the next iteration promises less than a share of what has been gained."""
+
+    share: float
+
+    def __call__(self, iteration: int, promise: float, gained: float) -> bool:
+        return promise < self.share * gained
+
+
+# Is the step taken, and how large are the next sets?
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a search promised (on C) and what it achieved (on A, data mostly outside C)."""
+
+    promised: float
+    achieved: float
+    noise: float
+
+
+def always(outcome: Outcome) -> bool:
+    """The paper: every step is taken."""
+    return True
+
+
+def if_not_worse(outcome: Outcome) -> bool:
+    """A step is taken unless the value on A grew by more than noise."""
+    return outcome.achieved >= -outcome.noise
+
+
+def fixed(sizes: Sizes, outcome: Outcome, n: int) -> Sizes:
+    """The paper: B and C keep their sizes."""
+    return sizes
+
+
+def doubling(sizes: Sizes, outcome: Outcome, n: int) -> Sizes:
+    """B and C double when the step achieved less than half of its promise."""
+    if outcome.achieved >= 0.5 * outcome.promised:
+        return sizes
+    return replace(sizes, B=min(2 * sizes.B, n), C=min(2 * sizes.C, n))
+
+
+@dataclass(frozen=True)
+class Policies:
+    """One answer to each question that the loop asks.
+
+    Attributes
+    ----------
+    name : str
+        As it appears in the result.
+    grown : callable
+        When the Krylov space is large enough.
+    spectrum : callable
+        How the eigenvalues of H_bar are made positive.
+    paid : callable
+        When the inner search ends early.
+    accept : callable
+        Whether a step is taken.
+    resize : callable
+        How the sets grow.
+    tilted : bool
+        Whether the search objective gets the slope of A at zero.
+    first_direction : bool
+        Whether e_1 stands in for the previous direction on the first iteration.
+    """
+
+    name: str
+    grown: Callable[[Growth, float], bool]
+    spectrum: Callable[[Small, float], Small]
+    paid: Callable[[int, float, float], bool]
+    accept: Callable[[Outcome], bool]
+    resize: Callable[[Sizes, Outcome, int], Sizes]
+    tilted: bool
+    first_direction: bool
+
+
+AS_PRINTED = Policies(
+    name="paper",
+    grown=full_dimension,
+    spectrum=floored,
+    paid=thorough,
+    accept=always,
+    resize=fixed,
+    tilted=False,
+    first_direction=True,
+)
+
+DEFAULT = Policies(
+    name="default",
+    grown=inexact_newton,
+    spectrum=absolute,
+    paid=Paying(0.1),
+    accept=if_not_worse,
+    resize=doubling,
+    tilted=True,
+    first_direction=False,
+)
+
+PAPER: Mapping[str, Any] = MappingProxyType(
+    {"policies": AS_PRINTED, "krylov_dim": 20, "memory": 1, "floor": 1e-4, "inner_maxiter": None}
+)
+"""The options that make the algorithm the paper's: ``minimize(..., options=ksdmin.PAPER)``.
+
+Change one as ``options=ksdmin.PAPER | {"krylov_dim": 80, "inner_maxiter": 30}``.
+"""

@@ -1,0 +1,15 @@
+"""The diagonal preconditioner D (Algorithm 3, line 5)."""
+
+from __future__ import annotations
+
+from ksdmin._arrays import Array, Space
+
+
+def floored_diagonal(space: Space, diagonal: Array | None, floor: float) -> Array | None:
+    """D: `diagonal` floored to `floor` times its maximum; None (the identity) where that is 0."""
+    if diagonal is None:
+        return None
+    largest = float(space.xp.max(diagonal))
+    if not 0 < largest < float("inf"):
+        return None
+    return space.xp.clip(diagonal, floor * largest, largest)

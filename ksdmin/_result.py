@@ -1,0 +1,113 @@
+"""What a run tells: statuses and their messages, the history, the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Status(IntEnum):
+    """Why a run ended. Codes 0 to 3 and 99 are SciPy's."""
+
+    CONVERGED = 0
+    MAXITER = 1
+    PRECISION_LOSS = 2
+    NOT_FINITE = 3
+    MAXFUN = 4
+    MAXTIME = 5
+    UNBOUNDED = 6
+    OUT_OF_SETS = 7
+    INTERRUPTED = 8
+    FAILED = 9
+    CALLBACK = 99
+
+
+MESSAGES = {
+    Status.CONVERGED: "Optimization terminated successfully.",
+    Status.MAXITER: "Maximum number of iterations has been exceeded.",
+    Status.PRECISION_LOSS: "Desired error not necessarily achieved due to precision loss.",
+    Status.NOT_FINITE: "NaN result encountered.",
+    Status.MAXFUN: "Maximum number of function evaluations has been exceeded.",
+    Status.MAXTIME: "The time limit (maxtime) has been reached.",
+    Status.UNBOUNDED: "The objective appears to be unbounded below.",
+    Status.OUT_OF_SETS: "The iterable given as subsets has no more sets.",
+    Status.INTERRUPTED: "Interrupted from the keyboard; the best point so far is returned.",
+    Status.FAILED: "User code raised an exception; this is the best point before it.",
+    Status.CALLBACK: "`callback` raised `StopIteration`.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of the history: where the run stood after an iteration.
+
+    `value` and `gradient_norm` (inf-norm) are on the gradient set A at the new point;
+    evaluations, passes and seconds are totals since the start. Iteration 0 is the start.
+    """
+
+    iteration: int
+    value: float
+    gradient_norm: float
+    step_norm: float
+    accepted: bool
+    dim: int
+    size_A: int | None
+    size_B: int | None
+    size_C: int | None
+    inner_iterations: int
+    nfev: int
+    njev: int
+    nhev: int
+    passes: float
+    seconds: float
+
+
+class History(Sequence[Record]):
+    """The records of a run; a column by name: ``res.history["value"]``.
+
+    Examples
+    --------
+    >>> import ksdmin
+    >>> res = ksdmin.minimize(lambda x: (x @ x), [3.0, 4.0], jac=lambda x: 2 * x)
+    >>> [float(v) for v in res.history["value"]]
+    [25.0, 0.0]
+    >>> res.history[-1].nhev
+    0
+    """
+
+    columns = tuple(field.name for field in fields(Record))
+
+    def __init__(self, records: Sequence[Record] = ()) -> None:
+        self._records = tuple(records)
+
+    @overload
+    def __getitem__(self, key: int) -> Record: ...
+    @overload
+    def __getitem__(self, key: slice) -> History: ...
+    @overload
+    def __getitem__(self, key: str) -> npt.NDArray[Any]: ...
+    def __getitem__(self, key: int | slice | str) -> Any:
+        if isinstance(key, str):
+            if key not in self.columns:
+                raise KeyError(f"no column {key!r}; there are {', '.join(self.columns)}")
+            return np.array([getattr(record, key) for record in self._records])
+        return History(self._records[key]) if isinstance(key, slice) else self._records[key]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, History) and self._records == other._records
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        if not self._records:
+            return "<History: empty>"
+        first, last = self._records[0], self._records[-1]
+        return f"<History: {len(self) - 1} iterations, {first.value:.6g} -> {last.value:.6g}>"

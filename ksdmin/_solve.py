@@ -1,0 +1,168 @@
+"""One run of Krylov Subspace Descent, from its arguments to an honest result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.optimize import OptimizeResult
+
+from ksdmin._arrays import Array, Space, as_vector
+from ksdmin._evaluator import Evaluator
+from ksdmin._ksd import Run, State, start, step, verdict
+from ksdmin._observer import Observer
+from ksdmin._options import Options
+from ksdmin._problem import Problem
+from ksdmin._result import MESSAGES, History, Status
+from ksdmin._subsets import OutOfSets, Subsets, as_subsets
+
+PLAIN = Subsets(1)  # a plain function is a sum of one loss: every set is the whole
+
+
+def solve(
+    problem: Problem,
+    x0: Any,
+    callback: Callable[..., Any] | None,
+    options: Options,
+    rng: Any,
+    subsets: Any = None,
+    *,
+    catch_interrupt: bool = True,
+) -> OptimizeResult:
+    """Minimise `problem` from `x0`; the arguments are those of ``minimize``.
+
+    An exception in user code passes unchanged, with the result so far as its attribute
+    ``ksdmin_result``; so does Ctrl-C where `catch_interrupt` is False.
+    """
+    x0 = start_point(problem, x0)
+    run = prepare(problem, Space(x0), resolve_subsets(problem, subsets), options, rng)
+    state: State | None = None
+    with Observer(callback, options, run.space) as observer:
+        try:
+            state = start(run, run.space.copy(x0))
+            first_value = state.here.value
+            while True:
+                status = observer.see(state) or verdict(run, state, first_value)
+                if status is not None:
+                    break
+                state = step(run, state)
+        except OutOfSets:
+            if state is None:
+                raise ValueError("subsets: the iterable holds no sets at all") from None
+            status = Status.OUT_OF_SETS
+        except BaseException as error:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            status = Status.INTERRUPTED if interrupted else Status.FAILED
+            result = finish(run, state, observer, status, x0, evaluate=False)
+            if not (interrupted and catch_interrupt):
+                error.ksdmin_result = result  # type: ignore[attr-defined]
+                raise
+            return result
+    return finish(run, state, observer, status, x0)
+
+
+def start_point(problem: Problem, x0: Any) -> Array:
+    """Where to start: `x0`, or the problem's own."""
+    x0 = getattr(problem, "x0", None) if x0 is None else x0
+    if x0 is None:
+        raise TypeError("x0 is missing, and the problem does not bring its own")
+    return as_vector(x0)
+
+
+def resolve_subsets(problem: Problem, subsets: Any) -> Subsets:
+    """The sets to sample: the caller's, the problem's own, or everything at once."""
+    subsets = getattr(problem, "subsets", None) if subsets is None else subsets
+    return PLAIN if subsets is None else as_subsets(subsets)
+
+
+def prepare(problem: Problem, space: Space, subsets: Subsets, options: Options, rng: Any) -> Run:
+    """What stays the same during the run; defaults that depend on the problem are chosen here."""
+    sampled = subsets is not PLAIN
+    krylov_dim = int(options.krylov_dim or (20 if sampled else 50))
+    maxiter = options.maxiter
+    if maxiter is None:
+        maxiter = 1000 if sampled else 200 * space.n
+    seed = np.random.default_rng(rng).integers(0, 2**32, size=4) if sampled else ()
+    return Run(
+        evaluator=Evaluator(problem, space, subsets, options.maxfun, options.maxtime),
+        options=options,
+        draw=subsets.draws(),
+        seed=tuple(int(word) for word in seed),
+        maxiter=maxiter,
+        krylov_dim=krylov_dim,
+        inner_maxiter=int(options.inner_maxiter or krylov_dim),
+    )
+
+
+def finish(
+    run: Run,
+    state: State | None,
+    observer: Observer,
+    status: Status,
+    x0: Array,
+    *,
+    evaluate: bool = True,
+) -> OptimizeResult:
+    """The result: the point that passed the test, otherwise the best one seen.
+
+    `fun` and `jac` are those of the whole set at `x`; where they are not known yet they are
+    computed, and counted, unless user code has just failed (`evaluate` is False).
+    """
+    evaluator, subsets = run.evaluator, run.evaluator.subsets
+    x, value, g = x0, float("nan"), None
+    if state is not None:
+        x, value, g = state.here.x, state.here.value, state.here.gradient
+        on_part = not subsets.is_full(state.here.idx)
+        if on_part and evaluate and subsets.full is not None and status != Status.NOT_FINITE:
+            value, g = evaluator.value_and_gradient(x, subsets.full)
+            if run.space.max_abs(g) <= run.options.gtol:
+                status = Status.CONVERGED
+    best = evaluator.best
+    if status != Status.CONVERGED and best is not None and not value <= best[1]:
+        x, value = best
+        g = evaluator.value_and_gradient(x, subsets.full)[1] if evaluate else None
+    return make_result(run, state, observer, status, (run.space.copy(x), value, g))
+
+
+def make_result(
+    run: Run,
+    state: State | None,
+    observer: Observer,
+    status: Status,
+    point: tuple[Array, float, Array | None],
+) -> OptimizeResult:
+    """SciPy's fields, and ours."""
+    counts = run.evaluator.counts
+    result = OptimizeResult(
+        x=point[0],
+        fun=point[1],
+        jac=point[2],
+        nit=state.record.iteration if state else 0,
+        nfev=counts.nfev,
+        njev=counts.njev,
+        nhev=counts.nhev,
+        status=int(status),
+        success=status == Status.CONVERGED,
+        message=MESSAGES[status],
+        history=History(observer.records),
+        preconditioner="diagonal" if run.evaluator.has_diagonal else "identity",
+    )
+    if observer.allvecs is not None:
+        result.allvecs = observer.allvecs
+    if run.options.disp:
+        print_summary(result)
+    return result
+
+
+def print_summary(result: OptimizeResult) -> None:
+    """What ``disp=True`` prints, in SciPy's words."""
+    print(result.message)
+    print(f"         Current function value: {result.fun:f}")
+    for name, label in (
+        ("nit", "Iterations"),
+        ("nfev", "Function evaluations"),
+        ("njev", "Gradient evaluations"),
+        ("nhev", "Hessian evaluations"),
+    ):
+        print(f"         {label}: {result[name]}")

@@ -1,0 +1,190 @@
+"""The sets A, B and C that an iteration samples (Algorithm 3, line 3): sizes and draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, TypeGuard
+
+import numpy as np
+
+WHOLE = slice(None)
+"""The whole set, as an index that copies nothing."""
+
+
+@dataclass(frozen=True)
+class Sets:
+    """What one iteration uses: A for the gradient, B for the curvature, C for the search."""
+
+    A: Any
+    B: Any
+    C: Any
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many samples each set has."""
+
+    A: int
+    B: int
+    C: int
+
+
+Draw = Callable[[int, np.random.Generator, "Sizes | None"], Sets]
+"""(iteration, rng, sizes) -> the sets of that iteration."""
+
+
+class OutOfSets(Exception):
+    """The iterable that the user gave as subsets has come to its end."""
+
+
+class Subsets:
+    """How each iteration samples the sets A (gradient), B (curvature) and C (search).
+
+    Parameters
+    ----------
+    n : int, callable or iterable
+        The number of samples; or your own sets: ``callable(iteration, rng) -> (A, B, C)`` or an
+        iterable of such triples. Your own sets may be any objects (indices, file names, arrays):
+        they are handed to your functions as they are. A run ends when an iterable has no more.
+    gradient, curvature, search : float or int, optional
+        The sizes of A, B and C: a fraction of the samples (float, at most 1.0) or a count (int).
+        A is everything by default. B and C default to 1/K of the samples each, K being the
+        dimension of the Krylov space (1/2 each where K = 1, so that they can be disjoint).
+    disjoint : bool, optional
+        Whether B and C have no sample in common. A may overlap both.
+    full : object, optional
+        The name of the whole set: ``slice(None)`` where `n` is a number. With your own sets
+        it is needed for ``success``, final values and SciPy's methods; without it, the values in
+        the result are those on the last A.
+
+    Examples
+    --------
+    >>> import numpy as np, ksdmin
+    >>> subsets = ksdmin.Subsets(1000, curvature=0.05, search=20)
+    >>> draw = subsets.draws()
+    >>> sets = draw(0, np.random.default_rng(0), subsets.sizes(krylov_dim=20))
+    >>> len(sets.B), len(sets.C), len(np.intersect1d(sets.B, sets.C))
+    (50, 20, 0)
+    """
+
+    def __init__(
+        self,
+        n: int | Callable[..., Any] | Iterable[Any],
+        gradient: float = 1.0,
+        curvature: float | None = None,
+        search: float | None = None,
+        disjoint: bool = True,
+        *,
+        full: Any = None,
+    ) -> None:
+        self.n = int(n) if _is_count(n) else None
+        self.full = WHOLE if full is None and self.n is not None else full
+        self.disjoint = disjoint
+        self._source = n
+        self._requested = {"gradient": gradient, "curvature": curvature, "search": search}
+        if self.n is not None:
+            if self.n < 1:
+                raise ValueError(f"subsets: there must be at least one sample, not {self.n}")
+            self.sizes(krylov_dim=2)  # an impossible request is refused here, not in mid-run
+        elif not callable(n) and (not isinstance(n, Iterable) or isinstance(n, (str, bytes))):
+            raise TypeError(
+                "subsets: expected the number of samples, a ksdmin.Subsets, a callable(iteration, "
+                f"rng) -> (A, B, C) or an iterable of such triples, not {type(n).__name__}"
+            )
+        elif (gradient, curvature, search) != (1.0, None, None):
+            raise ValueError("subsets: sizes go with a number of samples, not with your own sets")
+
+    def sizes(self, krylov_dim: int) -> Sizes | None:
+        """The sizes at the start of a run; None where the user draws the sets."""
+        if self.n is None:
+            return None
+        share = max(1, round(self.n / max(krylov_dim, 2)))
+        a, b, c = (
+            share if size is None else self._count(size, name)
+            for name, size in self._requested.items()
+        )
+        if self.disjoint and b + c > self.n > 1:
+            raise ValueError(
+                f"subsets: disjoint sets of {b} (curvature) and {c} (search) samples cannot be "
+                f"drawn from {self.n}: ask for less, or pass disjoint=False"
+            )
+        return Sizes(a, b, c)
+
+    def _count(self, size: float, name: str) -> int:
+        assert self.n is not None
+        count = 0
+        if _is_count(size):
+            count = int(size)
+        elif isinstance(size, Real) and 0 < size <= 1 and not isinstance(size, bool):
+            count = max(1, round(float(size) * self.n))
+        if not 1 <= count <= self.n:
+            raise ValueError(
+                f"subsets: {name}={size!r} is neither a fraction in (0, 1.0] nor a count from 1 "
+                f"to {self.n}"
+            )
+        return count
+
+    def draws(self) -> Draw:
+        """How one run draws its sets; an iterable starts anew."""
+        if self.n is not None:
+            return self._draw
+        if callable(self._source):
+            source = self._source
+            return lambda iteration, rng, sizes: _triple(source(iteration, rng))
+        iterator = iter(self._source)  # type: ignore[arg-type]
+
+        def draw(iteration: int, rng: np.random.Generator, sizes: Sizes | None) -> Sets:
+            try:
+                return _triple(next(iterator))
+            except StopIteration:
+                raise OutOfSets from None
+
+        return draw
+
+    def _draw(self, iteration: int, rng: np.random.Generator, sizes: Sizes | None) -> Sets:
+        assert sizes is not None and self.n is not None
+        A, together = self._sample(rng, sizes.A), sizes.B + sizes.C
+        if self.disjoint and together <= self.n:
+            both = rng.choice(self.n, together, replace=False)
+            return Sets(A, np.sort(both[: sizes.B]), np.sort(both[sizes.B :]))
+        return Sets(A, self._sample(rng, sizes.B), self._sample(rng, sizes.C))
+
+    def _sample(self, rng: np.random.Generator, size: int) -> Any:
+        assert self.n is not None
+        return self.full if size >= self.n else np.sort(rng.choice(self.n, size, replace=False))
+
+    def size_of(self, idx: Any) -> int | None:
+        """How many samples `idx` names, where that can be told."""
+        if self.is_full(idx):
+            return self.n if self.n is not None else _len(self.full)
+        return _len(idx)
+
+    def is_full(self, idx: Any) -> bool:
+        """Whether `idx` is the whole set."""
+        if isinstance(idx, slice):
+            return isinstance(self.full, slice) and idx == self.full
+        return idx is self.full and idx is not None
+
+
+def as_subsets(subsets: Any) -> Subsets:
+    """What the user gave as ``subsets=``, as a :class:`Subsets`."""
+    return subsets if isinstance(subsets, Subsets) else Subsets(subsets)
+
+
+def _is_count(size: Any) -> TypeGuard[int]:
+    return isinstance(size, Integral) and not isinstance(size, bool)
+
+
+def _len(idx: Any) -> int | None:
+    return len(idx) if hasattr(idx, "__len__") else None
+
+
+def _triple(sets: Any) -> Sets:
+    try:
+        return Sets(*sets)
+    except TypeError:
+        raise ValueError(
+            f"subsets: expected a triple (A, B, C) for each iteration, got {sets!r:.80}"
+        ) from None

@@ -1,0 +1,148 @@
+"""The subspace: flooring, whitening, and the objective within it (Algorithm 3, lines 7 to 11)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.linalg import lapack
+
+from ksdmin._arrays import Array, Small
+from ksdmin._evaluator import Evaluated, Evaluator
+from ksdmin._krylov import Basis
+
+
+def floored(H_bar: Small, floor: float) -> Small:
+    """H_bar with its eigenvalues floored to `floor` times the largest (the paper's rule).
+
+    The largest magnitude stands in where no eigenvalue is positive; the identity where all
+    vanish.
+    """
+    values, E = np.linalg.eigh(H_bar)
+    scale = values[-1] if values[-1] > 0 else abs(values[0])
+    if scale == 0:
+        return np.eye(len(values))
+    return (E * np.maximum(values, floor * scale)) @ E.T
+
+
+def absolute(H_bar: Small, floor: float) -> Small:
+    """H_bar with |lambda| in place of lambda, floored: negative curvature has a scale too."""
+    values, E = np.linalg.eigh(H_bar)
+    values = np.abs(values)
+    scale = values.max()
+    if scale == 0:
+        return np.eye(len(values))
+    return (E * np.maximum(values, floor * scale)) @ E.T
+
+
+class Whitening:
+    """Co-ordinates a in which the model curvature H_hat = C C^T is the identity.
+
+    The whitened basis V C^-T is never formed: a -> C^-T a and g_bar -> C^-1 g_bar are small.
+    """
+
+    def __init__(self, H_hat: Small) -> None:
+        C = np.linalg.cholesky(H_hat)
+        self._inverse, _ = lapack.dtrtri(C, lower=1)
+
+    def coefficients(self, a: Small) -> Small:
+        """C^-T a: what `a` is in terms of the rows of V."""
+        return a @ self._inverse
+
+    def gradient(self, g_bar: Small) -> Small:
+        """C^-1 g_bar: the gradient with respect to a."""
+        return self._inverse @ g_bar
+
+
+class SubspaceObjective:
+    """phi(a) = f_C(x + V C^-T a), the objective of the inner search.
+
+    With `tilted`, a linear term is added so that the slope of phi at zero is that of the gradient
+    on A, which the basis was built from: f_C(x + d) + <g_A - g_C, d>.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        here: Evaluated,
+        C: Any,
+        basis: Basis,
+        whitening: Whitening,
+        *,
+        tilted: bool,
+    ) -> None:
+        self._evaluator, self._x, self._C = evaluator, here.x, C
+        self._basis, self._whitening = basis, whitening
+        self._tilt = np.zeros(basis.dim)
+        if C is here.idx:  # A serves as C: nothing to evaluate
+            value, slopes = here.value, basis.g_bar
+        else:
+            value, g = self._value(here.x)
+            slopes, _ = self.slopes(here.x, g)
+        if tilted:
+            self._tilt = basis.g_bar - slopes
+        nothing = np.zeros(basis.dim)
+        self.start = SubspacePoint(self, nothing, nothing, here.x, value, here.gradient, slopes)
+
+    def at(self, a: Small) -> SubspacePoint:
+        """Evaluate at `a`: the value now, the gradient with it or when it is looked at."""
+        c = self._whitening.coefficients(a)
+        x = self._x + self._evaluator.space.combine(self._basis.V, c)
+        value, g = self._value(x)
+        return SubspacePoint(self, a, c, x, value + float(self._tilt @ c), g)
+
+    def _value(self, x: Array) -> tuple[float, Array | None]:
+        """f_C, and its gradient where one comes with the value."""
+        if self._evaluator.separate_gradient:
+            return self._evaluator.value(x, self._C), None
+        return self._evaluator.value_and_gradient(x, self._C)
+
+    def slopes(self, x: Array, g: Array | None) -> tuple[Small, Array | None]:
+        """V^T g, and g itself where it was computed."""
+        if g is None and self._evaluator.projects:
+            return self._evaluator.slopes(x, self._C, self._basis.V), None
+        if g is None:
+            g = self._evaluator.value_and_gradient(x, self._C)[1]
+        return self._evaluator.space.home(self._basis.V @ g)[0], g
+
+    def whitened(self, slopes: Small) -> Small:
+        """The gradient of phi with respect to a."""
+        return self._whitening.gradient(slopes + self._tilt)
+
+
+class SubspacePoint:
+    """A point of the subspace where the objective has been evaluated.
+
+    Attributes
+    ----------
+    a, c : ndarray
+        The point in whitened co-ordinates, and in terms of the rows of V.
+    x : array
+        The point in the whole space.
+    value : float
+        phi there.
+    whole_gradient : array or None
+        The gradient on C in the whole space, where it was computed.
+    """
+
+    def __init__(
+        self,
+        objective: SubspaceObjective,
+        a: Small,
+        c: Small,
+        x: Array,
+        value: float,
+        whole_gradient: Array | None,
+        slopes: Small | None = None,
+    ) -> None:
+        self._objective, self._slopes = objective, slopes
+        self.a, self.c, self.x, self.value = a, c, x, value
+        self.whole_gradient = whole_gradient
+
+    @cached_property
+    def gradient(self) -> Small:
+        """The gradient of phi with respect to a; computed when it is first looked at."""
+        if self._slopes is None:
+            self._slopes, self.whole_gradient = self._objective.slopes(self.x, self.whole_gradient)
+        return self._objective.whitened(self._slopes)
