@@ -1,9 +1,9 @@
 """KSD and L-BFGS-B side by side: softmax regression on handwritten digits.
 
-The data ship with scikit-learn: 1,797 digits of 8x8 pixels, here with their copies moved by one
-pixel up, down, left and right, 8,985 in all. Neighbouring pixels say nearly the same, so the problem
-is ill conditioned. It is written as anybody would write it in NumPy: the mean loss over the
-samples `idx`, its gradient, and the product of its Hessian with a vector.
+The data ship with scikit-learn: 1,797 digits of 8x8 pixels, here with copies moved by one pixel
+up, down, left and right, 8,985 in all. Neighbouring pixels say nearly the same, so the problem is
+ill conditioned. It is written as anybody would write it in NumPy: the mean loss over the samples
+`idx`, its gradient, and the product of its Hessian with a vector.
 
 Prints a table and saves ``quickstart.png``. Takes less than a minute on two cores.
 """

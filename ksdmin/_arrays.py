@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array, to_device
+from array_api_compat import (
+    array_namespace,
+    device,
+    is_array_api_obj,
+    is_jax_array,
+    is_numpy_array,
+    to_device,
+)
 
 Array = Any
 """A tall array in the user's namespace; the array API has no static type yet."""
@@ -75,19 +82,18 @@ class Space:
 
     def unit(self, i: int = 0) -> Array:
         """The unit vector e_(i+1), in the dtype and on the device of the run."""
-        home = np.zeros(self.n)
-        home[i] = 1.0
-        return self.away(home)
+        zeros = self.xp.zeros((1, self.n), dtype=self.dtype, device=self.device)
+        return self.put(zeros, (0, i), 1.0)[0, :]
 
     def rows(self, capacity: int) -> Array:
         """Room for `capacity` vectors, one a row."""
         return self.xp.empty((capacity, self.n), dtype=self.dtype, device=self.device)
 
-    def put(self, V: Array, k: int, v: Array) -> Array:
-        """`V` with row k set to v, in place where the namespace can."""
-        if hasattr(V, "at") and not hasattr(V, "__setitem__"):  # jax: arrays are immutable
-            return V.at[k].set(v)
-        V[k, :] = v
+    def put(self, V: Array, where: Any, what: Any) -> Array:
+        """`V` with `what` at `where`, in place except for immutable arrays (jax)."""
+        if is_jax_array(V):
+            return V.at[where].set(what)
+        V[where] = what
         return V
 
     def combine(self, V: Array, c: Small) -> Array:

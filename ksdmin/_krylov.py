@@ -151,7 +151,7 @@ class Growth:
             return False
         self._U[k, k] = norm
         self._across = across / norm
-        self._V = self._space.put(self._V, k, u / norm)
+        self._V = self._space.put(self._V, (k, slice(None)), u / norm)
         return True
 
     def measure(self, product: Callable[[Array], Array]) -> bool:

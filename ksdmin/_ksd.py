@@ -20,7 +20,7 @@ from ksdmin._options import Options
 from ksdmin._policies import Outcome
 from ksdmin._precond import floored_diagonal
 from ksdmin._result import Record, Status
-from ksdmin._subsets import Draw, Sets, Sizes
+from ksdmin._subsets import WHOLE, Draw, Sets, Sizes
 from ksdmin._subspace import SubspaceObjective, SubspacePoint, Whitening
 
 FORCING = 0.5  # the largest relative residual of a Newton step
@@ -91,6 +91,8 @@ class Run:
 
     def sample(self, iteration: int, sizes: Sizes | None) -> Sets:
         """The sets of an iteration (Alg. 3, line 3): the seed and the iteration decide."""
+        if self.evaluator.subsets.everything(sizes):
+            return Sets(WHOLE, WHOLE, WHOLE)
         rng = np.random.default_rng((*self.seed, iteration))
         sets = self.draw(iteration, rng, sizes)
         if sizes is None:  # the user's own objects
@@ -173,9 +175,9 @@ def evaluate(
     asked instead.
     """
     evaluator = run.evaluator
-    if found is not None and C is A and not evaluator.has_diagonal:
-        if found.whole_gradient is not None:
-            return Evaluated(x, A, found.value, found.whole_gradient)
+    g = found.whole_gradient if found is not None and C is A else None
+    if found is not None and g is not None and not evaluator.has_diagonal:
+        return Evaluated(x, A, found.value, g)
     there, full = evaluator.evaluate(x, A), evaluator.subsets.full
     on_part = full is not None and not evaluator.subsets.is_full(A)
     if on_part and run.space.max_abs(there.gradient) <= run.options.gtol:
@@ -228,7 +230,7 @@ def arrive(run: Run, state: State, trial: Trial, outcome: Outcome) -> State:
         d_prev=(trial.d, *state.d_prev)[: int(run.options.memory)] if step_norm else state.d_prev,
         gradient_norm=norm,
         least_gradient=min(norm, state.least_gradient),
-        forcing=min(FORCING, 0.9 * ratio**2),
+        forcing=min(FORCING, 0.9 * min(ratio, 1.0) ** 2),
         decrease=outcome.achieved,
         step_norm=step_norm,
         stalled=0 if progress else state.stalled + 1,

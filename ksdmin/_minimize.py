@@ -149,7 +149,7 @@ def ksd(
     >>> res.success, res.x.round(6).tolist()
     (True, [1.0, 1.0])
     """
-    if hasattr(fun, "fun") and getattr(jac, "__self__", None) is fun:
+    if getattr(jac, "__self__", None) is fun is not None and hasattr(fun, "fun"):
         # jac=True: SciPy has wrapped fun in a cache that compares x alone, not the subset.
         fun, jac = fun.fun, True
     problem = _problem(fun, args, jac, hess, hessp, subsets, curvature, precond)

@@ -35,8 +35,8 @@ class Options:
         Success when a step is no longer than ``xtol * max(1, |x|)`` (Euclidean norms). 0 turns
         it off.
     krylov_dim : int, optional
-        K, the (largest) dimension of the Krylov space: 20 with subsets, otherwise 50, where not
-        given.
+        K, the (largest) dimension of the Krylov space: 20 with subsets, otherwise 100, where
+        not given.
     memory : int
         How many previous directions are adjoined.
     floor : float
@@ -61,8 +61,8 @@ class Options:
     ftol: float = 0.0
     xtol: float = 0.0
     krylov_dim: int | None = None
-    memory: int = 2
-    floor: float = 1e-8
+    memory: int = 1
+    floor: float = 1e-10
     inner_maxiter: int | None = None
     disp: bool = False
     progress: bool = False
@@ -70,22 +70,22 @@ class Options:
     policies: Policies = DEFAULT
 
     def __post_init__(self) -> None:
-        for name in ("maxiter", "maxfun", "maxtime", "gtol", "ftol", "xtol", "floor"):
+        for name in ("maxfun", "maxtime", "gtol", "ftol", "xtol", "floor"):
             value = getattr(self, name)
-            if value is None and name != "maxiter":
+            if value is None:
                 object.__setattr__(self, name, getattr(type(self), name))
-            elif value is not None and not (
-                isinstance(value, (int, float, np.number)) and value >= 0
-            ):
+            elif not (isinstance(value, (int, float, np.number)) and value >= 0):
                 raise ValueError(f"option {name}={value!r}: expected a number that is at least 0")
-        if not self.floor < 1:
-            raise ValueError(f"option floor={self.floor!r}: expected a share below 1")
-        for name, least in (("krylov_dim", 1), ("inner_maxiter", 1), ("memory", 0)):
+        if not 0 < self.floor < 1:
+            raise ValueError(f"option floor={self.floor!r}: expected a share between 0 and 1")
+        # SciPy's callers pass maxiter=-1 and 100.1; the loop takes any number.
+        limits = {"krylov_dim": 1, "inner_maxiter": 1, "memory": 0, "maxiter": -math.inf}
+        for name, least in limits.items():
             value = getattr(self, name)
             if value is not None and not (
                 isinstance(value, (int, float, np.number)) and value >= least
             ):
-                raise ValueError(f"option {name}={value!r}: expected an integer from {least} up")
+                raise ValueError(f"option {name}={value!r}: expected a number from {least} up")
 
 
 def parse_options(given: Mapping[str, Any] | None, tol: float | None = None) -> Options:

@@ -8,12 +8,13 @@ whatever object the user's own subsets hold.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from scipy.optimize import HessianUpdateStrategy
+from scipy.optimize import HessianUpdateStrategy, OptimizeWarning
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
@@ -49,17 +50,21 @@ class Problem(Protocol):
 
 @dataclass(slots=True)
 class Counts:
-    """What a run has spent so far; a pass is one look at all samples, a product two."""
+    """What a run has spent so far; a pass is one look at all samples, a product two.
+
+    `differenced` of the `njev` gradients were made of values, which `nfev` counts already.
+    """
 
     nfev: int = 0
     njev: int = 0
     nhev: int = 0
+    differenced: int = 0
     passes: float = 0.0
 
     @property
     def work(self) -> int:
         """Evaluations in units of one value: gradients count one, products two."""
-        return self.nfev + self.njev + 2 * self.nhev
+        return self.nfev + self.njev - self.differenced + 2 * self.nhev
 
 
 class VerbCounter:
@@ -191,9 +196,10 @@ class FunctionProblem:
         return as_scalar(self._call(self._fun, x, idx), "fun")
 
     def _raw_gradient(self, x: Array, idx: Any, value: float | None) -> Array:
+        self._counts.njev += 1
         if callable(self._jac):
-            self._counts.njev += 1
             return self._at(x).vector(self._call(self._jac, x, idx), "jac")
+        self._counts.differenced += 1
         scheme, fun = str(self._jac), self._probe(idx)
         if value is None and scheme == "2-point":
             value = fun(x)
@@ -221,11 +227,7 @@ class FunctionProblem:
 
         def fun(at: Array) -> Any:
             self._counts.nfev += 1
-            value = (
-                self._fun(at, *self._args)
-                if self.subsets is None
-                else self._fun(at, idx, *self._args)
-            )
+            value = self._call(self._fun, at, idx)
             return value if self._jac == "cs" else as_scalar(value, "fun")
 
         return fun
@@ -332,10 +334,13 @@ def as_problem(
             f"jac={jac!r}: expected a callable, True, '2-point', '3-point', 'cs' or None"
         )
     if isinstance(hess, HessianUpdateStrategy):
-        raise ValueError(
-            "hess is a HessianUpdateStrategy, which ksd has no use for: leave hess out (gradients "
-            "are then differenced along the Krylov directions), or use method='trust-constr'"
+        warnings.warn(
+            f"ksd makes no quasi-Newton updates: in place of hess={type(hess).__name__}(), "
+            "gradients are differenced along the Krylov directions; leave hess out to say so",
+            OptimizeWarning,
+            stacklevel=4,
         )
+        hess = None
     if not (hess is None or callable(hess) or hess in _differences.STEP_POWER):
         raise ValueError(f"hess={hess!r}: expected a callable, '2-point', '3-point', 'cs' or None")
     if hessp is not None and not callable(hessp):

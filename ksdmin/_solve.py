@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.optimize import OptimizeResult
+from scipy.optimize import OptimizeResult, OptimizeWarning
 
 from ksdmin._arrays import Array, Space, as_vector
 from ksdmin._evaluator import Evaluator
@@ -79,7 +80,7 @@ def resolve_subsets(problem: Problem, subsets: Any) -> Subsets:
 def prepare(problem: Problem, space: Space, subsets: Subsets, options: Options, rng: Any) -> Run:
     """What stays the same during the run; defaults that depend on the problem are chosen here."""
     sampled = subsets is not PLAIN
-    krylov_dim = int(options.krylov_dim or (20 if sampled else 50))
+    krylov_dim = int(options.krylov_dim or (20 if sampled else 100))
     maxiter = options.maxiter
     if maxiter is None:
         maxiter = 1000 if sampled else 200 * space.n
@@ -156,8 +157,11 @@ def make_result(
 
 
 def print_summary(result: OptimizeResult) -> None:
-    """What ``disp=True`` prints, in SciPy's words."""
-    print(result.message)
+    """What ``disp=True`` shows, in SciPy's words: a failure is a warning too."""
+    if result.success:
+        print(result.message)
+    else:
+        warnings.warn(result.message, OptimizeWarning, stacklevel=5)
     print(f"         Current function value: {result.fun:f}")
     for name, label in (
         ("nit", "Iterations"),

@@ -144,7 +144,8 @@ class Subsets:
         return draw
 
     def _draw(self, iteration: int, rng: np.random.Generator, sizes: Sizes | None) -> Sets:
-        assert sizes is not None and self.n is not None
+        assert sizes is not None
+        assert self.n is not None
         A, together = self._sample(rng, sizes.A), sizes.B + sizes.C
         if self.disjoint and together <= self.n:
             both = rng.choice(self.n, together, replace=False)
@@ -154,6 +155,10 @@ class Subsets:
     def _sample(self, rng: np.random.Generator, size: int) -> Any:
         assert self.n is not None
         return self.full if size >= self.n else np.sort(rng.choice(self.n, size, replace=False))
+
+    def everything(self, sizes: Sizes | None) -> bool:
+        """Whether sets of these sizes are all the whole set, so that nothing need be drawn."""
+        return sizes is not None and self.n == sizes.A == sizes.B == sizes.C
 
     def size_of(self, idx: Any) -> int | None:
         """How many samples `idx` names, where that can be told."""

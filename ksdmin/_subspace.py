@@ -21,19 +21,19 @@ def floored(H_bar: Small, floor: float) -> Small:
     """
     values, E = np.linalg.eigh(H_bar)
     scale = values[-1] if values[-1] > 0 else abs(values[0])
-    if scale == 0:
-        return np.eye(len(values))
-    return (E * np.maximum(values, floor * scale)) @ E.T
+    return _compose(values, E, floor * scale)
 
 
 def absolute(H_bar: Small, floor: float) -> Small:
     """H_bar with |lambda| in place of lambda, floored: negative curvature has a scale too."""
     values, E = np.linalg.eigh(H_bar)
     values = np.abs(values)
-    scale = values.max()
-    if scale == 0:
-        return np.eye(len(values))
-    return (E * np.maximum(values, floor * scale)) @ E.T
+    return _compose(values, E, floor * values.max())
+
+
+def _compose(values: Small, E: Small, least: float) -> Small:
+    H_hat: Small = (E * np.maximum(values, least)) @ E.T if least else np.eye(len(values))
+    return H_hat
 
 
 class Whitening:
@@ -48,11 +48,11 @@ class Whitening:
 
     def coefficients(self, a: Small) -> Small:
         """C^-T a: what `a` is in terms of the rows of V."""
-        return a @ self._inverse
+        return np.asarray(a @ self._inverse)
 
     def gradient(self, g_bar: Small) -> Small:
         """C^-1 g_bar: the gradient with respect to a."""
-        return self._inverse @ g_bar
+        return np.asarray(self._inverse @ g_bar)
 
 
 class SubspaceObjective:
