@@ -8,6 +8,7 @@ about namespaces.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,10 @@ from array_api_compat import (
     is_array_api_obj,
     is_jax_array,
     is_numpy_array,
-    to_device,
+    is_torch_array,
 )
+from scipy.sparse import issparse
+from scipy.sparse.linalg import LinearOperator
 
 Array = Any
 """A tall array in the user's namespace; the array API has no static type yet."""
@@ -55,10 +58,7 @@ class Space:
         if isinstance(u, (int, float)):
             u = self.xp.asarray(u, dtype=self.dtype, device=self.device)
         if not is_array_api_obj(u) or array_namespace(u) is not self.xp:
-            raise TypeError(
-                f"{origin} returned {type(u).__module__}.{type(u).__name__}, but x0 is an array of "
-                f"{self.xp.__name__}: return the same kind of array, or convert x0"
-            )
+            raise TypeError(self._stranger(u, origin))
         if device(u) != self.device:
             raise TypeError(f"{origin} returned an array on {device(u)}; x0 is on {self.device}")
         u = detached(u)
@@ -69,6 +69,29 @@ class Space:
         u = np.asarray(u)
         self._check(u.shape, u.dtype.kind in "fiub", origin)
         return np.array(u, dtype=self.dtype).reshape(self.n)
+
+    def matrix(self, H: Any, origin: str) -> Any:
+        """The Hessian that user code returned, if ``H @ v`` is going to be a vector of ours."""
+        operator = issparse(H) or isinstance(H, LinearOperator)
+        if self.numpy and not operator:
+            H = np.array(H, ndmin=2)  # our own: the user may fill the same array again
+        elif not self.numpy and (not is_array_api_obj(H) or array_namespace(H) is not self.xp):
+            raise TypeError(self._stranger(H, origin))
+        if tuple(H.shape) != (self.n, self.n):
+            raise ValueError(
+                f"{origin} returned shape {tuple(H.shape)}, expected ({self.n}, {self.n})"
+            )
+        if not operator and not self.numpy:
+            if not self.xp.isdtype(H.dtype, "real floating"):
+                raise TypeError(f"{origin} returned {H.dtype}, not real floating numbers")
+            H = self.xp.asarray(detached(H), dtype=self.dtype, copy=True)
+        return H
+
+    def _stranger(self, u: Any, origin: str) -> str:
+        return (
+            f"{origin} returned {type(u).__module__}.{type(u).__name__}, but x0 is an array of "
+            f"{self.xp.__name__}: return the same kind of array, or convert x0"
+        )
 
     def _check(self, shape: tuple[int, ...], real: bool, origin: str) -> None:
         if shape != (self.n,) and not (self.n == 1 and shape == ()):
@@ -132,10 +155,8 @@ class Space:
 
 def to_host(u: Array) -> Small:
     """A float64 numpy copy of an array of any namespace."""
-    if not is_numpy_array(u):
-        u = detached(u)
-        if hasattr(u, "cpu"):
-            u = to_device(u, "cpu")
+    if is_torch_array(u):
+        u = u.detach().cpu().numpy()
     return np.array(u, dtype=np.float64)
 
 
@@ -156,7 +177,8 @@ def as_vector(x0: Any) -> Array:
         x0 = detached(x0)
         x0 = xp.reshape(x0, (1,)) if x0.ndim == 0 else x0
         if xp.isdtype(x0.dtype, ("bool", "integral")):
-            x0 = xp.astype(x0, xp.float64)
+            # jax has no float64 unless asked for it
+            x0 = xp.astype(x0, xp.asarray(0.0).dtype if is_jax_array(x0) else xp.float64)
         single, double = xp.float32, xp.float64
     if x0.ndim != 1:
         raise ValueError("'x0' must only have one dimension.")
@@ -169,12 +191,13 @@ def as_vector(x0: Any) -> Array:
 
 def as_scalar(value: Any, origin: str) -> float:
     """The value that user code (`origin`) returned, as a Python float."""
-    try:
-        return float(value.item() if hasattr(value, "item") else value)
-    except (TypeError, ValueError, RuntimeError):
-        shape = getattr(value, "shape", None)
-        what = f"an array of shape {tuple(shape)}" if shape is not None else repr(type(value))
-        raise ValueError(
-            f"The user-provided objective function must return a scalar value: {origin} returned "
-            f"{what}"
-        ) from None
+    shape = tuple(getattr(value, "shape", ()))
+    if math.prod(shape) == 1:  # what goes wrong in here (a CUDA error, say) is not about shape
+        value = value.item() if hasattr(value, "item") else value
+        if not isinstance(value, (str, bytes)):
+            with suppress(TypeError):  # None, a complex number
+                return float(value)
+    what = f"an array of shape {shape}" if shape else f"a {type(value).__name__}"
+    raise ValueError(
+        f"The user-provided objective function must return a scalar value: {origin} returned {what}"
+    )

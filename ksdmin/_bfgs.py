@@ -20,10 +20,12 @@ import numpy as np
 
 from ksdmin._arrays import Small
 
+EPS = float(np.finfo(np.float64).eps)
 ARMIJO = 1e-4
 WOLFE = 0.9
 CONVERGED = 1e-8  # relative to the first gradient
 MAX_TRIALS = 12  # evaluations in one line search, where the value has to be brought down
+PATIENCE = 4  # of which so many before the steps are cut ever faster
 MAX_GROWTH = 30  # and where the step is made longer
 
 
@@ -47,6 +49,8 @@ def bfgs(
     *,
     maxiter: int,
     noise: float,
+    slope_noise: float = 0.0,
+    lowest: float = -np.inf,
     enough: Callable[[int, float, float], bool] = lambda iteration, promise, gained: False,
     spent: Callable[[], bool] = lambda: False,
 ) -> tuple[P, int]:
@@ -62,6 +66,10 @@ def bfgs(
         The largest number of iterations.
     noise : float
         The absolute rounding error of the values.
+    slope_noise : float, optional
+        The absolute error of the gradient, where it is got by differences.
+    lowest : float, optional
+        A value at which the search has fallen far enough.
     enough : callable, optional
         ``enough(iteration, promise, gained)``: whether to stop, seen the decrease that the model
         promises for the next iteration and the one gained so far.
@@ -76,18 +84,21 @@ def bfgs(
         The number of iterations.
     """
     here, inverse, fresh = start, np.eye(len(start.a)), True
-    floor = CONVERGED * np.linalg.norm(start.gradient)
+    floor = CONVERGED * float(np.linalg.norm(start.gradient))
     for iteration in range(maxiter):
         g = here.gradient
         p = -(inverse @ g)
         slope = float(g @ p)
         promise, gained = -slope / 2, start.value - here.value
-        if np.linalg.norm(g) <= floor or (iteration and promise <= noise):
+        size = float(np.linalg.norm(g))
+        if size <= floor or (iteration and (promise <= noise or size <= slope_noise)):
             return here, iteration
-        if spent() or enough(iteration, promise, gained):
+        if here.value <= lowest or spent() or enough(iteration, promise, gained):
             return here, iteration
-        there = line_search(at, here, p, slope, noise)
+        there = line_search(at, here, p, slope, noise, lowest, spent)
         if there is not None:
+            if there.value <= lowest:
+                return there, iteration + 1
             inverse = update(inverse, there.a - here.a, there.gradient - g)
             here, fresh = there, False
         elif fresh:
@@ -108,33 +119,45 @@ def update(inverse: Small, s: Small, y: Small) -> Small:
 
 
 def line_search(
-    at: Callable[[Small], P], start: P, p: Small, slope: float, noise: float
+    at: Callable[[Small], P],
+    start: P,
+    p: Small,
+    slope: float,
+    noise: float,
+    lowest: float = -np.inf,
+    spent: Callable[[], bool] = lambda: False,
 ) -> P | None:
     """A point along p from `start` that satisfies the weak Wolfe conditions.
 
     `slope` is the (negative) one at `start`. Not finite counts as too high. Returns the best
-    sufficient decrease found where the trials run out, None where there is none.
+    sufficient decrease found where the trials or the budget run out, None where there is none.
     """
     low, low_value, low_slope = 0.0, start.value, slope
     high = np.inf
     found: P | None = None
     t, shrunk = 1.0, 0
     for _ in range(MAX_GROWTH):
+        if spent():
+            break
         point = at(start.a + t * p)
+        if point.value <= lowest:  # bottomless: see how far it goes
+            found = point
+            if point.value == -np.inf:
+                break
+            t *= 10
+            continue
         new_slope = descent(point, start.value, t, slope, noise, p)
         if new_slope is None:
             high, shrunk = t, shrunk + 1
-            if shrunk > MAX_TRIALS or high * abs(slope) < noise / 10:
+            t = shorter(low, low_value, low_slope, high, point.value, shrunk)
+            if shrunk > MAX_TRIALS or t * abs(slope) < max(noise / 10, EPS * abs(start.value)):
                 break
-            t = shorter(low, low_value, low_slope, high, point.value)
         elif new_slope >= WOLFE * slope:
             return point
         else:
             last, last_slope = low, low_slope
             low, low_value, low_slope, found = t, point.value, new_slope, point
-            if not low_value > -np.inf:
-                break
-            t = (low + high) / 2 if high < np.inf else longer(last, last_slope, low, low_slope)
+            t = between(low, high) if high < np.inf else longer(last, last_slope, low, low_slope)
     return found
 
 
@@ -155,14 +178,26 @@ def descent(
     return new_slope
 
 
-def shorter(low: float, value: float, slope: float, high: float, high_value: float) -> float:
-    """A step between low and high: where the parabola through what is known has its minimum."""
+def shorter(
+    low: float, value: float, slope: float, high: float, high_value: float, shrunk: int
+) -> float:
+    """A step between low and high: where the parabola through what is known has its minimum.
+
+    After some vain attempts the scale must be wrong, by how much nobody knows: from then on each
+    one cuts ten times more than the last.
+    """
     width = high - low
     if not np.isfinite(high_value):
-        return low + 0.2 * width
-    bend = high_value - value - slope * width
-    share = -slope * width / (2 * bend) if bend > 0 else 0.5
-    return low + min(max(share, 0.1), 0.5) * width
+        share = 0.2
+    else:
+        bend = high_value - value - slope * width
+        share = -slope * width / (2 * bend) if bend > 0 else 0.5
+    return low + min(max(share, 0.1), 0.5) * min(1.0, 10.0 ** (PATIENCE - shrunk)) * width
+
+
+def between(low: float, high: float) -> float:
+    """The middle, in scale where the two are far apart."""
+    return (low + high) / 2 if high < 10 * low else (low * high) ** 0.5
 
 
 def longer(last: float, last_slope: float, low: float, low_slope: float) -> float:

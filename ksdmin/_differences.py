@@ -8,11 +8,10 @@ import numpy as np
 
 from ksdmin._arrays import Array, Small, Space
 
-# Relative rounding error of a gradient got by each scheme from values exact to eps, as a power
-# of eps; the scheme's best relative step is the same power for "2-point" and half that of
-# "3-point". A complex step has no cancellation: any tiny step does.
-ERROR_POWER = {"exact": 1.0, "2-point": 1 / 2, "3-point": 2 / 3, "cs": 1.0}
-STEP_POWER = {"2-point": 1 / 2, "3-point": 1 / 3, "cs": 1.0}
+# Powers of eps: the relative error of what a scheme makes of exact values, and its best step. A
+# complex step has no cancellation: any small one does.
+ERROR_POWER = {"2-point": 1 / 2, "3-point": 2 / 3, "cs": 1.0}
+STEP_POWER = {"2-point": 1 / 2, "3-point": 1 / 3, "cs": 1 / 2}
 
 Function = Callable[[Array], float]
 
@@ -49,8 +48,7 @@ def product(
     grad: Callable[[Array], Array], x: Array, g0: Array, scheme: str, error: float, space: Space
 ) -> Callable[[Array], Array]:
     """Hv at `x` from gradients whose relative rounding error is `error`; `g0` is the one at x."""
-    power = 1 / 3 if scheme == "3-point" else 1 / 2
-    reach = error**power * max(1.0, space.norm(x))
+    reach = error ** STEP_POWER[scheme] * max(1.0, space.norm(x))
 
     def times(v: Array) -> Array:
         h = reach / (space.norm(v) or 1.0)

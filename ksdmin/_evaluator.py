@@ -51,7 +51,8 @@ class Evaluator:
         self.separate_gradient = bool(getattr(problem, "separate_gradient", False))
         self.projects = hasattr(problem, "value_and_projected_gradient")
         self.has_diagonal = bool(getattr(problem, "has_diagonal", False))
-        self.exact_products = bool(getattr(problem, "exact_products", True))
+        self.slope_error = _error(problem, "gradient_accuracy", space)
+        self.product_error = _error(problem, "product_accuracy", space)
         self.noise = float(getattr(problem, "noise", None) or ROUNDINGS * space.eps)
         self.best: tuple[Array, float] | None = None
         self._maxfun, self._maxtime = maxfun, maxtime
@@ -111,3 +112,9 @@ class Evaluator:
     def _remember(self, x: Array, idx: Any, value: float) -> None:
         if self.subsets.is_full(idx) and (self.best is None or value < self.best[1]):
             self.best = (x, value)
+
+
+def _error(problem: Problem, accuracy: str, space: Space) -> float:
+    """The relative error that differences make, 0 where derivatives are exact."""
+    power = float(getattr(problem, accuracy, 1.0))
+    return space.eps**power if power < 1 else 0.0

@@ -83,10 +83,10 @@ def krylov_basis(
     K = min(K, space.n)
     growth = Growth(space, g, K + len(d_prev))
     found = growth.propose(g if D is None else g / D)  # Alg. 2, lines 1 and 2
-    while found and growth.measure(product):  # lines 4 and 10
+    while found and growth.measure(product):  # lines 4 and 11
         if growth.dim == K:
             break
-        found = growth.propose(growth.w if D is None else growth.w / D)  # lines 6, 11 and 14
+        found = growth.propose(growth.w if D is None else growth.w / D)  # lines 6, 12 and 15
         if enough(growth):
             break
     for d in d_prev:  # line 8
@@ -133,6 +133,7 @@ class Growth:
     def propose(self, u: Array) -> bool:
         """Orthogonalise `u` against the basis, twice; False where nothing of it remains."""
         k, V = self.dim, self._V[: self.dim, :]
+        u, scale = self._within_range(u) if k == 0 else (u, 1.0)
         before = u @ u
         if k:
             c = V @ u
@@ -149,10 +150,17 @@ class Growth:
         if not norm > VANISHED * self._space.eps * before**0.5:
             self._U[k, k] = 0.0
             return False
-        self._U[k, k] = norm
+        self._U[k, k] = norm * scale
         self._across = across / norm
         self._V = self._space.put(self._V, (k, slice(None)), u / norm)
         return True
+
+    def _within_range(self, u: Array) -> tuple[Array, float]:
+        """`u`, and what it was divided by lest the square of its norm underflow or overflow."""
+        if 1e-30 < float(u @ u) < 1e30:
+            return u, 1.0
+        largest = self._space.max_abs(u)
+        return (u / largest, largest) if 0 < largest < np.inf else (u, 1.0)
 
     def measure(self, product: Callable[[Array], Array]) -> bool:
         """Multiply the proposed vector and take it in; False where the product is not finite."""
@@ -160,7 +168,8 @@ class Growth:
         v = self._V[k, :]
         self.w = product(v)
         V = self._V[: k + 1, :]
-        h, slope = self._space.home(V @ self.w, v @ self._g)
+        with np.errstate(all="ignore"):  # a product that is not finite is noticed below
+            h, slope = self._space.home(V @ self.w, v @ self._g)
         if not np.isfinite(h).all():
             self.finite = False
             return False

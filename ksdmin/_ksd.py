@@ -20,8 +20,8 @@ from ksdmin._options import Options
 from ksdmin._policies import Outcome
 from ksdmin._precond import floored_diagonal
 from ksdmin._result import Record, Status
-from ksdmin._subsets import WHOLE, Draw, Sets, Sizes
-from ksdmin._subspace import SubspaceObjective, SubspacePoint, Whitening
+from ksdmin._subsets import Draw, Sets, Sizes
+from ksdmin._subspace import SubspaceObjective, Whitening
 
 FORCING = 0.5  # the largest relative residual of a Newton step
 LESS = 0.9  # of the smallest gradient norm so far: that is progress, whatever the value does
@@ -45,12 +45,14 @@ class State:
         The largest magnitude in the gradient here, and its smallest value so far.
     forcing : float
         The relative residual that the next Newton step should have.
-    decrease, step_norm : float
-        What the last step taken did to the value, and how far it went.
+    decrease : float
+        What the last step did to the value; NaN where that cannot be told.
     stalled : int
         Iterations in a row without progress.
-    broken : bool
-        Whether the curvature gave no finite product at all.
+    lowest : float
+        A value below which the objective counts as unbounded.
+    broken, last : bool
+        Whether the curvature gave no finite product at all, and whether the sets have run out.
     warned : bool
         Whether the user has been told of a product that is not symmetric.
     record : Record
@@ -65,9 +67,10 @@ class State:
     least_gradient: float
     forcing: float
     decrease: float
-    step_norm: float
     stalled: int
+    lowest: float
     broken: bool
+    last: bool
     warned: bool
     record: Record
 
@@ -89,15 +92,24 @@ class Run:
         """Where the vectors live."""
         return self.evaluator.space
 
-    def sample(self, iteration: int, sizes: Sizes | None) -> Sets:
-        """The sets of an iteration (Alg. 3, line 3): the seed and the iteration decide."""
-        if self.evaluator.subsets.everything(sizes):
-            return Sets(WHOLE, WHOLE, WHOLE)
+    def sample(self, iteration: int, sizes: Sizes | None) -> Sets | None:
+        """The sets of an iteration (Alg. 3, line 3), None where the user's have run out.
+
+        For random ones the seed and the iteration decide.
+        """
+        subsets = self.evaluator.subsets
+        if subsets.everything(sizes):
+            return Sets(subsets.full, subsets.full, subsets.full)
         rng = np.random.default_rng((*self.seed, iteration))
         sets = self.draw(iteration, rng, sizes)
-        if sizes is None:  # the user's own objects
+        if sets is None or sizes is None:  # the user's own objects
             return sets
         return Sets(*(self._indices(idx) for idx in (sets.A, sets.B, sets.C)))
+
+    def last_set(self, A: Any) -> Any:
+        """Where to evaluate when there is no next A: on everything, or on `A` again."""
+        full = self.evaluator.subsets.full
+        return A if full is None else full
 
     def _indices(self, idx: Any) -> Any:
         return self.space.indices(idx) if isinstance(idx, np.ndarray) else idx
@@ -108,7 +120,9 @@ def start(run: Run, x0: Array) -> State:
     options = run.options
     sizes = run.evaluator.subsets.sizes(run.krylov_dim)
     sets = run.sample(0, sizes)  # Alg. 3, line 3
-    here = evaluate(run, x0, sets.A)  # lines 4 and 5
+    if sets is None:
+        raise ValueError("subsets: the iterable holds no sets at all")
+    here = confirmed(run, run.evaluator.evaluate(x0, sets.A))  # lines 4 and 5
     e_1 = (run.space.unit(0),) if options.policies.first_direction else ()  # line 1
     norm = run.space.max_abs(here.gradient)
     return State(
@@ -119,10 +133,11 @@ def start(run: Run, x0: Array) -> State:
         gradient_norm=norm,
         least_gradient=norm,
         forcing=FORCING,
-        decrease=np.inf,
-        step_norm=np.inf,
+        decrease=np.nan,
         stalled=0,
+        lowest=UNBOUNDED * max(1.0, abs(here.value)) if np.isfinite(here.value) else -np.inf,
         broken=False,
+        last=False,
         warned=False,
         record=write_record(run, 0, here, norm, sets),
     )
@@ -130,26 +145,15 @@ def start(run: Run, x0: Array) -> State:
 
 def step(run: Run, state: State) -> State:
     """One iteration of Algorithm 3: its lines 6 to 13, then lines 3 to 5 of the next."""
-    here, sets, policies = state.here, state.sets, run.options.policies
     basis = build_basis(run, state)  # Alg. 3, line 6
-    if basis.dim == 0:
+    if not basis.finite and basis.dim == 0:
         return replace(state, broken=True)
-    H_hat = policies.spectrum(basis.H_bar, run.options.floor)  # line 7
-    whitening = Whitening(H_hat)  # lines 8 and 9
-    phi = SubspaceObjective(run.evaluator, here, sets.C, basis, whitening, tilted=policies.tilted)
-    found, inner = bfgs(  # lines 10 and 11
-        phi.at,
-        phi.start,
-        maxiter=run.inner_maxiter,
-        noise=run.evaluator.noise * abs(phi.start.value),
-        enough=policies.paid,
-        spent=lambda: run.evaluator.spent() is not None,
-    )
-    d = run.space.combine(basis.V, found.c)  # line 12
-    next_sets = run.sample(state.record.iteration + 1, state.sizes)  # line 3
-    there = evaluate(run, found.x, next_sets.A, found, sets.C)  # lines 13, 4 and 5
-    trial = Trial(basis, d, phi.start.value - found.value, inner, there)
-    return judge(run, state, trial, next_sets)
+    trial = search(run, state, basis)  # lines 7 to 12
+    sets = run.sample(state.record.iteration + 1, state.sizes)  # line 3
+    if sets is None:
+        sets, state = replace(state.sets, A=run.last_set(state.here.idx)), replace(state, last=True)
+    there = evaluate(run, trial, state.sets.C, sets.A)  # lines 13, 4 and 5
+    return judge(run, state, trial, there, sets)
 
 
 def build_basis(run: Run, state: State) -> Basis:
@@ -165,111 +169,152 @@ def build_basis(run: Run, state: State) -> Basis:
     return krylov_basis(run.space, here.gradient, D, product, state.d_prev, run.krylov_dim, enough)
 
 
-def evaluate(
-    run: Run, x: Array, A: Any, found: SubspacePoint | None = None, C: Any = None
-) -> Evaluated:
-    """What the next iteration starts from: value, gradient and diagonal on A.
-
-    The search has just been at `found`: where A served as C, everything is known already. A
-    partial set cannot tell convergence: where its gradient passes the test, the whole set is
-    asked instead.
-    """
-    evaluator = run.evaluator
-    g = found.whole_gradient if found is not None and C is A else None
-    if found is not None and g is not None and not evaluator.has_diagonal:
-        return Evaluated(x, A, found.value, g)
-    there, full = evaluator.evaluate(x, A), evaluator.subsets.full
-    on_part = full is not None and not evaluator.subsets.is_full(A)
-    if on_part and run.space.max_abs(there.gradient) <= run.options.gtol:
-        return evaluator.evaluate(x, full)
-    return there
-
-
 @dataclass(frozen=True)
 class Trial:
-    """A step that a search proposes, and what is known at its end."""
+    """A step that a search proposes: the direction d, to the point x.
 
-    basis: Basis
-    d: Array
+    `value` and `gradient` are on C, as far as the search computed them; `promised` is the decrease
+    of its objective.
+    """
+
+    x: Array
+    d: Array | None
+    value: float
+    gradient: Array | None
     promised: float
     inner_iterations: int
-    there: Evaluated
+    basis: Basis
 
 
-def judge(run: Run, state: State, trial: Trial, sets: Sets) -> State:
+def search(run: Run, state: State, basis: Basis) -> Trial:
+    """The optimum of the objective on C within the subspace."""
+    here, policies = state.here, run.options.policies
+    if basis.dim == 0:  # no slope on this A, and no previous direction
+        return Trial(here.x, None, here.value, here.gradient, 0.0, 0, basis)
+    floor = max(run.options.floor, run.evaluator.product_error)  # below that, H_bar is noise
+    H_hat = policies.spectrum(basis.H_bar, floor)  # Alg. 3, line 7
+    whitening = Whitening(H_hat)  # lines 8 and 9
+    phi = SubspaceObjective(
+        run.evaluator, here, state.sets.C, basis, whitening, tilted=policies.tilted
+    )
+    found, iterations = bfgs(  # lines 10 and 11
+        phi.at,
+        phi.start,
+        maxiter=run.inner_maxiter,
+        noise=run.evaluator.noise * abs(phi.start.value),
+        slope_noise=slope_noise(run, here, basis) * whitening.gain,
+        lowest=state.lowest,
+        enough=policies.paid,
+        spent=lambda: run.evaluator.spent() is not None,
+    )
+    moved = found is not phi.start
+    d = run.space.combine(basis.V, found.c) if moved else None  # line 12
+    promised = phi.start.value - found.value
+    return Trial(found.x, d, found.loss, found.whole_gradient, promised, iterations, basis)
+
+
+def slope_noise(run: Run, here: Evaluated, basis: Basis) -> float:
+    """The error of slopes got by differences: the value's rounding, and the curvature's share."""
+    if not run.evaluator.slope_error:
+        return 0.0
+    scale = abs(here.value) + float(np.abs(basis.H_bar).max())
+    return run.evaluator.slope_error * max(1.0, run.space.max_abs(here.x)) * scale
+
+
+def evaluate(run: Run, trial: Trial, C: Any, A: Any) -> Evaluated:
+    """What the next iteration starts from; nothing new where A has just served as C."""
+    if C is A and trial.gradient is not None and not run.evaluator.has_diagonal:
+        return confirmed(run, Evaluated(trial.x, A, trial.value, trial.gradient))
+    return confirmed(run, run.evaluator.evaluate(trial.x, A))
+
+
+def confirmed(run: Run, there: Evaluated) -> Evaluated:
+    """A partial set cannot tell convergence: where it seems to, the whole set is asked."""
+    subsets = run.evaluator.subsets
+    if subsets.full is None or subsets.is_full(there.idx):
+        return there
+    if run.space.max_abs(there.gradient) > run.options.gtol:
+        return there
+    return run.evaluator.evaluate(there.x, subsets.full)
+
+
+def judge(run: Run, state: State, trial: Trial, there: Evaluated, sets: Sets) -> State:
     """Take the step or leave it, and make the state of the next iteration."""
-    here, there, policies = state.here, trial.there, run.options.policies
-    iteration, sizes, taken = state.record.iteration + 1, state.sizes, True
+    here, policies = state.here, run.options.policies
+    iteration, sizes, n = state.record.iteration + 1, state.sizes, run.evaluator.subsets.n
+    comparable = there.idx is here.idx  # otherwise the values are means over other samples
     noise = run.evaluator.noise * max(abs(here.value), abs(there.value))
-    outcome = Outcome(trial.promised, here.value - there.value, noise)
-    if there.idx is here.idx:  # otherwise the values are means over other samples
-        taken = policies.accept(outcome)
-        if sizes is not None and run.evaluator.subsets.n is not None:
-            sizes = policies.resize(sizes, outcome, run.evaluator.subsets.n)
-            if sizes != state.sizes:
-                sets = replace(run.sample(iteration, sizes), A=sets.A)
+    achieved = here.value - there.value if comparable else np.nan
+    outcome = Outcome(trial.promised, achieved, noise)
+    taken = policies.accept(outcome) if comparable else True
+    if comparable and sizes is not None and n is not None:
+        sizes = policies.resize(sizes, outcome, n)
+        if sizes != state.sizes:
+            sets = replace(run.sample(iteration, sizes) or sets, A=sets.A)
     if taken:
-        state = arrive(run, state, trial, outcome)
+        state = arrive(run, state, trial, there, outcome)
     else:
-        state = replace(state, stalled=state.stalled + 1)
+        state = replace(state, stalled=state.stalled + 1, decrease=np.nan)
     record = write_record(run, iteration, state.here, state.gradient_norm, sets, trial, taken)
     warned = state.warned or warn_if_asymmetric(run, trial.basis)
     return replace(state, sets=sets, sizes=sizes, warned=warned, record=record)
 
 
-def arrive(run: Run, state: State, trial: Trial, outcome: Outcome) -> State:
+def arrive(run: Run, state: State, trial: Trial, there: Evaluated, outcome: Outcome) -> State:
     """The state at the end of a step that is taken."""
-    there, space = trial.there, run.space
-    norm = space.max_abs(there.gradient)
-    step_norm = space.norm(trial.d)
-    progress = outcome.achieved > outcome.noise or norm < LESS * state.least_gradient
+    norm = run.space.max_abs(there.gradient)
+    blur = max(outcome.noise, run.evaluator.slope_error * abs(there.value))
+    progress = outcome.achieved > blur or norm < LESS * state.least_gradient
     ratio = norm / state.gradient_norm if state.gradient_norm else 1.0
+    moved = trial.d is not None
     return replace(
         state,
         here=there,
-        d_prev=(trial.d, *state.d_prev)[: int(run.options.memory)] if step_norm else state.d_prev,
+        d_prev=(trial.d, *state.d_prev)[: int(run.options.memory)] if moved else state.d_prev,
         gradient_norm=norm,
         least_gradient=min(norm, state.least_gradient),
         forcing=min(FORCING, 0.9 * min(ratio, 1.0) ** 2),
-        decrease=outcome.achieved,
-        step_norm=step_norm,
-        stalled=0 if progress else state.stalled + 1,
+        decrease=outcome.achieved if moved else np.nan,
+        stalled=0 if progress else state.stalled + (1 if moved else PATIENCE),
     )
 
 
-def verdict(run: Run, state: State, first_value: float) -> Status | None:
+def verdict(run: Run, state: State) -> Status | None:
     """Whether the run is over at `state`, and why."""
     here, options, evaluator = state.here, run.options, run.evaluator
+    if here.value <= state.lowest and state.record.iteration:
+        return Status.UNBOUNDED
     if not np.isfinite(here.value) or not np.isfinite(state.gradient_norm) or state.broken:
         return Status.NOT_FINITE
-    if evaluator.subsets.is_full(here.idx):
-        if state.gradient_norm <= options.gtol or small_change(run, state):
-            return Status.CONVERGED
-        if here.value <= UNBOUNDED * max(1.0, abs(first_value)):
-            return Status.UNBOUNDED
-        deterministic = state.sets.B is here.idx and state.sets.C is here.idx
-        if deterministic and state.stalled >= (PATIENCE if state.step_norm else 1):
-            return Status.PRECISION_LOSS
+    whole = evaluator.subsets.is_full(here.idx)
+    if whole and (state.gradient_norm <= options.gtol or small_change(run, state)):
+        return Status.CONVERGED
+    if state.last:
+        return Status.OUT_OF_SETS
     if state.record.iteration >= run.maxiter:
         return Status.MAXITER
+    deterministic = whole and state.sets.B is here.idx and state.sets.C is here.idx
+    if deterministic and state.stalled >= PATIENCE:
+        return evaluator.spent() or Status.PRECISION_LOSS
     return evaluator.spent()
 
 
 def small_change(run: Run, state: State) -> bool:
-    """The tests of ftol and xtol on the last step that was taken."""
+    """The tests of ftol and xtol, on a step that has just been taken."""
     options, here = run.options, state.here
+    if not state.record.step_norm:
+        return False
     scale = max(abs(here.value), abs(here.value + state.decrease), 1.0)
-    if 0 <= state.decrease <= options.ftol * scale and options.ftol:
+    if options.ftol and 0 <= state.decrease <= options.ftol * scale:
         return True
-    return bool(options.xtol) and (
-        state.step_norm <= options.xtol * max(1.0, run.space.norm(here.x))
-    )
+    limit = options.xtol * max(1.0, run.space.norm(here.x))
+    return bool(options.xtol) and state.record.step_norm <= limit
 
 
 def warn_if_asymmetric(run: Run, basis: Basis) -> bool:
     """Tell the user of a product that is not symmetric; what is used is V^T H V, mirrored."""
     tolerance = max(1e-4, 30 * run.space.eps**0.5)
-    if not run.evaluator.exact_products or basis.asymmetry <= tolerance:
+    if run.evaluator.product_error or basis.asymmetry <= tolerance:
         return False
     warnings.warn(
         f"The curvature product is not symmetric: v^T H u and u^T H v differ by "
@@ -296,7 +341,7 @@ def write_record(
         iteration=iteration,
         value=here.value,
         gradient_norm=gradient_norm,
-        step_norm=run.space.norm(trial.d) if trial and taken else 0.0,
+        step_norm=run.space.norm(trial.d) if trial and taken and trial.d is not None else 0.0,
         accepted=taken,
         dim=trial.basis.dim if trial else 0,
         size_A=size_of(here.idx),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import scipy.optimize
 from array_api_compat import is_array_api_obj, is_numpy_array
 from scipy.optimize import OptimizeResult
@@ -15,6 +16,7 @@ from ksdmin._problem import Problem, as_problem
 from ksdmin._solve import resolve_subsets, solve, start_point
 
 TAKES_HESSP = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
+NEEDS_HESS = {"dogleg", "trust-exact"}
 NO_GRADIENT = {"nelder-mead", "powell", "cobyla", "cobyqa"}
 
 
@@ -149,12 +151,12 @@ def ksd(
     >>> res.success, res.x.round(6).tolist()
     (True, [1.0, 1.0])
     """
-    if getattr(jac, "__self__", None) is fun is not None and hasattr(fun, "fun"):
+    if type(fun).__name__ == "MemoizeJac" and jac == fun.derivative:
         # jac=True: SciPy has wrapped fun in a cache that compares x alone, not the subset.
         fun, jac = fun.fun, True
     problem = _problem(fun, args, jac, hess, hessp, subsets, curvature, precond)
     _refuse(bounds, constraints)
-    parsed = parse_options(options, tol)
+    parsed = parse_options(options, tol, frames=3)
     return solve(problem, x0, callback, parsed, rng, subsets, catch_interrupt=False)
 
 
@@ -179,11 +181,22 @@ def delegate(problem: Problem, x0: Any, subsets: Any, **kwargs: Any) -> Optimize
     def hessp(x: Any, p: Any) -> Any:
         return to_host(problem.curvature(space.away(x), full)(space.away(p)))
 
+    def hess(x: Any) -> Any:
+        product = problem.curvature(space.away(x), full)
+        return np.array([to_host(product(space.unit(i))) for i in range(space.n)])
+
     name = str(kwargs["method"]).lower()
     if name in NO_GRADIENT:
-        return scipy.optimize.minimize(value, home, **kwargs)
-    second_order = {"hessp": hessp} if callable(kwargs["method"]) or name in TAKES_HESSP else {}
-    return scipy.optimize.minimize(fun, home, jac=True, **second_order, **kwargs)
+        res = scipy.optimize.minimize(value, home, **kwargs)
+    else:
+        second_order: dict[str, Any] = {"hess": hess} if name in NEEDS_HESS else {}
+        if callable(kwargs["method"]) or name in TAKES_HESSP:
+            second_order = {"hessp": hessp}
+        res = scipy.optimize.minimize(fun, home, jac=True, **second_order, **kwargs)
+    for field in ("x", "jac"):  # back to where the problem lives
+        if isinstance(res.get(field), np.ndarray) and res[field].shape == (space.n,):
+            res[field] = space.away(res[field])
+    return res
 
 
 def _problem(
@@ -207,7 +220,7 @@ def _problem(
         return as_problem(fun, args, jac, hess, hessp, subsets, precond)
     beside = {"jac": jac, "hess": hess, "hessp": hessp, "curvature": curvature, "precond": precond}
     given = [name for name, value in beside.items() if value is not None]
-    given += ["args"] if args != () else []
+    given += [] if isinstance(args, tuple) and not args else ["args"]
     if given:
         raise ValueError(
             f"{', '.join(given)} beside a problem object, which brings its own: leave out"

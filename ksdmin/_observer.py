@@ -39,6 +39,8 @@ class Observer:
 
     def see(self, state: State) -> Status | None:
         """Take note of a state, and call the callback; it may end the run."""
+        if self.records and self.records[-1] is state.record:
+            return None  # the curvature broke: no iteration was made
         self.records.append(state.record)
         if self.allvecs is not None:
             self.allvecs.append(self._space.copy(state.here.x))

@@ -76,8 +76,8 @@ class Options:
                 object.__setattr__(self, name, getattr(type(self), name))
             elif not (isinstance(value, (int, float, np.number)) and value >= 0):
                 raise ValueError(f"option {name}={value!r}: expected a number that is at least 0")
-        if not 0 < self.floor < 1:
-            raise ValueError(f"option floor={self.floor!r}: expected a share between 0 and 1")
+        if not 1e-14 <= self.floor < 1:  # below that, rounding decides whether H_hat is definite
+            raise ValueError(f"option floor={self.floor!r}: expected a share from 1e-14 to 1")
         # SciPy's callers pass maxiter=-1 and 100.1; the loop takes any number.
         limits = {"krylov_dim": 1, "inner_maxiter": 1, "memory": 0, "maxiter": -math.inf}
         for name, least in limits.items():
@@ -88,8 +88,13 @@ class Options:
                 raise ValueError(f"option {name}={value!r}: expected a number from {least} up")
 
 
-def parse_options(given: Mapping[str, Any] | None, tol: float | None = None) -> Options:
-    """The user's options, with SciPy's warning for those that are not known."""
+def parse_options(
+    given: Mapping[str, Any] | None, tol: float | None = None, *, frames: int = 2
+) -> Options:
+    """The user's options, with SciPy's warning for those that are not known.
+
+    `frames` is how many calls up the user's own line is.
+    """
     given = dict(given or {})
     if tol is not None:
         given.setdefault("gtol", tol)
@@ -97,6 +102,6 @@ def parse_options(given: Mapping[str, Any] | None, tol: float | None = None) -> 
     unknown = [name for name in given if name not in known]
     if unknown:
         warnings.warn(
-            f"Unknown solver options: {', '.join(unknown)}", OptimizeWarning, stacklevel=4
+            f"Unknown solver options: {', '.join(unknown)}", OptimizeWarning, stacklevel=frames + 1
         )
     return Options(**{name: value for name, value in given.items() if name in known})

@@ -7,9 +7,8 @@ whether a step is taken, and how the sets grow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -137,16 +136,40 @@ DEFAULT = Policies(
     name="default",
     grown=inexact_newton,
     spectrum=absolute,
-    paid=Paying(0.01),
+    paid=Paying(0.02),
     accept=if_not_worse,
     resize=doubling,
     tilted=True,
     first_direction=False,
 )
 
-PAPER: Mapping[str, Any] = MappingProxyType(
-    {"policies": AS_PRINTED, "krylov_dim": 20, "memory": 1, "floor": 1e-4, "inner_maxiter": None}
-)
+
+class Preset(Mapping[str, Any]):
+    """Options that belong together; a mapping that can be pickled and cannot be changed."""
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+
+    def __getitem__(self, name: str) -> Any:
+        return self._options[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._options)
+
+    def __len__(self) -> int:
+        return len(self._options)
+
+    def __or__(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self._options, **changes}
+
+    def __ror__(self, others: Mapping[str, Any]) -> dict[str, Any]:
+        return {**others, **self._options}
+
+    def __repr__(self) -> str:
+        return f"<preset {self._options['policies'].name!r}: {', '.join(self)}>"
+
+
+PAPER = Preset(policies=AS_PRINTED, krylov_dim=20, memory=1, floor=1e-4, inner_maxiter=None)
 """The options that make the algorithm the paper's: ``minimize(..., options=ksdmin.PAPER)``.
 
 Change one as ``options=ksdmin.PAPER | {"krylov_dim": 80, "inner_maxiter": 30}``.

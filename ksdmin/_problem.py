@@ -13,10 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 from scipy.optimize import HessianUpdateStrategy, OptimizeWarning
-from scipy.sparse import issparse
-from scipy.sparse.linalg import LinearOperator
 
 from ksdmin import _differences
 from ksdmin._arrays import Array, Small, Space, as_scalar
@@ -32,8 +29,9 @@ class Problem(Protocol):
     Optional, looked up by name: ``x0`` (where to start), ``subsets`` (the default sets),
     ``has_diagonal`` (True: ``value_and_gradient`` knows the curvature diagonal),
     ``separate_gradient`` (True: ``value`` alone is cheaper, and a gradient asked for at the same
-    point afterwards costs no second value), ``exact_products`` (False: products carry more than
-    rounding error), ``noise`` (relative rounding error of the values),
+    point afterwards costs no second value), ``noise`` (relative rounding error of the values),
+    ``gradient_accuracy`` and ``product_accuracy`` (1.0: exact to rounding; by differences the
+    relative error is a smaller power of eps),
     ``value_and_projected_gradient(x, idx, V)`` (the value and V^T g, where that is cheaper than
     g), ``counting(counts)`` (a copy of the problem, for one run, that counts in `counts`).
     """
@@ -78,13 +76,15 @@ class VerbCounter:
 
     def value(self, x: Array, idx: Any) -> float:
         self._counts.nfev += 1
-        return self._problem.value(x, idx)
+        return as_scalar(self._problem.value(x, idx), "value")
 
     def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
         self._counts.nfev += 1
         self._counts.njev += 1
         # A problem without a diagonal need not know the keyword.
-        return self._problem.value_and_gradient(x, idx, **({"diagonal": True} if diagonal else {}))
+        known = {"diagonal": True} if diagonal else {}
+        value, *tall = self._problem.value_and_gradient(x, idx, **known)
+        return as_scalar(value, "value_and_gradient"), *tall
 
     def curvature(self, x: Array, idx: Any) -> Product:
         product = self._problem.curvature(x, idx)
@@ -117,7 +117,11 @@ class FunctionProblem:
         self.subsets = subsets
         self.has_diagonal = precond is not None
         self.separate_gradient = jac is not True
-        self.exact_products = hessp is not None or callable(hess)
+        self.gradient_accuracy = _differences.ERROR_POWER[jac] if isinstance(jac, str) else 1.0
+        self._scheme = hess if isinstance(hess, str) and hess != "cs" else "2-point"
+        self.product_accuracy = 1.0
+        if hessp is None and not callable(hess):
+            self.product_accuracy = self.gradient_accuracy * _differences.ERROR_POWER[self._scheme]
         self._counts = Counts()
         self._memo: _Memo | None = None  # only in a run's own copy: see `counting`
         self._space: Space | None = None
@@ -163,20 +167,19 @@ class FunctionProblem:
         space = self._at(x)
         if callable(self._hess):
             self._counts.nhev += 1
-            return _matrix_product(self._call(self._hess, x, idx), space)
+            H = space.matrix(self._call(self._hess, x, idx), "hess")
+            return lambda v: space.vector(H @ v, "hess")
         if self._hessp is not None:
             return lambda v: self._hessian_product(x, v, idx)
         _, g0 = self.value_and_gradient(x, idx)
-        scheme = self._hess if isinstance(self._hess, str) and self._hess != "cs" else "2-point"
-        how = self._jac if isinstance(self._jac, str) else "exact"
-        error = space.eps ** _differences.ERROR_POWER[how]
+        error = space.eps**self.gradient_accuracy
 
         def grad(at: Array) -> Array:
             if self._jac is True:
                 return self._fun_and_jac(at, idx)[1]
             return self._raw_gradient(at, idx, None)
 
-        return _differences.product(grad, x, g0, scheme, error, space)
+        return _differences.product(grad, x, g0, self._scheme, error, space)
 
     def _value_and_slopes(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
         """The value and V^T g by differences along the rows of V: no full gradient needed."""
@@ -270,15 +273,6 @@ class _Memo:
     idx: Any = None
     value: float | None = None
     gradient: Array = None
-
-
-def _matrix_product(H: Any, space: Space) -> Product:
-    """The product v -> Hv for the dense, sparse or operator Hessian that user code returned."""
-    if not issparse(H) and not isinstance(H, LinearOperator) and space.numpy:
-        H = np.array(H, ndmin=2)
-    if tuple(H.shape) != (space.n, space.n):
-        raise ValueError(f"hess returned shape {tuple(H.shape)}, expected ({space.n}, {space.n})")
-    return lambda v: space.vector(H @ v, "hess")
 
 
 def as_problem(

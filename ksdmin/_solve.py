@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ from ksdmin._evaluator import Evaluator
 from ksdmin._ksd import Run, State, start, step, verdict
 from ksdmin._observer import Observer
 from ksdmin._options import Options
-from ksdmin._problem import Problem
+from ksdmin._problem import FunctionProblem, Problem
 from ksdmin._result import MESSAGES, History, Status
-from ksdmin._subsets import OutOfSets, Subsets, as_subsets
+from ksdmin._subsets import Subsets, as_subsets
 
 PLAIN = Subsets(1)  # a plain function is a sum of one loss: every set is the whole
 
@@ -42,25 +43,21 @@ def solve(
     with Observer(callback, options, run.space) as observer:
         try:
             state = start(run, run.space.copy(x0))
-            first_value = state.here.value
             while True:
-                status = observer.see(state) or verdict(run, state, first_value)
+                status = observer.see(state) or verdict(run, state)
                 if status is not None:
                     break
                 state = step(run, state)
-        except OutOfSets:
-            if state is None:
-                raise ValueError("subsets: the iterable holds no sets at all") from None
-            status = Status.OUT_OF_SETS
+            return finish(run, state, observer, status, x0)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             status = Status.INTERRUPTED if interrupted else Status.FAILED
             result = finish(run, state, observer, status, x0, evaluate=False)
-            if not (interrupted and catch_interrupt):
+            if interrupted and catch_interrupt:
+                return result
+            with suppress(Exception):  # an exception may refuse attributes
                 error.ksdmin_result = result  # type: ignore[attr-defined]
-                raise
-            return result
-    return finish(run, state, observer, status, x0)
+            raise
 
 
 def start_point(problem: Problem, x0: Any) -> Array:
@@ -73,7 +70,12 @@ def start_point(problem: Problem, x0: Any) -> Array:
 
 def resolve_subsets(problem: Problem, subsets: Any) -> Subsets:
     """The sets to sample: the caller's, the problem's own, or everything at once."""
-    subsets = getattr(problem, "subsets", None) if subsets is None else subsets
+    own = getattr(problem, "subsets", None)
+    if isinstance(problem, FunctionProblem) and own is None and subsets is not None:
+        raise ValueError(
+            "subsets= beside a problem whose functions take no idx: give subsets to as_problem"
+        )
+    subsets = own if subsets is None else subsets
     return PLAIN if subsets is None else as_subsets(subsets)
 
 
@@ -105,7 +107,7 @@ def finish(
     *,
     evaluate: bool = True,
 ) -> OptimizeResult:
-    """The result: the point that passed the test, otherwise the best one seen.
+    """The result: the best point seen, but the last one where it passed the test or the callback.
 
     `fun` and `jac` are those of the whole set at `x`; where they are not known yet they are
     computed, and counted, unless user code has just failed (`evaluate` is False).
@@ -120,9 +122,18 @@ def finish(
             if run.space.max_abs(g) <= run.options.gtol:
                 status = Status.CONVERGED
     best = evaluator.best
-    if status != Status.CONVERGED and best is not None and not value <= best[1]:
-        x, value = best
-        g = evaluator.value_and_gradient(x, subsets.full)[1] if evaluate else None
+    if (
+        status not in (Status.CONVERGED, Status.CALLBACK)
+        and best is not None
+        and not value <= best[1]
+    ):
+        best_gradient = evaluator.value_and_gradient(best[0], subsets.full)[1] if evaluate else None
+        norm = run.space.max_abs(best_gradient) if evaluate else np.inf
+        if evaluate and not np.isfinite(norm) and np.isfinite(best[1]):
+            status = Status.NOT_FINITE  # a value without a slope: `here` has both
+        else:
+            x, value, g = *best, best_gradient
+            status = Status.CONVERGED if norm <= run.options.gtol else status
     return make_result(run, state, observer, status, (run.space.copy(x), value, g))
 
 
@@ -146,6 +157,7 @@ def make_result(
         status=int(status),
         success=status == Status.CONVERGED,
         message=MESSAGES[status],
+        passes=counts.passes,
         history=History(observer.records),
         preconditioner="diagonal" if run.evaluator.has_diagonal else "identity",
     )

@@ -31,12 +31,8 @@ class Sizes:
     C: int
 
 
-Draw = Callable[[int, np.random.Generator, "Sizes | None"], Sets]
-"""(iteration, rng, sizes) -> the sets of that iteration."""
-
-
-class OutOfSets(Exception):
-    """The iterable that the user gave as subsets has come to its end."""
+Draw = Callable[[int, np.random.Generator, "Sizes | None"], "Sets | None"]
+"""(iteration, rng, sizes) -> the sets of that iteration; None where an iterable has no more."""
 
 
 class Subsets:
@@ -53,7 +49,8 @@ class Subsets:
         A is everything by default. B and C default to 1/K of the samples each, K being the
         dimension of the Krylov space (1/2 each where K = 1, so that they can be disjoint).
     disjoint : bool, optional
-        Whether B and C have no sample in common. A may overlap both.
+        Whether B and C have no sample in common, as long as both fit (they may grow). A may
+        overlap both.
     full : object, optional
         The name of the whole set: ``slice(None)`` where `n` is a number. With your own sets
         it is needed for ``success``, final values and SciPy's methods; without it, the values in
@@ -100,11 +97,14 @@ class Subsets:
         """The sizes at the start of a run; None where the user draws the sets."""
         if self.n is None:
             return None
-        share = max(1, round(self.n / max(krylov_dim, 2)))
-        a, b, c = (
-            share if size is None else self._count(size, name)
+        counts = {
+            name: None if size is None else self._count(size, name)
             for name, size in self._requested.items()
-        )
+        }
+        asked = sum(counts[name] or 0 for name in ("curvature", "search"))
+        room = self.n - asked if self.disjoint else self.n
+        share = max(1, min(self.n // max(krylov_dim, 2), room))
+        a, b, c = (count or share for count in counts.values())
         if self.disjoint and b + c > self.n > 1:
             raise ValueError(
                 f"subsets: disjoint sets of {b} (curvature) and {c} (search) samples cannot be "
@@ -132,16 +132,9 @@ class Subsets:
             return self._draw
         if callable(self._source):
             source = self._source
-            return lambda iteration, rng, sizes: _triple(source(iteration, rng))
-        iterator = iter(self._source)  # type: ignore[arg-type]
-
-        def draw(iteration: int, rng: np.random.Generator, sizes: Sizes | None) -> Sets:
-            try:
-                return _triple(next(iterator))
-            except StopIteration:
-                raise OutOfSets from None
-
-        return draw
+            return lambda iteration, rng, sizes: _triple(source(iteration, rng), self.full)
+        iterator = (_triple(sets, self.full) for sets in self._source)  # type: ignore[union-attr]
+        return lambda iteration, rng, sizes: next(iterator, None)
 
     def _draw(self, iteration: int, rng: np.random.Generator, sizes: Sizes | None) -> Sets:
         assert sizes is not None
@@ -183,13 +176,23 @@ def _is_count(size: Any) -> TypeGuard[int]:
 
 
 def _len(idx: Any) -> int | None:
-    return len(idx) if hasattr(idx, "__len__") else None
+    """The number of samples, as indices tell it; an opaque object does not."""
+    if isinstance(idx, (list, range)):
+        return len(idx)
+    shape = getattr(idx, "shape", ())
+    return int(shape[0]) if shape else None
 
 
-def _triple(sets: Any) -> Sets:
+def _triple(sets: Any, full: Any) -> Sets:
+    """The user's sets; indices are copied, as their array may be filled anew."""
     try:
-        return Sets(*sets)
-    except TypeError:
+        A, B, C = sets
+    except (TypeError, ValueError):
         raise ValueError(
-            f"subsets: expected a triple (A, B, C) for each iteration, got {sets!r:.80}"
+            f"subsets: expected a triple (A, B, C) for each iteration, got {repr(sets)[:80]}"
         ) from None
+    own = {
+        id(idx): idx.copy() if isinstance(idx, np.ndarray) and idx is not full else idx
+        for idx in (A, B, C)
+    }
+    return Sets(own[id(A)], own[id(B)], own[id(C)])

@@ -46,6 +46,11 @@ class Whitening:
         C = np.linalg.cholesky(H_hat)
         self._inverse, _ = lapack.dtrtri(C, lower=1)
 
+    @property
+    def gain(self) -> float:
+        """By how much an error in g_bar can grow in the gradient with respect to a."""
+        return float(np.linalg.norm(self._inverse))
+
     def coefficients(self, a: Small) -> Small:
         """C^-T a: what `a` is in terms of the rows of V."""
         return np.asarray(a @ self._inverse)
@@ -76,21 +81,23 @@ class SubspaceObjective:
         self._basis, self._whitening = basis, whitening
         self._tilt = np.zeros(basis.dim)
         if C is here.idx:  # A serves as C: nothing to evaluate
-            value, slopes = here.value, basis.g_bar
+            value, slopes, whole_gradient = here.value, basis.g_bar, here.gradient
         else:
             value, g = self._value(here.x)
-            slopes, _ = self.slopes(here.x, g)
+            slopes, whole_gradient = self.slopes(here.x, g)
         if tilted:
             self._tilt = basis.g_bar - slopes
         nothing = np.zeros(basis.dim)
-        self.start = SubspacePoint(self, nothing, nothing, here.x, value, here.gradient, slopes)
+        self.start = SubspacePoint(
+            self, nothing, nothing, here.x, value, value, whole_gradient, slopes
+        )
 
     def at(self, a: Small) -> SubspacePoint:
         """Evaluate at `a`: the value now, the gradient with it or when it is looked at."""
         c = self._whitening.coefficients(a)
         x = self._x + self._evaluator.space.combine(self._basis.V, c)
         value, g = self._value(x)
-        return SubspacePoint(self, a, c, x, value + float(self._tilt @ c), g)
+        return SubspacePoint(self, a, c, x, value, value + float(self._tilt @ c), g)
 
     def _value(self, x: Array) -> tuple[float, Array | None]:
         """f_C, and its gradient where one comes with the value."""
@@ -120,8 +127,8 @@ class SubspacePoint:
         The point in whitened co-ordinates, and in terms of the rows of V.
     x : array
         The point in the whole space.
-    value : float
-        phi there.
+    loss, value : float
+        f_C and phi there.
     whole_gradient : array or None
         The gradient on C in the whole space, where it was computed.
     """
@@ -132,12 +139,14 @@ class SubspacePoint:
         a: Small,
         c: Small,
         x: Array,
+        loss: float,
         value: float,
         whole_gradient: Array | None,
         slopes: Small | None = None,
     ) -> None:
         self._objective, self._slopes = objective, slopes
-        self.a, self.c, self.x, self.value = a, c, x, value
+        self.a, self.c, self.x = a, c, x
+        self.loss, self.value = loss, value
         self.whole_gradient = whole_gradient
 
     @cached_property

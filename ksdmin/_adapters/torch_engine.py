@@ -1,0 +1,159 @@
+"""Runs the kernels over the chunks of a set, through CUDA graphs where that works."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ksdmin._adapters.torch_checks import frozen_randomness, is_random, seed_of
+from ksdmin._adapters.torch_data import Samples
+from ksdmin._adapters.torch_graphs import GraphExecutor
+from ksdmin._adapters.torch_kernels import Chunk, Kernels, Product
+
+log = logging.getLogger("ksdmin")
+
+
+class EagerExecutor:
+    """Runs kernels as they are."""
+
+    reuses_memory = False
+
+    def __init__(self, kernels: Kernels) -> None:
+        self._kernels = kernels
+
+    def rows(self, kind: str, size: int, most: int) -> int:
+        """How long to make the chunks of a set."""
+        return min(size, most)
+
+    def run(self, kind: str, rows: int, x: Tensor, chunk: Chunk) -> tuple[Tensor, ...]:
+        """The outputs of a kernel."""
+        return self._kernels.by_name(kind)(x, chunk)
+
+    def product(self, slot: int, rows: int, x: Tensor, chunk: Chunk) -> Product:
+        """The curvature of a chunk."""
+        return self._kernels.product(x, chunk)
+
+
+class Engine:
+    """Sums over the samples of a set, chunk by chunk.
+
+    Parameters
+    ----------
+    kernels : Kernels
+        What is computed on a chunk.
+    samples : Samples
+        The data.
+    chunk : int
+        The most samples of one chunk.
+    resident : int
+        How many samples may keep what their products share; beyond that it is computed again for
+        every product.
+    graphs : bool
+        Whether to try CUDA graphs.
+    seed : int
+        Of what the model draws itself (dropout), and of the labels of "fisher".
+    """
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        samples: Samples,
+        chunk: int,
+        resident: int,
+        graphs: bool,
+        seed: int,
+    ) -> None:
+        self.samples = samples
+        self._seed, self._random = seed, is_random(kernels.model.model)
+        self._kernels, self._chunk, self._resident = kernels, chunk, resident
+        self._executor: EagerExecutor | GraphExecutor = EagerExecutor(kernels)
+        if graphs and not self._random:
+            self._executor = GraphExecutor(kernels)
+        self._tenant: object = None  # whose curvature the executor's memory holds
+
+    def total(self, kind: str, x: Tensor, idx: Any) -> list[Tensor]:
+        """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
+        sums: list[Tensor] = self._or_eagerly(self._total, kind, x, idx)
+        return sums
+
+    def _total(self, kind: str, x: Tensor, idx: Any) -> list[Tensor]:
+        size = self.samples.size(idx)
+        rows = self._executor.rows(kind, size, self._chunk)
+        with self._setting(idx):
+            chunks = self.samples.chunks(idx, rows)
+            return add(self._executor.run(kind, rows, x, chunk) for chunk in chunks)
+
+    def product(self, x: Tensor, idx: Any) -> tuple[Product, bool]:
+        """The sum of the products over a set, and whether it keeps what they share."""
+        keeps = self.samples.size(idx) <= self._resident
+        return self._or_eagerly(self._sum_of_products, x, idx, keeps), keeps
+
+    def _sum_of_products(self, x: Tensor, idx: Any, keeps: bool) -> Product:
+        executor, tenant = self._executor, object()
+        rows = executor.rows("product", self.samples.size(idx), self._chunk)
+
+        def each() -> Iterator[Product]:
+            self._tenant = tenant
+            for i, chunk in enumerate(self._labelled(x, idx, rows)):
+                yield executor.product(i if keeps else 0, rows, x, chunk)
+
+        with self._setting(idx):
+            kept = list(each()) if keeps else []
+
+        def times(v: Tensor) -> Tensor:
+            nonlocal kept
+            with self._setting(idx):
+                if keeps and executor.reuses_memory and self._tenant is not tenant:
+                    kept = list(each())  # another curvature has moved in since
+                return add((product(v),) for product in (kept if keeps else each()))[0]
+
+        return times
+
+    def _labelled(self, x: Tensor, idx: Any, rows: int) -> Iterator[Chunk]:
+        """The chunks of a set; for "fisher" with labels drawn from the model."""
+        chunks = self.samples.chunks(idx, rows)
+        if self._kernels.curvature != "fisher":
+            yield from chunks
+            return
+        generator = torch.Generator(x.device).manual_seed(seed_of(self._seed, idx))
+        for chunk in chunks:
+            yield self._kernels.draw(x, chunk, generator)
+
+    @contextmanager
+    def _setting(self, idx: Any) -> Iterator[None]:
+        """The arithmetic asked for, and the model's own randomness frozen for a set."""
+        with self._kernels.model.arithmetic():
+            if not self._random:
+                yield
+                return
+            seed = seed_of(self._seed, idx)
+            with frozen_randomness(seed, self._kernels.model.device):
+                yield
+
+    def _or_eagerly(self, run: Callable[..., Any], *args: Any) -> Any:
+        """Run; where a graph cannot be made, say so once and go on without graphs."""
+        if isinstance(self._executor, EagerExecutor):
+            return run(*args)
+        try:
+            return run(*args)
+        except RuntimeError as error:
+            log.warning("ksdmin: no CUDA graphs for this model, it runs eagerly: %s", error)
+            self._executor = EagerExecutor(self._kernels)
+            return run(*args)
+
+
+def add(outputs: Iterable[tuple[Tensor, ...]]) -> list[Tensor]:
+    """The sums of tensors that may be overwritten as soon as the next ones are asked for."""
+    sums: list[Tensor] = []
+    for tensors in outputs:
+        if not sums:
+            sums = [torch.clone(tensor) for tensor in tensors]
+        else:
+            for total, tensor in zip(sums, tensors, strict=True):
+                total += tensor
+    return sums

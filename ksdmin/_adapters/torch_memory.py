@@ -1,0 +1,35 @@
+"""How much memory a sample takes, and how much there is."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ksdmin._adapters.torch_kernels import Kernels
+
+
+def default_budget(device: torch.device) -> float:
+    """A quarter of the memory that is free."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] / 4
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 4
+
+
+def bytes_per_sample(kernels: Kernels, inputs: Any, targets: Any) -> int:
+    """What a forward pass keeps for its backward pass, the parameters left out."""
+    parameters = kernels.model.leaves(kernels.model.x0)
+    own = {piece.untyped_storage().data_ptr() for piece in parameters}
+    kept: dict[tuple[int, torch.Size], int] = {}
+
+    def note(saved: Tensor) -> Tensor:
+        if saved.untyped_storage().data_ptr() not in own:
+            kept[saved.data_ptr(), saved.shape] = saved.numel() * saved.element_size()
+        return saved
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
+        z = kernels.model(parameters, inputs)
+        kernels.loss.losses(z, targets)
+    return max(1, sum(kept.values()) // len(z))

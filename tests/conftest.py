@@ -1,0 +1,117 @@
+"""What the tests share: `backend` (an array library, dtype, device) and `losses` (a problem)."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+LIBRARIES = (
+    "numpy",
+    "numpy-readonly",
+    "strict",
+    "torch",
+    pytest.param("torch-cuda", marks=pytest.mark.cuda),
+    "jax",
+)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Makes the arrays of a test, recognises them, and brings them home."""
+
+    name: str
+    xp: Any
+    dtype: Any
+    device: Any = None
+
+    @property
+    def double(self):
+        return str(self.dtype).endswith("float64")
+
+    def asarray(self, values, dtype=None):
+        where = {} if self.device is None else {"device": self.device}
+        x = self.xp.asarray(np.array(values), dtype=dtype or self.dtype, **where)
+        if self.name == "numpy-readonly":
+            x.flags.writeable = False
+        return x
+
+    def to_numpy(self, x):
+        return np.array(x.detach().cpu().numpy() if hasattr(x, "detach") else x)
+
+    def holds(self, x):
+        """Whether `x` is one of our arrays: library, dtype and device."""
+        like = self.asarray([0.0])
+        alike = type(x) is type(like) and x.dtype == like.dtype
+        return alike and getattr(x, "device", None) == getattr(like, "device", None)
+
+
+@pytest.fixture(params=["float32", "float64"])
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture(params=LIBRARIES)
+def backend(request, dtype):
+    """Every library with every dtype; a library that is not there is skipped."""
+    name = request.param
+    if name.startswith("numpy"):
+        yield Backend(name, np, np.dtype(dtype))
+    elif name == "strict":
+        xp = pytest.importorskip("array_api_strict")
+        yield Backend(name, xp, getattr(xp, dtype))
+    elif name.startswith("torch"):
+        xp = pytest.importorskip("torch")
+        if name == "torch-cuda" and not xp.cuda.is_available():
+            pytest.skip("no CUDA device")
+        yield Backend(name, xp, getattr(xp, dtype), "cuda:0" if name == "torch-cuda" else "cpu")
+    else:
+        jax = pytest.importorskip("jax")
+        before = jax.config.jax_enable_x64
+        jax.config.update("jax_enable_x64", dtype == "float64")
+        yield Backend(name, jax.numpy, jax.numpy.dtype(dtype))
+        jax.config.update("jax_enable_x64", before)
+
+
+@pytest.fixture
+def remote(dtype):
+    """A device whose arrays numpy cannot read, as those of a GPU: a stowaway raises."""
+    xp = pytest.importorskip("array_api_strict")
+    return Backend("strict", xp, getattr(xp, dtype), xp.Device("device1"))
+
+
+@pytest.fixture
+def losses():
+    """A sum of losses in numpy: strongly convex, not quadratic, with its minimum."""
+    rng = np.random.default_rng(0)
+    X, x0 = rng.standard_normal((120, 5)) * [1, 1, 2, 3, 5], np.full(5, 2.0)
+    y = X @ np.arange(5) + 3 * rng.standard_normal(120)
+
+    def residuals(x, idx):
+        return X[idx] @ x - y[idx]
+
+    def fun(x, idx):
+        return float(np.mean(residuals(x, idx) ** 2) / 2 + np.sum(x**4) / 4)
+
+    def jac(x, idx):
+        r = residuals(x, idx)
+        return r @ X[idx] / len(r) + x**3
+
+    def hess(x, idx):
+        return X[idx].T @ X[idx] / len(y[idx]) + np.diag(3 * x**2)
+
+    x, whole = x0, slice(None)
+    for _ in range(30):
+        x = x - np.linalg.solve(hess(x, whole), jac(x, whole))
+    return SimpleNamespace(
+        x0=x0,
+        n=len(y),
+        fun=fun,
+        jac=jac,
+        hess=hess,
+        hessp=lambda x, p, idx: hess(x, idx) @ p,
+        pair=lambda x, idx: (fun(x, idx), jac(x, idx)),
+        whole=whole,
+        solution=x,
+    )

@@ -1,0 +1,492 @@
+"""`ksd` as a method of scipy.optimize.minimize, to the whole of SciPy's contract."""
+
+import functools
+import pickle
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import scipy.optimize
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import (
+    BFGS,
+    Bounds,
+    LinearConstraint,
+    OptimizeWarning,
+    basinhopping,
+    rosen,
+    rosen_der,
+    rosen_hess,
+    rosen_hess_prod,
+)
+from scipy.optimize._optimize import MemoizeJac
+from scipy.sparse import csc_matrix, csr_array
+from scipy.sparse.linalg import aslinearoperator
+
+import ksdmin
+
+minimize = functools.partial(scipy.optimize.minimize, method=ksdmin.ksd)
+X0 = np.array([1.3, 0.7, 0.8, 1.9, 1.2])
+EXACT = {"jac": rosen_der, "hessp": rosen_hess_prod}
+presets = pytest.mark.parametrize("preset", [{}, ksdmin.PAPER], ids=["default", "PAPER"])
+
+
+def bowl(x, centre=0.0, weight=1.0):
+    return weight * np.sum((x - centre) ** 2)
+
+
+def bowl_der(x, centre=0.0, weight=1.0):
+    return 2 * weight * (x - centre)
+
+
+# A sum of losses: least squares over the samples idx, plus an offset from args.
+rng = np.random.default_rng(0)
+A = rng.standard_normal((60, 4)) * [1, 2, 4, 8]
+b = rng.standard_normal(60)
+
+
+def squares(x, idx, offset=0.0):
+    r = A[idx] @ x - b[idx] - offset
+    return r @ r / (2 * len(r)), r @ A[idx] / len(r)
+
+
+# --- The result ---
+
+
+@presets
+def test_the_fields_of_the_result(preset):
+    res = minimize(rosen, X0, **EXACT, options=preset)
+    types = {"x": np.ndarray, "fun": float, "jac": np.ndarray, "success": bool, "message": str}
+    types |= dict.fromkeys(["nit", "nfev", "njev", "nhev", "status"], int)
+    assert isinstance(res, scipy.optimize.OptimizeResult)
+    assert {name: type(res[name]) for name in types} == types
+    assert (res.success, res.status) == (True, 0)
+    assert res.message == "Optimization terminated successfully."
+    assert_allclose(res.x, 1, atol=1e-4)
+    assert res.fun == rosen(res.x)
+    assert_array_equal(res.jac, rosen_der(res.x))
+    assert isinstance(res.history, ksdmin.History)
+    assert "allvecs" not in res
+    assert "success: True" in repr(res)
+
+
+def test_the_counts_are_those_of_the_calls():
+    calls = dict.fromkeys(["fun", "jac", "hessp"], 0)
+
+    def counted(name, function):
+        def wrapper(*args):
+            calls[name] += 1
+            return function(*args)
+
+        return wrapper
+
+    res = minimize(
+        counted("fun", rosen),
+        X0,
+        jac=counted("jac", rosen_der),
+        hessp=counted("hessp", rosen_hess_prod),
+    )
+    assert calls == {"fun": res.nfev, "jac": res.njev, "hessp": res.nhev}
+    before = calls["fun"]
+    res = minimize(counted("fun", rosen), X0, options={"maxiter": 3})  # differences count too
+    assert calls["fun"] - before == res.nfev
+
+
+# --- Arguments ---
+
+
+@pytest.mark.parametrize("jac", [True, bowl_der, None, "2-point", "3-point", "cs"])
+@pytest.mark.parametrize("args", [(), (3.0,), (3.0, 2.0), 3.0])
+def test_jac_and_args(jac, args):
+    fun = bowl if jac is not True else lambda *a: (bowl(*a), bowl_der(*a))
+    res = minimize(fun, [5.0, -5.0], args, jac=jac)
+    assert res.success
+    assert_allclose(res.x, 3.0 if args else 0.0, atol=1e-5)
+
+
+def test_jac_true_with_subsets_is_not_stale():
+    memo, x0 = MemoizeJac(squares), np.ones(4)
+    first, second = slice(0, 30), slice(30, 60)
+    assert memo(x0, first) == memo(x0, second)  # the trap: SciPy's cache looks at x alone
+    assert squares(x0, first)[0] != squares(x0, second)[0]
+
+    options = {"subsets": 60, "rng": 0, "krylov_dim": 4, "gtol": 1e-8}
+    res = minimize(squares, x0, (0.5,), jac=True, options=options)
+    own = ksdmin.minimize(
+        squares,
+        x0,
+        (0.5,),
+        jac=True,
+        subsets=60,
+        rng=0,
+        options={"krylov_dim": 4, "gtol": 1e-8},
+    )
+    assert res.success
+    assert_allclose(res.x, np.linalg.lstsq(A, b + 0.5)[0], atol=1e-6)
+    assert_array_equal(res.x, own.x)
+    assert_array_equal(res.history["value"], own.history["value"])
+
+    memo = MemoizeJac(squares)  # hidden, so that it is not unwrapped: a stale value is noticed
+    fallen = ksdmin.ksd(
+        lambda *args: memo(*args),
+        x0,
+        (0.5,),
+        jac=lambda *args: memo.derivative(*args),
+        **options | {"maxiter": 3},
+    )
+    assert_array_equal(res.history["value"][0], fallen.history["value"][0])
+    assert (res.history["value"][1:3] != fallen.history["value"][1:3]).any()
+
+
+def test_a_callable_object_is_not_taken_for_scipys_cache():
+    class Model:
+        def fun(self, x):
+            return bowl(x, 3.0)
+
+        def jac(self, x):
+            return bowl_der(x, 3.0)
+
+        __call__ = fun
+
+    model = Model()
+    res = minimize(model, [1.0, 2.0], jac=model.jac)
+    assert_allclose(res.x, 3.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("x0", [2.0, [2.0], np.float32(2.0), 2, np.array([2.0])])
+def test_one_unknown(x0):
+    given = {
+        "jac": lambda x: 4 * (x - 1) ** 3 + 2 * (x - 1),
+        "hess": lambda x: 12 * (x - 1) ** 2 + 2,
+    }
+    res = minimize(lambda x: float((x[0] - 1) ** 4 + (x[0] - 1) ** 2), x0, **given)
+    assert res.success
+    assert res.x.shape == res.jac.shape == (1,)
+    assert_allclose(res.x, 1, atol=1e-4)
+
+
+def test_many_unknowns():
+    n = 20_000
+    weight = np.linspace(1, 5, n)
+
+    def fun(x):
+        return weight @ (x - 1) ** 2 + np.sum(np.diff(x) ** 4)
+
+    def jac(x):
+        d = 4 * np.diff(x) ** 3
+        g = 2 * weight * (x - 1)
+        g[1:] += d
+        g[:-1] -= d
+        return g
+
+    res = minimize(fun, np.linspace(-1, 2, n), jac=jac)
+    assert res.success
+    assert_allclose(res.x, 1, atol=1e-4)
+
+
+def test_tol_is_gtol():
+    for tol in (1e-1, 1e-9):
+        res = minimize(rosen, X0, **EXACT, tol=tol)
+        assert_array_equal(res.x, minimize(rosen, X0, **EXACT, options={"gtol": tol}).x)
+        assert np.abs(rosen_der(res.x)).max() <= tol
+        assert (res.history["gradient_norm"][:-1] > tol).all()
+    both = minimize(rosen, X0, **EXACT, tol=1e-1, options={"gtol": 1e-9})
+    assert np.abs(rosen_der(both.x)).max() <= 1e-9
+
+
+HESSIANS = {
+    "dense": rosen_hess,
+    "rows": lambda x: rosen_hess(x).tolist(),
+    "sparse array": lambda x: csr_array(rosen_hess(x)),
+    "sparse matrix": lambda x: csc_matrix(rosen_hess(x)),
+    "operator": lambda x: aslinearoperator(rosen_hess(x)),
+}
+
+
+@pytest.mark.parametrize("kind", HESSIANS)
+def test_kinds_of_hessians(kind):
+    res = minimize(rosen, X0, jac=rosen_der, hess=HESSIANS[kind])
+    dense = minimize(rosen, X0, jac=rosen_der, hess=rosen_hess)
+    assert res.success
+    assert 0 < res.nhev == dense.nhev <= res.nit
+    assert_allclose(res.x, dense.x, atol=1e-6)
+
+
+def test_hess_wins_over_hessp():
+    def never(x, p):
+        raise AssertionError("hessp was called")
+
+    assert minimize(rosen, X0, jac=rosen_der, hess=rosen_hess, hessp=never).success
+
+
+def test_a_hessian_update_strategy_is_left_unused():
+    with pytest.warns(OptimizeWarning, match=r"hess=BFGS\(\)"):
+        res = minimize(rosen, X0, jac=rosen_der, hess=BFGS())
+    assert_array_equal(res.x, minimize(rosen, X0, jac=rosen_der).x)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"bounds": [(0, 1)] * 5}, ["bounds", "L-BFGS-B", "trust-constr"]),
+        ({"bounds": Bounds(0, 1)}, ["bounds", "L-BFGS-B", "trust-constr"]),
+        ({"constraints": {"type": "eq", "fun": np.sum}}, ["constraints", "SLSQP", "trust-constr"]),
+        ({"constraints": [LinearConstraint(np.ones(5), 0, 1)]}, ["constraints", "COBYLA"]),
+        ({"constraints": LinearConstraint(np.ones(5), 0, 1)}, ["constraints", "COBYQA"]),
+    ],
+)
+def test_bounds_and_constraints_are_refused(given, names):
+    for run in (minimize, ksdmin.minimize):
+        with pytest.raises(ValueError, match="cannot handle") as caught:
+            run(rosen, X0, **EXACT, **given)
+        assert all(name in str(caught.value) for name in names)
+
+
+# --- Options ---
+
+
+def test_no_iterations():
+    res = minimize(rosen, X0, **EXACT, options={"maxiter": 0})
+    assert_array_equal(res.x, X0)
+    assert (res.nit, res.status, res.success) == (0, 1, False)
+    assert res.message == "Maximum number of iterations has been exceeded."
+    assert res.fun == rosen(X0)
+
+
+def test_a_fractional_maxiter():
+    assert minimize(rosen, X0, **EXACT, options={"maxiter": 100.1}).success
+    assert minimize(rosen, X0, **EXACT, options={"maxiter": 2.5}).nit in (2, 3)
+
+
+def test_unknown_options_are_named():
+    for run in (minimize, ksdmin.minimize):
+        with pytest.warns(OptimizeWarning, match="^Unknown solver options: foo$") as caught:
+            assert run(rosen, X0, **EXACT, options={"foo": 1}).success
+        assert len(caught) == 1
+
+
+def test_options_are_not_written_to():
+    options = {"maxiter": 3, "gtol": None}
+    minimize(rosen, X0, **EXACT, options=options, tol=1e-3)
+    ksdmin.minimize(rosen, X0, **EXACT, options=options, tol=1e-3)
+    assert options == {"maxiter": 3, "gtol": None}
+
+
+@pytest.mark.parametrize("options", [{}, {"maxiter": 2}])
+def test_disp_prints_a_summary(options, capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OptimizeWarning)  # as SciPy's methods warn of a failure
+        res = minimize(rosen, X0, **EXACT, options=options | {"disp": True})
+    printed = capsys.readouterr().out
+    for line in (
+        f"Current function value: {res.fun:f}",
+        f"Iterations: {res.nit}",
+        f"Function evaluations: {res.nfev}",
+        f"Gradient evaluations: {res.njev}",
+    ):
+        assert line in printed
+    assert not res.success or res.message in printed
+    minimize(rosen, X0, **EXACT, options=options)
+    assert capsys.readouterr().out == ""
+
+
+@presets
+def test_return_all(preset):
+    res = minimize(rosen, X0, **EXACT, options=preset | {"return_all": True})
+    assert len(res.allvecs) == res.nit + 1
+    assert_array_equal(res.allvecs[0], X0)
+    assert_array_equal(res.allvecs[-1], res.x)
+    assert_array_equal([rosen(x) for x in res.allvecs], res.history["value"])
+    arrays = [X0, *res.allvecs, res.x]
+    assert not any(np.shares_memory(x, y) for x in arrays for y in arrays if x is not y)
+
+
+# --- Callbacks ---
+
+
+class Watcher:
+    """Notes what a callback is given, and stops the run at a call of its choice."""
+
+    def __init__(self, stop_at=np.inf):
+        self.seen, self.stop_at = [], stop_at
+
+    def note(self, x):
+        self.seen.append(x.copy())
+        x[:] = np.nan  # ours to overwrite
+        if len(self.seen) == self.stop_at:
+            raise StopIteration("enough")
+
+    def plain(self, xk):
+        self.note(xk)
+
+    def keyword(self, intermediate_result):
+        assert intermediate_result.fun == rosen(intermediate_result.x)
+        assert_array_equal(intermediate_result.jac, rosen_der(intermediate_result.x))
+        assert intermediate_result.nit == len(self.seen) + 1
+        self.note(intermediate_result.x)
+
+
+@presets
+@pytest.mark.parametrize("signature", ["plain", "keyword"])
+def test_the_callback_sees_every_iteration(signature, preset):
+    watcher, options = Watcher(), preset | {"return_all": True}
+    res = minimize(rosen, X0, **EXACT, callback=getattr(watcher, signature), options=options)
+    assert res.success
+    assert_array_equal(watcher.seen, res.allvecs[1:])
+    assert_array_equal(res.x, minimize(rosen, X0, **EXACT, options=preset).x)
+
+
+@presets
+@pytest.mark.parametrize("signature", ["plain", "keyword"])
+@pytest.mark.parametrize("x0", [X0, [-1.2, 1.0], [-3.0, -4.0], [0.0, 5.0, -2.0]])
+def test_stop_iteration(signature, x0, preset):
+    options = preset | {"krylov_dim": 2}
+    for stop_at in range(1, 5):
+        watcher = Watcher(stop_at)
+        res = minimize(rosen, x0, **EXACT, callback=getattr(watcher, signature), options=options)
+        assert len(watcher.seen) == res.nit == stop_at
+        assert (res.success, res.status) == (False, 99)
+        assert res.message == "`callback` raised `StopIteration`."
+        assert_array_equal(res.x, watcher.seen[-1])
+        assert res.fun == rosen(res.x)
+        assert_array_equal(res.jac, rosen_der(res.x))
+
+
+def test_stop_iteration_after_a_bad_step():
+    # The paper takes every step. Who stops a run has seen where it stands, and gets that point.
+    sets = ksdmin.Subsets(60, curvature=2, search=2)
+    options = ksdmin.PAPER | {"subsets": sets, "rng": 0, "maxiter": 20, "krylov_dim": 4}
+    values = minimize(squares, np.ones(4), jac=True, options=options).history["value"]
+    stop_at = int(np.argmax(values > np.minimum.accumulate(values)))
+    assert stop_at > 0
+    watcher = Watcher(stop_at)
+    res = minimize(squares, np.ones(4), jac=True, callback=watcher.plain, options=options)
+    assert (res.status, res.nit) == (99, stop_at)
+    assert_array_equal(res.x, watcher.seen[-1])
+    assert res.fun == values[stop_at]
+
+
+# --- Whose memory is it? ---
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+@pytest.mark.parametrize("given", [EXACT, {"jac": rosen_der}, {}])
+def test_x0_is_not_written_to(given, readonly):
+    x0 = X0.copy()
+    x0.flags.writeable = not readonly
+    res = minimize(rosen, x0, **given)
+    assert_array_equal(x0, X0)
+    assert not np.shares_memory(res.x, x0)
+
+
+@presets
+@pytest.mark.parametrize("second", ["hessp", "hess", None])
+def test_buffers_of_the_user_are_not_kept(second, preset):
+    buffers = {"jac": np.empty(5), "hessp": np.empty(5), "hess": np.empty((5, 5))}
+    functions = {"jac": rosen_der, "hessp": rosen_hess_prod, "hess": rosen_hess}
+
+    def reused(name):
+        def function(*args):
+            buffers[name][...] = functions[name](*args)
+            return buffers[name]
+
+        return function
+
+    names = ["jac"] + ([second] if second else [])
+    res = minimize(rosen, X0, **{name: reused(name) for name in names}, options=preset)
+    clean = minimize(rosen, X0, **{name: functions[name] for name in names}, options=preset)
+    assert_array_equal(res.x, clean.x)
+    assert_array_equal(res.jac, rosen_der(res.x))
+    assert not np.shares_memory(res.jac, buffers["jac"])
+
+
+@presets
+@pytest.mark.parametrize("names", [["jac", "hessp"], ["jac", "hess"], ["jac"], ["precond"], []])
+def test_the_user_may_overwrite_what_they_are_given(names, preset):
+    functions = {
+        "fun": rosen,
+        "jac": rosen_der,
+        "hessp": rosen_hess_prod,
+        "hess": rosen_hess,
+        "precond": lambda x: 1 + np.abs(np.diag(rosen_hess(x))),
+    }
+
+    def rough(function):
+        def wrapper(*arrays):
+            out = function(*arrays)
+            for array in arrays:
+                array[:] = np.nan
+            return out
+
+        return wrapper
+
+    def run(treat):
+        given = {name: treat(functions[name]) for name in names}
+        precond = given.pop("precond", None)
+        options = preset | {"precond": precond, "maxiter": 5}
+        return minimize(treat(rosen), X0, **given, options=options)
+
+    assert_array_equal(run(rough).x, run(lambda function: function).x)
+
+
+# --- In company ---
+
+
+def jobs():
+    """Runs of all sorts, as functions without arguments."""
+    problem = ksdmin.as_problem(rosen, jac=rosen_der)
+    for seed in range(3):
+        x0 = np.random.default_rng(seed).standard_normal(6)
+        options = {"subsets": 60, "rng": seed, "krylov_dim": 4, "maxiter": 8}
+        yield functools.partial(minimize, rosen, x0, **EXACT)
+        yield functools.partial(minimize, rosen, x0, options=ksdmin.PAPER | {"maxiter": 2})
+        yield functools.partial(minimize, squares, x0[:4], jac=True, options=options)
+        yield functools.partial(ksdmin.minimize, problem, x0)
+
+
+def test_threads_do_not_disturb_each_other():
+    alone = [job() for job in jobs()]
+    with ThreadPoolExecutor(8) as pool:
+        together = [future.result() for future in [pool.submit(job) for job in jobs()]]
+    for one, other in zip(alone, together, strict=True):
+        assert_array_equal(one.x, other.x)
+        assert (one.nfev, one.njev, one.nhev) == (other.nfev, other.njev, other.nhev)
+
+
+def copied(thing):
+    return pickle.loads(pickle.dumps(thing))
+
+
+def test_pickling_what_runs():
+    assert copied(ksdmin.ksd) is ksdmin.ksd
+    problem = ksdmin.as_problem(squares, jac=True, subsets=ksdmin.Subsets(60, search=0.5))
+    runs = {
+        "plain": functools.partial(minimize, rosen, X0, **EXACT),
+        "paper": functools.partial(minimize, rosen, X0, **EXACT, options=ksdmin.PAPER),
+        "problem": functools.partial(ksdmin.minimize, problem, np.ones(4), rng=0),
+    }
+    for run in runs.values():
+        assert_array_equal(copied(run)().x, run().x)
+
+
+@presets
+def test_pickling_what_comes_back(preset):
+    res = minimize(rosen, X0, **EXACT, options=preset | {"return_all": True})
+    again = copied(res)
+    assert again.keys() == res.keys()
+    assert again.history == res.history
+    assert_array_equal(again.allvecs, res.allvecs)
+
+
+def test_within_basinhopping():
+    def fun(x):
+        return np.cos(14.5 * x[0] - 0.3) + (x[0] + 0.2) * x[0], [
+            -14.5 * np.sin(14.5 * x[0] - 0.3) + 2 * x[0] + 0.2
+        ]
+
+    kwargs = {"method": ksdmin.ksd, "jac": True, "options": {"memory": 1}}
+    res = basinhopping(fun, [1.0], minimizer_kwargs=kwargs, niter=60, rng=1)
+    assert_allclose(res.x, -0.195, atol=1e-3)
+    assert res.lowest_optimization_result.success
+    assert res.minimization_failures == 0

@@ -1,0 +1,66 @@
+"""Every classic problem that Newton-CG or trust-krylov solves is solved; no success is false."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+import ksdmin
+from tests.problems import LARGE, SMALL
+
+RIVALS = ("Newton-CG", "trust-krylov")
+SHRUNK = {"powellsg": 60, "woods": 60, "chainwoo": 60, "srosenbr": 60} | dict.fromkeys(
+    ("dixmaanc", "dixmaanh", "dixmaani", "dixmaanp"), 60
+)
+
+
+def gradient_norm(problem, x):
+    return np.abs(problem.grad(x)).max()
+
+
+def is_solved(problem, x):
+    return gradient_norm(problem, x) <= 1e-5 * max(1.0, gradient_norm(problem, problem.x0))
+
+
+def solved_by(problem, method):
+    """Whether one of SciPy's methods solves it, whatever it says itself."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        given = {"jac": problem.grad, "hessp": problem.hessp, "method": method}
+        return is_solved(problem, optimize.minimize(problem.fun, problem.x0, **given).x)
+
+
+def check(problem, **given):
+    with np.errstate(all="ignore"):
+        res = ksdmin.minimize(problem.fun, problem.x0, jac=problem.grad, **given)
+    assert not res.success or gradient_norm(problem, res.x) <= 1e-5
+    assert res.fun == problem.fun(res.x) <= problem.fun(problem.x0)
+    assert is_solved(problem, res.x) or not any(solved_by(problem, rival) for rival in RIVALS)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small(name):
+    problem = SMALL[name]()
+    check(problem, hessp=problem.hessp)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_without_products(name):
+    check(SMALL[name]())
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_made_smaller(name):
+    try:
+        problem = LARGE[name](n=SHRUNK.get(name, 60))
+    except TypeError:  # of one size only
+        problem = LARGE[name]()
+    check(problem, hessp=problem.hessp)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+def test_large(name):
+    problem = LARGE[name]()
+    check(problem, hessp=problem.hessp)

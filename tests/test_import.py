@@ -1,0 +1,37 @@
+"""What `import ksdmin` brings in, and what it does not."""
+
+import subprocess
+import sys
+
+import pytest
+
+import ksdmin
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    """The modules that a fresh interpreter has loaded after `import ksdmin`."""
+    command = "import sys, ksdmin; print(*sys.modules)"
+    process = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=True
+    )
+    return set(process.stdout.split())
+
+
+@pytest.mark.parametrize("name", ["torch", "autograd", "jax", "matplotlib", "tqdm", "pooch"])
+def test_optional_packages_are_not_imported(loaded, name):
+    assert "ksdmin" in loaded
+    assert name not in loaded
+
+
+def test_all_is_the_truth():
+    assert len(set(ksdmin.__all__)) == len(ksdmin.__all__)
+    public = {name for name in vars(ksdmin) if not name.startswith("_")}
+    assert public == set(ksdmin.__all__)
+    for name in ksdmin.__all__:
+        thing = getattr(ksdmin, name)
+        assert getattr(thing, "__module__", "ksdmin.").startswith("ksdmin.") or name.isupper()
+
+
+def test_there_is_a_version():
+    assert ksdmin.__version__[0].isdigit()

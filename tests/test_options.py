@@ -1,0 +1,184 @@
+"""Options: what they mean, their defaults, what is refused."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.optimize
+from scipy.optimize import OptimizeWarning, rosen, rosen_der, rosen_hess_prod
+
+import ksdmin
+from ksdmin import Options, Subsets, as_problem
+from ksdmin._arrays import Space
+from ksdmin._options import parse_options
+from ksdmin._solve import PLAIN, prepare
+
+
+def run(n=2, **kwargs):
+    return ksdmin.minimize(rosen, np.full(n, -1.2), jac=rosen_der, hessp=rosen_hess_prod, **kwargs)
+
+
+# Checks
+
+NUMBERS = ["maxfun", "maxtime", "gtol", "ftol", "xtol", "floor"]
+COUNTS = ["krylov_dim", "inner_maxiter", "memory", "maxiter"]
+
+
+@pytest.mark.parametrize("name", NUMBERS + COUNTS)
+@pytest.mark.parametrize("value", [math.nan, "many", [1]])
+def test_not_a_number(name, value):
+    with pytest.raises(ValueError, match=rf"option {name}=.*: expected"):
+        Options(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, -1) for name in (*NUMBERS, "memory")]
+    + [(name, 0) for name in ("krylov_dim", "inner_maxiter", "floor")]
+    + [("floor", 1.0)],
+)
+def test_limits(name, value):
+    with pytest.raises(ValueError, match=f"option {name}="):
+        Options(**{name: value})
+
+
+@pytest.mark.parametrize("maxiter", [-1, 0, 0.5, 100.1, math.inf])
+def test_maxiter_is_any_number(maxiter):
+    """As some of SciPy's callers have it."""
+    assert run(options={"maxiter": maxiter}).nit <= max(0, math.ceil(min(maxiter, 1e9)))
+
+
+@pytest.mark.parametrize("name", ["maxfun", "maxtime", "gtol", "ftol", "xtol", "floor"])
+def test_none_is_the_default(name):
+    assert getattr(Options(**{name: None}), name) == getattr(Options(), name)
+
+
+@pytest.mark.parametrize("number", [3, 3.0, np.int64(3), np.float32(3)])
+def test_numbers_of_any_kind(number):
+    assert Options(maxiter=number, krylov_dim=number, memory=number).maxiter == 3
+    assert run(options={"maxiter": number, "krylov_dim": number}).nit == 3
+
+
+def test_options_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        Options().gtol = 1.0
+
+
+# Parsing
+
+
+def test_unknown_options_warn_as_in_scipy():
+    with pytest.warns(OptimizeWarning, match="Unknown solver options: gtoll, spam"):
+        res = run(options={"gtoll": 1e-9, "maxiter": 3, "spam": 1})
+    assert res.nit == 3  # the known ones hold
+
+
+@pytest.mark.parametrize(
+    ("minimize", "method"),
+    [
+        (ksdmin.minimize, "ksd"),
+        (scipy.optimize.minimize, ksdmin.ksd),
+    ],
+    ids=["minimize", "plug-in"],
+)
+def test_warning_points_at_the_caller(minimize, method):
+    with pytest.warns(OptimizeWarning) as told:
+        minimize(rosen, [1.0, 1.0], jac=rosen_der, method=method, options={"spam": 1})
+    assert told[0].filename == __file__
+
+
+def test_tol_is_gtol_unless_that_is_given():
+    assert parse_options(None, 1e-3).gtol == 1e-3
+    assert parse_options({"gtol": 1e-2}, 1e-3).gtol == 1e-2
+    assert parse_options(None).gtol == 1e-5
+
+
+@pytest.mark.parametrize("options", [None, {}])
+def test_nothing_given_is_the_default(options):
+    assert parse_options(options) == Options()
+
+
+def test_what_the_caller_gives_is_not_written_into():
+    options = {"maxiter": 2}
+    run(options=options, tol=1e-3)
+    assert options == {"maxiter": 2}
+
+
+# What they do
+
+
+def test_maxiter():
+    for maxiter in (0, 1, 4):
+        assert run(options={"maxiter": maxiter}).nit == maxiter
+
+
+def test_defaults_that_depend_on_the_problem():
+    """200 n iterations, but 1000 with subsets; inside as many as the Krylov space has vectors."""
+    plain = prepare(as_problem(rosen), Space(np.zeros(7)), PLAIN, Options(), None)
+    assert plain.maxiter == 1400
+    sampled = prepare(as_problem(rosen), Space(np.zeros(7)), Subsets(60), Options(), None)
+    assert sampled.maxiter == 1000
+    assert sampled.krylov_dim == sampled.inner_maxiter == 20
+
+
+def test_maxfun_is_exceeded_by_little():
+    res = run(10, options={"maxfun": 20})
+    assert res.status == ksdmin.Status.MAXFUN
+    assert 20 <= res.nfev <= 35
+
+
+@pytest.mark.parametrize("gtol", [1e-2, 1e-6, 1e-10])
+def test_gtol(gtol):
+    res = run(options={"gtol": gtol})
+    assert res.success
+    assert np.abs(rosen_der(res.x)).max() <= gtol
+    assert (res.history["gradient_norm"][:-1] > gtol).all()
+
+
+def test_ftol():
+    res = run(10, options={"ftol": 1e-2, "gtol": 0.0})
+    values = res.history["value"]
+    scale = np.maximum(np.maximum(values[1:], values[:-1]), 1)
+    small = -np.diff(values) <= 1e-2 * scale
+    assert res.success
+    assert res.nit > 1
+    assert small[-1]
+    assert not small[:-1].any()
+
+
+def test_xtol():
+    res = run(10, options={"xtol": 0.1, "gtol": 0.0, "return_all": True})
+    steps = np.linalg.norm(np.diff(res.allvecs, axis=0), axis=1)
+    small = steps <= 0.1 * np.maximum(1, np.linalg.norm(res.allvecs[1:], axis=1))
+    assert res.success
+    assert small[-1]
+    assert not small[:-1].any()
+
+
+@pytest.mark.parametrize("options", [{}, ksdmin.PAPER], ids=["default", "PAPER"])
+def test_zero_turns_the_tests_off(options):
+    """Where nothing can be gained any more this is said soon, and not called success."""
+    res = ksdmin.minimize(
+        lambda x: rosen(x) + np.exp(x).sum(),
+        np.full(5, -1.2),
+        jac=lambda x: rosen_der(x) + np.exp(x),
+        hessp=lambda x, p: rosen_hess_prod(x, p) + np.exp(x) * p,
+        options=options | {"gtol": 0.0, "ftol": 0.0, "xtol": 0.0},
+    )
+    assert (res.status, res.success) == (ksdmin.Status.PRECISION_LOSS, False)
+    assert np.abs(res.jac).max() < 1e-12
+    assert res.nit < 30
+
+
+def test_krylov_dim_and_inner_maxiter():
+    res = run(10, options=ksdmin.PAPER | {"krylov_dim": 3, "inner_maxiter": 2, "maxiter": 5})
+    assert res.history["dim"].max() == 4
+    assert res.history["inner_iterations"].max() == 2
+    res = run(10, options=ksdmin.PAPER | {"krylov_dim": 3, "maxiter": 5})
+    assert res.history["inner_iterations"].max() == 3  # krylov_dim where not given
+
+
+def test_progress(capsys):
+    pytest.importorskip("tqdm")
+    res = run(options={"progress": True})
+    assert f"{res.nit}it" in capsys.readouterr().err

@@ -1,0 +1,230 @@
+"""What a run tells: statuses, the history, and whether the result is true."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import OptimizeResult, rosen, rosen_der, rosen_hess_prod
+
+import ksdmin
+from ksdmin import History, Status
+from ksdmin._result import MESSAGES, Record
+
+RECORD = Record(
+    iteration=0, value=4.0, gradient_norm=1.0, step_norm=0.0, accepted=True, dim=0, size_A=None,
+    size_B=1, size_C=1, inner_iterations=0, nfev=1, njev=1, nhev=0, passes=2.0, seconds=0.1,
+)  # fmt: skip
+
+
+def run(fun=rosen, jac=rosen_der, hessp=rosen_hess_prod, x0=(-1.2, 1.0), **kwargs):
+    return ksdmin.minimize(fun, np.array(x0), jac=jac, hessp=hessp, **kwargs)
+
+
+# Statuses
+
+
+def test_each_status_has_a_message():
+    assert set(MESSAGES) == set(Status)
+    assert len(set(MESSAGES.values())) == len(Status)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("CONVERGED", 0), ("MAXITER", 1), ("NOT_FINITE", 3), ("CALLBACK", 99)]
+)
+def test_codes_are_scipys(name, code):
+    assert Status[name] == code
+
+
+def stop(x):
+    raise StopIteration
+
+
+linear = {"fun": lambda x: x.sum(), "jac": np.ones_like, "hessp": lambda x, p: 0 * p}
+undefined = {"fun": lambda x: np.nan, "jac": lambda x: np.nan * x}
+inexact = {"jac": lambda x: rosen_der(x) + 1e-3, "x0": (1.0, 1.0)}  # never zero where f is least
+
+
+@pytest.mark.parametrize(
+    ("status", "kwargs"),
+    [
+        (Status.CONVERGED, {}),
+        (Status.MAXITER, {"options": {"maxiter": 2}}),
+        (Status.MAXITER, {"options": {"maxiter": 0}}),
+        (Status.MAXFUN, {"options": {"maxfun": 5}}),
+        (Status.MAXTIME, {"options": {"maxtime": 0.0}}),
+        (Status.CALLBACK, {"callback": stop}),
+        (Status.NOT_FINITE, undefined),
+        (Status.NOT_FINITE, {"hessp": lambda x, p: np.nan * p}),
+        (Status.UNBOUNDED, linear),
+        (Status.PRECISION_LOSS, inexact),
+    ],
+)
+def test_statuses(status, kwargs):
+    res = run(**kwargs)
+    assert res.status == status
+    assert type(res.status) is int  # as SciPy's
+    assert res.success is (status == Status.CONVERGED)
+    assert res.message == MESSAGES[status]
+
+
+def test_out_of_sets():
+    whole = slice(None)
+    res = ksdmin.minimize(
+        lambda x, idx: rosen(x),
+        [-1.2, 1.0],
+        jac=lambda x, idx: rosen_der(x),
+        subsets=ksdmin.Subsets([(whole, whole, whole)] * 3, full=whole),
+    )
+    assert (res.status, res.nit) == (Status.OUT_OF_SETS, 3)
+
+
+def test_interrupted():
+    def interrupt(x):
+        raise KeyboardInterrupt
+
+    res = run(callback=interrupt)
+    assert (res.status, res.success, res.nit) == (Status.INTERRUPTED, False, 1)
+    assert res.fun == rosen(res.x) < rosen([-1.2, 1.0])
+
+
+def test_failed_run_hangs_its_result_on_the_exception():
+    calls = []
+
+    def fun(x):
+        calls.append(x)
+        if len(calls) == 6:
+            raise ZeroDivisionError("mine")
+        return rosen(x)
+
+    with pytest.raises(ZeroDivisionError, match="mine") as caught:
+        run(fun)
+    res = caught.value.ksdmin_result
+    assert (res.status, res.success) == (Status.FAILED, False)
+    assert res.fun == min(map(rosen, calls[:5])) == rosen(res.x)
+
+
+# The result
+
+
+def test_fields():
+    res = run()
+    assert isinstance(res, OptimizeResult)
+    assert {"x", "fun", "jac", "nit", "nfev", "njev", "nhev", "history"} <= set(res)
+    assert "allvecs" not in res
+    assert res.preconditioner == "identity"
+    assert run(precond=np.array([800.0, 200.0])).preconditioner == "diagonal"
+
+
+@pytest.mark.parametrize("options", [{}, ksdmin.PAPER, {"maxiter": 3}, {"maxfun": 7}])
+def test_value_and_gradient_belong_to_the_point(options):
+    res = run(options=options)
+    assert res.fun == rosen(res.x)
+    assert_array_equal(res.jac, rosen_der(res.x))
+    assert res.success == (np.abs(rosen_der(res.x)).max() <= 1e-5)
+
+
+def test_counts_are_true():
+    calls = dict.fromkeys(("nfev", "njev", "nhev"), 0)
+
+    def counted(name, function):
+        def wrapped(*args):
+            calls[name] += 1
+            return function(*args)
+
+        return wrapped
+
+    res = run(counted("nfev", rosen), counted("njev", rosen_der), counted("nhev", rosen_hess_prod))
+    assert {name: res[name] for name in calls} == calls
+    last = res.history[-1]
+    assert {name: getattr(last, name) for name in calls} == calls
+    assert last.passes == res.nfev + res.njev + 2 * res.nhev
+
+
+def run_squares(A, B, C, **options):
+    """|x - idx|^2 from x = (1, 1); the sets are numbers, and 0 is the whole."""
+    return ksdmin.minimize(
+        lambda x, idx: float((x - idx) @ (x - idx)),
+        np.ones(2),
+        jac=lambda x, idx: 2 * (x - idx),
+        hessp=lambda x, p, idx: 2 * p,
+        subsets=ksdmin.Subsets(lambda iteration, rng: (A, B, C), full=0),
+        options={"maxiter": 3, **options},
+    )
+
+
+def test_best_point_is_not_lost():
+    """PAPER takes every step; here a search on a misleading set C leads up."""
+    res = run_squares(0, 0, 5, **ksdmin.PAPER)
+    assert res.history["value"][-1] == pytest.approx(50)
+    assert_allclose(res.x, 1)
+    assert_allclose([res.fun, *res.jac], 2)
+    assert res.status == Status.MAXITER
+
+
+def test_success_is_not_claimed_from_a_part():
+    """The gradient on A vanishes at the start and remains so; that of the whole set does not."""
+    res = run_squares(1, 1, 1, **ksdmin.PAPER)
+    assert res.status == Status.MAXITER
+    assert_allclose(res.x, 1)
+    assert_allclose([res.fun, *res.jac], 2)
+
+
+def test_values_are_those_of_the_function():
+    """From the whole set, asked for since A could not tell convergence, back to A."""
+    assert run_squares(1, 1, 1).history["value"].min() >= 0
+
+
+def test_return_all():
+    res = run(options={"return_all": True, "maxiter": 4})
+    assert len(res.allvecs) == res.nit + 1 == 5
+    assert_array_equal(res.allvecs[0], [-1.2, 1.0])
+    assert_allclose(list(map(rosen, res.allvecs)), res.history["value"])
+
+
+def test_disp(capsys):
+    res = run(options={"disp": True})
+    printed = capsys.readouterr().out
+    assert res.message in printed
+    assert f"Iterations: {res.nit}" in printed
+    assert f"Hessian evaluations: {res.nhev}" in printed
+    run()
+    assert capsys.readouterr().out == ""
+
+
+# The history
+
+
+def test_history_tells_the_run():
+    res = run()
+    history = res.history
+    assert len(history) == res.nit + 1
+    assert_array_equal(history["iteration"], np.arange(res.nit + 1))
+    assert history["value"][0] == rosen(np.array([-1.2, 1.0]))
+    assert history["value"][-1] == res.fun
+    assert history["gradient_norm"][-1] == np.abs(res.jac).max()
+    for name in ("nfev", "njev", "nhev", "passes", "seconds"):
+        assert (np.diff(history[name]) >= 0).all()
+    assert history["size_A"].tolist() == [1] * len(history)
+
+
+def test_history_is_a_sequence_with_columns():
+    later = Record(**{name: getattr(RECORD, name) for name in History.columns} | {"value": 1.5})
+    history = History([RECORD, later])
+    assert list(history) == [RECORD, later]
+    assert history[-1] is later
+    assert history[1:] == History([later])
+    assert history["value"].tolist() == [4.0, 1.5]
+    assert history != History([RECORD])
+    assert history != [RECORD, later]
+    assert repr(history) == "<History: 1 iterations, 4 -> 1.5>"
+    assert repr(History()) == "<History: empty>"
+    with pytest.raises(KeyError, match="no column 'vlaue'; there are iteration, value"):
+        history["vlaue"]
+    with pytest.raises(IndexError):
+        history[2]
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(history)
+
+
+def test_records_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        RECORD.value = 0.0
