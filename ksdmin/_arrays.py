@@ -138,9 +138,12 @@ class Space:
         if self.numpy:
             return [np.asarray(part, dtype=np.float64) for part in parts]
         flat = to_host(self.xp.concat([self.xp.reshape(part, (-1,)) for part in parts]))
-        ends = np.cumsum([int(np.prod(part.shape, dtype=int)) for part in parts])
-        pieces = np.split(flat, ends[:-1])
-        return [piece.reshape(part.shape) for piece, part in zip(pieces, parts, strict=True)]
+        pieces, at = [], 0
+        for part in parts:
+            end = at + math.prod(part.shape)
+            pieces.append(flat[at:end].reshape(part.shape))
+            at = end
+        return pieces
 
     def norm(self, u: Array) -> float:
         """The Euclidean norm."""

@@ -70,14 +70,20 @@ def softmax_cross_entropy(z: Array, y: Array, w: Array, scale: float = 1.0) -> P
 def binary_cross_entropy(z: Array, y: Array, w: Array, scale: float = 1.0) -> Product:
     """The loss is scale * the cross-entropy of sigmoid(z), summed over outputs: p (1 - p)."""
     xp = array_namespace(z)
-    p = 1 / (1 + xp.exp(-z))
-    diagonal = _column(scale * w, z) * (p * (1 - p))
+    odds = xp.exp(-xp.abs(z))  # of the less likely label: p (1 - p) is the same for z and -z
+    diagonal = _column(scale * w, z) * (odds / (1 + odds) ** 2)
     return lambda u: diagonal * u
 
 
 def poisson(z: Array, y: Array, w: Array, scale: float = 1.0) -> Product:
     """The loss is scale * (exp(z) - y z): the rate exp(z)."""
     diagonal = _column(scale * w, z) * array_namespace(z).exp(z)
+    return lambda u: diagonal * u
+
+
+def gaussian(z: Array, y: tuple[Array, Array], w: Array, scale: float = 1.0) -> Product:
+    """The loss is scale * (z - y)^2 / (2 variance); `y` holds targets and variance: 1 / variance."""
+    diagonal = _column(scale * w, z) / y[1]
     return lambda u: diagonal * u
 
 

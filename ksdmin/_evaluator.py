@@ -83,9 +83,12 @@ class Evaluator:
         self._remember(x, idx, value)
         return value, g
 
-    def slopes(self, x: Array, idx: Any, V: Array) -> Small:
-        """V^T g on `idx`, where the problem has a cheaper way to it than g."""
-        return self._charged(idx, self._problem.value_and_projected_gradient, x, idx, V)[1]  # type: ignore[no-any-return]
+    def value_and_slopes(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
+        """The value and V^T g on `idx`, where the problem has a cheaper way to it than g."""
+        verb = self._problem.value_and_projected_gradient
+        value, slopes = self._charged(idx, verb, x, idx, V)
+        self._remember(x, idx, value)
+        return value, slopes
 
     def evaluate(self, x: Array, idx: Any) -> Evaluated:
         """Everything that an iteration starts from (Alg. 3, lines 4 and 5)."""

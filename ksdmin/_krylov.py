@@ -82,12 +82,15 @@ def krylov_basis(
     """
     K = min(K, space.n)
     growth = Growth(space, g, K + len(d_prev))
-    found = growth.propose(g if D is None else g / D)  # Alg. 2, lines 1 and 2
-    while found and growth.measure(product):  # lines 4 and 11
-        if growth.dim == K:
-            break
-        found = growth.propose(growth.w if D is None else growth.w / D)  # lines 6, 12 and 15
-        if enough(growth):
+
+    def precondition(w: Array) -> Array:
+        return w if D is None else w / D
+
+    found = growth.propose(precondition(g))  # Alg. 2, lines 1 and 2
+    while found:
+        last = growth.dim + 1 == K
+        found = growth.measure(product, None if last else precondition)  # lines 4 to 15
+        if found and enough(growth):
             break
     for d in d_prev:  # line 8
         if growth.finite and growth.propose(d):
@@ -131,27 +134,59 @@ class Growth:
         return self._g_bar[: self.dim]
 
     def propose(self, u: Array) -> bool:
-        """Orthogonalise `u` against the basis, twice; False where nothing of it remains."""
-        k, V = self.dim, self._V[: self.dim, :]
-        u, scale = self._within_range(u) if k == 0 else (u, 1.0)
-        before = u @ u
-        if k:
-            c = V @ u
-            u = u - c @ V
-            again = V @ u
-            u = u - again @ V
-            home = self._space.home(c + again, before, u @ u, self.w @ u)
-            self._U[:k, k] = home[0]
-            before, after, across = (float(part) for part in home[1:])
-        else:
-            before = after = float(before)
-            across = 0.0
-        norm = after**0.5
-        if not norm > VANISHED * self._space.eps * before**0.5:
-            self._U[k, k] = 0.0
+        """Orthogonalise `u` against the basis; False where nothing of it remains."""
+        u, scale = self._within_range(u) if self.dim == 0 else (u, 1.0)
+        u, parts = self._remainder(u, self.dim)
+        return self._take_in(u, self._space.home(*parts), scale)
+
+    def measure(
+        self,
+        product: Callable[[Array], Array],
+        follow: Callable[[Array], Array] | None = None,
+    ) -> bool:
+        """Multiply the proposed vector and take it in; then propose ``follow(w)``, if given.
+
+        Both take one transfer from the device. Returns whether a proposal waits: False where the
+        product is not finite, too.
+        """
+        k = self.dim
+        v = self._V[k, :]
+        self.w = product(v)
+        with np.errstate(all="ignore"):  # a product that is not finite is noticed below
+            u, parts = (None, ()) if follow is None else self._remainder(follow(self.w), k + 1)
+            home = self._space.home(self._V[: k + 1, :] @ self.w, v @ self._g, *parts)
+        h, slope = home[:2]
+        if not np.isfinite(h).all():
+            self.finite = False
             return False
+        if k:
+            self._gap = max(self._gap, abs(self._across - h[k - 1]))
+        self._H_bar[k, : k + 1] = self._H_bar[: k + 1, k] = h
+        self._g_bar[k] = slope
+        self.dim = k + 1
+        return u is not None and self._take_in(u, home[2:])
+
+    def _remainder(self, u: Array, k: int) -> tuple[Array, tuple[Array, ...]]:
+        """What Gram-Schmidt, twice, leaves of `u`; and what it found, still on the device."""
+        before = u @ u
+        if k == 0:
+            return u, (before, before)
+        V = self._V[:k, :]
+        c = V @ u
+        u = u - c @ V
+        again = V @ u
+        u = u - again @ V
+        return u, (before, u @ u, self.w @ u, c + again)
+
+    def _take_in(self, u: Array, found: list[Small], scale: float = 1.0) -> bool:
+        """Put a remainder into the next row, unless it has vanished."""
+        k, before, norm = self.dim, float(found[0]) ** 0.5, float(found[1]) ** 0.5
+        if not norm > VANISHED * self._space.eps * before:
+            return False
+        if k:
+            self._across = float(found[2]) / norm
+            self._U[:k, k] = found[3]
         self._U[k, k] = norm * scale
-        self._across = across / norm
         self._V = self._space.put(self._V, (k, slice(None)), u / norm)
         return True
 
@@ -161,24 +196,6 @@ class Growth:
             return u, 1.0
         largest = self._space.max_abs(u)
         return (u / largest, largest) if 0 < largest < np.inf else (u, 1.0)
-
-    def measure(self, product: Callable[[Array], Array]) -> bool:
-        """Multiply the proposed vector and take it in; False where the product is not finite."""
-        k = self.dim
-        v = self._V[k, :]
-        self.w = product(v)
-        V = self._V[: k + 1, :]
-        with np.errstate(all="ignore"):  # a product that is not finite is noticed below
-            h, slope = self._space.home(V @ self.w, v @ self._g)
-        if not np.isfinite(h).all():
-            self.finite = False
-            return False
-        if k:
-            self._gap = max(self._gap, abs(self._across - h[k - 1]))
-        self._H_bar[k, : k + 1] = self._H_bar[: k + 1, k] = h
-        self._g_bar[k] = slope
-        self.dim = k + 1
-        return True
 
     def residual(self, c: Small) -> float:
         """|D^-1 (g + H V c)| / |D^-1 g|, from what is at hand.

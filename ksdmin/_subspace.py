@@ -80,11 +80,15 @@ class SubspaceObjective:
         self._evaluator, self._x, self._C = evaluator, here.x, C
         self._basis, self._whitening = basis, whitening
         self._tilt = np.zeros(basis.dim)
-        if C is here.idx:  # A serves as C: nothing to evaluate
-            value, slopes, whole_gradient = here.value, basis.g_bar, here.gradient
+        # Slopes without the whole gradient: always cheaper by differences; otherwise worth it
+        # unless A serves as C, when the next iteration wants that gradient.
+        separate, same = evaluator.separate_gradient, C is here.idx
+        self._projects = evaluator.projects and (separate or not same)
+        if same:  # nothing to evaluate
+            value, whole_gradient, slopes = here.value, here.gradient, basis.g_bar
         else:
-            value, g = self._value(here.x)
-            slopes, whole_gradient = self.slopes(here.x, g)
+            value, whole_gradient, known = self._evaluate(here.x)
+            slopes, whole_gradient = self.slopes(here.x, whole_gradient, known)
         if tilted:
             self._tilt = basis.g_bar - slopes
         nothing = np.zeros(basis.dim)
@@ -96,19 +100,24 @@ class SubspaceObjective:
         """Evaluate at `a`: the value now, the gradient with it or when it is looked at."""
         c = self._whitening.coefficients(a)
         x = self._x + self._evaluator.space.combine(self._basis.V, c)
-        value, g = self._value(x)
-        return SubspacePoint(self, a, c, x, value, value + float(self._tilt @ c), g)
+        loss, g, slopes = self._evaluate(x)
+        return SubspacePoint(self, a, c, x, loss, loss + float(self._tilt @ c), g, slopes)
 
-    def _value(self, x: Array) -> tuple[float, Array | None]:
-        """f_C, and its gradient where one comes with the value."""
+    def _evaluate(self, x: Array) -> tuple[float, Array | None, Small | None]:
+        """f_C; and its gradient, or its slopes along V, where they come with the value."""
         if self._evaluator.separate_gradient:
-            return self._evaluator.value(x, self._C), None
-        return self._evaluator.value_and_gradient(x, self._C)
+            return self._evaluator.value(x, self._C), None, None
+        if self._projects:
+            value, slopes = self._evaluator.value_and_slopes(x, self._C, self._basis.V)
+            return value, None, slopes
+        return *self._evaluator.value_and_gradient(x, self._C), None
 
-    def slopes(self, x: Array, g: Array | None) -> tuple[Small, Array | None]:
+    def slopes(self, x: Array, g: Array | None, known: Small | None) -> tuple[Small, Array | None]:
         """V^T g, and g itself where it was computed."""
-        if g is None and self._evaluator.projects:
-            return self._evaluator.slopes(x, self._C, self._basis.V), None
+        if known is not None:
+            return known, g
+        if g is None and self._projects:
+            return self._evaluator.value_and_slopes(x, self._C, self._basis.V)[1], None
         if g is None:
             g = self._evaluator.value_and_gradient(x, self._C)[1]
         return self._evaluator.space.home(self._basis.V @ g)[0], g
@@ -142,7 +151,7 @@ class SubspacePoint:
         loss: float,
         value: float,
         whole_gradient: Array | None,
-        slopes: Small | None = None,
+        slopes: Small | None,
     ) -> None:
         self._objective, self._slopes = objective, slopes
         self.a, self.c, self.x = a, c, x
@@ -152,6 +161,7 @@ class SubspacePoint:
     @cached_property
     def gradient(self) -> Small:
         """The gradient of phi with respect to a; computed when it is first looked at."""
-        if self._slopes is None:
-            self._slopes, self.whole_gradient = self._objective.slopes(self.x, self.whole_gradient)
-        return self._objective.whitened(self._slopes)
+        slopes, self.whole_gradient = self._objective.slopes(
+            self.x, self.whole_gradient, self._slopes
+        )
+        return self._objective.whitened(slopes)

@@ -86,7 +86,10 @@ class TorchProblem:
             return self._counted(_as_product(self._curvature(x, idx)), keeps=True)
         product, keeps = self._engine.product(x, idx)
         size = self._engine.samples.size(idx)
-        return self._counted(lambda v: product(v) / size + self._l2 * v, keeps)
+        return self._counted(
+            lambda v: product(v).div_(size).addcmul_(self._l2, v),
+            keeps,  # its result is ours
+        )
 
     def _evaluate(self, x: Tensor, idx: Any, diagonal: bool) -> tuple[Tensor, ...]:
         self._counts.nfev += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -127,13 +127,13 @@ class Engine:
     @contextmanager
     def _setting(self, idx: Any) -> Iterator[None]:
         """The arithmetic asked for, and the model's own randomness frozen for a set."""
-        with self._kernels.model.arithmetic():
-            if not self._random:
-                yield
-                return
-            seed = seed_of(self._seed, idx)
-            with frozen_randomness(seed, self._kernels.model.device):
-                yield
+        with ExitStack() as stack:
+            if not self._executor.reuses_memory:  # a graph has its arithmetic from its capture
+                stack.enter_context(self._kernels.model.arithmetic())
+            if self._random:
+                seed = seed_of(self._seed, idx)
+                stack.enter_context(frozen_randomness(seed, self._kernels.model.device))
+            yield
 
     def _or_eagerly(self, run: Callable[..., Any], *args: Any) -> Any:
         """Run; where a graph cannot be made, say so once and go on without graphs."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from ksdmin._adapters.torch_kernels import Chunk, Kernel, Kernels, Product
 
 WARM_UP = 3  # runs before a capture: libraries set themselves up in the first ones
+PADDING = 1.25  # how much longer than a set its chunks may be together
 AGREEMENT = 1e-2  # relative difference from eager that different kernels of a library may make
 
 
@@ -32,21 +33,29 @@ class GraphExecutor:
         self._products: dict[tuple[int, int], GraphedProduct] = {}
 
     def rows(self, kind: str, size: int, most: int) -> int:
-        """How long to make the chunks of a set: as a graph at hand has them, if that fits."""
+        """How long to make the chunks of a set: as a graph at hand has them, if that fits.
+
+        It fits if there are few chunks and little padding.
+        """
         at_hand = [r for name, r in [*self._captured, *self._product_shapes()] if name == kind]
-        fitting = [r for r in at_hand if size / 8 <= r <= min(2 * size, most)]
-        return min(fitting, key=lambda r: (-(-size // r) * r, -r), default=min(size, most))
+        filled = {r: -(-size // r) * r for r in at_hand if size / 8 <= r <= most}
+        fitting = [r for r, total in filled.items() if total <= PADDING * size]
+        return min(fitting, key=lambda r: (filled[r], -r), default=min(size, most))
 
     def run(self, kind: str, rows: int, x: Tensor, chunk: Chunk) -> tuple[Tensor, ...]:
         """The outputs of a kernel, in buffers that the next run overwrites."""
         if (kind, rows) not in self._captured:
-            self._captured[kind, rows] = Graphed(self._kernels.by_name(kind), x, chunk)
+            with self._kernels.model.arithmetic():
+                full = stretched(chunk, rows)
+                self._captured[kind, rows] = Graphed(self._kernels.by_name(kind), x, full)
         return self._captured[kind, rows](x, padded(chunk, rows))
 
     def product(self, slot: int, rows: int, x: Tensor, chunk: Chunk) -> Product:
         """The curvature of a chunk, in a place (`slot`) that the next one there overwrites."""
         if (slot, rows) not in self._products:
-            self._products[slot, rows] = GraphedProduct(self._kernels.product, x, chunk)
+            with self._kernels.model.arithmetic():
+                full = stretched(chunk, rows)
+                self._products[slot, rows] = GraphedProduct(self._kernels.product, x, full)
         self._products[slot, rows].set_up(x, padded(chunk, rows))
         return self._products[slot, rows]
 
@@ -124,6 +133,13 @@ def padded(chunk: Chunk, rows: int) -> Chunk:
     """The chunk with weights for all rows: what lies beyond its samples counts zero."""
     inputs, targets, w = chunk
     return inputs, targets, torch.nn.functional.pad(w, (0, rows - len(w)))
+
+
+def stretched(chunk: Chunk, rows: int) -> Chunk:
+    """The chunk with all rows, its samples repeated as padding, for a capture."""
+    inputs, targets, w = padded(chunk, rows)
+    again = torch.arange(rows, device=w.device) % len(chunk[2])
+    return _map(lambda part: part[again], inputs), _map(lambda part: part[again], targets), w
 
 
 def _fill(buffers: Any, values: Any) -> None:

@@ -10,9 +10,6 @@ import ksdmin
 from tests.problems import LARGE, SMALL
 
 RIVALS = ("Newton-CG", "trust-krylov")
-SHRUNK = {"powellsg": 60, "woods": 60, "chainwoo": 60, "srosenbr": 60} | dict.fromkeys(
-    ("dixmaanc", "dixmaanh", "dixmaani", "dixmaanp"), 60
-)
 
 
 def gradient_norm(problem, x):
@@ -50,16 +47,6 @@ def test_small_without_products(name):
     check(SMALL[name]())
 
 
-@pytest.mark.parametrize("name", LARGE)
-def test_large_made_smaller(name):
-    try:
-        problem = LARGE[name](n=SHRUNK.get(name, 60))
-    except TypeError:  # of one size only
-        problem = LARGE[name]()
-    check(problem, hessp=problem.hessp)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_large(name):
     problem = LARGE[name]()
