@@ -12,11 +12,13 @@ from scipy.optimize import OptimizeResult, OptimizeWarning
 
 from ksdmin._arrays import Array, Space, as_vector
 from ksdmin._evaluator import Evaluator
-from ksdmin._ksd import Run, State, start, step, verdict
+from ksdmin._judge import verdict
+from ksdmin._ksd import start, step
 from ksdmin._observer import Observer
 from ksdmin._options import Options
 from ksdmin._problem import FunctionProblem, Problem
 from ksdmin._result import MESSAGES, History, Status
+from ksdmin._state import Run, State
 from ksdmin._subsets import Subsets, as_subsets
 
 PLAIN = Subsets(1)  # a plain function is a sum of one loss: every set is the whole

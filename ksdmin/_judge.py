@@ -1,0 +1,137 @@
+"""Is the step taken, is the run over, and what is written down: everything that judges."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+
+from ksdmin._evaluator import Evaluated
+from ksdmin._krylov import Basis
+from ksdmin._policies import Outcome
+from ksdmin._result import Record, Status
+from ksdmin._state import Run, State, Trial
+from ksdmin._subsets import Sets
+
+FORCING = 0.5  # the largest relative residual of a Newton step
+LESS = 0.9  # of the smallest gradient norm so far: that is progress, whatever the value does
+PATIENCE = 3  # iterations that neither lower the value nor the gradient, before giving up
+
+
+def judge(run: Run, state: State, trial: Trial, there: Evaluated, sets: Sets) -> State:
+    """Take the step or leave it, and make the state of the next iteration."""
+    here, policies = state.here, run.options.policies
+    iteration, sizes, n = state.record.iteration + 1, state.sizes, run.evaluator.subsets.n
+    comparable = there.idx is here.idx  # otherwise the values are means over other samples
+    noise = run.evaluator.noise * max(abs(here.value), abs(there.value))
+    achieved = here.value - there.value if comparable else np.nan
+    outcome = Outcome(trial.promised, achieved, noise)
+    taken = policies.accept(outcome) if comparable else True
+    if comparable and sizes is not None and n is not None:
+        sizes = policies.resize(sizes, outcome, n)
+        if sizes != state.sizes:
+            sets = replace(run.sample(iteration, sizes) or sets, A=sets.A)
+    if taken:
+        state = arrive(run, state, trial, there, outcome)
+    else:
+        state = replace(state, stalled=state.stalled + 1, decrease=np.nan)
+    record = write_record(run, iteration, state.here, state.gradient_norm, sets, trial, taken)
+    warned = state.warned or warn_if_asymmetric(run, trial.basis)
+    return replace(state, sets=sets, sizes=sizes, warned=warned, record=record)
+
+
+def arrive(run: Run, state: State, trial: Trial, there: Evaluated, outcome: Outcome) -> State:
+    """The state at the end of a step that is taken."""
+    norm = run.space.max_abs(there.gradient)
+    blur = max(outcome.noise, run.evaluator.slope_error * abs(there.value))
+    progress = outcome.achieved > blur or norm < LESS * state.least_gradient
+    ratio = norm / state.gradient_norm if state.gradient_norm else 1.0
+    moved = trial.d is not None
+    return replace(
+        state,
+        here=there,
+        d_prev=(trial.d, *state.d_prev)[: int(run.options.memory)] if moved else state.d_prev,
+        gradient_norm=norm,
+        least_gradient=min(norm, state.least_gradient),
+        forcing=min(FORCING, 0.9 * min(ratio, 1.0) ** 2),
+        decrease=outcome.achieved if moved else np.nan,
+        stalled=0 if progress else state.stalled + (1 if moved else PATIENCE),
+    )
+
+
+def verdict(run: Run, state: State) -> Status | None:
+    """Whether the run is over at `state`, and why."""
+    here, options, evaluator = state.here, run.options, run.evaluator
+    if here.value <= state.lowest and state.record.iteration:
+        return Status.UNBOUNDED
+    if not np.isfinite(here.value) or not np.isfinite(state.gradient_norm) or state.broken:
+        return Status.NOT_FINITE
+    whole = evaluator.subsets.is_full(here.idx)
+    if whole and (state.gradient_norm <= options.gtol or small_change(run, state)):
+        return Status.CONVERGED
+    if state.last:
+        return Status.OUT_OF_SETS
+    if state.record.iteration >= run.maxiter:
+        return Status.MAXITER
+    deterministic = whole and state.sets.B is here.idx and state.sets.C is here.idx
+    if deterministic and state.stalled >= PATIENCE:
+        return evaluator.spent() or Status.PRECISION_LOSS
+    return evaluator.spent()
+
+
+def small_change(run: Run, state: State) -> bool:
+    """The tests of ftol and xtol, on a step that has just been taken."""
+    options, here = run.options, state.here
+    if not state.record.step_norm:
+        return False
+    scale = max(abs(here.value), abs(here.value + state.decrease), 1.0)
+    if options.ftol and 0 <= state.decrease <= options.ftol * scale:
+        return True
+    limit = options.xtol * max(1.0, run.space.norm(here.x))
+    return bool(options.xtol) and state.record.step_norm <= limit
+
+
+def warn_if_asymmetric(run: Run, basis: Basis) -> bool:
+    """Tell the user of a product that is not symmetric; what is used is V^T H V, mirrored."""
+    tolerance = max(1e-4, 30 * run.space.eps**0.5)
+    if run.evaluator.product_error or basis.asymmetry <= tolerance:
+        return False
+    warnings.warn(
+        f"The curvature product is not symmetric: v^T H u and u^T H v differ by "
+        f"{basis.asymmetry:.1e} of the largest entry. Check hess or hessp against differences of "
+        "the gradient (scipy.optimize.check_grad helps).",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return True
+
+
+def write_record(
+    run: Run,
+    iteration: int,
+    here: Evaluated,
+    gradient_norm: float,
+    sets: Sets,
+    trial: Trial | None = None,
+    taken: bool = True,
+) -> Record:
+    """The line of the history for an iteration."""
+    counts, size_of = run.evaluator.counts, run.evaluator.subsets.size_of
+    return Record(
+        iteration=iteration,
+        value=here.value,
+        gradient_norm=gradient_norm,
+        step_norm=run.space.norm(trial.d) if trial and taken and trial.d is not None else 0.0,
+        accepted=taken,
+        dim=trial.basis.dim if trial else 0,
+        size_A=size_of(here.idx),
+        size_B=size_of(sets.B),
+        size_C=size_of(sets.C),
+        inner_iterations=trial.inner_iterations if trial else 0,
+        nfev=counts.nfev,
+        njev=counts.njev,
+        nhev=counts.nhev,
+        passes=counts.passes,
+        seconds=run.evaluator.seconds,
+    )

@@ -1,0 +1,118 @@
+"""The state of a run, and what stays the same while it changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ksdmin._arrays import Array, Space
+from ksdmin._evaluator import Evaluated, Evaluator
+from ksdmin._krylov import Basis
+from ksdmin._options import Options
+from ksdmin._result import Record
+from ksdmin._subsets import Draw, Sets, Sizes
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a run stands: a value, from which `step` makes the next one.
+
+    Attributes
+    ----------
+    here : Evaluated
+        The point, with value, gradient and diagonal on a set A.
+    sets, sizes : Sets, Sizes or None
+        The sets of the coming iteration, and the sizes they were drawn with.
+    d_prev : tuple of arrays
+        The previous search directions, newest first.
+    gradient_norm, least_gradient : float
+        The largest magnitude in the gradient here, and its smallest value so far.
+    forcing : float
+        The relative residual that the next Newton step should have.
+    decrease : float
+        What the last step did to the value; NaN where that cannot be told.
+    stalled : int
+        Iterations in a row without progress.
+    lowest : float
+        A value below which the objective counts as unbounded.
+    broken, last : bool
+        Whether the curvature gave no finite product at all, and whether the sets have run out.
+    warned : bool
+        Whether the user has been told of a product that is not symmetric.
+    record : Record
+        The last line of the history.
+    """
+
+    here: Evaluated
+    sets: Sets
+    sizes: Sizes | None
+    d_prev: tuple[Array, ...]
+    gradient_norm: float
+    least_gradient: float
+    forcing: float
+    decrease: float
+    stalled: int
+    lowest: float
+    broken: bool
+    last: bool
+    warned: bool
+    record: Record
+
+
+@dataclass(frozen=True)
+class Run:
+    """What stays the same during a run."""
+
+    evaluator: Evaluator
+    options: Options
+    draw: Draw
+    seed: tuple[int, ...]
+    maxiter: float
+    krylov_dim: int
+    inner_maxiter: int
+
+    @property
+    def space(self) -> Space:
+        """Where the vectors live."""
+        return self.evaluator.space
+
+    def sample(self, iteration: int, sizes: Sizes | None) -> Sets | None:
+        """The sets of an iteration (Alg. 3, line 3), None where the user's have run out.
+
+        For random ones the seed and the iteration decide.
+        """
+        subsets = self.evaluator.subsets
+        if subsets.everything(sizes):
+            return Sets(subsets.full, subsets.full, subsets.full)
+        rng = np.random.default_rng((*self.seed, iteration))
+        sets = self.draw(iteration, rng, sizes)
+        if sets is None or sizes is None:  # the user's own objects
+            return sets
+        return Sets(*(self._indices(idx) for idx in (sets.A, sets.B, sets.C)))
+
+    def last_set(self, A: Any) -> Any:
+        """Where to evaluate when there is no next A: on everything, or on `A` again."""
+        full = self.evaluator.subsets.full
+        return A if full is None else full
+
+    def _indices(self, idx: Any) -> Any:
+        return self.space.indices(idx) if isinstance(idx, np.ndarray) else idx
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A step that a search proposes: the direction d, to the point x.
+
+    `value` and `gradient` are on C, as far as the search computed them; `promised` is the decrease
+    of its objective.
+    """
+
+    x: Array
+    d: Array | None
+    value: float
+    gradient: Array | None
+    promised: float
+    inner_iterations: int
+    basis: Basis
