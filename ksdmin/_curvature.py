@@ -82,7 +82,7 @@ def poisson(z: Array, y: Array, w: Array, scale: float = 1.0) -> Product:
 
 
 def gaussian(z: Array, y: tuple[Array, Array], w: Array, scale: float = 1.0) -> Product:
-    """The loss is scale * (z - y)^2 / (2 variance); `y` holds targets and variance: 1 / variance."""
+    """The loss is scale * (z - y)^2 / (2 variance), `y` = (targets, variance): 1 / variance."""
     diagonal = _column(scale * w, z) / y[1]
     return lambda u: diagonal * u
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 from scipy.optimize import HessianUpdateStrategy, OptimizeWarning
 
 from ksdmin import _differences
@@ -71,9 +72,6 @@ class VerbCounter:
     def __init__(self, problem: Problem, counts: Counts) -> None:
         self._problem, self._counts = problem, counts
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._problem, name)
-
     def value(self, x: Array, idx: Any) -> float:
         self._counts.nfev += 1
         return as_scalar(self._problem.value(x, idx), "value")
@@ -85,6 +83,12 @@ class VerbCounter:
         known = {"diagonal": True} if diagonal else {}
         value, *tall = self._problem.value_and_gradient(x, idx, **known)
         return as_scalar(value, "value_and_gradient"), *tall
+
+    def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
+        self._counts.nfev += 1
+        self._counts.njev += 1
+        value, slopes = self._problem.value_and_projected_gradient(x, idx, V)  # type: ignore[attr-defined]
+        return as_scalar(value, "value_and_projected_gradient"), np.asarray(slopes, float)
 
     def curvature(self, x: Array, idx: Any) -> Product:
         product = self._problem.curvature(x, idx)
@@ -125,8 +129,6 @@ class FunctionProblem:
         self._counts = Counts()
         self._memo: _Memo | None = None  # only in a run's own copy: see `counting`
         self._space: Space | None = None
-        if isinstance(jac, str):
-            self.value_and_projected_gradient = self._value_and_slopes
 
     def counting(self, counts: Counts) -> FunctionProblem:
         """A copy for one run: counts in `counts` and remembers the last point it was asked at.
@@ -136,8 +138,6 @@ class FunctionProblem:
         """
         twin = copy.copy(self)
         twin._counts, twin._memo = counts, _Memo()
-        if isinstance(self._jac, str):
-            twin.value_and_projected_gradient = twin._value_and_slopes
         return twin
 
     # The verbs
@@ -180,12 +180,6 @@ class FunctionProblem:
             return self._raw_gradient(at, idx, None)
 
         return _differences.product(grad, x, g0, self._scheme, error, space)
-
-    def _value_and_slopes(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
-        """The value and V^T g by differences along the rows of V: no full gradient needed."""
-        value, space = self.value(x, idx), self._at(x)
-        fun, scheme = self._probe(idx), str(self._jac)
-        return value, _differences.slopes_along(fun, x, V, value, scheme, space)
 
     # How they call the user's functions
 
@@ -256,15 +250,17 @@ class FunctionProblem:
         return self._space
 
     def __getstate__(self) -> dict[str, Any]:
-        hidden = {"_space": None, "_memo": None}  # a namespace is a module: it cannot be pickled
-        state = {**self.__dict__, **hidden}
-        state.pop("value_and_projected_gradient", None)
-        return state
+        # A namespace is a module: it cannot be pickled.
+        return {**self.__dict__, "_space": None, "_memo": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if isinstance(self._jac, str):
-            self.value_and_projected_gradient = self._value_and_slopes
+
+class DifferencedProblem(FunctionProblem):
+    """Callables without a gradient: the search differences along the basis, not all n axes."""
+
+    def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
+        value, space = self.value(x, idx), self._at(x)
+        fun, scheme = self._probe(idx), str(self._jac)
+        return value, _differences.slopes_along(fun, x, V, value, scheme, space)
 
 
 @dataclass(slots=True)
@@ -341,4 +337,5 @@ def as_problem(
         raise TypeError("hessp must be callable: hessp(x, p, *args)")
     args = args if isinstance(args, tuple) else (args,)
     sets = None if subsets is None else as_subsets(subsets)
-    return FunctionProblem(fun, args, jac, hess, hessp, sets, precond)
+    kind = DifferencedProblem if isinstance(jac, str) else FunctionProblem
+    return kind(fun, args, jac, hess, hessp, sets, precond)

@@ -118,8 +118,10 @@ def finish(
     x, value, g = x0, float("nan"), None
     if state is not None:
         x, value, g = state.here.x, state.here.value, state.here.gradient
-        on_part = not subsets.is_full(state.here.idx)
-        if on_part and evaluate and subsets.full is not None and status != Status.NOT_FINITE:
+        on_part = subsets.full is not None and not subsets.is_full(state.here.idx)
+        if on_part and not evaluate:
+            value, g = float("nan"), None
+        elif on_part and status != Status.NOT_FINITE:
             value, g = evaluator.value_and_gradient(x, subsets.full)
             if run.space.max_abs(g) <= run.options.gtol:
                 status = Status.CONVERGED
