@@ -1,6 +1,6 @@
 """Krylov Subspace Descent for sums of losses and plain functions, behind SciPy's door."""
 
-from ksdmin._adapters import from_torch
+from ksdmin._adapters import from_autograd, from_jax, from_torch
 from ksdmin._minimize import ksd, minimize
 from ksdmin._options import Options
 from ksdmin._policies import PAPER
@@ -18,6 +18,8 @@ __all__ = [
     "Status",
     "Subsets",
     "as_problem",
+    "from_autograd",
+    "from_jax",
     "from_torch",
     "ksd",
     "minimize",

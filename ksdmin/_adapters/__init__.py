@@ -6,9 +6,11 @@ The libraries are imported when an adapter is called, not before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ksdmin._adapters.functional import FunctionalProblem
     from ksdmin._adapters.torch import TorchProblem
 
 
@@ -24,7 +26,7 @@ def from_torch(
     memory_budget: float | None = None,
     precision: str = "highest",
     graphs: bool | None = None,
-    rng: int = 0,
+    rng: Any = 0,
 ) -> TorchProblem:
     """Make a torch model into a problem that ``minimize`` takes.
 
@@ -36,11 +38,14 @@ def from_torch(
     loss : module or callable
         A torch loss module, or a callable (outputs, targets) -> one loss a sample. A module's
         mean (or sum) over the elements of a sample is kept; over samples it is the mean.
+        GaussianNLLLoss takes targets (y, variance).
     data : (inputs, targets) or Dataset
-        Tensors or numpy arrays; where they are not on the model's device they are brought there
-        chunk by chunk.
+        Tensors or numpy arrays (memory-mapped ones, too), either a tuple of several where the
+        model or the loss takes such. Where they are not on the model's device, or floating-point
+        numbers of another dtype, they are brought there chunk by chunk.
     curvature : {"gauss-newton", "hessian", "fisher", "empirical-fisher"} or callable
-        Which matrix the products multiply by; or (x, idx) -> product or LinearOperator.
+        Which matrix the products multiply by; or (x, idx) -> product, matrix or LinearOperator,
+        of the mean loss: l2 is added.
     l2 : float or mapping, optional
         The mean loss + (l2 / 2) |x|^2; a mapping gives it by parameter name, 0 for the others.
     params : iterable of str, optional
@@ -53,8 +58,9 @@ def from_torch(
         Matrix products of float32 parameters: in float32, with TF32, or in bfloat16 (autocast).
     graphs : bool, optional
         CUDA graphs; by default on CUDA where the model has no randomness of its own.
-    rng : int, optional
-        The seed of the labels that "fisher" draws, and of dropout masks.
+    rng : None, int, Generator, ..., optional
+        The seed of the labels that "fisher" draws, and of dropout masks. Both are the same
+        whenever the same set of samples is asked for.
 
     Returns
     -------
@@ -75,6 +81,8 @@ def from_torch(
     try:
         from ksdmin._adapters import torch as adapter
     except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
         raise ImportError("ksdmin.from_torch needs torch: pip install 'ksdmin[torch]'") from error
     return adapter.build(
         model,
@@ -89,3 +97,202 @@ def from_torch(
         graphs=graphs,
         rng=rng,
     )
+
+
+def from_autograd(
+    model: Callable[..., Any],
+    loss: str | Callable[..., Any] | None = None,
+    data: Any = None,
+    *,
+    params: Any = None,
+    x0: Any = None,
+    subsets: Any = None,
+    curvature: str | Callable[..., Any] | None = None,
+    l2: Any = 0.0,
+    chunk_size: int | None = None,
+    memory_budget: float | None = None,
+    rng: int = 0,
+) -> FunctionalProblem:
+    """Make a function written for HIPS autograd into a problem that ``minimize`` takes.
+
+    Parameters
+    ----------
+    model : callable
+        ``model(params, inputs) -> outputs``, one row a sample, in terms of ``autograd.numpy``.
+        Without `loss` and `data`: a plain function, ``model(x)`` or ``model(x, idx)``.
+    loss : str or callable
+        "squared-error", "softmax-cross-entropy", "binary-cross-entropy" (of logits) or "poisson"
+        (of log rates), each a sum over the outputs of a sample; or a callable
+        (outputs, targets) -> one loss a sample, differentiated in the outputs.
+    data : (inputs, targets)
+        Numpy arrays with one row a sample, or nested tuples, lists and dictionaries of them.
+    params : tree of arrays
+        The initial parameters, all float32 or all float64.
+    x0 : array or tree of arrays
+        Where a plain function starts.
+    subsets : int, Subsets, callable or iterable, optional
+        The samples that a plain function ``model(x, idx)`` takes its mean over: see
+        :class:`Subsets`. A model's samples are its data.
+    curvature : {"gauss-newton", "hessian", "fisher", "empirical-fisher"} or callable, optional
+        Which matrix the products multiply by, or (x, idx) -> product. By default "gauss-newton";
+        for a plain function it is the Hessian.
+    l2 : float or tree of floats, optional
+        The mean loss + (l2 / 2) |x|^2; or one number each for parts of `params`, 0 where left out.
+    chunk_size : int, optional
+        How many samples are computed at once; by default as many as fit `memory_budget`.
+    memory_budget : float, optional
+        Bytes for activations and gradients of single samples: 1 GiB, on every machine. A larger
+        set's forward pass is made again for every product.
+    rng : int, optional
+        The seed of the labels that "fisher" draws.
+
+    Returns
+    -------
+    FunctionalProblem
+        With ``x0``, ``unflatten(x)``, the verbs, and numpy callables ``fun``, ``jac``, ``hessp``.
+
+    Notes
+    -----
+    The diagonal for the preconditioner comes with the gradient where parameters only multiply
+    (``inputs @ W``), scale or shift one vector a sample. Other models are differentiated sample by
+    sample for it, which is exact and slow; ``problem.has_diagonal = False`` does without.
+
+    Examples
+    --------
+    >>> import autograd.numpy as np, ksdmin
+    >>> X = np.linspace(-1, 1, 50)[:, None]
+    >>> def line(params, inputs):
+    ...     return inputs @ params["slope"] + params["shift"]
+    >>> start = {"slope": np.zeros((1, 1)), "shift": np.zeros(1)}
+    >>> problem = ksdmin.from_autograd(line, "squared-error", (X, 3 * X + 1), params=start)
+    >>> res = ksdmin.minimize(problem, rng=0)
+    >>> found = problem.unflatten(res.x)
+    >>> found["slope"].round(4).tolist(), found["shift"].round(4).tolist()
+    ([[3.0]], [1.0])
+
+    A plain function:
+
+    >>> def fun(x):
+    ...     return np.sum((x - 1) ** 4) + np.sum(x**2)
+    >>> res = ksdmin.minimize(ksdmin.from_autograd(fun, x0=np.zeros(3)))
+    >>> res.x.round(4).tolist()
+    [0.4102, 0.4102, 0.4102]
+    """
+    problem: FunctionalProblem = _adapter("autograd").build(
+        model,
+        loss,
+        data,
+        params=params,
+        x0=x0,
+        subsets=subsets,
+        curvature=curvature,
+        l2=l2,
+        chunk_size=chunk_size,
+        memory_budget=memory_budget,
+        rng=rng,
+    )
+    return problem
+
+
+def from_jax(
+    model: Callable[..., Any],
+    loss: str | Callable[..., Any] | None = None,
+    data: Any = None,
+    *,
+    params: Any = None,
+    x0: Any = None,
+    subsets: Any = None,
+    curvature: str | Callable[..., Any] | None = None,
+    l2: Any = 0.0,
+    chunk_size: int | None = None,
+    memory_budget: float | None = None,
+    precision: str = "highest",
+    rng: int = 0,
+) -> FunctionalProblem:
+    """Make a jax function into a problem that ``minimize`` takes: compiled, on its device.
+
+    Parameters
+    ----------
+    model : callable
+        ``model(params, inputs) -> outputs``, one row a sample, that ``jax.jit`` can compile.
+        Without `loss` and `data`: a plain function, ``model(x)`` or ``model(x, idx)``.
+    loss : str or callable
+        "squared-error", "softmax-cross-entropy", "binary-cross-entropy" (of logits) or "poisson"
+        (of log rates), each a sum over the outputs of a sample; or a callable
+        (outputs, targets) -> one loss a sample, differentiated in the outputs.
+    data : (inputs, targets)
+        Arrays with one row a sample, or nested tuples, lists and dictionaries of them. Numpy arrays
+        are put on the device of `params`, or where they exceed `memory_budget` brought there chunk
+        by chunk.
+    params : tree of arrays
+        The initial parameters, all float32 or all float64.
+    x0 : array or tree of arrays
+        Where a plain function starts.
+    subsets : int, Subsets, callable or iterable, optional
+        The samples that a plain function ``model(x, idx)`` takes its mean over: see
+        :class:`Subsets`. A model's samples are its data.
+    curvature : {"gauss-newton", "hessian", "fisher", "empirical-fisher"} or callable, optional
+        Which matrix the products multiply by, or (x, idx) -> product. By default "gauss-newton";
+        for a plain function it is the Hessian.
+    l2 : float or tree of floats, optional
+        The mean loss + (l2 / 2) |x|^2; or one number each for parts of `params`, 0 where left out.
+    chunk_size : int, optional
+        How many samples are computed at once; by default as many as fit `memory_budget`.
+    memory_budget : float, optional
+        Bytes for activations and gradients of single samples: 1 GiB, on every machine. A larger
+        set's forward pass is made again for every product.
+    precision : {"highest", "high"}
+        Matrix products of float32 parameters: in float32, or with TF32 where the device has it.
+    rng : int, optional
+        The seed of the labels that "fisher" draws.
+
+    Returns
+    -------
+    FunctionalProblem
+        With ``x0``, ``unflatten(x)``, the verbs, and numpy callables ``fun``, ``jac``, ``hessp``.
+
+    Notes
+    -----
+    Sets are padded to one of few lengths, so that few functions are compiled. Float64 needs jax's
+    own switch, ``jax.config.update("jax_enable_x64", True)``, which is left as it is.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, ksdmin
+    >>> X = jnp.linspace(-1, 1, 50)[:, None]
+    >>> def line(params, inputs):
+    ...     return inputs @ params["slope"] + params["shift"]
+    >>> start = {"slope": jnp.zeros((1, 1)), "shift": jnp.zeros(1)}
+    >>> problem = ksdmin.from_jax(line, "squared-error", (X, 3 * X + 1), params=start)
+    >>> res = ksdmin.minimize(problem, rng=0)
+    >>> found = problem.unflatten(res.x)
+    >>> round(float(found["slope"][0, 0]), 4), round(float(found["shift"][0]), 4)
+    (3.0, 1.0)
+    """
+    problem: FunctionalProblem = _adapter("jax").build(
+        model,
+        loss,
+        data,
+        params=params,
+        x0=x0,
+        subsets=subsets,
+        curvature=curvature,
+        l2=l2,
+        chunk_size=chunk_size,
+        memory_budget=memory_budget,
+        precision=precision,
+        rng=rng,
+    )
+    return problem
+
+
+def _adapter(name: str) -> Any:
+    """The module that adapts a library, which is imported now."""
+    try:
+        return import_module(f"ksdmin._adapters.{name}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != name:
+            raise
+        raise ImportError(
+            f"ksdmin.from_{name} needs {name}: pip install 'ksdmin[{name}]'"
+        ) from error

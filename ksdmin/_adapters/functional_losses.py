@@ -112,10 +112,12 @@ def _elementwise(xp: Any, loss: Callable[[Array, Array], Array], z: Array, y: Ar
 def _softmax_cross_entropy(xp: Any, logsumexp: Callable[..., Array], z: Array, y: Array) -> Array:
     if z.ndim < 2 or y.shape not in (z.shape, z.shape[:1] + z.shape[2:]):
         raise _differ(z, y)
-    if y.shape != z.shape:
-        classes = xp.reshape(xp.arange(z.shape[1]), (-1,) + (1,) * (z.ndim - 2))
-        y = xp.expand_dims(y, 1) == classes
-    return _per_sample(xp, y * (logsumexp(z, axis=1, keepdims=True) - z))
+    error = logsumexp(z, axis=1, keepdims=True) - z  # of each class, if it were the true one
+    if y.shape == z.shape:
+        return _per_sample(xp, y * error)
+    y, classes = xp.expand_dims(y, 1), xp.arange(z.shape[1]).reshape((-1,) + (1,) * (z.ndim - 2))
+    known = (y >= 0) & (y < z.shape[1])  # NaN for a label that is no class, rather than a loss of 0
+    return _per_sample(xp, xp.where(y == classes, error, xp.where(known, 0.0, xp.nan)))
 
 
 def _per_sample(xp: Any, u: Array) -> Array:

@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.sparse import issparse
+from scipy.sparse.linalg import LinearOperator
 from torch import Tensor, nn
 
-from ksdmin._adapters.torch_checks import check_model, check_repeats
+from ksdmin._adapters.torch_checks import (
+    check_model,
+    check_pass,
+    check_values,
+    warn_of_squashing,
+)
 from ksdmin._adapters.torch_data import Samples
 from ksdmin._adapters.torch_diagonal import Diagonal
 from ksdmin._adapters.torch_engine import Engine
@@ -19,12 +26,14 @@ from ksdmin._adapters.torch_kernels import Kernels
 from ksdmin._adapters.torch_loss import as_sample_loss
 from ksdmin._adapters.torch_memory import bytes_per_sample, default_budget
 from ksdmin._adapters.torch_model import FlatModel
+from ksdmin._adapters.torch_random import frozen_randomness
 from ksdmin._curvature import check_provider
 from ksdmin._problem import Counts
 from ksdmin._subsets import WHOLE, Subsets
 
 # Relative rounding error of a mean loss in float32, by the arithmetic of its matrix products.
 NOISE = {"highest": 1e-7, "high": 1e-5, "bfloat16": 1e-3}
+FEW = 3  # samples that a model is looked at with
 COPIES = 4  # of what a forward pass keeps: the pass that gives J v keeps as much again, and works
 
 
@@ -57,12 +66,13 @@ class TorchProblem:
 
     def load(self, x: Any) -> None:
         """Write a flat vector (a tensor, or a numpy array) back into the model."""
-        self._model.load(torch.as_tensor(x, dtype=self.x0.dtype, device=self.x0.device))
+        self._model.load(self._away(x))
 
     # The verbs
 
     def value(self, x: Tensor, idx: Any = WHOLE) -> float:
         """The mean loss."""
+        x, idx = self._where(x, idx)
         self._counts.nfev += 1
         (total,) = self._engine.total("value", x, idx)
         return float(self._mean(total, x, idx))
@@ -83,8 +93,10 @@ class TorchProblem:
     def curvature(self, x: Tensor, idx: Any = WHOLE) -> Callable[[Tensor], Tensor]:
         """The product v -> Hv with the curvature that was asked for."""
         if callable(self._curvature):
-            return self._counted(_as_product(self._curvature(x, idx)), keeps=True)
-        product, keeps = self._engine.product(x, idx)
+            product = _as_product(self._curvature(x, idx), like=self.x0)
+            return self._counted(lambda v: torch.addcmul(product(v), self._l2, v), keeps=True)
+        x, idx = self._where(x, idx)
+        product, keeps = self._engine.product(x.clone(), idx)  # the caller may write into x
         size = self._engine.samples.size(idx)
         return self._counted(
             lambda v: product(v).div_(size).addcmul_(self._l2, v),
@@ -92,6 +104,7 @@ class TorchProblem:
         )
 
     def _evaluate(self, x: Tensor, idx: Any, diagonal: bool) -> tuple[Tensor, ...]:
+        x, idx = self._where(x, idx)
         self._counts.nfev += 1
         self._counts.njev += 1
         total, *sums = self._engine.total("diagonal" if diagonal else "gradient", x, idx)
@@ -99,6 +112,18 @@ class TorchProblem:
         g = torch.addcmul(sums[0] / size, self._l2, x)
         squares = [sums[1] / size + self._l2] if diagonal else []
         return self._mean(total, x, idx), g, *squares
+
+    def _where(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
+        """A point and a set, as the engine takes them."""
+        if not isinstance(x, Tensor) or x.dtype != self.x0.dtype or x.device != self.x0.device:
+            dtype, where = getattr(x, "dtype", ""), getattr(x, "device", "")
+            raise TypeError(
+                f"x must be a tensor of {self.x0.dtype} on {self.x0.device}, as problem.x0 is, not "
+                f"a {type(x).__name__} {dtype} {where}".rstrip()
+            )
+        if x.shape != self.x0.shape:
+            raise ValueError(f"x has shape {tuple(x.shape)}, expected {tuple(self.x0.shape)}")
+        return x.detach(), self._engine.samples.indices(idx)
 
     def _mean(self, total: Tensor, x: Tensor, idx: Any) -> Tensor:
         norm: Tensor = torch.linalg.vector_norm(x * self._l2.sqrt(), dtype=torch.float64)
@@ -128,8 +153,11 @@ class TorchProblem:
         """The curvature at a numpy vector, times another."""
         return self._home(self.curvature(self._away(x))(self._away(p)))
 
-    def _away(self, x: npt.NDArray[Any]) -> Tensor:
-        return torch.as_tensor(x, dtype=self.x0.dtype, device=self.x0.device)
+    def _away(self, x: Any) -> Tensor:
+        own = x.detach() if isinstance(x, Tensor) else torch.from_numpy(np.array(x))
+        if own.shape != self.x0.shape:
+            raise ValueError(f"x has shape {tuple(own.shape)}, expected {tuple(self.x0.shape)}")
+        return own.to(self.x0)
 
     def _home(self, u: Tensor) -> npt.NDArray[np.float64]:
         return u.to("cpu", torch.float64).numpy()
@@ -147,13 +175,15 @@ def build(
     memory_budget: float | None,
     precision: str,
     graphs: bool | None,
-    rng: int,
+    rng: Any,
 ) -> TorchProblem:
     """The problem of :func:`ksdmin.from_torch`, which has the meaning of the arguments."""
     check_provider(curvature)
-    check_model(model, loss)
+    check_model(model)
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"chunk_size={chunk_size!r}: expected at least one sample")
     flat_model = FlatModel(model, params, precision)
-    samples = Samples(data, flat_model.device)
+    samples = Samples(data, flat_model.device, flat_model.x0.dtype)
     sample_loss = as_sample_loss(loss)
     if curvature == "fisher" and sample_loss.draw is None:
         raise ValueError(
@@ -163,27 +193,37 @@ def build(
     if sample_loss.weigh is not None:
         samples.weigh(sample_loss.weigh)
     kernels = Kernels(flat_model, sample_loss, curvature if isinstance(curvature, str) else "")
-    budget = memory_budget or default_budget(flat_model.device)
-    few = samples.take(slice(0, min(2, samples.n)))
-    fits = max(1, int(budget // (COPIES * bytes_per_sample(kernels, *few))))
-    kernels.diagonal = Diagonal(kernels, few[0], max(1, int(budget // flat_model.bytes)))
+    budget = default_budget(flat_model.device) if memory_budget is None else memory_budget
+    few = next(samples.chunks(WHOLE, min(FEW, samples.n)))
+    with frozen_randomness(0, flat_model.device), flat_model.arithmetic():
+        z = check_pass(flat_model, few[0])
+        fits = max(1, int(budget // (COPIES * bytes_per_sample(kernels, few))))
+        kernels.diagonal = diagonal = Diagonal(kernels, few, budget)
+    if curvature == "gauss-newton":
+        warn_of_squashing(z, loss, stacklevel=3)
+    most = min(fits, samples.n)
+    if flat_model.random and diagonal.most is not None:
+        most = min(most, diagonal.most)  # its masks are drawn for a whole chunk
     if graphs is None:
         graphs = flat_model.device.type == "cuda"
     engine = Engine(
         kernels,
         samples,
-        chunk=int(chunk_size or min(fits, samples.n)),
+        chunk=int(chunk_size or most),
         resident=fits,
         graphs=graphs,
-        seed=rng,
+        seed=int(np.random.default_rng(rng).integers(2**62)),
     )
     problem = TorchProblem(flat_model, engine, curvature, _l2_vector(l2, flat_model))
-    check_repeats(problem, model)
+    check_values(problem, flat_model)
     return problem
 
 
 def _l2_vector(l2: float | Mapping[str, float], model: FlatModel) -> Tensor:
     """The weight of each entry's square in the penalty: one number, or one an entry."""
+    named = l2 if isinstance(l2, Mapping) else {"": l2}
+    if not all(weight >= 0 for weight in named.values()):
+        raise ValueError(f"l2={l2!r}: expected numbers that are not negative")
     if not isinstance(l2, Mapping):
         return model.x0.new_tensor(float(l2))
     slices = model.slices()
@@ -196,6 +236,8 @@ def _l2_vector(l2: float | Mapping[str, float], model: FlatModel) -> Tensor:
     return weights
 
 
-def _as_product(curvature: Any) -> Callable[[Tensor], Tensor]:
+def _as_product(curvature: Any, like: Tensor) -> Callable[[Tensor], Tensor]:
     """A product, from a callable or from an operator that multiplies by ``@``."""
+    if isinstance(curvature, (LinearOperator, np.ndarray)) or issparse(curvature):
+        return lambda v: torch.as_tensor(curvature @ v.cpu().numpy()).to(like)
     return curvature if callable(curvature) else lambda v: curvature @ v

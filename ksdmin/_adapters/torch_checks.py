@@ -2,75 +2,109 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-_RANDOM = (nn.modules.dropout._DropoutNd, nn.RReLU)
-_SQUASHING = {
-    nn.BCELoss: ((nn.Sigmoid,), "BCEWithLogitsLoss"),
-    nn.NLLLoss: ((nn.LogSoftmax,), "CrossEntropyLoss"),
+from ksdmin._adapters.torch_model import FlatModel
+from ksdmin._adapters.torch_random import states
+
+_SQUASHING: dict[type, tuple[str, str, str]] = {
+    nn.BCELoss: ("SigmoidBackward", "a sigmoid", "BCEWithLogitsLoss"),
+    nn.NLLLoss: ("LogSoftmaxBackward", "a log-softmax", "CrossEntropyLoss"),
 }
+_RESHAPING = ("View", "Reshape", "UnsafeView", "Squeeze", "Unsqueeze", "Select", "Slice", "ToCopy")
+_TOLERANCE = {"highest": 1e-5, "high": 1e-3, "bfloat16": 1e-1}
 
 
-def check_model(model: nn.Module, loss: Any) -> None:
-    """Refuse a model whose loss is no sum over samples; warn of a nonlinearity misplaced."""
+def check_model(model: nn.Module) -> None:
+    """Refuse modules that no sum of losses can have, by name and with the way out."""
     for name, module in model.named_modules():
-        if isinstance(module, _BatchNorm) and module.training:
-            raise ValueError(
-                f"{type(module).__name__} {name!r} is in train mode: the loss of a sample then "
-                "depends on the others, and is no term of a sum. Put it (or the model) into eval "
-                "mode: model.eval()"
+        reason = _refusal(module)
+        if reason:
+            raise ValueError(f"{type(module).__name__} {name!r} {reason}")
+
+
+def _refusal(module: nn.Module) -> str | None:
+    if isinstance(module, _BatchNorm):
+        depends = "the loss of a sample then depends on the others, and is no term of a sum."
+        if module.running_mean is None:
+            return (
+                f"keeps no running statistics and takes those of the batch: {depends} Make it "
+                "with track_running_stats=True, and put it into eval mode"
             )
-    kinds, better = _SQUASHING.get(type(loss), ((), ""))
-    last = list(model.modules())[-1]
-    if isinstance(last, kinds):
+        if module.training:
+            return f"is in train mode: {depends} Put it (or the model) into eval mode: model.eval()"
+    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+        if module.max_norm is not None:
+            return "rescales its weight (max_norm) in every forward pass: use l2 instead"
+        if module.sparse:
+            return "makes sparse gradients, which a flat vector cannot hold: set its sparse=False"
+    return None
+
+
+def check_pass(model: FlatModel, inputs: Any) -> Tensor:
+    """The outputs for a few samples, of a model that changes nothing but torch's generators.
+
+    Notes in ``model.random`` whether it draws numbers from these.
+    """
+    buffers = {name: buffer.clone() for name, buffer in model.model.named_buffers()}
+    before = states(model.device)
+    z = model(model.leaves(model.x0), inputs)
+    after = states(model.device)
+    model.random = not all(map(torch.equal, before, after))
+    for name, buffer in model.model.named_buffers():
+        if name not in buffers or not _same(buffer, buffers[name]):
+            raise ValueError(
+                f"{type(model.model).__name__} writes into its buffer {name!r} in the forward "
+                "pass, which makes it another function every time. Put it (or the module that "
+                "does so) into eval mode: model.eval()"
+            )
+    return z
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(((a == b) | (a != a) & (b != b)).all())
+
+
+def warn_of_squashing(z: Tensor, loss: Any, stacklevel: int) -> None:
+    """Warn of a nonlinearity in the model that belongs to the loss."""
+    kind, ending, better = _SQUASHING.get(type(loss), ("", "", ""))
+    node = z.grad_fn
+    while node is not None and node.name().startswith(_RESHAPING):
+        node = node.next_functions[0][0]
+    if kind and node is not None and node.name().startswith(kind):
         warnings.warn(
-            f"The model ends in {type(last).__name__} under {type(loss).__name__}: the "
-            "Gauss-Newton matrix then leaves out that nonlinearity's curvature, which the paper "
-            f"counts to the error function. Drop the layer and use {better}.",
+            f"The model ends in {ending} under {type(loss).__name__}: the Gauss-Newton matrix "
+            "then leaves out that nonlinearity's curvature, which the paper counts to the error "
+            f"function. Drop it from the model and use {better}.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=stacklevel + 1,
         )
 
 
-def is_random(model: nn.Module) -> bool:
-    """Whether the model draws random numbers (dropout in train mode)."""
-    return any(isinstance(module, _RANDOM) and module.training for module in model.modules())
-
-
-def seed_of(seed: int, idx: Any) -> int:
-    """A seed that depends on the set of samples.
-
-    So dropout has the same masks in every value, gradient and product on a set, and others on the
-    next set.
-    """
-    what = b"" if isinstance(idx, slice) else idx.cpu().numpy().tobytes()
-    digest = hashlib.blake2b(what, digest_size=6, key=seed.to_bytes(8, "little")).digest()
-    return int.from_bytes(digest, "little")
-
-
-@contextmanager
-def frozen_randomness(seed: int, device: torch.device) -> Iterator[None]:
-    """Torch's global generators start from `seed`; afterwards they are as they were."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield
-
-
-def check_repeats(problem: Any, model: nn.Module) -> None:
-    """Refuse a model that gives another value for the same parameters and samples."""
-    few = torch.arange(min(8, problem.subsets.n), device=problem.x0.device)
+def check_values(problem: Any, model: FlatModel) -> None:
+    """Refuse a model whose values are not those of a function, or no mean over samples."""
+    few, name = torch.arange(min(8, problem.subsets.n)), type(model.model).__name__
+    tolerance = _TOLERANCE[model.precision]
     first, second = problem.value(problem.x0, few), problem.value(problem.x0, few)
-    if abs(first - second) > 1e-3 * abs(first):
+    if abs(first - second) > tolerance * abs(first):
         raise ValueError(
-            f"{type(model).__name__} is not deterministic: the same parameters and samples gave "
-            f"the loss {first!r}, then {second!r}. Take its randomness out (eval mode), or draw "
-            "it from torch's global generator, which is frozen for each set"
+            f"{name} is not deterministic, or its data are not: the same parameters and samples "
+            f"gave the loss {first!r}, then {second!r}. Take the randomness out (eval mode), or "
+            "let the model draw it from torch's global generators, which are frozen for each set"
+        )
+    half = len(few) // 2
+    if model.random or half < 2:
+        return
+    parts = few[:half], few[half:]
+    apart = sum(len(part) / len(few) * problem.value(problem.x0, part) for part in parts)
+    if abs(first - apart) > tolerance * max(abs(first), abs(apart)):
+        raise ValueError(
+            f"{name} mixes its samples: the mean loss of {len(few)} is {first!r}, but {apart!r} "
+            "if computed in two batches. The samples must lie along the first axis "
+            "(batch_first=True), and none may look at another"
         )

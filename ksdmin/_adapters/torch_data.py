@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
 from ksdmin._adapters.torch_kernels import Chunk
+from ksdmin._subsets import WHOLE
+
+READ_AT_ONCE = 4096  # targets, where they are looked through before the run
 
 
 class Samples:
@@ -23,22 +26,21 @@ class Samples:
         piece); either may be a tuple of several. Or a Dataset of such pairs.
     device : torch.device
         Where the model is.
+    dtype : torch.dtype
+        That of the model; floating-point data are brought to it.
     """
 
-    def __init__(self, data: Any, device: torch.device) -> None:
+    def __init__(self, data: Any, device: torch.device, dtype: torch.dtype) -> None:
         if isinstance(data, TensorDataset):
             data = data.tensors
-        self._device = device
+        self._device, self._dtype = device, dtype
         self._dataset = data if isinstance(data, Dataset) else None
         if self._dataset is not None:
+            if isinstance(data, IterableDataset):
+                raise TypeError("data: an IterableDataset has no samples to choose sets from")
             self.n = len(self._dataset)  # type: ignore[arg-type]
         else:
-            if not isinstance(data, (tuple, list)) or len(data) != 2:
-                raise TypeError(
-                    "data: expected (inputs, targets) or a Dataset of such pairs, not "
-                    f"{type(data).__name__}"
-                )
-            self._parts = (_tree(data[0]), _tree(data[1]))
+            self._parts = tuple(_tree(part) for part in _pair(data))
             lengths = {len(part) for tree in self._parts for part in _flat(tree)}
             if len(lengths) != 1:
                 raise ValueError(f"data: inputs and targets differ in length: {sorted(lengths)}")
@@ -46,6 +48,24 @@ class Samples:
         if self.n == 0:
             raise ValueError("data: there are no samples")
         self._weights = torch.ones(self.n, dtype=torch.float64, device=device)
+
+    def indices(self, idx: Any) -> Any:
+        """A set as the verbs below take it: the whole slice, or an int64 tensor."""
+        if isinstance(idx, slice):
+            rows = range(*idx.indices(self.n))
+            return WHOLE if len(rows) == self.n else self._indices(list(rows))
+        return self._indices(idx)
+
+    def _indices(self, idx: Any) -> Tensor:
+        rows: Tensor = idx if isinstance(idx, Tensor) else torch.from_numpy(np.array(idx))
+        if rows.dtype == torch.bool:
+            rows = rows.nonzero()[:, 0]
+        if rows.ndim != 1 or rows.numel() == 0 or rows.is_floating_point():
+            raise ValueError(
+                "a set of samples must be a vector of at least one index, not "
+                f"{rows.dtype} of shape {tuple(rows.shape)}"
+            )
+        return rows.to(self._device, torch.int64)
 
     def size(self, idx: Any) -> int:
         """How many samples `idx` names."""
@@ -56,12 +76,14 @@ class Samples:
 
         The losses carry the weights already; torch divides their sum by that of the weights.
         """
-        size = 65_536
-        parts = [weigh(targets) for _, targets, _ in self.chunks(slice(None), size)]
-        weights = torch.cat([part.to(torch.float64) for part in parts])
-        if not float(weights.sum()) > 0:
+        parts = []
+        for at in range(0, self.n, READ_AT_ONCE):
+            targets = self._take(slice(at, at + READ_AT_ONCE), [1])[0]
+            parts.append(weigh(targets).to(torch.float64))
+        mean = torch.cat(parts).mean()
+        if not float(mean) > 0:
             raise ValueError("data: every target is ignored, or has weight zero")
-        self._weights = self._weights / weights.mean()
+        self._weights = self._weights / mean
 
     def chunks(self, idx: Any, size: int) -> Iterator[Chunk]:
         """The samples `idx`, at most `size` at a time, with their weights."""
@@ -71,18 +93,33 @@ class Samples:
             yield (*self.take(part), self._weights[part])
 
     def take(self, idx: Any) -> tuple[Any, Any]:
-        """The samples `idx`, on the device."""
-        if self._dataset is not None:
-            rows = range(*idx.indices(self.n)) if isinstance(idx, slice) else idx.tolist()
-            inputs, targets = default_collate([self._dataset[i] for i in rows])
-            return self._move(_tree(inputs)), self._move(_tree(targets))
-        inputs, targets = (self._move(_pick(tree, idx)) for tree in self._parts)
+        """The inputs and targets of the samples `idx`, on the device."""
+        inputs, targets = self._take(idx, [0, 1])
         return inputs, targets
+
+    def _take(self, idx: Any, which: list[int]) -> list[Any]:
+        """Inputs (0), targets (1) or both."""
+        if self._dataset is None:
+            return [self._move(_pick(self._parts[i], idx)) for i in which]
+        rows = range(*idx.indices(self.n)) if isinstance(idx, slice) else idx.tolist()
+        items = [_pair(self._dataset[row]) for row in rows]
+        return [self._move(_tree(default_collate([item[i] for item in items]))) for i in which]
 
     def _move(self, tree: Any) -> Any:
         if isinstance(tree, tuple):
             return tuple(self._move(part) for part in tree)
-        return tree.to(self._device, non_blocking=True)
+        dtype = self._dtype if tree.is_floating_point() else tree.dtype
+        return tree.to(self._device, dtype, non_blocking=True)
+
+
+def _pair(data: Any) -> Any:
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        of = f" of {len(data)}" if isinstance(data, (tuple, list)) else ""
+        raise TypeError(
+            "data: expected (inputs, targets) or a Dataset of such pairs (several inputs as a "
+            f"tuple), not {type(data).__name__}{of}"
+        )
+    return data
 
 
 def _tree(data: Any) -> Any:

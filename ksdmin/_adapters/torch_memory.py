@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.torch_kernels import Kernels
+from ksdmin._adapters.torch_kernels import Chunk, Kernels
 
 
 def default_budget(device: torch.device) -> float:
-    """A quarter of the memory that is free."""
+    """A quarter of the memory that is free, or 2 GiB."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0] / 4
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 4
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 4
+    except (AttributeError, ValueError):  # a system that does not tell
+        return 2.0**31
 
 
-def bytes_per_sample(kernels: Kernels, inputs: Any, targets: Any) -> int:
+def bytes_per_sample(kernels: Kernels, chunk: Chunk) -> int:
     """What a forward pass keeps for its backward pass, the parameters left out."""
+    inputs, targets, w = chunk
     parameters = kernels.model.leaves(kernels.model.x0)
     own = {piece.untyped_storage().data_ptr() for piece in parameters}
     kept: dict[tuple[int, torch.Size], int] = {}
@@ -30,6 +33,5 @@ def bytes_per_sample(kernels: Kernels, inputs: Any, targets: Any) -> int:
         return saved
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
-        z = kernels.model(parameters, inputs)
-        kernels.loss.losses(z, targets)
-    return max(1, sum(kept.values()) // len(z))
+        kernels.total(kernels.model(parameters, inputs), targets, w)
+    return max(1, sum(kept.values()) // len(w))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ksdmin._adapters.torch_random import forked
 
 PRECISIONS = ("highest", "high", "bfloat16")
 
@@ -31,23 +33,35 @@ class FlatModel:
         if precision not in PRECISIONS:
             raise ValueError(f"precision={precision!r}: expected one of {PRECISIONS}")
         self.model, self.precision = model, precision
+        self.random = False  # whether a forward pass draws random numbers (dropout)
         self._names, parameters = _select(model, names)
         self.shapes = [tuple(p.shape) for p in parameters]
         self.sizes = [p.numel() for p in parameters]
         self.x0 = torch.cat([p.detach().reshape(-1) for p in parameters])
         self.device = self.x0.device
-        self.bytes = self.x0.numel() * self.x0.element_size()
+        self._recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
 
     def __call__(self, parameters: list[Tensor], inputs: Any) -> Tensor:
-        """The outputs."""
+        """The outputs, in the dtype of the parameters."""
         arguments = inputs if isinstance(inputs, tuple) else (inputs,)
         named = dict(zip(self._names, parameters, strict=True))
-        outputs: Tensor = torch.func.functional_call(self.model, named, arguments)
-        return outputs
+        outputs = torch.func.functional_call(self.model, named, arguments)
+        if not isinstance(outputs, Tensor):
+            raise TypeError(
+                f"{type(self.model).__name__} returned {type(outputs).__name__}: expected one "
+                "tensor. Wrap it in a module whose forward picks that from its outputs"
+            )
+        return outputs.to(self.x0.dtype)
 
     def split(self, x: Tensor) -> list[Tensor]:
-        """The parameters as views of the flat vector."""
+        """The parameters as views of the flat vector.
+
+        On CUDA one that starts off a 16-byte boundary is copied: a matrix product that cannot
+        load 16 bytes at a time takes half as long again, and the copy next to nothing.
+        """
         pieces = torch.split(x, self.sizes)
+        if x.is_cuda:
+            pieces = tuple(p.clone() if p.data_ptr() % 16 else p for p in pieces)
         return [piece.view(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
     def leaves(self, x: Tensor) -> list[Tensor]:
@@ -71,18 +85,76 @@ class FlatModel:
 
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
-        """The precision asked for, and attention that can be differentiated twice."""
-        cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-        before = cuda.allow_tf32, cudnn.allow_tf32
+        """The precision asked for, in kernels that can be differentiated twice."""
         with ExitStack() as stack:
+            stack.enter_context(torch.enable_grad())
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            stack.enter_context(_tf32(self.precision == "high", self.device))
+            stack.enter_context(_no_fast_path(self._recurrent))
             if self.precision == "bfloat16":
-                stack.enter_context(torch.autocast(self.device.type, torch.bfloat16))
-            cuda.allow_tf32 = cudnn.allow_tf32 = self.precision == "high"
-            try:
-                yield
-            finally:
-                cuda.allow_tf32, cudnn.allow_tf32 = before
+                stack.enter_context(
+                    torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
+                )
+            yield
+
+    @contextmanager
+    def same_draws(self) -> Iterator[None]:
+        """What the model draws within, it will draw again afterwards."""
+        with ExitStack() as stack:
+            if self.random:
+                stack.enter_context(forked(self.device))
+            yield
+
+
+@contextmanager
+def _tf32(allow: bool, device: torch.device) -> Iterator[None]:
+    """Whether matrix products use TF32; torch has two ways to say so, and both are put back."""
+    matmul = _or_none(torch.get_float32_matmul_precision)
+    wanted = "high" if allow else "highest"
+    if matmul == wanted and device.type == "cpu":
+        yield
+        return
+    cuda, cudnn, mkldnn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
+    each = [(cuda, "matmul"), (cudnn, "conv"), (cudnn, "rnn"), (mkldnn, "matmul")]
+    found: list[Any] = [getattr(backend, name, None) for backend, name in each]
+    newer = [(one, one.fp32_precision) for one in found if hasattr(one, "fp32_precision")]
+    convolution = _or_none(lambda: cudnn.allow_tf32)
+    torch.set_float32_matmul_precision(wanted)
+    cudnn.allow_tf32 = allow
+    try:
+        yield
+    finally:
+        if matmul is not None:
+            torch.set_float32_matmul_precision(matmul)
+        if convolution is not None:
+            cudnn.allow_tf32 = convolution
+        for one, precision in newer:
+            one.fp32_precision = precision
+
+
+def _or_none(read: Callable[[], Any]) -> Any:
+    """The older flag; None where the newer one has been set to something else (it then raises)."""
+    try:
+        return read()
+    except RuntimeError:
+        return None
+
+
+@contextmanager
+def _no_fast_path(recurrent: bool) -> Iterator[None]:
+    """Transformers compute values as they do gradients, and cuDNN no recurrent networks.
+
+    Its kernels for these have no second derivatives.
+    """
+    mha, cudnn = torch.backends.mha, torch.backends.cudnn
+    before = mha.get_fastpath_enabled(), cudnn.enabled
+    mha.set_fastpath_enabled(False)
+    cudnn.enabled = cudnn.enabled and not recurrent
+    try:
+        yield
+    finally:
+        mha.set_fastpath_enabled(before[0])
+        cudnn.enabled = before[1]
 
 
 def flat(pieces: Iterable[Tensor | None], shapes: list[tuple[int, ...]], like: Tensor) -> Tensor:
@@ -96,14 +168,18 @@ def flat(pieces: Iterable[Tensor | None], shapes: list[tuple[int, ...]], like: T
 
 
 def _select(model: nn.Module, names: Iterable[str] | None) -> tuple[list[str], list[Tensor]]:
+    """The variables: names and tensors; a tied parameter goes by the first of its names."""
     every: Mapping[str, Tensor] = dict(model.named_parameters())
     if names is None:
         chosen = [name for name, parameter in every.items() if parameter.requires_grad]
     else:
-        chosen = list(names)
-        missing = [name for name in chosen if name not in every]
+        first = {id(parameter): name for name, parameter in every.items()}
+        aliases = dict(model.named_parameters(remove_duplicate=False))
+        asked = [names] if isinstance(names, str) else list(names)
+        missing = [name for name in asked if name not in aliases]
         if missing:
             raise ValueError(f"params: the model has no parameter {', '.join(missing)}")
+        chosen = list(dict.fromkeys(first[id(aliases[name])] for name in asked))
     if not chosen:
         raise ValueError("the model has no trainable parameter: there is nothing to minimise over")
     parameters = [every[name] for name in chosen]

@@ -1,0 +1,125 @@
+"""The torch adapter on a GPU: graphs compute what eager does on the CPU in float64."""
+
+import copy
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+import ksdmin
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+CURVATURES = ("hessian", "gauss-newton", "empirical-fisher")
+
+
+def mlp():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(7, 9), nn.Tanh(), nn.Linear(9, 6), nn.Sigmoid(), nn.Linear(6, 3))
+
+
+def convolutional():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 7)), nn.Conv1d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(20, 3)
+    )
+
+
+def data(n):
+    generator = torch.Generator().manual_seed(1)
+    X = torch.randn(n, 7, generator=generator, dtype=torch.float64)
+    return X, torch.randint(0, 3, (n,), generator=generator)
+
+
+def pair(model, n, dtype=torch.float64, **options):
+    """The same problem on the CPU and on the GPU."""
+    net, (X, y) = model().to(dtype), data(n)
+    loss, X = nn.CrossEntropyLoss(), X.to(dtype)
+    there = copy.deepcopy(net).cuda()
+    return (
+        ksdmin.from_torch(net, loss, (X, y), l2=1e-2, **options),
+        ksdmin.from_torch(there, loss, (X.cuda(), y.cuda()), l2=1e-2, **options),
+    )
+
+
+def assert_same(cpu, gpu):
+    torch.testing.assert_close(gpu.cpu(), cpu, rtol=1e-9, atol=1e-11)
+
+
+@pytest.fixture(autouse=True)
+def _no_fallback(caplog):
+    """A model that cannot be captured says so in the log: none of these may."""
+    caplog.set_level(logging.WARNING, "ksdmin")
+    yield
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("model", [mlp, convolutional])
+@pytest.mark.parametrize("curvature", CURVATURES)
+def test_graphs_compute_what_eager_does(model, curvature):
+    cpu, gpu = pair(model, 50, curvature=curvature)
+    generator = torch.Generator().manual_seed(2)
+    # Sets of several sizes, so that graphs are replayed with padding and for several chunks.
+    for size in (50, 40, 37, 50, 12, 11, 40):
+        idx = torch.randperm(50, generator=generator)[:size].sort().values
+        x = cpu.x0 + 0.1 * torch.randn(len(cpu.x0), generator=generator, dtype=torch.float64)
+        v = torch.randn(len(x), generator=generator, dtype=torch.float64)
+        here, there = (
+            cpu.value_and_gradient(x, idx, diagonal=True),
+            gpu.value_and_gradient(x.cuda(), idx.cuda(), diagonal=True),
+        )
+        assert there[0] == pytest.approx(here[0], rel=1e-12)
+        assert gpu.value(x.cuda(), idx.cuda()) == pytest.approx(here[0], rel=1e-12)
+        assert_same(here[1], there[1])
+        assert_same(here[2], there[2])
+        assert_same(cpu.curvature(x, idx)(v), gpu.curvature(x.cuda(), idx.cuda())(v.cuda()))
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_chunks(resident):
+    budget = {} if resident else {"memory_budget": 1.0}
+    cpu, gpu = pair(mlp, 103, chunk_size=10, **budget)
+    v = torch.ones_like(cpu.x0)
+    assert_same(cpu.value_and_gradient(cpu.x0)[1], gpu.value_and_gradient(gpu.x0)[1])
+    assert_same(cpu.curvature(cpu.x0)(v), gpu.curvature(gpu.x0)(v.cuda()))
+
+
+def test_two_curvatures_at_once():
+    cpu, gpu = pair(mlp, 30)
+    v, far = torch.ones_like(cpu.x0), cpu.x0 + 0.5
+    first, second = gpu.curvature(gpu.x0), gpu.curvature(far.cuda())
+    for _ in range(2):
+        assert_same(cpu.curvature(cpu.x0)(v), first(v.cuda()))
+        assert_same(cpu.curvature(far)(v), second(v.cuda()))
+
+
+def test_data_on_the_host_is_streamed():
+    X, y = data(60)
+    cpu, _ = pair(mlp, 60)
+    gpu = ksdmin.from_torch(
+        mlp().double().cuda(), nn.CrossEntropyLoss(), (X.numpy(), y), l2=1e-2, chunk_size=16
+    )
+    assert_same(cpu.value_and_gradient(cpu.x0)[1], gpu.value_and_gradient(gpu.x0)[1])
+
+
+@pytest.mark.parametrize("options", [{}, ksdmin.PAPER], ids=["default", "PAPER"])
+def test_minimize_stays_on_the_device(options):
+    cpu, gpu = pair(mlp, 200)
+    runs = [ksdmin.minimize(p, rng=0, options=options | {"maxiter": 3}) for p in (cpu, gpu)]
+    assert runs[1].x.is_cuda
+    assert runs[1].jac.is_cuda
+    assert runs[1].fun == pytest.approx(runs[0].fun, rel=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "bfloat16"])
+def test_precision(precision):
+    before = torch.backends.cuda.matmul.allow_tf32
+    cpu, gpu = pair(mlp, 64, torch.float32, precision=precision)
+    value, g = gpu.value_and_gradient(gpu.x0)
+    assert value == pytest.approx(cpu.value(cpu.x0), rel=1e-2)
+    assert g.dtype == torch.float32
+    assert torch.backends.cuda.matmul.allow_tf32 == before

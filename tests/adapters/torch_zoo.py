@@ -1,0 +1,200 @@
+"""Small torch models of many kinds, each with a loss and a few samples, in float64."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+N = 7
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, torch's loss module, one loss a sample written by hand, and data."""
+
+    model: nn.Module
+    loss: nn.Module
+    losses: Callable[[Tensor, Any], Tensor]
+    data: tuple[Any, Any]
+
+
+def squared(z, y):
+    return (z - y).square().flatten(1).mean(1)
+
+
+def entropy(z, y):
+    return F.cross_entropy(z, y, reduction="none").reshape(len(y), -1).mean(1)
+
+
+def logistic(z, y):
+    return (F.softplus(z) - y * z).flatten(1).mean(1)
+
+
+class Forward(nn.Module):
+    """Named parts, and a forward pass of them."""
+
+    def __init__(self, forward, **parts):
+        super().__init__()
+        self._forward = forward
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, *inputs):
+        return self._forward(self, *inputs)
+
+
+ZOO: dict[str, Callable[[], Case]] = {}
+
+
+def case(make):
+    """Register a case: drawn from a seed of its own, in float64, without touching torch's."""
+
+    def seeded():
+        with torch.random.fork_rng():
+            torch.manual_seed(len(make.__name__))
+            made = make()
+            made.model.double()
+            return made
+
+    ZOO[make.__name__] = seeded
+    return seeded
+
+
+def real(*shape):
+    return torch.randn(N, *shape, dtype=torch.float64)
+
+
+def labels(classes, *shape):
+    return torch.randint(classes, (N, *shape))
+
+
+@case
+def mlp():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    return Case(model, nn.MSELoss(), squared, (real(3), real(2)))
+
+
+@case
+def relu_in_place():
+    model = nn.Sequential(nn.Linear(3, 5), nn.ReLU(inplace=True), nn.Linear(5, 3))
+    return Case(model, nn.CrossEntropyLoss(), entropy, (real(3), labels(3)))
+
+
+@case
+def cnn():
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 3, padding=1), nn.Softplus(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(8, 3)
+    )
+    return Case(model, nn.CrossEntropyLoss(), entropy, (real(1, 4, 4), labels(3)))
+
+
+@case
+def per_pixel():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Tanh(), nn.Conv2d(2, 3, 1))
+    return Case(model, nn.CrossEntropyLoss(), entropy, (real(1, 3, 3), labels(3, 3, 3)))
+
+
+@case
+def transformer():
+    layer = nn.TransformerEncoderLayer(4, 2, 5, dropout=0.0, batch_first=True, activation="gelu")
+    model = Forward(lambda m, x: m.head(m.block(x).mean(1)), block=layer, head=nn.Linear(4, 2))
+    y = torch.bernoulli(torch.full((N, 2), 0.5, dtype=torch.float64))
+    return Case(model, nn.BCEWithLogitsLoss(), logistic, (real(3, 4), y))
+
+
+@case
+def attention():
+    model = Forward(
+        lambda m, x: m.attend(x, x, x, need_weights=False)[0],
+        attend=nn.MultiheadAttention(4, 2, batch_first=True),
+    )
+    return Case(model, nn.MSELoss(), squared, (real(3, 4), real(3, 4)))
+
+
+@case
+def normed():
+    """LayerNorm, BatchNorm with statistics of its own, and dropout that is on."""
+    batch_norm = nn.BatchNorm1d(4).eval()
+    batch_norm.running_mean.normal_()
+    batch_norm.running_var.uniform_(0.5, 2)
+    layers = nn.Linear(3, 4), nn.LayerNorm(4), nn.Tanh(), batch_norm, nn.Dropout(0.4)
+    model = nn.Sequential(*layers, nn.Linear(4, 2))
+    return Case(model, nn.MSELoss(), squared, (real(3), real(2)))
+
+
+@case
+def dropped():
+    """Dropout between convolutions, and by function: in no module."""
+    model = Forward(
+        lambda m, x: m.head(F.dropout(m.filter(x).tanh(), 0.3, m.training).flatten(1)),
+        filter=nn.Sequential(nn.Conv1d(1, 2, 2), nn.Dropout1d(0.3)),
+        head=nn.Linear(6, 2),
+    )
+    return Case(model, nn.MSELoss(), squared, (real(1, 4), real(2)))
+
+
+@case
+def sequence():
+    """Embeddings, a recurrent layer, and a Linear layer for every position."""
+    model = Forward(
+        lambda m, words: m.head(m.recur(m.embed(words))[0]).transpose(1, 2),
+        embed=nn.Embedding(5, 3),
+        recur=nn.GRU(3, 3, batch_first=True),
+        head=nn.Linear(3, 4),
+    )
+    return Case(model, nn.CrossEntropyLoss(), entropy, (labels(5, 4), labels(4, 4)))
+
+
+@case
+def tied():
+    """Embeddings that are the output weights, too."""
+    model = Forward(
+        lambda m, words: m.decode(m.mix(m.embed(words).flatten(1)).tanh()),
+        embed=nn.Embedding(4, 3),
+        mix=nn.Linear(6, 3),
+        decode=nn.Linear(3, 4),
+    )
+    model.decode.weight = model.embed.weight
+    return Case(model, nn.CrossEntropyLoss(), entropy, (labels(4, 2), labels(4)))
+
+
+@case
+def mirrored():
+    """An auto-encoder whose decoder is the encoder's weight, transposed, in no module."""
+    model = Forward(
+        lambda m, x: F.linear(m.encode(x).tanh(), m.encode.weight.t()), encode=nn.Linear(4, 2)
+    )
+    x = real(4)
+    return Case(model, nn.MSELoss(), squared, (x, x))
+
+
+@case
+def repeated():
+    """A layer that each sample passes twice, and one whose rows are no samples."""
+    model = Forward(
+        lambda m, x: m.rows(m.twice(m.twice(x).tanh()).reshape(-1, 2)).reshape(len(x), -1),
+        twice=nn.Linear(4, 4),
+        rows=nn.Linear(2, 1),
+    )
+    return Case(model, nn.MSELoss(), squared, (real(4), real(2)))
+
+
+@case
+def two_inputs():
+    model = Forward(
+        lambda m, a, b: m.head(m.pair(a, b).tanh()), pair=nn.Bilinear(2, 3, 3), head=nn.Linear(3, 2)
+    )
+    return Case(model, nn.MSELoss(), squared, ((real(2), real(3)), real(2)))
+
+
+@case
+def curve():
+    """No network: a exp(-b t) + c."""
+    model = Forward(
+        lambda m, t: m.abc[0] * torch.exp(-m.abc[1] * t) + m.abc[2],
+        abc=nn.Parameter(torch.tensor([1.0, 0.5, 0.2])),
+    )
+    return Case(model, nn.MSELoss(), squared, (real(1), real(1)))
