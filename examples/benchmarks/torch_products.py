@@ -188,7 +188,7 @@ def curvlinops_time(net, loss, X, v, repeats) -> dict[str, float]:
     except ImportError:
         return {}
     operator = GGNLinearOperator(
-        net, loss, dict(net.named_parameters()), [(X, X)], check_deterministic=False
+        net, loss, list(net.parameters()), [(X, X)], check_deterministic=False
     )
     return {"curvlinops": median_seconds(lambda: operator @ v, "cpu", repeats)}
 

@@ -57,12 +57,8 @@ class Autograd:
         return np.concatenate(flat) if flat else np.zeros(0), unflatten
 
     def compile(self, kernel: Kernel) -> Kernel:
-        """The kernel; the derivative of tanh overflows where it is zero."""
-
-        def quiet(*args: Any) -> Any:
-            with np.errstate(over="ignore"):
-                return kernel(*args)
-
+        """The kernel; quietly, as derivatives overflow in autograd (tanh) where they are zero."""
+        quiet: Kernel = np.errstate(over="ignore")(kernel)
         return quiet
 
     def compiles_for(self, idx: Any) -> bool:
@@ -92,6 +88,7 @@ class Autograd:
         jvp, vjp = kept
         return jvp, vjp
 
+    @np.errstate(over="ignore")
     def prepare(self, losses: Kernel, x: Array, chunk: Chunk) -> int:
         """See whether one pass over all samples tells the sums of `per_sample`; none are held."""
         told, expected = self._by_tape(losses, x, chunk), self._one_by_one(losses, x, chunk)

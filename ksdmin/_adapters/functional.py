@@ -62,7 +62,7 @@ class FunctionalProblem:
 
     def unflatten(self, x: Any) -> Any:
         """A flat vector (a numpy one, too) as the parameters that the model takes."""
-        return self._unflatten(self._away(x))
+        return self._unflatten(self._away(x) if isinstance(x, np.ndarray) else x)
 
     # The verbs
 

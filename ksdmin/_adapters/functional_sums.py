@@ -69,7 +69,7 @@ class SampleSums:
         many, few = min(PROBE, n), max(1, min(PROBE, n) // 2)
         chunks = {rows: next(self._samples.chunks(slice(rows), rows)) for rows in (many, few)}
         kept = {
-            rows: library.bytes_kept(self._set_up, x, chunk, self._draws(0))
+            rows: library.bytes_kept(self._fast_set_up, x, chunk, self._draws(0))
             for rows, chunk in chunks.items()
         }
         each = max(1, (kept[many] - kept[few]) // max(1, many - few))
@@ -123,8 +123,8 @@ class SampleSums:
         return (self._library.partial_sums(chunk.w * self._losses(x, chunk)),)
 
     def _gradient(self, x: Array, chunk: Chunk) -> tuple[Array, Array]:
-        losses, pull = self._library.vjp(lambda x: self._losses(x, chunk), x)
-        return self._library.partial_sums(chunk.w * losses), pull(chunk.w)
+        losses, g = self._slope(x, chunk)
+        return self._library.partial_sums(chunk.w * losses), g
 
     def _diagonal(self, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
         losses, g, squares = self._library.per_sample(self._losses, x, chunk)
@@ -133,7 +133,7 @@ class SampleSums:
     def _set_up(self, x: Array, chunk: Chunk, draws: Draws | None) -> Any:
         """What all products on a chunk share."""
         if self._curvature == "hessian":
-            return self._library.vjp(lambda x: self._gradient(x, chunk)[1], x)[1]
+            return self._library.vjp(lambda x: self._slope(x, chunk)[1], x)[1]
         z, kept = self._library.linearize(lambda x: self._outputs(x, chunk.inputs), x)
         targets = chunk.targets
         if self._curvature == "gauss-newton":
@@ -153,6 +153,11 @@ class SampleSums:
         if self._curvature == "gauss-newton":
             return _curvature.gauss_newton(jvp, vjp, self._loss_hessian(z, *at))(v)
         return _curvature.fisher(jvp, vjp, *at)(v)
+
+    def _slope(self, x: Array, chunk: Chunk) -> tuple[Array, Array]:
+        """The losses, and the gradient of their weighted sum."""
+        losses, pull = self._library.vjp(lambda x: self._losses(x, chunk), x)
+        return losses, pull(chunk.w)
 
     def _outputs(self, x: Array, inputs: Any) -> Array:
         return self._model(x, inputs)

@@ -93,8 +93,13 @@ def _evaluate(jaxpr: Any, equation: Any, inputs: list[Node]) -> list[Array]:
         for variable, node in zip(equation.invars, inputs, strict=True)
         if not hasattr(variable, "val")
     }
+    names = {"arg_names": ("",) * len(known), "result_paths": ("",) * len(equation.outvars)}
     program = jaxpr.replace(
-        constvars=[], invars=list(known), outvars=equation.outvars, eqns=[equation]
+        constvars=[],
+        invars=list(known),
+        outvars=equation.outvars,
+        eqns=[equation],
+        debug_info=jaxpr.debug_info and jaxpr.debug_info._replace(**names),
     )
     values: list[Array] = jax.core.eval_jaxpr(program, [], *known.values())
     return values

@@ -1,5 +1,6 @@
 """A small network for autograd, jax and torch, and its matrices, dense, as torch has them."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -41,6 +42,20 @@ class Backend:
 
     def array(self, x):
         return self.np.asarray(x)
+
+
+@contextmanager
+def jax_settings(x64):
+    """Jax with or without float64; compiling takes most of the time, so it is made light of."""
+    import jax
+
+    settings = {"jax_enable_x64": x64, "jax_disable_most_optimizations": True}
+    before = {name: jax.config.read(name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
 
 
 def parameters(dtype="float64", seed=0):
