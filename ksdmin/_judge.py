@@ -38,6 +38,8 @@ def judge(run: Run, state: State, trial: Trial, there: Evaluated, sets: Sets) ->
         state = replace(state, stalled=state.stalled + 1, decrease=np.nan)
     record = write_record(run, iteration, state.here, state.gradient_norm, sets, trial, taken)
     warned = state.warned or warn_if_asymmetric(run, trial.basis)
+    if sizes != state.sizes:  # larger sets: what failed on the smaller ones may succeed
+        state = replace(state, stalled=0)
     return replace(state, sets=sets, sizes=sizes, warned=warned, record=record)
 
 

@@ -1,6 +1,7 @@
 """`ksdmin.minimize` beyond SciPy's: delegation, problem objects, subsets, draws, history."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
 
 import ksdmin
 from ksdmin import Subsets, minimize
+from ksdmin._policies import DEFAULT
 
 X0 = np.array([-1.2, 1.0, 0.5])
 NO_GRADIENT = ["Nelder-Mead", "Powell", "COBYLA", "COBYQA"]
@@ -554,3 +556,27 @@ def test_the_progress_bar_needs_tqdm(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     with pytest.raises(ImportError, match=r"needs tqdm: pip install 'ksdmin\[progress\]'"):
         minimize(rosen, X0, jac=rosen_der, options={"progress": True})
+
+
+def test_sets_that_grow_to_everything_start_with_fresh_patience(losses):
+    # Three steps on small sets are refused, and the sets grow to the whole: no precision loss.
+    refused = []
+
+    def accept(outcome):
+        refused.append(len(refused) < 3)
+        return not refused[-1]
+
+    def resize(sizes, outcome, n):
+        return replace(sizes, B=min(8 * sizes.B, n), C=min(8 * sizes.C, n))
+
+    res = minimize(
+        losses.fun,
+        losses.x0,
+        jac=losses.jac,
+        hessp=losses.hessp,
+        subsets=Subsets(losses.n, curvature=2, search=2),
+        rng=0,
+        options={"policies": replace(DEFAULT, accept=accept, resize=resize)},
+    )
+    assert sum(refused) == 3
+    assert res.success

@@ -56,7 +56,7 @@ class Autograd:
         flat = [array.reshape(-1) for array in arrays]
         return np.concatenate(flat) if flat else np.zeros(0), unflatten
 
-    def compile(self, kernel: Kernel) -> Kernel:
+    def compile(self, kernel: Kernel, *, shared: bool = False) -> Kernel:
         """The kernel; quietly, as derivatives overflow in autograd (tanh) where they are zero."""
         quiet: Kernel = np.errstate(over="ignore")(kernel)
         return quiet

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,6 @@ class FunctionalProblem:
     ----------
     x0 : array
         The initial parameters, as one flat vector.
-    unflatten : callable
-        A flat vector -> the parameters as the model takes them.
     subsets : Subsets or None
         As many samples as there are data.
     has_diagonal : bool
@@ -46,13 +43,14 @@ class FunctionalProblem:
         l2: float | Array | None,
     ) -> None:
         self.x0, self.subsets, self.has_diagonal = x0, subsets, terms.has_diagonal
-        sampled = isinstance(terms, SampleSums) and x0.dtype.itemsize == 4
-        self.noise = library.noise if sampled else None
+        single = x0.dtype.itemsize == 4
+        self.noise = library.noise if single and isinstance(terms, SampleSums) else None
         self._space, self._terms, self._unflatten = Space(x0), terms, unflatten
         self._curvature, self._l2 = curvature, l2
         self._counts = Counts()
-        self._finish = library.compile(partial(_finish, library.xp, x0.dtype))
-        self._penalty = library.compile(_penalty)
+        self._mean_gradient = library.compile(_mean_gradient, shared=True)
+        self._mean_squares = library.compile(_mean_squares, shared=True)
+        self._penalty = library.compile(_penalty, shared=True)
 
     def counting(self, counts: Counts) -> FunctionalProblem:
         """A copy for one run, that counts in `counts`."""
@@ -78,8 +76,8 @@ class FunctionalProblem:
         self._counts.njev += 1
         total, *sums = self._terms.total("diagonal" if diagonal else "gradient", x, idx)
         size = float(self._terms.size(idx))
-        g = self._finish(sums[0], size, self._l2, x)
-        squares = [self._finish(u, size, self._l2, 1.0) for u in sums[1:]]
+        g = self._mean_gradient(sums[0], size, self._l2, x)
+        squares = [self._mean_squares(u, size, self._l2, x) for u in sums[1:]]
         return self._mean(total, x, idx), g, *squares
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
@@ -89,7 +87,7 @@ class FunctionalProblem:
             return self._counted(own if callable(own) else lambda v: own @ v, keeps=True)
         product, keeps = self._terms.product(x, idx)
         size = float(self._terms.size(idx))
-        return self._counted(lambda v: self._finish(product(v), size, self._l2, v), keeps)
+        return self._counted(lambda v: self._mean_gradient(product(v), size, self._l2, v), keeps)
 
     def _mean(self, total: float, x: Array, idx: Any) -> float:
         penalty = 0.0 if self._l2 is None else float(self._penalty(self._l2, x))
@@ -121,11 +119,16 @@ class FunctionalProblem:
         return x if self._space.holds(x) else self._space.away(np.asarray(x))
 
 
-def _finish(
-    xp: Any, dtype: Any, total: Array, size: float, l2: float | Array | None, x: Array
-) -> Array:
-    """The mean, and the penalty's share."""
-    return xp.asarray(total / size if l2 is None else total / size + l2 * x, dtype=dtype)
+def _mean_gradient(total: Array, size: float, l2: float | Array | None, x: Array) -> Array:
+    """The mean of gradients (or products) and the penalty's."""
+    mean = total / size if l2 is None else total / size + l2 * x
+    return mean.astype(x.dtype, copy=False)
+
+
+def _mean_squares(total: Array, size: float, l2: float | Array | None, x: Array) -> Array:
+    """The mean of squared gradients, and the penalty's diagonal."""
+    mean = total / size if l2 is None else total / size + l2
+    return mean.astype(x.dtype, copy=False)
 
 
 def _penalty(l2: float | Array, x: Array) -> Array:

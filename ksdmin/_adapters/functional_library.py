@@ -31,8 +31,8 @@ class Library(Protocol):
     def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
         """All arrays of a tree as one vector, and the way back."""
 
-    def compile(self, kernel: Kernel) -> Kernel:
-        """The kernel, made fast."""
+    def compile(self, kernel: Kernel, *, shared: bool = False) -> Kernel:
+        """The kernel, made fast: for one problem, or once for all that share it."""
 
     def compiles_for(self, idx: Any) -> bool:
         """Whether a compiled kernel can take `idx` as an argument."""

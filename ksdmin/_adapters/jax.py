@@ -44,14 +44,14 @@ class Jax:
         """All arrays of a tree as one vector, and the way back."""
         return ravel_pytree(tree)
 
-    def compile(self, kernel: Kernel) -> Kernel:
+    def compile(self, kernel: Kernel, *, shared: bool = False) -> Kernel:
         """The kernel, compiled for each shape of its arguments."""
 
         def traced(*args: Any) -> Any:
             with jax.default_matmul_precision(self._precision):
                 return kernel(*args)
 
-        compiled: Kernel = jax.jit(traced)
+        compiled: Kernel = jax.jit(kernel if shared else traced)
         return compiled
 
     def compiles_for(self, idx: Any) -> bool:
