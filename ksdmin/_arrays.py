@@ -8,6 +8,8 @@ about namespaces.
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -39,6 +41,7 @@ class Space:
         self.numpy = is_numpy_array(x)
         self.dtype = x.dtype
         self.device = device(x)
+        self.remote = is_torch_array(x) and x.is_cuda  # runs on while the host goes on
         self.n = int(x.shape[0])
         self.eps = float(self.xp.finfo(x.dtype).eps)
 
@@ -135,15 +138,21 @@ class Space:
 
     def home(self, *parts: Array) -> list[Small]:
         """Small arrays and scalars fetched to the host, all in one transfer."""
+        return self.fetch(*parts)()
+
+    def fetch(self, *parts: Array) -> Callable[[], list[Small]]:
+        """The same under way: what is asked of the device meanwhile runs on; call to wait."""
         if self.numpy:
-            return [np.asarray(part, dtype=np.float64) for part in parts]
-        flat = to_host(self.xp.concat([self.xp.reshape(part, (-1,)) for part in parts]))
-        pieces, at = [], 0
-        for part in parts:
-            end = at + math.prod(part.shape)
-            pieces.append(flat[at:end].reshape(part.shape))
-            at = end
-        return pieces
+            return lambda: [np.asarray(part, dtype=np.float64) for part in parts]
+        shapes = [part.shape for part in parts]
+        coming = _on_the_way(self.xp.concat([self.xp.reshape(part, (-1,)) for part in parts]))
+
+        def arrived() -> list[Small]:
+            ends = np.cumsum([math.prod(shape) for shape in shapes])
+            pieces = np.split(coming(), ends[:-1])
+            return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+        return arrived
 
     def norm(self, u: Array) -> float:
         """The Euclidean norm."""
@@ -154,6 +163,21 @@ class Space:
         if self.numpy:
             return float(np.abs(u).max())
         return float(self.xp.max(self.xp.abs(u)))
+
+
+def _on_the_way(u: Array) -> Callable[[], Small]:
+    """A transfer to the host that nothing asked of the device later delays."""
+    if not is_torch_array(u) or not u.is_cuda:
+        return lambda: to_host(u)
+    copy = u.detach().to("cpu", non_blocking=True)  # into pinned memory
+    done = sys.modules["torch"].cuda.Event()
+    done.record()
+
+    def wait() -> Small:
+        done.synchronize()
+        return to_host(copy)
+
+    return wait
 
 
 def to_host(u: Array) -> Small:

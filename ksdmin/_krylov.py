@@ -6,6 +6,7 @@ Letters as in the paper, but a basis vector is a row of V, so that it is contigu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,8 @@ def krylov_basis(
     d_prev: Sequence[Array],
     K: int,
     enough: Callable[[Growth], bool],
+    *,
+    ahead: bool = False,
 ) -> Basis:
     """Construct the basis V and the curvature H_bar in its co-ordinates (Algorithm 2).
 
@@ -73,6 +76,10 @@ def krylov_basis(
         The largest dimension of the Krylov part.
     enough : callable
         Asked after each product; True ends the Krylov part before K.
+    ahead : bool
+        Ask for each product before the numbers of the last one are at home, so that a device
+        need not wait for the host. One may then be spent in vain, where the space is exhausted
+        or `enough` says so.
 
     Returns
     -------
@@ -89,7 +96,7 @@ def krylov_basis(
     found = growth.propose(precondition(g))  # Alg. 2, lines 1 and 2
     while found:
         last = growth.dim + 1 == K
-        found = growth.measure(product, None if last else precondition)  # lines 4 to 15
+        found = growth.measure(product, None if last else precondition, ahead)  # lines 4 to 15
         if found and enough(growth):
             break
     for d in d_prev:  # line 8
@@ -115,6 +122,7 @@ class Growth:
         self.dim = 0
         self.w: Array = None
         self.finite = True
+        self._ahead: Array = None  # the product of the vector that waits, where asked for already
         self._space, self._g = space, g
         self._V = space.rows(capacity)
         self._H_bar = np.zeros((capacity, capacity))
@@ -135,27 +143,34 @@ class Growth:
 
     def propose(self, u: Array) -> bool:
         """Orthogonalise `u` against the basis; False where nothing of it remains."""
+        self._ahead = None
         u, scale = self._within_range(u) if self.dim == 0 else (u, 1.0)
-        u, parts = self._remainder(u, self.dim)
-        return self._take_in(u, self._space.home(*parts), scale)
+        parts = self._write(u, self.dim)
+        return self._take_in(self._space.home(*parts), scale)
 
     def measure(
         self,
         product: Callable[[Array], Array],
         follow: Callable[[Array], Array] | None = None,
+        ahead: bool = False,
     ) -> bool:
         """Multiply the proposed vector and take it in; then propose ``follow(w)``, if given.
 
-        Both take one transfer from the device. Returns whether a proposal waits: False where the
-        product is not finite, too.
+        Both take one transfer from the device; with `ahead`, the product of the new proposal is
+        asked for before that arrives. Returns whether a proposal waits: False where the product
+        is not finite, too.
         """
         k = self.dim
         v = self._V[k, :]
-        self.w = product(v)
+        self.w, self._ahead = product(v) if self._ahead is None else self._ahead, None
         with np.errstate(all="ignore"):  # a product that is not finite is noticed below
-            u, parts = (None, ()) if follow is None else self._remainder(follow(self.w), k + 1)
-            home = self._space.home(self._V[: k + 1, :] @ self.w, v @ self._g, *parts)
-        h, slope = home[:2]
+            parts = (self._V[: k + 1, :] @ self.w, v @ self._g)
+            if follow is not None:
+                parts += self._write(follow(self.w), k + 1)
+        numbers = self._space.fetch(*parts)
+        if ahead and follow is not None:
+            self._ahead = product(self._V[k + 1, :])
+        h, slope, *found = numbers()
         if not np.isfinite(h).all():
             self.finite = False
             return False
@@ -164,30 +179,36 @@ class Growth:
         self._H_bar[k, : k + 1] = self._H_bar[: k + 1, k] = h
         self._g_bar[k] = slope
         self.dim = k + 1
-        return u is not None and self._take_in(u, home[2:])
+        return follow is not None and self._take_in(found)
 
-    def _remainder(self, u: Array, k: int) -> tuple[Array, tuple[Array, ...]]:
-        """What Gram-Schmidt, twice, leaves of `u`; and what it found, still on the device."""
-        before = u @ u
-        if k == 0:
-            return u, (before, before)
-        V = self._V[:k, :]
-        c = V @ u
-        u = u - c @ V
-        again = V @ u
-        u = u - again @ V
-        return u, (before, u @ u, self.w @ u, c + again)
+    def _write(self, u: Array, k: int) -> tuple[Array, ...]:
+        """Put what Gram-Schmidt, twice, leaves of `u` into row k.
 
-    def _take_in(self, u: Array, found: list[Small], scale: float = 1.0) -> bool:
-        """Put a remainder into the next row, unless it has vanished."""
-        k, before, norm = self.dim, float(found[0]) ** 0.5, float(found[1]) ** 0.5
+        Returns what it found, still on the device.
+        """
+        found: tuple[Array, ...] = ()
+        if k:
+            V = self._V[:k, :]
+            c = V @ u
+            u = u - c @ V
+            again = V @ u
+            u = u - again @ V
+            found = (self.w @ u, c + again)
+        squared = u @ u
+        with np.errstate(all="ignore"):  # where nothing is left, the row is never read
+            self._V = self._space.put(self._V, (k, slice(None)), u / squared**0.5)
+        return squared, *found
+
+    def _take_in(self, found: list[Small], scale: float = 1.0) -> bool:
+        """Note how row k was made up, unless it has vanished."""
+        k, norm, c = self.dim, float(found[0]) ** 0.5, found[-1] if self.dim else np.zeros(0)
+        before = math.hypot(norm, np.linalg.norm(c))  # the length of what was proposed
         if not norm > VANISHED * self._space.eps * before:
             return False
         if k:
-            self._across = float(found[2]) / norm
-            self._U[:k, k] = found[3]
+            self._across = float(found[1]) / norm
+            self._U[:k, k] = c
         self._U[k, k] = norm * scale
-        self._V = self._space.put(self._V, (k, slice(None)), u / norm)
         return True
 
     def _within_range(self, u: Array) -> tuple[Array, float]:

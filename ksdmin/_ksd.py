@@ -16,7 +16,7 @@ from ksdmin._bfgs import bfgs
 from ksdmin._evaluator import Evaluated
 from ksdmin._judge import FORCING, judge, write_record
 from ksdmin._krylov import Basis, Growth, krylov_basis
-from ksdmin._precond import floored_diagonal
+from ksdmin._precond import preconditioner
 from ksdmin._state import Run, State, Trial
 from ksdmin._subspace import SubspaceObjective, Whitening
 
@@ -66,15 +66,24 @@ def step(run: Run, state: State) -> State:
 
 def build_basis(run: Run, state: State) -> Basis:
     """The subspace of this iteration: Algorithm 2 on the set B."""
-    here, options = state.here, run.options
-    D = floored_diagonal(run.space, here.diagonal, options.floor)
+    here, options, grown = state.here, run.options, run.options.policies.grown
+    D = preconditioner(run.space, here.diagonal, options.floor, options.diagonal_power)
     product = run.evaluator.curvature(here.x, state.sets.B)
 
     def enough(growth: Growth) -> bool:
-        grown = options.policies.grown(growth, state.forcing)
-        return grown or run.evaluator.spent() is not None
+        full = grown is not None and grown(growth, state.forcing)
+        return full or run.evaluator.spent() is not None
 
-    return krylov_basis(run.space, here.gradient, D, product, state.d_prev, run.krylov_dim, enough)
+    return krylov_basis(
+        run.space,
+        here.gradient,
+        D,
+        product,
+        state.d_prev,
+        run.krylov_dim,
+        enough,
+        ahead=grown is None and run.space.remote,  # nothing but rounding can end it before K
+    )
 
 
 def search(run: Run, state: State, basis: Basis) -> Trial:
@@ -88,19 +97,20 @@ def search(run: Run, state: State, basis: Basis) -> Trial:
     phi = SubspaceObjective(
         run.evaluator, here, state.sets.C, basis, whitening, tilted=policies.tilted
     )
+    origin = phi.start()
     found, iterations = bfgs(  # lines 10 and 11
         phi.at,
-        phi.start,
+        origin,
         maxiter=run.inner_maxiter,
-        noise=run.evaluator.noise * abs(phi.start.value),
+        noise=run.evaluator.noise * abs(origin.value),
         slope_noise=slope_noise(run, here, basis) * whitening.gain,
         lowest=state.lowest,
         enough=policies.paid,
         spent=lambda: run.evaluator.spent() is not None,
     )
-    moved = found is not phi.start
+    moved = found is not origin
     d = run.space.combine(basis.V, found.c) if moved else None  # line 12
-    promised = phi.start.value - found.value
+    promised = origin.value - found.value
     return Trial(found.x, d, found.loss, found.whole_gradient, promised, iterations, basis)
 
 

@@ -42,6 +42,9 @@ class Options:
     floor : float
         Eigenvalues of the curvature in the subspace, and entries of the preconditioner, are kept
         above this share of the largest.
+    diagonal_power : float
+        The power that the diagonal of the preconditioner is raised to, from 0 (none) to 1; in
+        Martens' HF it is 0.75.
     inner_maxiter : int, optional
         The largest number of iterations of the inner BFGS: krylov_dim where not given.
     disp : bool
@@ -63,6 +66,7 @@ class Options:
     krylov_dim: int | None = None
     memory: int = 1
     floor: float = 1e-10
+    diagonal_power: float = 1.0
     inner_maxiter: int | None = None
     disp: bool = False
     progress: bool = False
@@ -70,7 +74,7 @@ class Options:
     policies: Policies = DEFAULT
 
     def __post_init__(self) -> None:
-        for name in ("maxfun", "maxtime", "gtol", "ftol", "xtol", "floor"):
+        for name in ("maxfun", "maxtime", "gtol", "ftol", "xtol", "floor", "diagonal_power"):
             value = getattr(self, name)
             if value is None:
                 object.__setattr__(self, name, getattr(type(self), name))

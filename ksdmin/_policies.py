@@ -18,12 +18,8 @@ from ksdmin._krylov import Growth
 from ksdmin._subsets import Sizes
 from ksdmin._subspace import absolute, floored
 
-# When has the Krylov space grown enough?  (growth, forcing) -> bool
-
-
-def full_dimension(growth: Growth, forcing: float) -> bool:
-    """The paper: never before K."""
-    return False
+# When has the Krylov space grown enough?  (growth, forcing) -> bool; None is the paper: never
+# before K.
 
 
 def inexact_newton(growth: Growth, forcing: float) -> bool:
@@ -95,8 +91,8 @@ class Policies:
     ----------
     name : str
         As it appears in the result.
-    grown : callable
-        When the Krylov space is large enough.
+    grown : callable or None
+        When the Krylov space is large enough; None: with K vectors.
     spectrum : callable
         How the eigenvalues of H_bar are made positive.
     paid : callable
@@ -112,7 +108,7 @@ class Policies:
     """
 
     name: str
-    grown: Callable[[Growth, float], bool]
+    grown: Callable[[Growth, float], bool] | None
     spectrum: Callable[[Small, float], Small]
     paid: Callable[[int, float, float], bool]
     accept: Callable[[Outcome], bool]
@@ -123,7 +119,7 @@ class Policies:
 
 AS_PRINTED = Policies(
     name="paper",
-    grown=full_dimension,
+    grown=None,
     spectrum=floored,
     paid=thorough,
     accept=always,

@@ -5,11 +5,17 @@ from __future__ import annotations
 from ksdmin._arrays import Array, Space
 
 
-def floored_diagonal(space: Space, diagonal: Array | None, floor: float) -> Array | None:
-    """D: `diagonal` floored to `floor` times its maximum; None (the identity) where that is 0."""
+def preconditioner(
+    space: Space, diagonal: Array | None, floor: float, power: float
+) -> Array | None:
+    """D: `diagonal` to a power, floored to `floor` times its maximum.
+
+    None (the identity) where that is 0.
+    """
     if diagonal is None:
         return None
     largest = float(space.xp.max(diagonal))
     if not 0 < largest < float("inf"):
         return None
-    return space.xp.clip(diagonal, floor * largest, largest)
+    D = space.xp.clip(diagonal, floor * largest, largest)
+    return D if power == 1 else D**power

@@ -122,7 +122,8 @@ def finish(
         if on_part and not evaluate:
             value, g = float("nan"), None
         elif on_part and status != Status.NOT_FINITE:
-            value, g = evaluator.value_and_gradient(x, subsets.full)
+            there = evaluator.evaluate(x, subsets.full)
+            value, g = there.value, there.gradient
             if run.space.max_abs(g) <= run.options.gtol:
                 status = Status.CONVERGED
     best = evaluator.best
@@ -131,7 +132,7 @@ def finish(
         and best is not None
         and not value <= best[1]
     ):
-        best_gradient = evaluator.value_and_gradient(best[0], subsets.full)[1] if evaluate else None
+        best_gradient = evaluator.evaluate(best[0], subsets.full).gradient if evaluate else None
         norm = run.space.max_abs(best_gradient) if evaluate else np.inf
         if evaluate and not np.isfinite(norm) and np.isfinite(best[1]):
             status = Status.NOT_FINITE  # a value without a slope: `here` has both

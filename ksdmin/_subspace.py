@@ -85,16 +85,19 @@ class SubspaceObjective:
         separate, same = evaluator.separate_gradient, C is here.idx
         self._projects = evaluator.projects and (separate or not same)
         if same:  # nothing to evaluate
-            value, whole_gradient, slopes = here.value, here.gradient, basis.g_bar
+            self._at_zero = here.value, here.gradient, basis.g_bar
         else:
-            value, whole_gradient, known = self._evaluate(here.x)
-            slopes, whole_gradient = self.slopes(here.x, whole_gradient, known)
+            value, g, known = self._evaluate(here.x)
+            slopes, g = self.slopes(here.x, g, known)
+            self._at_zero = value, g, slopes
         if tilted:
-            self._tilt = basis.g_bar - slopes
-        nothing = np.zeros(basis.dim)
-        self.start = SubspacePoint(
-            self, nothing, nothing, here.x, value, value, whole_gradient, slopes
-        )
+            self._tilt = basis.g_bar - self._at_zero[2]
+
+    def start(self) -> SubspacePoint:
+        """Where the search begins (made anew: a point that it kept would keep it in turn)."""
+        value, g, slopes = self._at_zero
+        nothing = np.zeros(self._basis.dim)
+        return SubspacePoint(self, nothing, nothing, self._x, value, value, g, slopes)
 
     def at(self, a: Small) -> SubspacePoint:
         """Evaluate at `a`: the value now, the gradient with it or when it is looked at."""

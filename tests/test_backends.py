@@ -1,13 +1,16 @@
 """One run, whatever library holds its arrays: it stays in x0's library, dtype and device."""
 
+import gc
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from array_api_compat import array_namespace
+from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
-from ksdmin import _arrays
+from ksdmin import _arrays, _ksd
 
 K = 6
 SMALL = 2 * (K + 1) + 5  # numbers that may come home at once: two rows and a few scalars
@@ -368,3 +371,24 @@ def test_autograd_in_the_users_functions(dtype):
     assert res.success
     assert not res.x.requires_grad
     assert torch.allclose(res.x, torch.full_like(res.x, 3.0), atol=1e-3)
+
+
+def test_a_basis_is_freed_when_its_iteration_is_over(monkeypatch):
+    """Not at the next garbage collection: on a device, bases are most of the memory."""
+    bases, alive = [], []
+    build = _ksd.krylov_basis
+
+    def noted(*args, **kwargs):
+        alive.append(sum(ref() is not None for ref in bases))
+        basis = build(*args, **kwargs)
+        bases.append(weakref.ref(basis.V.base))
+        return basis
+
+    monkeypatch.setattr(_ksd, "krylov_basis", noted)
+    gc.disable()
+    try:
+        x0 = np.full(8, 1.5)
+        ksdmin.minimize(rosen, x0, jac=rosen_der, hessp=rosen_hess_prod, options={"maxiter": 6})
+    finally:
+        gc.enable()
+    assert max(alive) == 0

@@ -101,7 +101,7 @@ class Setting:
 @pytest.mark.parametrize(("fun", "jac"), [(fun, jac), (both, True)], ids=["apart", "together"])
 def test_start(tilted, fun, jac):
     setting = Setting(tilted, fun=fun, jac=jac)
-    start, V = setting.phi.start, setting.basis.V
+    start, V = setting.phi.start(), setting.basis.V
     g = both(x, A if tilted else C)[1]
     assert start.value == pytest.approx(both(x, C)[0], rel=1e-14)
     assert_allclose(start.x, x)
@@ -140,9 +140,9 @@ def test_gradient_is_computed_when_it_is_looked_at_and_once():
 def test_nothing_is_evaluated_at_the_start_where_A_serves_as_C(tilted):
     setting = Setting(tilted, C=A)
     assert setting.counts == (0, 0)
-    assert setting.phi.start.value == pytest.approx(fun(x, A), rel=1e-14)
+    assert setting.phi.start().value == pytest.approx(fun(x, A), rel=1e-14)
     slopes = setting.whitening.gradient(setting.basis.V @ jac(x, A))
-    assert_allclose(setting.phi.start.gradient, slopes, rtol=1e-12)
+    assert_allclose(setting.phi.start().gradient, slopes, rtol=1e-12)
     assert setting.counts == (0, 0)
 
 

@@ -205,22 +205,66 @@ def iteration_seconds(precision: str, iterations: int, samples: int = 60_000) ->
     seconds = res.history["seconds"]
     spent = [b - a for a, b in pairwise(seconds[3:])]
     evaluations = res.history["nfev"]
+    peak = torch.cuda.max_memory_reserved()
+    iteration, searched = statistics.median(spent), evaluations[-1] - evaluations[3] - len(spent)
+    parts = iteration_parts(problem, samples // 20, dim=21, searches=searched / len(spent))
     return {
-        "iteration": statistics.median(spent),
-        "evaluations": float(evaluations[-1] - evaluations[3]) / len(spent),
-        "peak memory (GB)": torch.cuda.max_memory_allocated() / 1e9,
+        "iteration": iteration,
+        **parts,
+        "overhead": 1 - sum(parts.values()) / iteration,
+        "search evaluations": searched / len(spent),
+        "peak memory (GB)": peak / 1e9,
+        "its formula (GB)": memory_formula(problem, 20, samples, samples // 20) / 1e9,
         "value": res.fun,
     }
 
 
-def environment(device: str) -> dict[str, str]:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
+def memory_formula(problem, dim: int, chunk: int, size: int) -> float:
+    """What the docstring of from_torch says, with |B| = |C| = size; both data are one tensor."""
+    n, data = len(problem.x0), problem.subsets.n * SIZES[0] * 4
+    activations = problem.bytes_per_sample * (3.4 * chunk + 4.2 * size + 2.5 * size)
+    return data + 4 * n * (dim + 1 + 40) + activations
+
+
+def iteration_parts(problem, size: int, dim: int, searches: float) -> dict[str, float]:
+    """What an iteration cannot do without: the model's evaluations, and one pass over the basis.
+
+    A pass: for each new vector the curvature with the others, and one orthogonalisation.
+    """
+    x, v = problem.x0, torch.randn_like(problem.x0)
+    idx = torch.arange(size, device=x.device) * (problem.subsets.n // size)
+    V, c = torch.randn(dim, len(x), device=x.device), torch.randn(dim, device=x.device)
+    product = problem.curvature(x, idx)
+
+    def seconds(run) -> float:
+        return median_seconds(run, x.device.type, 20)
+
+    def one_pass(k: int) -> None:
+        V[:k] @ v
+        V[:k] @ v
+        v - c[:k] @ V[:k]
+
+    return {
+        "of it: gradient and diagonal on A": seconds(
+            lambda: problem.value_and_gradient(x, diagonal=True)
+        ),
+        "of it: products": dim * seconds(lambda: product(v))
+        + seconds(lambda: problem.curvature(x, idx)),
+        "of it: search": searches * seconds(lambda: problem.value_and_gradient(x, idx)),
+        "of it: one pass over the basis": sum(
+            seconds(lambda k=k: one_pass(k)) for k in range(1, dim + 1)
+        ),
+    }
+
+
+def environment(device: str, commit: str | None) -> dict[str, str]:
+    if commit is None:
+        command = ["git", "describe", "--always", "--dirty"]
+        commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     name = torch.cuda.get_device_name() if device == "cuda" else platform.processor()
     return {
         "date": date.today().isoformat(),
-        "commit": commit.stdout.strip(),
+        "commit": commit.strip(),
         "hardware": name or platform.machine(),
         "torch": torch.__version__,
     }
@@ -231,11 +275,12 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--samples", type=int)
     parser.add_argument("--repeats", type=int)
+    parser.add_argument("--commit", help="where it is measured without git")
     parser.add_argument("--out")
     args = parser.parse_args()
     cuda = args.device == "cuda"
     n, repeats = args.samples or (3000 if cuda else 2000), args.repeats or (50 if cuda else 3)
-    report: dict[str, object] = {**environment(args.device), "samples": n}
+    report: dict[str, object] = {**environment(args.device, args.commit), "samples": n}
     for precision in ("high", "highest") if cuda else ("highest",):
         report[precision] = measure(precision, n, args.device, repeats)
         if cuda:

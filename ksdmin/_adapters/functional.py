@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ksdmin._adapters.flat import FlatProblem
 from ksdmin._adapters.functional_function import PlainFunction
 from ksdmin._adapters.functional_library import Library
 from ksdmin._adapters.functional_sums import SampleSums
-from ksdmin._arrays import Array, Space, to_host
+from ksdmin._arrays import Array
 from ksdmin._curvature import Product
-from ksdmin._problem import Counts
 from ksdmin._subsets import WHOLE, Subsets
 
 
-class FunctionalProblem:
+class FunctionalProblem(FlatProblem):
     """A model, or a function, as a problem; made by :func:`from_autograd` or :func:`from_jax`.
 
     Attributes
@@ -27,9 +25,6 @@ class FunctionalProblem:
         The initial parameters, as one flat vector.
     subsets : Subsets or None
         As many samples as there are data.
-    has_diagonal : bool
-        Whether gradients bring the diagonal of the empirical Fisher matrix; set it to False to
-        do without.
     """
 
     def __init__(
@@ -41,28 +36,22 @@ class FunctionalProblem:
         subsets: Subsets | None,
         curvature: Any,
         l2: float | Array | None,
+        precond: Any,
     ) -> None:
-        self.x0, self.subsets, self.has_diagonal = x0, subsets, terms.has_diagonal
-        single = x0.dtype.itemsize == 4
-        self.noise = library.noise if single and isinstance(terms, SampleSums) else None
-        self._space, self._terms, self._unflatten = Space(x0), terms, unflatten
+        sampled = isinstance(terms, SampleSums)
+        noise = library.noise if sampled and x0.dtype.itemsize == 4 else None
+        if isinstance(precond, str) and precond == "fisher" and not sampled:
+            precond = None  # a plain function has no gradients of single samples
+        super().__init__(x0, subsets, noise, precond)
+        self._terms, self._unflatten = terms, unflatten
         self._curvature, self._l2 = curvature, l2
-        self._counts = Counts()
         self._mean_gradient = library.compile(_mean_gradient, shared=True)
         self._mean_squares = library.compile(_mean_squares, shared=True)
         self._penalty = library.compile(_penalty, shared=True)
 
-    def counting(self, counts: Counts) -> FunctionalProblem:
-        """A copy for one run, that counts in `counts`."""
-        twin = copy.copy(self)
-        twin._counts = counts
-        return twin
-
     def unflatten(self, x: Any) -> Any:
         """A flat vector (a numpy one, too) as the parameters that the model takes."""
         return self._unflatten(self._away(x) if isinstance(x, np.ndarray) else x)
-
-    # The verbs
 
     def value(self, x: Array, idx: Any = WHOLE) -> float:
         """The mean loss."""
@@ -71,52 +60,29 @@ class FunctionalProblem:
         return self._mean(total, x, idx)
 
     def value_and_gradient(self, x: Array, idx: Any = WHOLE, *, diagonal: bool = False) -> Any:
-        """(value, gradient), or with the diagonal of the empirical Fisher matrix."""
+        """(value, gradient), or with the diagonal of the preconditioner."""
         self._counts.nfev += 1
         self._counts.njev += 1
-        total, *sums = self._terms.total("diagonal" if diagonal else "gradient", x, idx)
+        total, *sums = self._terms.total(self._kind(diagonal), x, idx)
         size = float(self._terms.size(idx))
         g = self._mean_gradient(sums[0], size, self._l2, x)
         squares = [self._mean_squares(u, size, self._l2, x) for u in sums[1:]]
+        if diagonal and not squares:
+            squares = [self._own_diagonal(x, idx)]
         return self._mean(total, x, idx), g, *squares
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
         """The product v -> Hv with the curvature that was asked for."""
         if callable(self._curvature):
             own = self._curvature(x, idx)
-            return self._counted(own if callable(own) else lambda v: own @ v, keeps=True)
-        product, keeps = self._terms.product(x, idx)
+            return self._counted(own if callable(own) else lambda v: own @ v)
+        product = self._terms.product(x, idx, self._forward_again)
         size = float(self._terms.size(idx))
-        return self._counted(lambda v: self._mean_gradient(product(v), size, self._l2, v), keeps)
+        return self._counted(lambda v: self._mean_gradient(product(v), size, self._l2, v))
 
     def _mean(self, total: float, x: Array, idx: Any) -> float:
         penalty = 0.0 if self._l2 is None else float(self._penalty(self._l2, x))
         return total / self._terms.size(idx) + penalty
-
-    def _counted(self, product: Product, keeps: bool) -> Product:
-        def counted(v: Array) -> Array:
-            self._counts.nhev += 1
-            self._counts.nfev += not keeps  # the forward pass is made again
-            return product(v)
-
-        return counted
-
-    # The same on the whole set, for SciPy's methods: numpy in, numpy out
-
-    def fun(self, x: npt.NDArray[Any]) -> float:
-        """The value at a numpy vector."""
-        return self.value(self._away(x))
-
-    def jac(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """The gradient at a numpy vector."""
-        return to_host(self.value_and_gradient(self._away(x))[1])
-
-    def hessp(self, x: npt.NDArray[Any], p: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """The curvature at a numpy vector, times another."""
-        return to_host(self.curvature(self._away(x))(self._away(p)))
-
-    def _away(self, x: Any) -> Array:
-        return x if self._space.holds(x) else self._space.away(np.asarray(x))
 
 
 def _mean_gradient(total: Array, size: float, l2: float | Array | None, x: Array) -> Array:

@@ -32,6 +32,7 @@ def build(
     subsets: Any,
     curvature: Any,
     l2: Any,
+    precond: Any,
     chunk_size: int | None,
     memory_budget: float | None,
     rng: int,
@@ -65,7 +66,7 @@ def build(
         terms = _sums(library, on_vectors, loss, samples, curvature, rng)
         terms.fit(x, chunk_size, budget)
     penalty = _penalty(l2, tree, library, x)
-    problem = FunctionalProblem(library, terms, x, unflatten, sets, curvature, penalty)
+    problem = FunctionalProblem(library, terms, x, unflatten, sets, curvature, penalty, precond)
     if not plain:
         _check_samples(problem)
     return problem

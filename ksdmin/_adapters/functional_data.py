@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -87,13 +86,6 @@ def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, (tuple, list)):
         return type(tree)([tree_map(function, part) for part in tree])
     return function(tree)
-
-
-def seed_of(seed: int, idx: Any) -> int:
-    """A seed that depends on the set of samples, so that a set always draws the same labels."""
-    what = repr(idx).encode() if isinstance(idx, slice) else np.asarray(idx).tobytes()
-    digest = hashlib.blake2b(what, digest_size=6, key=seed.to_bytes(8, "little")).digest()
-    return int.from_bytes(digest, "little")
 
 
 def _filled(part: Any, rows: int) -> Any:

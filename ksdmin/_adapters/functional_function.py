@@ -25,8 +25,6 @@ class PlainFunction:
         Whether it takes `idx`.
     """
 
-    has_diagonal = False
-
     def __init__(self, library: Library, function: Callable[..., Any], sampled: bool) -> None:
         self._library, self._function, self._sampled = library, function, sampled
         self._raw: dict[str, Kernel] = {
@@ -44,14 +42,12 @@ class PlainFunction:
 
     def total(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
         """The value; with kind "gradient" the gradient too."""
-        if kind == "diagonal":
-            raise ValueError("a plain function has no gradients of single samples: no diagonal")
         value, *tall = self._kernel(kind, idx)(x)
         return float(value), *tall
 
-    def product(self, x: Array, idx: Any) -> tuple[Product, bool]:
-        """The product with the Hessian, and that it keeps what the products share."""
-        return partial(self._times, self._kernel("product", idx)(x)), True
+    def product(self, x: Array, idx: Any, again: Callable[[], None]) -> Product:
+        """The product with the Hessian, which always keeps what the products share."""
+        return partial(self._times, self._kernel("product", idx)(x))
 
     def _kernel(self, kind: str, idx: Any) -> Kernel:
         """The kernel at `idx`: compiled for all arrays of one shape, or for one slice."""

@@ -16,14 +16,13 @@ name                        loss                           targets
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from math import sqrt
 from typing import Any, Protocol
 
 from ksdmin import _curvature
+from ksdmin._adapters.flat import SampleLoss
 from ksdmin._arrays import Array
-from ksdmin._curvature import Product
 
 
 class Draws(Protocol):
@@ -33,25 +32,6 @@ class Draws(Protocol):
     def random(self, size: Any) -> Array: ...
     def gumbel(self, *, size: Any) -> Array: ...
     def poisson(self, lam: Array) -> Array: ...
-
-
-@dataclass(frozen=True)
-class SampleLoss:
-    """A loss as the adapters need it.
-
-    Attributes
-    ----------
-    losses : callable
-        (outputs, targets) -> one loss a sample.
-    hessian : callable or None
-        (outputs, targets, weights) -> product with the Hessian in the outputs; None: by autodiff.
-    draw : callable or None
-        (outputs, draws) -> targets drawn from the model; None: it is not a likelihood.
-    """
-
-    losses: Callable[[Array, Any], Array]
-    hessian: Callable[[Array, Any, Array], Product] | None = None
-    draw: Callable[[Array, Draws], Array] | None = None
 
 
 def as_sample_loss(loss: Any, xp: Any, logsumexp: Callable[..., Array]) -> SampleLoss:
@@ -64,22 +44,22 @@ def as_sample_loss(loss: Any, xp: Any, logsumexp: Callable[..., Array]) -> Sampl
             partial(_elementwise, xp, lambda z, y: (z - y) ** 2),
             _curvature.squared_error,
             # exp(-(z - y)^2) is a Gaussian with variance 1/2
-            lambda z, draws: (z + draws.standard_normal(z.shape) * sqrt(0.5)).astype(z.dtype),
+            lambda z, y, draws: (z + draws.standard_normal(z.shape) * sqrt(0.5)).astype(z.dtype),
         ),
         "softmax-cross-entropy": SampleLoss(
             partial(_softmax_cross_entropy, xp, logsumexp),
             _curvature.softmax_cross_entropy,
-            lambda z, draws: xp.argmax(z + draws.gumbel(size=z.shape), axis=1),
+            lambda z, y, draws: xp.argmax(z + draws.gumbel(size=z.shape), axis=1),
         ),
         "binary-cross-entropy": SampleLoss(
             partial(_elementwise, xp, lambda z, y: xp.logaddexp(0.0, z) - y * z),
             _curvature.binary_cross_entropy,
-            lambda z, draws: (draws.random(z.shape) * (1 + xp.exp(-z)) < 1).astype(z.dtype),
+            lambda z, y, draws: (draws.random(z.shape) * (1 + xp.exp(-z)) < 1).astype(z.dtype),
         ),
         "poisson": SampleLoss(
             partial(_elementwise, xp, lambda z, y: xp.exp(z) - y * z),
             _curvature.poisson,
-            lambda z, draws: draws.poisson(xp.exp(z)).astype(z.dtype),
+            lambda z, y, draws: draws.poisson(xp.exp(z)).astype(z.dtype),
         ),
     }
     if callable(loss):

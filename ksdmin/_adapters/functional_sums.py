@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from ksdmin import _curvature
-from ksdmin._adapters.functional_data import Chunk, Samples, seed_of
+from ksdmin._adapters.flat import SampleLoss, seed_of
+from ksdmin._adapters.functional_data import Chunk, Samples
 from ksdmin._adapters.functional_library import Library
-from ksdmin._adapters.functional_losses import Draws, SampleLoss
+from ksdmin._adapters.functional_losses import Draws
 from ksdmin._arrays import Array
 from ksdmin._curvature import Product
 
@@ -39,8 +40,6 @@ class SampleSums:
     seed : int
         Of the labels that "fisher" draws.
     """
-
-    has_diagonal = True
 
     def __init__(
         self,
@@ -89,8 +88,11 @@ class SampleSums:
             tall = more if tall is None else [a + b for a, b in zip(tall, more, strict=True)]
         return total, *(tall or ())
 
-    def product(self, x: Array, idx: Any) -> tuple[Product, bool]:
-        """The sum of the products over a set, and whether it keeps what they share."""
+    def product(self, x: Array, idx: Any, again: Callable[[], None]) -> Product:
+        """The sum of the products over a set.
+
+        `again` is called where one has to compute anew what they share, for want of memory.
+        """
         keeps = self.size(idx) <= self._resident
         seed = seed_of(self._seed, idx)
 
@@ -101,13 +103,15 @@ class SampleSums:
         kept = list(states()) if keeps else None
 
         def times(v: Array) -> Array:
+            if not keeps:
+                again()
             products = (self._fast_times(state, v) for state in kept or states())
             total = next(products)
             for product in products:
                 total = total + product
             return total
 
-        return times, keeps
+        return times
 
     def _draws(self, seed: int) -> Draws | None:
         return self._library.draws(seed) if self._curvature == "fisher" else None
@@ -141,7 +145,7 @@ class SampleSums:
         if self._curvature == "fisher":
             assert self._loss.draw is not None
             assert draws is not None
-            targets = self._loss.draw(z, draws)
+            targets = self._loss.draw(z, targets, draws)
         return kept, z, self._residual(z, targets, chunk.w)
 
     def _times(self, state: Any, v: Array) -> Array:

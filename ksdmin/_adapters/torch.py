@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +12,7 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor, nn
 
+from ksdmin._adapters.flat import FlatProblem
 from ksdmin._adapters.torch_checks import (
     check_model,
     check_pass,
@@ -22,7 +22,7 @@ from ksdmin._adapters.torch_checks import (
 from ksdmin._adapters.torch_data import Samples
 from ksdmin._adapters.torch_diagonal import Diagonal
 from ksdmin._adapters.torch_engine import Engine
-from ksdmin._adapters.torch_kernels import Kernels
+from ksdmin._adapters.torch_kernels import Kernels, Product
 from ksdmin._adapters.torch_loss import as_sample_loss
 from ksdmin._adapters.torch_memory import bytes_per_sample, default_budget
 from ksdmin._adapters.torch_model import FlatModel
@@ -37,7 +37,7 @@ FEW = 3  # samples that a model is looked at with
 COPIES = 4  # of what a forward pass keeps: the pass that gives J v keeps as much again, and works
 
 
-class TorchProblem:
+class TorchProblem(FlatProblem):
     """A torch model as a problem; made by :func:`ksdmin.from_torch`.
 
     Attributes
@@ -46,29 +46,33 @@ class TorchProblem:
         The model's own parameters, as one flat vector on its device.
     subsets : Subsets
         As many samples as there are data.
+    bytes_per_sample : int
+        What a forward pass keeps of a sample for the backward pass.
     """
 
-    has_diagonal = True
-
-    def __init__(self, model: FlatModel, engine: Engine, curvature: Any, l2: Tensor) -> None:
-        self.x0 = model.x0
-        self.subsets = Subsets(engine.samples.n)
-        self.noise = NOISE[model.precision] if model.x0.dtype == torch.float32 else None
+    def __init__(
+        self,
+        model: FlatModel,
+        engine: Engine,
+        curvature: Any,
+        l2: Tensor,
+        precond: Any,
+        bytes_per_sample: int,
+    ) -> None:
+        noise = NOISE[model.precision] if model.x0.dtype == torch.float32 else None
+        super().__init__(model.x0, Subsets(engine.samples.n), noise, precond)
+        self.bytes_per_sample = bytes_per_sample
         self._model, self._engine = model, engine
         self._curvature, self._l2 = curvature, l2
-        self._counts = Counts()
 
-    def counting(self, counts: Counts) -> TorchProblem:
+    def counting(self, counts: Counts) -> Self:
         """A copy for one run, that counts in `counts`."""
-        twin = copy.copy(self)
-        twin._counts = counts
-        return twin
+        self._model.check_mode()
+        return super().counting(counts)
 
     def load(self, x: Any) -> None:
         """Write a flat vector (a tensor, or a numpy array) back into the model."""
         self._model.load(self._away(x))
-
-    # The verbs
 
     def value(self, x: Tensor, idx: Any = WHOLE) -> float:
         """The mean loss."""
@@ -78,7 +82,7 @@ class TorchProblem:
         return float(self._mean(total, x, idx))
 
     def value_and_gradient(self, x: Tensor, idx: Any = WHOLE, *, diagonal: bool = False) -> Any:
-        """(value, gradient), or with the diagonal of the empirical Fisher matrix."""
+        """(value, gradient), or with the diagonal of the preconditioner."""
         value, *tall = self._evaluate(x, idx, diagonal)
         return (float(value), *tall)
 
@@ -90,27 +94,27 @@ class TorchProblem:
         home = torch.cat([value[None], (V @ g).to(torch.float64)]).cpu().numpy()
         return float(home[0]), home[1:]
 
-    def curvature(self, x: Tensor, idx: Any = WHOLE) -> Callable[[Tensor], Tensor]:
+    def curvature(self, x: Tensor, idx: Any = WHOLE) -> Product:
         """The product v -> Hv with the curvature that was asked for."""
         if callable(self._curvature):
-            product = _as_product(self._curvature(x, idx), like=self.x0)
-            return self._counted(lambda v: torch.addcmul(product(v), self._l2, v), keeps=True)
+            own = _as_product(self._curvature(x, idx), like=self.x0)
+            return self._counted(lambda v: torch.addcmul(own(v), self._l2, v))
         x, idx = self._where(x, idx)
-        product, keeps = self._engine.product(x.clone(), idx)  # the caller may write into x
-        size = self._engine.samples.size(idx)
-        return self._counted(
-            lambda v: product(v).div_(size).addcmul_(self._l2, v),
-            keeps,  # its result is ours
-        )
+        # The caller may write into x
+        product = self._engine.product(x.clone(), idx, self._forward_again)
+        share = 1 / self._engine.samples.size(idx)
+        return self._counted(lambda v: (self._l2 * v).add_(product(v), alpha=share))
 
     def _evaluate(self, x: Tensor, idx: Any, diagonal: bool) -> tuple[Tensor, ...]:
         x, idx = self._where(x, idx)
         self._counts.nfev += 1
         self._counts.njev += 1
-        total, *sums = self._engine.total("diagonal" if diagonal else "gradient", x, idx)
+        total, *sums = self._engine.total(self._kind(diagonal), x, idx)
         size = self._engine.samples.size(idx)
         g = torch.addcmul(sums[0] / size, self._l2, x)
-        squares = [sums[1] / size + self._l2] if diagonal else []
+        squares = [square / size + self._l2 for square in sums[1:]]
+        if diagonal and not squares:
+            squares = [self._own_diagonal(x, idx)]
         return self._mean(total, x, idx), g, *squares
 
     def _where(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
@@ -129,39 +133,6 @@ class TorchProblem:
         norm: Tensor = torch.linalg.vector_norm(x * self._l2.sqrt(), dtype=torch.float64)
         return total / self._engine.samples.size(idx) + norm.square() / 2
 
-    def _counted(
-        self, product: Callable[[Tensor], Tensor], keeps: bool
-    ) -> Callable[[Tensor], Tensor]:
-        def counted(v: Tensor) -> Tensor:
-            self._counts.nhev += 1
-            self._counts.nfev += not keeps  # the forward pass is made again
-            return product(v)
-
-        return counted
-
-    # The same on the whole set, for SciPy's methods: numpy in, numpy out
-
-    def fun(self, x: npt.NDArray[Any]) -> float:
-        """The value at a numpy vector."""
-        return self.value(self._away(x))
-
-    def jac(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """The gradient at a numpy vector."""
-        return self._home(self.value_and_gradient(self._away(x))[1])
-
-    def hessp(self, x: npt.NDArray[Any], p: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """The curvature at a numpy vector, times another."""
-        return self._home(self.curvature(self._away(x))(self._away(p)))
-
-    def _away(self, x: Any) -> Tensor:
-        own = x.detach() if isinstance(x, Tensor) else torch.from_numpy(np.array(x))
-        if own.shape != self.x0.shape:
-            raise ValueError(f"x has shape {tuple(own.shape)}, expected {tuple(self.x0.shape)}")
-        return own.to(self.x0)
-
-    def _home(self, u: Tensor) -> npt.NDArray[np.float64]:
-        return u.to("cpu", torch.float64).numpy()
-
 
 def build(
     model: nn.Module,
@@ -170,6 +141,7 @@ def build(
     *,
     curvature: str | Callable[..., Any],
     l2: float | Mapping[str, float],
+    precond: Any,
     params: Iterable[str] | None,
     chunk_size: int | None,
     memory_budget: float | None,
@@ -197,13 +169,15 @@ def build(
     few = next(samples.chunks(WHOLE, min(FEW, samples.n)))
     with frozen_randomness(0, flat_model.device), flat_model.arithmetic():
         z = check_pass(flat_model, few[0])
-        fits = max(1, int(budget // (COPIES * bytes_per_sample(kernels, few))))
-        kernels.diagonal = diagonal = Diagonal(kernels, few, budget)
+        kept = bytes_per_sample(kernels, few)
+        fits = max(1, int(budget // (COPIES * kept)))
+        if isinstance(precond, str):
+            kernels.diagonal = Diagonal(kernels, few, budget)
     if curvature == "gauss-newton":
         warn_of_squashing(z, loss, stacklevel=3)
     most = min(fits, samples.n)
-    if flat_model.random and diagonal.most is not None:
-        most = min(most, diagonal.most)  # its masks are drawn for a whole chunk
+    if flat_model.random and kernels.diagonal is not None and kernels.diagonal.most is not None:
+        most = min(most, kernels.diagonal.most)  # its masks are drawn for a whole chunk
     if graphs is None:
         graphs = flat_model.device.type == "cuda"
     engine = Engine(
@@ -214,7 +188,8 @@ def build(
         graphs=graphs,
         seed=int(np.random.default_rng(rng).integers(2**62)),
     )
-    problem = TorchProblem(flat_model, engine, curvature, _l2_vector(l2, flat_model))
+    weights = _l2_vector(l2, flat_model)
+    problem = TorchProblem(flat_model, engine, curvature, weights, precond, kept)
     check_values(problem, flat_model)
     return problem
 
@@ -226,13 +201,13 @@ def _l2_vector(l2: float | Mapping[str, float], model: FlatModel) -> Tensor:
         raise ValueError(f"l2={l2!r}: expected numbers that are not negative")
     if not isinstance(l2, Mapping):
         return model.x0.new_tensor(float(l2))
-    slices = model.slices()
-    unknown = [name for name in l2 if name not in slices]
-    if unknown:
-        raise ValueError(f"l2: the model has no trainable parameter {', '.join(unknown)}")
     weights = torch.zeros_like(model.x0)
-    for name, weight in l2.items():
-        weights[slices[name]] = weight
+    for group, weight in l2.items():
+        slices = model.group(group)
+        if not slices:
+            raise ValueError(f"l2: the model has no trainable parameter or module {group!r}")
+        for part in slices:
+            weights[part] = weight
     return weights
 
 

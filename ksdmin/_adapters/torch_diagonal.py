@@ -85,6 +85,8 @@ class Diagonal:
     ----------
     most : int or None
         How many samples' gradients `budget` holds; None where none are needed.
+    capturable : bool
+        Whether it may go into a CUDA graph: a backward pass a sample would make a huge one.
     """
 
     def __init__(self, kernels: Kernels, few: Chunk, budget: float) -> None:
@@ -98,6 +100,7 @@ class Diagonal:
             size = sum(self._model.sizes[i] for i in self._rest)
             self.most = max(1, int(budget // (size * self._model.x0.element_size())))
             self._square_samples = self._choose(few)
+        self.capturable = self._square_samples == self._by_vmap
 
     def __call__(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor, Tensor]:
         """The sum of the losses, its gradient, and the sum of the squared gradients."""

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ksdmin._adapters.flat import seed_of
 from ksdmin._adapters.torch_data import Samples
 from ksdmin._adapters.torch_graphs import GraphExecutor
 from ksdmin._adapters.torch_kernels import Chunk, Kernels, Product
-from ksdmin._adapters.torch_random import frozen_randomness, seed_of
+from ksdmin._adapters.torch_random import frozen_randomness
 
 log = logging.getLogger("ksdmin")
 
@@ -77,7 +78,10 @@ class Engine:
         self._tenant: object = None  # whose curvature the executor's memory holds
 
     def total(self, kind: str, x: Tensor, idx: Any) -> list[Tensor]:
-        """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
+        """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set.
+
+        The next call may overwrite them.
+        """
         sums: list[Tensor] = self._or_eagerly(self._total, kind, x, idx)
         return sums
 
@@ -86,31 +90,44 @@ class Engine:
         rows = self._executor.rows(kind, size, self._chunk)
         with self._setting(idx):
             chunks = self.samples.chunks(idx, rows)
-            return add(self._executor.run(kind, rows, x, chunk) for chunk in chunks)
+            outputs = (self._executor.run(kind, rows, x, chunk) for chunk in chunks)
+            return add(outputs, alone=size <= rows)
 
-    def product(self, x: Tensor, idx: Any) -> tuple[Product, bool]:
-        """The sum of the products over a set, and whether it keeps what they share."""
-        keeps = self.samples.size(idx) <= self._resident
-        return self._or_eagerly(self._sum_of_products, x, idx, keeps), keeps
+    def product(self, x: Tensor, idx: Any, again: Callable[[], None]) -> Product:
+        """The sum of the products over a set, which the next one may overwrite.
 
-    def _sum_of_products(self, x: Tensor, idx: Any, keeps: bool) -> Product:
-        executor, tenant = self._executor, object()
-        rows = executor.rows("product", self.samples.size(idx), self._chunk)
+        `again` is called where one has to compute anew what they share: for want of memory, or
+        because another curvature has moved in since.
+        """
+        product: Product = self._or_eagerly(self._sum_of_products, x, idx, again)
+        return product
+
+    def _sum_of_products(self, x: Tensor, idx: Any, again: Callable[[], None]) -> Product:
+        executor, tenant, size = self._executor, object(), self.samples.size(idx)
+        rows = executor.rows("product", size, self._chunk)
+        keeps = size <= self._resident
 
         def each() -> Iterator[Product]:
             self._tenant = tenant
             for i, chunk in enumerate(self._labelled(x, idx, rows)):
                 yield executor.product(i if keeps else 0, rows, x, chunk)
 
-        with self._setting(idx):
-            kept = list(each()) if keeps else []
+        def computed() -> list[Product]:
+            with self._setting(idx):
+                return list(each())
+
+        kept = computed() if keeps else []
 
         def times(v: Tensor) -> Tensor:
             nonlocal kept
+            evicted = keeps and executor.reuses_memory and self._tenant is not tenant
+            if evicted or not keeps:
+                again()
+            if evicted:
+                kept = computed()
             with self._setting(idx):
-                if keeps and executor.reuses_memory and self._tenant is not tenant:
-                    kept = list(each())  # another curvature has moved in since
-                return add((product(v),) for product in (kept if keeps else each()))[0]
+                outputs = ((product(v),) for product in (kept if keeps else each()))
+                return add(outputs, alone=size <= rows)[0]
 
         return times
 
@@ -147,12 +164,15 @@ class Engine:
             return run(*args)
 
 
-def add(outputs: Iterable[tuple[Tensor, ...]]) -> list[Tensor]:
-    """The sums of tensors that may be overwritten as soon as the next ones are asked for."""
+def add(outputs: Iterable[tuple[Tensor, ...]], *, alone: bool) -> list[Tensor]:
+    """The sums of tensors that are overwritten as soon as the next ones are asked for.
+
+    One that is `alone` is handed on as it is.
+    """
     sums: list[Tensor] = []
     for tensors in outputs:
         if not sums:
-            sums = [torch.clone(tensor) for tensor in tensors]
+            sums = [tensor if alone else torch.clone(tensor) for tensor in tensors]
         else:
             for total, tensor in zip(sums, tensors, strict=True):
                 total += tensor

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -15,8 +16,10 @@ from torch import Tensor
 
 from ksdmin._adapters.torch_kernels import Chunk, Kernel, Kernels, Product
 
+FEW = 256  # samples that a graph is tried with
 WARM_UP = 3  # runs before a capture: libraries set themselves up in the first ones
 PADDING = 1.25  # how much longer than a set its chunks may be together
+SHAPES = 2  # graphs of a kernel that are kept: for the sets of the search, and the whole set
 AGREEMENT = 1e-2  # relative difference from eager that different kernels of a library may make
 
 
@@ -30,7 +33,7 @@ class GraphExecutor:
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
-        self._captured: dict[tuple[str, int], Graphed] = {}
+        self._captured: dict[tuple[str, int], Graphed] = {}  # the latest used last
         self._products: dict[tuple[int, int], GraphedProduct] = {}
 
     def rows(self, kind: str, size: int, most: int) -> int:
@@ -45,15 +48,30 @@ class GraphExecutor:
 
     def run(self, kind: str, rows: int, x: Tensor, chunk: Chunk) -> tuple[Tensor, ...]:
         """The outputs of a kernel, in buffers that the next run overwrites."""
-        if (kind, rows) not in self._captured:
+        kernel = self._kernels.by_name(kind)
+        if not getattr(kernel, "capturable", True):
             with self._kernels.model.arithmetic():
-                full = stretched(chunk, rows)
-                self._captured[kind, rows] = Graphed(self._kernels.by_name(kind), x, full)
-        return self._captured[kind, rows](x, padded(chunk, rows))
+                return kernel(x, chunk)
+        graphed = self._captured.pop((kind, rows), None)
+        if graphed is None:
+            self._make_room(kind)
+            with self._kernels.model.arithmetic():
+                graphed = Graphed(kernel, x, stretched(chunk, rows))
+        self._captured[kind, rows] = graphed
+        return graphed(x, padded(chunk, rows))
+
+    def _make_room(self, kind: str) -> None:
+        """Forget the graphs of sets that have been outgrown."""
+        of_this_kind = [key for key in self._captured if key[0] == kind]
+        for key in of_this_kind[: 1 - SHAPES]:
+            del self._captured[key]
 
     def product(self, slot: int, rows: int, x: Tensor, chunk: Chunk) -> Product:
         """The curvature of a chunk, in a place (`slot`) that the next one there overwrites."""
         if (slot, rows) not in self._products:
+            outgrown = [key for key in self._products if key[1] != rows]
+            for key in outgrown:
+                del self._products[key]
             with self._kernels.model.arithmetic():
                 full = stretched(chunk, rows)
                 self._products[slot, rows] = GraphedProduct(self._kernels.product, x, full)
@@ -65,17 +83,21 @@ class GraphExecutor:
 
 
 class Graphed:
-    """A kernel (x, chunk) -> tensors, captured for one shape."""
+    """A kernel (x, chunk) -> tensors, captured for one shape: that of `chunk`, which it takes over.
+
+    It is warmed up, and compared with eager, on a few of the samples: eager needs its own memory.
+    """
 
     def __init__(self, kernel: Kernel, x: Tensor, chunk: Chunk) -> None:
-        self._x, self._chunk = x.clone(), _map(torch.clone, chunk)
-        warm_up(lambda: kernel(self._x, self._chunk))
+        few = first_rows(chunk)
+        self._x, self._chunk = x.clone(), chunk
+        warm_up(lambda: kernel(x, few))
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with torch.cuda.graph(self._graph, stream=side_stream(x.device)):
             self._outputs = kernel(self._x, self._chunk)
-        self._graph.replay()
-        for replayed, eager in zip(self._outputs, kernel(x, chunk), strict=True):
-            compare(replayed, eager)
+        replayed = self(x, padded(few, len(chunk[2])))
+        for one, other in zip(replayed, kernel(x, few), strict=True):
+            compare(one, other)
 
     def __call__(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, ...]:
         self._x.copy_(x)
@@ -88,17 +110,18 @@ class GraphedProduct:
     """The curvature of one chunk: a graph for what all products share, and one for a product."""
 
     def __init__(self, kernel: Callable[[Tensor, Chunk], Product], x: Tensor, chunk: Chunk) -> None:
-        self._x, self._chunk = x.clone(), _map(torch.clone, chunk)
+        few = first_rows(chunk)
+        self._x, self._chunk = x.clone(), chunk
         self._v = torch.randn_like(x)
-        warm_up(lambda: kernel(self._x, self._chunk)(self._v))
+        warm_up(lambda: kernel(x, few)(self._v))
         self._set_up, self._multiply = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._set_up):
+        side = side_stream(x.device)
+        with torch.cuda.graph(self._set_up, stream=side):
             self._product = kernel(self._x, self._chunk)  # keeps its activations in the graph
-        with torch.cuda.graph(self._multiply, pool=self._set_up.pool()):
+        with torch.cuda.graph(self._multiply, pool=self._set_up.pool(), stream=side):
             self._output = self._product(self._v)
-        self._set_up.replay()
-        self._multiply.replay()
-        compare(self._output, kernel(x, chunk)(self._v))
+        self.set_up(x, padded(few, len(chunk[2])))
+        compare(self(self._v.clone()), kernel(x, few)(self._v))
 
     def set_up(self, x: Tensor, chunk: Chunk) -> None:
         """Compute what the products at x share."""
@@ -113,14 +136,21 @@ class GraphedProduct:
         return self._output
 
 
+@cache
+def side_stream(device: torch.device) -> torch.cuda.Stream:
+    """Where graphs are made: one for all, as libraries keep memory for each stream."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
 def warm_up(run: Callable[[], Any]) -> None:
-    """Run a few times on a side stream, as a capture requires."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
+    """Run a few times on the side stream, as a capture requires."""
+    here = torch.cuda.current_stream()
+    side = side_stream(here.device)
+    side.wait_stream(here)
     with torch.cuda.stream(side):
         for _ in range(WARM_UP):
             run()
-    torch.cuda.current_stream().wait_stream(side)
+    here.wait_stream(side)
 
 
 def compare(replayed: Tensor, eager: Tensor) -> None:
@@ -128,6 +158,11 @@ def compare(replayed: Tensor, eager: Tensor) -> None:
     size, difference = float(eager.norm()), float((replayed - eager).norm())
     if math.isfinite(size) and not difference <= AGREEMENT * size:
         raise RuntimeError(f"a CUDA graph differs from eager by {difference:.1e}")
+
+
+def first_rows(chunk: Any) -> Any:
+    """A few of the samples."""
+    return _map(lambda part: part[:FEW].clone(), chunk)
 
 
 def padded(chunk: Chunk, rows: int) -> Chunk:

@@ -7,14 +7,17 @@ the device, so that it can be run as it is or captured in a CUDA graph.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ksdmin import _curvature
-from ksdmin._adapters.torch_loss import SampleLoss
+from ksdmin._adapters.flat import SampleLoss
 from ksdmin._adapters.torch_model import FlatModel, flat
+
+if TYPE_CHECKING:
+    from ksdmin._adapters.torch_diagonal import Diagonal
 
 Product = Callable[[Tensor], Tensor]
 Chunk = tuple[Any, Any, Tensor]
@@ -27,7 +30,7 @@ class Kernels:
 
     def __init__(self, model: FlatModel, loss: SampleLoss, curvature: str) -> None:
         self.model, self.loss, self.curvature = model, loss, curvature
-        self.diagonal: Kernel | None = None
+        self.diagonal: Diagonal | None = None
 
     def by_name(self, kind: str) -> Kernel:
         """The kernel "value", "gradient" or "diagonal"."""
@@ -88,7 +91,7 @@ class Kernels:
                 f"the model returned shape {tuple(z.shape)} for {n} samples: the first axis must "
                 "be that of the samples"
             )
-        losses = self.loss.losses(z, targets)
+        losses: Tensor = self.loss.losses(z, targets)
         if losses.shape != (n,):
             raise ValueError(
                 f"loss returned shape {tuple(losses.shape)} for {n} samples: it must return one "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ksdmin import _curvature
+from ksdmin._adapters.flat import SampleLoss
 from ksdmin._curvature import Product
 
 Hessian = Callable[[Tensor, Any, Tensor], Product]
@@ -23,31 +23,6 @@ Share = Callable[[Tensor], float]
 def whole(z: Tensor) -> float:
     """A loss that is the negative log-likelihood itself, no share of it."""
     return 1.0
-
-
-@dataclass(frozen=True)
-class SampleLoss:
-    """A loss as the adapter needs it.
-
-    Attributes
-    ----------
-    losses : callable
-        (outputs, targets) -> one loss a sample.
-    hessian : callable or None
-        (outputs, targets, weights) -> product with the Hessian in the outputs; None: by autodiff.
-    draw : callable or None
-        (outputs, targets, generator) -> targets drawn from the model; None: it is no likelihood.
-    weigh : callable or None
-        targets -> the weight that each sample has in the loss's own mean; None: all the same.
-    share : callable
-        outputs -> what the loss is of the negative log-likelihood: 1 / elements for a mean.
-    """
-
-    losses: Callable[[Tensor, Any], Tensor]
-    hessian: Hessian | None = None
-    draw: Draw | None = None
-    weigh: Callable[[Any], Tensor] | None = None
-    share: Share = whole
 
 
 def as_sample_loss(loss: Any) -> SampleLoss:
@@ -116,18 +91,31 @@ def _normal(z: Tensor, generator: torch.Generator) -> Tensor:
     return torch.randn(z.shape, generator=generator, dtype=z.dtype, device=z.device)
 
 
+def _likelihood(
+    loss: nn.Module,
+    mean: bool,
+    hessian: Any,
+    draw: Draw,
+    *,
+    factor: float = 1.0,
+    plain: bool = True,
+) -> SampleLoss:
+    """An elementwise loss that is a likelihood; `plain`: not weighted, nor of another link."""
+    share = _per_element(mean)
+    return SampleLoss(
+        losses=partial(_module_losses, loss, mean),
+        hessian=_scaled(hessian, share, factor) if plain else None,
+        draw=draw if plain else None,
+        share=share,
+    )
+
+
 def _squared_error(loss: nn.Module, mean: bool) -> SampleLoss:
     def draw(z: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
         drawn: Tensor = z + _normal(z, generator) * 0.5**0.5  # exp(-(z - y)^2) has variance 1/2
         return drawn
 
-    share = _per_element(mean)
-    return SampleLoss(
-        losses=partial(_module_losses, loss, mean),
-        hessian=_scaled(_curvature.squared_error, share, 2.0),
-        draw=draw,
-        share=share,
-    )
+    return _likelihood(loss, mean, _curvature.squared_error, draw, factor=2.0)
 
 
 def _gaussian(loss: Any, mean: bool) -> SampleLoss:
@@ -156,27 +144,14 @@ def _binary(loss: nn.Module, mean: bool) -> SampleLoss:
         return torch.bernoulli(torch.sigmoid(z), generator=generator)
 
     plain = loss.weight is None and loss.pos_weight is None
-    share = _per_element(mean)
-    return SampleLoss(
-        losses=partial(_module_losses, loss, mean),
-        hessian=_scaled(_curvature.binary_cross_entropy, share) if plain else None,
-        draw=draw if plain else None,
-        share=share,
-    )
+    return _likelihood(loss, mean, _curvature.binary_cross_entropy, draw, plain=plain)
 
 
 def _poisson(loss: Any, mean: bool) -> SampleLoss:
     def draw(z: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
         return torch.poisson(torch.exp(z), generator=generator)
 
-    plain = bool(loss.log_input)
-    share = _per_element(mean)
-    return SampleLoss(
-        losses=partial(_module_losses, loss, mean),
-        hessian=_scaled(_curvature.poisson, share) if plain else None,
-        draw=draw if plain else None,
-        share=share,
-    )
+    return _likelihood(loss, mean, _curvature.poisson, draw, plain=bool(loss.log_input))
 
 
 def _cross_entropy(loss: Any, mean: bool) -> SampleLoss:

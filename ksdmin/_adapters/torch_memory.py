@@ -25,13 +25,13 @@ def bytes_per_sample(kernels: Kernels, chunk: Chunk) -> int:
     inputs, targets, w = chunk
     parameters = kernels.model.leaves(kernels.model.x0)
     own = {piece.untyped_storage().data_ptr() for piece in parameters}
-    kept: dict[tuple[int, torch.Size], int] = {}
+    kept: dict[tuple[int, torch.Size], Tensor] = {}
 
-    def note(saved: Tensor) -> Tensor:
+    def note(saved: Tensor) -> None:
+        """Saves nothing for the graph: one that holds its own outputs is never freed."""
         if saved.untyped_storage().data_ptr() not in own:
-            kept[saved.data_ptr(), saved.shape] = saved.numel() * saved.element_size()
-        return saved
+            kept[saved.data_ptr(), saved.shape] = saved.detach()
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda nothing: nothing):
         kernels.total(kernels.model(parameters, inputs), targets, w)
-    return max(1, sum(kept.values()) // len(w))
+    return max(1, sum(saved.numel() * saved.element_size() for saved in kept.values()) // len(w))

@@ -40,6 +40,22 @@ class FlatModel:
         self.x0 = torch.cat([p.detach().reshape(-1) for p in parameters])
         self.device = self.x0.device
         self._recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+        self._mode = self._modes()
+
+    def check_mode(self) -> None:
+        """Refuse a model that has changed between train and eval mode: it was checked as it was.
+
+        (A CUDA graph would go on as before, and eager would not.)
+        """
+        for name, training in self._modes().items():
+            if training != self._mode.get(name):
+                raise ValueError(
+                    f"module {name!r} has gone into {'train' if training else 'eval'} mode since "
+                    "from_torch: put it back, or make the problem again"
+                )
+
+    def _modes(self) -> dict[str, bool]:
+        return {name: module.training for name, module in self.model.named_modules()}
 
     def __call__(self, parameters: list[Tensor], inputs: Any) -> Tensor:
         """The outputs, in the dtype of the parameters."""
@@ -75,6 +91,14 @@ class FlatModel:
             name: slice(end - size, end)
             for name, size, end in zip(self._names, self.sizes, ends, strict=True)
         }
+
+    def group(self, name: str) -> list[slice]:
+        """Where a parameter, or all those of a module, lie in the flat vector."""
+        return [
+            where
+            for parameter, where in self.slices().items()
+            if parameter == name or parameter.startswith(f"{name}.")
+        ]
 
     def load(self, x: Tensor) -> None:
         """Write a flat vector into the module."""

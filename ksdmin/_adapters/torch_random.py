@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
-
-
-def seed_of(seed: int, idx: Any) -> int:
-    """A seed that depends on the set of samples.
-
-    So dropout has the same masks in every value, gradient and product on a set, and others on the
-    next set.
-    """
-    what = b"" if isinstance(idx, slice) else idx.cpu().numpy().tobytes()
-    digest = hashlib.blake2b(what, digest_size=6, key=seed.to_bytes(8, "little")).digest()
-    return int.from_bytes(digest, "little")
 
 
 @contextmanager

@@ -52,8 +52,9 @@ def test_the_diagonal_by_one_pass_or_by_one_sample_after_the_other(name):
 
 
 def test_without_the_diagonal():
-    problem = ksdmin.from_autograd(lambda p, X: X @ p, "squared-error", (X, Y), params=W)
-    problem.has_diagonal = False
+    problem = ksdmin.from_autograd(
+        lambda p, X: X @ p, "squared-error", (X, Y), params=W, precond=None
+    )
     res = ksdmin.minimize(problem, rng=0, options={"maxiter": 1})
     assert res.preconditioner == "identity"
 

@@ -123,3 +123,56 @@ def test_precision(precision):
     assert value == pytest.approx(cpu.value(cpu.x0), rel=1e-2)
     assert g.dtype == torch.float32
     assert torch.backends.cuda.matmul.allow_tf32 == before
+
+
+def test_a_curvature_that_another_has_displaced_counts_its_forward_pass():
+    _, problem = pair(mlp, 60)
+    v = torch.randn_like(problem.x0)
+    first = problem.curvature(problem.x0)
+    before = first(v)
+    problem.curvature(2 * problem.x0)
+    nfev = problem._counts.nfev
+    torch.testing.assert_close(first(v), before)
+    assert problem._counts.nfev == nfev + 1
+
+
+def test_products_do_not_overwrite_each_other():
+    _, problem = pair(mlp, 60)
+    product = problem.curvature(problem.x0)
+    v = torch.randn_like(problem.x0)
+    first = product(v)
+    copy_of_first = first.clone()
+    product(2 * v)
+    torch.testing.assert_close(first, copy_of_first, rtol=0, atol=0)
+
+
+def test_graphs_of_outgrown_sets_are_forgotten():
+    _, problem = pair(mlp, 600)
+    for size in (10, 40, 100, 300, 600):
+        idx = torch.arange(size, device="cuda")
+        problem.value_and_gradient(problem.x0, idx)
+        problem.curvature(problem.x0, idx)
+    executor = problem._engine._executor
+    assert len([kind for kind, _ in executor._captured if kind == "gradient"]) <= 2
+    assert len({rows for _, rows in executor._products}) == 1
+
+
+def test_memory_does_not_grow_with_data_on_the_host():
+    peaks = []
+    for n in (2_000, 20_000):
+        X, y = torch.randn(n, 7), torch.randint(0, 3, (n,))
+        problem = ksdmin.from_torch(mlp().cuda(), nn.CrossEntropyLoss(), (X, y), chunk_size=1000)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        problem.value_and_gradient(problem.x0, diagonal=True)
+        problem.value_and_gradient(problem.x0)
+        peaks.append(torch.cuda.max_memory_allocated() - before)
+    assert peaks[1] <= 1.01 * peaks[0]
+
+
+def test_asking_ahead_gives_the_same_run():
+    cpu, gpu = pair(mlp, 200)
+    options = {**ksdmin.PAPER, "maxiter": 3}
+    here, there = (ksdmin.minimize(p, subsets=200, rng=0, options=options) for p in (cpu, gpu))
+    assert there.fun == pytest.approx(here.fun, rel=1e-6)
+    assert there.nhev == here.nhev

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ksdmin
-from ksdmin._adapters.torch_random import seed_of
+from ksdmin._adapters.flat import seed_of
 from ksdmin._problem import Counts
 from tests.adapters.torch_dense import (
     SETS,
@@ -101,7 +101,7 @@ def test_l2_is_added_once(kind, l2):
 
 
 def test_a_wrong_l2_is_refused():
-    with pytest.raises(ValueError, match="no trainable parameter nobody"):
+    with pytest.raises(ValueError, match="no trainable parameter or module 'nobody'"):
         make("mlp", l2={"nobody": 1.0})
     with pytest.raises(ValueError, match="not negative"):
         make("mlp", l2=-1.0)

@@ -1,5 +1,8 @@
 """Data of all kinds, wherever they are kept, in chunks of any size."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -229,3 +232,13 @@ def test_what_are_no_data(data, error, message):
 def test_a_chunk_has_a_sample():
     with pytest.raises(ValueError, match="chunk_size=0"):
         make("mlp", chunk_size=0)
+
+
+def test_a_problem_that_is_dropped_frees_its_data():
+    X = torch.randn(50, 3, dtype=torch.float64)
+    alive = weakref.ref(X)
+    problem = ksdmin.from_torch(nn.Linear(3, 1).double(), nn.MSELoss(), (X, X[:, :1]))
+    ksdmin.minimize(problem, rng=0, options={"maxiter": 2})
+    del problem, X
+    gc.collect()
+    assert alive() is None

@@ -7,7 +7,7 @@ from torch.autograd.functional import hessian, jacobian
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ksdmin
-from ksdmin._adapters.torch_random import seed_of
+from ksdmin._adapters.flat import seed_of
 from tests.adapters.torch_zoo import ZOO
 
 WHOLE = slice(None)

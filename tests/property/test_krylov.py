@@ -30,9 +30,11 @@ class Model:
     K: int
     products: list = field(default_factory=list, init=False)
 
-    def basis(self, enough=never):
-        space = Space(self.g)
-        return krylov_basis(space, self.g, self.D, self.product, self.d_prev, self.K, enough)
+    def basis(self, enough=never, ahead=False):
+        space, product = Space(self.g), self.product
+        return krylov_basis(
+            space, self.g, self.D, product, self.d_prev, self.K, enough, ahead=ahead
+        )
 
     def product(self, v):
         self.products.append(v)
@@ -323,3 +325,13 @@ def test_quadratic_is_soon_solved_by_default(quadratic):
     assert res.success
     assert res.nit <= 6
     assert_allclose(res.x, np.linalg.solve(H, b), rtol=0, atol=1e-8)
+
+
+@examples
+@given(models())
+def test_asking_ahead_costs_at_most_one_product(model):
+    plain, spent = model.basis(), len(model.products)
+    ahead = model.basis(ahead=True)
+    assert_allclose(ahead.V, plain.V, rtol=0, atol=0)
+    assert_allclose(ahead.H_bar, plain.H_bar, rtol=0, atol=0)
+    assert len(model.products) - spent <= spent + 1

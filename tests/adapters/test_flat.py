@@ -1,0 +1,111 @@
+"""What all adapters share: the choice of a preconditioner, a model that has changed."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ksdmin
+
+X = np.random.default_rng(0).standard_normal((40, 3))
+Y = X @ np.array([[1.0], [2.0], [3.0]])
+OWN = np.array([1.0, 2.0, 4.0])
+
+
+def linear(params, inputs):
+    return inputs @ params
+
+
+def from_torch(**options):
+    net = nn.Linear(3, 1, bias=False).double()
+    data = torch.from_numpy(X), torch.from_numpy(Y)
+    return ksdmin.from_torch(net, nn.MSELoss(reduction="sum"), data, **options)
+
+
+def from_autograd(**options):
+    start = np.zeros((3, 1))
+    return ksdmin.from_autograd(linear, "squared-error", (X, Y), params=start, **options)
+
+
+def from_jax(**options):
+    start = np.zeros((3, 1), np.float32)
+    data = X.astype(np.float32), Y.astype(np.float32)
+    return ksdmin.from_jax(linear, "squared-error", data, params=start, **options)
+
+
+ADAPTERS = pytest.mark.parametrize("adapter", [from_torch, from_autograd, from_jax])
+
+
+def same_kind(values, x):
+    return x * 0 + (torch.as_tensor(values) if isinstance(x, torch.Tensor) else values)
+
+
+@ADAPTERS
+def test_no_preconditioner(adapter):
+    problem = adapter(precond=None)
+    assert not problem.has_diagonal
+    res = ksdmin.minimize(problem, rng=0)
+    assert res.success
+    assert res.preconditioner == "identity"
+
+
+@ADAPTERS
+def test_a_diagonal_of_ones_own(adapter):
+    x = adapter().x0
+    problem = adapter(precond=same_kind(OWN, x))
+    np.testing.assert_array_equal(problem.value_and_gradient(x, diagonal=True)[2], OWN)
+    res = ksdmin.minimize(problem, rng=0)
+    assert res.success
+    assert res.preconditioner == "diagonal"
+
+
+@ADAPTERS
+def test_a_diagonal_as_a_function(adapter):
+    x, sizes = adapter().x0, set()
+
+    def diagonal(x, idx):
+        sizes.add(40 if isinstance(idx, slice) else len(idx))
+        return same_kind(OWN, x)
+
+    problem = adapter(precond=diagonal)
+    subsets = ksdmin.Subsets(40, gradient=10)
+    ksdmin.minimize(problem, x, subsets=subsets, rng=0, options={"maxiter": 3})
+    assert sizes <= {10, 40}
+    assert 10 in sizes
+
+
+@ADAPTERS
+@pytest.mark.parametrize("precond", ["diagonal", 3.0])
+def test_a_preconditioner_that_is_none_of_these(adapter, precond):
+    with pytest.raises(ValueError, match="expected 'fisher', None, an array or a callable"):
+        adapter(precond=precond)
+
+
+@ADAPTERS
+def test_a_diagonal_of_the_wrong_length(adapter):
+    problem = adapter(precond=adapter().x0[:2])
+    with pytest.raises(ValueError, match=r"precond returned shape \(2,\), expected \(3,\)"):
+        ksdmin.minimize(problem)
+
+
+def test_a_model_that_changes_its_mode():
+    net = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1)).double()
+    data = torch.from_numpy(X), torch.from_numpy(Y)
+    problem = ksdmin.from_torch(net, nn.MSELoss(), data)
+    ksdmin.minimize(problem, options={"maxiter": 1})
+    net.eval()
+    with pytest.raises(ValueError, match="has gone into eval mode since from_torch"):
+        ksdmin.minimize(problem)
+
+
+def test_l2_of_a_module():
+    net = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1)).double()
+    data = torch.from_numpy(X), torch.from_numpy(Y)
+    plain, group = (
+        ksdmin.from_torch(net, nn.MSELoss(), data, l2=l2) for l2 in ({}, {"0": 2.0, "2.bias": 4.0})
+    )
+    x = plain.x0
+    penalty = group.value(x) - plain.value(x)
+    assert penalty == pytest.approx(float(x[:8].square().sum() + 2 * x[-1].square()))
+    with pytest.raises(ValueError, match="no trainable parameter or module '1'"):
+        ksdmin.from_torch(net, nn.MSELoss(), data, l2={"1": 1.0})
