@@ -35,7 +35,7 @@ def judge(run: Run, state: State, trial: Trial, there: Evaluated, sets: Sets) ->
     if taken:
         state = arrive(run, state, trial, there, outcome)
     else:
-        state = replace(state, stalled=state.stalled + 1, decrease=np.nan)
+        state = replace(state, stalled=state.stalled + trial.basis.measured, decrease=np.nan)
     record = write_record(run, iteration, state.here, state.gradient_norm, sets, trial, taken)
     warned = state.warned or warn_if_asymmetric(run, trial.basis)
     if sizes != state.sizes:  # larger sets: what failed on the smaller ones may succeed
@@ -49,7 +49,7 @@ def arrive(run: Run, state: State, trial: Trial, there: Evaluated, outcome: Outc
     blur = max(outcome.noise, run.evaluator.slope_error * abs(there.value))
     progress = outcome.achieved > blur or norm < LESS * state.least_gradient
     ratio = norm / state.gradient_norm if state.gradient_norm else 1.0
-    moved = trial.d is not None
+    moved, measured = trial.d is not None, trial.basis.measured
     return replace(
         state,
         here=there,
@@ -58,7 +58,7 @@ def arrive(run: Run, state: State, trial: Trial, there: Evaluated, outcome: Outc
         least_gradient=min(norm, state.least_gradient),
         forcing=min(FORCING, 0.9 * min(ratio, 1.0) ** 2),
         decrease=outcome.achieved if moved else np.nan,
-        stalled=0 if progress else state.stalled + (1 if moved else PATIENCE),
+        stalled=0 if progress else state.stalled + measured * (1 if moved else PATIENCE),
     )
 
 

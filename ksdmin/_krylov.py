@@ -27,19 +27,25 @@ class Basis:
     ----------
     V : array
         The basis vectors, one a row.
+    HV : array or None
+        Their products, one a row, where they were to be kept.
     H_bar, g_bar : ndarray
         V^T H V and V^T g.
     asymmetry : float
         The largest |v_j^T H v_k - v_k^T H v_j| seen, relative to the largest entry of H_bar.
     finite : bool
         False where a product was not finite and the construction ended there.
+    measured : bool
+        False where H_bar is a model's, and cost no product.
     """
 
     V: Array
     H_bar: Small
     g_bar: Small
-    asymmetry: float
-    finite: bool
+    asymmetry: float = 0.0
+    finite: bool = True
+    HV: Array | None = None
+    measured: bool = True
 
     @property
     def dim(self) -> int:
@@ -50,13 +56,14 @@ class Basis:
 def krylov_basis(
     space: Space,
     g: Array,
-    D: Array | None,
+    precondition: Callable[[Array], Array],
     product: Callable[[Array], Array],
     d_prev: Sequence[Array],
     K: int,
     enough: Callable[[Growth], bool],
     *,
     ahead: bool = False,
+    keep: bool = False,
 ) -> Basis:
     """Construct the basis V and the curvature H_bar in its co-ordinates (Algorithm 2).
 
@@ -66,8 +73,8 @@ def krylov_basis(
         Where the vectors live.
     g : array
         The gradient.
-    D : array or None
-        The diagonal preconditioner; None is the identity.
+    precondition : callable
+        w -> D^-1 w.
     product : callable
         v -> Hv, called once for each basis vector: at most K + len(d_prev) times.
     d_prev : sequence of arrays
@@ -80,6 +87,8 @@ def krylov_basis(
         Ask for each product before the numbers of the last one are at home, so that a device
         need not wait for the host. One may then be spent in vain, where the space is exhausted
         or `enough` says so.
+    keep : bool
+        Keep the products.
 
     Returns
     -------
@@ -88,11 +97,7 @@ def krylov_basis(
         (empty where g and all of d_prev are zero).
     """
     K = min(K, space.n)
-    growth = Growth(space, g, K + len(d_prev))
-
-    def precondition(w: Array) -> Array:
-        return w if D is None else w / D
-
+    growth = Growth(space, g, K + len(d_prev), keep)
     found = growth.propose(precondition(g))  # Alg. 2, lines 1 and 2
     while found:
         last = growth.dim + 1 == K
@@ -118,13 +123,14 @@ class Growth:
         Whether all products were finite.
     """
 
-    def __init__(self, space: Space, g: Array, capacity: int) -> None:
+    def __init__(self, space: Space, g: Array, capacity: int, keep: bool = False) -> None:
         self.dim = 0
         self.w: Array = None
         self.finite = True
         self._ahead: Array = None  # the product of the vector that waits, where asked for already
         self._space, self._g = space, g
         self._V = space.rows(capacity)
+        self._HV = space.rows(capacity) if keep else None
         self._H_bar = np.zeros((capacity, capacity))
         self._g_bar = np.zeros(capacity)
         self._U = np.zeros((capacity + 1, capacity + 1))  # how each proposal was made up
@@ -178,6 +184,8 @@ class Growth:
             self._gap = max(self._gap, abs(self._across - h[k - 1]))
         self._H_bar[k, : k + 1] = self._H_bar[: k + 1, k] = h
         self._g_bar[k] = slope
+        if self._HV is not None:
+            self._HV = self._space.put(self._HV, (k, slice(None)), self.w)
         self.dim = k + 1
         return follow is not None and self._take_in(found)
 
@@ -233,4 +241,5 @@ class Growth:
         """What has been measured."""
         largest = float(np.abs(self.H_bar).max(initial=0.0))
         gap = self._gap / largest if largest else 0.0
-        return Basis(self._V[: self.dim, :], self.H_bar, self.g_bar, gap, self.finite)
+        V, HV = self._V[: self.dim, :], None if self._HV is None else self._HV[: self.dim, :]
+        return Basis(V, self.H_bar, self.g_bar, gap, self.finite, HV)

@@ -16,10 +16,13 @@ from ksdmin._bfgs import bfgs
 from ksdmin._evaluator import Evaluated
 from ksdmin._judge import FORCING, judge, write_record
 from ksdmin._krylov import Basis, Growth, krylov_basis
-from ksdmin._precond import preconditioner
+from ksdmin._precond import divided, preconditioner
+from ksdmin._quasi_newton import QuasiNewton
 from ksdmin._state import Run, State, Trial
 from ksdmin._subspace import SubspaceObjective, Whitening
 
+PROOF = 0.1  # what a step leaves of the gradient where its model has proved right
+LEAP = 10  # times the last step: so far a step may go that no product has confirmed
 UNBOUNDED = -1e20  # times max(1, |f(x0)|): no sensible minimum lies below
 
 
@@ -41,6 +44,8 @@ def start(run: Run, x0: Array) -> State:
         gradient_norm=norm,
         least_gradient=norm,
         forcing=FORCING,
+        model=QuasiNewton(run.pairs),
+        trusted=False,
         decrease=np.nan,
         stalled=0,
         lowest=UNBOUNDED * max(1.0, abs(here.value)) if np.isfinite(here.value) else -np.inf,
@@ -61,13 +66,17 @@ def step(run: Run, state: State) -> State:
     if sets is None:
         sets, state = replace(state.sets, A=run.last_set(state.here.idx)), replace(state, last=True)
     there = evaluate(run, trial, state.sets.C, sets.A)  # lines 13, 4 and 5
-    return judge(run, state, trial, there, sets)
+    return learn(run, state, judge(run, state, trial, there, sets), basis)
 
 
 def build_basis(run: Run, state: State) -> Basis:
-    """The subspace of this iteration: Algorithm 2 on the set B."""
+    """The subspace of this iteration: Algorithm 2 on the set B, or the model's step alone."""
     here, options, grown = state.here, run.options, run.options.policies.grown
     D = preconditioner(run.space, here.diagonal, options.floor, options.diagonal_power)
+    if state.trusted:
+        basis = model_basis(run, state, D)
+        if basis is not None:
+            return basis
     product = run.evaluator.curvature(here.x, state.sets.B)
 
     def enough(growth: Growth) -> bool:
@@ -77,13 +86,45 @@ def build_basis(run: Run, state: State) -> Basis:
     return krylov_basis(
         run.space,
         here.gradient,
-        D,
+        lambda w: state.model.solve(w, D) if state.model else divided(w, D),
         product,
         state.d_prev,
         run.krylov_dim,
         enough,
         ahead=grown is None and run.space.remote,  # nothing but rounding can end it before K
+        keep=learns(run, state),
     )
+
+
+def model_basis(run: Run, state: State, D: Array | None) -> Basis | None:
+    """The step of the quasi-Newton model as a basis of one vector; None where it is no good."""
+    g, space = state.here.gradient, run.space
+    u = state.model.solve(g, D)
+    slope, size = (float(part) for part in space.home(g @ u, (u @ u) ** 0.5))
+    if not slope > 0 or not size <= LEAP * state.record.step_norm:
+        return None
+    curvature = np.array([[slope / size**2]])  # u^T P u = u^T g
+    V = space.put(space.rows(1), (0, slice(None)), u / size)
+    return Basis(V, curvature, np.array([slope / size]), measured=False)
+
+
+def learns(run: Run, state: State) -> bool:
+    """Whether there is a model to teach: gradients and products of one and the same function."""
+    return state.model.capacity > 0 and state.sets.B is state.here.idx
+
+
+def learn(run: Run, before: State, after: State, basis: Basis) -> State:
+    """What the iteration tells the model, and whether the next step may rest on it alone."""
+    if not learns(run, before):
+        return after
+    model, old, new = before.model, before.here, after.here
+    if basis.measured and basis.dim:
+        model = model.with_basis(run.space, basis)
+    taken = new.x is not old.x and new.idx is old.idx
+    if taken:
+        model = model.with_pair(new.x - old.x, new.gradient - old.gradient)
+    limit = before.gradient_norm * (PROOF if basis.measured else 1.0)
+    return replace(after, model=model, trusted=taken and after.gradient_norm <= limit)
 
 
 def search(run: Run, state: State, basis: Basis) -> Trial:
@@ -101,7 +142,7 @@ def search(run: Run, state: State, basis: Basis) -> Trial:
     found, iterations = bfgs(  # lines 10 and 11
         phi.at,
         origin,
-        maxiter=run.inner_maxiter,
+        maxiter=run.inner_maxiter if basis.measured else 1,
         noise=run.evaluator.noise * abs(origin.value),
         slope_noise=slope_noise(run, here, basis) * whitening.gain,
         lowest=state.lowest,

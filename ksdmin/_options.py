@@ -39,6 +39,11 @@ class Options:
         not given.
     memory : int
         How many previous directions are adjoined.
+    pairs : int, optional
+        How many pairs (step, change of the gradient) the quasi-Newton model keeps that
+        preconditions the Krylov space, and stands in for it where it has proved right: 2 n, but
+        at least 10 and at most 40, where not given; 0 does without. It learns where gradient and
+        curvature are of one set (always, without subsets).
     floor : float
         Eigenvalues of the curvature in the subspace, and entries of the preconditioner, are kept
         above this share of the largest.
@@ -65,6 +70,7 @@ class Options:
     xtol: float = 0.0
     krylov_dim: int | None = None
     memory: int = 1
+    pairs: int | None = None
     floor: float = 1e-10
     diagonal_power: float = 1.0
     inner_maxiter: int | None = None
@@ -83,7 +89,13 @@ class Options:
         if not 1e-14 <= self.floor < 1:  # below that, rounding decides whether H_hat is definite
             raise ValueError(f"option floor={self.floor!r}: expected a share from 1e-14 to 1")
         # SciPy's callers pass maxiter=-1 and 100.1; the loop takes any number.
-        limits = {"krylov_dim": 1, "inner_maxiter": 1, "memory": 0, "maxiter": -math.inf}
+        limits = {
+            "krylov_dim": 1,
+            "inner_maxiter": 1,
+            "memory": 0,
+            "pairs": 0,
+            "maxiter": -math.inf,
+        }
         for name, least in limits.items():
             value = getattr(self, name)
             if value is not None and not (

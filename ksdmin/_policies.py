@@ -101,6 +101,8 @@ class Policies:
         Whether a step is taken.
     resize : callable
         How the sets grow.
+    escapes : bool
+        Whether a vanishing gradient is looked at for negative curvature.
     tilted : bool
         Whether the search objective gets the slope of A at zero.
     first_direction : bool
@@ -113,6 +115,7 @@ class Policies:
     paid: Callable[[int, float, float], bool]
     accept: Callable[[Outcome], bool]
     resize: Callable[[Sizes, Outcome, int], Sizes]
+    escapes: bool
     tilted: bool
     first_direction: bool
 
@@ -124,6 +127,7 @@ AS_PRINTED = Policies(
     paid=thorough,
     accept=always,
     resize=fixed,
+    escapes=False,
     tilted=False,
     first_direction=True,
 )
@@ -135,6 +139,7 @@ DEFAULT = Policies(
     paid=Paying(0.02),
     accept=if_not_worse,
     resize=doubling,
+    escapes=True,
     tilted=True,
     first_direction=False,
 )
@@ -165,7 +170,9 @@ class Preset(Mapping[str, Any]):
         return f"<preset {self._options['policies'].name!r}: {', '.join(self)}>"
 
 
-PAPER = Preset(policies=AS_PRINTED, krylov_dim=20, memory=1, floor=1e-4, inner_maxiter=None)
+PAPER = Preset(
+    policies=AS_PRINTED, krylov_dim=20, memory=1, pairs=0, floor=1e-4, inner_maxiter=None
+)
 """The options that make the algorithm the paper's: ``minimize(..., options=ksdmin.PAPER)``.
 
 Change one as ``options=ksdmin.PAPER | {"krylov_dim": 80, "inner_maxiter": 30}``.

@@ -18,6 +18,7 @@ from ksdmin._observer import Observer
 from ksdmin._options import Options
 from ksdmin._problem import FunctionProblem, Problem
 from ksdmin._result import MESSAGES, History, Status
+from ksdmin._saddle import escape
 from ksdmin._state import Run, State
 from ksdmin._subsets import Subsets, as_subsets
 
@@ -47,9 +48,10 @@ def solve(
             state = start(run, run.space.copy(x0))
             while True:
                 status = observer.see(state) or verdict(run, state)
-                if status is not None:
+                lower = escape(run, state) if status == Status.CONVERGED else None
+                if status is not None and lower is None:
                     break
-                state = step(run, state)
+                state = lower or step(run, state)
             return finish(run, state, observer, status, x0)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
@@ -97,6 +99,7 @@ def prepare(problem: Problem, space: Space, subsets: Subsets, options: Options, 
         maxiter=maxiter,
         krylov_dim=krylov_dim,
         inner_maxiter=int(options.inner_maxiter or krylov_dim),
+        pairs=int(min(40, max(10, 2 * space.n)) if options.pairs is None else options.pairs),
     )
 
 

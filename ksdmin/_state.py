@@ -11,6 +11,7 @@ from ksdmin._arrays import Array, Space
 from ksdmin._evaluator import Evaluated, Evaluator
 from ksdmin._krylov import Basis
 from ksdmin._options import Options
+from ksdmin._quasi_newton import QuasiNewton
 from ksdmin._result import Record
 from ksdmin._subsets import Draw, Sets, Sizes
 
@@ -31,6 +32,10 @@ class State:
         The largest magnitude in the gradient here, and its smallest value so far.
     forcing : float
         The relative residual that the next Newton step should have.
+    model : QuasiNewton
+        What has been learnt of the curvature.
+    trusted : bool
+        Whether the next step may rest on it alone.
     decrease : float
         What the last step did to the value; NaN where that cannot be told.
     stalled : int
@@ -52,6 +57,8 @@ class State:
     gradient_norm: float
     least_gradient: float
     forcing: float
+    model: QuasiNewton
+    trusted: bool
     decrease: float
     stalled: int
     lowest: float
@@ -72,6 +79,7 @@ class Run:
     maxiter: float
     krylov_dim: int
     inner_maxiter: int
+    pairs: int
 
     @property
     def space(self) -> Space:

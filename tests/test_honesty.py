@@ -369,16 +369,35 @@ def test_flat(given, preset):
     assert_array_equal(res.x, X0)
 
 
-@presets
-def test_a_saddle_is_a_success_by_the_stated_test(preset):
+def test_a_saddle_is_a_success_by_the_stated_test_of_the_paper():
     res = minimize(
         lambda x: x[0] ** 2 - x[1] ** 2,
         [0.0, 0.0],
         jac=lambda x: np.array([2 * x[0], -2 * x[1]]),
-        options=preset,
+        options=ksdmin.PAPER,
     )
     assert (res.success, res.nit) == (True, 0)
     assert_array_equal(res.jac, 0)
+
+
+def double_well(x):
+    return np.sum((x**2 - 1) ** 2)
+
+
+@pytest.mark.parametrize("given", [{}, {"hessp": lambda x, p: (12 * x**2 - 4) * p}])
+@pytest.mark.parametrize("x0", [[0.0, 0.0], [0.0, 1.0], [0.0] * 8, [1.0] * 7 + [0.0]])
+def test_the_default_leaves_saddle_points_and_maxima(x0, given):
+    """Where the gradient vanishes at the start, and SciPy's methods stay."""
+    res = minimize(double_well, x0, jac=lambda x: 4 * x * (x**2 - 1), **given)
+    assert res.success
+    assert res.fun == pytest.approx(0, abs=1e-8)
+    assert_allclose(np.abs(res.x), 1, atol=1e-5)
+
+
+def test_a_minimum_is_not_left():
+    res = minimize(double_well, [1.0, -1.0], jac=lambda x: 4 * x * (x**2 - 1))
+    assert (res.success, res.nit, res.fun) == (True, 0, 0.0)
+    assert_array_equal(res.x, [1.0, -1.0])
 
 
 @presets

@@ -137,7 +137,7 @@ def test_inexact_newton_stops_at_the_residual():
 
     for forcing in (0.5, 0.1, 1e-3):
         basis = krylov_basis(
-            Space(g), g, None, lambda v: H @ v, [], 30,
+            Space(g), g, lambda w: w, lambda v: H @ v, [], 30,
             lambda growth, forcing=forcing: inexact_newton(growth, forcing),
         )  # fmt: skip
         assert 2 < basis.dim < 30
@@ -152,7 +152,7 @@ def test_singular_curvature_is_not_enough():
     basis = krylov_basis(
         Space(g),
         g,
-        None,
+        lambda w: w,
         lambda v: H @ v,
         [np.ones(3)],
         3,

@@ -83,8 +83,9 @@ class Setting:
         problem = as_problem(fun, jac=jac, subsets=20)
         self.evaluator = Evaluator(problem, self.space, Subsets(20), math.inf, math.inf)
         here = self.evaluator.evaluate(x, A)
+        scale = np.arange(1, 7)
         self.basis = krylov_basis(
-            self.space, here.gradient, None, lambda v: v * np.arange(1, 7), [], 3, lambda _: False
+            self.space, here.gradient, lambda w: w, lambda v: v * scale, [], 3, lambda _: False
         )
         self.whitening = Whitening(self.basis.H_bar)
         self.evaluator.counts.nfev = self.evaluator.counts.njev = 0

@@ -87,13 +87,14 @@ def test_basis_and_whitening(n, K, inner, fisher, definite):
     losses, theta = make_losses(n, definite=definite, fisher=fisher)
     first, second = algorithm_3(losses, theta, [(WHOLE, WHOLE, WHOLE)] * 2, K, inner=inner)
     theta, d_prev = first.theta, first.theta - theta
-    D = None
+    D = np.ones(n)
     if fisher:
         D = losses.fisher(theta)
         D = np.maximum(D, 1e-4 * D.max())
     H = losses.hessian(theta)
+    g, d = losses.gradient(theta), [d_prev]
     basis = krylov_basis(
-        Space(theta), losses.gradient(theta), D, lambda v: H @ v, [d_prev], K, lambda growth: False
+        Space(theta), g, lambda w: w / D, lambda v: H @ v, d, K, lambda growth: False
     )
     assert basis.dim == min(K + 1, n) == second.V.shape[1]
     signs = np.sign(np.sum(basis.V.T * second.V, axis=0))

@@ -1,0 +1,86 @@
+"""What the run has learnt of the curvature: a limited-memory BFGS model.
+
+It is made of pairs (s, y) with y = H s: from every basis, along the eigenvectors of H_bar (they are
+conjugate, so that all of the basis goes into the model), and from every step, with the difference
+of the gradients. It serves twice: as the preconditioner of the next Krylov space, and, where the
+last step has proved it right, in place of that space, for a step that costs no product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ksdmin._arrays import Array, Space
+from ksdmin._krylov import Basis
+
+CURVED = 1e-8  # of |s| |y|: a pair with less along it is left out
+TINY = 1e-10  # of the largest eigenvalue: a smaller one is rounding
+
+
+@dataclass(frozen=True)
+class QuasiNewton:
+    """The model: a positive definite matrix P that agrees with the last pairs, P s = y.
+
+    Attributes
+    ----------
+    capacity : int
+        How many pairs are kept; the oldest go first.
+    pairs : tuple
+        (s, y, 1 / s^T y), the oldest first.
+    """
+
+    capacity: int
+    pairs: tuple[tuple[Array, Array, float], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.pairs)
+
+    def solve(self, g: Array, D: Array | None = None) -> Array:
+        """P^-1 g (the two loops of Nocedal), from the diagonal D or a multiple of the identity."""
+        q, shares = g, []
+        for s, y, rho in reversed(self.pairs):
+            share = rho * (s @ q)
+            shares.append(share)
+            q = q - share * y
+        if D is not None:
+            q = q / D
+        elif self.pairs:
+            _, y, rho = self.pairs[-1]
+            q = q / (rho * (y @ y))
+        for (s, y, rho), share in zip(self.pairs, reversed(shares), strict=True):
+            q = q + (share - rho * (y @ q)) * s
+        return q
+
+    def beyond(self, space: Space, z: Array) -> tuple[Array, int]:
+        """What of `z` lies outside the span of all s, and how many dimensions are outside."""
+        if not self.pairs:
+            return z, space.n
+        S = space.xp.stack([s / (s @ s) ** 0.5 for s, _, _ in self.pairs])
+        gram, along = space.home(S @ S.T, S @ z)
+        values, E = np.linalg.eigh(gram)
+        seen = values > max(TINY, 100 * space.eps) * values[-1]
+        shares = E[:, seen] @ ((E[:, seen].T @ along) / values[seen])
+        return z - space.combine(S, shares), max(0, space.n - int(seen.sum()))
+
+    def with_pair(self, s: Array, y: Array) -> QuasiNewton:
+        """The model after one more pair, unless the curvature along it is not positive."""
+        along, s2, y2 = float(s @ y), float(s @ s), float(y @ y)
+        if not along > CURVED * (s2 * y2) ** 0.5 or not 0 < y2 < np.inf:
+            return self
+        return replace(self, pairs=(*self.pairs, (s, y, 1 / along))[-self.capacity :])
+
+    def with_basis(self, space: Space, basis: Basis) -> QuasiNewton:
+        """The model after a basis; the directions of least curvature count most, and come last."""
+        values, E = np.linalg.eigh(basis.H_bar)
+        order = [i for i in values.argsort()[::-1] if values[i] > TINY * np.abs(values).max()]
+        order = order[-self.capacity :]
+        if not order:
+            return self
+        turn = space.away(np.ascontiguousarray(E[:, order].T))
+        S, Y = turn @ basis.V, turn @ basis.HV
+        model = self
+        for i in range(len(order)):
+            model = model.with_pair(S[i, :], Y[i, :])
+        return model
