@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ksdmin._arrays import Array, Small, Space
+from ksdmin._box import Box
 
 # Powers of eps: the relative error of what a scheme makes of exact values, and its best step. A
 # complex step has no cancellation: any small one does.
@@ -25,17 +26,40 @@ def slope(fun: Function, x: Array, v: Array, h: float, f0: float, scheme: str) -
     return (fun(x + h * v) - f0) / h
 
 
-def gradient(fun: Function, x: Array, f0: float, scheme: str, space: Space) -> Array:
-    """All n slopes: n evaluations of `fun` (2n for "3-point")."""
+def gradient(
+    fun: Function, x: Array, f0: float, scheme: str, space: Space, box: Box | None = None
+) -> Array:
+    """All n slopes: n evaluations of `fun` (2n for "3-point"), none of them outside the box."""
     relative = space.eps ** STEP_POWER[scheme]
     slopes = np.empty(space.n)
     for i in range(space.n):
         at = float(x[i])
         h = relative * max(1.0, abs(at))
-        if scheme != "cs":  # the step that is really taken, after rounding of x + h
-            h = float(abs(space.away(np.array(at + h)) - x[i]))
-        slopes[i] = slope(fun, x, space.unit(i), h, f0, scheme)
+        if scheme == "cs":
+            slopes[i] = slope(fun, x, space.unit(i), h, f0, scheme)
+            continue
+        up, down = _stay(at + h, i, box), _stay(at - h, i, box)
+        if scheme == "2-point":
+            up, down = (up, at) if up > at else (at, down)
+        slopes[i] = _secant(fun, x, i, up, down, f0, space)
     return space.away(slopes)
+
+
+def _stay(at: float, i: int, box: Box | None) -> float:
+    return at if box is None else min(max(at, float(box.lower[i])), float(box.upper[i]))
+
+
+def _secant(
+    fun: Function, x: Array, i: int, up: float, down: float, f0: float, space: Space
+) -> float:
+    """The slope between two values of x[i]; 0 where it cannot move. `f0` is the one at x."""
+    e, at = space.unit(i), float(x[i])
+    ends = [x if end == at else x + (end - at) * e for end in (up, down)]
+    width = float(ends[0][i] - ends[1][i])  # what is left of it after rounding
+    if width == 0:
+        return 0.0
+    high, low = (f0 if end is x else fun(end) for end in ends)
+    return (high - low) / width
 
 
 def slopes_along(fun: Function, x: Array, V: Array, f0: float, scheme: str, space: Space) -> Small:

@@ -45,7 +45,7 @@ def judge(run: Run, state: State, trial: Trial, there: Evaluated, sets: Sets) ->
 
 def arrive(run: Run, state: State, trial: Trial, there: Evaluated, outcome: Outcome) -> State:
     """The state at the end of a step that is taken."""
-    norm = run.space.max_abs(there.gradient)
+    norm = run.stationarity(there.x, there.gradient)
     blur = max(outcome.noise, run.evaluator.slope_error * abs(there.value))
     progress = outcome.achieved > blur or norm < LESS * state.least_gradient
     ratio = norm / state.gradient_norm if state.gradient_norm else 1.0

@@ -6,6 +6,7 @@ within it, search directions d_prev.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +36,7 @@ def start(run: Run, x0: Array) -> State:
         raise ValueError("subsets: the iterable holds no sets at all")
     here = confirmed(run, run.evaluator.evaluate(x0, sets.A))  # lines 4 and 5
     e_1 = (run.space.unit(0),) if options.policies.first_direction else ()  # line 1
-    norm = run.space.max_abs(here.gradient)
+    norm = run.stationarity(here.x, here.gradient)
     return State(
         here=here,
         sets=sets,
@@ -73,8 +74,13 @@ def build_basis(run: Run, state: State) -> Basis:
     """The subspace of this iteration: Algorithm 2 on the set B, or the model's step alone."""
     here, options, grown = state.here, run.options, run.options.policies.grown
     D = preconditioner(run.space, here.diagonal, options.floor, options.diagonal_power)
+    free = movable(run, here)
+
+    def solve(w: Array) -> Array:
+        return free(state.model.solve(w, D) if state.model else divided(w, D))
+
     if state.trusted:
-        basis = model_basis(run, state, D)
+        basis = model_basis(run, state, solve(free(here.gradient)))
         if basis is not None:
             return basis
     product = run.evaluator.curvature(here.x, state.sets.B)
@@ -85,10 +91,10 @@ def build_basis(run: Run, state: State) -> Basis:
 
     return krylov_basis(
         run.space,
-        here.gradient,
-        lambda w: state.model.solve(w, D) if state.model else divided(w, D),
-        product,
-        state.d_prev,
+        free(here.gradient),
+        solve,
+        lambda v: free(product(v)),
+        [free(d) for d in state.d_prev],
         run.krylov_dim,
         enough,
         ahead=grown is None and run.space.remote,  # nothing but rounding can end it before K
@@ -96,10 +102,18 @@ def build_basis(run: Run, state: State) -> Basis:
     )
 
 
-def model_basis(run: Run, state: State, D: Array | None) -> Basis | None:
-    """The step of the quasi-Newton model as a basis of one vector; None where it is no good."""
+def movable(run: Run, here: Evaluated) -> Callable[[Array], Array]:
+    """Holds out of a vector the variables that the gradient presses against their bounds."""
+    box = run.box
+    if box is None:
+        return lambda u: u
+    held = box.held(here.x, here.gradient)
+    return lambda u: box.without(u, held)
+
+
+def model_basis(run: Run, state: State, u: Array) -> Basis | None:
+    """The step `u` of the quasi-Newton model as a basis of one vector; None where it is no good."""
     g, space = state.here.gradient, run.space
-    u = state.model.solve(g, D)
     slope, size = (float(part) for part in space.home(g @ u, (u @ u) ** 0.5))
     if not slope > 0 or not size <= LEAP * state.record.step_norm:
         return None
@@ -136,7 +150,7 @@ def search(run: Run, state: State, basis: Basis) -> Trial:
     H_hat = policies.spectrum(basis.H_bar, floor)  # Alg. 3, line 7
     whitening = Whitening(H_hat)  # lines 8 and 9
     phi = SubspaceObjective(
-        run.evaluator, here, state.sets.C, basis, whitening, tilted=policies.tilted
+        run.evaluator, here, state.sets.C, basis, whitening, tilted=policies.tilted, box=run.box
     )
     origin = phi.start()
     found, iterations = bfgs(  # lines 10 and 11
@@ -150,7 +164,7 @@ def search(run: Run, state: State, basis: Basis) -> Trial:
         spent=lambda: run.evaluator.spent() is not None,
     )
     moved = found is not origin
-    d = run.space.combine(basis.V, found.c) if moved else None  # line 12
+    d = found.x - here.x if moved else None  # line 12
     promised = origin.value - found.value
     return Trial(found.x, d, found.loss, found.whole_gradient, promised, iterations, basis)
 
@@ -175,6 +189,6 @@ def confirmed(run: Run, there: Evaluated) -> Evaluated:
     subsets = run.evaluator.subsets
     if subsets.full is None or subsets.is_full(there.idx):
         return there
-    if run.space.max_abs(there.gradient) > run.options.gtol:
+    if run.stationarity(there.x, there.gradient) > run.options.gtol:
         return there
     return run.evaluator.evaluate(there.x, subsets.full)

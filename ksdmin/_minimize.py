@@ -63,7 +63,9 @@ def minimize(
     hessp : callable, optional
         ``hessp(x, p, *args)`` or ``hessp(x, p, idx, *args)``. With neither, gradients are
         differenced along the Krylov directions.
-    bounds, constraints : optional
+    bounds : Bounds or sequence of pairs, optional
+        ``lower <= x <= upper``; None in a pair is no bound. Nothing is evaluated outside.
+    constraints : optional
         For SciPy's methods; "ksd" refuses them.
     tol : float, optional
         The same as the option gtol.
@@ -98,8 +100,8 @@ def minimize(
     """
     if not callable(method) and str(method or "ksd").lower() == "ksd":
         problem = _problem(fun, args, jac, hess, hessp, subsets, curvature, precond)
-        _refuse(bounds, constraints)
-        return solve(problem, x0, callback, parse_options(options, tol), rng, subsets)
+        _refuse(constraints)
+        return solve(problem, x0, callback, parse_options(options, tol), rng, subsets, bounds)
     if precond is not None or curvature is not None:
         raise ValueError(f"precond= and curvature= are for method='ksd', not {method!r}")
     if not isinstance(fun, Problem) and subsets is None and _is_scipys(x0):
@@ -155,9 +157,9 @@ def ksd(
         # jac=True: SciPy has wrapped fun in a cache that compares x alone, not the subset.
         fun, jac = fun.fun, True
     problem = _problem(fun, args, jac, hess, hessp, subsets, curvature, precond)
-    _refuse(bounds, constraints)
+    _refuse(constraints)
     parsed = parse_options(options, tol, frames=3)
-    return solve(problem, x0, callback, parsed, rng, subsets, catch_interrupt=False)
+    return solve(problem, x0, callback, parsed, rng, subsets, bounds, catch_interrupt=False)
 
 
 def delegate(problem: Problem, x0: Any, subsets: Any, **kwargs: Any) -> OptimizeResult:
@@ -228,12 +230,7 @@ def _problem(
     return fun
 
 
-def _refuse(bounds: Any, constraints: Any) -> None:
-    if bounds is not None:
-        raise ValueError(
-            "method 'ksd' cannot handle bounds; methods that can: 'L-BFGS-B', 'TNC', 'SLSQP', "
-            "'trust-constr', 'Nelder-Mead', 'Powell', 'COBYLA', 'COBYQA'"
-        )
+def _refuse(constraints: Any) -> None:
     empty = isinstance(constraints, (tuple, list, dict)) and not constraints
     if constraints is not None and not empty:
         raise ValueError(

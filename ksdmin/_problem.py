@@ -18,6 +18,7 @@ from scipy.optimize import HessianUpdateStrategy, OptimizeWarning
 
 from ksdmin import _differences
 from ksdmin._arrays import Array, Small, Space, as_scalar
+from ksdmin._box import Box
 from ksdmin._subsets import WHOLE, Subsets, as_subsets
 
 Product = Callable[[Array], Array]
@@ -129,6 +130,7 @@ class FunctionProblem:
         self._counts = Counts()
         self._memo: _Memo | None = None  # only in a run's own copy: see `counting`
         self._space: Space | None = None
+        self._box: Box | None = None
 
     def counting(self, counts: Counts) -> FunctionProblem:
         """A copy for one run: counts in `counts` and remembers the last point it was asked at.
@@ -138,6 +140,12 @@ class FunctionProblem:
         """
         twin = copy.copy(self)
         twin._counts, twin._memo = counts, _Memo()
+        return twin
+
+    def within(self, box: Box) -> FunctionProblem:
+        """A copy that calls the user's functions in the box only."""
+        twin = copy.copy(self)
+        twin._box = box
         return twin
 
     # The verbs
@@ -185,7 +193,7 @@ class FunctionProblem:
 
     def _call(self, function: Callable[..., Any], x: Array, idx: Any) -> Any:
         """The user gets a fresh copy of x at every call, and may overwrite it."""
-        x = self._at(x).copy(x)
+        x = self._at(x).copy(x) if self._box is None or self._jac == "cs" else self._box.project(x)
         return function(x, *self._args) if self.subsets is None else function(x, idx, *self._args)
 
     def _raw_value(self, x: Array, idx: Any) -> float:
@@ -200,7 +208,7 @@ class FunctionProblem:
         scheme, fun = str(self._jac), self._probe(idx)
         if value is None and scheme == "2-point":
             value = fun(x)
-        return _differences.gradient(fun, x, value or 0.0, scheme, self._at(x))
+        return _differences.gradient(fun, x, value or 0.0, scheme, self._at(x), self._box)
 
     def _fun_and_jac(self, x: Array, idx: Any) -> tuple[float, Array]:
         self._counts.nfev += 1

@@ -29,7 +29,8 @@ SUFFICIENT = 0.1  # of the decrease that the curvature promises
 
 def escape(run: Run, state: State) -> State | None:
     """The state after a step down from a saddle point; None where `state` seems to be none."""
-    if not run.options.policies.escapes or state.sets.B is not state.here.idx:
+    deterministic = state.sets.B is state.here.idx
+    if not run.options.policies.escapes or not deterministic or run.box is not None:
         return None
     basis = probe(run, state)
     if basis is None or not basis.finite:
@@ -75,7 +76,7 @@ def descend(run: Run, state: State, z: Array, curvature: float, basis: Basis) ->
 def arrived(run: Run, state: State, trial: Trial) -> State:
     """The state there: everything that was learnt on the way to the saddle point begins anew."""
     there = run.evaluator.evaluate(trial.x, state.here.idx)
-    norm, iteration = run.space.max_abs(there.gradient), state.record.iteration + 1
+    norm, iteration = run.stationarity(there.x, there.gradient), state.record.iteration + 1
     return replace(
         state,
         here=there,

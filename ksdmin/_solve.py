@@ -11,6 +11,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult, OptimizeWarning
 
 from ksdmin._arrays import Array, Space, as_vector
+from ksdmin._box import Box, as_box, started
 from ksdmin._evaluator import Evaluator
 from ksdmin._judge import verdict
 from ksdmin._ksd import start, step
@@ -32,6 +33,7 @@ def solve(
     options: Options,
     rng: Any,
     subsets: Any = None,
+    bounds: Any = None,
     *,
     catch_interrupt: bool = True,
 ) -> OptimizeResult:
@@ -41,7 +43,11 @@ def solve(
     ``ksdmin_result``; so does Ctrl-C where `catch_interrupt` is False.
     """
     x0 = start_point(problem, x0)
-    run = prepare(problem, Space(x0), resolve_subsets(problem, subsets), options, rng)
+    box = as_box(bounds, x0)
+    x0 = started(box, x0, frames=3)
+    if box is not None and isinstance(problem, FunctionProblem):
+        problem = problem.within(box)
+    run = prepare(problem, Space(x0), resolve_subsets(problem, subsets), options, rng, box)
     state: State | None = None
     with Observer(callback, options, run.space) as observer:
         try:
@@ -83,7 +89,14 @@ def resolve_subsets(problem: Problem, subsets: Any) -> Subsets:
     return PLAIN if subsets is None else as_subsets(subsets)
 
 
-def prepare(problem: Problem, space: Space, subsets: Subsets, options: Options, rng: Any) -> Run:
+def prepare(
+    problem: Problem,
+    space: Space,
+    subsets: Subsets,
+    options: Options,
+    rng: Any,
+    box: Box | None = None,
+) -> Run:
     """What stays the same during the run; defaults that depend on the problem are chosen here."""
     sampled = subsets is not PLAIN
     krylov_dim = int(options.krylov_dim or (20 if sampled else 100))
@@ -99,6 +112,7 @@ def prepare(problem: Problem, space: Space, subsets: Subsets, options: Options, 
         maxiter=maxiter,
         krylov_dim=krylov_dim,
         inner_maxiter=int(options.inner_maxiter or krylov_dim),
+        box=box,
         pairs=int(min(40, max(10, 2 * space.n)) if options.pairs is None else options.pairs),
     )
 
@@ -127,7 +141,7 @@ def finish(
         elif on_part and status != Status.NOT_FINITE:
             there = evaluator.evaluate(x, subsets.full)
             value, g = there.value, there.gradient
-            if run.space.max_abs(g) <= run.options.gtol:
+            if run.stationarity(x, g) <= run.options.gtol:
                 status = Status.CONVERGED
     best = evaluator.best
     if (
@@ -136,7 +150,7 @@ def finish(
         and not value <= best[1]
     ):
         best_gradient = evaluator.evaluate(best[0], subsets.full).gradient if evaluate else None
-        norm = run.space.max_abs(best_gradient) if evaluate else np.inf
+        norm = run.stationarity(best[0], best_gradient) if evaluate else np.inf
         if evaluate and not np.isfinite(norm) and np.isfinite(best[1]):
             status = Status.NOT_FINITE  # a value without a slope: `here` has both
         else:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ksdmin._arrays import Array, Space
+from ksdmin._box import Box
 from ksdmin._evaluator import Evaluated, Evaluator
 from ksdmin._krylov import Basis
 from ksdmin._options import Options
@@ -80,6 +81,11 @@ class Run:
     krylov_dim: int
     inner_maxiter: int
     pairs: int
+    box: Box | None
+
+    def stationarity(self, x: Array, g: Array) -> float:
+        """The largest magnitude in the gradient; with bounds, in the projected one."""
+        return self.space.max_abs(g) if self.box is None else self.box.stationarity(x, g)
 
     @property
     def space(self) -> Space:

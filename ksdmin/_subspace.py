@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from ksdmin._arrays import Array, Small
+from ksdmin._box import Box
 from ksdmin._evaluator import Evaluated, Evaluator
 from ksdmin._krylov import Basis
 
@@ -64,7 +65,8 @@ class SubspaceObjective:
     """phi(a) = f_C(x + V C^-T a), the objective of the inner search.
 
     With `tilted`, a linear term is added so that the slope of phi at zero is that of the gradient
-    on A, which the basis was built from: f_C(x + d) + <g_A - g_C, d>.
+    on A, which the basis was built from: f_C(x + d) + <g_A - g_C, d>. Within a box the path is
+    projected onto it.
     """
 
     def __init__(
@@ -76,19 +78,20 @@ class SubspaceObjective:
         whitening: Whitening,
         *,
         tilted: bool,
+        box: Box | None = None,
     ) -> None:
         self._evaluator, self._x, self._C = evaluator, here.x, C
-        self._basis, self._whitening = basis, whitening
+        self._basis, self._whitening, self._box = basis, whitening, box
         self._tilt = np.zeros(basis.dim)
         # Slopes without the whole gradient: always cheaper by differences; otherwise worth it
         # unless A serves as C, when the next iteration wants that gradient.
         separate, same = evaluator.separate_gradient, C is here.idx
-        self._projects = evaluator.projects and (separate or not same)
+        self._projects = evaluator.projects and (separate or not same) and box is None
         if same:  # nothing to evaluate
             self._at_zero = here.value, here.gradient, basis.g_bar
         else:
             value, g, known = self._evaluate(here.x)
-            slopes, g = self.slopes(here.x, g, known)
+            slopes, g = self.slopes(here.x, g, known, None)
             self._at_zero = value, g, slopes
         if tilted:
             self._tilt = basis.g_bar - self._at_zero[2]
@@ -97,14 +100,17 @@ class SubspaceObjective:
         """Where the search begins (made anew: a point that it kept would keep it in turn)."""
         value, g, slopes = self._at_zero
         nothing = np.zeros(self._basis.dim)
-        return SubspacePoint(self, nothing, nothing, self._x, value, value, g, slopes)
+        return SubspacePoint(self, nothing, nothing, self._x, value, value, g, slopes, None)
 
     def at(self, a: Small) -> SubspacePoint:
         """Evaluate at `a`: the value now, the gradient with it or when it is looked at."""
         c = self._whitening.coefficients(a)
-        x = self._x + self._evaluator.space.combine(self._basis.V, c)
+        x, stopped = self._x + self._evaluator.space.combine(self._basis.V, c), None
+        if self._box is not None:
+            wanted, x = x, self._box.project(x)
+            stopped = x != wanted
         loss, g, slopes = self._evaluate(x)
-        return SubspacePoint(self, a, c, x, loss, loss + float(self._tilt @ c), g, slopes)
+        return SubspacePoint(self, a, c, x, loss, loss + float(self._tilt @ c), g, slopes, stopped)
 
     def _evaluate(self, x: Array) -> tuple[float, Array | None, Small | None]:
         """f_C; and its gradient, or its slopes along V, where they come with the value."""
@@ -115,15 +121,18 @@ class SubspaceObjective:
             return value, None, slopes
         return *self._evaluator.value_and_gradient(x, self._C), None
 
-    def slopes(self, x: Array, g: Array | None, known: Small | None) -> tuple[Small, Array | None]:
-        """V^T g, and g itself where it was computed."""
+    def slopes(
+        self, x: Array, g: Array | None, known: Small | None, stopped: Array | None
+    ) -> tuple[Small, Array | None]:
+        """V^T g without the variables that a bound has `stopped`; and g where it was computed."""
         if known is not None:
             return known, g
         if g is None and self._projects:
             return self._evaluator.value_and_slopes(x, self._C, self._basis.V)[1], None
         if g is None:
             g = self._evaluator.value_and_gradient(x, self._C)[1]
-        return self._evaluator.space.home(self._basis.V @ g)[0], g
+        moving = g if stopped is None or self._box is None else self._box.without(g, stopped)
+        return self._evaluator.space.home(self._basis.V @ moving)[0], g
 
     def whitened(self, slopes: Small) -> Small:
         """The gradient of phi with respect to a."""
@@ -155,8 +164,9 @@ class SubspacePoint:
         value: float,
         whole_gradient: Array | None,
         slopes: Small | None,
+        stopped: Array | None,
     ) -> None:
-        self._objective, self._slopes = objective, slopes
+        self._objective, self._slopes, self._stopped = objective, slopes, stopped
         self.a, self.c, self.x = a, c, x
         self.loss, self.value = loss, value
         self.whole_gradient = whole_gradient
@@ -165,6 +175,6 @@ class SubspacePoint:
     def gradient(self) -> Small:
         """The gradient of phi with respect to a; computed when it is first looked at."""
         slopes, self.whole_gradient = self._objective.slopes(
-            self.x, self.whole_gradient, self._slopes
+            self.x, self.whole_gradient, self._slopes, self._stopped
         )
         return self._objective.whitened(slopes)
