@@ -74,7 +74,7 @@ def _pair(bounds: Any, n: int) -> tuple[Any, Any]:
 def _limits(limit: Any, space: Space) -> np.ndarray[Any, Any]:
     given = to_host(limit) if hasattr(limit, "shape") else np.asarray(limit, dtype=np.float64)
     try:
-        full = np.broadcast_to(given, (space.n,))
+        full = np.broadcast_to(given, (space.n,)).copy()
     except ValueError:
         raise ValueError(f"bounds: {given.shape} limits do not fit {space.n} variables") from None
     if np.isnan(full).any():

@@ -183,6 +183,7 @@ class FunctionProblem:
         error = space.eps**self.gradient_accuracy
 
         def grad(at: Array) -> Array:
+            at = at if self._box is None else self._box.project(at)
             if self._jac is True:
                 return self._fun_and_jac(at, idx)[1]
             return self._raw_gradient(at, idx, None)
@@ -193,7 +194,7 @@ class FunctionProblem:
 
     def _call(self, function: Callable[..., Any], x: Array, idx: Any) -> Any:
         """The user gets a fresh copy of x at every call, and may overwrite it."""
-        x = self._at(x).copy(x) if self._box is None or self._jac == "cs" else self._box.project(x)
+        x = self._at(x).copy(x)
         return function(x, *self._args) if self.subsets is None else function(x, idx, *self._args)
 
     def _raw_value(self, x: Array, idx: Any) -> float:

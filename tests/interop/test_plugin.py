@@ -11,7 +11,6 @@ import scipy.optimize
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import (
     BFGS,
-    Bounds,
     LinearConstraint,
     OptimizeWarning,
     basinhopping,
@@ -229,14 +228,12 @@ def test_a_hessian_update_strategy_is_left_unused():
 @pytest.mark.parametrize(
     ("given", "names"),
     [
-        ({"bounds": [(0, 1)] * 5}, ["bounds", "L-BFGS-B", "trust-constr"]),
-        ({"bounds": Bounds(0, 1)}, ["bounds", "L-BFGS-B", "trust-constr"]),
         ({"constraints": {"type": "eq", "fun": np.sum}}, ["constraints", "SLSQP", "trust-constr"]),
         ({"constraints": [LinearConstraint(np.ones(5), 0, 1)]}, ["constraints", "COBYLA"]),
         ({"constraints": LinearConstraint(np.ones(5), 0, 1)}, ["constraints", "COBYQA"]),
     ],
 )
-def test_bounds_and_constraints_are_refused(given, names):
+def test_constraints_are_refused(given, names):
     for run in (minimize, ksdmin.minimize):
         with pytest.raises(ValueError, match="cannot handle") as caught:
             run(rosen, X0, **EXACT, **given)

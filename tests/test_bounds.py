@@ -1,0 +1,154 @@
+"""Bounds: the solution on faces and in corners, and nothing ever evaluated outside."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import Bounds, OptimizeWarning, rosen, rosen_der, rosen_hess_prod
+
+import ksdmin
+
+rng = np.random.default_rng(0)
+A = rng.standard_normal((12, 8))
+H = A.T @ A / 12 + 0.1 * np.eye(8)
+DERIVATIVES = {
+    "hessp": {"jac": rosen_der, "hessp": rosen_hess_prod},
+    "jac": {"jac": rosen_der},
+    "nothing": {},
+    "3-point": {"jac": "3-point"},
+    "cs": {"jac": "cs"},
+}
+BOXES = {
+    "a face": Bounds(-1.5, 0.8),
+    "a corner": Bounds([2.0, 3.0, 2.5, 2.0], [4.0, 4.0, 3.0, 9.0]),
+    "one side": Bounds([-np.inf, -np.inf, -np.inf, 0.5], [0.3, np.inf, np.inf, np.inf]),
+    "some fixed": Bounds([0.3, -1.0, 0.4, 0.1], [0.3, 1.0, 0.4, 0.5]),
+    "all fixed": Bounds([0.3, 0.2, 0.4, 0.1], [0.3, 0.2, 0.4, 0.1]),
+    "wide": Bounds(-50, 50),
+}
+
+
+def projected(x, g, box):
+    return np.abs(x - np.clip(x - g, box.lb, box.ub)).max()
+
+
+@pytest.mark.parametrize("given", DERIVATIVES)
+@pytest.mark.parametrize("name", BOXES)
+def test_solution_and_the_box_is_never_left(name, given):
+    box, seen = BOXES[name], []
+
+    def fun(x):
+        seen.append(x.real.copy())
+        return rosen(x)
+
+    x0 = np.clip([0.5, 0.6, 0.2, 0.3], box.lb, box.ub)
+    res = ksdmin.minimize(fun, x0, bounds=box, **DERIVATIVES[given])
+    reference = scipy.optimize.minimize(
+        rosen, x0, jac=rosen_der, bounds=box, method="L-BFGS-B", options={"ftol": 1e-15}
+    )
+    assert res.success
+    assert res.fun <= reference.fun + 1e-6
+    assert projected(res.x, rosen_der(res.x), box) <= (1.1e-5 if given != "nothing" else 1e-4)
+    points = np.array(seen)
+    assert (points >= box.lb).all()
+    assert (points <= box.ub).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_quadratics_meet_the_conditions_of_kuhn_and_tucker(seed):
+    rng = np.random.default_rng(seed)
+    b, lower = rng.standard_normal(8), rng.uniform(-1, 0, 8)
+    box = Bounds(lower, lower + rng.uniform(0, 1, 8))
+    res = ksdmin.minimize(
+        lambda x: x @ H @ x / 2 - b @ x,
+        np.zeros(8).clip(box.lb, box.ub),
+        jac=lambda x: H @ x - b,
+        hessp=lambda x, p: H @ p,
+        bounds=box,
+        tol=1e-9,
+    )
+    assert res.success
+    g, on_lower, on_upper = H @ res.x - b, res.x == box.lb, res.x == box.ub
+    assert (g[on_lower & ~on_upper] >= -1e-9).all()
+    assert (g[on_upper & ~on_lower] <= 1e-9).all()
+    assert_allclose(g[~on_lower & ~on_upper], 0, atol=1e-8)
+
+
+def test_pairs_and_scipys_plug_in():
+    pairs = [(None, 0.5), (0.1, None), (None, None)]
+    arguments = {"x0": [0.2, 0.2, 0.2], "jac": rosen_der, "bounds": pairs}
+    own = ksdmin.minimize(rosen, **arguments)
+    plugged = scipy.optimize.minimize(rosen, method=ksdmin.ksd, **arguments)
+    assert own.success
+    assert plugged.success
+    assert own.x[0] == plugged.x[0] == 0.5
+    assert_array_equal(own.x, plugged.x)
+
+
+def test_no_bounds_at_all_are_none():
+    free, boxed = (
+        ksdmin.minimize(rosen, [-1.2, 1.0], jac=rosen_der, bounds=bounds)
+        for bounds in (None, [(None, None)] * 2)
+    )
+    assert_array_equal(boxed.x, free.x)
+    assert boxed.nfev == free.nfev
+
+
+def test_a_start_outside():
+    with pytest.warns(OptimizeWarning, match="outside the bounds"):
+        res = ksdmin.minimize(rosen, [5.0, 5.0], jac=rosen_der, bounds=Bounds(-2, 2))
+    assert res.success
+    assert_allclose(res.x, 1, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        (Bounds([0, 3], [1, 2]), r"the lower bound of x\[1\], 3.0, is above"),
+        ([(0, 1)], "1 pairs for 2 variables"),
+        ([1, 2], "expected scipy.optimize.Bounds or a sequence of pairs"),
+        (3, "expected scipy.optimize.Bounds"),
+        (Bounds([0, 0, 0], [1, 1, 1]), "do not fit 2 variables"),
+        ([(np.nan, 1), (0, 1)], "a limit is NaN"),
+    ],
+)
+def test_bounds_that_are_none(bounds, message):
+    with pytest.raises(ValueError, match=message):
+        ksdmin.minimize(rosen, [0.0, 0.0], jac=rosen_der, bounds=bounds)
+
+
+def test_sums_of_losses_in_a_box():
+    X, y = rng.standard_normal((200, 4)), rng.standard_normal(200)
+    box = Bounds(-0.05, 0.05)
+
+    def residual(x, idx):
+        assert (np.abs(x) <= 0.05).all()
+        return X[idx] @ x - y[idx]
+
+    res = ksdmin.minimize(
+        lambda x, idx: np.mean(residual(x, idx) ** 2) / 2,
+        np.zeros(4),
+        jac=lambda x, idx: X[idx].T @ residual(x, idx) / len(X[idx]),
+        hessp=lambda x, p, idx: X[idx].T @ (X[idx] @ p) / len(X[idx]),
+        bounds=box,
+        subsets=200,
+        rng=0,
+    )
+    assert res.success
+    reference = scipy.optimize.lsq_linear(X, y, (-0.05, 0.05)).x
+    assert_allclose(res.x, reference, atol=1e-4)
+
+
+def test_a_torch_tensor_in_a_box():
+    torch = pytest.importorskip("torch")
+    x0 = torch.zeros(3, dtype=torch.float64)
+    target = torch.tensor([2.0, -2.0, 0.5], dtype=torch.float64)
+    res = ksdmin.minimize(
+        lambda x: ((x - target) ** 2).sum(),
+        x0,
+        jac=lambda x: 2 * (x - target),
+        hessp=lambda x, p: 2 * p,
+        bounds=Bounds(-1, 1),
+    )
+    assert res.success
+    assert_allclose(res.x.numpy(), [1.0, -1.0, 0.5])
