@@ -17,7 +17,7 @@ from ksdmin._bfgs import bfgs
 from ksdmin._evaluator import Evaluated
 from ksdmin._judge import FORCING, judge, write_record
 from ksdmin._krylov import Basis, Growth, krylov_basis
-from ksdmin._precond import divided, preconditioner
+from ksdmin._precond import preconditioner
 from ksdmin._quasi_newton import QuasiNewton
 from ksdmin._state import Run, State, Trial
 from ksdmin._subspace import SubspaceObjective, Whitening
@@ -75,9 +75,10 @@ def build_basis(run: Run, state: State) -> Basis:
     here, options, grown = state.here, run.options, run.options.policies.grown
     D = preconditioner(run.space, here.diagonal, options.floor, options.diagonal_power)
     free = movable(run, here)
+    model = state.model if run.box is None else state.model.restricted(free)
 
     def solve(w: Array) -> Array:
-        return free(state.model.solve(w, D) if state.model else divided(w, D))
+        return free(model.solve(w, D))
 
     if state.trusted:
         basis = model_basis(run, state, solve(free(here.gradient)))

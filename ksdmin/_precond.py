@@ -19,8 +19,3 @@ def preconditioner(
         return None
     D = space.xp.clip(diagonal, floor * largest, largest)
     return D if power == 1 else D**power
-
-
-def divided(w: Array, D: Array | None) -> Array:
-    """D^-1 w."""
-    return w if D is None else w / D

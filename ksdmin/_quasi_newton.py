@@ -8,6 +8,7 @@ last step has proved it right, in place of that space, for a step that costs no 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -63,6 +64,13 @@ class QuasiNewton:
         seen = values > max(TINY, 100 * space.eps) * values[-1]
         shares = E[:, seen] @ ((E[:, seen].T @ along) / values[seen])
         return z - space.combine(S, shares), max(0, space.n - int(seen.sum()))
+
+    def restricted(self, free: Callable[[Array], Array]) -> QuasiNewton:
+        """The model of the free variables alone, the others being held."""
+        model = QuasiNewton(self.capacity)
+        for s, y, _ in self.pairs:
+            model = model.with_pair(free(s), free(y))
+        return model
 
     def with_pair(self, s: Array, y: Array) -> QuasiNewton:
         """The model after one more pair, unless the curvature along it is not positive."""

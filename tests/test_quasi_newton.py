@@ -87,3 +87,12 @@ def test_a_step_of_the_model_says_so_in_the_history():
     products = np.diff(res.history["nhev"])
     assert (products == 0).any()
     assert (res.history["dim"][1:][products == 0] == 1).all()
+
+
+def test_the_free_variables_alone():
+    model = QuasiNewton(20).with_basis(Space(g), basis_of(H, g, 8))
+    held = np.arange(8) < 3
+    part = model.restricted(lambda u: np.where(held, 0.0, u))
+    for s in part.pairs[-1:]:
+        assert_allclose(part.solve(s[1]), s[0], atol=1e-10)
+        assert_allclose(s[0][held], 0)
