@@ -6,7 +6,6 @@ within it, search directions d_prev.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +16,12 @@ from ksdmin._bfgs import bfgs
 from ksdmin._evaluator import Evaluated
 from ksdmin._judge import FORCING, judge, write_record
 from ksdmin._krylov import Basis, Growth, krylov_basis
+from ksdmin._learning import learn, learns, model_basis
 from ksdmin._precond import preconditioner
 from ksdmin._quasi_newton import QuasiNewton
 from ksdmin._state import Run, State, Trial
 from ksdmin._subspace import SubspaceObjective, Whitening
 
-PROOF = 0.1  # what a step leaves of the gradient where its model has proved right
-LEAP = 10  # times the last step: so far a step may go that no product has confirmed
 UNBOUNDED = -1e20  # times max(1, |f(x0)|): no sensible minimum lies below
 
 
@@ -74,7 +72,7 @@ def build_basis(run: Run, state: State) -> Basis:
     """The subspace of this iteration: Algorithm 2 on the set B, or the model's step alone."""
     here, options, grown = state.here, run.options, run.options.policies.grown
     D = preconditioner(run.space, here.diagonal, options.floor, options.diagonal_power)
-    free = movable(run, here)
+    free = run.movable(here)
     model = state.model if run.box is None else state.model.restricted(free)
 
     def solve(w: Array) -> Array:
@@ -99,47 +97,8 @@ def build_basis(run: Run, state: State) -> Basis:
         run.krylov_dim,
         enough,
         ahead=grown is None and run.space.remote,  # nothing but rounding can end it before K
-        keep=learns(run, state),
+        keep=learns(state),
     )
-
-
-def movable(run: Run, here: Evaluated) -> Callable[[Array], Array]:
-    """Holds out of a vector the variables that the gradient presses against their bounds."""
-    box = run.box
-    if box is None:
-        return lambda u: u
-    held = box.held(here.x, here.gradient)
-    return lambda u: box.without(u, held)
-
-
-def model_basis(run: Run, state: State, u: Array) -> Basis | None:
-    """The step `u` of the quasi-Newton model as a basis of one vector; None where it is no good."""
-    g, space = state.here.gradient, run.space
-    slope, size = (float(part) for part in space.home(g @ u, (u @ u) ** 0.5))
-    if not slope > 0 or not size <= LEAP * state.record.step_norm:
-        return None
-    curvature = np.array([[slope / size**2]])  # u^T P u = u^T g
-    V = space.put(space.rows(1), (0, slice(None)), u / size)
-    return Basis(V, curvature, np.array([slope / size]), measured=False)
-
-
-def learns(run: Run, state: State) -> bool:
-    """Whether there is a model to teach: gradients and products of one and the same function."""
-    return state.model.capacity > 0 and state.sets.B is state.here.idx
-
-
-def learn(run: Run, before: State, after: State, basis: Basis) -> State:
-    """What the iteration tells the model, and whether the next step may rest on it alone."""
-    if not learns(run, before):
-        return after
-    model, old, new = before.model, before.here, after.here
-    if basis.measured and basis.dim:
-        model = model.with_basis(run.space, basis)
-    taken = new.x is not old.x and new.idx is old.idx
-    if taken:
-        model = model.with_pair(new.x - old.x, new.gradient - old.gradient)
-    limit = before.gradient_norm * (PROOF if basis.measured else 1.0)
-    return replace(after, model=model, trusted=taken and after.gradient_norm <= limit)
 
 
 def search(run: Run, state: State, basis: Basis) -> Trial:

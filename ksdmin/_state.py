@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +87,14 @@ class Run:
     def stationarity(self, x: Array, g: Array) -> float:
         """The largest magnitude in the gradient; with bounds, in the projected one."""
         return self.space.max_abs(g) if self.box is None else self.box.stationarity(x, g)
+
+    def movable(self, here: Evaluated) -> Callable[[Array], Array]:
+        """Holds out of a vector the variables that the gradient presses against their bounds."""
+        box = self.box
+        if box is None:
+            return lambda u: u
+        held = box.held(here.x, here.gradient)
+        return lambda u: box.without(u, held)
 
     @property
     def space(self) -> Space:
