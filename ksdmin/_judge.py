@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,8 @@ def judge(run: Run, state: State, trial: Trial, there: Evaluated, sets: Sets) ->
         state = arrive(run, state, trial, there, outcome)
     else:
         state = replace(state, stalled=state.stalled + trial.basis.measured, decrease=np.nan)
-    record = write_record(run, iteration, state.here, state.gradient_norm, sets, trial, taken)
+    more = of_trial(run, trial, taken)
+    record = write_record(run, iteration, state.here, state.gradient_norm, sets, **more)
     warned = state.warned or warn_if_asymmetric(run, trial.basis)
     if sizes != state.sizes:  # larger sets: what failed on the smaller ones may succeed
         state = replace(state, stalled=0)
@@ -115,8 +117,11 @@ def write_record(
     here: Evaluated,
     gradient_norm: float,
     sets: Sets,
-    trial: Trial | None = None,
-    taken: bool = True,
+    *,
+    step_norm: float = 0.0,
+    dim: int = 0,
+    inner_iterations: int = 0,
+    accepted: bool = True,
 ) -> Record:
     """The line of the history for an iteration."""
     counts, size_of = run.evaluator.counts, run.evaluator.subsets.size_of
@@ -124,16 +129,27 @@ def write_record(
         iteration=iteration,
         value=here.value,
         gradient_norm=gradient_norm,
-        step_norm=run.space.norm(trial.d) if trial and taken and trial.d is not None else 0.0,
-        accepted=taken,
-        dim=trial.basis.dim if trial else 0,
+        step_norm=step_norm,
+        accepted=accepted,
+        dim=dim,
         size_A=size_of(here.idx),
         size_B=size_of(sets.B),
         size_C=size_of(sets.C),
-        inner_iterations=trial.inner_iterations if trial else 0,
+        inner_iterations=inner_iterations,
         nfev=counts.nfev,
         njev=counts.njev,
         nhev=counts.nhev,
         passes=counts.passes,
         seconds=run.evaluator.seconds,
     )
+
+
+def of_trial(run: Run, trial: Trial, taken: bool) -> dict[str, Any]:
+    """What a trial adds to the line of its iteration."""
+    moved = taken and trial.d is not None
+    return {
+        "step_norm": run.space.norm(trial.d) if moved else 0.0,
+        "dim": trial.basis.dim,
+        "inner_iterations": trial.inner_iterations,
+        "accepted": taken,
+    }

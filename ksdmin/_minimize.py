@@ -13,7 +13,7 @@ from scipy.optimize import OptimizeResult
 from ksdmin._arrays import Space, to_host
 from ksdmin._options import parse_options
 from ksdmin._problem import Problem, as_problem
-from ksdmin._solve import resolve_subsets, solve, start_point
+from ksdmin._solve import METHODS, resolve_subsets, solve, start_point
 
 TAKES_HESSP = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
 NEEDS_HESS = {"dogleg", "trust-exact"}
@@ -54,8 +54,8 @@ def minimize(
     args : tuple, optional
         Extra arguments of `fun` and its derivatives.
     method : str or callable, optional
-        ``"ksd"``; or any method of SciPy's, which is handed the same problem (with subsets: on
-        the whole set).
+        ``"ksd"``; ``"hf"``, Martens' Hessian-free method on the same problem; or any method of
+        SciPy's, which is handed the same problem (with subsets: on the whole set).
     jac : callable, bool, '2-point', '3-point', 'cs', optional
         ``jac(x, *args)`` or ``jac(x, idx, *args)``; True: `fun` returns (value, gradient).
     hess : callable or scheme, optional
@@ -98,10 +98,15 @@ def minimize(
     >>> res.success, res.x.round(4).tolist()
     (True, [1.0, 1.0])
     """
-    if not callable(method) and str(method or "ksd").lower() == "ksd":
+    name = "" if callable(method) else str(method or "ksd").lower()
+    if name in METHODS:
         problem = _problem(fun, args, jac, hess, hessp, subsets, curvature, precond)
         _refuse(constraints)
-        return solve(problem, x0, callback, parse_options(options, tol), rng, subsets, bounds)
+        if name == "hf" and bounds is not None:
+            raise ValueError("method 'hf' cannot handle bounds; 'ksd' can")
+        parsed = parse_options(options, tol)
+        chosen = METHODS[name]
+        return solve(problem, x0, callback, parsed, rng, subsets, bounds, method=chosen)
     if precond is not None or curvature is not None:
         raise ValueError(f"precond= and curvature= are for method='ksd', not {method!r}")
     if not isinstance(fun, Problem) and subsets is None and _is_scipys(x0):

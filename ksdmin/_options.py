@@ -47,11 +47,14 @@ class Options:
     floor : float
         Eigenvalues of the curvature in the subspace, and entries of the preconditioner, are kept
         above this share of the largest.
-    diagonal_power : float
-        The power that the diagonal of the preconditioner is raised to, from 0 (none) to 1; in
-        Martens' HF it is 0.75.
+    diagonal_power : float, optional
+        The power that the diagonal of the preconditioner is raised to: 1, and 0.75 for "hf",
+        where not given.
+    damping : float
+        Of method "hf" alone: the first lambda.
     inner_maxiter : int, optional
-        The largest number of iterations of the inner BFGS: krylov_dim where not given.
+        The largest number of iterations of the inner BFGS, krylov_dim where not given; of "hf"'s
+        conjugate gradients, 250 where not given.
     disp : bool
         Print a summary at the end.
     progress : bool
@@ -72,7 +75,8 @@ class Options:
     memory: int = 1
     pairs: int | None = None
     floor: float = 1e-10
-    diagonal_power: float = 1.0
+    diagonal_power: float | None = None
+    damping: float = 45.0
     inner_maxiter: int | None = None
     disp: bool = False
     progress: bool = False
@@ -80,7 +84,7 @@ class Options:
     policies: Policies = DEFAULT
 
     def __post_init__(self) -> None:
-        for name in ("maxfun", "maxtime", "gtol", "ftol", "xtol", "floor", "diagonal_power"):
+        for name in ("maxfun", "maxtime", "gtol", "ftol", "xtol", "floor", "damping"):
             value = getattr(self, name)
             if value is None:
                 object.__setattr__(self, name, getattr(type(self), name))
@@ -90,6 +94,7 @@ class Options:
             raise ValueError(f"option floor={self.floor!r}: expected a share from 1e-14 to 1")
         # SciPy's callers pass maxiter=-1 and 100.1; the loop takes any number.
         limits = {
+            "diagonal_power": 0,
             "krylov_dim": 1,
             "inner_maxiter": 1,
             "memory": 0,

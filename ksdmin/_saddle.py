@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from ksdmin._arrays import Array
-from ksdmin._judge import FORCING, write_record
+from ksdmin._judge import FORCING, of_trial, write_record
 from ksdmin._krylov import Basis, krylov_basis
 from ksdmin._state import Run, State, Trial
 
@@ -87,5 +87,5 @@ def arrived(run: Run, state: State, trial: Trial) -> State:
         trusted=False,
         decrease=state.here.value - there.value,
         stalled=0,
-        record=write_record(run, iteration, there, norm, state.sets, trial),
+        record=write_record(run, iteration, there, norm, state.sets, **of_trial(run, trial, True)),
     )

@@ -5,16 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import OptimizeResult, OptimizeWarning
 
+from ksdmin import _hf, _ksd
 from ksdmin._arrays import Array, Space, as_vector
 from ksdmin._box import Box, as_box, started
 from ksdmin._evaluator import Evaluator
 from ksdmin._judge import verdict
-from ksdmin._ksd import start, step
 from ksdmin._observer import Observer
 from ksdmin._options import Options
 from ksdmin._problem import FunctionProblem, Problem
@@ -23,6 +23,32 @@ from ksdmin._saddle import escape
 from ksdmin._state import Run, State
 from ksdmin._subsets import Subsets, as_subsets
 
+
+class Method(NamedTuple):
+    """What differs between the methods of this package.
+
+    Attributes
+    ----------
+    start, step : callable
+        (run, x0) -> state, and (run, state) -> state.
+    escape : callable
+        (run, state) -> a state further down, or None: where the gradient has vanished.
+    parts : int
+        The sets B and C have the share 1 / parts of the samples, unless asked for otherwise.
+    inner_maxiter : int or None
+        Of the inner iterations, where not given; None: krylov_dim.
+    """
+
+    start: Callable[[Run, Array], State]
+    step: Callable[[Run, State], State]
+    escape: Callable[[Run, State], State | None]
+    parts: int
+    inner_maxiter: int | None
+
+
+KSD = Method(_ksd.start, _ksd.step, escape, parts=20, inner_maxiter=None)
+HF = Method(_hf.start, _hf.step, lambda run, state: None, parts=8, inner_maxiter=250)
+METHODS = {"ksd": KSD, "hf": HF}
 PLAIN = Subsets(1)  # a plain function is a sum of one loss: every set is the whole
 
 
@@ -35,6 +61,7 @@ def solve(
     subsets: Any = None,
     bounds: Any = None,
     *,
+    method: Method = KSD,
     catch_interrupt: bool = True,
 ) -> OptimizeResult:
     """Minimise `problem` from `x0`; the arguments are those of ``minimize``.
@@ -47,17 +74,18 @@ def solve(
     x0 = started(box, x0, frames=3)
     if box is not None and isinstance(problem, FunctionProblem):
         problem = problem.within(box)
-    run = prepare(problem, Space(x0), resolve_subsets(problem, subsets), options, rng, box)
+    sets = resolve_subsets(problem, subsets)
+    run = prepare(problem, Space(x0), sets, options, rng, box, method)
     state: State | None = None
     with Observer(callback, options, run.space) as observer:
         try:
-            state = start(run, run.space.copy(x0))
+            state = method.start(run, run.space.copy(x0))
             while True:
                 status = observer.see(state) or verdict(run, state)
-                lower = escape(run, state) if status == Status.CONVERGED else None
+                lower = method.escape(run, state) if status == Status.CONVERGED else None
                 if status is not None and lower is None:
                     break
-                state = lower or step(run, state)
+                state = lower or method.step(run, state)
             return finish(run, state, observer, status, x0)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
@@ -96,10 +124,11 @@ def prepare(
     options: Options,
     rng: Any,
     box: Box | None = None,
+    method: Method = KSD,
 ) -> Run:
     """What stays the same during the run; defaults that depend on the problem are chosen here."""
     sampled = subsets is not PLAIN
-    krylov_dim = int(options.krylov_dim or (20 if sampled else 100))
+    krylov_dim = int(options.krylov_dim or (method.parts if sampled else 100))
     maxiter = options.maxiter
     if maxiter is None:
         maxiter = 1000 if sampled else 200 * space.n
@@ -111,7 +140,7 @@ def prepare(
         seed=tuple(int(word) for word in seed),
         maxiter=maxiter,
         krylov_dim=krylov_dim,
-        inner_maxiter=int(options.inner_maxiter or krylov_dim),
+        inner_maxiter=int(options.inner_maxiter or method.inner_maxiter or krylov_dim),
         box=box,
         pairs=int(min(40, max(10, 2 * space.n)) if options.pairs is None else options.pairs),
     )
