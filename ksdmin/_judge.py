@@ -55,7 +55,7 @@ def arrive(run: Run, state: State, trial: Trial, there: Evaluated, outcome: Outc
     return replace(
         state,
         here=there,
-        d_prev=(trial.d, *state.d_prev)[: int(run.options.memory)] if moved else state.d_prev,
+        d_prev=(trial.d, *state.d_prev)[: run.memory] if moved else state.d_prev,
         gradient_norm=norm,
         least_gradient=min(norm, state.least_gradient),
         forcing=min(FORCING, 0.9 * min(ratio, 1.0) ** 2),

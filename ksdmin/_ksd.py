@@ -39,7 +39,7 @@ def start(run: Run, x0: Array) -> State:
         here=here,
         sets=sets,
         sizes=sizes,
-        d_prev=e_1[: int(options.memory)],
+        d_prev=e_1[: run.memory],
         gradient_norm=norm,
         least_gradient=norm,
         forcing=FORCING,

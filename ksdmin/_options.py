@@ -37,8 +37,8 @@ class Options:
     krylov_dim : int, optional
         K, the (largest) dimension of the Krylov space: 20 with subsets, otherwise 100, where
         not given.
-    memory : int
-        How many previous directions are adjoined.
+    memory : int, optional
+        How many previous directions are adjoined: 5 with subsets, otherwise 1, where not given.
     pairs : int, optional
         How many pairs (step, change of the gradient) the quasi-Newton model keeps that
         preconditions the Krylov space, and stands in for it where it has proved right: 2 n, but
@@ -72,7 +72,7 @@ class Options:
     ftol: float = 0.0
     xtol: float = 0.0
     krylov_dim: int | None = None
-    memory: int = 1
+    memory: int | None = None
     pairs: int | None = None
     floor: float = 1e-10
     diagonal_power: float | None = None

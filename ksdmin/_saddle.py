@@ -80,7 +80,7 @@ def arrived(run: Run, state: State, trial: Trial) -> State:
     return replace(
         state,
         here=there,
-        d_prev=(trial.d, *state.d_prev)[: int(run.options.memory)],
+        d_prev=(trial.d, *state.d_prev)[: run.memory],
         gradient_norm=norm,
         least_gradient=norm,
         forcing=FORCING,

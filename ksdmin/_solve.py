@@ -142,6 +142,7 @@ def prepare(
         krylov_dim=krylov_dim,
         inner_maxiter=int(options.inner_maxiter or method.inner_maxiter or krylov_dim),
         box=box,
+        memory=int((5 if sampled else 1) if options.memory is None else options.memory),
         pairs=int(min(40, max(10, 2 * space.n)) if options.pairs is None else options.pairs),
     )
 

@@ -81,6 +81,7 @@ class Run:
     maxiter: float
     krylov_dim: int
     inner_maxiter: int
+    memory: int
     pairs: int
     box: Box | None
 
