@@ -13,6 +13,8 @@ from ksdmin._box import Box
 from ksdmin._evaluator import Evaluated, Evaluator
 from ksdmin._krylov import Basis
 
+SAFELY = 10  # the estimate of the condition number may be off by that, and norms differ by n
+
 
 def floored(H_bar: Small, floor: float) -> Small:
     """H_bar with its eigenvalues floored to `floor` times the largest (the paper's rule).
@@ -27,9 +29,20 @@ def floored(H_bar: Small, floor: float) -> Small:
 
 def absolute(H_bar: Small, floor: float) -> Small:
     """H_bar with |lambda| in place of lambda, floored: negative curvature has a scale too."""
+    if _well_conditioned(H_bar, floor):
+        return H_bar
     values, E = np.linalg.eigh(H_bar)
     values = np.abs(values)
     return _compose(values, E, floor * values.max())
+
+
+def _well_conditioned(H: Small, floor: float) -> bool:
+    """Whether Cholesky tells that all eigenvalues lie above the floor: most often, and cheaply."""
+    C, failed = lapack.dpotrf(H, lower=1)
+    if failed:
+        return False
+    share, _ = lapack.dpocon(C, np.abs(H).sum(axis=0).max(), uplo="L")  # estimates 1 / cond(H)
+    return bool(share > SAFELY * len(H) * floor)
 
 
 def _compose(values: Small, E: Small, least: float) -> Small:
