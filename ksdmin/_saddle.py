@@ -30,10 +30,11 @@ SUFFICIENT = 0.1  # of the decrease that the curvature promises
 def escape(run: Run, state: State) -> State | None:
     """The state after a step down from a saddle point; None where `state` seems to be none."""
     deterministic = state.sets.B is state.here.idx
-    if not run.options.policies.escapes or not deterministic or run.box is not None:
+    over = state.record.iteration >= run.maxiter or run.evaluator.spent() is not None
+    if not run.options.policies.escapes or not deterministic or over or run.box is not None:
         return None
     basis = probe(run, state)
-    if basis is None or not basis.finite:
+    if basis is None or basis.dim == 0 or not basis.finite:
         return None
     values, E = np.linalg.eigh(basis.H_bar)
     error = max(NEGATIVE, 100 * run.evaluator.product_error)

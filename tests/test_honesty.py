@@ -394,6 +394,24 @@ def test_the_default_leaves_saddle_points_and_maxima(x0, given):
     assert_allclose(np.abs(res.x), 1, atol=1e-5)
 
 
+def test_no_iterations_leave_no_saddle_point():
+    start = [0.0, 0.0]
+    res = minimize(double_well, start, jac=lambda x: 4 * x * (x**2 - 1), options={"maxiter": 0})
+    assert_array_equal(res.x, start)
+    assert res.nit == 0
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_curvature_that_is_not_finite_tells_nothing_of_a_saddle_point(value):
+    res = minimize(
+        double_well,
+        [0.0, 0.0],
+        jac=lambda x: 4 * x * (x**2 - 1),
+        hessp=lambda x, p: np.full(2, value),
+    )
+    assert (res.success, res.nit) == (True, 0)
+
+
 def test_a_minimum_is_not_left():
     res = minimize(double_well, [1.0, -1.0], jac=lambda x: 4 * x * (x**2 - 1))
     assert (res.success, res.nit, res.fun) == (True, 0, 0.0)
