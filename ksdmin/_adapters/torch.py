@@ -171,13 +171,13 @@ def build(
         z = check_pass(flat_model, few[0])
         kept = bytes_per_sample(kernels, few)
         fits = max(1, int(budget // (COPIES * kept)))
-        if isinstance(precond, str):
-            kernels.diagonal = Diagonal(kernels, few, budget)
+        diagonal = Diagonal(kernels, few, budget) if isinstance(precond, str) else None
+        kernels.diagonal = diagonal
     if curvature == "gauss-newton":
         warn_of_squashing(z, loss, stacklevel=3)
     most = min(fits, samples.n)
-    if flat_model.random and kernels.diagonal is not None and kernels.diagonal.most is not None:
-        most = min(most, kernels.diagonal.most)  # its masks are drawn for a whole chunk
+    if flat_model.random and diagonal is not None and diagonal.most is not None:
+        most = min(most, diagonal.most)  # its masks are drawn for a whole chunk
     if graphs is None:
         graphs = flat_model.device.type == "cuda"
     engine = Engine(

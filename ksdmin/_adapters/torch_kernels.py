@@ -7,7 +7,7 @@ the device, so that it can be run as it is or captured in a CUDA graph.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,9 +15,6 @@ from torch import Tensor
 from ksdmin import _curvature
 from ksdmin._adapters.flat import SampleLoss
 from ksdmin._adapters.torch_model import FlatModel, flat
-
-if TYPE_CHECKING:
-    from ksdmin._adapters.torch_diagonal import Diagonal
 
 Product = Callable[[Tensor], Tensor]
 Chunk = tuple[Any, Any, Tensor]
@@ -30,7 +27,7 @@ class Kernels:
 
     def __init__(self, model: FlatModel, loss: SampleLoss, curvature: str) -> None:
         self.model, self.loss, self.curvature = model, loss, curvature
-        self.diagonal: Diagonal | None = None
+        self.diagonal: Kernel | None = None
 
     def by_name(self, kind: str) -> Kernel:
         """The kernel "value", "gradient" or "diagonal"."""
