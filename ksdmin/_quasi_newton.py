@@ -40,18 +40,18 @@ class QuasiNewton:
 
     def solve(self, g: Array, D: Array | None = None) -> Array:
         """P^-1 g (the two loops of Nocedal), from the diagonal D or a multiple of the identity."""
-        q, shares = g, []
+        q, shares = g + 0, []  # our own: written into below (jax makes new ones)
         for s, y, rho in reversed(self.pairs):
             share = rho * (s @ q)
             shares.append(share)
-            q = q - share * y
+            q -= share * y
         if D is not None:
-            q = q / D
+            q /= D
         elif self.pairs:
             _, y, rho = self.pairs[-1]
-            q = q / (rho * (y @ y))
+            q /= rho * (y @ y)
         for (s, y, rho), share in zip(self.pairs, reversed(shares), strict=True):
-            q = q + (share - rho * (y @ q)) * s
+            q += (share - rho * (y @ q)) * s
         return q
 
     def beyond(self, space: Space, z: Array) -> tuple[Array, int]:
