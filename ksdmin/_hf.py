@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ksdmin import _ksd
-from ksdmin._arrays import Array, Space
+from ksdmin._arrays import Array
 from ksdmin._judge import write_record
 from ksdmin._state import Run, State
 
@@ -66,7 +66,6 @@ def step(run: Run, state: State) -> HFState:
     here, evaluator, damping = state.here, run.evaluator, state.damping
     H = evaluator.curvature(here.x, state.sets.B)
     found = conjugate_gradients(
-        run.space,
         lambda v: H(v) + damping * v,
         here.gradient,
         None if state.solution is None else SHRINK * state.solution,
@@ -77,11 +76,9 @@ def step(run: Run, state: State) -> HFState:
     d, value = walk_back(run, state, found.kept)
     next_damping = damping * adjusted(run, state, d, H)
     rate = line_search(run, state, d, value)
-    sets = run.sample(state.record.iteration + 1, state.sizes)
-    if sets is None:
-        sets, state = replace(state.sets, A=run.last_set(here.idx)), replace(state, last=True)
-    state = replace(state, damping=next_damping, solution=found.kept[-1])
-    return arrive(run, state, rate * d, rate > 0, sets, found.iterations)
+    sets, before = run.next_sets(state)
+    before = replace(before, damping=next_damping, solution=found.kept[-1])
+    return arrive(run, before, rate * d, rate > 0, sets, found.iterations)
 
 
 def preconditioner(run: Run, state: HFState) -> Array | None:
@@ -92,7 +89,6 @@ def preconditioner(run: Run, state: HFState) -> Array | None:
 
 
 def conjugate_gradients(
-    space: Space,
     product: Callable[[Array], Array],
     g: Array,
     begin: Array | None,

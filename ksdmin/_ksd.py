@@ -61,9 +61,7 @@ def step(run: Run, state: State) -> State:
     if not basis.finite and basis.dim == 0:
         return replace(state, broken=True)
     trial = search(run, state, basis)  # lines 7 to 12
-    sets = run.sample(state.record.iteration + 1, state.sizes)  # line 3
-    if sets is None:
-        sets, state = replace(state.sets, A=run.last_set(state.here.idx)), replace(state, last=True)
+    sets, state = run.next_sets(state)  # line 3
     there = evaluate(run, trial, state.sets.C, sets.A)  # lines 13, 4 and 5
     return learn(run, state, judge(run, state, trial, there, sets), basis)
 

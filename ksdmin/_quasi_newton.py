@@ -35,21 +35,20 @@ class QuasiNewton:
     capacity: int
     pairs: tuple[tuple[Array, Array, float], ...] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self.pairs)
-
     def solve(self, g: Array, D: Array | None = None) -> Array:
         """P^-1 g (the two loops of Nocedal), from the diagonal D or a multiple of the identity."""
+        if not self.pairs:
+            return g if D is None else g / D
         q, shares = g + 0, []  # our own: written into below (jax makes new ones)
         for s, y, rho in reversed(self.pairs):
             share = rho * (s @ q)
             shares.append(share)
             q -= share * y
-        if D is not None:
-            q /= D
-        elif self.pairs:
+        if D is None:
             _, y, rho = self.pairs[-1]
             q /= rho * (y @ y)
+        else:
+            q /= D
         for (s, y, rho), share in zip(self.pairs, reversed(shares), strict=True):
             q += (share - rho * (y @ q)) * s
         return q

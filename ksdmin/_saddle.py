@@ -55,7 +55,7 @@ def probe(run: Run, state: State) -> Basis | None:
         return None
     product = run.evaluator.curvature(state.here.x, state.sets.B)
     K = min(PRODUCTS, dimensions)
-    return krylov_basis(space, unseen, lambda w: model.solve(w), product, (), K, lambda _: False)
+    return krylov_basis(space, unseen, model.solve, product, (), K, lambda _: False)
 
 
 def descend(run: Run, state: State, z: Array, curvature: float, basis: Basis) -> Trial | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -70,6 +70,9 @@ class State:
     record: Record
 
 
+S = TypeVar("S", bound=State)
+
+
 @dataclass(frozen=True)
 class Run:
     """What stays the same during a run."""
@@ -116,10 +119,17 @@ class Run:
             return sets
         return Sets(*(self._indices(idx) for idx in (sets.A, sets.B, sets.C)))
 
-    def last_set(self, A: Any) -> Any:
-        """Where to evaluate when there is no next A: on everything, or on `A` again."""
+    def next_sets(self, state: S) -> tuple[Sets, S]:
+        """The sets of the next iteration; where they have run out, the state is the last but one.
+
+        A is then everything, or the same once more.
+        """
+        sets = self.sample(state.record.iteration + 1, state.sizes)
+        if sets is not None:
+            return sets, state
         full = self.evaluator.subsets.full
-        return A if full is None else full
+        A = state.here.idx if full is None else full
+        return replace(state.sets, A=A), replace(state, last=True)
 
     def _indices(self, idx: Any) -> Any:
         return self.space.indices(idx) if isinstance(idx, np.ndarray) else idx

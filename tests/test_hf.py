@@ -8,7 +8,6 @@ from numpy.testing import assert_allclose
 from scipy.optimize import Bounds, rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
-from ksdmin._arrays import Space
 from ksdmin._hf import conjugate_gradients, finished
 
 rng = np.random.default_rng(0)
@@ -18,7 +17,7 @@ b = rng.standard_normal(12)
 
 
 def solve(product, g, begin=None, M=None, maxiter=250):
-    return conjugate_gradients(Space(g), product, g, begin, M, maxiter, lambda: False)
+    return conjugate_gradients(product, g, begin, M, maxiter, lambda: False)
 
 
 @pytest.mark.parametrize("M", [None, np.diag(H) ** 0.75])

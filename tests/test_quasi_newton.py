@@ -49,9 +49,9 @@ def test_it_starts_from_a_diagonal():
 
 def test_negative_curvature_is_left_out():
     s = np.ones(8)
-    assert not QuasiNewton(5).with_pair(s, -s)
-    assert not QuasiNewton(5).with_pair(s, 0 * s)
-    assert not QuasiNewton(5).with_pair(s, np.full(8, np.inf))
+    assert not QuasiNewton(5).with_pair(s, -s).pairs
+    assert not QuasiNewton(5).with_pair(s, 0 * s).pairs
+    assert not QuasiNewton(5).with_pair(s, np.full(8, np.inf)).pairs
     indefinite = H - 5 * np.eye(8)
     model = QuasiNewton(10).with_basis(Space(g), basis_of(indefinite, g, 8))
     solved = np.array([model.solve(e) for e in np.eye(8)])

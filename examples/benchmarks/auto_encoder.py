@@ -73,6 +73,10 @@ class Watch:
         if not self.kept or seconds >= 1.25 * self.kept[-1][0] + 0.5:
             self.kept.append((seconds, counts, x.detach().clone()))
 
+    def end(self, seconds: float, x: torch.Tensor, **counts: float) -> None:
+        """Keep the last point whatever the time."""
+        self.kept.append((seconds, counts, x.detach().clone()))
+
     def errors(self, net: nn.Module, train: torch.Tensor, test: torch.Tensor) -> list[dict]:
         rows = []
         for seconds, counts, x in self.kept:
@@ -94,8 +98,8 @@ def by_ksdmin(name: str, seed: int, seconds: float, precision: str, train, watch
         watch(record.seconds, intermediate_result.x, **counts)
 
     res = ksdmin.minimize(problem, rng=seed, callback=callback, options=options, **arguments)
-    watch(float("inf"), res.x, products=res.nhev, passes=round(res.passes, 1))
-    watch.kept[-1] = (res.history["seconds"][-1], *watch.kept[-1][1:])
+    seconds = float(res.history["seconds"][-1])
+    watch.end(seconds, res.x, products=res.nhev, passes=round(res.passes, 1))
     return net
 
 
@@ -112,8 +116,7 @@ def by_adam(rate: float, seed: int, seconds: float, train, watch) -> nn.Module:
             optimizer.step()
         steps += 1
         watch(now, nn.utils.parameters_to_vector(net.parameters()), passes=2 * steps)
-    watch(float("inf"), nn.utils.parameters_to_vector(net.parameters()), passes=2 * steps)
-    watch.kept[-1] = (now, *watch.kept[-1][1:])
+    watch.end(now, nn.utils.parameters_to_vector(net.parameters()), passes=2 * steps)
     return net
 
 

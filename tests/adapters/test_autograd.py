@@ -1,7 +1,5 @@
 """What is particular to from_autograd; the numbers are tested in test_functional.py."""
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -119,15 +117,3 @@ def test_several_inputs():
         strict=True,
     ):
         np.testing.assert_allclose(a, b, **CLOSE)
-
-
-def test_a_missing_package(monkeypatch):
-    monkeypatch.setitem(sys.modules, "autograd", None)
-    for name in list(sys.modules):
-        if name.startswith("ksdmin._adapters.autograd"):
-            monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ImportError) as caught:
-        ksdmin.from_autograd(lambda x: x @ x, x0=np.zeros(2))
-    assert (
-        str(caught.value) == "ksdmin.from_autograd needs autograd: pip install 'ksdmin[autograd]'"
-    )

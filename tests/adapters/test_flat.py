@@ -1,5 +1,7 @@
 """What all adapters share: the choice of a preconditioner, a model that has changed."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -34,6 +36,19 @@ def from_jax(**options):
 
 
 ADAPTERS = pytest.mark.parametrize("adapter", [from_torch, from_autograd, from_jax])
+
+
+@ADAPTERS
+def test_a_missing_package(adapter, monkeypatch):
+    library = adapter.__name__.removeprefix("from_")
+    for name in list(sys.modules):
+        if name.startswith(f"ksdmin._adapters.{library}"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ImportError) as caught:
+        getattr(ksdmin, f"from_{library}")(lambda x: x @ x, None, None)
+    install = f"pip install 'ksdmin[{library}]'"
+    assert str(caught.value) == f"ksdmin.from_{library} needs {library}: {install}"
 
 
 def same_kind(values, x):

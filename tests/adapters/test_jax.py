@@ -184,16 +184,6 @@ def test_precision_by_name():
         ksdmin.from_jax(lambda x: x @ x, x0=jnp.zeros(2), precision="low")
 
 
-def test_a_missing_package(monkeypatch):
-    monkeypatch.setitem(sys.modules, "jax", None)
-    for name in list(sys.modules):
-        if name.startswith("ksdmin._adapters.jax"):
-            monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ImportError) as caught:
-        ksdmin.from_jax(lambda x: x @ x, x0=np.zeros(2))
-    assert str(caught.value) == "ksdmin.from_jax needs jax: pip install 'ksdmin[jax]'"
-
-
 def test_another_missing_package_is_not_blamed_on_jax(monkeypatch):
     for name in list(sys.modules):
         if name.startswith("ksdmin._adapters.jax"):
