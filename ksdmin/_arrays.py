@@ -43,7 +43,8 @@ class Space:
         self.device = device(x)
         self.remote = is_torch_array(x) and x.is_cuda  # runs on while the host goes on
         self.n = int(x.shape[0])
-        self.eps = float(self.xp.finfo(x.dtype).eps)
+        info = self.xp.finfo(x.dtype)
+        self.eps, self.itemsize = float(info.eps), int(info.bits) // 8
 
     def holds(self, x: Array) -> bool:
         """Whether `x` is a vector of this space."""

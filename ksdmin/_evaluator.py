@@ -51,6 +51,8 @@ class Evaluator:
         self.separate_gradient = bool(getattr(problem, "separate_gradient", False))
         self.projects = hasattr(problem, "value_and_projected_gradient")
         self.has_diagonal = bool(getattr(problem, "has_diagonal", False))
+        self.nonlinear = bool(getattr(problem, "nonlinear", False))
+        self.diagonal_power = float(getattr(problem, "diagonal_power", 1.0))
         self.slope_error = _error(problem, "gradient_accuracy", space)
         self.product_error = _error(problem, "product_accuracy", space)
         self.noise = float(getattr(problem, "noise", None) or ROUNDINGS * space.eps)

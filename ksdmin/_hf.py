@@ -17,15 +17,15 @@ from typing import Any
 
 from ksdmin import _ksd
 from ksdmin._arrays import Array
+from ksdmin._damping import adjusted
 from ksdmin._judge import write_record
 from ksdmin._state import Run, State
 
-POWER = 0.75  # of the preconditioner
 SHRINK = 0.95  # of the last solution: where conjugate gradients start
 PROGRESS = 5e-4  # relative, of the model an iteration: with less they end
 WINDOW, SHARE = 10, 0.1  # over so many iterations, or this share of them
 FIRST_KEPT, SPACING = 5, 1.3  # the iterates that the step may go back to
-POOR, GOOD, RAISE, LOWER = 0.25, 0.75, 3 / 2, 2 / 3
+DAMPING, POWER = 45.0, 0.75  # at first; of the preconditioner: where the options say nothing
 ARMIJO, SHORTER, TRIALS = 1e-2, 0.8, 60
 
 
@@ -35,13 +35,10 @@ class HFState(State):
 
     Attributes
     ----------
-    damping : float
-        lambda.
     solution : array or None
         The last end of the conjugate gradients.
     """
 
-    damping: float
     solution: Array | None
 
 
@@ -57,7 +54,8 @@ def start(run: Run, x0: Array) -> HFState:
     """Where HF begins."""
     state = _ksd.start(run, x0)
     same = {field.name: getattr(state, field.name) for field in fields(State)}
-    return HFState(**same, damping=run.options.damping, solution=None)
+    damping = DAMPING if run.options.damping is None else run.options.damping
+    return HFState(**{**same, "damping": damping}, solution=None)
 
 
 def step(run: Run, state: State) -> HFState:
@@ -74,7 +72,7 @@ def step(run: Run, state: State) -> HFState:
         lambda: evaluator.spent() is not None,
     )
     d, value = walk_back(run, state, found.kept)
-    next_damping = damping * adjusted(run, state, d, H)
+    next_damping = adjusted(damping, *decreases(run, state, d, H))
     rate = line_search(run, state, d, value)
     sets, before = run.next_sets(state)
     before = replace(before, damping=next_damping, solution=found.kept[-1])
@@ -144,15 +142,14 @@ def walk_back(run: Run, state: HFState, kept: list[Array]) -> tuple[Array, float
     return best, value
 
 
-def adjusted(run: Run, state: HFState, d: Array, H: Callable[[Array], Array]) -> float:
-    """What lambda is multiplied by: the reduction on B over what the undamped model promised."""
+def decreases(
+    run: Run, state: HFState, d: Array, H: Callable[[Array], Array]
+) -> tuple[float, float]:
+    """What the step achieves on B, and what the undamped model promised."""
     here, evaluator, B = state.here, run.evaluator, state.sets.B
-    promised = float(d @ H(d)) / 2 + float(here.gradient @ d)
+    modelled = -float(d @ H(d)) / 2 - float(here.gradient @ d)
     before = here.value if B is here.idx else evaluator.value(here.x, B)
-    ratio = (evaluator.value(here.x + d, B) - before) / promised if promised else math.nan
-    if not ratio >= POOR or promised > 0:
-        return RAISE
-    return LOWER if ratio > GOOD else 1.0
+    return before - evaluator.value(here.x + d, B), modelled
 
 
 def line_search(run: Run, state: HFState, d: Array, value: float) -> float:

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from ksdmin._damping import adjusted
 from ksdmin._evaluator import Evaluated
 from ksdmin._krylov import Basis
 from ksdmin._policies import Outcome
 from ksdmin._result import Record, Status
 from ksdmin._state import Run, State, Trial
-from ksdmin._subsets import Sets
+from ksdmin._subsets import Sets, Sizes
 
 FORCING = 0.5  # the largest relative residual of a Newton step
+LEAST_FORCING = 1e-3  # what the model's being right may bring it to
 LESS = 0.9  # of the smallest gradient norm so far: that is progress, whatever the value does
 PATIENCE = 3  # iterations that neither lower the value nor the gradient, before giving up
 
@@ -23,26 +25,52 @@ PATIENCE = 3  # iterations that neither lower the value nor the gradient, before
 def judge(run: Run, state: State, trial: Trial, there: Evaluated, sets: Sets) -> State:
     """Take the step or leave it, and make the state of the next iteration."""
     here, policies = state.here, run.options.policies
-    iteration, sizes, n = state.record.iteration + 1, state.sizes, run.evaluator.subsets.n
+    iteration = state.record.iteration + 1
     comparable = there.idx is here.idx  # otherwise the values are means over other samples
     noise = run.evaluator.noise * max(abs(here.value), abs(there.value))
     achieved = here.value - there.value if comparable else np.nan
-    outcome = Outcome(trial.promised, achieved, noise)
+    outcome = Outcome(trial.promised, achieved, noise, trial.modelled, trial.discord)
     taken = policies.accept(outcome) if comparable else True
-    if comparable and sizes is not None and n is not None:
-        sizes = policies.resize(sizes, outcome, n)
-        if sizes != state.sizes:
-            sets = replace(run.sample(iteration, sizes) or sets, A=sets.A)
     if taken:
         state = arrive(run, state, trial, there, outcome)
     else:
         state = replace(state, stalled=state.stalled + trial.basis.measured, decrease=np.nan)
+    sizes = resized(run, state, outcome, comparable)
+    if sizes is not None and sizes != state.sizes:
+        state, sets = grow(run, state, sets, sizes, iteration)
+    partial = sets.B is not state.here.idx
     more = of_trial(run, trial, taken)
-    record = write_record(run, iteration, state.here, state.gradient_norm, sets, **more)
-    warned = state.warned or warn_if_asymmetric(run, trial.basis)
-    if sizes != state.sizes:  # larger sets: what failed on the smaller ones may succeed
-        state = replace(state, stalled=0)
-    return replace(state, sets=sets, sizes=sizes, warned=warned, record=record)
+    return replace(
+        state,
+        sets=sets,
+        sizes=sizes,
+        damping=adjusted(state.damping, achieved, trial.modelled) if partial else 0.0,
+        warned=state.warned or warn_if_asymmetric(run, trial.basis),
+        record=write_record(run, iteration, state.here, state.gradient_norm, sets, **more),
+    )
+
+
+def resized(run: Run, state: State, outcome: Outcome, comparable: bool) -> Sizes | None:
+    """The sizes of the next sets; None where the user draws them."""
+    sizes, n = state.sizes, run.evaluator.subsets.n
+    if sizes is None or n is None:
+        return None
+    if comparable:
+        return run.options.policies.resize(sizes, outcome, n)
+    asked = run.options.policies.keeps_A and run.evaluator.subsets.is_full(state.here.idx)
+    return replace(sizes, A=n) if asked else sizes
+
+
+def grow(run: Run, state: State, sets: Sets, sizes: Sizes, iteration: int) -> tuple[State, Sets]:
+    """Larger sets: what failed on the smaller ones may succeed, and A has another gradient."""
+    larger = run.sample(iteration, sizes) or sets
+    if state.sizes is not None and sizes.A == state.sizes.A:
+        return replace(state, stalled=0), replace(larger, A=sets.A)
+    here = state.here
+    if here.idx is not larger.A:
+        here = run.evaluator.evaluate(here.x, larger.A)
+    norm = run.stationarity(here.x, here.gradient)
+    return replace(state, here=here, gradient_norm=norm, least_gradient=norm, stalled=0), larger
 
 
 def arrive(run: Run, state: State, trial: Trial, there: Evaluated, outcome: Outcome) -> State:
@@ -55,13 +83,23 @@ def arrive(run: Run, state: State, trial: Trial, there: Evaluated, outcome: Outc
     return replace(
         state,
         here=there,
-        d_prev=(trial.d, *state.d_prev)[: run.memory] if moved else state.d_prev,
+        d_prev=(trial.d, *state.d_prev)[: run.dims.memory] if moved else state.d_prev,
         gradient_norm=norm,
         least_gradient=min(norm, state.least_gradient),
-        forcing=min(FORCING, 0.9 * min(ratio, 1.0) ** 2),
+        forcing=min(FORCING, 0.9 * min(ratio, 1.0) ** 2, model_error(outcome)),
         decrease=outcome.achieved if moved else np.nan,
         stalled=0 if progress else state.stalled + measured * (1 if moved else PATIENCE),
     )
+
+
+def model_error(outcome: Outcome) -> float:
+    """How far the quadratic model was off (Eisenstat and Walker's first choice, in values).
+
+    A Newton step need not be better than the model; and where that is right, it pays to be as good.
+    """
+    if not outcome.modelled > 0:
+        return FORCING
+    return max(abs(outcome.achieved / outcome.modelled - 1), LEAST_FORCING)
 
 
 def verdict(run: Run, state: State) -> Status | None:

@@ -52,6 +52,10 @@ class Basis:
         """The number of basis vectors."""
         return len(self.g_bar)
 
+    def decrease(self, c: Small) -> float:
+        """What the quadratic model promises for the step V c."""
+        return -float(self.g_bar @ c + c @ self.H_bar @ c / 2)
+
 
 def krylov_basis(
     space: Space,

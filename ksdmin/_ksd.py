@@ -13,6 +13,7 @@ import numpy as np
 
 from ksdmin._arrays import Array
 from ksdmin._bfgs import bfgs
+from ksdmin._damping import first_damping
 from ksdmin._evaluator import Evaluated
 from ksdmin._judge import FORCING, judge, write_record
 from ksdmin._krylov import Basis, Growth, krylov_basis
@@ -28,7 +29,7 @@ UNBOUNDED = -1e20  # times max(1, |f(x0)|): no sensible minimum lies below
 def start(run: Run, x0: Array) -> State:
     """Where Algorithm 3 begins."""
     options = run.options
-    sizes = run.evaluator.subsets.sizes(run.krylov_dim)
+    sizes = run.evaluator.subsets.sizes(run.parts, options.policies.fewest)
     sets = run.sample(0, sizes)  # Alg. 3, line 3
     if sets is None:
         raise ValueError("subsets: the iterable holds no sets at all")
@@ -39,11 +40,12 @@ def start(run: Run, x0: Array) -> State:
         here=here,
         sets=sets,
         sizes=sizes,
-        d_prev=e_1[: run.memory],
+        d_prev=e_1[: run.dims.memory],
         gradient_norm=norm,
         least_gradient=norm,
         forcing=FORCING,
-        model=QuasiNewton(run.pairs),
+        damping=0.0 if sets.B is here.idx else first_damping(run, here),
+        model=QuasiNewton(run.dims.pairs),
         trusted=False,
         decrease=np.nan,
         stalled=0,
@@ -69,7 +71,9 @@ def step(run: Run, state: State) -> State:
 def build_basis(run: Run, state: State) -> Basis:
     """The subspace of this iteration: Algorithm 2 on the set B, or the model's step alone."""
     here, options, grown = state.here, run.options, run.options.policies.grown
-    D = preconditioner(run.space, here.diagonal, options.floor, options.diagonal_power)
+    power = options.diagonal_power
+    power = run.evaluator.diagonal_power if power is None else power
+    D = preconditioner(run.space, here.diagonal, options.floor, power)
     free = run.movable(here)
     model = state.model if run.box is None else state.model.restricted(free)
 
@@ -81,6 +85,8 @@ def build_basis(run: Run, state: State) -> Basis:
         if basis is not None:
             return basis
     product = run.evaluator.curvature(here.x, state.sets.B)
+    partial, dims = state.sets.B is not here.idx, run.dims
+    K, memory = (dims.krylov_dim, dims.memory) if partial else (dims.whole_dim, dims.whole_memory)
 
     def enough(growth: Growth) -> bool:
         full = grown is not None and grown(growth, state.forcing)
@@ -91,10 +97,10 @@ def build_basis(run: Run, state: State) -> Basis:
         free(here.gradient),
         solve,
         lambda v: free(product(v)),
-        [free(d) for d in state.d_prev],
-        run.krylov_dim,
+        [free(d) for d in state.d_prev[:memory]],
+        K,
         enough,
-        ahead=grown is None and run.space.remote,  # nothing but rounding can end it before K
+        ahead=run.space.remote and (grown is None or partial),  # it will hardly end before K
         keep=learns(state),
     )
 
@@ -103,12 +109,19 @@ def search(run: Run, state: State, basis: Basis) -> Trial:
     """The optimum of the objective on C within the subspace."""
     here, policies = state.here, run.options.policies
     if basis.dim == 0:  # no slope on this A, and no previous direction
-        return Trial(here.x, None, here.value, here.gradient, 0.0, 0, basis)
+        return Trial(here.x, None, here.value, here.gradient, 0.0, 0.0, 0.0, 0, basis)
     floor = max(run.options.floor, run.evaluator.product_error)  # below that, H_bar is noise
     H_hat = policies.spectrum(basis.H_bar, floor)  # Alg. 3, line 7
-    whitening = Whitening(H_hat)  # lines 8 and 9
+    whitening = Whitening(H_hat + state.damping * np.eye(basis.dim))  # lines 8 and 9
     phi = SubspaceObjective(
-        run.evaluator, here, state.sets.C, basis, whitening, tilted=policies.tilted, box=run.box
+        run.evaluator,
+        here,
+        state.sets.C,
+        basis,
+        whitening,
+        tilted=policies.tilted,
+        damping=state.damping,
+        box=run.box,
     )
     origin = phi.start()
     found, iterations = bfgs(  # lines 10 and 11
@@ -123,8 +136,17 @@ def search(run: Run, state: State, basis: Basis) -> Trial:
     )
     moved = found is not origin
     d = found.x - here.x if moved else None  # line 12
-    promised = origin.value - found.value
-    return Trial(found.x, d, found.loss, found.whole_gradient, promised, iterations, basis)
+    return Trial(
+        found.x,
+        d,
+        found.loss,
+        found.whole_gradient,
+        promised=origin.value - found.value + phi.damped(found.c),
+        modelled=basis.decrease(found.c) if basis.measured else np.nan,
+        discord=phi.discord,
+        inner_iterations=iterations,
+        basis=basis,
+    )
 
 
 def slope_noise(run: Run, here: Evaluated, basis: Basis) -> float:

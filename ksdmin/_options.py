@@ -39,6 +39,9 @@ class Options:
         not given.
     memory : int, optional
         How many previous directions are adjoined: 5 with subsets, otherwise 1, where not given.
+    memory_budget : float, optional
+        The most bytes for the basis, its products, the previous directions and the model of
+        `pairs`: the model goes first, then K and the memory shrink. No bound where not given.
     pairs : int, optional
         How many pairs (step, change of the gradient) the quasi-Newton model keeps that
         preconditions the Krylov space, and stands in for it where it has proved right: 2 n, but
@@ -48,10 +51,13 @@ class Options:
         Eigenvalues of the curvature in the subspace, and entries of the preconditioner, are kept
         above this share of the largest.
     diagonal_power : float, optional
-        The power that the diagonal of the preconditioner is raised to: 1, and 0.75 for "hf",
-        where not given.
-    damping : float
-        Of method "hf" alone: the first lambda.
+        The power that the diagonal of the preconditioner is raised to. Where not given, 0.75 for
+        the diagonal of a Fisher matrix and for "hf", 1 for your own.
+    damping : float, optional
+        The first weight of |d|^2 / 2 beside the loss of a step d, with subsets; the run adjusts
+        it. Where not given: for a model that is not linear in its parameters (``from_torch`` and
+        the like) the one that bounds the first step to a tenth of |x0|; for anything else 0; for
+        "hf" 45.
     inner_maxiter : int, optional
         The largest number of iterations of the inner BFGS, krylov_dim where not given; of "hf"'s
         conjugate gradients, 250 where not given.
@@ -73,10 +79,11 @@ class Options:
     xtol: float = 0.0
     krylov_dim: int | None = None
     memory: int | None = None
+    memory_budget: float | None = None
     pairs: int | None = None
     floor: float = 1e-10
     diagonal_power: float | None = None
-    damping: float = 45.0
+    damping: float | None = None
     inner_maxiter: int | None = None
     disp: bool = False
     progress: bool = False
@@ -84,7 +91,7 @@ class Options:
     policies: Policies = DEFAULT
 
     def __post_init__(self) -> None:
-        for name in ("maxfun", "maxtime", "gtol", "ftol", "xtol", "floor", "damping"):
+        for name in ("maxfun", "maxtime", "gtol", "ftol", "xtol", "floor"):
             value = getattr(self, name)
             if value is None:
                 object.__setattr__(self, name, getattr(type(self), name))
@@ -94,11 +101,13 @@ class Options:
             raise ValueError(f"option floor={self.floor!r}: expected a share from 1e-14 to 1")
         # SciPy's callers pass maxiter=-1 and 100.1; the loop takes any number.
         limits = {
+            "damping": 0,
             "diagonal_power": 0,
             "krylov_dim": 1,
             "inner_maxiter": 1,
             "memory": 0,
             "pairs": 0,
+            "memory_budget": 0,
             "maxiter": -math.inf,
         }
         for name, least in limits.items():

@@ -7,8 +7,9 @@ whether a step is taken, and how the sets grow.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from ksdmin._arrays import Small
 from ksdmin._krylov import Growth
 from ksdmin._subsets import Sizes
 from ksdmin._subspace import absolute, floored
+
+GRADIENT_ERROR = 0.3  # of the gradient: the most that A may err, or it grows
 
 # When has the Krylov space grown enough?  (growth, forcing) -> bool; None is the paper: never
 # before K.
@@ -54,11 +57,17 @@ class Paying:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a search promised (on C) and what it achieved (on A, data mostly outside C)."""
+    """What a search promised (on C) and what it achieved (on A, data mostly outside C).
+
+    `modelled` is what the quadratic model promised for the same step, `discord` the squared
+    relative difference of the gradients on A and C.
+    """
 
     promised: float
     achieved: float
     noise: float
+    modelled: float
+    discord: float
 
 
 def always(outcome: Outcome) -> bool:
@@ -72,15 +81,31 @@ def if_not_worse(outcome: Outcome) -> bool:
 
 
 def fixed(sizes: Sizes, outcome: Outcome, n: int) -> Sizes:
-    """The paper: B and C keep their sizes."""
+    """The paper: the sets keep their sizes."""
     return sizes
 
 
-def doubling(sizes: Sizes, outcome: Outcome, n: int) -> Sizes:
-    """B and C double when the step achieved less than half of its promise."""
-    if outcome.achieved >= 0.5 * outcome.promised:
-        return sizes
-    return replace(sizes, B=min(2 * sizes.B, n), C=min(2 * sizes.C, n))
+def growing(sizes: Sizes, outcome: Outcome, n: int) -> Sizes:
+    """B and C double when a step clearly achieved less than half of its promise; A by its variance.
+
+    Beyond half of the samples comes everything: the method is deterministic then, and learns.
+    """
+    A, B, C = sizes.A, sizes.B, sizes.C
+    if not outcome.achieved + outcome.noise >= 0.5 * outcome.promised:
+        B, C = (n if 4 * size > n else 2 * size for size in (B, C))
+    needed = variance_test(sizes, outcome.discord)
+    if needed > A:
+        A = n if 2 * needed > n else max(2 * A, math.ceil(needed))
+    return Sizes(max(A, C), B, C)
+
+
+def variance_test(sizes: Sizes, discord: float) -> float:
+    """How large A must be for its gradient to err by at most a share of itself.
+
+    The test of Byrd et al. (2012), the variance being estimated from the two gradients at hand:
+    the squared difference of means over A and C is about (1 / |A| + 1 / |C|) variances.
+    """
+    return discord / (1 / sizes.A + 1 / sizes.C) / GRADIENT_ERROR**2
 
 
 @dataclass(frozen=True)
@@ -101,6 +126,11 @@ class Policies:
         Whether a step is taken.
     resize : callable
         How the sets grow.
+    fewest : int
+        Samples in B and in C, where the user asks for no size: fewer are not worth while.
+    keeps_A : bool
+        Whether a partial A stays the same until it grows, so that values on it compare; otherwise
+        every iteration draws a new one.
     escapes : bool
         Whether a vanishing gradient is looked at for negative curvature.
     tilted : bool
@@ -115,6 +145,8 @@ class Policies:
     paid: Callable[[int, float, float], bool]
     accept: Callable[[Outcome], bool]
     resize: Callable[[Sizes, Outcome, int], Sizes]
+    fewest: int
+    keeps_A: bool
     escapes: bool
     tilted: bool
     first_direction: bool
@@ -127,6 +159,8 @@ AS_PRINTED = Policies(
     paid=thorough,
     accept=always,
     resize=fixed,
+    fewest=1,
+    keeps_A=False,
     escapes=False,
     tilted=False,
     first_direction=True,
@@ -138,7 +172,9 @@ DEFAULT = Policies(
     spectrum=absolute,
     paid=Paying(0.02),
     accept=if_not_worse,
-    resize=doubling,
+    resize=growing,
+    fewest=1000,
+    keeps_A=True,
     escapes=True,
     tilted=True,
     first_direction=False,
@@ -171,7 +207,14 @@ class Preset(Mapping[str, Any]):
 
 
 PAPER = Preset(
-    policies=AS_PRINTED, krylov_dim=20, memory=1, pairs=0, floor=1e-4, inner_maxiter=None
+    policies=AS_PRINTED,
+    krylov_dim=20,
+    memory=1,
+    pairs=0,
+    floor=1e-4,
+    diagonal_power=1.0,
+    damping=0.0,
+    inner_maxiter=None,
 )
 """The options that make the algorithm the paper's: ``minimize(..., options=ksdmin.PAPER)``.
 

@@ -6,7 +6,7 @@ from ksdmin._arrays import Array, Space
 
 
 def preconditioner(
-    space: Space, diagonal: Array | None, floor: float, power: float | None
+    space: Space, diagonal: Array | None, floor: float, power: float
 ) -> Array | None:
     """D: `diagonal` to a power, floored to `floor` times its maximum.
 
@@ -18,4 +18,4 @@ def preconditioner(
     if not 0 < largest < float("inf"):
         return None
     D = space.xp.clip(diagonal, floor * largest, largest)
-    return D if power is None else D**power
+    return D if power == 1 else D**power

@@ -69,7 +69,7 @@ def descend(run: Run, state: State, z: Array, curvature: float, basis: Basis) ->
         x = here.x + t * z
         value = evaluator.value(x, here.idx)
         if value <= here.value - SUFFICIENT * promised:
-            return Trial(x, t * z, value, None, promised, 0, basis)
+            return Trial(x, t * z, value, None, promised, promised, 0.0, 0, basis)
         t *= SHORTER
     return None
 
@@ -81,7 +81,7 @@ def arrived(run: Run, state: State, trial: Trial) -> State:
     return replace(
         state,
         here=there,
-        d_prev=(trial.d, *state.d_prev)[: run.memory],
+        d_prev=(trial.d, *state.d_prev)[: run.dims.memory],
         gradient_norm=norm,
         least_gradient=norm,
         forcing=FORCING,

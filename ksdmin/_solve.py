@@ -13,6 +13,7 @@ from scipy.optimize import OptimizeResult, OptimizeWarning
 from ksdmin import _hf, _ksd
 from ksdmin._arrays import Array, Space, as_vector
 from ksdmin._box import Box, as_box, started
+from ksdmin._dimensions import choose_dimensions
 from ksdmin._evaluator import Evaluator
 from ksdmin._judge import verdict
 from ksdmin._observer import Observer
@@ -36,7 +37,7 @@ class Method(NamedTuple):
     parts : int
         The sets B and C have the share 1 / parts of the samples, unless asked for otherwise.
     inner_maxiter : int or None
-        Of the inner iterations, where not given; None: krylov_dim.
+        Of the inner iterations, where not given; None: the dimension of the Krylov space.
     """
 
     start: Callable[[Run, Array], State]
@@ -128,7 +129,7 @@ def prepare(
 ) -> Run:
     """What stays the same during the run; defaults that depend on the problem are chosen here."""
     sampled = subsets is not PLAIN
-    krylov_dim = int(options.krylov_dim or (method.parts if sampled else 100))
+    dims = choose_dimensions(space, options, method.parts if sampled else None)
     maxiter = options.maxiter
     if maxiter is None:
         maxiter = 1000 if sampled else 200 * space.n
@@ -139,11 +140,10 @@ def prepare(
         draw=subsets.draws(),
         seed=tuple(int(word) for word in seed),
         maxiter=maxiter,
-        krylov_dim=krylov_dim,
-        inner_maxiter=int(options.inner_maxiter or method.inner_maxiter or krylov_dim),
+        parts=int(options.krylov_dim or method.parts),
+        dims=dims,
+        inner_maxiter=int(options.inner_maxiter or method.inner_maxiter or dims.whole_dim),
         box=box,
-        memory=int((5 if sampled else 1) if options.memory is None else options.memory),
-        pairs=int(min(40, max(10, 2 * space.n)) if options.pairs is None else options.pairs),
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ksdmin._arrays import Array, Space
 from ksdmin._box import Box
+from ksdmin._dimensions import Dimensions
 from ksdmin._evaluator import Evaluated, Evaluator
 from ksdmin._krylov import Basis
 from ksdmin._options import Options
@@ -34,6 +35,8 @@ class State:
         The largest magnitude in the gradient here, and its smallest value so far.
     forcing : float
         The relative residual that the next Newton step should have.
+    damping : float
+        The weight of |d|^2 / 2 in what the next search minimises.
     model : QuasiNewton
         What has been learnt of the curvature.
     trusted : bool
@@ -59,6 +62,7 @@ class State:
     gradient_norm: float
     least_gradient: float
     forcing: float
+    damping: float
     model: QuasiNewton
     trusted: bool
     decrease: float
@@ -82,10 +86,9 @@ class Run:
     draw: Draw
     seed: tuple[int, ...]
     maxiter: float
-    krylov_dim: int
+    parts: int
+    dims: Dimensions
     inner_maxiter: int
-    memory: int
-    pairs: int
     box: Box | None
 
     def stationarity(self, x: Array, g: Array) -> float:
@@ -126,7 +129,8 @@ class Run:
         """
         sets = self.sample(state.record.iteration + 1, state.sizes)
         if sets is not None:
-            return sets, state
+            kept = self.options.policies.keeps_A and state.sizes is not None
+            return (replace(sets, A=state.sets.A) if kept else sets), state
         full = self.evaluator.subsets.full
         A = state.here.idx if full is None else full
         return replace(state.sets, A=A), replace(state, last=True)
@@ -139,8 +143,9 @@ class Run:
 class Trial:
     """A step that a search proposes: the direction d, to the point x.
 
-    `value` and `gradient` are on C, as far as the search computed them; `promised` is the decrease
-    of its objective.
+    `value` and `gradient` are on C, as far as the search computed them. `promised` is the decrease
+    of its objective without the damping, `modelled` that of the quadratic model; `discord` is how
+    little the gradients on A and C agree.
     """
 
     x: Array
@@ -148,5 +153,7 @@ class Trial:
     value: float
     gradient: Array | None
     promised: float
+    modelled: float
+    discord: float
     inner_iterations: int
     basis: Basis

@@ -47,7 +47,9 @@ class Subsets:
     gradient, curvature, search : float or int, optional
         The sizes of A, B and C: a fraction of the samples (float, at most 1.0) or a count (int).
         A is everything by default. B and C default to 1/K of the samples each, K being the
-        dimension of the Krylov space (1/2 each where K = 1, so that they can be disjoint).
+        dimension of the Krylov space, but to no fewer than 1000; where that is more than a
+        quarter, to everything. (With ``ksdmin.PAPER`` 1/K it is, and 1/2 each where K = 1, so
+        that they can be disjoint.) The default method lets all three grow as the run asks for it.
     disjoint : bool, optional
         Whether B and C have no sample in common, as long as both fit (they may grow). A may
         overlap both.
@@ -61,7 +63,7 @@ class Subsets:
     >>> import numpy as np, ksdmin
     >>> subsets = ksdmin.Subsets(1000, curvature=0.05, search=20)
     >>> draw = subsets.draws()
-    >>> sets = draw(0, np.random.default_rng(0), subsets.sizes(krylov_dim=20))
+    >>> sets = draw(0, np.random.default_rng(0), subsets.sizes(parts=20))
     >>> len(sets.B), len(sets.C), len(np.intersect1d(sets.B, sets.C))
     (50, 20, 0)
     """
@@ -84,7 +86,7 @@ class Subsets:
         if self.n is not None:
             if self.n < 1:
                 raise ValueError(f"subsets: there must be at least one sample, not {self.n}")
-            self.sizes(krylov_dim=2)  # an impossible request is refused here, not in mid-run
+            self.sizes(parts=2)  # an impossible request is refused here, not in mid-run
         elif not callable(n) and (not isinstance(n, Iterable) or isinstance(n, (str, bytes))):
             raise TypeError(
                 "subsets: expected the number of samples, a ksdmin.Subsets, a callable(iteration, "
@@ -93,8 +95,12 @@ class Subsets:
         elif (gradient, curvature, search) != (1.0, None, None):
             raise ValueError("subsets: sizes go with a number of samples, not with your own sets")
 
-    def sizes(self, krylov_dim: int) -> Sizes | None:
-        """The sizes at the start of a run; None where the user draws the sets."""
+    def sizes(self, parts: int, fewest: int = 1) -> Sizes | None:
+        """The sizes at the start of a run; None where the user draws the sets.
+
+        Where not asked for, B and C are a share of 1 / `parts`, or `fewest` samples if that is
+        more; or everything, if so many are more than a quarter.
+        """
         if self.n is None:
             return None
         counts = {
@@ -103,9 +109,11 @@ class Subsets:
         }
         asked = sum(counts[name] or 0 for name in ("curvature", "search"))
         room = self.n - asked if self.disjoint else self.n
-        share = max(1, min(self.n // max(krylov_dim, 2), room))
+        share = max(1, min(self.n // max(parts, 2), room))
+        if share < fewest:
+            share = min(fewest, room) if 4 * fewest <= self.n else self.n
         a, b, c = (count or share for count in counts.values())
-        if self.disjoint and b + c > self.n > 1:
+        if self.disjoint and asked and b + c > self.n > max(b, c):
             raise ValueError(
                 f"subsets: disjoint sets of {b} (curvature) and {c} (search) samples cannot be "
                 f"drawn from {self.n}: ask for less, or pass disjoint=False"

@@ -73,13 +73,22 @@ class Whitening:
         """C^-1 g_bar: the gradient with respect to a."""
         return np.asarray(self._inverse @ g_bar)
 
+    def squared(self, g_bar: Small) -> float:
+        """|C^-1 g_bar|^2: twice the decrease that the model promises for this gradient."""
+        return float(np.sum(self.gradient(g_bar) ** 2))
+
 
 class SubspaceObjective:
     """phi(a) = f_C(x + V C^-T a), the objective of the inner search.
 
     With `tilted`, a linear term is added so that the slope of phi at zero is that of the gradient
-    on A, which the basis was built from: f_C(x + d) + <g_A - g_C, d>. Within a box the path is
-    projected onto it.
+    on A, which the basis was built from: f_C(x + d) + <g_A - g_C, d>. `damping` adds its share of
+    |d|^2 / 2. Within a box the path is projected onto it.
+
+    Attributes
+    ----------
+    discord : float
+        |g_A - g_C|^2 / |g_A|^2 in whitened co-ordinates: how little the two sets agree.
     """
 
     def __init__(
@@ -91,11 +100,12 @@ class SubspaceObjective:
         whitening: Whitening,
         *,
         tilted: bool,
+        damping: float = 0.0,
         box: Box | None = None,
     ) -> None:
         self._evaluator, self._x, self._C = evaluator, here.x, C
         self._basis, self._whitening, self._box = basis, whitening, box
-        self._tilt = np.zeros(basis.dim)
+        self._tilt, self._damping = np.zeros(basis.dim), damping
         # Slopes without the whole gradient: always cheaper by differences; otherwise worth it
         # unless A serves as C, when the next iteration wants that gradient.
         separate, same = evaluator.separate_gradient, C is here.idx
@@ -106,8 +116,10 @@ class SubspaceObjective:
             value, g, known = self._evaluate(here.x)
             slopes, g = self.slopes(here.x, g, known, None)
             self._at_zero = value, g, slopes
+        apart = basis.g_bar - self._at_zero[2]
+        self.discord = whitening.squared(apart) / (whitening.squared(basis.g_bar) or 1.0)
         if tilted:
-            self._tilt = basis.g_bar - self._at_zero[2]
+            self._tilt = apart
 
     def start(self) -> SubspacePoint:
         """Where the search begins (made anew: a point that it kept would keep it in turn)."""
@@ -123,7 +135,12 @@ class SubspaceObjective:
             wanted, x = x, self._box.project(x)
             stopped = x != wanted
         loss, g, slopes = self._evaluate(x)
-        return SubspacePoint(self, a, c, x, loss, loss + float(self._tilt @ c), g, slopes, stopped)
+        value = loss + float(self._tilt @ c) + self.damped(c)
+        return SubspacePoint(self, a, c, x, loss, value, g, slopes, stopped)
+
+    def damped(self, c: Small) -> float:
+        """What the damping adds at `c`: V is orthonormal, so that |c| = |d|."""
+        return self._damping / 2 * float(c @ c)
 
     def _evaluate(self, x: Array) -> tuple[float, Array | None, Small | None]:
         """f_C; and its gradient, or its slopes along V, where they come with the value."""
@@ -147,9 +164,9 @@ class SubspaceObjective:
         moving = g if stopped is None or self._box is None else self._box.without(g, stopped)
         return self._evaluator.space.home(self._basis.V @ moving)[0], g
 
-    def whitened(self, slopes: Small) -> Small:
+    def whitened(self, slopes: Small, c: Small) -> Small:
         """The gradient of phi with respect to a."""
-        return self._whitening.gradient(slopes + self._tilt)
+        return self._whitening.gradient(slopes + self._tilt + self._damping * c)
 
 
 class SubspacePoint:
@@ -190,4 +207,4 @@ class SubspacePoint:
         slopes, self.whole_gradient = self._objective.slopes(
             self.x, self.whole_gradient, self._slopes, self._stopped
         )
-        return self._objective.whitened(slopes)
+        return self._objective.whitened(slopes, self.c)

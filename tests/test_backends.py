@@ -152,7 +152,7 @@ def test_a_sum_of_losses(backend):
         p.x0,
         jac=p.jac,
         hessp=p.hessp,
-        subsets=p.samples,
+        subsets=ksdmin.Subsets(p.samples, curvature=1 / K, search=1 / K),
         rng=0,
         options={"gtol": gtol, "krylov_dim": K, "memory": 1},
     )

@@ -88,12 +88,12 @@ def test_a_sum_of_losses():
         np.zeros(5),
         jac=lambda w, idx: X[idx].T @ (X[idx] @ w - y[idx]) / len(X[idx]),
         hessp=lambda w, p, idx: X[idx].T @ (X[idx] @ p) / len(X[idx]),
-        subsets=400,
+        subsets=ksdmin.Subsets(400, curvature=50),
         rng=0,
         method="hf",
         options={"maxiter": 100, "damping": 0.1, "gtol": 1e-4},
     )
-    assert set(res.history["size_B"]) == {50}  # an eighth
+    assert set(res.history["size_B"]) == {50}
     assert res.success
     assert_allclose(res.x, np.linalg.lstsq(X, y)[0], atol=1e-3)
 

@@ -259,7 +259,7 @@ def test_a_problem_may_return_tensors():
 def test_a_problem_brings_x0_and_subsets(losses):
     class Whole(Bowl):
         x0 = np.zeros(4)
-        subsets = Subsets(8)
+        subsets = Subsets(8, curvature=2, search=2)
         seen = ()
 
         def value(self, x, idx):
@@ -471,7 +471,8 @@ def draws(losses, rng, options=None):
         seen.append(tuple(np.arange(losses.n)[idx]))
         return losses.hessp(x, p, idx)
 
-    given = {"jac": losses.jac, "hessp": hessp, "subsets": losses.n, "rng": rng}
+    subsets = Subsets(losses.n, curvature=0.1, search=0.1)
+    given = {"jac": losses.jac, "hessp": hessp, "subsets": subsets, "rng": rng}
     return minimize(losses.fun, losses.x0, options={"maxiter": 3} | (options or {}), **given), seen
 
 

@@ -113,12 +113,12 @@ def test_maxiter():
 
 
 def test_defaults_that_depend_on_the_problem():
-    """200 n iterations, but 1000 with subsets; inside as many as the Krylov space has vectors."""
+    """200 n iterations, but 1000 with subsets; inside as many as the Krylov space may have."""
     plain = prepare(as_problem(rosen), Space(np.zeros(7)), PLAIN, Options(), None)
     assert plain.maxiter == 1400
     sampled = prepare(as_problem(rosen), Space(np.zeros(7)), Subsets(60), Options(), None)
     assert sampled.maxiter == 1000
-    assert sampled.krylov_dim == sampled.inner_maxiter == 20
+    assert sampled.inner_maxiter == sampled.dims.whole_dim == 7
 
 
 def test_maxfun_is_exceeded_by_little():

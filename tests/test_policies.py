@@ -17,13 +17,17 @@ from ksdmin._policies import (
     Outcome,
     Paying,
     always,
-    doubling,
     fixed,
+    growing,
     if_not_worse,
     inexact_newton,
     thorough,
 )
 from ksdmin._subsets import Sizes
+
+
+def outcome(promised=1.0, achieved=1.0, noise=0.0, modelled=1.0, discord=0.0):
+    return Outcome(promised, achieved, noise, modelled, discord)
 
 
 def run(n=10, options=ksdmin.PAPER, **more):
@@ -93,9 +97,9 @@ def test_paper_takes_every_step_and_keeps_the_sizes():
 def test_papers_answers():
     assert AS_PRINTED.grown is None
     assert not thorough(3, 1e-300, 1.0)
-    assert always(Outcome(promised=1.0, achieved=-1e9, noise=0.0))
+    assert always(outcome(achieved=-1e9))
     sizes = Sizes(10, 2, 2)
-    assert fixed(sizes, Outcome(1.0, -1.0, 0.0), 10) is sizes
+    assert fixed(sizes, outcome(achieved=-1.0, discord=9.0), 10) is sizes
 
 
 # The default's
@@ -106,16 +110,38 @@ def test_papers_answers():
     [(1.0, True), (0.0, True), (-1e-9, True), (-1e-7, False), (np.nan, False)],
 )
 def test_step_is_taken_if_not_worse(achieved, taken):
-    assert if_not_worse(Outcome(promised=1.0, achieved=achieved, noise=1e-8)) is taken
+    assert if_not_worse(outcome(achieved=achieved, noise=1e-8)) is taken
 
 
 @pytest.mark.parametrize(
-    ("achieved", "B", "C"), [(0.6, 30, 3), (0.5, 30, 3), (0.4, 50, 6), (-1.0, 50, 6)]
+    ("achieved", "B", "C"),
+    [(0.6, 12, 3), (0.5, 12, 3), (0.4, 24, 6), (-1.0, 24, 6), (np.nan, 24, 6)],
 )
-def test_doubling(achieved, B, C):
-    """Where less than half of the promise was kept; never beyond everything."""
-    sizes = doubling(Sizes(40, 30, 3), Outcome(1.0, achieved, 0.0), 50)
-    assert sizes == Sizes(40, B, C)
+def test_sets_double_where_less_than_half_of_the_promise_was_kept(achieved, B, C):
+    assert growing(Sizes(40, 12, 3), outcome(achieved=achieved), 50) == Sizes(40, B, C)
+
+
+def test_noise_is_no_reason_to_grow():
+    sizes = Sizes(40, 12, 3)
+    assert growing(sizes, outcome(1e-6, achieved=1e-7, noise=1e-6), 50) == sizes
+
+
+def test_more_than_half_of_the_samples_is_everything():
+    assert growing(Sizes(50, 13, 12), outcome(achieved=0.0), 50) == Sizes(50, 50, 24)
+
+
+def test_A_grows_to_what_its_variance_asks_for():
+    """With a variance s of single gradients, A and C differ by s (1 / |A| + 1 / |C|)."""
+    sizes, n = Sizes(100, 50, 50), 10_000
+    for variance in (1.0, 20.0, 90.0, 500.0):
+        discord = variance * (1 / 100 + 1 / 50)
+        needed = variance / 0.3**2
+        A = growing(sizes, outcome(discord=discord), n).A
+        assert A == (100 if needed <= 100 else n if needed > n / 2 else max(200, np.ceil(needed)))
+
+
+def test_A_is_never_smaller_than_C():
+    assert growing(Sizes(10, 10, 10), outcome(achieved=0.0), 1000) == Sizes(20, 20, 20)
 
 
 def test_paying():

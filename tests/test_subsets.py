@@ -49,7 +49,7 @@ def draw(subsets, seed=0, K=5):
     ],
 )
 def test_sizes(requested, expected):
-    assert Subsets(1000, **requested).sizes(krylov_dim=20) == Sizes(*expected)
+    assert Subsets(1000, **requested).sizes(parts=20) == Sizes(*expected)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,24 @@ def test_too_much_for_disjoint_sets():
     assert Subsets(M, curvature=0.5, search=0.5).sizes(20) == Sizes(60, 30, 30)
 
 
+@pytest.mark.parametrize(
+    ("n", "fewest", "share"),
+    [
+        (100_000, 1000, 5000),
+        (20_000, 1000, 1000),
+        (5000, 1000, 1000),
+        (3999, 1000, 3999),
+        (2, 9, 2),
+    ],
+)
+def test_sets_are_worth_while_or_everything(n, fewest, share):
+    subsets = Subsets(n)
+    assert subsets.sizes(20, fewest) == Sizes(n, share, share)
+    assert subsets.everything(subsets.sizes(20, fewest)) == (share == n)
+
+
 def test_large_curvature_set_beside_a_default_search_set():
-    assert Subsets(M, curvature=0.8).sizes(krylov_dim=20) == Sizes(60, 48, 3)
+    assert Subsets(M, curvature=0.8).sizes(parts=20) == Sizes(60, 48, 3)
 
 
 @pytest.mark.parametrize("n", [0, -3])

@@ -16,6 +16,9 @@ from ksdmin._curvature import Product
 from ksdmin._problem import Counts
 from ksdmin._subsets import WHOLE, Subsets
 
+STRAIGHT = 1e-3  # of the change along a line: less bend is rounding
+FISHER_POWER = 0.75  # Martens'; between steepest descent and full trust in a diagonal
+
 
 class FlatProblem:
     """A model as a problem over one flat vector; the adapters add what they compute.
@@ -42,6 +45,8 @@ class FlatProblem:
             )
         self.x0, self.subsets, self.noise = x0, subsets, noise
         self.has_diagonal = precond is not None
+        self.nonlinear = False
+        self.diagonal_power = FISHER_POWER if isinstance(precond, str) else 1.0
         self._space, self._precond, self._counts = Space(x0), precond, Counts()
 
     def counting(self, counts: Counts) -> Self:
@@ -143,3 +148,14 @@ def seed_of(seed: int, idx: Any) -> int:
     what = repr(idx).encode() if isinstance(idx, slice) else to_host(idx).tobytes()
     digest = hashlib.blake2b(what, digest_size=6, key=seed.to_bytes(8, "little")).digest()
     return int.from_bytes(digest, "little")
+
+
+def bends(outputs: Callable[[Array], Array], x: Array) -> bool:
+    """Whether a model's outputs are anything but linear in its parameters, seen around `x`."""
+    space = Space(x)
+    size = space.norm(x) or 1.0
+    line = np.random.default_rng(0).standard_normal(space.n)
+    step = space.away(line * (size / np.linalg.norm(line)))
+    behind, middle, ahead = (to_host(outputs(x + t * step)) for t in (-1.0, 0.0, 1.0))
+    bend = np.abs(ahead - 2 * middle + behind).max(initial=0.0)
+    return not bend <= STRAIGHT * np.abs(ahead - behind).max(initial=0.0)

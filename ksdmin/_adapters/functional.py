@@ -43,6 +43,7 @@ class FunctionalProblem(FlatProblem):
         if isinstance(precond, str) and precond == "fisher" and not sampled:
             precond = None  # a plain function has no gradients of single samples
         super().__init__(x0, subsets, noise, precond)
+        self.nonlinear = isinstance(terms, SampleSums) and terms.nonlinear(x0)
         self._terms, self._unflatten = terms, unflatten
         self._curvature, self._l2 = curvature, l2
         self._mean_gradient = library.compile(_mean_gradient, shared=True)

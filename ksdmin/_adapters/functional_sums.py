@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ksdmin import _curvature
-from ksdmin._adapters.flat import SampleLoss, seed_of
+from ksdmin._adapters.flat import SampleLoss, bends, seed_of
 from ksdmin._adapters.functional_data import Chunk, Samples
 from ksdmin._adapters.functional_library import Library
 from ksdmin._adapters.functional_losses import Draws
@@ -77,6 +77,12 @@ class SampleSums:
         entries = max(1, library.prepare(self._losses, x, chunks[many]))
         gradients = max(1, int(budget // (COPIES * entries * x.dtype.itemsize)))
         self._most_per_sample = min(self._most, gradients)
+
+    def nonlinear(self, x: Array) -> bool:
+        """Whether the model is anything but linear in its parameters."""
+        few = min(PROBE, self._samples.n)
+        inputs = next(self._samples.chunks(slice(few), few)).inputs
+        return bends(lambda x: self._outputs(x, inputs), x)
 
     def total(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""

@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor, nn
 
-from ksdmin._adapters.flat import FlatProblem
+from ksdmin._adapters.flat import FlatProblem, bends
 from ksdmin._adapters.torch_checks import (
     check_model,
     check_pass,
@@ -169,6 +169,7 @@ def build(
     few = next(samples.chunks(WHOLE, min(FEW, samples.n)))
     with frozen_randomness(0, flat_model.device), flat_model.arithmetic():
         z = check_pass(flat_model, few[0])
+        nonlinear = bends(lambda x: flat_model(flat_model.split(x), few[0]), flat_model.x0)
         kept = bytes_per_sample(kernels, few)
         fits = max(1, int(budget // (COPIES * kept)))
         diagonal = Diagonal(kernels, few, budget) if isinstance(precond, str) else None
@@ -190,6 +191,7 @@ def build(
     )
     weights = _l2_vector(l2, flat_model)
     problem = TorchProblem(flat_model, engine, curvature, weights, precond, kept)
+    problem.nonlinear = nonlinear
     check_values(problem, flat_model)
     return problem
 

@@ -110,14 +110,15 @@ def test_jac_true_with_subsets_is_not_stale():
     assert memo(x0, first) == memo(x0, second)  # the trap: SciPy's cache looks at x alone
     assert squares(x0, first)[0] != squares(x0, second)[0]
 
-    options = {"subsets": 60, "rng": 0, "krylov_dim": 4, "gtol": 1e-8}
+    subsets = ksdmin.Subsets(60, curvature=0.25, search=0.25)
+    options = {"subsets": subsets, "rng": 0, "krylov_dim": 4, "gtol": 1e-8}
     res = minimize(squares, x0, (0.5,), jac=True, options=options)
     own = ksdmin.minimize(
         squares,
         x0,
         (0.5,),
         jac=True,
-        subsets=60,
+        subsets=subsets,
         rng=0,
         options={"krylov_dim": 4, "gtol": 1e-8},
     )

@@ -1,0 +1,68 @@
+"""How many vectors a run keeps: the dimensions of the basis, and what memory they need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ksdmin._arrays import Space
+from ksdmin._options import Options
+
+PLAIN_DIM = 100  # of the Krylov space, where every set is the whole
+WIDE = 2**30  # bytes: a basis grows wider for the whole set only as far as this
+
+
+@dataclass(frozen=True)
+class Dimensions:
+    """What an iteration keeps at most, in vectors.
+
+    Attributes
+    ----------
+    krylov_dim, whole_dim : int
+        K while the curvature is of a sample, and where it is of the whole set.
+    memory, whole_memory : int
+        Previous directions that are adjoined, likewise.
+    pairs : int
+        Of the quasi-Newton model.
+    """
+
+    krylov_dim: int
+    whole_dim: int
+    memory: int
+    whole_memory: int
+    pairs: int
+
+    @property
+    def vectors(self) -> int:
+        """The most at a time: the basis, the directions; with a model, the products and pairs."""
+        K, m = max(self.krylov_dim, self.whole_dim), self.memory
+        return K + 2 * m + (K + m + 2 * self.pairs if self.pairs else 0)
+
+
+def choose_dimensions(space: Space, options: Options, parts: int | None) -> Dimensions:
+    """The options', or the defaults: with sets of 1 / `parts` of the samples, or for the whole."""
+    K = int(options.krylov_dim or parts or PLAIN_DIM)
+    wide = WIDE // (space.n * space.itemsize)
+    whole_dim = K if options.krylov_dim else max(K, min(PLAIN_DIM, wide))
+    memory, whole_memory = (
+        (5 if parts else 1, 1) if options.memory is None else 2 * (int(options.memory),)
+    )
+    pairs = int(min(40, max(10, 2 * space.n)) if options.pairs is None else options.pairs)
+    wanted = Dimensions(min(K, space.n), min(whole_dim, space.n), memory, whole_memory, pairs)
+    if options.memory_budget is None:
+        return wanted
+    return within(wanted, int(options.memory_budget // (space.n * space.itemsize)), options)
+
+
+def within(wanted: Dimensions, vectors: int, options: Options) -> Dimensions:
+    """No more than so many vectors: the model gives way first, then K, then the memory."""
+    if wanted.vectors <= vectors:
+        return wanted
+    if vectors < 1:
+        raise ValueError(
+            f"option memory_budget={options.memory_budget!r}: a basis needs room for at least one "
+            "vector as long as x0"
+        )
+    memory = min(wanted.memory, vectors // 6)  # two thirds are left for the Krylov vectors
+    K = vectors - 2 * memory
+    whole_memory = min(wanted.whole_memory, memory)
+    return Dimensions(min(wanted.krylov_dim, K), min(wanted.whole_dim, K), memory, whole_memory, 0)

@@ -1,0 +1,74 @@
+"""How many vectors a run keeps: the defaults, and a budget of memory."""
+
+import numpy as np
+import pytest
+from scipy.optimize import rosen, rosen_der, rosen_hess_prod
+
+import ksdmin
+from ksdmin._arrays import Space
+from ksdmin._dimensions import WIDE, Dimensions, choose_dimensions
+from ksdmin._options import Options
+
+N = 1000
+SPACE = Space(np.zeros(N))
+
+
+def choose(parts=None, space=SPACE, **options):
+    return choose_dimensions(space, Options(**options), parts)
+
+
+def test_defaults():
+    assert choose() == Dimensions(100, 100, memory=1, whole_memory=1, pairs=40)
+    assert choose(parts=20) == Dimensions(20, 100, memory=5, whole_memory=1, pairs=40)
+
+
+def test_a_dimension_that_is_given_holds_for_all_sets():
+    given = choose(parts=20, krylov_dim=30, memory=3)
+    assert given == Dimensions(30, 30, memory=3, whole_memory=3, pairs=40)
+
+
+def test_no_more_dimensions_than_variables():
+    dims = choose(space=Space(np.zeros(7)), parts=20)
+    assert dims == Dimensions(7, 7, memory=5, whole_memory=1, pairs=14)
+
+
+def test_a_wide_basis_for_the_whole_set_stays_small():
+    """A billion bytes hold 50 vectors of so many numbers; K itself is not touched."""
+    long = Space(np.zeros(WIDE // (8 * 50)))
+    assert choose(space=long, parts=20).whole_dim == 50
+    longer = Space(np.zeros(WIDE // (8 * 10)))
+    assert choose(space=longer, parts=20).whole_dim == 20
+
+
+@pytest.mark.parametrize("vectors", [1, 2, 5, 6, 12, 29, 30, 100, 250, 10_000])
+@pytest.mark.parametrize("parts", [None, 20])
+def test_a_budget_is_kept(vectors, parts):
+    """All of it is used, as far as that is any good."""
+    dims, free = choose(parts, memory_budget=vectors * N * 8), choose(parts)
+    assert dims.vectors <= vectors
+    assert dims.krylov_dim >= 1
+    if free.vectors <= vectors:
+        assert dims == free
+    else:
+        assert dims.krylov_dim == free.krylov_dim or dims.vectors == vectors
+
+
+def test_the_budget_counts_bytes_of_the_dtype():
+    small = Space(np.zeros(N, dtype=np.float32))
+    budget = 40 * N * 8
+    assert choose(space=small, parts=20, memory_budget=budget) == choose(
+        parts=20, memory_budget=2 * budget
+    )
+
+
+def test_a_budget_for_less_than_a_vector_is_refused():
+    with pytest.raises(ValueError, match=r"memory_budget=.*at least one vector"):
+        choose(memory_budget=N * 8 - 1)
+
+
+def test_a_run_keeps_to_its_budget():
+    n = 50
+    options = {"memory_budget": 8 * n * 10}
+    res = ksdmin.minimize(rosen, np.zeros(n), jac=rosen_der, hessp=rosen_hess_prod, options=options)
+    assert res.success
+    assert 1 < res.history["dim"].max() <= 9  # and the direction before it
