@@ -1,0 +1,122 @@
+"""The command line: run, table, figures, prepare."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import product
+from pathlib import Path
+
+import torch
+
+from examples.paper import results
+from examples.paper.experiment import Config, perform, rows
+from examples.paper.methods import METHODS
+from examples.paper.progress import bar
+from examples.paper.rows import ROWS
+
+CURVATURES = ("gauss-newton", "hessian", "empirical-fisher")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command that the arguments name."""
+    args = parser().parse_args(arguments)
+    args.command(args)
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their arguments."""
+    root = argparse.ArgumentParser(prog="python -m examples.paper", description=__doc__)
+    commands = root.add_subparsers(required=True)
+    run = commands.add_parser("run", help="train, and add to the results")
+    run.set_defaults(command=run_all)
+    run.add_argument("rows", nargs="+", choices=[*ROWS, "all"], metavar="row", help=", ".join(ROWS))
+    run.add_argument("--method", nargs="+", choices=METHODS, default=["ksd"], metavar="METHOD")
+    run.add_argument("--seed", nargs="+", type=int, default=[0])
+    run.add_argument("--seconds", type=float, default=60.0)
+    run.add_argument("--curvature", nargs="+", choices=CURVATURES, default=["gauss-newton"])
+    run.add_argument("--l2", nargs="+", type=float, help="the row's own where not given")
+    run.add_argument("--rate", nargs="+", type=float, help="the method's grid where not given")
+    run.add_argument("--precision", choices=("highest", "high"), help="the method's own by default")
+    run.add_argument("--held-out", type=int, help="so many training samples; 0: train on all")
+    run.add_argument("--code", type=int, help="units of the code layer")
+    run.add_argument("--options", type=json.loads, default={}, help="JSON, handed to the method")
+    run.add_argument("--profile", action="store_true", help="time the parts of KSD's or HF's cost")
+    run.add_argument("--small", action="store_true", help="on small stand-ins, off line")
+    run.add_argument("--out", type=Path, help="where runs are added, otherwise results/ROW.json; small/ROW.json")
+    run.add_argument("--device", type=torch.device, default=default_device())
+    run.add_argument("--commit", help="where git cannot tell")
+    return root
+
+
+def run_all(args: argparse.Namespace) -> None:
+    """Every combination of what was given several times."""
+    for name in ROWS if "all" in args.rows else args.rows:
+        store = results.Store(args.out or default_out(name, args.small))
+        for config in configurations(name, args):
+            if store.has(asdict(config)):
+                print(f"there already: {label(config)}", flush=True)
+                continue
+            with bar(label(config), config.seconds) as show:
+                run = perform(config, args.device, args.commit, show)
+            store.add(run)
+            print(summary(config, run), flush=True)
+
+
+def configurations(name: str, args: argparse.Namespace) -> Iterator[Config]:
+    """What to run of one row."""
+    row = rows(args.small)[name]
+    for chosen, seed, l2 in product(args.method, args.seed, args.l2 or [row.l2]):
+        method = METHODS[chosen]
+        rates = (args.rate or method.rates[row.task.name]) if method.rates else [None]
+        curvatures = args.curvature if method.has_curvature else [None]
+        for curvature, rate in product(curvatures, rates):
+            yield Config(
+                row=name,
+                method=chosen,
+                seed=seed,
+                seconds=args.seconds,
+                l2=l2,
+                precision=args.precision or default_precision(method.precision, args.device),
+                curvature=curvature,
+                rate=rate,
+                held_out=args.held_out,
+                code=args.code,
+                options=args.options,
+                profile=args.profile and method.has_curvature,
+                small=args.small,
+            )
+
+
+def default_precision(of_method: str, device: torch.device) -> str:
+    """The method's own on a GPU; without one there is no TF32."""
+    return of_method if device.type == "cuda" else "highest"
+
+
+def default_out(name: str, small: bool) -> Path:
+    """Runs of small rows are not kept beside the others."""
+    return results.FOLDER / ("small" if small else "") / f"{name}.json"
+
+
+def default_device() -> str:
+    """The GPU, where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def label(config: Config) -> str:
+    """A run, in a few words."""
+    words = [config.row, config.method, config.curvature, f"seed {config.seed}"]
+    words += [] if config.rate is None else [f"rate {config.rate:g}"]
+    return ", ".join(word for word in [*words, f"l2 {config.l2:g}"] if word)
+
+
+def summary(config: Config, run: results.Run) -> str:
+    """How a run ended, in one line."""
+    last = {name: column[-1] for name, column in run["trace"].items()}
+    unit = ROWS[config.row].task.unit
+    names = ("train", "held_out", "test")
+    errors = [f"{name} {last[name]:.4g}{unit}" for name in names if name in last]
+    spent = f"{last['seconds']:.1f} s, {last['passes']:.0f} passes, {last['iterations']} iterations"
+    return f"{label(config)}: value {last['value']:.5g}, {', '.join(errors)} ({spent})"

@@ -1,0 +1,30 @@
+"""The rows at a size that two CPU cores train in seconds, off line, on stand-ins for their data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from examples.paper.data import stand_ins
+from examples.paper.rows import ROWS
+
+SMALL = {
+    "curves": replace(
+        ROWS["curves"],
+        title="CURVES (generated, small)",
+        load=lambda seed: stand_ins.small_curves(),
+        hidden=(100, 25, 6),
+        krylov_dim=20,
+    ),
+    "mnist-ae": replace(
+        ROWS["mnist-ae"],
+        title="scikit-learn's digits, stand-in for MNIST AE",
+        load=lambda seed: stand_ins.small_digit_images(),
+        hidden=(60, 30, 12),
+    ),
+    "mnist-cl": replace(
+        ROWS["mnist-cl"],
+        title="scikit-learn's digits, stand-in for MNIST CL",
+        load=lambda seed: stand_ins.small_digits(),
+        hidden=(50, 50),
+    ),
+}
