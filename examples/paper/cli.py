@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--method", nargs="+", choices=METHODS, default=["ksd"], metavar="METHOD")
     run.add_argument("--seed", nargs="+", type=int, default=[0])
     run.add_argument("--seconds", type=float, default=60.0)
+    run.add_argument("--passes", type=float, help="end also after so many passes over the data")
     run.add_argument("--curvature", nargs="+", choices=CURVATURES, default=["gauss-newton"])
     run.add_argument("--l2", nargs="+", type=float, help="the row's own where not given")
     run.add_argument("--rate", nargs="+", type=float, help="the method's grid where not given")
@@ -45,7 +46,9 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--options", type=json.loads, default={}, help="JSON, handed to the method")
     run.add_argument("--profile", action="store_true", help="time the parts of KSD's or HF's cost")
     run.add_argument("--small", action="store_true", help="on small stand-ins, off line")
-    run.add_argument("--out", type=Path, help="where runs are added, otherwise results/ROW.json; small/ROW.json")
+    run.add_argument(
+        "--out", type=Path, help="where runs are added; results/ROW.json where not given"
+    )
     run.add_argument("--device", type=torch.device, default=default_device())
     run.add_argument("--commit", help="where git cannot tell")
     return root
@@ -82,6 +85,7 @@ def configurations(name: str, args: argparse.Namespace) -> Iterator[Config]:
                 precision=args.precision or default_precision(method.precision, args.device),
                 curvature=curvature,
                 rate=rate,
+                passes=args.passes,
                 held_out=args.held_out,
                 code=args.code,
                 options=args.options,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -36,6 +37,7 @@ class Config:
     precision: str
     curvature: str | None
     rate: float | None
+    passes: float | None = None
     held_out: int | None = None
     code: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
@@ -53,7 +55,7 @@ def perform(
     net = row.net(data.train.inputs.shape[1], config.seed).to(device)
     training = Training(net, row.task, data, config.l2, config.seed)
     load_libraries(training)
-    recorder = Recorder(config.seconds, show)
+    recorder = Recorder(config.seconds, config.passes or math.inf, show)
     outcome = METHODS[config.method].train(training, recorder, settings(config, row))
     run = {
         "config": asdict(config),

@@ -72,7 +72,7 @@ def _train(
     recorder.see(_flat(update), work)
     with _matmul_precision(settings.precision):
         step = _stepper(training, update, batches)
-        while recorder.left > 0:
+        while not recorder.spent(work):
             update.plan(work.iterations, recorder.elapsed / recorder.seconds)
             for i in range(work.iterations, work.iterations + STEPS_AT_ONCE):
                 if i % batches.an_epoch == 0:
@@ -84,7 +84,7 @@ def _train(
             work.passes = round(2 * batches.share * work.iterations, 3)
             recorder.see(_flat(update), work)
     recorder.see(_flat(update), work, last=True)
-    return Outcome("The time limit has been reached.")
+    return Outcome(recorder.spent(work))
 
 
 def _stepper(training: Training, update: Update, batches: Batches) -> Callable[[], None]:

@@ -53,7 +53,10 @@ def _by_ksdmin(
 
     def callback(intermediate_result: Any) -> None:
         record = intermediate_result.record
-        recorder.see(intermediate_result.x, _work(record, record.iteration))
+        work = _work(record, record.iteration)
+        recorder.see(intermediate_result.x, work)
+        if recorder.spent(work):
+            raise StopIteration
 
     recorder.start()
     recorder.see(problem.x0, Work())
@@ -65,9 +68,10 @@ def _by_ksdmin(
         callback=callback,
         options={**options, **limits, **own},
     )
-    recorder.see(res.x, _work(res, res.nit), last=True)
+    work = _work(res, res.nit)
+    recorder.see(res.x, work, last=True)
     shares = problem.shares(recorder.elapsed) if settings.profile else None
-    return Outcome(res.message, shares)
+    return Outcome(recorder.spent(work) or res.message, shares)
 
 
 def _work(counted: Any, iterations: int) -> Work:

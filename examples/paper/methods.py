@@ -33,6 +33,6 @@ METHODS = {
     "adam": Method(
         train_by_adam,
         precision="high",
-        rates={task.name: (1e-4, 3e-4, 1e-3, 3e-3) for task in (AUTO_ENCODING, CLASSIFICATION)},
+        rates={task.name: (3e-4, 1e-3, 3e-3, 1e-2) for task in (AUTO_ENCODING, CLASSIFICATION)},
     ),
 }

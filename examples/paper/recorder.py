@@ -8,6 +8,7 @@ computed when it has ended, so that no method pays for being watched.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -51,12 +52,19 @@ class Recorder:
     ----------
     seconds : float
         How long the run may take.
+    passes : float, optional
+        How many passes over the training samples it may make.
     show : callable, optional
         Is told the seconds that have passed: a progress bar.
     """
 
-    def __init__(self, seconds: float, show: Callable[[float], Any] = lambda seconds: None) -> None:
-        self.seconds, self.kept = seconds, list[Kept]()
+    def __init__(
+        self,
+        seconds: float,
+        passes: float = math.inf,
+        show: Callable[[float], Any] = lambda seconds: None,
+    ) -> None:
+        self.seconds, self.passes, self.kept = seconds, passes, list[Kept]()
         self._show, self._due, self._began = show, 0.0, time.perf_counter()
 
     def start(self) -> None:
@@ -68,10 +76,11 @@ class Recorder:
         """Seconds since the start."""
         return time.perf_counter() - self._began
 
-    @property
-    def left(self) -> float:
-        """Seconds that are left; negative when they are spent."""
-        return self.seconds - self.elapsed
+    def spent(self, work: Work) -> str:
+        """Which limit has been reached, in words; empty where none."""
+        if self.elapsed >= self.seconds:
+            return "The time limit has been reached."
+        return "The limit of passes has been reached." if work.passes >= self.passes else ""
 
     def see(self, x: Tensor | np.ndarray, work: Work, *, last: bool = False) -> None:
         """Keep `x` if it is time to, or if it is the last one."""

@@ -65,7 +65,8 @@ def environment(device: torch.device, commit: str | None) -> dict[str, str]:
     return {
         "date": date.today().isoformat(),
         "commit": commit,
-        "hardware": torch.cuda.get_device_name() if on_gpu else f"{os.cpu_count()} CPU cores, "
-        f"{platform.machine()}",
+        "hardware": torch.cuda.get_device_name()
+        if on_gpu
+        else f"{os.cpu_count()} CPU cores, {platform.machine()}",
         "torch": torch.__version__,
     }

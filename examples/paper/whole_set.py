@@ -18,6 +18,7 @@ from examples.paper.training import Training
 
 WINDOW = 10  # of the L-BFGS methods, as in the paper
 NO_LIMIT = 10**9
+SEARCH = 26  # evaluations in a line search of torch's, which counts the first one
 
 
 def train_by_scipy(method: str, fixed: Mapping[str, Any]) -> Callable[..., Outcome]:
@@ -30,18 +31,18 @@ def train_by_scipy(method: str, fixed: Mapping[str, Any]) -> Callable[..., Outco
         def callback(intermediate_result: Any) -> None:
             work.iterations += 1
             recorder.see(intermediate_result.x, work)
-            if recorder.left <= 0:
+            if recorder.spent(work):
                 raise StopIteration
 
         recorder.start()
         recorder.see(problem.x0, work)
         x, message, moved = problem.x0, "", True
-        while moved and recorder.left > 0:
+        while moved and not recorder.spent(work):
             options = {"maxiter": NO_LIMIT, "gtol": 0.0, **fixed, **settings.options}
             res = ksdmin.minimize(problem, x, method=method, callback=callback, options=options)
             x, message, moved = res.x, str(res.message), res.nit > 0
         recorder.see(x, work, last=True)
-        return Outcome(message)
+        return Outcome(recorder.spent(work) or message)
 
     return train
 
@@ -55,9 +56,9 @@ def train_by_torch_lbfgs(training: Training, recorder: Recorder, settings: Setti
 
     def descend() -> bool:
         """Until no step is found or time is spent; whether there was a step at all."""
-        still = {"tolerance_grad": 0.0, "tolerance_change": 0.0}
-        optimizer, steps = torch.optim.LBFGS([x], max_iter=1, **still, **options), 0
-        while recorder.left > 0:
+        limits = {"max_iter": 1, "max_eval": SEARCH, "tolerance_grad": 0.0, "tolerance_change": 0.0}
+        optimizer, steps = torch.optim.LBFGS([x], **limits, **options), 0
+        while not recorder.spent(problem.work):
             before = x.detach().clone()
             optimizer.step(closure)
             if torch.equal(before, x.detach()):
@@ -69,11 +70,10 @@ def train_by_torch_lbfgs(training: Training, recorder: Recorder, settings: Setti
 
     recorder.start()
     recorder.see(x, problem.work)
-    while recorder.left > 0 and descend():
+    while not recorder.spent(problem.work) and descend():
         pass
     recorder.see(x, problem.work, last=True)
-    spent = recorder.left <= 0
-    return Outcome("The time limit has been reached." if spent else "No step lowers the value.")
+    return Outcome(recorder.spent(problem.work) or "No step lowers the value any more.")
 
 
 def _remembering(x: torch.nn.Parameter, problem: Counted) -> Callable[[], float]:

@@ -79,8 +79,10 @@ def drawn(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def blurred(image: np.ndarray) -> np.ndarray:
     """Convolved four times with a 3x3 kernel."""
     a = BLUR
-    kernel = GAIN * (1 + a) * np.array(
-        [[a / 12, a / 6, a / 12], [a / 6, 1 - a, a / 6], [a / 12, a / 6, a / 12]]
+    kernel = (
+        GAIN
+        * (1 + a)
+        * np.array([[a / 12, a / 6, a / 12], [a / 6, 1 - a, a / 6], [a / 12, a / 6, a / 12]])
     )
     for _ in range(TIMES):
         image = convolve(image, kernel[None], mode="constant")

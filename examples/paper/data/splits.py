@@ -59,9 +59,7 @@ class Splits:
         if not 0 <= count < len(self.train):
             raise ValueError(f"cannot hold out {count} of {len(self.train)} training samples")
         cut = len(self.train) - count
-        return replace(
-            self, train=self.train[slice(0, cut)], held_out=self.train[slice(cut, None)]
-        )
+        return replace(self, train=self.train[slice(0, cut)], held_out=self.train[slice(cut, None)])
 
 
 def images(pixels: npt.NDArray[np.float32]) -> Part:
