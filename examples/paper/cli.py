@@ -12,8 +12,10 @@ from pathlib import Path
 import torch
 
 from examples.paper import results
-from examples.paper.experiment import Config, perform, rows
+from examples.paper.config import Config, rows
+from examples.paper.experiment import perform
 from examples.paper.methods import METHODS
+from examples.paper.prepare import prepare
 from examples.paper.progress import bar
 from examples.paper.rows import ROWS
 
@@ -51,6 +53,9 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--device", type=torch.device, default=default_device())
     run.add_argument("--commit", help="where git cannot tell")
+    prepared = commands.add_parser("prepare", help="a data folder for a machine without network")
+    prepared.set_defaults(command=lambda args: prepare(args.cache))
+    prepared.add_argument("--cache", type=Path, required=True, help="the folder to write")
     return root
 
 
@@ -60,9 +65,9 @@ def run_all(args: argparse.Namespace) -> None:
         store = results.Store(args.out or default_out(name, args.small))
         for config in configurations(name, args):
             if store.has(asdict(config)):
-                print(f"there already: {label(config)}", flush=True)
+                print(f"there already: {config}", flush=True)
                 continue
-            with bar(label(config), config.seconds) as show:
+            with bar(str(config), config.seconds) as show:
                 run = perform(config, args.device, args.commit, show)
             store.add(run)
             print(summary(config, run), flush=True)
@@ -109,13 +114,6 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def label(config: Config) -> str:
-    """A run, in a few words."""
-    words = [config.row, config.method, config.curvature, f"seed {config.seed}"]
-    words += [] if config.rate is None else [f"rate {config.rate:g}"]
-    return ", ".join(word for word in [*words, f"l2 {config.l2:g}"] if word)
-
-
 def summary(config: Config, run: results.Run) -> str:
     """How a run ended, in one line."""
     last = {name: column[-1] for name, column in run["trace"].items()}
@@ -123,4 +121,4 @@ def summary(config: Config, run: results.Run) -> str:
     names = ("train", "held_out", "test")
     errors = [f"{name} {last[name]:.4g}{unit}" for name in names if name in last]
     spent = f"{last['seconds']:.1f} s, {last['passes']:.0f} passes, {last['iterations']} iterations"
-    return f"{label(config)}: value {last['value']:.5g}, {', '.join(errors)} ({spent})"
+    return f"{config}: value {last['value']:.5g}, {', '.join(errors)} ({spent})"

@@ -24,6 +24,8 @@ class Settings:
         The paper's K for this row; the default chooses its own.
     hf_share : float
         The share of the samples in HF's curvature set.
+    hf_damping : float
+        HF's first lambda.
     rate : float or None
         Of a first-order method.
     options : mapping
@@ -36,6 +38,7 @@ class Settings:
     precision: str
     krylov_dim: int
     hf_share: float
+    hf_damping: float
     rate: float | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     profile: bool = False

@@ -32,7 +32,8 @@ def train_as_in_paper(training: Training, recorder: Recorder, settings: Settings
 def train_by_hf(training: Training, recorder: Recorder, settings: Settings) -> Outcome:
     """Martens' Hessian-free method."""
     sizes = {"curvature": settings.hf_share, "search": 1, "disjoint": False}
-    return _by_ksdmin("hf", {}, sizes, training, recorder, settings)
+    options = {"damping": settings.hf_damping}
+    return _by_ksdmin("hf", options, sizes, training, recorder, settings)
 
 
 def _by_ksdmin(

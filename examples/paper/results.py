@@ -49,6 +49,15 @@ def columns(trace: list[dict[str, float]]) -> dict[str, list[float]]:
     return {name: [_rounded(row[name]) for row in trace] for name in trace[0]}
 
 
+def stopping_point(trace: dict[str, list[float]]) -> int:
+    """Where early stopping ends a run: the first point of the least error on held-out data.
+
+    Without held-out data it is the end.
+    """
+    errors = trace.get("held_out")
+    return len(trace["seconds"]) - 1 if errors is None else errors.index(min(errors))
+
+
 def _rounded(value: float) -> float:
     return value if isinstance(value, int) else float(f"{value:.5g}")
 

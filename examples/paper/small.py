@@ -27,4 +27,28 @@ SMALL = {
         load=lambda seed: stand_ins.small_digits(),
         hidden=(50, 50),
     ),
+    "mnist-cl-pt": replace(
+        ROWS["mnist-cl-pt"],
+        title="scikit-learn's digits, stand-in for MNIST CL, pre-trained",
+        load=lambda seed: stand_ins.small_digits(),
+        hidden=(50, 50),
+        pretraining_epochs=10,
+    ),
+    "spoken-digits": replace(
+        ROWS["spoken-digits"],
+        title="synthetic clusters, stand-in for Aurora",
+        load=lambda seed: stand_ins.clusters(40, 12, (3_000, 600, 300), seed=1),
+        hidden=(40, 60),
+        outputs=12,
+    ),
+    "starcraft": replace(
+        ROWS["starcraft"],
+        title="synthetic clusters, stand-in for Starcraft",
+        load=lambda seed: stand_ins.clusters(300, 7, (300, 100, 50), seed),
+    ),
+    "starcraft-linear": replace(
+        ROWS["starcraft-linear"],
+        title="synthetic clusters, stand-in for Starcraft, linear model",
+        load=lambda seed: stand_ins.clusters(300, 7, (300, 100, 50), seed),
+    ),
 }

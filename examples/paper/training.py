@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from examples.paper.data.splits import Part, Splits
+from examples.paper.data.splits import Part, Splits, Utterances
 from examples.paper.tasks import Task
 
 AT_ONCE = 20_000  # samples, when errors are computed
@@ -32,12 +32,13 @@ class DeviceData:
     train: Samples
     test: Samples
     held_out: Samples
+    utterances: Utterances | None
 
     @classmethod
     def of(cls, splits: Splits, device: torch.device) -> DeviceData:
         """Copy the parts there."""
         parts = (splits.train, splits.test, splits.held_out)
-        return cls(*(_samples(part, device) for part in parts))
+        return cls(*(_samples(part, device) for part in parts), splits.utterances)
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,16 @@ class Training:
         """The variables."""
         return list(self.net.parameters())
 
+    def load(self, x: Tensor) -> Tensor:
+        """Write a flat vector into the net; return it as it is there."""
+        x = x.to(next(self.net.parameters()))
+        nn.utils.vector_to_parameters(x, self.net.parameters())
+        return x
+
     @torch.no_grad()
     def assess(self, x: Tensor) -> dict[str, float]:
         """The objective and the errors at a flat vector; no part of any clock."""
-        x = x.to(next(self.net.parameters()))
-        nn.utils.vector_to_parameters(x, self.net.parameters())
+        x = self.load(x)
         loss, train = self._mean(self.data.train)
         value = loss + self.l2 / 2 * float(x.double().square().sum())
         errors = {"value": value, "train": train, "test": self._mean(self.data.test)[1]}
