@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -14,10 +15,13 @@ import torch
 from examples.paper import results
 from examples.paper.config import Config, rows
 from examples.paper.experiment import perform
+from examples.paper.figures import draw
 from examples.paper.methods import METHODS
 from examples.paper.prepare import prepare
 from examples.paper.progress import bar
 from examples.paper.rows import ROWS
+from examples.paper.series import load_runs
+from examples.paper.table import table
 
 CURVATURES = ("gauss-newton", "hessian", "empirical-fisher")
 
@@ -53,6 +57,14 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--device", type=torch.device, default=default_device())
     run.add_argument("--commit", help="where git cannot tell")
+    shown = argparse.ArgumentParser(add_help=False)
+    shown.add_argument("--results", type=Path, default=results.FOLDER, help="a folder of runs")
+    written = commands.add_parser("table", parents=[shown], help="the paper's Table 2 beside ours")
+    written.set_defaults(command=write_table)
+    written.add_argument("--out", type=Path, help="printed where not given")
+    drawn = commands.add_parser("figures", parents=[shown], help="convergence and cost")
+    drawn.set_defaults(command=draw_figures)
+    drawn.add_argument("--out", type=Path, help="a folder; RESULTS/figures where not given")
     prepared = commands.add_parser("prepare", help="a data folder for a machine without network")
     prepared.set_defaults(command=lambda args: prepare(args.cache))
     prepared.add_argument("--cache", type=Path, required=True, help="the folder to write")
@@ -69,8 +81,31 @@ def run_all(args: argparse.Namespace) -> None:
                 continue
             with bar(str(config), config.seconds) as show:
                 run = perform(config, args.device, args.commit, show)
+            release_memory(args.device)
             store.add(run)
             print(summary(config, run), flush=True)
+
+
+def release_memory(device: torch.device) -> None:
+    """So that a run does not depend on those before it: what is free decides ksdmin's chunks."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def write_table(args: argparse.Namespace) -> None:
+    """Print the table, or write it to a file."""
+    text = table(load_runs(args.results))
+    if args.out is None:
+        print(text)
+    else:
+        args.out.write_text(text)
+
+
+def draw_figures(args: argparse.Namespace) -> None:
+    """Draw all figures that there are runs for."""
+    for path in draw(load_runs(args.results), args.out or args.results / "figures"):
+        print(path)
 
 
 def configurations(name: str, args: argparse.Namespace) -> Iterator[Config]:

@@ -6,6 +6,7 @@ costs one launch; Adam is torch's own, fused. Samples are shuffled anew each epo
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -60,7 +61,8 @@ class Batches:
 
     def shuffle(self) -> None:
         """A new epoch."""
-        torch.randperm(len(self._order), generator=self._generator, out=self._order)
+        device, generator = self._order.device, self._generator
+        self._order.copy_(torch.randperm(len(self._order), generator=generator, device=device))
         self._start.zero_()
 
 
@@ -108,7 +110,8 @@ def _captured(
     start = [variable.detach().clone() for variable in variables]
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
+    with torch.cuda.stream(side), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*capturable=True")  # it will be captured
         for _ in range(WARM_UP):
             step()
     torch.cuda.current_stream().wait_stream(side)

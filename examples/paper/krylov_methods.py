@@ -49,7 +49,7 @@ def _by_ksdmin(
         problem = Timed(problem)
     own = dict(settings.options)
     sizes = {**sizes, **own.pop("subsets", {})}
-    subsets = ksdmin.Subsets(len(training.data.train), **sizes)
+    subsets = ksdmin.Subsets(len(training.data.train), **sizes) if sizes else None
     limits = {"maxtime": recorder.seconds, "maxiter": NO_LIMIT}
 
     def callback(intermediate_result: Any) -> None:

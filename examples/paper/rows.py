@@ -48,6 +48,8 @@ class Row:
         Whether the seed chooses the split.
     pretraining_epochs : int
         Of each hidden layer as a restricted Boltzmann machine; 0: the sparse start.
+    beside : str or None
+        The row in whose table this one is shown.
     """
 
     title: str
@@ -60,6 +62,7 @@ class Row:
     published: Published | None
     splits_by_seed: bool = False
     pretraining_epochs: int = 0
+    beside: str | None = None
 
     @property
     def hf_damping(self) -> float:
@@ -154,5 +157,6 @@ ROWS = {
         hf_share=1.0,
         published=None,
         splits_by_seed=True,
+        beside="starcraft",
     ),
 }
