@@ -23,6 +23,7 @@ from examples.paper.rows import ROWS
 from examples.paper.series import load_runs
 from examples.paper.table import table
 
+SMALL_PASSES = 200.0  # of a small run, where not given: a result that no clock decides
 CURVATURES = ("gauss-newton", "hessian", "empirical-fisher")
 
 
@@ -39,7 +40,14 @@ def parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="train, and add to the results")
     run.set_defaults(command=run_all)
     run.add_argument("rows", nargs="+", choices=[*ROWS, "all"], metavar="row", help=", ".join(ROWS))
-    run.add_argument("--method", nargs="+", choices=METHODS, default=["ksd"], metavar="METHOD")
+    run.add_argument(
+        "--method",
+        nargs="+",
+        choices=[*METHODS, "all"],
+        default=["ksd"],
+        metavar="METHOD",
+        help=", ".join(METHODS),
+    )
     run.add_argument("--seed", nargs="+", type=int, default=[0])
     run.add_argument("--seconds", type=float, default=60.0)
     run.add_argument("--passes", type=float, help="end also after so many passes over the data")
@@ -51,7 +59,11 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--code", type=int, help="units of the code layer")
     run.add_argument("--options", type=json.loads, default={}, help="JSON, handed to the method")
     run.add_argument("--profile", action="store_true", help="time the parts of KSD's or HF's cost")
-    run.add_argument("--small", action="store_true", help="on small stand-ins, off line")
+    run.add_argument(
+        "--small",
+        action="store_true",
+        help=f"on small stand-ins, off line, {SMALL_PASSES:g} passes",
+    )
     run.add_argument(
         "--out", type=Path, help="where runs are added; results/ROW.json where not given"
     )
@@ -111,7 +123,9 @@ def draw_figures(args: argparse.Namespace) -> None:
 def configurations(name: str, args: argparse.Namespace) -> Iterator[Config]:
     """What to run of one row."""
     row = rows(args.small)[name]
-    for chosen, seed, l2 in product(args.method, args.seed, args.l2 or [row.l2]):
+    methods = METHODS if "all" in args.method else args.method
+    passes = SMALL_PASSES if args.small and args.passes is None else args.passes
+    for chosen, seed, l2 in product(methods, args.seed, args.l2 or [row.l2]):
         method = METHODS[chosen]
         rates = (args.rate or method.rates[row.task.name]) if method.rates else [None]
         curvatures = args.curvature if method.has_curvature else [None]
@@ -125,7 +139,7 @@ def configurations(name: str, args: argparse.Namespace) -> Iterator[Config]:
                 precision=args.precision or default_precision(method.precision, args.device),
                 curvature=curvature,
                 rate=rate,
-                passes=args.passes,
+                passes=passes,
                 held_out=args.held_out,
                 code=args.code,
                 options=args.options,

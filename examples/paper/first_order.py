@@ -113,6 +113,7 @@ def _captured(
     with torch.cuda.stream(side), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*capturable=True")  # it will be captured
         for _ in range(WARM_UP):
+            batches.shuffle()  # an epoch may have fewer batches than this
             step()
     torch.cuda.current_stream().wait_stream(side)
     with torch.no_grad():

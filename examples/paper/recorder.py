@@ -66,6 +66,7 @@ class Recorder:
     ) -> None:
         self.seconds, self.passes, self.kept = seconds, passes, list[Kept]()
         self._show, self._due, self._began = show, 0.0, time.perf_counter()
+        self._diverged = False
 
     def start(self) -> None:
         """Start the clock."""
@@ -77,19 +78,23 @@ class Recorder:
         return time.perf_counter() - self._began
 
     def spent(self, work: Work) -> str:
-        """Which limit has been reached, in words; empty where none."""
+        """Why the run must end, in words; empty where it need not."""
+        if self._diverged:
+            return "The parameters are no longer finite."
         if self.elapsed >= self.seconds:
             return "The time limit has been reached."
         return "The limit of passes has been reached." if work.passes >= self.passes else ""
 
     def see(self, x: Tensor | np.ndarray, work: Work, *, last: bool = False) -> None:
-        """Keep `x` if it is time to, or if it is the last one."""
+        """Keep `x` if it is time to or if it is the last one, and if it is finite."""
         now = self.elapsed
         self._show(now)
         if last or now >= self._due:
             point = torch.as_tensor(x).detach().clone()
-            self.kept.append(Kept(now, asdict(work), point))
             self._due = GROWTH * now + LEAST
+            self._diverged = not bool(point.isfinite().all())
+            if not self._diverged:
+                self.kept.append(Kept(now, asdict(work), point))
 
     def trace(self, assess: Callable[[Tensor], dict[str, float]]) -> list[dict[str, float]]:
         """What was kept, with the errors that `assess` finds there."""
