@@ -9,11 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from examples.paper import results
 from examples.paper.config import Config, rows
+from examples.paper.data.files import MissingData
 from examples.paper.experiment import perform
 from examples.paper.figures import draw
 from examples.paper.methods import METHODS
@@ -30,7 +32,10 @@ CURVATURES = ("gauss-newton", "hessian", "empirical-fisher")
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that the arguments name."""
     args = parser().parse_args(arguments)
-    args.command(args)
+    try:
+        args.command(args)
+    except MissingData as error:  # the message says all; a traceback would hide it
+        raise SystemExit(str(error)) from None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -57,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--precision", choices=("highest", "high"), help="the method's own by default")
     run.add_argument("--held-out", type=int, help="so many training samples; 0: train on all")
     run.add_argument("--code", type=int, help="units of the code layer")
-    run.add_argument("--options", type=json.loads, default={}, help="JSON, handed to the method")
+    run.add_argument("--options", type=json_object, default={}, help="JSON, handed to the method")
     run.add_argument("--profile", action="store_true", help="time the parts of KSD's or HF's cost")
     run.add_argument(
         "--small",
@@ -146,6 +151,17 @@ def configurations(name: str, args: argparse.Namespace) -> Iterator[Config]:
                 profile=args.profile and method.has_curvature,
                 small=args.small,
             )
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """What --options holds."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f'{text!r}: expected an object, as {{"batch": 100}}')
+    return value
 
 
 def default_precision(of_method: str, device: torch.device) -> str:

@@ -26,7 +26,7 @@ def digit_errors(net: nn.Module, frames: Tensor, words: Utterances) -> dict[str,
         summed.index_add_(0, rows, net(inputs).softmax(dim=1))
     wrong = (summed @ log_share).argmax(dim=1).cpu().numpy() != words.digits
     by_noise = {
-        name: 100 * float(wrong[words.noises == kind].mean())
+        name: round(100 * float(wrong[words.noises == kind].mean()), 3)
         for kind, name in enumerate(words.noise_names)
     }
-    return {**by_noise, "all": 100 * float(wrong.mean())}
+    return {**by_noise, "all": round(100 * float(wrong.mean()), 3)}
