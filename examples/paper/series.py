@@ -48,6 +48,10 @@ class Series:
             for seed, run in self.runs.items()
         }
 
+    def at_end(self, column: str) -> list[float]:
+        """What a column holds where each run ends of itself."""
+        return [run["trace"][column][-1] for run in self.runs.values()]
+
     def chosen_by(self) -> float:
         """The error that the choice between series goes by."""
         held_out = all("held_out" in run["trace"] for run in self.runs.values())

@@ -67,7 +67,8 @@ def test_the_table_has_the_papers_numbers_beside_ours(folder, tmp_path, capsys):
     assert cells(text, "hf")[6:9] == ["1", "1", "1"]
     adam = cells(text, "adam")
     assert adam[2] == "1.5"
-    assert adam[6:] == ["1", "–", "–", "l2 1e-05, 60 s, rate 0.2 (2)"]
+    assert adam[6:] == ["1", "–", "–", "1.5 / 1.7", "l2 1e-05, 60 s, rate 0.2 (2)"]
+    assert ksd[9] == "0.75 / 0.95"
     assert "Measured on a machine, 2020-01-01, commit abc." in text
     assert cells(text, "starcraft-linear, ksd")[2] == "20%"
     main(["table", "--results", str(folder), "--out", str(tmp_path / "table.md")])
