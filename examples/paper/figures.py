@@ -1,0 +1,103 @@
+"""The paper's figures from the stored runs: convergence curves, and where the time goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from examples.paper.config import rows
+from examples.paper.results import Run
+from examples.paper.rows import Row
+from examples.paper.series import Series, best_series
+
+COLOURS = {
+    "ksd": "tab:blue",
+    "ksd-paper": "tab:cyan",
+    "hf": "tab:red",
+    "lbfgsb": "tab:green",
+    "torch-lbfgs": "tab:olive",
+    "ncg": "tab:brown",
+    "nag": "tab:pink",
+    "adam": "tab:purple",
+}
+DASHES = {"hessian": "--", "empirical-fisher": ":"}
+AXES = {"seconds": "seconds", "passes": "passes over the training samples"}
+PARTS = {
+    "gradient": "gradient (A)",
+    "products": "basis: products (B)",
+    "algebra": "basis: algebra, and the rest",
+    "search": "search (C)",
+}
+
+
+def draw(runs_of_row: dict[str, list[Run]], folder: Path) -> list[Path]:
+    """One figure a row, and one of the cost's parts where runs were profiled."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = [
+        convergence(rows(runs[0]["config"]["small"])[name], runs, folder / f"{name}.svg")
+        for name, runs in runs_of_row.items()
+    ]
+    profiled = [run for runs in runs_of_row.values() for run in runs if "shares" in run]
+    return [*drawn, *([cost(profiled, folder / "cost.svg")] if profiled else [])]
+
+
+def convergence(row: Row, runs: list[Run], path: Path) -> Path:
+    """Training error (lines; CV error pale) against seconds and passes."""
+    plt = _pyplot()
+    figure, panels = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True, layout="constrained")
+    for panel, (column, label) in zip(panels, AXES.items(), strict=True):
+        for series in best_series(runs):
+            _plot(panel, series, column)
+        panel.set(xlabel=label, yscale="log" if row.outputs is None else "linear")
+        panel.grid(alpha=0.3)
+    panels[1].set_xscale("log")
+    unit = row.task.unit and f" in {row.task.unit}"
+    panels[0].set_ylabel(f"training error{unit} (pale: CV error)")
+    panels[0].legend(fontsize="small")
+    figure.suptitle(row.title)
+    figure.savefig(path)
+    plt.close(figure)
+    return path
+
+
+def _plot(panel: Any, series: Series, column: str) -> None:
+    config = series.config
+    look = {
+        "color": COLOURS[config["method"]],
+        "linestyle": DASHES.get(config["curvature"], "-"),
+    }
+    for i, run in enumerate(series.runs.values()):
+        trace = run["trace"]
+        label = series.name if i == 0 else None
+        # The first point is the start, whose error would set the scale of the figure.
+        panel.plot(trace[column][1:], trace["train"][1:], label=label, **look)
+        panel.plot(trace[column][1:], trace["test"][1:], alpha=0.25, linewidth=0.8, **look)
+
+
+def cost(runs: list[Run], path: Path) -> Path:
+    """The share of each part in the seconds of profiled runs."""
+    plt = _pyplot()
+    figure, panel = plt.subplots(figsize=(8, 0.6 * len(runs) + 1.6), layout="constrained")
+    names = [f"{run['title']}: {Series({0: run}).name}" for run in runs]
+    begins = [0.0] * len(runs)
+    for part, label in PARTS.items():
+        shares = [100 * run["shares"][part] / sum(run["shares"].values()) for run in runs]
+        panel.barh(range(len(runs)), shares, left=begins, label=label)
+        begins = [begin + share for begin, share in zip(begins, shares, strict=True)]
+    panel.set(xlabel="share of the seconds (%)", xlim=(0, 100))
+    panel.set_yticks(range(len(runs)), names)
+    figure.legend(loc="outside lower center", ncols=len(PARTS), fontsize="small")
+    figure.savefig(path)
+    plt.close(figure)
+    return path
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    # Files that do not change when nothing else does.
+    matplotlib.rcParams["svg.hashsalt"] = "ksdmin"
+    from matplotlib import pyplot
+
+    return pyplot

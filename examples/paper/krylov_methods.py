@@ -1,0 +1,81 @@
+"""ksdmin's own methods: KSD by default, KSD as in the paper, HF."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ksdmin
+from examples.paper.harness import Outcome, Settings
+from examples.paper.problems import Timed, problem_of
+from examples.paper.recorder import Recorder, Work
+from examples.paper.training import Training
+
+INNER = 30  # iterations of the paper's inner BFGS
+NO_LIMIT = 10**9
+
+
+def train_by_ksd(training: Training, recorder: Recorder, settings: Settings) -> Outcome:
+    """Krylov Subspace Descent with ksdmin's defaults."""
+    return _by_ksdmin("ksd", {}, {}, training, recorder, settings)
+
+
+def train_as_in_paper(training: Training, recorder: Recorder, settings: Settings) -> Outcome:
+    """The paper's configuration: A everything, B and C disjoint with 1/K of the samples each."""
+    K = settings.krylov_dim
+    options = ksdmin.PAPER | {"krylov_dim": K, "inner_maxiter": INNER}
+    return _by_ksdmin(
+        "ksd", options, {"curvature": 1 / K, "search": 1 / K}, training, recorder, settings
+    )
+
+
+def train_by_hf(training: Training, recorder: Recorder, settings: Settings) -> Outcome:
+    """Martens' Hessian-free method."""
+    sizes = {"curvature": settings.hf_share, "search": 1, "disjoint": False}
+    options = {"damping": settings.hf_damping}
+    return _by_ksdmin("hf", options, sizes, training, recorder, settings)
+
+
+def _by_ksdmin(
+    method: str,
+    options: Mapping[str, Any],
+    sizes: Mapping[str, Any],
+    training: Training,
+    recorder: Recorder,
+    settings: Settings,
+) -> Outcome:
+    problem: Any = problem_of(training, settings)
+    if settings.profile:
+        problem = Timed(problem)
+    own = dict(settings.options)
+    sizes = {**sizes, **own.pop("subsets", {})}
+    subsets = ksdmin.Subsets(len(training.data.train), **sizes) if sizes else None
+    limits = {"maxtime": recorder.seconds, "maxiter": NO_LIMIT}
+
+    def callback(intermediate_result: Any) -> None:
+        record = intermediate_result.record
+        work = _work(record, record.iteration)
+        recorder.see(intermediate_result.x, work)
+        if recorder.spent(work):
+            raise StopIteration
+
+    recorder.start()
+    recorder.see(problem.x0, Work())
+    res = ksdmin.minimize(
+        problem,
+        method=method,
+        subsets=subsets,
+        rng=training.seed,
+        callback=callback,
+        options={**options, **limits, **own},
+    )
+    work = _work(res, res.nit)
+    recorder.see(res.x, work, last=True)
+    shares = problem.shares(recorder.elapsed) if settings.profile else None
+    return Outcome(recorder.spent(work) or res.message, shares)
+
+
+def _work(counted: Any, iterations: int) -> Work:
+    """From a record or a result of ksdmin."""
+    counts = (int(counted.nfev), int(counted.njev), int(counted.nhev))
+    return Work(iterations, *counts, passes=round(float(counted.passes), 3))

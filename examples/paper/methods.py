@@ -1,0 +1,38 @@
+"""The methods by name.
+
+All minimise the same objective from the same start. Whole-set methods and ksdmin's own call the
+same problem object; the first-order ones step over mini-batches, each with a grid of four rates.
+"""
+
+from __future__ import annotations
+
+from examples.paper.first_order import train_by_adam, train_by_nesterov
+from examples.paper.harness import Method
+from examples.paper.krylov_methods import train_as_in_paper, train_by_hf, train_by_ksd
+from examples.paper.tasks import AUTO_ENCODING, CLASSIFICATION
+from examples.paper.whole_set import NO_LIMIT, WINDOW, train_by_scipy, train_by_torch_lbfgs
+
+METHODS = {
+    "ksd": Method(train_by_ksd, precision="high", has_curvature=True),
+    "ksd-paper": Method(train_as_in_paper, precision="high", has_curvature=True),
+    "hf": Method(train_by_hf, precision="highest", has_curvature=True),
+    "lbfgsb": Method(
+        train_by_scipy("L-BFGS-B", {"maxcor": WINDOW, "ftol": 0.0, "maxfun": NO_LIMIT}),
+        precision="highest",
+    ),
+    "torch-lbfgs": Method(train_by_torch_lbfgs, precision="highest"),
+    "ncg": Method(train_by_scipy("CG", {}), precision="highest"),
+    "nag": Method(
+        train_by_nesterov,
+        precision="high",
+        rates={
+            AUTO_ENCODING.name: (3e-4, 1e-3, 3e-3, 1e-2),
+            CLASSIFICATION.name: (1e-2, 3e-2, 1e-1, 3e-1),
+        },
+    ),
+    "adam": Method(
+        train_by_adam,
+        precision="high",
+        rates={task.name: (3e-4, 1e-3, 3e-3, 1e-2) for task in (AUTO_ENCODING, CLASSIFICATION)},
+    ),
+}

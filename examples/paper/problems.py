@@ -1,0 +1,105 @@
+"""Problems that watch themselves: one counts its evaluations, one times the parts of the cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import ksdmin
+from examples.paper.harness import Settings
+from examples.paper.recorder import Work
+from examples.paper.training import Training
+
+PARTS = ("gradient", "products", "search")
+
+
+def problem_of(training: Training, settings: Settings) -> Any:
+    """What ksdmin makes of the net, the loss and the training samples."""
+    samples = training.data.train
+    return ksdmin.from_torch(
+        training.net,
+        training.task.loss,
+        (samples.inputs, samples.targets),
+        curvature=settings.curvature,
+        l2=training.l2,
+        precision=settings.precision,
+    )
+
+
+class Counted:
+    """A problem on the whole set that counts what SciPy's or torch's methods ask of it."""
+
+    def __init__(self, problem: Any) -> None:
+        self._problem, self.work = problem, Work()
+        self.x0, self.subsets = problem.x0, problem.subsets
+
+    def value(self, x: Any, idx: Any) -> float:
+        """The value alone."""
+        self.work.values += 1
+        self.work.passes += 1
+        return self._problem.value(x, idx)
+
+    def value_and_gradient(self, x: Any, idx: Any, *, diagonal: bool = False) -> Any:
+        """Two passes."""
+        self.work.values += 1
+        self.work.gradients += 1
+        self.work.passes += 2
+        return self._problem.value_and_gradient(x, idx, diagonal=diagonal)
+
+    def curvature(self, x: Any, idx: Any) -> Callable[[Any], Any]:
+        """Products of two passes each."""
+        product = self._problem.curvature(x, idx)
+
+        def counted(v: Any) -> Any:
+            self.work.products += 1
+            self.work.passes += 2
+            return product(v)
+
+        return counted
+
+
+class Timed:
+    """A problem that waits for the device after each verb, and adds up the seconds of each."""
+
+    def __init__(self, problem: Any) -> None:
+        self._problem, self._seconds = problem, dict.fromkeys(PARTS, 0.0)
+        self.x0, self.subsets, self.noise = problem.x0, problem.subsets, problem.noise
+        self.has_diagonal = problem.has_diagonal
+
+    def value(self, x: Any, idx: Any) -> float:
+        """Counts as search: KSD's and HF's line searches ask for values."""
+        return self._timed("search", self._problem.value, x, idx)
+
+    def value_and_gradient(self, x: Any, idx: Any, *, diagonal: bool = False) -> Any:
+        """The gradient on A, with the diagonal of the preconditioner."""
+        verb = self._problem.value_and_gradient
+        return self._timed("gradient", verb, x, idx, diagonal=diagonal)
+
+    def value_and_projected_gradient(self, x: Any, idx: Any, V: Any) -> Any:
+        """What the search within the subspace evaluates on C."""
+        return self._timed("search", self._problem.value_and_projected_gradient, x, idx, V)
+
+    def curvature(self, x: Any, idx: Any) -> Callable[[Any], Any]:
+        """The products on B."""
+        product = self._timed("products", self._problem.curvature, x, idx)
+        return lambda v: self._timed("products", product, v)
+
+    def shares(self, total: float) -> dict[str, float]:
+        """Seconds of the parts; the algebra of the basis is what is left of the total."""
+        parts = {name: round(seconds, 3) for name, seconds in self._seconds.items()}
+        return {**parts, "algebra": round(total - sum(self._seconds.values()), 3)}
+
+    def _timed(self, part: str, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._wait()  # for what was asked before this verb, and is not its own
+        begin = time.perf_counter()
+        out = verb(*args, **kwargs)
+        self._wait()
+        self._seconds[part] += time.perf_counter() - begin
+        return out
+
+    def _wait(self) -> None:
+        if self.x0.is_cuda:
+            torch.cuda.synchronize()

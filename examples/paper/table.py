@@ -1,0 +1,155 @@
+"""The paper's Table 2 beside ours, in Markdown, from the stored runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from statistics import fmean, median, stdev
+
+from scipy.stats import t as student
+
+from examples.paper.config import rows
+from examples.paper.results import Run, stopping_point
+from examples.paper.rows import ROWS, Published, Row
+from examples.paper.series import Series, best_series
+
+HEAD = (
+    "| method | seeds | train error | CV error | CV less HF's | seconds | time, to the end "
+    "| at HF's train error | at HF's CV error | train / CV, not stopped | settings (of tried) |"
+)
+NOTE = (
+    "Errors are those where early stopping ends a run: at the least error on held-out data. Mean "
+    "[least, most] over seeds; differences are paired by seed, with a 95% interval. Times are "
+    "shares of HF's for the same seed, the median: to the end, and to the errors that HF ends "
+    "with (a dash: never). Beside these, the mean errors when the seconds are spent."
+)
+
+
+def table(runs_of_row: dict[str, list[Run]]) -> str:
+    """All rows that have runs."""
+    order = [name for name, row in ROWS.items() if row.beside is None and name in runs_of_row]
+    return "\n".join([NOTE, "", *(row_table(name, runs_of_row) for name in order)])
+
+
+def row_table(name: str, runs_of_row: dict[str, list[Run]]) -> str:
+    """One row of the paper: its numbers first, then ours, then those of other models."""
+    runs = runs_of_row[name]
+    row, series = rows(runs[0]["config"]["small"])[name], best_series(runs)
+    hf = next((one for one in series if one.name == "hf"), None)
+    lines = [f"## {row.title}", "", HEAD, "|---|" + "---|" * (HEAD.count("|") - 2)]
+    lines += published_lines(row.published, row.task.unit) if row.published else []
+    lines += [our_line(one.name, one, hf, row) for one in series]
+    for other in (other for other, own in ROWS.items() if own.beside == name):
+        beside = best_series(runs_of_row.get(other, []))
+        lines += [our_line(f"{other}, {one.name}", one, hf, row) for one in beside]
+    lines += ["", provenance(runs), ""]
+    return "\n".join([*lines, *digit_lines(series)])
+
+
+def published_lines(published: Published, unit: str) -> list[str]:
+    """The paper's Table 2."""
+    return [
+        f"| {name}, the paper's | | {train}{unit} | {test}{unit} | | | {time:g} | | | | |"
+        for name, (train, test), time in (
+            ("HF", published.hf, 1.0),
+            ("KSD", published.ksd, published.time),
+        )
+    ]
+
+
+def our_line(name: str, series: Series, hf: Series | None, row: Row) -> str:
+    """A method of ours."""
+    unit = row.task.unit
+    cells = [
+        name,
+        str(len(series.runs)),
+        spread(series.at_stop("train").values(), unit),
+        spread(series.at_stop("test").values(), unit),
+        difference(series, hf, unit),
+        spread(series.at_stop("seconds").values(), ""),
+        ratio(series, hf, None),
+        ratio(series, hf, "train"),
+        ratio(series, hf, "test"),
+        " / ".join(f"{fmean(series.at_end(column)):.3g}{unit}" for column in ("train", "test")),
+        settings(series),
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def spread(values: Iterable[float], unit: str) -> str:
+    """The mean; with several values the least and the most."""
+    values = list(values)
+    mean = f"{fmean(values):.3g}{unit}"
+    return mean if len(values) == 1 else f"{mean} [{min(values):.3g}, {max(values):.3g}]"
+
+
+def difference(series: Series, hf: Series | None, unit: str) -> str:
+    """CV error less HF's, seed by seed."""
+    if hf is None or series is hf:
+        return ""
+    ours, theirs = series.at_stop("test"), hf.at_stop("test")
+    gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    if len(gaps) < 2:
+        return f"{gaps[0]:+.3g}{unit}" if gaps else ""
+    half = student.ppf(0.975, len(gaps) - 1) * stdev(gaps) / math.sqrt(len(gaps))
+    return f"{fmean(gaps):+.3g}{unit} ± {half:.2g}"
+
+
+def ratio(series: Series, hf: Series | None, column: str | None) -> str:
+    """Seconds over HF's: to the end, or to the error in `column` that HF ends with."""
+    if hf is None:
+        return ""
+    shares = []
+    for seed in series.runs.keys() & hf.runs.keys():
+        own, theirs = series.runs[seed]["trace"], hf.runs[seed]["trace"]
+        stop = stopping_point(theirs)
+        if column is None:
+            share = own["seconds"][stopping_point(own)] / theirs["seconds"][stop]
+        else:
+            share = first_below(own, column, theirs[column][stop]) / first_below(
+                theirs, column, theirs[column][stop]
+            )
+        shares.append(share)
+    middle = median(shares) if shares else math.inf
+    return f"{middle:.2g}" if math.isfinite(middle) else "–"
+
+
+def first_below(trace: dict[str, list[float]], column: str, error: float) -> float:
+    """Seconds until an error is reached; infinite where it never is."""
+    reached = (s for s, e in zip(trace["seconds"], trace[column], strict=True) if e <= error)
+    return next(reached, math.inf)
+
+
+def settings(series: Series) -> str:
+    """What the series was run with."""
+    config = series.config
+    words = [f"l2 {config['l2']:g}", f"{config['seconds']:g} s"]
+    words += [f"rate {config['rate']:g}"] if config["rate"] is not None else []
+    words += [f"{name} {value}" for name, value in config["options"].items()]
+    return f"{', '.join(words)} ({series.tried})"
+
+
+def provenance(runs: list[Run]) -> str:
+    """Where and when."""
+    places = sorted({f"{run['hardware']}, {run['date']}, commit {run['commit']}" for run in runs})
+    return "Measured on " + "; ".join(places) + "."
+
+
+def digit_lines(series: list[Series]) -> list[str]:
+    """Digit error by noise, where the row has words."""
+    errors = {
+        one.name: [run["digit_errors"] for run in one.runs.values()]
+        for one in series
+        if all("digit_errors" in run for run in one.runs.values())
+    }
+    if not errors:
+        return []
+    noises = list(next(iter(errors.values()))[0])
+    head = ["Digit error (%) by noise, from summed frame posteriors:", ""]
+    head += ["| method | " + " | ".join(noises) + " |", "|---|" + "---|" * len(noises)]
+    return [*head, *(_digit_line(name, runs, noises) for name, runs in errors.items()), ""]
+
+
+def _digit_line(name: str, runs: list[dict[str, float]], noises: list[str]) -> str:
+    means = (f"{fmean(run[noise] for run in runs):.3g}" for noise in noises)
+    return f"| {name} | " + " | ".join(means) + " |"

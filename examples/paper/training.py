@@ -1,0 +1,95 @@
+"""One run's net, data and objective, on a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from examples.paper.data.splits import Part, Splits, Utterances
+from examples.paper.tasks import Task
+
+AT_ONCE = 20_000  # samples, when errors are computed
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A part of the data as tensors."""
+
+    inputs: Tensor
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+
+@dataclass(frozen=True)
+class DeviceData:
+    """A data set on the device; it outlasts the runs of one call."""
+
+    train: Samples
+    test: Samples
+    held_out: Samples
+    utterances: Utterances | None
+
+    @classmethod
+    def of(cls, splits: Splits, device: torch.device) -> DeviceData:
+        """Copy the parts there."""
+        parts = (splits.train, splits.test, splits.held_out)
+        return cls(*(_samples(part, device) for part in parts), splits.utterances)
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a method is given: the objective is the mean loss on `data.train` + l2 / 2 |x|^2."""
+
+    net: nn.Sequential
+    task: Task
+    data: DeviceData
+    l2: float
+    seed: int
+
+    @property
+    def device(self) -> torch.device:
+        """Where everything is."""
+        return self.data.train.inputs.device
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The variables."""
+        return list(self.net.parameters())
+
+    def load(self, x: Tensor) -> Tensor:
+        """Write a flat vector into the net; return it as it is there."""
+        x = x.to(next(self.net.parameters()))
+        nn.utils.vector_to_parameters(x, self.net.parameters())
+        return x
+
+    @torch.no_grad()
+    def assess(self, x: Tensor) -> dict[str, float]:
+        """The objective and the errors at a flat vector; no part of any clock."""
+        x = self.load(x)
+        loss, train = self._mean(self.data.train)
+        value = loss + self.l2 / 2 * float(x.double().square().sum())
+        errors = {"value": value, "train": train, "test": self._mean(self.data.test)[1]}
+        if len(self.data.held_out):
+            errors["held_out"] = self._mean(self.data.held_out)[1]
+        return errors
+
+    def _mean(self, samples: Samples) -> tuple[float, float]:
+        """The mean loss and the mean error."""
+        loss, error = torch.zeros(2, dtype=torch.float64, device=self.device)
+        pieces = zip(samples.inputs.split(AT_ONCE), samples.targets.split(AT_ONCE), strict=True)
+        for inputs, targets in pieces:
+            outputs = self.net(inputs)
+            loss += self.task.batch_loss(outputs, targets).double() * len(inputs)
+            error += self.task.errors(outputs, targets)
+        return float(loss) / len(samples), float(error) / len(samples)
+
+
+def _samples(part: Part, device: torch.device) -> Samples:
+    inputs = torch.from_numpy(np.ascontiguousarray(part.inputs)).to(device)
+    if part.targets is part.inputs:
+        return Samples(inputs, inputs)
+    return Samples(inputs, torch.from_numpy(np.ascontiguousarray(part.targets)).to(device))
