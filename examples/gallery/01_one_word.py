@@ -2,8 +2,8 @@
 1. From L-BFGS-B to KSD in one word
 ===================================
 
-You have a call of :func:`scipy.optimize.minimize`. Change the name of the method, and it is a call
-of Krylov Subspace Descent: nothing else about it is new.
+You have a call of :func:`scipy.optimize.minimize`. Change the name of the method, and it is a
+call of Krylov Subspace Descent: nothing else about it is new.
 """
 
 import matplotlib.pyplot as plt
@@ -18,8 +18,8 @@ import ksdmin
 # What you have
 # -------------
 # A function and its gradient. Here: photons counted in 200 channels by a detector that blurs, and
-# the smooth spectrum that explains them best. The unknowns are logarithms, so that intensities are
-# positive; the penalty on the second differences makes the problem ill conditioned.
+# the smooth spectrum that explains them best. The unknowns are logarithms, so that intensities
+# are positive; the penalty on the second differences makes the problem ill conditioned.
 
 n, penalty = 200, 100.0
 channels = np.arange(n)
@@ -49,16 +49,17 @@ print(f"success {res.success}, f = {res.fun:.8f}, max |gradient| = {np.abs(res.j
 # %%
 # One word
 # --------
-# :func:`ksdmin.minimize` takes the same arguments. ``"ksd"`` is its default method; every method of
-# SciPy's is there by name, so that the comparison stays one word.
+# :func:`ksdmin.minimize` takes the same arguments. ``"ksd"`` is its default method; every method
+# of SciPy's is there by name, so that the comparison stays one word.
 
 res = ksdmin.minimize(fun, x0, jac=jac, method="ksd")
 res
 
 # %%
-# It is SciPy's ``OptimizeResult``: ``res.x``, ``res["x"]``, ``res.success`` and so on. ``success`` is
-# True only where the gradient at ``res.x`` passes the test (``gtol``, 1e-5 by default). L-BFGS-B, by
-# default, also calls it success when the function has stopped falling fast; compare the gradients.
+# It is SciPy's ``OptimizeResult``: ``res.x``, ``res["x"]``, ``res.success`` and so on.
+# ``success`` is True only where the gradient at ``res.x`` passes the test (``gtol``, 1e-5 by
+# default). L-BFGS-B, by default, also calls it success when the function has stopped falling
+# fast; compare the gradients.
 
 figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
 axes.plot(channels, counts, ".", color="grey", label="counts")
@@ -70,8 +71,8 @@ axes.legend()
 # %%
 # A Hessian, if you have one
 # --------------------------
-# If you can multiply a vector by the Hessian, say so: ``hessp`` (or ``hess``). Otherwise gradients are
-# differenced along the few directions that are needed, as above.
+# If you can multiply a vector by the Hessian, say so: ``hessp`` (or ``hess``). Otherwise
+# gradients are differenced along the few directions that are needed, as above.
 
 
 def hessp(x, p):
@@ -96,9 +97,9 @@ print(f"basinhopping: f = {res.fun:.8f}")
 # %%
 # Side by side
 # ------------
-# Work is counted as one for a value, one for a gradient, two for a product with the Hessian: about
-# what they cost where derivatives are automatic. All run until the largest entry of the gradient is
-# below 1e-6 (``ftol=0`` keeps L-BFGS-B from stopping before).
+# Work is counted as one for a value, one for a gradient, two for a product with the Hessian:
+# about what they cost where derivatives are automatic. All run until the largest entry of the
+# gradient is below 1e-6 (``ftol=0`` keeps L-BFGS-B from stopping before).
 
 GTOL = 1e-6
 
@@ -151,6 +152,6 @@ plt.show()
 # What to expect
 # --------------
 # On plain functions the work is about that of L-BFGS-B, the time longer where the function is as
-# cheap as this one (L-BFGS-B is compiled), and the result more reliable. What KSD saves is passes over
-# data, where the function is a sum over samples: the next tutorials. :doc:`/benchmarks` has the
-# numbers over hundreds of problems.
+# cheap as this one (L-BFGS-B is compiled), and the result more reliable. What KSD saves is passes
+# over data, where the function is a sum over samples: the next tutorials. :doc:`/benchmarks` has
+# the numbers over hundreds of problems.

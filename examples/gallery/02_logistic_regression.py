@@ -2,8 +2,8 @@
 2. Logistic regression against L-BFGS-B
 =======================================
 
-A sum of losses over samples. KSD takes gradients over all of them, but its curvature and its search
-look at a part: most of its work costs a fraction of a pass over the data.
+A sum of losses over samples. KSD takes gradients over all of them, but its curvature and its
+search look at a part: most of its work costs a fraction of a pass over the data.
 """
 
 import time
@@ -34,8 +34,8 @@ def digits():
 # %%
 # The loss
 # --------
-# Each function takes the samples ``idx`` over which to take the mean. ``idx`` is ``slice(None)`` for
-# the whole set, so that ``X[idx]`` copies nothing.
+# Each function takes the samples ``idx`` over which to take the mean. ``idx`` is ``slice(None)``
+# for the whole set, so that ``X[idx]`` copies nothing.
 
 L2 = 1e-5
 
@@ -61,8 +61,9 @@ class Logistic:
 # %%
 # Two methods, one call
 # ---------------------
-# With ``subsets=N`` both are handed the same functions; SciPy's methods see the whole set at every
-# evaluation. A pass is one look at all samples: a value is one, a gradient one, a product two.
+# With ``subsets=N`` both are handed the same functions; SciPy's methods see the whole set at
+# every evaluation. A pass is one look at all samples: a value is one, a gradient one, a product
+# two.
 
 GTOL = 1e-6
 
@@ -136,8 +137,8 @@ compare(*digits(), "Odd or even: handwritten digits")
 # Where it does not
 # -----------------
 # Few samples and strong features: 569 tumours, 30 measurements and their products. A pass takes
-# microseconds, so that the methods' own time decides; and it takes L-BFGS-B few of them to learn all
-# the curvature there is to know.
+# microseconds, so that the methods' own time decides; and it takes L-BFGS-B few of them to learn
+# all the curvature there is to know.
 
 X, y = load_breast_cancer(return_X_y=True)
 X = PolynomialFeatures(2, include_bias=False).fit_transform(StandardScaler().fit_transform(X))

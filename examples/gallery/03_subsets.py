@@ -3,9 +3,9 @@
 =========================================
 
 Each iteration of KSD looks at the data three times: at a set A for the gradient, at B for the
-curvature, at C for the search in the subspace. A is everything by default. B and C are small, drawn
-anew for every iteration, and have no sample in common. They grow when they have become too small
-for the accuracy that is asked for.
+curvature, at C for the search in the subspace. A is everything by default. B and C are small,
+drawn anew for every iteration, and have no sample in common. They grow when they have become too
+small for the accuracy that is asked for.
 """
 
 import matplotlib.pyplot as plt
@@ -40,9 +40,9 @@ def hessp(w, p, idx):
 # %%
 # What is drawn
 # -------------
-# ``subsets=N`` is short for ``subsets=ksdmin.Subsets(N)``. Your functions see the sets as ``idx``: the
-# whole set as ``slice(None)``, a part as a sorted array of indices. Here is who was asked for what in
-# the first iterations of a run.
+# ``subsets=N`` is short for ``subsets=ksdmin.Subsets(N)``. Your functions see the sets as
+# ``idx``: the whole set as ``slice(None)``, a part as a sorted array of indices. Here is who was
+# asked for what in the first iterations of a run.
 
 calls = []
 
@@ -87,9 +87,9 @@ axes.legend(loc="upper right", framealpha=1)
 # How they grow
 # -------------
 # What the search gains on C should be gained on A too. Where it is not, B and C are too small to
-# tell, and the next ones are larger. So a run begins with cheap iterations and ends with exact ones,
-# and nobody has to say when. Sizes that are fixed, as in the paper (``ksdmin.PAPER``), stop paying at
-# the accuracy that they allow.
+# tell, and the next ones are larger. So a run begins with cheap iterations and ends with exact
+# ones, and nobody has to say when. Sizes that are fixed, as in the paper (``ksdmin.PAPER``), stop
+# paying at the accuracy that they allow.
 
 budget = {"maxiter": 60}
 runs = {
@@ -132,9 +132,9 @@ print(f"first B: {res.history[0].size_B}, first C: {res.history[0].size_C}, {res
 # %%
 # Sets of your own
 # ----------------
-# A callable ``(iteration, rng) -> (A, B, C)``, or an iterable of triples. What is in them is handed to
-# your functions as it is: indices, file names, arrays. ``full`` names the whole set, so that success
-# can be told. Here: sets with the same number of every digit.
+# A callable ``(iteration, rng) -> (A, B, C)``, or an iterable of triples. What is in them is
+# handed to your functions as it is: indices, file names, arrays. ``full`` names the whole set, so
+# that success can be told. Here: sets with the same number of every digit.
 
 EVERYTHING = np.arange(N)
 by_digit = [np.flatnonzero(labels == digit) for digit in range(10)]
@@ -143,7 +143,9 @@ by_digit = [np.flatnonzero(labels == digit) for digit in range(10)]
 def balanced(iteration, rng):
     each = 10 * 2 ** min(iteration // 5, 3)  # they may grow as you like
     both = [rng.choice(members, 2 * each, replace=False) for members in by_digit]
-    B, C = (np.sort(np.concatenate(part)) for part in zip(*(np.split(b, 2) for b in both)))
+    B, C = (
+        np.sort(np.concatenate(part)) for part in zip(*(np.split(b, 2) for b in both), strict=True)
+    )
     return EVERYTHING, B, C
 
 

@@ -4,8 +4,8 @@
 
 The Hessian of a neural net is indefinite: along some directions the loss bends down. Hessian-free
 optimisation (HF) solves a linear system with the curvature, so that it needs a positive definite
-substitute. KSD searches the subspace with the loss itself: any symmetric matrix will do, the Hessian
-too.
+substitute. KSD searches the subspace with the loss itself: any symmetric matrix will do, the
+Hessian too.
 """
 
 from itertools import pairwise
@@ -24,8 +24,8 @@ import ksdmin
 # A saddle point
 # --------------
 # Two valleys and a ridge between them. On the ridge the gradient points along it, to the saddle
-# point. HF goes there and stays: the gradient vanishes. KSD, where the gradient vanishes, spends a
-# few products on a look for negative curvature.
+# point. HF goes there and stays: the gradient vanishes. KSD, where the gradient vanishes, spends
+# a few products on a look for negative curvature.
 
 
 def fun(z):
@@ -106,8 +106,8 @@ for curvature in ("gauss-newton", "hessian", "empirical-fisher"):
 # %%
 # How negative is it?
 # -------------------
-# The smallest and the largest eigenvalue of the Hessian at the start, by Lanczos: a problem's product
-# is a product like any other.
+# The smallest and the largest eigenvalue of the Hessian at the start, by Lanczos: a problem's
+# product is a product like any other.
 
 problem = ksdmin.from_torch(
     auto_encoder(), torch.nn.MSELoss(reduction="sum"), (pixels, pixels), curvature="hessian"
@@ -140,6 +140,6 @@ axes.legend()
 plt.show()
 
 # %%
-# Compare the pair of each colour. With the Hessian, HF's conjugate gradients meet negative curvature
-# and have to stop; KSD hardly minds. With Gauss-Newton both do well: it is the default for models, and
-# the one to try first.
+# Compare the pair of each colour. With the Hessian, HF's conjugate gradients meet negative
+# curvature and have to stop; KSD hardly minds. With Gauss-Newton both do well: it is the default
+# for models, and the one to try first.

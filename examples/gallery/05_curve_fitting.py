@@ -2,10 +2,10 @@
 5. Curve fitting: nonlinear least squares
 =========================================
 
-A sum of squared residuals has a curvature for free: J^T J, from the Jacobian of the residuals. The
-example is Thurber's, one of the harder ones in the National Institute of Standards and Technology's
-collection (StRD): 37 measurements of the mobility of electrons in semiconductors, a rational
-function with 7 parameters, and certified values to compare with.
+A sum of squared residuals has a curvature for free: J^T J, from the Jacobian of the residuals.
+The example is Thurber's, one of the harder ones in the National Institute of Standards and
+Technology's collection (StRD): 37 measurements of the mobility of electrons in semiconductors, a
+rational function with 7 parameters, and certified values to compare with.
 """
 
 import matplotlib.pyplot as plt
@@ -61,7 +61,8 @@ def jacobian(b):
 # The sum of squares
 # ------------------
 # The gradient is J^T r. In place of the Hessian: J^T J, the Gauss-Newton matrix, which needs no
-# second derivatives. ``hess`` may return any symmetric matrix that tells the curvature well enough.
+# second derivatives. ``hess`` may return any symmetric matrix that tells the curvature well
+# enough.
 #
 # The parameters differ by factors of ten thousand. A diagonal that roughly tells their curvatures
 # sets that right: ``precond``, here the diagonal of J^T J.
@@ -92,8 +93,8 @@ res
 # ----------------------------
 # ``scipy.optimize.least_squares`` is made for this and nothing else. KSD gets there through
 # ``minimize``, where the sum of squares may be part of something larger, and J need not fit into
-# memory: a product with J^T J will do (``hessp``). L-BFGS-B takes no preconditioner; one would have to
-# scale the parameters by hand.
+# memory: a product with J^T J will do (``hessp``). L-BFGS-B takes no preconditioner; one would
+# have to scale the parameters by hand.
 
 dedicated = least_squares(residuals, START, jacobian, x_scale="jac", xtol=1e-12, ftol=1e-12)
 quasi_newton = ksdmin.minimize(

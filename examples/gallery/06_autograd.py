@@ -2,8 +2,8 @@
 6. A model in autograd, with a loss of your own
 ===============================================
 
-Write the model in NumPy, import it from ``autograd.numpy``, and nobody has to write a derivative. The
-model here predicts a number and how sure it is of it, with a loss that is in no library.
+Write the model in NumPy, import it from ``autograd.numpy``, and nobody has to write a derivative.
+The model here predicts a number and how sure it is of it, with a loss that is in no library.
 """
 
 import autograd.numpy as np
@@ -29,8 +29,8 @@ train, test = order[:330], order[330:]
 # %%
 # The model
 # ---------
-# ``model(params, inputs) -> outputs``, one row a sample. The parameters are any nest of lists, tuples
-# and dictionaries of arrays. Two outputs: a mean, and the logarithm of a standard
+# ``model(params, inputs) -> outputs``, one row a sample. The parameters are any nest of lists,
+# tuples and dictionaries of arrays. Two outputs: a mean, and the logarithm of a standard
 # deviation (but for a tenth, lest it vanish).
 
 HIDDEN = 8
@@ -48,9 +48,10 @@ def model(params, inputs):
 # %%
 # The loss
 # --------
-# ``loss(outputs, targets) -> one number a sample``: minus the logarithm of the normal density. It is
-# differentiated in the outputs, for gradients and for curvature. (The common losses have names:
-# ``"squared-error"``, ``"softmax-cross-entropy"``, ``"binary-cross-entropy"``, ``"poisson"``.)
+# ``loss(outputs, targets) -> one number a sample``: minus the logarithm of the normal density. It
+# is differentiated in the outputs, for gradients and for curvature. (The common losses have
+# names: ``"squared-error"``, ``"softmax-cross-entropy"``, ``"binary-cross-entropy"``,
+# ``"poisson"``.)
 
 
 def moments(outputs):
@@ -69,8 +70,8 @@ problem = ksdmin.from_autograd(
 # %%
 # The run
 # -------
-# The problem brings its start, its derivatives, and its number of samples. ``unflatten`` turns the
-# solution into parameters.
+# The problem brings its start, its derivatives, and its number of samples. ``unflatten`` turns
+# the solution into parameters.
 
 res = ksdmin.minimize(problem, rng=0)
 print(res)

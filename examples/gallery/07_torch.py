@@ -2,8 +2,9 @@
 7. A torch net on the CPU, and the same on a GPU
 ================================================
 
-:func:`ksdmin.from_torch` makes a module and a loss into a problem over one flat vector. The vector,
-the basis and the data stay on the module's device: where there is a GPU, this very script runs there.
+:func:`ksdmin.from_torch` makes a module and a loss into a problem over one flat vector. The
+vector, the basis and the data stay on the module's device: where there is a GPU, this very script
+runs there.
 """
 
 import time
@@ -24,8 +25,8 @@ print(torch.cuda.get_device_name() if device == "cuda" else f"CPU, torch {torch.
 # %%
 # A net, a loss, data
 # -------------------
-# A deep auto-encoder of digits: 64 pixels, through 3 numbers, to 64 pixels. All of it plain torch, in
-# float32. The data are scikit-learn's digits, with copies moved by one pixel.
+# A deep auto-encoder of digits: 64 pixels, through 3 numbers, to 64 pixels. All of it plain
+# torch, in float32. The data are scikit-learn's digits, with copies moved by one pixel.
 
 WIDTHS = (64, 64, 32, 16, 3, 16, 32, 64, 64)
 CODE = 4  # the layer whose units are linear
@@ -156,8 +157,9 @@ axes.set_yticks([], minor=True)
 axes.legend(title="method: last error")
 
 # %%
-# KSD has nothing to tune. Adam depends on its rate: with a good one it is hard to beat on a small net,
-# and finding it takes runs like these. The larger and deeper the net, the more curvature has to tell.
+# KSD has nothing to tune. Adam depends on its rate: with a good one it is hard to beat on a small
+# net, and finding it takes runs like these. The larger and deeper the net, the more curvature has
+# to tell.
 #
 # What it sees
 # ------------
@@ -177,6 +179,6 @@ plt.show()
 # On a GPU
 # --------
 # Nothing in the script changes. On CUDA the products run as graphs that are captured once;
-# ``precision="high"`` allows TF32. On a small net like this one a GPU is not busy, and shows little;
-# :doc:`/benchmarks` has what one H200 does with the paper's MNIST auto-encoder, a net of 2.8 million
-# parameters.
+# ``precision="high"`` allows TF32. On a small net like this one a GPU is not busy, and shows
+# little; :doc:`/benchmarks` has what one H200 does with the paper's MNIST auto-encoder, a net of
+# 2.8 million parameters.

@@ -3,9 +3,9 @@
 ============================================
 
 A plain function written in jax: compiled, with exact products of the Hessian by automatic
-differentiation, on the device where its arrays are. The example is a Gaussian process with a length
-scale for each of its inputs. The function to minimise, minus its log marginal likelihood, takes the
-Cholesky factor of a matrix at every evaluation: here it pays to need few of them.
+differentiation, on the device where its arrays are. The example is a Gaussian process with a
+length scale for each of its inputs. The function to minimise, minus its log marginal likelihood,
+takes the Cholesky factor of a matrix at every evaluation: here it pays to need few of them.
 """
 
 import time
@@ -25,8 +25,8 @@ jax.config.update("jax_enable_x64", True)  # double precision: jax's own switch
 # %%
 # The function
 # ------------
-# 250 patients, ten measurements each. The unknowns are logarithms: of the inverse length scales, of
-# the amplitude, of the noise. A weak prior keeps what the data say nothing about.
+# 250 patients, ten measurements each. The unknowns are logarithms: of the inverse length scales,
+# of the amplitude, of the noise. A weak prior keeps what the data say nothing about.
 
 data = load_diabetes(scaled=True)
 names = ["age", "sex", "body mass", "pressure", *(f"serum {k}" for k in range(1, 7))]
@@ -106,6 +106,6 @@ plt.show()
 # %%
 # Models
 # ------
-# With a loss and data, ``from_jax(model, loss, (inputs, targets), params=...)`` takes a model as in
-# tutorial 6, Gauss-Newton and Fisher matrices included. Sets of samples are padded to a few lengths,
-# lest jax compile anew for each.
+# With a loss and data, ``from_jax(model, loss, (inputs, targets), params=...)`` takes a model as
+# in tutorial 6, Gauss-Newton and Fisher matrices included. Sets of samples are padded to a few
+# lengths, lest jax compile anew for each.

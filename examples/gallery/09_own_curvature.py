@@ -2,9 +2,9 @@
 9. Your own curvature, your own preconditioner
 ==============================================
 
-The solver asks a problem for three things: values, gradients, and a product ``v -> H v``. What H is
-remains your choice: the Hessian, a part of it, a bound, a matrix that you computed once. So is the
-diagonal that preconditions the Krylov space.
+The solver asks a problem for three things: values, gradients, and a product ``v -> H v``. What H
+is remains your choice: the Hessian, a part of it, a bound, a matrix that you computed once. So is
+the diagonal that preconditions the Krylov space.
 """
 
 import matplotlib.pyplot as plt
@@ -18,8 +18,8 @@ import ksdmin
 # %%
 # A badly scaled problem
 # ----------------------
-# Logistic regression on 569 tumours and 30 measurements, in the units in which they were taken: areas
-# of hundreds beside fractions of a hundredth. One ought to scale them; let us not.
+# Logistic regression on 569 tumours and 30 measurements, in the units in which they were taken:
+# areas of hundreds beside fractions of a hundredth. One ought to scale them; let us not.
 
 X, y = load_breast_cancer(return_X_y=True)
 X, y = np.c_[X, np.ones(len(X))], np.where(y, 1.0, -1.0)
@@ -48,9 +48,9 @@ runs = {"no preconditioner": ksdmin.minimize(fun, x0, jac=jac, hessp=hessp, tol=
 # %%
 # A diagonal
 # ----------
-# ``precond`` is a positive diagonal that roughly tells the Hessian's: n numbers, or a function of x.
-# It need not be accurate; a factor of ten hardly matters. ``precond=`` is there for plain functions and
-# for models (``from_torch`` and the others have the Fisher diagonal by default).
+# ``precond`` is a positive diagonal that roughly tells the Hessian's: n numbers, or a function of
+# x. It need not be accurate; a factor of ten hardly matters. ``precond=`` is there for plain
+# functions and for models (``from_torch`` and the others have the Fisher diagonal by default).
 
 
 def diagonal(w):
@@ -64,8 +64,8 @@ runs["diagonal"] = ksdmin.minimize(fun, x0, jac=jac, hessp=hessp, precond=diagon
 # A matrix of your own
 # --------------------
 # ``hess`` may return any symmetric matrix: dense, sparse, or a ``LinearOperator``. Here Böhning's
-# bound: X^T X / 4 is above the Hessian whatever w is. It is computed once, and a product costs n^2 in
-# place of two passes over the data.
+# bound: X^T X / 4 is above the Hessian whatever w is. It is computed once, and a product costs
+# n^2 in place of two passes over the data.
 
 bound = X.T @ X / (4 * len(y)) + l2 * np.eye(n)
 operator = LinearOperator((n, n), matvec=lambda v: bound @ v, dtype=float)
@@ -76,9 +76,10 @@ runs["Böhning's bound"] = ksdmin.minimize(
 # %%
 # A problem of your own
 # ---------------------
-# Where even that is too narrow, write the verbs. Any object with ``value``, ``value_and_gradient`` and
-# ``curvature`` is a problem (:class:`ksdmin.Problem`): no base class. ``curvature`` returns a product
-# that keeps what it computed once, here the weights; ``idx`` names the samples.
+# Where even that is too narrow, write the verbs. Any object with ``value``,
+# ``value_and_gradient`` and ``curvature`` is a problem (:class:`ksdmin.Problem`): no base class.
+# ``curvature`` returns a product that keeps what it computed once, here the weights; ``idx``
+# names the samples.
 
 
 class LogisticRegression:
