@@ -20,8 +20,8 @@ def page():
     runs = sorted(RESULTS.glob("*.json"))
     if not runs:
         return (
-            ":::{note}\nThis checkout holds no results of the experiments: examples/paper/results has "
-            "no JSON file. The page fills itself from there when the site is built.\n:::"
+            ":::{note}\nThis checkout holds no results of the experiments: examples/paper/results "
+            "has no JSON file. The page fills itself from there when the site is built.\n:::"
         )
     tables, figures = sorted(RESULTS.glob("*.md")), sorted(RESULTS.glob("*.svg"))
     parts = [table.read_text() for table in tables]

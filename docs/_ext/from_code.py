@@ -14,7 +14,8 @@ WHEN = {
     "maxiter": "A run should end sooner; or, with status 1, later.",
     "maxfun": "An evaluation is expensive and there is a budget of them.",
     "maxtime": "There is a budget of seconds: training a net, as a rule.",
-    "gtol": "The gradient's scale is far from one, or another accuracy is wanted. The first to look at.",
+    "gtol": "The first to look at: the gradient's scale is far from one, or another accuracy is "
+    "wanted.",
     "ftol": "A value that no longer falls is good enough, as by default in L-BFGS-B.",
     "xtol": "A point that no longer moves is good enough.",
     "krylov_dim": "Badly conditioned nets gain by more (the paper used 80 for CURVES); short of "
@@ -53,7 +54,7 @@ WHAT_TO_DO = {
 
 BUYS = {
     "grown": "Fewer products: early iterations, far from the minimum, need no accurate step.",
-    "spectrum": "Negative curvature keeps its scale; the paper's floor makes a very long step of it.",
+    "spectrum": "Negative curvature keeps its scale; the paper's floor makes a long step of it.",
     "paid": "Fewer evaluations: the search ends when the next iteration would gain little.",
     "accept": "The value on A never rises by more than rounding.",
     "resize": "Any accuracy: fixed sets have a noise floor.",
@@ -75,16 +76,18 @@ def checked(texts, names, where):
 
 
 def options():
-    """The table of ksdmin.Options: its docstring, its defaults, and when to touch."""
+    """ksdmin.Options: its docstring, its defaults, and when to touch."""
     described = {p.name: p for p in ClassDoc(ksdmin.Options)["Attributes"]}
     known = {field.name: field.default for field in fields(ksdmin.Options)}
     checked(WHEN, known, "WHEN")
-    rows = []
+    parts = []
     for name, default in known.items():
         shown = default.name if name == "policies" else default
         meaning = " ".join(described[name].desc)
-        rows.append([f"`{name}`", f"`{shown}`", meaning, WHEN.get(name, "")])
-    return markdown(["option", "default", "meaning", "when to touch"], rows)
+        parts.append(
+            f"`{name}` = `{shown}`\n: {meaning}\n\n  *When to touch:* {WHEN.get(name, '')}\n"
+        )
+    return "\n".join(parts)
 
 
 def statuses():

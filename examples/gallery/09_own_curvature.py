@@ -64,8 +64,8 @@ runs["diagonal"] = ksdmin.minimize(fun, x0, jac=jac, hessp=hessp, precond=diagon
 # A matrix of your own
 # --------------------
 # ``hess`` may return any symmetric matrix: dense, sparse, or a ``LinearOperator``. Here Böhning's
-# bound: X^T X / 4 is above the Hessian whatever w is. It is computed once, and a product costs
-# n^2 in place of two passes over the data.
+# bound: :math:`X^T X / 4` is above the Hessian whatever w is. It is computed once, and a product
+# costs n^2 in place of two passes over the data.
 
 bound = X.T @ X / (4 * len(y)) + l2 * np.eye(n)
 operator = LinearOperator((n, n), matvec=lambda v: bound @ v, dtype=float)
