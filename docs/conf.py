@@ -31,6 +31,7 @@ extensions = [
     "generated_text",
     "mathml",
 ]
+templates_path = ["_templates"]
 exclude_patterns = ["_build", "_ext", "README.md", "**/sg_execution_times.rst", "sg_*"]
 suppress_warnings = ["config.cache"]  # the gallery's settings hold functions
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]

@@ -15,7 +15,15 @@ from ksdmin import _repr
 
 
 class Status(IntEnum):
-    """Why a run ended. Codes 0 to 3 and 99 are SciPy's."""
+    """Why a run ended. Codes 0 to 3 and 99 are SciPy's.
+
+    Examples
+    --------
+    >>> import ksdmin
+    >>> res = ksdmin.minimize(lambda x: x @ x, [1.0], options={"maxiter": 0})
+    >>> ksdmin.Status(res.status).name
+    'MAXITER'
+    """
 
     CONVERGED = 0
     MAXITER = 1

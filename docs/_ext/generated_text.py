@@ -4,6 +4,7 @@ The functions return Markdown. In a page that is read without Sphinx the comment
 """
 
 import re
+from pathlib import Path
 
 import algorithms
 import benchmarks
@@ -38,6 +39,12 @@ def read(app, docname, source):
     source[0] = MARK.sub(generate, source[0])
 
 
+def outdated(app, env, added, changed, removed):
+    """Pages with such text may have changed whenever the code has."""
+    return [name for name in env.found_docs if MARK.search(Path(env.doc2path(name)).read_text())]
+
+
 def setup(app):
     app.connect("source-read", read)
+    app.connect("env-get-outdated", outdated)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
