@@ -13,7 +13,8 @@ from tables import markdown, warn
 ROOT = Path(__file__).parents[2]
 BY_HAND = "examples/benchmarks/torch_products.py"  # Algorithm 1 for one net, written out
 
-# number: (title, [(lines, the paper, function or script, a piece of its source)])
+# number: [(lines, the paper, function or script, a piece of its source)]
+# Accents carry an empty group before an index: docutils would put the index below them.
 ALGORITHMS = {
     "1": [
         ("2-3", r"$v^{(0)} \gets x, \quad v_1^{(0)} \gets 0$", BY_HAND, "activations = [X]"),
@@ -40,7 +41,7 @@ ALGORITHMS = {
         ("2-9", "together: $v_1^{(L)} = J \\theta_1$", "_curvature.gauss_newton", "jvp(v)"),
         (
             "10",
-            r"$\widehat{v}_2^{(L)} \gets \frac{\partial^2 E}{\partial v^2} v_1^{(L)}$",
+            r"${\widehat{v}{}}_2^{(L)} \gets \frac{\partial^2 E}{\partial v^2} v_1^{(L)}$",
             "_curvature.gauss_newton",
             "loss_hessian(jvp(v))",
         ),
@@ -52,25 +53,25 @@ ALGORITHMS = {
         ),
         (
             "12",
-            r"$\widehat{h}_2^{(l)} \gets \widehat{v}_2^{(l)} \odot \phi'^{(l)}(h^{(l)})$",
+            r"${\widehat{h}{}}_2^{(l)} \gets {\widehat{v}{}}_2^{(l)} \odot \phi'^{(l)}(h^{(l)})$",
             BY_HAND,
             "back = back if slope is None else back * slope",
         ),
         (
             "13",
-            r"$\widehat{v}_2^{(l-1)} \gets {W^{(l)}}^T \widehat{h}_2^{(l)}$",
+            r"${\widehat{v}{}}_2^{(l-1)} \gets {W^{(l)}}^T {\widehat{h}{}}_2^{(l)}$",
             BY_HAND,
             "back = back @ layer.weight",
         ),
         (
             "14",
-            r"$\widehat{W}_2^{(l)} \gets \widehat{h}_2^{(l)} {v^{(l-1)}}^T$",
+            r"${\widehat{W}{}}_2^{(l)} \gets {\widehat{h}{}}_2^{(l)} {v^{(l-1)}}^T$",
             BY_HAND,
             "(back.T @ a).reshape(-1)",
         ),
         (
             "11-16",
-            r"together: $\widehat{\theta}_2 = J^T \widehat{v}_2^{(L)}$",
+            r"together: ${\widehat{\theta}{}}_2 = J^T {\widehat{v}{}}_2^{(L)}$",
             "_curvature.gauss_newton",
             "vjp(loss_hessian(jvp(v)))",
         ),
@@ -99,7 +100,7 @@ ALGORITHMS = {
         ),
         (
             "10-11",
-            r"$\overline{h}_{k,j} \gets w^T v_j$",
+            r"${\overline{h}{}}_{k,j} \gets w^T v_j$",
             "_krylov.Growth.measure",
             "self._V[: k + 1, :] @ self.w",
         ),
