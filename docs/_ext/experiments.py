@@ -1,77 +1,46 @@
-"""The page of experiments, from what examples/paper has put into its results.
+"""The page of experiments: what the commands of examples/paper make of its committed runs."""
 
-Where the folder holds table.md or figures, those are shown: its own commands wrote them. Otherwise
-the runs themselves are, one table and one figure a file.
-"""
-
-import json
+import subprocess
+import sys
 from pathlib import Path
-from statistics import median
 
-from tables import markdown
+from tables import warn
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "examples/paper/results"
-OUT = ROOT / "docs/generated"
-NO_ERRORS = {"seconds", "passes", "iteration", "products", "updates", "objective"}
+FIGURES = ROOT / "docs/generated/paper"
+NOTHING = """:::{note}
+This checkout holds no results of the experiments: examples/paper/results has no JSON file. The page
+fills itself from there when the site is built.
+:::"""
 
 
 def page():
+    """The table with the paper's numbers beside ours, the figures, and links to the runs."""
     runs = sorted(RESULTS.glob("*.json"))
     if not runs:
-        return (
-            ":::{note}\nThis checkout holds no results of the experiments: examples/paper/results "
-            "has no JSON file. The page fills itself from there when the site is built.\n:::"
-        )
-    tables, figures = sorted(RESULTS.glob("*.md")), sorted(RESULTS.glob("*.svg"))
-    parts = [table.read_text() for table in tables]
-    parts += [f"![{f.stem}](../{f.relative_to(ROOT)})" for f in figures]
-    if not tables:
-        parts += [row(path, draw=not figures) for path in runs]
-    links = ", ".join(f"[{path.name}](../{path.relative_to(ROOT)})" for path in runs)
-    return "\n\n".join([*parts, f"The runs: {links}."])
-
-
-def row(path, draw):
-    """One data set: the errors at the end of each run, and the way there."""
-    runs = [run for run in json.loads(path.read_text()) if run.get("trace")]
-    if not runs:
-        return ""
-    errors = [n for n in runs[0]["trace"] if n not in NO_ERRORS]
-    by_label = {}
-    for run in runs:
-        by_label.setdefault(label(run["config"]), []).append(run["trace"])
-    rows = [
-        [
-            name,
-            len(traces),
-            *(f"{median(t[e][-1] for t in traces):.4g}" for e in errors if e in traces[0]),
-        ]
-        for name, traces in by_label.items()
+        return NOTHING
+    table = command("table")
+    command("figures", "--out", str(FIGURES))
+    figures = [
+        f"![{path.stem}: errors over seconds and passes](generated/paper/{path.name})"
+        for path in sorted(FIGURES.glob("*.svg"))
     ]
-    text = f"## {path.stem}\n\n" + markdown(["method", "runs", *errors], rows)
-    if draw and errors:
-        text += f"\n\n![{path.stem}]({figure(path.stem, by_label, errors[0])})"
-    return text
+    links = ", ".join(f"[{path.name}](../{path.relative_to(ROOT)})" for path in runs)
+    about = "{download}`README <../examples/paper/README.md>`"
+    closing = f"The runs: {links}; how they were made: {about}."
+    return "\n\n".join([table, "## Figures", *figures, closing])
 
 
-def label(config):
-    parts = [config.get(key) for key in ("method", "curvature", "rate")]
-    return ", ".join(str(part) for part in parts if part is not None)
-
-
-def figure(name, by_label, error):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    fig, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    for title, traces in by_label.items():
-        axes.loglog(traces[0]["seconds"], traces[0][error], label=title)
-    axes.set(title=name, xlabel="seconds", ylabel=f"error ({error})")
-    axes.legend()
-    OUT.mkdir(exist_ok=True)
-    fig.savefig(OUT / f"paper-{name}.svg")
-    plt.close(fig)
-    return f"generated/paper-{name}.svg"
+def command(*arguments):
+    """What ``python -m examples.paper`` prints."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "examples.paper", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode:
+        warn(f"python -m examples.paper {' '.join(arguments)} failed: {ran.stderr}")
+    return ran.stdout
