@@ -69,6 +69,13 @@ class Options:
         Keep all iterates, as ``res.allvecs``.
     policies : Policies
         What differs between the paper's algorithm and the default; set by ``ksdmin.PAPER``.
+
+    Examples
+    --------
+    >>> import ksdmin
+    >>> options = {"gtol": 1e-9, "krylov_dim": 10}
+    >>> ksdmin.minimize(lambda x: x @ x, [1.0], jac=lambda x: 2 * x, options=options).success
+    True
     """
 
     maxiter: float | None = None

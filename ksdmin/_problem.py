@@ -36,6 +36,21 @@ class Problem(Protocol):
     relative error is a smaller power of eps),
     ``value_and_projected_gradient(x, idx, V)`` (the value and V^T g, where that is cheaper than
     g), ``counting(counts)`` (a copy of the problem, for one run, that counts in `counts`).
+
+    Examples
+    --------
+    >>> import numpy as np, ksdmin
+    >>> class Bowl:
+    ...     def value(self, x, idx):
+    ...         return x @ x
+    ...     def value_and_gradient(self, x, idx, *, diagonal=False):
+    ...         return x @ x, 2 * x
+    ...     def curvature(self, x, idx):
+    ...         return lambda v: 2 * v
+    >>> isinstance(Bowl(), ksdmin.Problem)
+    True
+    >>> ksdmin.minimize(Bowl(), np.ones(3)).success
+    True
     """
 
     def value(self, x: Array, idx: Any) -> float:

@@ -9,10 +9,21 @@ from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import OptimizeResult
+
+from ksdmin import _repr
 
 
 class Status(IntEnum):
-    """Why a run ended. Codes 0 to 3 and 99 are SciPy's."""
+    """Why a run ended. Codes 0 to 3 and 99 are SciPy's.
+
+    Examples
+    --------
+    >>> import ksdmin
+    >>> res = ksdmin.minimize(lambda x: x @ x, [1.0], options={"maxiter": 0})
+    >>> ksdmin.Status(res.status).name
+    'MAXITER'
+    """
 
     CONVERGED = 0
     MAXITER = 1
@@ -111,3 +122,34 @@ class History(Sequence[Record]):
             return "<History: empty>"
         first, last = self._records[0], self._records[-1]
         return f"<History: {len(self) - 1} iterations, {first.value:.6g} -> {last.value:.6g}>"
+
+
+class Result(OptimizeResult):  # type: ignore[misc]
+    """SciPy's result, which shows itself in a few lines, and with a curve in notebooks.
+
+    Examples
+    --------
+    >>> import ksdmin
+    >>> ksdmin.minimize(lambda x: (x @ x), [3.0, 4.0], jac=lambda x: 2 * x)
+     message: Optimization terminated successfully.
+     success: True
+      status: 0 (CONVERGED)
+         fun: ...
+           x: [...], n = 2
+         jac: [...], n = 2, max ...
+      counts: nit 1, ...
+     history: max |gradient| 8.00e+00 -> ... in ... s
+              █▁
+        also: preconditioner
+    """
+
+    def __repr__(self) -> str:
+        return _repr.text(self, self._status_name())
+
+    def _repr_html_(self) -> str:
+        return _repr.html(self, self._status_name())
+
+    def _status_name(self) -> str:
+        known = {status.value: status.name for status in Status}
+        name = known.get(self.get("status"))
+        return f"({name})" if name else ""

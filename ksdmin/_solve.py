@@ -19,7 +19,7 @@ from ksdmin._judge import verdict
 from ksdmin._observer import Observer
 from ksdmin._options import Options
 from ksdmin._problem import FunctionProblem, Problem
-from ksdmin._result import MESSAGES, History, Status
+from ksdmin._result import MESSAGES, History, Result, Status
 from ksdmin._saddle import escape
 from ksdmin._state import Run, State
 from ksdmin._subsets import Subsets, as_subsets
@@ -198,7 +198,7 @@ def make_result(
 ) -> OptimizeResult:
     """SciPy's fields, and ours."""
     counts = run.evaluator.counts
-    result = OptimizeResult(
+    result = Result(
         x=point[0],
         fun=point[1],
         jac=point[2],

@@ -48,8 +48,8 @@ def from_torch(
         Which matrix the products multiply by; or (x, idx) -> product, matrix or LinearOperator,
         of the mean loss: l2 is added.
     l2 : float or mapping, optional
-        The mean loss + (l2 / 2) |x|^2; a mapping gives it by the names of parameters or modules,
-        0 for the others.
+        The objective is ``mean loss + (l2 / 2) |x|^2``; a mapping gives it by the names of
+        parameters or modules, 0 for the others.
     precond : "fisher", None, array or callable, optional
         The diagonal preconditioner: that of the empirical Fisher matrix, none, or your own as a
         flat vector, or (x, idx) -> one. See the options `floor` and `diagonal_power`.
@@ -149,7 +149,8 @@ def from_autograd(
         Which matrix the products multiply by, or (x, idx) -> product. By default "gauss-newton";
         for a plain function it is the Hessian.
     l2 : float or tree of floats, optional
-        The mean loss + (l2 / 2) |x|^2; or one number each for parts of `params`, 0 where left out.
+        The objective is ``mean loss + (l2 / 2) |x|^2``; or one number each for parts of `params`, 0
+        where left out.
     precond : "fisher", None, array or callable, optional
         The diagonal preconditioner: that of the empirical Fisher matrix (none for a plain
         function), none, or your own as a flat vector, or (x, idx) -> one.
@@ -252,7 +253,8 @@ def from_jax(
         Which matrix the products multiply by, or (x, idx) -> product. By default "gauss-newton";
         for a plain function it is the Hessian.
     l2 : float or tree of floats, optional
-        The mean loss + (l2 / 2) |x|^2; or one number each for parts of `params`, 0 where left out.
+        The objective is ``mean loss + (l2 / 2) |x|^2``; or one number each for parts of `params`, 0
+        where left out.
     precond : "fisher", None, array or callable, optional
         The diagonal preconditioner: that of the empirical Fisher matrix (none for a plain
         function), none, or your own as a flat vector, or (x, idx) -> one.

@@ -1,0 +1,202 @@
+"""Options, statuses and presets as tables, from the code that defines them."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+from numpydoc.docscrape import ClassDoc
+from tables import markdown, warn
+
+import ksdmin
+from ksdmin._policies import AS_PRINTED, DEFAULT
+from ksdmin._result import MESSAGES
+
+WHEN = {
+    "maxiter": "A run should end sooner; or, with status 1, later.",
+    "maxfun": "An evaluation is expensive and there is a budget of them.",
+    "maxtime": "There is a budget of seconds: training a net, as a rule.",
+    "gtol": "The first to look at: the gradient's scale is far from one, or another accuracy is "
+    "wanted.",
+    "ftol": "A value that no longer falls is good enough, as by default in L-BFGS-B.",
+    "xtol": "A point that no longer moves is good enough.",
+    "krylov_dim": "Badly conditioned nets gain by more (the paper used 80 for CURVES); short of "
+    "memory, take less: the basis has this many vectors of length n.",
+    "memory": "Rarely. 0 does without previous directions; the paper has 1.",
+    "pairs": "`0` where memory is short, or where many iterations with a small `dim` in the "
+    "history make little progress.",
+    "floor": "Rarely. Larger where products are noisy.",
+    "diagonal_power": "The preconditioner is trusted too much: 0.75 or 0.5.",
+    "damping": 'Only for `method="hf"`.',
+    "inner_maxiter": "The search takes most of the time (see `inner_iterations` in the history); "
+    "the paper used 30.",
+    "disp": "You want SciPy's summary printed.",
+    "progress": "You want to watch: a bar in the terminal, a widget in a notebook.",
+    "return_all": "You want every iterate. Memory: n numbers an iteration.",
+    "policies": "Not by hand: `options=ksdmin.PAPER` sets it.",
+}
+
+WHAT_TO_DO = {
+    "CONVERGED": "Nothing. The test holds at `res.x`, on the whole set.",
+    "MAXITER": "Raise `maxiter`, or look at `res.history`: a gradient that still falls needs time, "
+    "one that has stopped falling another formulation.",
+    "PRECISION_LOSS": "Often as good as it gets: compare `res.jac` with the rounding of `fun`. "
+    "Otherwise check the gradient (`scipy.optimize.check_grad`), use float64, or subtract a large "
+    "constant from `fun`.",
+    "NOT_FINITE": "`fun`, `jac` or a product is NaN or infinite at the start or everywhere nearby. "
+    "`res.x` is the best point with a finite value.",
+    "MAXFUN": "Raise `maxfun`.",
+    "MAXTIME": "Raise `maxtime`; `res.x` is the best point so far.",
+    "UNBOUNDED": "Check the sign of `fun`; add a penalty or bounds.",
+    "OUT_OF_SETS": "Give an iterable that holds more sets, or a callable.",
+    "INTERRUPTED": "You pressed Ctrl-C. Start again from `res.x`.",
+    "FAILED": "Your function raised. The exception carries the result as `exc.ksdmin_result`.",
+    "CALLBACK": "Your callback ended the run.",
+}
+
+BUYS = {
+    "grown": "Fewer products: early iterations, far from the minimum, need no accurate step.",
+    "spectrum": "Negative curvature keeps its scale; the paper's floor makes a long step of it.",
+    "paid": "Fewer evaluations: the search ends when the next iteration would gain little.",
+    "accept": "The value on A never rises by more than rounding.",
+    "resize": "Any accuracy: fixed sets have a noise floor.",
+    "escapes": "Saddle points and maxima are left, where a few products show a way down.",
+    "tilted": "The search on C keeps the slope of A: it does not undo what the gradient says.",
+    "first_direction": "One product less in the first iteration.",
+    "krylov_dim": "More where every set is the whole one; the same with subsets.",
+    "memory": "Steps that the last iterations found useful stay within reach.",
+    "pairs": "What has been learnt of the curvature carries over to the next iteration.",
+    "floor": "Small eigenvalues count where they are measured accurately.",
+}
+
+
+def checked(texts, names, where):
+    """The texts; a warning for every name that has none, or is gone."""
+    for name in sorted(set(names) ^ set(texts)):
+        warn(f"docs/_ext/from_code.py: {where} and the code do not agree on {name!r}")
+    return texts
+
+
+def options():
+    """ksdmin.Options: its docstring, its defaults, and when to touch."""
+    described = {p.name: p for p in ClassDoc(ksdmin.Options)["Attributes"]}
+    known = {field.name: field.default for field in fields(ksdmin.Options)}
+    checked(WHEN, known, "WHEN")
+    parts = []
+    for name, default in known.items():
+        shown = default.name if name == "policies" else default
+        meaning = " ".join(described[name].desc)
+        parts.append(
+            f"`{name}` = `{shown}`\n: {meaning}\n\n  *When to touch:* {WHEN.get(name, '')}\n"
+        )
+    return "\n".join(parts)
+
+
+def statuses():
+    """The table of ksdmin.Status."""
+    checked(WHAT_TO_DO, [status.name for status in ksdmin.Status], "WHAT_TO_DO")
+    rows = [
+        [int(status), f"`{status.name}`", MESSAGES[status], WHAT_TO_DO.get(status.name, "")]
+        for status in ksdmin.Status
+    ]
+    return markdown(["code", "name", "message", "what to do"], rows)
+
+
+def presets():
+    """Where PAPER and the defaults differ."""
+    rows, defaults = [], {field.name: field.default for field in fields(ksdmin.Options)}
+    names = [field.name for field in fields(DEFAULT) if field.name != "name"]
+    differing = [name for name in names if getattr(AS_PRINTED, name) != getattr(DEFAULT, name)]
+    settings = [n for n in ksdmin.PAPER if n != "policies" and ksdmin.PAPER[n] != defaults[n]]
+    checked(BUYS, [*differing, *settings], "BUYS")
+    for name in differing:
+        paper, ours = getattr(AS_PRINTED, name), getattr(DEFAULT, name)
+        rows.append([name, told(paper), told(ours), BUYS.get(name, "")])
+    for name in settings:
+        ours = "by the problem" if defaults[name] is None else f"`{defaults[name]:g}`"
+        rows.append([f"`{name}`", f"`{ksdmin.PAPER[name]:g}`", ours, BUYS.get(name, "")])
+    return markdown(["what", "`PAPER`", "default", "what the default buys"], rows)
+
+
+def told(policy):
+    """A policy in the words of its docstring."""
+    if isinstance(policy, bool):
+        return "yes" if policy else "no"
+    if policy is None:
+        return "never before K vectors"
+    doc = policy.__doc__ or type(policy).__doc__
+    return doc.splitlines()[0].removeprefix("The paper: ").rstrip(".")
+
+
+def ablation():
+    """The default with one choice of the paper's at a time, measured now on two problems."""
+    rows = []
+    for name, options in variants().items():
+        passes, norm = digits(options)
+        work, reached = valley(options)
+        rows.append(
+            [name, f"{passes:.0f} {'' if norm <= GTOL else f'({norm:.0e})'}", work, reached]
+        )
+    header = ["run", "digits: passes", "valley: work", "valley: success"]
+    return markdown(header, rows)
+
+
+GTOL = 1e-6
+
+
+def variants():
+    runs = {"default": {}}
+    for field in fields(DEFAULT):
+        paper = getattr(AS_PRINTED, field.name)
+        if field.name not in ("name", "first_direction") and paper != getattr(DEFAULT, field.name):
+            changed = replace(DEFAULT, **{field.name: paper})
+            runs[f"default, but {field.name} as in the paper"] = {"policies": changed}
+    runs["default, without pairs"] = {"pairs": 0}
+    runs["PAPER"] = dict(ksdmin.PAPER)
+    return runs
+
+
+def digits(options):
+    """Passes of softmax regression on digits, and the gradient it ended with."""
+    from scipy.special import log_softmax, softmax
+    from sklearn.datasets import load_digits
+
+    X, labels = load_digits(return_X_y=True)
+    X, Y, l2 = np.c_[X / 16, np.ones(len(X))], np.eye(10)[labels], 1e-4
+    shape = (X.shape[1], 10)
+
+    def fun(w, idx):
+        likelihood = (Y[idx] * log_softmax(X[idx] @ w.reshape(shape), axis=1)).sum(axis=1)
+        return -likelihood.mean() + l2 / 2 * (w @ w)
+
+    def jac(w, idx):
+        P = softmax(X[idx] @ w.reshape(shape), axis=1)
+        return (X[idx].T @ (P - Y[idx])).ravel() / len(P) + l2 * w
+
+    def hessp(w, p, idx):
+        P = softmax(X[idx] @ w.reshape(shape), axis=1)
+        R = P * (X[idx] @ p.reshape(shape))
+        return (X[idx].T @ (R - P * R.sum(axis=1, keepdims=True))).ravel() / len(P) + l2 * p
+
+    res = ksdmin.minimize(
+        fun,
+        np.zeros(shape[0] * shape[1]),
+        jac=jac,
+        hessp=hessp,
+        subsets=len(X),
+        rng=0,
+        options={**options, "gtol": GTOL, "maxiter": 100},
+    )
+    return res.passes, np.abs(res.jac).max()
+
+
+def valley(options):
+    """Work on Rosenbrock's function of 20 variables, and whether it got there."""
+    from scipy.optimize import rosen, rosen_der, rosen_hess_prod
+
+    res = ksdmin.minimize(
+        rosen,
+        np.tile([-1.2, 1.0], 10),
+        jac=rosen_der,
+        hessp=rosen_hess_prod,
+        options={**options, "gtol": GTOL, "maxiter": 1000},
+    )
+    return res.nfev + res.njev + 2 * res.nhev, "yes" if res.success else "no"

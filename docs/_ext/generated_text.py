@@ -1,0 +1,50 @@
+"""Text that code writes: ``<!-- generated: name arguments -->`` in a page becomes what it returns.
+
+The functions return Markdown. In a page that is read without Sphinx the comment shows nothing.
+"""
+
+import re
+from pathlib import Path
+
+import algorithms
+import benchmarks
+import experiments
+import from_code
+import from_repository
+
+GENERATORS = {
+    "ablation": from_code.ablation,
+    "algorithm": algorithms.table,
+    "algorithm-functions": algorithms.functions,
+    "auto-encoder": benchmarks.auto_encoder,
+    "collection": benchmarks.collection,
+    "collections": benchmarks.other_collections,
+    "decision": benchmarks.decision,
+    "experiments": experiments.page,
+    "file": from_repository.text,
+    "options": from_code.options,
+    "picture": benchmarks.picture,
+    "presets": from_code.presets,
+    "products": benchmarks.products,
+    "statuses": from_code.statuses,
+}
+MARK = re.compile(r"^<!-- generated: ([\w-]+) ?(.*?) -->$", re.MULTILINE)
+
+
+def read(app, docname, source):
+    def generate(match):
+        name, arguments = match.groups()
+        return GENERATORS[name](*arguments.split())
+
+    source[0] = MARK.sub(generate, source[0])
+
+
+def outdated(app, env, added, changed, removed):
+    """Pages with such text may have changed whenever the code has."""
+    return [name for name in env.found_docs if MARK.search(Path(env.doc2path(name)).read_text())]
+
+
+def setup(app):
+    app.connect("source-read", read)
+    app.connect("env-get-outdated", outdated)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,106 @@
+"""How Sphinx builds the site. Off line: nothing is fetched, and no page loads anything."""
+
+import os
+import sys
+import warnings
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # so that times in the tutorials compare
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+sys.path[:0] = [str(HERE / "_ext"), str(ROOT)]
+
+import ksdmin  # noqa: E402 - the one of this tree
+
+project = "ksdmin"
+author = "ksdmin developers"
+project_copyright = "ksdmin developers, BSD-3-Clause"
+version = release = ksdmin.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    # docs/_ext
+    "elsewhere",
+    "generated_text",
+    "mathml",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "_ext", "README.md", "**/sg_execution_times.rst", "sg_*"]
+suppress_warnings = ["config.cache"]  # the gallery's settings hold functions
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+autosummary_generate = True
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # the numpydoc sections tell the types in words
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+html_theme = "pydata_sphinx_theme"
+html_title = "ksdmin"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_math_renderer = "mathml"
+html_show_sourcelink = False
+html_last_updated_fmt = None
+html_context = {"default_mode": "auto"}
+html_sidebars = {
+    "start": [],
+    "paper": [],
+    "experiments": [],
+    "benchmarks": [],
+    "faq": [],
+    "changelog": [],
+    "contributing": [],
+}
+html_theme_options = {
+    "logo": {"text": "ksdmin"},
+    "header_links_before_dropdown": 5,
+    "navbar_align": "left",
+    "navigation_with_keys": False,
+    "show_prev_next": True,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+
+
+def look(gallery_conf, fname):
+    """How the figures of every tutorial look."""
+    import matplotlib
+
+    matplotlib.rcParams.update({"figure.dpi": 110, "font.size": 11, "axes.grid": True})
+    matplotlib.rcParams.update({"grid.alpha": 0.25, "lines.linewidth": 1.8})
+
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples/gallery",
+    "gallery_dirs": "tutorials",
+    "filename_pattern": r"/\d\d_",
+    "within_subsection_order": "FileNameSortKey",
+    "reset_modules": ("matplotlib", look),
+    "abort_on_example_error": True,
+    "only_warn_on_example_error": False,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "download_all_examples": False,
+    "plot_gallery": "True",
+    "min_reported_time": 0,
+    "thumbnail_size": (400, 280),
+    "matplotlib_animations": False,
+    "backreferences_dir": "generated/backreferences",
+    "doc_module": ("ksdmin",),
+    "reference_url": {"ksdmin": None},
+}
+# A tutorial's plt.show() has no window to show; the scripts end with it as anybody's do.
+warnings.filterwarnings("ignore", message=".*non-interactive, and thus cannot be shown")

@@ -1,0 +1,226 @@
+"""The site builds without a warning, what it links to is there, and a browser shows it.
+
+The fast tier builds it without running the tutorials, the full one runs each alone, and all in a
+build. Without Chromium the browser is left out.
+"""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import ksdmin
+
+pytest.importorskip("sphinx")
+ROOT = Path(__file__).parents[1]
+TUTORIALS = sorted((ROOT / "examples/gallery").glob("*.py"))
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+MAIN_PAGES = (
+    *("index", "start", "tutorials/index", "paper", "experiments", "benchmarks"),
+    *("reference/index", "reference/options", "how", "faq", "contributing", "changelog"),
+)
+
+
+def build(folder, *arguments):
+    """Build from a copy, so that neither a checkout nor another build is touched."""
+    ignored = shutil.ignore_patterns("_build", "tutorials", "generated", "__pycache__")
+    for name in ("docs", "examples", "ksdmin"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for path in [*ROOT.glob("*.md"), ROOT / "LICENSE", ROOT / "CITATION.cff"]:
+        shutil.copy(path, folder)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", *arguments]
+    ran = subprocess.run(
+        [*command, "docs", "site"], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("docs"), "-D", "plot_gallery=0")
+
+
+class Page(HTMLParser):
+    """What a page links to, loads, and can be linked to at."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.loads, self.anchors = [], [], set()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.anchors |= {attrs[key] for key in ("id", "name") if attrs.get(key)}
+        if tag == "a" and attrs.get("href"):
+            self.links.append(attrs["href"])
+        if tag in ("script", "img", "iframe") and attrs.get("src"):
+            self.loads.append(attrs["src"])
+        if tag == "link" and attrs.get("rel") in ("stylesheet", "preload", "icon"):
+            self.loads.append(attrs["href"])
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {p: Page(p) for p in site.rglob("*.html") if site / "_static" not in p.parents}
+
+
+# Without running the tutorials
+
+
+def test_links_within_the_site_resolve(site, pages):
+    broken = []
+    for path, page in pages.items():
+        for href in [*page.links, *page.loads]:
+            parts = urlsplit(href)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if target.is_dir():
+                target /= "index.html"
+            anchors = pages[target].anchors if target in pages else None
+            if not target.exists() or (
+                parts.fragment and anchors and parts.fragment not in anchors
+            ):
+                broken.append(f"{path.relative_to(site)} -> {href}")
+    assert broken == []
+
+
+def test_pages_load_nothing_from_elsewhere(pages):
+    assert [src for page in pages.values() for src in page.loads if urlsplit(src).netloc] == []
+
+
+def test_main_pages_are_there(site):
+    assert [name for name in MAIN_PAGES if not (site / f"{name}.html").exists()] == []
+
+
+def test_every_public_name_is_documented(pages):
+    anchors = set().union(*(page.anchors for page in pages.values()))
+    assert [name for name in ksdmin.__all__ if f"ksdmin.{name}" not in anchors] == []
+
+
+def test_nothing_generated_is_left_out(site):
+    left = [path.name for path in site.rglob("*.html") if "<!-- generated:" in path.read_text()]
+    assert left == []
+
+
+def test_every_option_and_status_is_told(site):
+    options = (site / "reference/options.html").read_text()
+    assert [name for name in ksdmin.Options.__dataclass_fields__ if name not in options] == []
+    results = (site / "reference/results.html").read_text()
+    assert [status.name for status in ksdmin.Status if status.name not in results] == []
+
+
+def test_tutorials_are_numbered_and_titled():
+    numbers = [int(path.name[:2]) for path in TUTORIALS]
+    assert numbers == list(range(1, len(TUTORIALS) + 1))
+    for number, path in zip(numbers, TUTORIALS, strict=True):
+        assert re.match(rf'"""\n{number}\. .+\n=+\n', path.read_text()), path.name
+
+
+def test_links_of_markdown_files_resolve():
+    """As they are read in the repository."""
+    broken = []
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/reference/*.md")]:
+        for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+            parts = urlsplit(target)
+            built = re.match(r"(\.\./)?(tutorials|generated)/", parts.path)
+            if not (parts.scheme or built or (path.parent / parts.path).exists()):
+                broken.append(f"{path.name} -> {target}")
+    assert broken == []
+
+
+# In a browser
+
+
+@pytest.fixture(scope="module")
+def address(site):
+    quiet = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *args: None})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(quiet, directory=site))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def opened(url, profile):
+    """The page after its scripts have run, and what it wrote to the console."""
+    flags = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
+    ran = subprocess.run(
+        [
+            *(CHROMIUM, *flags, f"--user-data-dir={profile}", "--enable-logging=stderr"),
+            *("--virtual-time-budget=10000", "--timeout=30000", "--dump-dom", url),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    console = [line for line in ran.stderr.splitlines() if ":CONSOLE" in line]
+    return ran.stdout, [line for line in console if '"[PST]: ' not in line]  # the theme's chatter
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
+@pytest.mark.parametrize("page", ["index", "start", "paper", "benchmarks", "tutorials/index"])
+def test_opens_without_console_errors(address, page, tmp_path):
+    shown, console = opened(f"{address}/{page}.html", tmp_path)
+    assert console == []
+    assert "</h1>" in shown
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
+def test_console_messages_are_seen(site, address, tmp_path):
+    (site / "faulty.html").write_text("<h1>Faulty</h1><script>nothing_of_this_name()</script>")
+    _, console = opened(f"{address}/faulty.html", tmp_path)
+    (site / "faulty.html").unlink()
+    assert len(console) == 1
+    assert "nothing_of_this_name" in console[0]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
+def test_search_finds_an_option(address, tmp_path):
+    shown, console = opened(f"{address}/search.html?q=krylov_dim", tmp_path)
+    assert console == []
+    results = shown[shown.index('id="search-results"') :]
+    assert "reference/options.html" in results
+
+
+# Running the tutorials
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", TUTORIALS, ids=lambda path: path.stem)
+def test_tutorial_runs_alone(script, tmp_path):
+    environment = {**os.environ, "MPLBACKEND": "agg", "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        [sys.executable, script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_whole_site_builds(tmp_path):
+    site = build(tmp_path)
+    figures = list((site / "_images").glob("sphx_glr_*_001.png"))
+    assert len(figures) >= len(TUTORIALS)

@@ -1,0 +1,227 @@
+"""How a result shows itself, and that it is still SciPy's."""
+
+import copy
+import pickle
+import sys
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.optimize import OptimizeResult, rosen, rosen_der, rosen_hess_prod
+
+import ksdmin
+
+
+@pytest.fixture(scope="module")
+def res():
+    x0 = np.linspace(-1, 1, 30)
+    return ksdmin.minimize(rosen, x0, jac=rosen_der, hessp=rosen_hess_prod)
+
+
+class Tags(HTMLParser):
+    """Checks that tags close in order; keeps the text and the attributes."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen, self.text = [], [], ""
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def parsed(html):
+    tags = Tags()
+    tags.feed(html)
+    assert tags.open == []
+    return tags
+
+
+def curve(res):
+    tags = parsed(res._repr_html_())
+    points = [attrs["points"] for tag, attrs in tags.seen if tag == "polyline"]
+    return [tuple(map(float, point.split(","))) for point in points[0].split()] if points else []
+
+
+# SciPy's behaviour is kept
+
+
+def test_is_scipys(res):
+    assert isinstance(res, OptimizeResult)
+    assert res.fun == res["fun"]
+    assert "x" in dir(res)
+    assert {"x", "fun", "jac", "nit", "history"} <= set(res)
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = res.nothing
+
+
+def test_takes_new_fields(res):
+    own = copy.copy(res)
+    own.note = "mine"
+    assert own["note"] == "mine"
+    assert "note" in repr(own)
+    assert "note" not in res
+
+
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda r: pickle.loads(pickle.dumps(r))]
+)
+def test_copies_and_pickles(res, again):
+    other = again(res)
+    assert type(other) is type(res)
+    assert repr(other) == repr(res)
+    assert other.history == res.history
+    np.testing.assert_array_equal(other.x, res.x)
+
+
+def test_scipys_methods_keep_their_result():
+    res = ksdmin.minimize(rosen, [0.0, 0.0], jac=rosen_der, method="L-BFGS-B")
+    assert type(res) is OptimizeResult
+
+
+# Text
+
+
+def test_text_is_compact(res):
+    lines = repr(res).splitlines()
+    assert len(lines) <= 12
+    assert max(map(len, lines)) <= 100
+    assert " success: True" in lines
+    assert "  status: 0 (CONVERGED)" in lines
+    assert f"nit {res.nit}," in repr(res)
+    assert "n = 30" in repr(res)
+
+
+def test_str_is_the_same(res):
+    assert str(res) == repr(res)
+
+
+def test_curve_in_text_falls(res):
+    bars = [line.strip() for line in repr(res).splitlines() if "▁" in line]
+    assert len(bars) == 1
+    assert len(bars[0]) <= 24
+    assert bars[0].endswith("▁")
+
+
+@pytest.mark.parametrize("missing", ["x", "jac", "history", "status", "message", "passes", "fun"])
+def test_any_field_may_go(res, missing):
+    own = copy.copy(res)
+    del own[missing]
+    assert repr(own)
+    assert parsed(own._repr_html_()).text
+
+
+def test_nothing_at_all():
+    empty = type(ksdmin.minimize(rosen, [1.0, 1.0], jac=rosen_der))()
+    assert repr(empty) == ""
+    assert parsed(empty._repr_html_()).text == ""
+
+
+def test_strange_fields(res):
+    own = copy.copy(res)
+    own.update(x=None, jac="none", fun=np.float32(2), status="odd", history=ksdmin.History())
+    assert "x: None" in repr(own)
+    assert "history: empty" in repr(own)
+    assert "status: odd\n" in repr(own)
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_arrays_of_other_libraries(library):
+    xp = pytest.importorskip("jax.numpy" if library == "jax" else library)
+    res = ksdmin.minimize(lambda x: ((x - 1) ** 2).sum(), xp.zeros(9), jac=lambda x: 2 * (x - 1))
+    assert "x: [1 1 1 ... 1 1 1], n = 9" in repr(res)
+
+
+# HTML
+
+
+def test_html_says_the_same(res):
+    tags = parsed(res._repr_html_())
+    assert "Optimization terminated successfully." in tags.text
+    assert f"nit {res.nit}," in tags.text
+
+
+def test_html_is_escaped(res):
+    own = copy.copy(res)
+    own.message = "<script>alert('x')</script> & more"
+    tags = parsed(own._repr_html_())
+    assert "script" not in {tag for tag, _ in tags.seen}
+    assert own.message in tags.text
+
+
+def test_html_asks_for_nothing_else(res):
+    for tag, attrs in parsed(res._repr_html_()).seen:
+        assert tag not in {"script", "link", "img", "style"}
+        assert not {"src", "href", "onload"} & set(attrs)
+
+
+def test_curve_has_the_text_s_colour(res):
+    tags = parsed(res._repr_html_())
+    assert [attrs["stroke"] for tag, attrs in tags.seen if tag == "polyline"] == ["currentColor"]
+    assert any("aria-label" in attrs for tag, attrs in tags.seen if tag == "svg")
+
+
+def test_curve_is_that_of_the_history(res):
+    points = curve(res)
+    assert len(points) == len(res.history)
+    norms, heights = res.history["gradient_norm"], [y for _, y in points]
+    assert np.argmin(heights) == np.argmax(norms)  # pixels count downwards
+    assert np.argmax(heights) == np.argmin(norms)
+    assert all(0 <= x <= 240 and 0 <= y <= 48 for x, y in points)
+
+
+@pytest.mark.parametrize(
+    "norms",
+    [[1.0], [1.0, 1.0], [1.0, 0.0], [np.inf, 1.0], [np.nan, 1.0], [0.0, 0.0], [1e300, 1e-300]],
+)
+def test_curve_of_odd_histories(res, norms):
+    own = copy.copy(res)
+    own.history = [SimpleNamespace(gradient_norm=norm, seconds=0.1) for norm in norms]
+    assert all(0 <= y <= 48 for _, y in curve(own))
+    assert repr(own)
+
+
+def test_curve_of_a_long_history_is_thinned(res):
+    own = copy.copy(res)
+    own.history = [SimpleNamespace(gradient_norm=1 / (k + 1), seconds=0.1) for k in range(10_000)]
+    assert len(curve(own)) == 240
+    assert len(own._repr_html_()) < 10_000
+
+
+# Progress
+
+
+def test_progress_is_tqdms_own_choice_of_bar(monkeypatch):
+    """tqdm.auto shows a widget in a notebook, text elsewhere."""
+    auto = pytest.importorskip("tqdm.auto")
+    seen = []
+
+    class Bar:
+        def __init__(self, **kwargs):
+            seen.append(kwargs)
+
+        def set_postfix(self, **kwargs):
+            seen.append(kwargs)
+
+        def update(self):
+            seen.append("update")
+
+        def close(self):
+            seen.append("close")
+
+    monkeypatch.setattr(auto, "tqdm", Bar)
+    res = ksdmin.minimize(rosen, [0.0, 0.0], jac=rosen_der, options={"progress": True})
+    assert seen.count("update") == res.nit
+    assert seen[-1] == "close"
+    assert sys.modules["tqdm.auto"] is auto
