@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import subprocess
 from contextlib import contextmanager
 from datetime import date
@@ -27,7 +28,7 @@ def read(file: Path) -> dict[str, dict]:
 def add(file: Path, name: str, entry: dict) -> None:
     """Add an entry, or replace it; several processes may do so."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with locked(file):
+    with locked(file.parent):
         entries = read(file) | {name: entry}
         lines = [f" {json.dumps(name)}: {json.dumps(entries[name])}" for name in sorted(entries)]
         new = file.with_suffix(".new")
@@ -36,12 +37,14 @@ def add(file: Path, name: str, entry: dict) -> None:
 
 
 @contextmanager
-def locked(file: Path):
-    lock = file.with_suffix(".lock")
-    with lock.open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+def locked(folder: Path):
+    """Held by one process at a time."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
         yield
-    lock.unlink(missing_ok=True)
+    finally:
+        os.close(opened)
 
 
 def environment() -> dict[str, str]:
