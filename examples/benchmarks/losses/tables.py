@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from losses import store
-from losses.methods import KSD, SCIPY, TARGETS
+from losses.methods import CAP, KSD, SCIPY, TARGETS
 
 GAPS = [f"{target:.0e}" for target in TARGETS]
 ASKED = GAPS[1:]  # the requirements are for these
@@ -58,13 +58,21 @@ class Runs:
         costs = [self.cost(method, problem, gap, what) for method in RIVALS[name]]
         return float(np.fmin.reduce(costs))
 
+    def spent(self, name: str, problem: Problem, what: str) -> float:
+        """What a rival that has never arrived has spent for it; infinite where it gave up."""
+        runs = [run for method in RIVALS[name] for run in self.of(method, problem)]
+        return min((run[what] for run in runs if run["passes"] >= CAP), default=math.inf)
+
     def ratio(
         self, name: str, problem: Problem, gap: str, what: str = "passes", method: str = "ksd"
     ) -> float:
-        """Of `method`'s cost to the rival's; nan where neither arrives, or one was not run."""
+        """Of `method`'s cost to the rival's; nan where neither arrives, or one was not run.
+
+        Where the rival alone never arrives: to what it has spent, and zero if it gave up.
+        """
         ours, theirs = self.cost(method, problem, gap, what), self.rival(name, problem, gap, what)
         if math.isinf(theirs):
-            return math.nan if math.isinf(ours) or math.isnan(ours) else 0.0
+            return math.nan if math.isinf(ours) else ours / self.spent(name, problem, what)
         return ours / theirs
 
 
