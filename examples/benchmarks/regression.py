@@ -38,6 +38,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--l2", nargs="+", type=float, default=data.L2)
     parser.add_argument("--seeds", nargs="+", type=int, default=methods.SEEDS, help="of ksd")
     parser.add_argument("--options", type=json.loads, default={}, help="JSON, of the method")
+    parser.add_argument("--cap", type=float, default=methods.CAP, help="passes that a run may take")
     parser.add_argument("--again", action="store_true", help="repeat runs that are there")
     parser.add_argument("--table", action="store_true", help="run nothing, print Markdown")
     parser.add_argument(
@@ -72,7 +73,7 @@ def run_all(args: argparse.Namespace) -> None:
                     if args.again or not store.is_current(entry, of_ksd, environment["commit"]):
                         optimum = least(name, l2)
                         problem = data.problem(name, l2)
-                        entry = methods.run(method, problem, optimum, seed, args.options)
+                        entry = methods.run(method, problem, optimum, seed, args.options, args.cap)
                         store.add(file, store.key(name, l2, seed), entry | environment)
                     print(tables.line(method, name, l2, seed, entry), flush=True)
 
@@ -81,7 +82,10 @@ def run_all(args: argparse.Namespace) -> None:
 def main() -> None:
     args = arguments().parse_args()
     if args.table:
-        print(tables.report(args.out, args.data, args.l2))
+        report = tables.report(args.out, args.data, args.l2)
+        if (list(args.data), tuple(args.l2)) == (list(data.SETS), data.L2):
+            (args.out / "table.md").write_text(report + "\n")
+        print(report)
     else:
         run_all(args)
 

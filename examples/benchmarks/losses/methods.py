@@ -35,8 +35,9 @@ KSD = {
     "ksd-diagonal": {},
 }
 DEFAULT = ("ksd", "ksd-paper", *SCIPY)
-CAPS = {"ksd-paper": 1000}  # passes: its fixed sets keep it from converging
-CAP = 20_000
+CAP = 20_000  # passes
+PAPER_CAP = 1000  # its fixed sets keep it from converging
+USED_UP = "passes used up"
 SEEDS = (0, 1, 2)
 
 
@@ -94,12 +95,20 @@ def clocks() -> np.ndarray:
     return np.array([time.perf_counter(), time.process_time()])
 
 
-def run(method: str, problem: LinearModel, optimum: dict, seed: int | None, options: dict) -> dict:
+def run(
+    method: str,
+    problem: LinearModel,
+    optimum: dict[str, float],
+    seed: int | None = None,
+    options: dict | None = None,
+    cap: float = CAP,
+) -> dict:
+    """What `method` needs on `problem`, at most `cap` passes."""
     own = problem.counting(SimpleNamespace(nfev=0, njev=0, nhev=0))  # what it counts is dropped
-    watch = Watch(own, optimum, CAPS.get(method, CAP))
+    watch = Watch(own, optimum, min(cap, PAPER_CAP) if method == "ksd-paper" else cap)
     if method in KSD:
-        return run_ksd(method, problem, watch, seed, options)
-    return run_scipy(method, problem, watch, options)
+        return run_ksd(method, problem, watch, seed, options or {})
+    return run_scipy(method, problem, watch, options or {})
 
 
 def run_scipy(method: str, problem: LinearModel, watch: Watch, options: dict) -> dict:
@@ -118,7 +127,7 @@ def run_scipy(method: str, problem: LinearModel, watch: Watch, options: dict) ->
     derivatives = {"jac": verbs.gradient}
     if method != "L-BFGS-B":
         derivatives["hessp"] = verbs.product
-    message = "passes used up"
+    message = USED_UP
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

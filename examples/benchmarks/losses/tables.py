@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from losses import store
-from losses.methods import CAP, KSD, SCIPY, TARGETS
+from losses.methods import KSD, SCIPY, TARGETS, USED_UP
 
 GAPS = [f"{target:.0e}" for target in TARGETS]
 ASKED = GAPS[1:]  # the requirements are for these
@@ -61,7 +61,7 @@ class Runs:
     def spent(self, name: str, problem: Problem, what: str) -> float:
         """What a rival that has never arrived has spent for it; infinite where it gave up."""
         runs = [run for method in RIVALS[name] for run in self.of(method, problem)]
-        return min((run[what] for run in runs if run["passes"] >= CAP), default=math.inf)
+        return min((run[what] for run in runs if run["message"] == USED_UP), default=math.inf)
 
     def ratio(
         self, name: str, problem: Problem, gap: str, what: str = "passes", method: str = "ksd"
