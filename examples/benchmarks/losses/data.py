@@ -1,0 +1,116 @@
+"""The data sets: X (in CSR format where it is sparse), labels, the number of classes.
+
+Real data are read from the folder that the environment variable KSDMIN_DATA names.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import lzma
+import os
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+import sklearn.datasets
+
+from losses import synthetic
+from losses.linear import LinearModel
+
+L2 = (1e-4, 1e-5, 1e-6, 1e-7)
+FIVE_MINUTES = 7200  # frames
+FEWEST_EVENTS = 5  # of a game
+
+
+def folder() -> Path:
+    named = os.environ.get("KSDMIN_DATA")
+    if named is None:
+        raise SystemExit("set KSDMIN_DATA to the folder that holds a9a/a9a.xz, mnist/*.gz, ...")
+    return Path(named)
+
+
+def a9a():
+    """Census incomes, LIBSVM's a9a: 32,561 x 123, zeros and ones."""
+    with lzma.open(folder() / "a9a" / "a9a.xz", "rt") as file:
+        lines = [line.split() for line in file]
+    labels = np.array([float(label) for label, *_ in lines])
+    columns = [np.array([int(entry.split(":")[0]) - 1 for entry in row]) for _, *row in lines]
+    pointers = np.cumsum([0, *map(len, columns)])
+    ones = np.ones(pointers[-1])
+    X = scipy.sparse.csr_array((ones, np.concatenate(columns), pointers), (len(lines), 123))
+    return X, labels, 2
+
+
+def mnist():
+    """Handwritten digits: 60,000 x 785, pixels in [0, 1] and a column of ones."""
+    name = "train-{}-ubyte.gz"
+    with gzip.open(folder() / "mnist" / name.format("images-idx3")) as file:
+        pixels = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 784)
+    with gzip.open(folder() / "mnist" / name.format("labels-idx1")) as file:
+        digits = np.frombuffer(file.read(), np.uint8, offset=8).astype(np.int64)
+    return with_ones(pixels / 255), digits, 10
+
+
+def parity():
+    """MNIST, even against odd digits."""
+    X, digits, _ = mnist()
+    return X, np.where(digits % 2, -1.0, 1.0), 2
+
+
+def starcraft():
+    """Terran against Zerg: the Zerg strategy from what both players did in five minutes.
+
+    907 games x 5,049, wide and sparse: whether each of 99 events happened, when, and for each pair
+    of them which came first. Weber and Mateas' replays without repeats and near-empty games.
+    """
+    players = [arff(f"scmTvZ_{race}_Mid.arff") for race in ("Terran", "Zerg")]
+    games = list(dict.fromkeys(zip(*players, strict=True)))  # a repeat has both rows the same
+    frames = np.array([[*terran[:-1], *zerg[:-1]] for terran, zerg in games], float)
+    _, labels = np.unique([zerg[-1] for _, zerg in games], return_inverse=True)
+    seen = (frames >= 0) & (frames <= FIVE_MINUTES)
+    first, second = np.triu_indices(frames.shape[1], 1)
+    order = np.sign(frames[:, second] - frames[:, first]) * (seen[:, first] & seen[:, second])
+    X = scipy.sparse.csr_array(np.c_[seen, seen * frames / FIVE_MINUTES, order])
+    played = seen.sum(axis=1) >= FEWEST_EVENTS
+    return X[played], labels[played], labels.max() + 1
+
+
+def arff(name: str) -> list[tuple[str, ...]]:
+    lines = (folder() / "starcraft" / name).read_text().splitlines()
+    return [tuple(line.split(",")) for line in lines if line.strip() and not line.startswith("@")]
+
+
+def cancer():
+    """Breast cancer, scikit-learn's: 569 x 31 in the units it was measured in, and ones.
+
+    Ill conditioned, as data are that nobody has scaled: an area is thousands, a fractal dimension
+    hundredths.
+    """
+    X, labels = sklearn.datasets.load_breast_cancer(return_X_y=True)
+    return np.c_[X, np.ones(len(X))], np.where(labels, 1.0, -1.0), 2
+
+
+def with_ones(X) -> scipy.sparse.csr_array:
+    columns = [scipy.sparse.csr_array(X), np.ones((X.shape[0], 1))]
+    return scipy.sparse.csr_array(scipy.sparse.hstack(columns, format="csr"))
+
+
+SETS = {
+    "a9a": a9a,
+    "mnist-parity": parity,
+    "mnist": mnist,
+    "starcraft": starcraft,
+    "zipf": synthetic.zipf,
+    "cancer": cancer,
+    "decades": synthetic.decades,
+}
+
+
+@functools.cache
+def load(name: str):
+    return SETS[name]()
+
+
+def problem(name: str, l2: float, **options) -> LinearModel:
+    return LinearModel(*load(name), l2, **options)

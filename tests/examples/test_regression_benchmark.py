@@ -1,0 +1,178 @@
+"""The convex benchmark's own parts: its problems, its counts, its files and its tables."""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse
+
+import ksdmin
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "examples" / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    """The benchmark's modules, which a script finds beside itself."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        from losses import linear, methods, optima, store, synthetic, tables
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+    return SimpleNamespace(
+        linear=linear,
+        methods=methods,
+        optima=optima,
+        store=store,
+        synthetic=synthetic,
+        tables=tables,
+    )
+
+
+@pytest.fixture(params=[2, 3], ids=["logistic", "softmax"])
+def problem(request, benchmark):
+    """60 samples, 5 features."""
+    rng, classes = np.random.default_rng(0), request.param
+    X = scipy.sparse.csr_array(rng.standard_normal((60, 5)) * (rng.random((60, 5)) < 0.6))
+    labels = rng.integers(0, classes, 60)
+    labels = np.where(labels, 1.0, -1.0) if classes == 2 else labels
+    return benchmark.linear.LinearModel(X, labels, classes, 1e-3)
+
+
+@pytest.mark.parametrize("idx", [slice(None), np.array([1, 5, 17, 30])], ids=["whole", "some"])
+def test_derivatives_are_those_of_the_value(problem, idx):
+    rng = np.random.default_rng(1)
+    x, v = rng.standard_normal((2, problem.x0.size))
+    twin = problem.counting(problem.counts)
+
+    def value(at):
+        return twin.value(at, idx)
+
+    def gradient(at):
+        return twin.value_and_gradient(at, idx)[1]
+
+    assert gradient(x) == pytest.approx(scipy.optimize.approx_fprime(x, value), abs=1e-6)
+    differenced = (gradient(x + 1e-6 * v) - gradient(x - 1e-6 * v)) / 2e-6
+    assert problem.curvature(x, idx)(v) == pytest.approx(differenced, abs=1e-8)
+
+
+def test_diagonal_is_that_of_the_products(problem):
+    x = np.random.default_rng(1).standard_normal(problem.x0.size)
+    _, _, diagonal = problem.value_and_gradient(x, diagonal=True)
+    product = problem.curvature(x)
+    assert diagonal == pytest.approx([product(e)[i] for i, e in enumerate(np.eye(x.size))])
+
+
+def test_mean_of_parts_is_the_whole(problem):
+    x = np.random.default_rng(1).standard_normal(problem.x0.size)
+    parts = [problem.value_and_gradient(x, np.arange(60)[i::2])[1] for i in (0, 1)]
+    assert np.mean(parts, axis=0) == pytest.approx(problem.value_and_gradient(x)[1])
+
+
+def test_what_is_known_at_a_point_is_not_counted_again(problem):
+    counts = SimpleNamespace(nfev=0, njev=0, nhev=0)
+    twin = problem.counting(counts)
+    x = problem.x0 + 1
+    twin.value(x)
+    twin.value_and_gradient(x.copy())
+    twin.value_and_gradient(x)
+    assert (counts.nfev, counts.njev, counts.nhev) == (1, 1, 0)
+    x += 1  # the same array, another point
+    twin.value(x)
+    assert counts.nfev == 2
+
+
+def test_large_scores_do_not_overflow(problem):
+    with np.errstate(all="raise", under="ignore"):
+        value, g = problem.value_and_gradient(problem.x0 + 1e4)
+    assert np.isfinite(value)
+    assert np.isfinite(g).all()
+
+
+def test_optimum_is_a_lower_bound(problem, benchmark):
+    found = benchmark.optima.optimum(problem)
+    res = ksdmin.minimize(problem, rng=1, options={"gtol": 1e-7})
+    assert found["bound"] < 1e-15
+    assert 0 <= res.fun - found["value"] + 1e-15 < 1e-9
+
+
+@pytest.mark.parametrize(
+    "method", ["ksd", "ksd-diagonal", "L-BFGS-B", "Newton-CG", "Newton-CG-sum", "trust-krylov-sum"]
+)
+def test_run_arrives_at_every_gap(problem, benchmark, method):
+    optimum = benchmark.optima.optimum(problem)
+    run = benchmark.methods.run(method, problem, optimum, seed=0)
+    assert run["success"]
+    assert run["gap"] <= 1e-9
+    passes = [run["reached"][gap]["passes"] for gap in benchmark.tables.GAPS]
+    assert passes == sorted(passes)
+    assert 0 < passes[-1] <= run["passes"]
+    if method == "ksd":
+        assert run["A"] + run["B"] + run["C"] == pytest.approx(run["passes"], abs=0.2)
+        assert min(run["A"], run["B"], run["C"]) >= 0
+
+
+@pytest.mark.parametrize("method", ["ksd-paper", "Newton-CG"])
+def test_run_ends_when_its_passes_are_used_up(problem, benchmark, method):
+    optimum = benchmark.optima.optimum(problem)
+    run = benchmark.methods.run(method, problem, optimum, seed=0, cap=9)
+    assert not run["success"]
+    assert run["passes"] <= (11 if method == "Newton-CG" else 40)  # an iteration is finished
+
+
+def test_store_keeps_runs_of_the_same_commit(benchmark, tmp_path):
+    file = tmp_path / "results" / "ksd.json"
+    benchmark.store.add(file, "b", {"commit": "1"})
+    benchmark.store.add(file, "a", {"commit": "1"})
+    benchmark.store.add(file, "b", {"commit": "2"})
+    assert benchmark.store.read(file) == {"a": {"commit": "1"}, "b": {"commit": "2"}}
+    current = benchmark.store.is_current
+    assert current({"commit": "1"}, True, "1")
+    assert not current({"commit": "1"}, True, "2")
+    assert not current({"commit": "1-dirty"}, True, "1-dirty")
+    assert current({"commit": "1"}, False, "2")
+    assert not current(None, False, "2")
+
+
+def kept_run(passes, **more):
+    """A run that reached 1e-3 and 1e-6 with `passes` and 1e-9 with twice as many."""
+    costs = {"1e-03": passes, "1e-06": passes, "1e-09": 2 * passes}
+    spent = {"A": 1.0, "B": 2.0, "C": 3.0, "nit": 4}
+    reached = {
+        gap: {"passes": cost, "seconds": cost, "processor": cost, **spent}
+        for gap, cost in costs.items()
+    }
+    run = {"reached": reached, "passes": 2 * passes, "success": True, **spent}
+    return run | {"date": "today", "commit": "1", "hardware": "none"} | more
+
+
+def test_report_takes_the_worst_seed_and_the_better_scale(benchmark, tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark.store, "RESULTS", tmp_path)
+    runs = {
+        "ksd": {"a9a 1e-04 seed 0": kept_run(10), "a9a 1e-04 seed 1": kept_run(20)},
+        "L-BFGS-B": {"a9a 1e-04": kept_run(200)},
+        "Newton-CG": {"a9a 1e-04": kept_run(100)},
+        "Newton-CG-sum": {"a9a 1e-04": kept_run(25)},
+        "trust-krylov": {"a9a 1e-04": kept_run(9, reached={}, message="it gave up")},
+    }
+    for method, entries in runs.items():
+        (tmp_path / f"{method}.json").write_text(json.dumps(entries))
+    report = benchmark.tables.report(tmp_path, ["a9a"], [1e-4])
+    assert "- HOLDS: median passes / L-BFGS-B's 0.10, at most 0.20 asked" in report
+    assert "- FAILS: worst passes / Newton-CG's 0.80, at most 0.50 asked" in report
+    assert "- HOLDS: worst passes / trust-krylov's 0.00, at most 0.50 asked" in report
+    assert "test is met in 2 of 2 runs" in report
+    assert "| a9a 1e-04 | 4 | 1 | 2 | 3 |" in report
+
+
+def test_synthetic_sets_are_what_they_say(benchmark):
+    X, labels, _ = benchmark.synthetic.zipf(documents=50, words=80)
+    assert np.sqrt(X.multiply(X).sum(axis=1)) == pytest.approx(1)
+    assert set(labels) == {-1, 1}
+    X, _, _ = benchmark.synthetic.decades(samples=500, features=20)
+    singular = np.linalg.svd(X, compute_uv=False)
+    assert 3e3 < singular[0] / singular[-1] < 3e4
