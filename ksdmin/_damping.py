@@ -4,8 +4,8 @@ HF damps its quadratic model so. KSD needs it early in the training of a net, wh
 would take very long steps for next to nothing, and end in regions that it never leaves. Its first
 step is at most a share of the start point; then the damping fades as long as the quadratic model
 tells the decrease. Where a model is linear in its parameters long steps do no such harm, and there
-is no damping; nor for functions, of which nothing is known. The Krylov space does not depend on it:
-that of H + damping I is the same.
+is no damping; nor for functions, of which nothing is known. The basis is built without it: only
+the search is damped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from ksdmin._evaluator import Evaluated
 from ksdmin._state import Run
 
-REACH = 0.1  # of |x|: as far as the first step may go
+REACH = 0.01  # of |x|: as far as the first step may go
 POOR, GOOD = 0.25, 0.75  # of the decrease that the model promised (Martens 2010)
 RAISE, LOWER = 3 / 2, 2 / 3
 

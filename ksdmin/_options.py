@@ -54,10 +54,10 @@ class Options:
         The power that the diagonal of the preconditioner is raised to. Where not given, 0.75 for
         the diagonal of a Fisher matrix and for "hf", 1 for your own.
     damping : float, optional
-        The first weight of |d|^2 / 2 beside the loss of a step d, with subsets; the run adjusts
+        The first weight of ``|d|^2 / 2`` beside the loss of a step d, with subsets; the run adjusts
         it. Where not given: for a model that is not linear in its parameters (``from_torch`` and
-        the like) the one that bounds the first step to a tenth of |x0|; for anything else 0; for
-        "hf" 45.
+        the like) the one that bounds the first step to a hundredth of ``|x0|``; for anything
+        else 0; for "hf" 45.
     inner_maxiter : int, optional
         The largest number of iterations of the inner BFGS, krylov_dim where not given; of "hf"'s
         conjugate gradients, 250 where not given.

@@ -49,9 +49,9 @@ def first_step(problem, **options):
     return res.history["step_norm"][1]
 
 
-def test_first_step_of_a_net_is_a_tenth_of_the_start_at_most():
+def test_first_step_of_a_net_is_a_hundredth_of_the_start_at_most():
     problem = deep()
-    bound = 0.1 * float(torch.linalg.vector_norm(problem.x0))
+    bound = 0.01 * float(torch.linalg.vector_norm(problem.x0))
     assert 0 < first_step(problem) <= 1.01 * bound
     assert first_step(problem, damping=0) > bound
 

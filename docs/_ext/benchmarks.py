@@ -118,48 +118,6 @@ def timed(name):
     return not name.startswith(("error", "overhead", "search", "peak", "its", "value", "of it"))
 
 
-def auto_encoder():
-    """The MNIST auto-encoder on one GPU: errors over seconds."""
-    path = RESULTS / "auto_encoder_h200.json"
-    report = json.loads(path.read_text())
-    rows = [
-        [
-            name,
-            f"{run[-1]['seconds']:.0f}",
-            f"{run[-1]['train']:.2f}",
-            f"{run[-1]['test']:.2f}",
-            f"{min(point['test'] for point in run):.2f}",
-        ]
-        for name, run in report["runs"].items()
-    ]
-    header = ["method", "seconds", "training error", "test error", "least test error"]
-    about = f"{report['hardware']}, torch {report['torch']}, commit {report['commit']}"
-    image = f"![The auto-encoder's error over seconds]({draw(report)})"
-    return "\n\n".join([image, markdown(header, rows), f"{about} ({link(path, 'results')})."])
-
-
-def draw(report):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    fig, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    for name, run in report["runs"].items():
-        axes.loglog([p["seconds"] for p in run], [p["train"] for p in run], label=name)
-    axes.set(
-        title=f"MNIST auto-encoder, {report['hardware']}",
-        xlabel="seconds",
-        ylabel="squared error of a training image",
-    )
-    axes.grid(alpha=0.25)
-    axes.legend()
-    OUT.mkdir(exist_ok=True)
-    fig.savefig(OUT / "auto-encoder.svg")
-    plt.close(fig)
-    return "generated/auto-encoder.svg"
-
-
 def picture():
     """The sentence under the picture of the front page."""
     report = json.loads(PICTURE.read_text())

@@ -21,11 +21,14 @@ WHEN = {
     "krylov_dim": "Badly conditioned nets gain by more (the paper used 80 for CURVES); short of "
     "memory, take less: the basis has this many vectors of length n.",
     "memory": "Rarely. 0 does without previous directions; the paper has 1.",
+    "memory_budget": "The basis does not fit beside the rest: K gives way. "
+    "[How it works](../how.md) has the bytes for K and n.",
     "pairs": "`0` where memory is short, or where many iterations with a small `dim` in the "
     "history make little progress.",
     "floor": "Rarely. Larger where products are noisy.",
-    "diagonal_power": "The preconditioner is trusted too much: 0.75 or 0.5.",
-    "damping": 'Only for `method="hf"`.',
+    "diagonal_power": "Rarely. 1 trusts the diagonal most, 0 not at all.",
+    "damping": "A net ends at a poor error that depends on the seed: ten times more. `0` turns it "
+    "off.",
     "inner_maxiter": "The search takes most of the time (see `inner_iterations` in the history); "
     "the paper used 30.",
     "disp": "You want SciPy's summary printed.",
@@ -58,6 +61,8 @@ BUYS = {
     "paid": "Fewer evaluations: the search ends when the next iteration would gain little.",
     "accept": "The value on A never rises by more than rounding.",
     "resize": "Any accuracy: fixed sets have a noise floor.",
+    "fewest": "Few samples are not sampled: the curvature of a handful tells nothing.",
+    "keeps_A": "Where A is a part, its values compare from one iteration to the next.",
     "escapes": "Saddle points and maxima are left, where a few products show a way down.",
     "tilted": "The search on C keeps the slope of A: it does not undo what the gradient says.",
     "first_direction": "One product less in the first iteration.",
@@ -65,6 +70,8 @@ BUYS = {
     "memory": "Steps that the last iterations found useful stay within reach.",
     "pairs": "What has been learnt of the curvature carries over to the next iteration.",
     "floor": "Small eigenvalues count where they are measured accurately.",
+    "diagonal_power": "A diagonal of squared gradients is not taken for the Hessian's.",
+    "damping": "A net's first steps do not run far for next to nothing.",
 }
 
 
@@ -120,6 +127,8 @@ def told(policy):
     """A policy in the words of its docstring."""
     if isinstance(policy, bool):
         return "yes" if policy else "no"
+    if isinstance(policy, int):
+        return f"`{policy}`"
     if policy is None:
         return "never before K vectors"
     doc = policy.__doc__ or type(policy).__doc__
@@ -181,7 +190,7 @@ def digits(options):
         np.zeros(shape[0] * shape[1]),
         jac=jac,
         hessp=hessp,
-        subsets=len(X),
+        subsets=ksdmin.Subsets(len(X), curvature=1 / 20, search=1 / 20),
         rng=0,
         options={**options, "gtol": GTOL, "maxiter": 100},
     )

@@ -16,7 +16,6 @@ GENERATORS = {
     "ablation": from_code.ablation,
     "algorithm": algorithms.table,
     "algorithm-functions": algorithms.functions,
-    "auto-encoder": benchmarks.auto_encoder,
     "collection": benchmarks.collection,
     "collections": benchmarks.other_collections,
     "decision": benchmarks.decision,
