@@ -81,6 +81,7 @@ class Watch:
         _, g = self._problem.value_and_gradient(x)
         return {
             "reached": self.reached,
+            "cap": self.cap,
             "gap": self.gap,
             "gradient": float(np.abs(g).max()),
             "nit": self.nit,
