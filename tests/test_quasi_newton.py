@@ -1,4 +1,4 @@
-"""The model that a run learns: it agrees with its pairs, and is used where it has proved right."""
+"""The model that a run learns: it agrees with its pairs, and is used where that pays."""
 
 import numpy as np
 import pytest
