@@ -47,7 +47,7 @@ def choose_dimensions(space: Space, options: Options, parts: int | None) -> Dime
         (5 if parts else 1, 1) if options.memory is None else 2 * (int(options.memory),)
     )
     pairs = int(min(40, max(10, 2 * space.n)) if options.pairs is None else options.pairs)
-    wanted = Dimensions(min(K, space.n), min(whole_dim, space.n), memory, whole_memory, pairs)
+    wanted = Dimensions(K, whole_dim, memory, whole_memory, pairs)
     if options.memory_budget is None:
         return wanted
     return within(wanted, int(options.memory_budget // (space.n * space.itemsize)), options)

@@ -47,7 +47,6 @@ def start(run: Run, x0: Array) -> State:
         damping=0.0 if sets.B is here.idx else first_damping(run, here),
         model=QuasiNewton(run.dims.pairs),
         trusted=False,
-        gain=0.0,
         decrease=np.nan,
         stalled=0,
         lowest=UNBOUNDED * max(1.0, abs(here.value)) if np.isfinite(here.value) else -np.inf,

@@ -10,7 +10,7 @@ from ksdmin._arrays import Array
 from ksdmin._krylov import Basis
 from ksdmin._state import Run, State
 
-WORTH = 0.3  # of what a step with products gains for its work: a model's that gains it pays
+PROOF = 0.1  # what a step leaves of the gradient where its model has proved right
 LEAP = 10  # times the last step: so far a step may go that no product has confirmed
 
 
@@ -22,8 +22,7 @@ def learns(state: State) -> bool:
 def learn(run: Run, before: State, after: State, basis: Basis) -> State:
     """What the iteration tells the model, and whether the next step may rest on it alone.
 
-    It may once after every step with products, and then as long as it pays: as the gradient falls,
-    or the gain for the work compares with that of the step with products.
+    It may after a step that left little of the gradient, and then as long as the gradient falls.
     """
     if not learns(before):
         return after
@@ -33,11 +32,8 @@ def learn(run: Run, before: State, after: State, basis: Basis) -> State:
     taken = new.x is not old.x and new.idx is old.idx
     if taken:
         model = model.with_pair(new.x - old.x, new.gradient - old.gradient)
-    gain = (old.value - new.value) / max(1, after.record.work - before.record.work)
-    if basis.measured:
-        return replace(after, model=model, trusted=taken, gain=gain)
-    pays = after.gradient_norm <= before.gradient_norm or gain >= WORTH * before.gain
-    return replace(after, model=model, trusted=taken and pays)
+    limit = before.gradient_norm * (PROOF if basis.measured else 1.0)
+    return replace(after, model=model, trusted=taken and after.gradient_norm <= limit)
 
 
 def model_basis(run: Run, state: State, u: Array) -> Basis | None:

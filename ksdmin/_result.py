@@ -77,11 +77,6 @@ class Record:
     passes: float
     seconds: float
 
-    @property
-    def work(self) -> int:
-        """Evaluations in units of one value: gradients count one, products two."""
-        return self.nfev + self.njev + 2 * self.nhev
-
 
 class History(Sequence[Record]):
     """The records of a run; a column by name: ``res.history["value"]``.

@@ -41,8 +41,6 @@ class State:
         What has been learnt of the curvature.
     trusted : bool
         Whether the next step may rest on it alone.
-    gain : float
-        What the last step with products lowered the value by, for a unit of work.
     decrease : float
         What the last step did to the value; NaN where that cannot be told.
     stalled : int
@@ -67,7 +65,6 @@ class State:
     damping: float
     model: QuasiNewton
     trusted: bool
-    gain: float
     decrease: float
     stalled: int
     lowest: float

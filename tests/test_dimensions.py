@@ -27,11 +27,6 @@ def test_a_dimension_that_is_given_holds_for_all_sets():
     assert given == Dimensions(30, 30, memory=3, whole_memory=3, pairs=40)
 
 
-def test_no_more_dimensions_than_variables():
-    dims = choose(space=Space(np.zeros(7)), parts=20)
-    assert dims == Dimensions(7, 7, memory=5, whole_memory=1, pairs=14)
-
-
 def test_a_wide_basis_for_the_whole_set_stays_small():
     """A billion bytes hold 50 vectors of so many numbers; K itself is not touched."""
     long = Space(np.zeros(WIDE // (8 * 50)))

@@ -118,7 +118,7 @@ def test_defaults_that_depend_on_the_problem():
     assert plain.maxiter == 1400
     sampled = prepare(as_problem(rosen), Space(np.zeros(7)), Subsets(60), Options(), None)
     assert sampled.maxiter == 1000
-    assert sampled.inner_maxiter == sampled.dims.whole_dim == 7
+    assert sampled.inner_maxiter == sampled.dims.whole_dim == 100
 
 
 def test_maxfun_is_exceeded_by_little():

@@ -1,4 +1,4 @@
-"""The model that a run learns: it agrees with its pairs, and is used where that pays."""
+"""The model that a run learns: it agrees with its pairs, and is used where it has proved right."""
 
 import numpy as np
 import pytest

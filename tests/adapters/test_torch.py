@@ -53,7 +53,7 @@ def test_on_sets(options):
     res, again = (
         ksdmin.minimize(problem, options=options, subsets=halves, rng=0) for _ in range(2)
     )
-    assert res.fun < 0.9 * problem.value(problem.x0)
+    assert res.fun < 0.95 * problem.value(problem.x0)  # eight damped steps
     assert torch.equal(res.x, again.x)
     problem.load(res.x)
     assert torch.equal(nn.utils.parameters_to_vector(net.parameters()), res.x)
