@@ -31,6 +31,10 @@ class Dimensions:
     whole_memory: int
     pairs: int
 
+    def of(self, partial: bool) -> tuple[int, int]:
+        """K and the previous directions, with the curvature of a part or of the whole."""
+        return (self.krylov_dim, self.memory) if partial else (self.whole_dim, self.whole_memory)
+
     @property
     def vectors(self) -> int:
         """The most at a time: the basis, the directions; with a model, the products and pairs."""

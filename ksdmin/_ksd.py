@@ -64,6 +64,8 @@ def step(run: Run, state: State) -> State:
         return replace(state, broken=True)
     trial = search(run, state, basis)  # lines 7 to 12
     sets, state = run.next_sets(state)  # line 3
+    if run.options.policies.keeps_A and state.sizes is not None:
+        sets = replace(sets, A=state.sets.A)
     there = evaluate(run, trial, state.sets.C, sets.A)  # lines 13, 4 and 5
     return learn(run, state, judge(run, state, trial, there, sets), basis)
 
@@ -85,8 +87,7 @@ def build_basis(run: Run, state: State) -> Basis:
         if basis is not None:
             return basis
     product = run.evaluator.curvature(here.x, state.sets.B)
-    partial, dims = state.sets.B is not here.idx, run.dims
-    K, memory = (dims.krylov_dim, dims.memory) if partial else (dims.whole_dim, dims.whole_memory)
+    K, memory = run.dims.of(state.partial)
 
     def enough(growth: Growth) -> bool:
         full = grown is not None and grown(growth, state.forcing)
@@ -100,7 +101,7 @@ def build_basis(run: Run, state: State) -> Basis:
         [free(d) for d in state.d_prev[:memory]],
         K,
         enough,
-        ahead=run.space.remote and (grown is None or partial),  # it will hardly end before K
+        ahead=run.space.remote and (grown is None or state.partial),  # it will hardly end before K
         keep=learns(state),
     )
 
@@ -112,7 +113,9 @@ def search(run: Run, state: State, basis: Basis) -> Trial:
         return Trial(here.x, None, here.value, here.gradient, 0.0, 0.0, 0.0, 0, basis)
     floor = max(run.options.floor, run.evaluator.product_error)  # below that, H_bar is noise
     H_hat = policies.spectrum(basis.H_bar, floor)  # Alg. 3, line 7
-    whitening = Whitening(H_hat + state.damping * np.eye(basis.dim))  # lines 8 and 9
+    if state.damping:
+        H_hat = H_hat + state.damping * np.eye(basis.dim)
+    whitening = Whitening(H_hat)  # lines 8 and 9
     phi = SubspaceObjective(
         run.evaluator,
         here,

@@ -16,7 +16,7 @@ LEAP = 10  # times the last step: so far a step may go that no product has confi
 
 def learns(state: State) -> bool:
     """Whether there is a model to teach: gradients and products of one and the same function."""
-    return state.model.capacity > 0 and state.sets.B is state.here.idx
+    return state.model.capacity > 0 and not state.partial
 
 
 def learn(run: Run, before: State, after: State, basis: Basis) -> State:

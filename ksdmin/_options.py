@@ -35,10 +35,11 @@ class Options:
         Success when a step is no longer than ``xtol * max(1, |x|)`` (Euclidean norms). 0 turns
         it off.
     krylov_dim : int, optional
-        K, the (largest) dimension of the Krylov space: 20 with subsets, otherwise 100, where
-        not given.
+        K, the (largest) dimension of the Krylov space. Where not given, 20 as long as the
+        curvature is of a sample; otherwise 100, with subsets as far as 1 GiB holds the basis.
     memory : int, optional
-        How many previous directions are adjoined: 5 with subsets, otherwise 1, where not given.
+        How many previous directions are adjoined: where not given, 5 as long as the curvature is
+        of a sample, otherwise 1.
     memory_budget : float, optional
         The most bytes for the basis, its products, the previous directions and the model of
         `pairs`: the model goes first, then K and the memory shrink. No bound where not given.
@@ -59,8 +60,8 @@ class Options:
         the like) the one that bounds the first step to a hundredth of ``|x0|``; for anything
         else 0; for "hf" 45.
     inner_maxiter : int, optional
-        The largest number of iterations of the inner BFGS, krylov_dim where not given; of "hf"'s
-        conjugate gradients, 250 where not given.
+        The largest number of iterations of the inner BFGS, where not given as many as the Krylov
+        space ever may have vectors; of "hf"'s conjugate gradients, 250 where not given.
     disp : bool
         Print a summary at the end.
     progress : bool

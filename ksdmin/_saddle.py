@@ -29,9 +29,8 @@ SUFFICIENT = 0.1  # of the decrease that the curvature promises
 
 def escape(run: Run, state: State) -> State | None:
     """The state after a step down from a saddle point; None where `state` seems to be none."""
-    deterministic = state.sets.B is state.here.idx
     over = state.record.iteration >= run.maxiter or run.evaluator.spent() is not None
-    if not run.options.policies.escapes or not deterministic or over or run.box is not None:
+    if not run.options.policies.escapes or state.partial or over or run.box is not None:
         return None
     basis = probe(run, state)
     if basis is None or basis.dim == 0 or not basis.finite:

@@ -73,6 +73,11 @@ class State:
     warned: bool
     record: Record
 
+    @property
+    def partial(self) -> bool:
+        """Whether the curvature is of a sample, and not of what the gradient is of."""
+        return self.sets.B is not self.here.idx
+
 
 S = TypeVar("S", bound=State)
 
@@ -129,8 +134,7 @@ class Run:
         """
         sets = self.sample(state.record.iteration + 1, state.sizes)
         if sets is not None:
-            kept = self.options.policies.keeps_A and state.sizes is not None
-            return (replace(sets, A=state.sets.A) if kept else sets), state
+            return sets, state
         full = self.evaluator.subsets.full
         A = state.here.idx if full is None else full
         return replace(state.sets, A=A), replace(state, last=True)

@@ -111,12 +111,11 @@ class SubspaceObjective:
         separate, same = evaluator.separate_gradient, C is here.idx
         self._projects = evaluator.projects and (separate or not same) and box is None
         if same:  # nothing to evaluate
-            self._at_zero = here.value, here.gradient, basis.g_bar
-        else:
-            value, g, known = self._evaluate(here.x)
-            slopes, g = self.slopes(here.x, g, known, None)
-            self._at_zero = value, g, slopes
-        apart = basis.g_bar - self._at_zero[2]
+            self._at_zero, self.discord = (here.value, here.gradient, basis.g_bar), 0.0
+            return
+        value, g, known = self._evaluate(here.x)
+        slopes, g = self.slopes(here.x, g, known, None)
+        self._at_zero, apart = (value, g, slopes), basis.g_bar - slopes
         self.discord = whitening.squared(apart) / (whitening.squared(basis.g_bar) or 1.0)
         if tilted:
             self._tilt = apart

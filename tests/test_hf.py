@@ -98,6 +98,28 @@ def test_a_sum_of_losses():
     assert_allclose(res.x, np.linalg.lstsq(X, y)[0], atol=1e-3)
 
 
+def test_a_partial_gradient_set_is_drawn_anew():
+    """HF lets no set grow: one that it kept would be all that it ever saw."""
+    X, y, drawn = rng.standard_normal((400, 5)), rng.standard_normal(400), set()
+
+    def jac(w, idx):
+        if not isinstance(idx, slice) and len(idx) == 100:
+            drawn.add(tuple(idx))
+        return X[idx].T @ (X[idx] @ w - y[idx]) / len(X[idx])
+
+    ksdmin.minimize(
+        lambda w, idx: np.mean((X[idx] @ w - y[idx]) ** 2) / 2,
+        np.zeros(5),
+        jac=jac,
+        hessp=lambda w, p, idx: X[idx].T @ (X[idx] @ p) / len(X[idx]),
+        subsets=ksdmin.Subsets(400, gradient=100, curvature=50),
+        rng=0,
+        method="hf",
+        options={"maxiter": 6, "damping": 0.1},
+    )
+    assert len(drawn) >= 6
+
+
 def test_the_damping_follows_the_model():
     """On a quadratic the model is exact: lambda falls by a third an iteration, and HF converges."""
     res = ksdmin.minimize(

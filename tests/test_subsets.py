@@ -76,6 +76,10 @@ def test_impossible_size(name, size):
 def test_too_much_for_disjoint_sets():
     with pytest.raises(ValueError, match=r"disjoint sets of 36 .* and 30 .* from 60: ask for less"):
         Subsets(M, curvature=0.6, search=0.5)
+    with pytest.raises(ValueError, match=r"disjoint sets of 60 .* and 1 .* from 60: ask for less"):
+        Subsets(M, curvature=1.0)
+    with pytest.raises(ValueError, match=r"disjoint sets of 60 .* and 60 .* from 60: ask for less"):
+        Subsets(M, curvature=1.0, search=1.0)
     assert Subsets(M, curvature=0.6, search=0.5, disjoint=False).sizes(20) == Sizes(60, 36, 30)
     assert Subsets(M, curvature=0.5, search=0.5).sizes(20) == Sizes(60, 30, 30)
 

@@ -8,7 +8,6 @@ from tables import markdown
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "examples/benchmarks/results"
-OUT = ROOT / "docs/generated"
 PICTURE = ROOT / "docs/_static/ksd-and-lbfgsb.json"
 COLLECTIONS = {
     "s2mpj": "unconstrained, CUTEst",

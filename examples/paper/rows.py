@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
@@ -84,6 +84,27 @@ class Row:
         return net
 
 
+MNIST_CL = Row(
+    title="MNIST CL",
+    load=lambda seed: mnist.load_digits(),
+    hidden=(500, 500, 2000),
+    outputs=10,
+    l2=1e-4,
+    krylov_dim=20,
+    hf_share=1 / 8,
+    published=Published(hf=(0.0, 2.01), ksd=(0.0, 1.70), time=0.6),
+)
+STARCRAFT = Row(
+    title="Starcraft (Weber-Mateas games)",
+    load=starcraft.load,
+    hidden=(10,),
+    outputs=7,
+    l2=1e-3,
+    krylov_dim=20,
+    hf_share=1.0,
+    published=Published(hf=(0.0, 11.0), ksd=(0.0, 5.0), time=0.7),
+    splits_by_seed=True,
+)
 ROWS = {
     "curves": Row(
         title="CURVES (regenerated)",
@@ -105,24 +126,10 @@ ROWS = {
         hf_share=1 / 8,
         published=Published(hf=(1.7, 2.7), ksd=(1.8, 2.5), time=0.2),
     ),
-    "mnist-cl": Row(
-        title="MNIST CL",
-        load=lambda seed: mnist.load_digits(),
-        hidden=(500, 500, 2000),
-        outputs=10,
-        l2=1e-4,
-        krylov_dim=20,
-        hf_share=1 / 8,
-        published=Published(hf=(0.0, 2.01), ksd=(0.0, 1.70), time=0.6),
-    ),
-    "mnist-cl-pt": Row(
+    "mnist-cl": MNIST_CL,
+    "mnist-cl-pt": replace(
+        MNIST_CL,
         title="MNIST CL, pre-trained",
-        load=lambda seed: mnist.load_digits(),
-        hidden=(500, 500, 2000),
-        outputs=10,
-        l2=1e-4,
-        krylov_dim=20,
-        hf_share=1 / 8,
         published=Published(hf=(0.0, 1.40), ksd=(0.0, 1.29), time=0.6),
         pretraining_epochs=rbm.EPOCHS,
     ),
@@ -136,27 +143,13 @@ ROWS = {
         hf_share=1 / 8,
         published=Published(hf=(5.1, 8.7), ksd=(4.5, 8.1), time=0.3),
     ),
-    "starcraft": Row(
-        title="Starcraft (Weber-Mateas games)",
-        load=starcraft.load,
-        hidden=(10,),
-        outputs=7,
-        l2=1e-3,
-        krylov_dim=20,
-        hf_share=1.0,
-        published=Published(hf=(0.0, 11.0), ksd=(0.0, 5.0), time=0.7),
-        splits_by_seed=True,
-    ),
-    "starcraft-linear": Row(
+    "starcraft": STARCRAFT,
+    "starcraft-linear": replace(
+        STARCRAFT,
         title="Starcraft (Weber-Mateas games), linear model",
-        load=starcraft.load,
         hidden=(),
-        outputs=7,
         l2=1e-2,
-        krylov_dim=20,
-        hf_share=1.0,
         published=None,
-        splits_by_seed=True,
         beside="starcraft",
     ),
 }
