@@ -29,7 +29,8 @@ UNBOUNDED = -1e20  # times max(1, |f(x0)|): no sensible minimum lies below
 def start(run: Run, x0: Array) -> State:
     """Where Algorithm 3 begins."""
     options = run.options
-    sizes = run.evaluator.subsets.sizes(run.parts, options.policies.fewest)
+    fewest = 1 if run.evaluator.nonlinear else options.policies.fewest
+    sizes = run.evaluator.subsets.sizes(run.parts, fewest)
     sets = run.sample(0, sizes)  # Alg. 3, line 3
     if sets is None:
         raise ValueError("subsets: the iterable holds no sets at all")

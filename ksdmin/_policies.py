@@ -127,7 +127,8 @@ class Policies:
     resize : callable
         How the sets grow.
     fewest : int
-        Samples in B and in C, where the user asks for no size: fewer are not worth while.
+        Samples in B and in C, where the user asks for no size: fewer are not worth while. A model
+        that is not linear in its parameters takes fewer: many rough steps train it best.
     keeps_A : bool
         Whether a partial A stays the same until it grows, so that values on it compare; otherwise
         every iteration draws a new one.

@@ -64,6 +64,19 @@ def test_a_model_that_is_linear_in_its_parameters_is_not_damped():
 
 
 @pytest.mark.parametrize(
+    ("model", "size"),
+    [
+        (net(torch.nn.Linear(4, 1)), 400),
+        (net(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)), 20),
+    ],
+)
+def test_a_net_takes_many_rough_steps_where_a_linear_model_takes_exact_ones(model, size):
+    problem = problem_of(model)
+    res = ksdmin.minimize(problem, subsets=400, rng=0, options={"maxiter": 1})
+    assert res.history["size_B"][0] == size
+
+
+@pytest.mark.parametrize(
     ("layers", "nonlinear"),
     [
         ([torch.nn.Linear(4, 1)], False),

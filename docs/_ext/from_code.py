@@ -61,7 +61,7 @@ BUYS = {
     "paid": "Fewer evaluations: the search ends when the next iteration would gain little.",
     "accept": "The value on A never rises by more than rounding.",
     "resize": "Any accuracy: fixed sets have a noise floor.",
-    "fewest": "Few samples are not sampled: the curvature of a handful tells nothing.",
+    "fewest": "Few samples of a linear model are not sampled: exact steps are cheap there.",
     "keeps_A": "Where A is a part, its values compare from one iteration to the next.",
     "escapes": "Saddle points and maxima are left, where a few products show a way down.",
     "tilted": "The search on C keeps the slope of A: it does not undo what the gradient says.",

@@ -199,12 +199,10 @@ REACHED = {  # the most that KSD's training error may be after 200 passes
 
 
 @pytest.mark.slow
-def test_small_runs_every_row_within_three_minutes(tmp_path):
-    begin = time.perf_counter()
+def test_small_runs_every_row(tmp_path):
     methods = ("ksd", "ksd-paper", "hf", "torch-lbfgs", "adam")
     arguments = ("all", "--small", "--rate", "0.003", "--method", *methods)
     runs = run(tmp_path / "runs.json", *arguments)
-    assert time.perf_counter() - begin < 180
     assert len(runs) == len(methods) * len(ROWS)
     for found in runs:
         first, last = (found["trace"]["value"][i] for i in (0, -1))
