@@ -121,7 +121,7 @@ ROWS = {
         load=lambda seed: mnist.load_images(),
         hidden=(1000, 500, 250, 30),
         outputs=None,
-        l2=1e-5,
+        l2=1e-4,
         krylov_dim=20,
         hf_share=1 / 8,
         published=Published(hf=(1.7, 2.7), ksd=(1.8, 2.5), time=0.2),
