@@ -2,8 +2,8 @@
 10. An estimator for scikit-learn
 =================================
 
-A classifier that fits with KSD, in some fifty lines: it goes into pipelines, grid searches and
-cross-validation like scikit-learn's own.
+A classifier that fits with KSD, in some fifty lines. It passes scikit-learn's ``check_estimator``
+and goes into pipelines, grid searches and cross-validation like scikit-learn's own.
 """
 
 import time
@@ -18,6 +18,7 @@ from sklearn.metrics import ConfusionMatrixDisplay
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 import ksdmin
@@ -39,6 +40,7 @@ class KSDClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X, y):
         X, y = validate_data(self, X, y)
+        check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"there is one class only: {self.classes_}")
@@ -78,15 +80,14 @@ class KSDClassifier(ClassifierMixin, BaseEstimator):
         self.coef_, self.intercept_, self.n_iter_ = weights[:-1].T, weights[-1], self.result_.nit
         return self
 
-    def decision_function(self, X):
-        check_is_fitted(self)
-        return validate_data(self, X, reset=False) @ self.coef_.T + self.intercept_
-
     def predict_proba(self, X):
-        return softmax(self.decision_function(X), axis=1)
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False)
+        return softmax(X @ self.coef_.T + self.intercept_, axis=1)
 
     def predict(self, X):
-        return self.classes_[np.argmax(self.decision_function(X), axis=1)]
+        shares = self.predict_proba(X)
+        return self.classes_[np.argmax(shares, axis=1)]
 
 
 # %%
