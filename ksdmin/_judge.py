@@ -18,6 +18,7 @@ from ksdmin._subsets import Sets, Sizes
 
 FORCING = 0.5  # the largest relative residual of a Newton step
 LEAST_FORCING = 1e-3  # what the model's being right may bring it to
+GOLDEN, LARGE = (1 + 5**0.5) / 2, 0.1  # a large one may fall to this power of itself at once
 LESS = 0.9  # of the smallest gradient norm so far: that is progress, whatever the value does
 PATIENCE = 3  # iterations that neither lower the value nor the gradient, before giving up
 
@@ -86,10 +87,21 @@ def arrive(run: Run, state: State, trial: Trial, there: Evaluated, outcome: Outc
         d_prev=(trial.d, *state.d_prev)[: run.dims.memory] if moved else state.d_prev,
         gradient_norm=norm,
         least_gradient=min(norm, state.least_gradient),
-        forcing=min(FORCING, 0.9 * min(ratio, 1.0) ** 2, model_error(outcome)),
+        forcing=next_forcing(state.forcing, ratio, outcome),
         decrease=outcome.achieved if moved else np.nan,
         stalled=0 if progress else state.stalled + measured * (1 if moved else PATIENCE),
     )
+
+
+def next_forcing(forcing: float, ratio: float, outcome: Outcome) -> float:
+    """How well the next Newton step is to be solved; no sudden demands.
+
+    That a short step went as modelled tells little of the next, long one: hence the safeguard
+    (Eisenstat and Walker's), which lets the forcing fall by degrees as long as it is large.
+    """
+    wanted = min(FORCING, 0.9 * min(ratio, 1.0) ** 2, model_error(outcome))
+    degree = forcing**GOLDEN
+    return max(wanted, degree) if degree > LARGE else wanted
 
 
 def model_error(outcome: Outcome) -> float:

@@ -6,6 +6,8 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import ksdmin
+from ksdmin._judge import next_forcing
+from ksdmin._policies import Outcome
 
 M, N = 8000, 12
 RNG = np.random.default_rng(0)
@@ -105,3 +107,18 @@ def test_a_right_model_is_solved_well():
     )
     assert res.success
     assert res.nit <= 6
+
+
+@pytest.mark.parametrize(
+    ("forcing", "achieved", "expected"),
+    [
+        (0.5, 1.0, 0.5**1.618),  # the model was right: by degrees
+        (0.2, 1.0, 1e-3),  # it has been for a while
+        (0.5, 0.8, 0.5**1.618),
+        (0.2, 0.8, 0.2),
+        (0.01, 0.1, 0.5),  # it was not: at once
+    ],
+)
+def test_a_newton_step_is_solved_better_by_degrees(forcing, achieved, expected):
+    outcome = Outcome(promised=1.0, achieved=achieved, noise=0.0, modelled=1.0, discord=0.0)
+    assert next_forcing(forcing, 1.0, outcome) == pytest.approx(expected, rel=1e-3)
