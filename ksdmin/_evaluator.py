@@ -13,7 +13,7 @@ from ksdmin._result import Status
 from ksdmin._subsets import Subsets
 
 # Values computed in a dtype carry some roundings; a problem that knows better says so (`noise`).
-ROUNDINGS = 10
+ROUNDINGS = 30
 
 
 @dataclass(frozen=True)

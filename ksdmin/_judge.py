@@ -99,7 +99,8 @@ def next_forcing(forcing: float, ratio: float, outcome: Outcome) -> float:
     That a short step went as modelled tells little of the next, long one: hence the safeguard
     (Eisenstat and Walker's), which lets the forcing fall by degrees as long as it is large.
     """
-    wanted = min(FORCING, 0.9 * min(ratio, 1.0) ** 2, model_error(outcome))
+    known = forcing if np.isnan(outcome.modelled) else model_error(outcome)  # NaN: no products
+    wanted = min(FORCING, 0.9 * min(ratio, 1.0) ** 2, known)
     degree = forcing**GOLDEN
     return max(wanted, degree) if degree > LARGE else wanted
 

@@ -18,6 +18,7 @@ from ksdmin._evaluator import Evaluated
 from ksdmin._judge import FORCING, judge, write_record
 from ksdmin._krylov import Basis, Growth, krylov_basis
 from ksdmin._learning import learn, learns, model_basis
+from ksdmin._pace import Pace
 from ksdmin._precond import preconditioner
 from ksdmin._quasi_newton import QuasiNewton
 from ksdmin._state import Run, State, Trial
@@ -37,6 +38,7 @@ def start(run: Run, x0: Array) -> State:
     here = confirmed(run, run.evaluator.evaluate(x0, sets.A))  # lines 4 and 5
     e_1 = (run.space.unit(0),) if options.policies.first_direction else ()  # line 1
     norm = run.stationarity(here.x, here.gradient)
+    record = write_record(run, 0, here, norm, sets)
     return State(
         here=here,
         sets=sets,
@@ -48,13 +50,14 @@ def start(run: Run, x0: Array) -> State:
         damping=0.0 if sets.B is here.idx else first_damping(run, here),
         model=QuasiNewton(run.dims.pairs),
         trusted=False,
+        pace=Pace(record),
         decrease=np.nan,
         stalled=0,
         lowest=UNBOUNDED * max(1.0, abs(here.value)) if np.isfinite(here.value) else -np.inf,
         broken=False,
         last=False,
         warned=False,
-        record=write_record(run, 0, here, norm, sets),
+        record=record,
     )
 
 
@@ -68,7 +71,7 @@ def step(run: Run, state: State) -> State:
     if run.options.policies.keeps_A and state.sizes is not None:
         sets = replace(sets, A=state.sets.A)
     there = evaluate(run, trial, state.sets.C, sets.A)  # lines 13, 4 and 5
-    return learn(run, state, judge(run, state, trial, there, sets), basis)
+    return learn(run, state, judge(run, state, trial, there, sets), trial)
 
 
 def build_basis(run: Run, state: State) -> Basis:

@@ -8,9 +8,11 @@ import numpy as np
 
 from ksdmin._arrays import Array
 from ksdmin._krylov import Basis
-from ksdmin._state import Run, State
+from ksdmin._pace import MOST, Pace
+from ksdmin._state import Run, State, Trial
 
-PROOF = 0.1  # what a step leaves of the gradient where its model has proved right
+CLEAR = 0.6  # of the digits that a value is sure of: gains beyond them are left to products
+QUADRATIC = 1e-3  # how little a model errs where the function is one: products solve it
 LEAP = 10  # times the last step: so far a step may go that no product has confirmed
 
 
@@ -19,21 +21,33 @@ def learns(state: State) -> bool:
     return state.model.capacity > 0 and not state.partial
 
 
-def learn(run: Run, before: State, after: State, basis: Basis) -> State:
+def learn(run: Run, before: State, after: State, trial: Trial) -> State:
     """What the iteration tells the model, and whether the next step may rest on it alone.
 
-    It may after a step that left little of the gradient, and then as long as the gradient falls.
+    It may after a step with products that gained something, unless the function is quadratic; and
+    then as long as the gradient falls or the gain is worth the work.
     """
     if not learns(before):
-        return after
-    model, old, new = before.model, before.here, after.here
-    if basis.measured and basis.dim:
-        model = model.with_basis(run.space, basis)
+        return replace(after, pace=Pace(after.record, worth=MOST))  # many samples: products pay
+    model, pace, old, new = before.model, before.pace, before.here, after.here
+    measured, gain = trial.basis.measured, old.value - new.value
+    if measured and trial.basis.dim:
+        model = model.with_basis(run.space, trial.basis)
     taken = new.x is not old.x and new.idx is old.idx
     if taken:
-        model = model.with_pair(new.x - old.x, new.gradient - old.gradient)
-    limit = before.gradient_norm * (PROOF if basis.measured else 1.0)
-    return replace(after, model=model, trusted=taken and after.gradient_norm <= limit)
+        s, y = new.x - old.x, new.gradient - old.gradient
+        if measured:
+            model = model.with_pair(s, y)
+        else:
+            model = model.with_own_step(s, y, slope=float(s @ old.gradient))
+    if measured:
+        pace = pace.after(before.record, after.record)
+        pays = abs(gain - trial.modelled) > QUADRATIC * trial.modelled
+    else:
+        falls = after.gradient_norm <= before.gradient_norm
+        pays = falls or pace.paid(before.record, after.record)
+    clear = gain > run.evaluator.noise**CLEAR * abs(old.value)
+    return replace(after, model=model, pace=pace, trusted=taken and clear and pays)
 
 
 def model_basis(run: Run, state: State, u: Array) -> Basis | None:

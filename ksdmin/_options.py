@@ -45,7 +45,7 @@ class Options:
         `pairs`: the model goes first, then K and the memory shrink. No bound where not given.
     pairs : int, optional
         How many pairs (step, change of the gradient) the quasi-Newton model keeps that
-        preconditions the Krylov space, and stands in for it where it has proved right: 2 n, but
+        preconditions the Krylov space, and stands in for it as long as that pays: 2 n, but
         at least 10 and at most 40, where not given; 0 does without. It learns where gradient and
         curvature are of one set (always, without subsets).
     floor : float

@@ -2,8 +2,8 @@
 
 It is made of pairs (s, y) with y = H s: from every basis, along the eigenvectors of H_bar (they are
 conjugate, so that all of the basis goes into the model), and from every step, with the difference
-of the gradients. It serves twice: as the preconditioner of the next Krylov space, and, where the
-last step has proved it right, in place of that space, for a step that costs no product.
+of the gradients. It serves twice: as the preconditioner of the next Krylov space, and, as long as
+that pays, in place of that space, for steps that cost no product.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ksdmin._arrays import Array, Space
 from ksdmin._krylov import Basis
 
 CURVED = 1e-8  # of |s| |y|: a pair with less along it is left out
+STALE = 0.5  # of what the model says: where the curvature is less, old pairs are forgotten
 TINY = 1e-10  # of the largest eigenvalue: a smaller one is rounding
 
 
@@ -77,6 +78,17 @@ class QuasiNewton:
         if not along > CURVED * (s2 * y2) ** 0.5 or not 0 < y2 < np.inf:
             return self
         return replace(self, pairs=(*self.pairs, (s, y, 1 / along))[-self.capacity :])
+
+    def with_own_step(self, s: Array, y: Array, slope: float) -> QuasiNewton:
+        """The model after a step s = -P^-1 g of its own, of slope s^T g = -s^T P s.
+
+        Where the curvature is far less than that, the model is out of date: of more than three
+        pairs the two oldest go.
+        """
+        model = self.with_pair(s, y)
+        if float(s @ y) > -STALE * slope or len(model.pairs) < 4:
+            return model
+        return replace(model, pairs=model.pairs[2:])
 
     def with_basis(self, space: Space, basis: Basis) -> QuasiNewton:
         """The model after a basis; the directions of least curvature count most, and come last."""

@@ -78,7 +78,7 @@ def _vector(v: Any, *, magnitude: bool = False) -> str:
         largest = f"{float(abs(v).max()):.2e}" if magnitude and n else ""
     except (AttributeError, IndexError, TypeError):  # None, or the user's own
         return repr(v)
-    entries = " ... ".join(" ".join(f"{entry:.4g}" for entry in end) for end in ends)
+    entries = " ... ".join(" ".join(f"{entry:.3g}" for entry in end) for end in ends)
     return f"[{entries}], n = {n}" + (f", max {largest}" if largest else "")
 
 

@@ -14,6 +14,7 @@ from ksdmin._dimensions import Dimensions
 from ksdmin._evaluator import Evaluated, Evaluator
 from ksdmin._krylov import Basis
 from ksdmin._options import Options
+from ksdmin._pace import Pace
 from ksdmin._quasi_newton import QuasiNewton
 from ksdmin._result import Record
 from ksdmin._subsets import Draw, Sets, Sizes
@@ -41,6 +42,8 @@ class State:
         What has been learnt of the curvature.
     trusted : bool
         Whether the next step may rest on it alone.
+    pace : Pace
+        What steps gain for their work.
     decrease : float
         What the last step did to the value; NaN where that cannot be told.
     stalled : int
@@ -65,6 +68,7 @@ class State:
     damping: float
     model: QuasiNewton
     trusted: bool
+    pace: Pace
     decrease: float
     stalled: int
     lowest: float

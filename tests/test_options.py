@@ -147,7 +147,7 @@ def test_ftol():
 
 
 def test_xtol():
-    res = run(10, options={"xtol": 0.1, "gtol": 0.0, "return_all": True})
+    res = run(20, options={"xtol": 0.1, "gtol": 0.0, "return_all": True})
     steps = np.linalg.norm(np.diff(res.allvecs, axis=0), axis=1)
     small = steps <= 0.1 * np.maximum(1, np.linalg.norm(res.allvecs[1:], axis=1))
     assert res.success

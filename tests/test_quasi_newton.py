@@ -1,4 +1,4 @@
-"""The model that a run learns: it agrees with its pairs, and is used where it has proved right."""
+"""The model that a run learns: it agrees with its pairs, and is used as long as that pays."""
 
 import numpy as np
 import pytest
@@ -56,6 +56,19 @@ def test_negative_curvature_is_left_out():
     model = QuasiNewton(10).with_basis(Space(g), basis_of(indefinite, g, 8))
     solved = np.array([model.solve(e) for e in np.eye(8)])
     assert np.linalg.eigvalsh(solved + solved.T).min() > 0
+
+
+def test_it_forgets_when_the_curvature_has_fallen():
+    model = QuasiNewton(10)
+    for s in np.eye(8)[:5]:
+        model = model.with_pair(s, s)
+    s = np.eye(8)[5]
+    assert len(model.with_own_step(s, 0.6 * s, -1.0).pairs) == 6
+    fallen = model.with_own_step(s, 0.4 * s, -1.0)
+    assert len(fallen.pairs) == 4
+    assert fallen.pairs[-1][0] is s
+    few = QuasiNewton(10).with_pair(np.eye(8)[0], np.eye(8)[0])
+    assert len(few.with_own_step(s, 0.4 * s, -1.0).pairs) == 2
 
 
 def test_what_lies_beyond_the_pairs():

@@ -126,7 +126,7 @@ def test_counts():
     _, problem = spirals()
     res = ksdmin.minimize(problem, subsets=EVERYTHING, options={"maxiter": 2, "krylov_dim": 5})
     assert res.nfev == res.njev  # gradients come with their values
-    assert 2 <= res.nhev <= 10
+    assert 1 <= res.nhev <= 10
 
 
 @pytest.mark.parametrize("x0", [np.zeros(39), torch.zeros(39), [0.0] * 39])

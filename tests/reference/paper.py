@@ -15,7 +15,7 @@ from ksdmin._bfgs import bfgs
 
 EPS = np.finfo(float).eps
 VANISHED = 100 * EPS  # what is left of a vector, relative to it, when nothing is left
-NOISE = 10 * EPS  # the relative rounding error of values that the inner BFGS is told
+NOISE = 30 * EPS  # the relative rounding error of values that the inner BFGS is told
 
 
 @dataclass(frozen=True)
