@@ -17,7 +17,6 @@ GENERATORS = {
     "algorithm": algorithms.table,
     "algorithm-functions": algorithms.functions,
     "collection": benchmarks.collection,
-    "collections": benchmarks.other_collections,
     "decision": benchmarks.decision,
     "experiments": experiments.page,
     "file": from_repository.text,
@@ -26,6 +25,7 @@ GENERATORS = {
     "presets": from_code.presets,
     "products": benchmarks.products,
     "statuses": from_code.statuses,
+    "sums": benchmarks.sums_of_losses,
 }
 MARK = re.compile(r"^<!-- generated: ([\w-]+) ?(.*?) -->$", re.MULTILINE)
 

@@ -134,11 +134,11 @@ def compare(X, y, title):
 compare(*digits(), "Odd or even: handwritten digits")
 
 # %%
-# Where it does not
-# -----------------
-# Few samples and strong features: 569 tumours, 30 measurements and their products. A pass takes
-# microseconds, so that the methods' own time decides; and it takes L-BFGS-B few of them to learn
-# all the curvature there is to know.
+# Where it hardly does
+# --------------------
+# Few samples and strong features: 569 tumours, 30 measurements and their products. There is
+# nothing to sample, and a few gradients tell L-BFGS-B all the curvature there is to know. KSD
+# notices, and takes steps of that kind itself, which cost no product.
 
 X, y = load_breast_cancer(return_X_y=True)
 X = PolynomialFeatures(2, include_bias=False).fit_transform(StandardScaler().fit_transform(X))
@@ -147,6 +147,6 @@ compare(X, np.where(y, 1.0, -1.0), "Malignant or benign: 569 tumours")
 plt.show()
 
 # %%
-# The first picture is the rule where samples are many and the Hessian is badly conditioned; the
-# second where they are few, or the problem easy. One word tells which is yours:
-# ``method="L-BFGS-B"``.
+# The first picture is the rule where samples are many and the Hessian is badly conditioned. Where
+# they are few, or the problem is easy, both need about as many passes, and which of them fewer
+# changes from one problem to the next. One word tells what yours is: ``method="L-BFGS-B"``.
