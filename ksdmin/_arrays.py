@@ -57,6 +57,8 @@ class Space:
 
     def vector(self, u: Any, origin: str) -> Array:
         """Our own copy of a vector that user code (`origin`) returned: checked, in our dtype."""
+        if u is None:
+            raise TypeError(f"{origin} returned None: is a return statement missing?")
         if self.numpy:
             return self._numpy_vector(u, origin)
         if isinstance(u, (int, float)):

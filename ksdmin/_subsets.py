@@ -48,9 +48,9 @@ class Subsets:
         The sizes of A, B and C: a fraction of the samples (float, at most 1.0) or a count (int).
         A is everything by default. B and C default to 1/K of the samples each, K being the
         dimension of the Krylov space, but to no fewer than 1000; where that is more than a
-        quarter, to everything. (1/K it is with ``ksdmin.PAPER``, and for models of the adapters
-        that are not linear in their parameters; 1/2 each where K = 1, so that they can be
-        disjoint.) The default method lets all three grow as the run asks for it.
+        quarter (below 4000 samples), to everything. (1/K it is with ``ksdmin.PAPER``, and for
+        models of the adapters that are not linear in their parameters; 1/2 each where K = 1, so
+        that they can be disjoint.) The default method lets all three grow as the run asks for it.
     disjoint : bool, optional
         Whether B and C have no sample in common, as long as both fit (they may grow). A may
         overlap both.

@@ -581,3 +581,10 @@ def test_sets_that_grow_to_everything_start_with_fresh_patience(losses):
     )
     assert sum(refused) == 3
     assert res.success
+
+
+@pytest.mark.parametrize("missing", ["jac", "hessp"])
+def test_a_forgotten_return_is_told(missing):
+    functions = {"jac": rosen_der, "hessp": rosen_hess_prod, missing: lambda *args: None}
+    with pytest.raises(TypeError, match=f"{missing} returned None: is a return statement missing"):
+        minimize(rosen, X0, **functions)

@@ -53,6 +53,11 @@ print(f"success {res.success}, f = {res.fun:.8f}, max |gradient| = {np.abs(res.j
 # of SciPy's is there by name, so that the comparison stays one word.
 
 res = ksdmin.minimize(fun, x0, jac=jac, method="ksd")
+print(f"success {res.success}, f = {res.fun:.8f}, max |gradient| = {np.abs(res.jac).max():.1e}")
+
+# %%
+# The result shows itself:
+
 res
 
 # %%
@@ -71,7 +76,7 @@ axes.legend()
 # %%
 # A Hessian, if you have one
 # --------------------------
-# If you can multiply a vector by the Hessian, say so: ``hessp`` (or ``hess``). Otherwise
+# If you can multiply a vector by the Hessian cheaply, say so: ``hessp`` (or ``hess``). Otherwise
 # gradients are differenced along the few directions that are needed, as above.
 
 
@@ -152,6 +157,7 @@ plt.show()
 # What to expect
 # --------------
 # On plain functions the work is about that of L-BFGS-B, the time longer where the function is as
-# cheap as this one (L-BFGS-B is compiled), and the result more reliable. What KSD saves is passes
-# over data, where the function is a sum over samples: the next tutorials. :doc:`/benchmarks` has
-# the numbers over hundreds of problems.
+# cheap as this one (L-BFGS-B is compiled), and the result more reliable. A product counts two here
+# and a difference of gradients one: by this count exact products need not pay. What KSD saves is
+# passes over data, where the function is a sum over samples: the next tutorials.
+# :doc:`/benchmarks` has the numbers over hundreds of problems.
