@@ -39,13 +39,10 @@ def judge(run: Run, state: State, trial: Trial, there: Evaluated, sets: Sets) ->
     sizes = resized(run, state, outcome, comparable)
     if sizes is not None and sizes != state.sizes:
         state, sets = grow(run, state, sets, sizes, iteration)
-    partial = sets.B is not state.here.idx
-    more = of_trial(run, trial, taken)
+    state, more = replace(state, sets=sets, sizes=sizes), of_trial(run, trial, taken)
     return replace(
         state,
-        sets=sets,
-        sizes=sizes,
-        damping=adjusted(state.damping, achieved, trial.modelled) if partial else 0.0,
+        damping=adjusted(state.damping, achieved, trial.modelled) if state.partial else 0.0,
         warned=state.warned or warn_if_asymmetric(run, trial.basis),
         record=write_record(run, iteration, state.here, state.gradient_norm, sets, **more),
     )
@@ -99,20 +96,21 @@ def next_forcing(forcing: float, ratio: float, outcome: Outcome) -> float:
     That a short step went as modelled tells little of the next, long one: hence the safeguard
     (Eisenstat and Walker's), which lets the forcing fall by degrees as long as it is large.
     """
-    known = forcing if np.isnan(outcome.modelled) else model_error(outcome)  # NaN: no products
+    error = model_error(outcome.achieved, outcome.modelled)
+    known = forcing if np.isnan(outcome.modelled) else error  # NaN: no products
     wanted = min(FORCING, 0.9 * min(ratio, 1.0) ** 2, known)
     degree = forcing**GOLDEN
     return max(wanted, degree) if degree > LARGE else wanted
 
 
-def model_error(outcome: Outcome) -> float:
+def model_error(achieved: float, modelled: float) -> float:
     """How far the quadratic model was off (Eisenstat and Walker's first choice, in values).
 
     A Newton step need not be better than the model; and where that is right, it pays to be as good.
     """
-    if not outcome.modelled > 0:
+    if not modelled > 0:
         return FORCING
-    return max(abs(outcome.achieved / outcome.modelled - 1), LEAST_FORCING)
+    return max(abs(achieved / modelled - 1), LEAST_FORCING)
 
 
 def verdict(run: Run, state: State) -> Status | None:

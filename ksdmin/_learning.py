@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from ksdmin._arrays import Array
+from ksdmin._judge import LEAST_FORCING, model_error
 from ksdmin._krylov import Basis
 from ksdmin._pace import MOST, Pace
 from ksdmin._state import Run, State, Trial
 
 CLEAR = 0.6  # of the digits that a value is sure of: gains beyond them are left to products
-QUADRATIC = 1e-3  # how little a model errs where the function is one: products solve it
 LEAP = 10  # times the last step: so far a step may go that no product has confirmed
 
 
@@ -42,7 +42,7 @@ def learn(run: Run, before: State, after: State, trial: Trial) -> State:
             model = model.with_own_step(s, y, slope=float(s @ old.gradient))
     if measured:
         pace = pace.after(before.record, after.record)
-        pays = abs(gain - trial.modelled) > QUADRATIC * trial.modelled
+        pays = model_error(gain, trial.modelled) > LEAST_FORCING  # no quadratic: products solve it
     else:
         falls = after.gradient_norm <= before.gradient_norm
         pays = falls or pace.paid(before.record, after.record)

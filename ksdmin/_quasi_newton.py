@@ -80,7 +80,7 @@ class QuasiNewton:
         return replace(self, pairs=(*self.pairs, (s, y, 1 / along))[-self.capacity :])
 
     def with_own_step(self, s: Array, y: Array, slope: float) -> QuasiNewton:
-        """The model after a step s = -P^-1 g of its own, of slope s^T g = -s^T P s.
+        """The model after a step of its own, s = -P^-1 g (or near that), of slope s^T g = -s^T P s.
 
         Where the curvature is far less than that, the model is out of date: of more than three
         pairs the two oldest go.
