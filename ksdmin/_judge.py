@@ -23,40 +23,61 @@ LESS = 0.9  # of the smallest gradient norm so far: that is progress, whatever t
 PATIENCE = 3  # iterations that neither lower the value nor the gradient, before giving up
 
 
-def judge(run: Run, state: State, trial: Trial, there: Evaluated, sets: Sets) -> State:
-    """Take the step or leave it, and make the state of the next iteration."""
-    here, policies = state.here, run.options.policies
+def judge(
+    run: Run, state: State, trial: Trial, before: float, there: Evaluated, sets: Sets
+) -> State:
+    """Take the step or leave it, and make the state of the next iteration.
+
+    `before` is the value at the last point, on the samples of the new one.
+    """
     iteration = state.record.iteration + 1
-    comparable = there.idx is here.idx  # otherwise the values are means over other samples
-    noise = run.evaluator.noise * max(abs(here.value), abs(there.value))
-    achieved = here.value - there.value if comparable else np.nan
-    outcome = Outcome(trial.promised, achieved, noise, trial.modelled, trial.discord)
-    taken = policies.accept(outcome) if comparable else True
+    noise = run.evaluator.noise * max(abs(before), abs(there.value))
+    achieved = before - there.value
+    gain = steeper(state.here, trial, achieved, there)
+    outcome = Outcome(
+        promised=trial.promised,
+        expected=trial.promised + gain,
+        achieved=achieved,
+        noise=noise,
+        modelled=trial.modelled + gain,
+    )
+    taken = run.options.policies.accept(outcome)
     if taken:
         state = arrive(run, state, trial, there, outcome)
     else:
         state = replace(state, stalled=state.stalled + trial.basis.measured, decrease=np.nan)
-    sizes = resized(run, state, outcome, comparable)
+    sizes = resized(run, state.sizes, outcome, there)
     if sizes is not None and sizes != state.sizes:
         state, sets = grow(run, state, sets, sizes, iteration)
     state, more = replace(state, sets=sets, sizes=sizes), of_trial(run, trial, taken)
     return replace(
         state,
-        damping=adjusted(state.damping, achieved, trial.modelled) if state.partial else 0.0,
+        damping=adjusted(state.damping, achieved, outcome.modelled) if state.partial else 0.0,
         warned=state.warned or warn_if_asymmetric(run, trial.basis),
         record=write_record(run, iteration, state.here, state.gradient_norm, sets, **more),
     )
 
 
-def resized(run: Run, state: State, outcome: Outcome, comparable: bool) -> Sizes | None:
+def steeper(here: Evaluated, trial: Trial, achieved: float, there: Evaluated) -> float:
+    """By how much the step goes down steeper on the samples of the new value than on the old.
+
+    The slope that they have is that of the parabola through the two values and the new gradient. A
+    gradient of few samples is noise in part: that must not pass for an error of the model.
+    """
+    if there.idx is here.idx or trial.d is None:
+        return 0.0
+    slope = -2 * achieved - float(there.gradient @ trial.d)
+    return float(here.gradient @ trial.d) - slope
+
+
+def resized(run: Run, sizes: Sizes | None, outcome: Outcome, there: Evaluated) -> Sizes | None:
     """The sizes of the next sets; None where the user draws them."""
-    sizes, n = state.sizes, run.evaluator.subsets.n
+    n = run.evaluator.subsets.n
     if sizes is None or n is None:
         return None
-    if comparable:
-        return run.options.policies.resize(sizes, outcome, n)
-    asked = run.options.policies.keeps_A and run.evaluator.subsets.is_full(state.here.idx)
-    return replace(sizes, A=n) if asked else sizes
+    resized = run.options.policies.resize(sizes, outcome, n)
+    asked = run.evaluator.subsets.is_full(there.idx)  # A may have been too few to tell convergence
+    return replace(resized, A=n) if asked else resized
 
 
 def grow(run: Run, state: State, sets: Sets, sizes: Sizes, iteration: int) -> tuple[State, Sets]:

@@ -29,9 +29,14 @@ UNBOUNDED = -1e20  # times max(1, |f(x0)|): no sensible minimum lies below
 
 def start(run: Run, x0: Array) -> State:
     """Where Algorithm 3 begins."""
+    return begin(run, x0, run.options.policies.most)
+
+
+def begin(run: Run, x0: Array, most: int | None) -> State:
+    """The same, with no more than `most` samples in B and C, if any number."""
     options = run.options
     fewest = 1 if run.evaluator.nonlinear else options.policies.fewest
-    sizes = run.evaluator.subsets.sizes(run.parts, fewest)
+    sizes = run.evaluator.subsets.sizes(run.parts, fewest, most)
     sets = run.sample(0, sizes)  # Alg. 3, line 3
     if sets is None:
         raise ValueError("subsets: the iterable holds no sets at all")
@@ -68,10 +73,9 @@ def step(run: Run, state: State) -> State:
         return replace(state, broken=True)
     trial = search(run, state, basis)  # lines 7 to 12
     sets, state = run.next_sets(state)  # line 3
-    if run.options.policies.keeps_A and state.sizes is not None:
-        sets = replace(sets, A=state.sets.A)
     there = evaluate(run, trial, state.sets.C, sets.A)  # lines 13, 4 and 5
-    return learn(run, state, judge(run, state, trial, there, sets), trial)
+    before = value_on(run, state.here, there.idx)
+    return learn(run, state, judge(run, state, trial, before, there, sets), trial)
 
 
 def build_basis(run: Run, state: State) -> Basis:
@@ -114,7 +118,7 @@ def search(run: Run, state: State, basis: Basis) -> Trial:
     """The optimum of the objective on C within the subspace."""
     here, policies = state.here, run.options.policies
     if basis.dim == 0:  # no slope on this A, and no previous direction
-        return Trial(here.x, None, here.value, here.gradient, 0.0, 0.0, 0.0, 0, basis)
+        return Trial(here.x, None, here.value, here.gradient, 0.0, 0.0, 0, basis)
     floor = max(run.options.floor, run.evaluator.product_error)  # below that, H_bar is noise
     H_hat = policies.spectrum(basis.H_bar, floor)  # Alg. 3, line 7
     if state.damping:
@@ -150,7 +154,6 @@ def search(run: Run, state: State, basis: Basis) -> Trial:
         found.whole_gradient,
         promised=origin.value - found.value + phi.damped(found.c),
         modelled=basis.decrease(found.c) if basis.measured else np.nan,
-        discord=phi.discord,
         inner_iterations=iterations,
         basis=basis,
     )
@@ -169,6 +172,13 @@ def evaluate(run: Run, trial: Trial, C: Any, A: Any) -> Evaluated:
     if C is A and trial.gradient is not None and not run.evaluator.has_diagonal:
         return confirmed(run, Evaluated(trial.x, A, trial.value, trial.gradient))
     return confirmed(run, run.evaluator.evaluate(trial.x, A))
+
+
+def value_on(run: Run, here: Evaluated, A: Any) -> float:
+    """The value before the step, on the samples of the value after it; NaN: not to be compared."""
+    if here.idx is A:
+        return here.value
+    return run.evaluator.value(here.x, A) if run.options.policies.compares else np.nan
 
 
 def confirmed(run: Run, there: Evaluated) -> Evaluated:

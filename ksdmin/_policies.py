@@ -7,7 +7,6 @@ whether a step is taken, and how the sets grow.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +17,6 @@ from ksdmin._arrays import Small
 from ksdmin._krylov import Growth
 from ksdmin._subsets import Sizes
 from ksdmin._subspace import absolute, floored
-
-GRADIENT_ERROR = 0.3  # of the gradient: the most that A may err, or it grows
 
 # When has the Krylov space grown enough?  (growth, forcing) -> bool; None is the paper: never
 # before K.
@@ -57,17 +54,18 @@ class Paying:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a search promised (on C) and what it achieved (on A, data mostly outside C).
+    """What a step achieved, on the samples of the new value, and what it was to achieve.
 
-    `modelled` is what the quadratic model promised for the same step, `discord` the squared
-    relative difference of the gradients on A and C.
+    `promised` is the decrease that the search found on C, with the slope of A. Where the new value
+    is of other samples than A, `expected` is the same with their slope; the difference is A's
+    doing. So it is in `modelled`, what the quadratic model promised.
     """
 
     promised: float
+    expected: float
     achieved: float
     noise: float
     modelled: float
-    discord: float
 
 
 def always(outcome: Outcome) -> bool:
@@ -86,26 +84,24 @@ def fixed(sizes: Sizes, outcome: Outcome, n: int) -> Sizes:
 
 
 def growing(sizes: Sizes, outcome: Outcome, n: int) -> Sizes:
-    """B and C double when a step clearly achieved less than half of its promise; A by its variance.
+    """When a step clearly achieves less than half of its promise, what cost it most doubles.
 
-    Beyond half of the samples comes everything: the method is deterministic then, and learns.
+    That is A, whose slope was wrong, or else B and C. Beyond half of the samples comes everything:
+    the method is deterministic then, and learns.
     """
     A, B, C = sizes.A, sizes.B, sizes.C
-    if not outcome.achieved + outcome.noise >= 0.5 * outcome.promised:
-        B, C = (n if 4 * size > n else 2 * size for size in (B, C))
-    needed = variance_test(sizes, outcome.discord)
-    if needed > A:
-        A = n if 2 * needed > n else max(2 * A, math.ceil(needed))
+    if outcome.achieved + outcome.noise >= 0.5 * outcome.promised:
+        return sizes
+    if outcome.promised - outcome.expected > outcome.expected - outcome.achieved:
+        A = doubled(A, n)
+    else:
+        B, C = doubled(B, n), doubled(C, n)
     return Sizes(max(A, C), B, C)
 
 
-def variance_test(sizes: Sizes, discord: float) -> float:
-    """How large A must be for its gradient to err by at most a share of itself.
-
-    The test of Byrd et al. (2012), the variance being estimated from the two gradients at hand:
-    the squared difference of means over A and C is about (1 / |A| + 1 / |C|) variances.
-    """
-    return discord / (1 / sizes.A + 1 / sizes.C) / GRADIENT_ERROR**2
+def doubled(size: int, n: int) -> int:
+    """Twice as many samples, or all."""
+    return n if 4 * size > n else 2 * size
 
 
 @dataclass(frozen=True)
@@ -129,9 +125,12 @@ class Policies:
     fewest : int
         Samples in B and in C, where the user asks for no size: fewer are not worth while. A model
         that is not linear in its parameters takes fewer: many rough steps train it best.
-    keeps_A : bool
-        Whether a partial A stays the same until it grows, so that values on it compare; otherwise
-        every iteration draws a new one.
+    most : int or None
+        Samples in B and in C at first, where the user asks for no size, and K times as many in A;
+        None: no limit. Of very many samples, few tell the way from a bad start.
+    compares : bool
+        Whether the value before a step is computed on the samples of the value after it, where A
+        is a part and those are others.
     escapes : bool
         Whether a vanishing gradient is looked at for negative curvature.
     tilted : bool
@@ -147,7 +146,8 @@ class Policies:
     accept: Callable[[Outcome], bool]
     resize: Callable[[Sizes, Outcome, int], Sizes]
     fewest: int
-    keeps_A: bool
+    most: int | None
+    compares: bool
     escapes: bool
     tilted: bool
     first_direction: bool
@@ -161,7 +161,8 @@ AS_PRINTED = Policies(
     accept=always,
     resize=fixed,
     fewest=1,
-    keeps_A=False,
+    most=None,
+    compares=False,
     escapes=False,
     tilted=False,
     first_direction=True,
@@ -175,7 +176,8 @@ DEFAULT = Policies(
     accept=if_not_worse,
     resize=growing,
     fewest=1000,
-    keeps_A=True,
+    most=4000,
+    compares=True,
     escapes=True,
     tilted=True,
     first_direction=False,

@@ -68,7 +68,7 @@ def descend(run: Run, state: State, z: Array, curvature: float, basis: Basis) ->
         x = here.x + t * z
         value = evaluator.value(x, here.idx)
         if value <= here.value - SUFFICIENT * promised:
-            return Trial(x, t * z, value, None, promised, promised, 0.0, 0, basis)
+            return Trial(x, t * z, value, None, promised, promised, 0, basis)
         t *= SHORTER
     return None
 

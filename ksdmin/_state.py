@@ -152,8 +152,7 @@ class Trial:
     """A step that a search proposes: the direction d, to the point x.
 
     `value` and `gradient` are on C, as far as the search computed them. `promised` is the decrease
-    of its objective without the damping, `modelled` that of the quadratic model; `discord` is how
-    little the gradients on A and C agree.
+    of its objective without the damping, `modelled` that of the quadratic model.
     """
 
     x: Array
@@ -162,6 +161,5 @@ class Trial:
     gradient: Array | None
     promised: float
     modelled: float
-    discord: float
     inner_iterations: int
     basis: Basis

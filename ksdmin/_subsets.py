@@ -46,11 +46,12 @@ class Subsets:
         they are handed to your functions as they are. A run ends when an iterable has no more.
     gradient, curvature, search : float or int, optional
         The sizes of A, B and C: a fraction of the samples (float, at most 1.0) or a count (int).
-        A is everything by default. B and C default to 1/K of the samples each, K being the
-        dimension of the Krylov space, but to no fewer than 1000; where that is more than a
-        quarter (below 4000 samples), to everything. (1/K it is with ``ksdmin.PAPER``, and for
-        models of the adapters that are not linear in their parameters; 1/2 each where K = 1, so
-        that they can be disjoint.) The default method lets all three grow as the run asks for it.
+        By default A is everything, and B and C are 1/K of the samples each, K being the dimension
+        of the Krylov space (1/2 each where K = 1, so that they can be disjoint). But where 1/K is
+        more than 4000 samples, B and C begin with 4000, and A with K times that; where it is
+        fewer than 1000, with 1000, and below 4000 samples with everything, unless the model is
+        one of the adapters' that is not linear in its parameters. The default method lets all
+        three grow as the run asks for it. ``ksdmin.PAPER`` takes 1/K in any case.
     disjoint : bool, optional
         Whether B and C have no sample in common, as long as both fit (they may grow). A may
         overlap both.
@@ -72,7 +73,7 @@ class Subsets:
     def __init__(
         self,
         n: int | Callable[..., Any] | Iterable[Any],
-        gradient: float = 1.0,
+        gradient: float | None = None,
         curvature: float | None = None,
         search: float | None = None,
         disjoint: bool = True,
@@ -93,14 +94,15 @@ class Subsets:
                 "subsets: expected the number of samples, a ksdmin.Subsets, a callable(iteration, "
                 f"rng) -> (A, B, C) or an iterable of such triples, not {type(n).__name__}"
             )
-        elif (gradient, curvature, search) != (1.0, None, None):
+        elif (gradient, curvature, search) != (None, None, None):
             raise ValueError("subsets: sizes go with a number of samples, not with your own sets")
 
-    def sizes(self, parts: int, fewest: int = 1) -> Sizes | None:
+    def sizes(self, parts: int, fewest: int = 1, most: int | None = None) -> Sizes | None:
         """The sizes at the start of a run; None where the user draws the sets.
 
         Where not asked for, B and C are a share of 1 / `parts`, or `fewest` samples if that is
-        more; or everything, if so many are more than a quarter.
+        more; or everything, if so many are more than a quarter. A is everything; where B and C
+        would be larger than `most`, they are that, and A `parts` times as much.
         """
         if self.n is None:
             return None
@@ -113,7 +115,11 @@ class Subsets:
         share = max(1, min(self.n // max(parts, 2), room))
         if share < fewest:
             share = min(fewest, room) if 4 * fewest <= self.n else self.n
-        a, b, c = (count or share for count in counts.values())
+        whole = self.n
+        if most is not None and most < share < self.n:
+            share, whole = most, min(self.n, parts * most)
+        a = counts["gradient"] or whole
+        b, c = (counts[name] or share for name in ("curvature", "search"))
         least = sum(counts[name] or 1 for name in ("curvature", "search"))
         if self.disjoint and least > self.n > 1:
             raise ValueError(

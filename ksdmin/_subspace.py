@@ -73,10 +73,6 @@ class Whitening:
         """C^-1 g_bar: the gradient with respect to a."""
         return np.asarray(self._inverse @ g_bar)
 
-    def squared(self, g_bar: Small) -> float:
-        """|C^-1 g_bar|^2: twice the decrease that the model promises for this gradient."""
-        return float(np.sum(self.gradient(g_bar) ** 2))
-
 
 class SubspaceObjective:
     """phi(a) = f_C(x + V C^-T a), the objective of the inner search.
@@ -84,11 +80,6 @@ class SubspaceObjective:
     With `tilted`, a linear term is added so that the slope of phi at zero is that of the gradient
     on A, which the basis was built from: f_C(x + d) + <g_A - g_C, d>. `damping` adds its share of
     |d|^2 / 2. Within a box the path is projected onto it.
-
-    Attributes
-    ----------
-    discord : float
-        |g_A - g_C|^2 / |g_A|^2 in whitened co-ordinates: how little the two sets agree.
     """
 
     def __init__(
@@ -111,14 +102,13 @@ class SubspaceObjective:
         separate, same = evaluator.separate_gradient, C is here.idx
         self._projects = evaluator.projects and (separate or not same) and box is None
         if same:  # nothing to evaluate
-            self._at_zero, self.discord = (here.value, here.gradient, basis.g_bar), 0.0
+            self._at_zero = here.value, here.gradient, basis.g_bar
             return
         value, g, known = self._evaluate(here.x)
         slopes, g = self.slopes(here.x, g, known, None)
-        self._at_zero, apart = (value, g, slopes), basis.g_bar - slopes
-        self.discord = whitening.squared(apart) / (whitening.squared(basis.g_bar) or 1.0)
+        self._at_zero = value, g, slopes
         if tilted:
-            self._tilt = apart
+            self._tilt = basis.g_bar - slopes
 
     def start(self) -> SubspacePoint:
         """Where the search begins (made anew: a point that it kept would keep it in turn)."""

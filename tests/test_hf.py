@@ -120,6 +120,26 @@ def test_a_partial_gradient_set_is_drawn_anew():
     assert len(drawn) >= 6
 
 
+@pytest.mark.parametrize(("method", "first"), [("hf", 100_000), ("ksd", 80_000)])
+def test_of_very_many_samples_it_takes_all(method, first):
+    """KSD begins with a part, but HF's sets do not grow."""
+    y = rng.standard_normal(100_000)
+    res = ksdmin.minimize(
+        lambda w, idx: np.mean((w[0] - y[idx]) ** 2) / 2,
+        np.ones(1),
+        jac=lambda w, idx: np.mean(w[0] - y[idx], keepdims=True),
+        hessp=lambda w, p, idx: p,
+        subsets=len(y),
+        rng=0,
+        method=method,
+        options={"gtol": 1e-8},
+    )
+    assert res.history["size_A"][0] == first
+    assert res.history["size_A"][-1] == len(y)
+    assert res.success
+    assert_allclose(res.x, y.mean(), atol=1e-7)
+
+
 def test_the_damping_follows_the_model():
     """On a quadratic the model is exact: lambda falls by a third an iteration, and HF converges."""
     res = ksdmin.minimize(

@@ -26,8 +26,9 @@ from ksdmin._policies import (
 from ksdmin._subsets import Sizes
 
 
-def outcome(promised=1.0, achieved=1.0, noise=0.0, modelled=1.0, discord=0.0):
-    return Outcome(promised, achieved, noise, modelled, discord)
+def outcome(promised=1.0, achieved=1.0, noise=0.0, modelled=1.0, expected=None):
+    expected = promised if expected is None else expected
+    return Outcome(promised, expected, achieved, noise, modelled)
 
 
 def run(n=10, options=ksdmin.PAPER, **more):
@@ -99,7 +100,7 @@ def test_papers_answers():
     assert not thorough(3, 1e-300, 1.0)
     assert always(outcome(achieved=-1e9))
     sizes = Sizes(10, 2, 2)
-    assert fixed(sizes, outcome(achieved=-1.0, discord=9.0), 10) is sizes
+    assert fixed(sizes, outcome(achieved=-1.0, expected=0.0), 10) is sizes
 
 
 # The default's
@@ -130,14 +131,19 @@ def test_more_than_half_of_the_samples_is_everything():
     assert growing(Sizes(50, 13, 12), outcome(achieved=0.0), 50) == Sizes(50, 50, 24)
 
 
-def test_A_grows_to_what_its_variance_asks_for():
-    """With a variance s of single gradients, A and C differ by s (1 / |A| + 1 / |C|)."""
-    sizes, n = Sizes(100, 50, 50), 10_000
-    for variance in (1.0, 20.0, 90.0, 500.0):
-        discord = variance * (1 / 100 + 1 / 50)
-        needed = variance / 0.3**2
-        A = growing(sizes, outcome(discord=discord), n).A
-        assert A == (100 if needed <= 100 else n if needed > n / 2 else max(200, np.ceil(needed)))
+@pytest.mark.parametrize(
+    ("expected", "achieved", "sizes"),
+    [
+        (0.5, 0.5, Sizes(100, 50, 50)),
+        (0.4, 0.4, Sizes(200, 50, 50)),  # other samples than A's have less slope
+        (0.4, -0.1, Sizes(200, 50, 50)),
+        (0.6, 0.1, Sizes(100, 100, 100)),  # the slope was right, what C said of the step was not
+        (-1.0, -1.0, Sizes(200, 50, 50)),
+    ],
+)
+def test_what_cost_a_step_its_promise_grows(expected, achieved, sizes):
+    told = outcome(expected=expected, achieved=achieved)
+    assert growing(Sizes(100, 50, 50), told, 1000) == sizes
 
 
 def test_A_is_never_smaller_than_C():

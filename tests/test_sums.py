@@ -1,13 +1,17 @@
 """Sums of losses: sets that grow until they are everything, and the optimum of the whole."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
 import ksdmin
-from ksdmin._judge import next_forcing
+from ksdmin._evaluator import Evaluated
+from ksdmin._judge import next_forcing, steeper
 from ksdmin._policies import Outcome
+from ksdmin._subsets import Sizes
 
 M, N = 8000, 12
 RNG = np.random.default_rng(0)
@@ -57,7 +61,6 @@ def test_converges_to_the_optimum_of_the_whole_set(optimum, rng):
 @pytest.mark.parametrize("rng", range(5))
 @pytest.mark.parametrize("share", [0.02, 0.1])
 def test_a_partial_gradient_set_grows_until_it_is_everything(optimum, rng, share):
-    """And stays the same in between, so that the values on it fall."""
     res = run(rng, ksdmin.Subsets(M, gradient=share), gtol=1e-9)
     history = res.history
     sizes = history["size_A"]
@@ -66,8 +69,67 @@ def test_a_partial_gradient_set_grows_until_it_is_everything(optimum, rng, share
     assert sizes[0] == round(share * M)
     assert sizes[-1] == M
     assert (np.diff(sizes) >= 0).all()
-    same = np.diff(sizes) == 0
-    assert (np.diff(history["value"])[same] <= 1e-14).all()
+
+
+def test_steps_are_judged_on_samples_that_the_gradient_has_not_seen():
+    """A partial A is drawn anew, and both values of a comparison are of the new one."""
+    seen = []
+
+    def watched(w, idx):
+        seen.append((tuple(w), tuple(idx) if not isinstance(idx, slice) else "whole"))
+        return fun(w, idx)
+
+    subsets = ksdmin.Subsets(M, gradient=400, curvature=100, search=100)
+    res = ksdmin.minimize(
+        watched,
+        np.zeros(N),
+        jac=jac,
+        hessp=hessp,
+        subsets=subsets,
+        rng=0,
+        options={"maxiter": 2, "gtol": 0},
+    )
+    of_size_A = [(w, idx) for w, idx in seen if len(idx) == 400]
+    assert len({idx for _, idx in of_size_A}) == 3  # the first, and one an iteration
+    assert len(of_size_A) == 5  # the last point and the new one, on each but the first
+    assert res.history["size_A"].tolist() == [400] * 3
+
+
+def test_own_sets_are_judged_too():
+    """A step up is not taken, though every iteration brings other samples."""
+
+    def draw(iteration, rng):
+        return rng.choice(M, 2000), rng.choice(M, 3), rng.choice(M, 3)
+
+    subsets = ksdmin.Subsets(draw, full=slice(None))
+    res = run(0, subsets, maxiter=12)
+    accepted = res.history["accepted"]
+    assert not accepted.all()
+    assert accepted[1:].any()
+    assert res.fun < fun(np.zeros(N))
+
+
+def test_what_the_model_promises_on_other_samples():
+    """Of a parabola the slope on them is exact, whatever the gradient said."""
+    here = Evaluated(np.zeros(2), "A", 3.0, np.array([-1.0, 0.5]))
+    d, own_slope, curvature = np.array([2.0, 1.0]), -0.7, 0.4
+    before, after = 9.0, 9.0 + own_slope + curvature / 2
+    new_gradient = np.array([own_slope + curvature, 0.0]) / 2
+    there = Evaluated(d, "another A", after, new_gradient)
+    trial = SimpleNamespace(d=d)
+    more = steeper(here, trial, before - after, there)
+    assert more == pytest.approx(here.gradient @ d - own_slope)
+    assert steeper(here, trial, 1.0, Evaluated(d, "A", after, new_gradient)) == 0.0
+
+
+def test_very_many_samples_are_begun_with_few():
+    sizes = ksdmin.Subsets(1_000_000).sizes(20, 1000, 4000)
+    assert sizes == Sizes(80_000, 4000, 4000)
+    assert ksdmin.Subsets(80_000).sizes(20, 1000, 4000) == Sizes(80_000, 4000, 4000)
+    assert ksdmin.Subsets(20_000).sizes(20, 1000, 4000) == Sizes(20_000, 1000, 1000)
+    asked = ksdmin.Subsets(1_000_000, gradient=1.0, search=0.1).sizes(20, 1000, 4000)
+    assert asked == Sizes(1_000_000, 4000, 100_000)
+    assert ksdmin.Subsets(1_000_000).sizes(20) == Sizes(1_000_000, 50_000, 50_000)
 
 
 def test_fewer_passes_than_the_methods_of_scipy():
@@ -120,5 +182,5 @@ def test_a_right_model_is_solved_well():
     ],
 )
 def test_a_newton_step_is_solved_better_by_degrees(forcing, achieved, expected):
-    outcome = Outcome(promised=1.0, achieved=achieved, noise=0.0, modelled=1.0, discord=0.0)
+    outcome = Outcome(promised=1.0, achieved=achieved, noise=0.0, modelled=1.0, expected=1.0)
     assert next_forcing(forcing, 1.0, outcome) == pytest.approx(expected, rel=1e-3)

@@ -3,9 +3,9 @@
 =========================================
 
 Each iteration of KSD looks at the data three times: at a set A for the gradient, at B for the
-curvature, at C for the search in the subspace. A is everything by default. B and C are small,
-drawn anew for every iteration, and have no sample in common. They grow when they have become too
-small for the accuracy that is asked for.
+curvature, at C for the search in the subspace. A is everything, unless that is very much. B and C
+are small, drawn anew for every iteration, and have no sample in common. They grow when they have
+become too small for the accuracy that is asked for.
 
 By default B and C are a twentieth of the samples, but no fewer than 1000 unless the model is a
 net; where that is more than a quarter, they are everything. The 1,797 images here would not be
@@ -135,8 +135,9 @@ figure.suptitle("Sets that grow reach any accuracy")
 # Sizes of your own
 # -----------------
 # Shares of the samples are floats, counts are integers. A may be a part, too, where a pass over
-# all data is too much for one iteration: it stays the same until the difference between its
-# gradient and that of C says that it is too small, and then grows to the size that this asks for.
+# all data is too much for one iteration (of more than 80,000 samples it is by default). Each
+# iteration then draws another A and judges the step on it: samples that the gradient has not
+# seen. A grows when a step gains too little because the slope on the old A misled it.
 
 subsets = ksdmin.Subsets(N, gradient=0.1, curvature=0.1, search=100)
 res = ksdmin.minimize(fun, np.zeros(n), jac=jac, hessp=hessp, subsets=subsets, rng=0)
