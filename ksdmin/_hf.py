@@ -52,7 +52,7 @@ class Solution:
 
 def start(run: Run, x0: Array) -> HFState:
     """Where HF begins."""
-    state = _ksd.begin(run, x0, most=None)  # its sets do not grow
+    state = _ksd.start(run, x0, grows=False)
     same = {field.name: getattr(state, field.name) for field in fields(State)}
     damping = DAMPING if run.options.damping is None else run.options.damping
     return HFState(**{**same, "damping": damping}, solution=None)

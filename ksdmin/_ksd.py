@@ -27,15 +27,11 @@ from ksdmin._subspace import SubspaceObjective, Whitening
 UNBOUNDED = -1e20  # times max(1, |f(x0)|): no sensible minimum lies below
 
 
-def start(run: Run, x0: Array) -> State:
-    """Where Algorithm 3 begins."""
-    return begin(run, x0, run.options.policies.most)
-
-
-def begin(run: Run, x0: Array, most: int | None) -> State:
-    """The same, with no more than `most` samples in B and C, if any number."""
+def start(run: Run, x0: Array, *, grows: bool = True) -> State:
+    """Where Algorithm 3 begins: of very many samples with few, where the sets are to grow."""
     options = run.options
     fewest = 1 if run.evaluator.nonlinear else options.policies.fewest
+    most = options.policies.most if grows else None
     sizes = run.evaluator.subsets.sizes(run.parts, fewest, most)
     sets = run.sample(0, sizes)  # Alg. 3, line 3
     if sets is None:
