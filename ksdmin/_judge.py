@@ -72,12 +72,12 @@ def steeper(here: Evaluated, trial: Trial, achieved: float, there: Evaluated) ->
 
 def resized(run: Run, sizes: Sizes | None, outcome: Outcome, there: Evaluated) -> Sizes | None:
     """The sizes of the next sets; None where the user draws them."""
-    n = run.evaluator.subsets.n
+    policies, n = run.options.policies, run.evaluator.subsets.n
     if sizes is None or n is None:
         return None
-    resized = run.options.policies.resize(sizes, outcome, n)
+    resized = policies.resize(sizes, outcome, n)
     asked = run.evaluator.subsets.is_full(there.idx)  # A may have been too few to tell convergence
-    return replace(resized, A=n) if asked else resized
+    return replace(resized, A=n) if asked and policies.compares else resized
 
 
 def grow(run: Run, state: State, sets: Sets, sizes: Sizes, iteration: int) -> tuple[State, Sets]:

@@ -157,6 +157,24 @@ def test_papers_gradient_sets_are_drawn_anew():
     assert len(set(drawn)) >= 6
 
 
+@pytest.mark.parametrize(("preset", "returns"), [(ksdmin.PAPER, True), ({}, False)])
+def test_a_gradient_set_too_small_to_tell_convergence(preset, returns):
+    """The whole set is asked; the default stays with it, PAPER draws small ones again."""
+    y = np.repeat([0.0, 1.0], 20)
+    res = ksdmin.minimize(
+        lambda w, idx: float(np.mean((w[0] - y[idx]) ** 2) / 2),
+        np.zeros(1),
+        jac=lambda w, idx: np.mean(w[0] - y[idx], keepdims=True),
+        hessp=lambda w, p, idx: p,
+        subsets=ksdmin.Subsets(40, gradient=1, curvature=1, search=1),
+        rng=0,
+        options={**preset, "maxiter": 12},
+    )
+    sizes = res.history["size_A"].tolist()[1:]
+    assert 40 in sizes
+    assert (1 in sizes[sizes.index(40) :]) is returns
+
+
 def test_a_right_model_is_solved_well():
     """A quadratic: the model is exact, and the second step may be as good as the first asks for."""
     A = np.diag(np.geomspace(1, 1e4, 40))

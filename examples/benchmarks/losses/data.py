@@ -104,6 +104,7 @@ SETS = {
     "zipf": synthetic.zipf,
     "cancer": cancer,
     "decades": synthetic.decades,
+    "many": lambda: synthetic.decades(samples=200_000, features=40, decades=3),
 }
 
 
