@@ -52,8 +52,9 @@ class Options:
         Eigenvalues of the curvature in the subspace, and entries of the preconditioner, are kept
         above this share of the largest.
     diagonal_power : float, optional
-        The power that the diagonal of the preconditioner is raised to. Where not given, 0.75 for
-        the diagonal of a Fisher matrix and for "hf", 1 for your own.
+        The power that the diagonal of the preconditioner is raised to; where it is below 1, a
+        tenth of the mean is added first. Where not given, 0.75 for the diagonal of a Fisher
+        matrix and for "hf" (which adds its damping instead), 1 for your own.
     damping : float, optional
         The first weight of ``|d|^2 / 2`` beside the loss of a step d, with subsets; the run adjusts
         it. Where not given: for a model that is not linear in its parameters (``from_torch`` and
