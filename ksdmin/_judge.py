@@ -75,9 +75,9 @@ def resized(run: Run, sizes: Sizes | None, outcome: Outcome, there: Evaluated) -
     policies, n = run.options.policies, run.evaluator.subsets.n
     if sizes is None or n is None:
         return None
-    resized = policies.resize(sizes, outcome, n)
+    larger = policies.resize(sizes, outcome, n)
     asked = run.evaluator.subsets.is_full(there.idx)  # A may have been too few to tell convergence
-    return replace(resized, A=n) if asked and policies.compares else resized
+    return replace(larger, A=n) if asked and policies.compares else larger
 
 
 def grow(run: Run, state: State, sets: Sets, sizes: Sizes, iteration: int) -> tuple[State, Sets]:

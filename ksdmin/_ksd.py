@@ -70,7 +70,7 @@ def step(run: Run, state: State) -> State:
     trial = search(run, state, basis)  # lines 7 to 12
     sets, state = run.next_sets(state)  # line 3
     there = evaluate(run, trial, state.sets.C, sets.A)  # lines 13, 4 and 5
-    before = value_on(run, state.here, there.idx)
+    before = there.value if trial.d is None else value_on(run, state.here, there.idx)
     return learn(run, state, judge(run, state, trial, before, there, sets), trial)
 
 

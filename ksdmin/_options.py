@@ -49,8 +49,8 @@ class Options:
         at least 10 and at most 40, where not given; 0 does without. It learns where gradient and
         curvature are of one set (always, without subsets).
     floor : float
-        Eigenvalues of the curvature in the subspace, and entries of the preconditioner, are kept
-        above this share of the largest.
+        Eigenvalues of the curvature in the subspace, and entries of the preconditioner (unless
+        `diagonal_power` is below 1), are kept above this share of the largest.
     diagonal_power : float, optional
         The power that the diagonal of the preconditioner is raised to; where it is below 1, a
         tenth of the mean is added first. Where not given, 0.75 for the diagonal of a Fisher

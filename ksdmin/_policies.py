@@ -57,8 +57,8 @@ class Outcome:
     """What a step achieved, on the samples of the new value, and what it was to achieve.
 
     `promised` is the decrease that the search found on C, with the slope of A. Where the new value
-    is of other samples than A, `expected` is the same with their slope; the difference is A's
-    doing. So it is in `modelled`, what the quadratic model promised.
+    is of other samples than A, `expected` is the same with their slope: the difference is A's
+    doing. `modelled` is what the quadratic model promised, with their slope too.
     """
 
     promised: float

@@ -33,7 +33,7 @@ def hessp(w, p, idx=slice(None)):
     return (s * (1 - s) * (X[idx] @ p)) @ X[idx] / len(s) + L2 * p
 
 
-def run(rng=0, subsets=M, **options):
+def run(rng=0, subsets=M, fun=fun, **options):
     return ksdmin.minimize(
         fun, np.zeros(N), jac=jac, hessp=hessp, subsets=subsets, rng=rng, options=options
     )
@@ -80,15 +80,7 @@ def test_steps_are_judged_on_samples_that_the_gradient_has_not_seen():
         return fun(w, idx)
 
     subsets = ksdmin.Subsets(M, gradient=400, curvature=100, search=100)
-    res = ksdmin.minimize(
-        watched,
-        np.zeros(N),
-        jac=jac,
-        hessp=hessp,
-        subsets=subsets,
-        rng=0,
-        options={"maxiter": 2, "gtol": 0},
-    )
+    res = run(0, subsets, watched, maxiter=2, gtol=0)
     of_size_A = [(w, idx) for w, idx in seen if len(idx) == 400]
     assert len({idx for _, idx in of_size_A}) == 3  # the first, and one an iteration
     assert len(of_size_A) == 5  # the last point and the new one, on each but the first
@@ -151,9 +143,7 @@ def test_papers_gradient_sets_are_drawn_anew():
         return fun(w, idx)
 
     subsets = ksdmin.Subsets(M, gradient=300)
-    ksdmin.minimize(
-        watched, np.zeros(N), jac=jac, hessp=hessp, subsets=subsets, rng=0, options=options
-    )
+    run(0, subsets, watched, **options)
     assert len(set(drawn)) >= 6
 
 
