@@ -67,7 +67,8 @@ class Timed:
     def __init__(self, problem: Any) -> None:
         self._problem, self._seconds = problem, dict.fromkeys(PARTS, 0.0)
         self.x0, self.subsets, self.noise = problem.x0, problem.subsets, problem.noise
-        self.has_diagonal = problem.has_diagonal
+        self.has_diagonal, self.diagonal_power = problem.has_diagonal, problem.diagonal_power
+        self.nonlinear = problem.nonlinear
 
     def value(self, x: Any, idx: Any) -> float:
         """Counts as search: KSD's and HF's line searches ask for values."""

@@ -106,6 +106,14 @@ def test_curvature_options_and_profile_reach_the_method(tmp_path):
         Adam([torch.nn.Parameter(torch.ones(1))], rate=0.1, decay="linear")
 
 
+def test_a_profiled_run_takes_the_same_steps(tmp_path):
+    arguments = ["mnist-ae", "--small", "--passes", "60", "--method", "ksd"]
+    run(tmp_path / "runs.json", *arguments)
+    plain, profiled = run(tmp_path / "runs.json", *arguments, "--profile")
+    for column in ("iterations", "products", "passes", "train"):
+        assert plain["trace"][column][-1] == profiled["trace"][column][-1]
+
+
 @pytest.mark.parametrize("options", ["{batch: 1}", "[1]"])
 def test_options_must_be_a_json_object(options, capsys):
     with pytest.raises(SystemExit):
