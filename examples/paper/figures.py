@@ -62,9 +62,10 @@ def convergence(row: Row, runs: list[Run], path: Path) -> Path:
 
 def _plot(panel: Any, series: Series, column: str) -> None:
     config = series.config
+    usual = "-." if config["held_out"] == 0 else "-"
     look = {
         "color": COLOURS[config["method"]],
-        "linestyle": DASHES.get(config["curvature"], "-"),
+        "linestyle": DASHES.get(config["curvature"], usual),
     }
     for i, run in enumerate(series.runs.values()):
         trace = run["trace"]
@@ -78,7 +79,7 @@ def cost(runs: list[Run], path: Path) -> Path:
     """The share of each part in the seconds of profiled runs."""
     plt = _pyplot()
     figure, panel = plt.subplots(figsize=(8, 0.6 * len(runs) + 1.6), layout="constrained")
-    names = [f"{run['title']}: {Series({0: run}).name}" for run in runs]
+    names = [f"{run['title']}: {Series({0: run}).name}\n{run['hardware']}" for run in runs]
     begins = [0.0] * len(runs)
     for part, label in PARTS.items():
         shares = [100 * run["shares"][part] / sum(run["shares"].values()) for run in runs]

@@ -36,6 +36,8 @@ def folder(tmp_path):
         made_up("hf", 1, [3, 2, 1.2], curvature="gauss-newton"),
         made_up("ksd", 0, [1, 0.5, 0.7], curvature="gauss-newton"),
         made_up("ksd", 1, [1.2, 0.9, 0.8], curvature="gauss-newton"),
+        made_up("hf", 0, [3, 2, 0.4], curvature="gauss-newton", held_out=0),
+        made_up("ksd", 0, [0.4, 0.1, 0.04], curvature="gauss-newton", held_out=0),
         made_up("adam", 0, [3, 2.5, 2.2], rate=0.1),
         made_up("adam", 0, [3, 2, 1.5], rate=0.2),
         {**made_up("ksd", 0, [9, 9, 9], profile=True), "shares": SHARES},
@@ -67,8 +69,10 @@ def test_the_table_has_the_papers_numbers_beside_ours(folder, tmp_path, capsys):
     assert cells(text, "hf")[6:9] == ["1", "1", "1"]
     adam = cells(text, "adam")
     assert adam[2] == "1.5"
-    assert adam[6:] == ["1", "–", "–", "1.5 / 1.7", "l2 1e-05, 60 s, rate 0.2 (2)"]
-    assert ksd[9] == "0.75 / 0.95"
+    assert adam[6:] == ["1", "–", "–", "–", "1.5 / 1.7", "l2 1e-05, 60 s, rate 0.2 (2)"]
+    assert ksd[9:11] == ["–", "0.75 / 0.95"]
+    whole = cells(text, "ksd, nothing held out")  # beside HF's run on the same samples
+    assert whole[7:10] == ["0.25", "0.25", "4"]
     assert "Measured on a machine, 2020-01-01, commit abc." in text
     assert cells(text, "starcraft-linear, ksd")[2] == "20%"
     main(["table", "--results", str(folder), "--out", str(tmp_path / "table.md")])
