@@ -13,8 +13,8 @@ def preconditioner(
     """D: `diagonal`, floored to `floor` times its maximum; None (the identity) where that is 0.
 
     A power below 1 says that it is one of squared gradients. As in Martens' method, something is
-    added to that first: otherwise parameters which few samples move are moved far. MNIST's
-    auto-encoder trains faster so, but all nets tried generalise worse, and CURVES' sometimes much.
+    added to that first. Without it, parameters which few samples move are moved far: MNIST's
+    auto-encoder trains faster, but generalises worse; that of CURVES does so by chance, and much.
     """
     if diagonal is None:
         return None
