@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--l2", nargs="+", type=float, help="the row's own where not given")
     run.add_argument("--rate", nargs="+", type=float, help="the method's grid where not given")
     run.add_argument("--precision", choices=("highest", "high"), help="the method's own by default")
-    run.add_argument("--held-out", type=int, help="so many training samples instead; 0: none")
+    run.add_argument("--held-out", type=int, help="so many samples instead; 0: train on all")
     run.add_argument("--code", type=int, help="units of the code layer")
     run.add_argument("--options", type=json_object, default={}, help="JSON, handed to the method")
     run.add_argument("--profile", action="store_true", help="time the parts of KSD's or HF's cost")

@@ -67,8 +67,19 @@ def test_holding_out_moves_samples_and_keeps_images_their_own_targets():
     splits = Splits(train, test=train, held_out=train[:0]).holding_out(2)
     assert splits.train.targets is splits.train.inputs
     assert splits.held_out.inputs[:, 0].tolist() == [8, 10]
-    with pytest.raises(ValueError, match="cannot hold out 4 of 4"):
-        splits.holding_out(4)
+    again = splits.holding_out(0)
+    assert len(again.held_out) == 0
+    assert again.train.inputs.tolist() == train.inputs.tolist()
+    assert again.train.targets is again.train.inputs
+    with pytest.raises(ValueError, match="cannot hold out 6 of 6"):
+        splits.holding_out(6)
+
+
+def test_what_was_held_out_is_put_back_with_its_targets():
+    train = Part(np.arange(6, dtype=np.float32).reshape(6, 1), np.arange(6))
+    splits = Splits(train, test=train, held_out=train[:0]).holding_out(2).holding_out(1)
+    assert splits.train.targets.tolist() == splits.train.inputs[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert splits.held_out.targets.tolist() == [5]
 
 
 def arff(rows):

@@ -55,11 +55,22 @@ class Splits:
     utterances: Utterances | None = None
 
     def holding_out(self, count: int) -> Splits:
-        """The last `count` training samples held out, instead of what is held out now."""
-        if not 0 <= count < len(self.train):
-            raise ValueError(f"cannot hold out {count} of {len(self.train)} training samples")
-        cut = len(self.train) - count
-        return replace(self, train=self.train[slice(0, cut)], held_out=self.train[slice(cut, None)])
+        """The last `count` samples held out, instead of what is held out now."""
+        both = joined(self.train, self.held_out)
+        if not 0 <= count < len(both):
+            raise ValueError(f"cannot hold out {count} of {len(both)} training samples")
+        cut = len(both) - count
+        return replace(self, train=both[slice(0, cut)], held_out=both[slice(cut, None)])
+
+
+def joined(first: Part, second: Part) -> Part:
+    """The samples of both; images stay their own targets."""
+    if not len(second):
+        return first
+    inputs = np.concatenate([first.inputs, second.inputs])
+    if first.targets is first.inputs:
+        return images(inputs)
+    return Part(inputs, np.concatenate([first.targets, second.targets]))
 
 
 def images(pixels: npt.NDArray[np.float32]) -> Part:
