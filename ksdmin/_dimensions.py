@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ksdmin._arrays import Space
+from ksdmin._evaluator import Evaluator
 from ksdmin._options import Options
 
 PLAIN_DIM = 100  # of the Krylov space, where every set is the whole
-WIDE = 2**30  # bytes: a basis grows wider for the whole set only as far as this
+WIDE = 2**30  # bytes: a basis is made wider than need be only as far as this
+ENOUGH = 1000  # samples tell a net's curvature well: beyond, a wider space gains more than they do
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,26 @@ class Dimensions:
         return K + 2 * m + (K + m + 2 * self.pairs if self.pairs else 0)
 
 
+def choose_parts(evaluator: Evaluator, fewest: int, most: int) -> int:
+    """K, the samples being split into so many sets: a product for each costs a pass in any case.
+
+    Nets of many samples take more: a larger space for smaller sets. A linear model does not gain.
+    """
+    samples, space = evaluator.subsets.n, evaluator.space
+    if samples is None or not evaluator.nonlinear:
+        return fewest
+    return max(fewest, min(most, samples // ENOUGH, wide(space)))
+
+
+def wide(space: Space) -> int:
+    """How many vectors fit into `WIDE`."""
+    return int(WIDE // (space.n * space.itemsize))
+
+
 def choose_dimensions(space: Space, options: Options, parts: int | None) -> Dimensions:
     """The options', or the defaults: with sets of 1 / `parts` of the samples, or for the whole."""
     K = int(options.krylov_dim or parts or PLAIN_DIM)
-    wide = WIDE // (space.n * space.itemsize)
-    whole_dim = K if options.krylov_dim else max(K, min(PLAIN_DIM, wide))
+    whole_dim = K if options.krylov_dim else max(K, min(PLAIN_DIM, wide(space)))
     memory, whole_memory = (
         (5 if parts else 1, 1) if options.memory is None else 2 * (int(options.memory),)
     )

@@ -36,7 +36,8 @@ class Options:
         it off.
     krylov_dim : int, optional
         K, the (largest) dimension of the Krylov space. Where not given, 20 as long as the
-        curvature is of a sample; otherwise 100, with subsets as far as 1 GiB holds the basis.
+        curvature is of a sample, and up to 40 for nets: one for every 1000 samples. Otherwise 100.
+        With subsets, more than 20 only as far as 1 GiB holds the basis.
     memory : int, optional
         How many previous directions are adjoined: where not given, 5 as long as the curvature is
         of a sample, otherwise 1.

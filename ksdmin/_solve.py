@@ -13,7 +13,7 @@ from scipy.optimize import OptimizeResult, OptimizeWarning
 from ksdmin import _hf, _ksd
 from ksdmin._arrays import Array, Space, as_vector
 from ksdmin._box import Box, as_box, started
-from ksdmin._dimensions import choose_dimensions
+from ksdmin._dimensions import choose_dimensions, choose_parts
 from ksdmin._evaluator import Evaluator
 from ksdmin._judge import verdict
 from ksdmin._observer import Observer
@@ -34,8 +34,9 @@ class Method(NamedTuple):
         (run, x0) -> state, and (run, state) -> state.
     escape : callable
         (run, state) -> a state further down, or None: where the gradient has vanished.
-    parts : int
-        The sets B and C have the share 1 / parts of the samples, unless asked for otherwise.
+    parts : tuple of int
+        The sets B and C have the share 1 / parts of the samples, unless asked for otherwise: of
+        few samples the first number, of very many the second.
     inner_maxiter : int or None
         Of the inner iterations, where not given; None: the dimension of the Krylov space.
     """
@@ -43,12 +44,12 @@ class Method(NamedTuple):
     start: Callable[[Run, Array], State]
     step: Callable[[Run, State], State]
     escape: Callable[[Run, State], State | None]
-    parts: int
+    parts: tuple[int, int]
     inner_maxiter: int | None
 
 
-KSD = Method(_ksd.start, _ksd.step, escape, parts=20, inner_maxiter=None)
-HF = Method(_hf.start, _hf.step, lambda run, state: None, parts=8, inner_maxiter=250)
+KSD = Method(_ksd.start, _ksd.step, escape, parts=(20, 40), inner_maxiter=None)
+HF = Method(_hf.start, _hf.step, lambda run, state: None, parts=(8, 8), inner_maxiter=250)
 METHODS = {"ksd": KSD, "hf": HF}
 PLAIN = Subsets(1)  # a plain function is a sum of one loss: every set is the whole
 
@@ -129,18 +130,20 @@ def prepare(
 ) -> Run:
     """What stays the same during the run; defaults that depend on the problem are chosen here."""
     sampled = subsets is not PLAIN
-    dims = choose_dimensions(space, options, method.parts if sampled else None)
+    evaluator = Evaluator(problem, space, subsets, options.maxfun, options.maxtime)
+    parts = options.krylov_dim or choose_parts(evaluator, *method.parts)
+    dims = choose_dimensions(space, options, parts if sampled else None)
     maxiter = options.maxiter
     if maxiter is None:
         maxiter = 1000 if sampled else 200 * space.n
     seed = np.random.default_rng(rng).integers(0, 2**32, size=4) if sampled else ()
     return Run(
-        evaluator=Evaluator(problem, space, subsets, options.maxfun, options.maxtime),
+        evaluator=evaluator,
         options=options,
         draw=subsets.draws(),
         seed=tuple(int(word) for word in seed),
         maxiter=maxiter,
-        parts=int(options.krylov_dim or method.parts),
+        parts=int(parts),
         dims=dims,
         inner_maxiter=int(options.inner_maxiter or method.inner_maxiter or dims.whole_dim),
         box=box,

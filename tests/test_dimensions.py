@@ -1,12 +1,14 @@
 """How many vectors a run keeps: the defaults, and a budget of memory."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
 from ksdmin._arrays import Space
-from ksdmin._dimensions import WIDE, Dimensions, choose_dimensions
+from ksdmin._dimensions import WIDE, Dimensions, choose_dimensions, choose_parts
 from ksdmin._options import Options
 
 N = 1000
@@ -20,6 +22,27 @@ def choose(parts=None, space=SPACE, **options):
 def test_defaults():
     assert choose() == Dimensions(100, 100, memory=1, whole_memory=1, pairs=40)
     assert choose(parts=20) == Dimensions(20, 100, memory=5, whole_memory=1, pairs=40)
+
+
+@pytest.mark.parametrize(
+    ("samples", "length", "parts"),
+    [
+        (100, N, 20),
+        (20_000, N, 20),
+        (30_000, N, 30),
+        (10**7, N, 40),
+        (10**7, WIDE // (8 * 25), 25),
+        (10**7, WIDE // 8, 20),
+        (None, N, 20),  # the user draws the sets
+    ],
+)
+def test_nets_of_many_samples_take_a_larger_space(samples, length, parts):
+    """One vector for every thousand, as far as memory holds them."""
+    space, subsets = SimpleNamespace(n=length, itemsize=8), SimpleNamespace(n=samples)
+    net = SimpleNamespace(space=space, subsets=subsets, nonlinear=True)
+    assert choose_parts(net, 20, 40) == parts
+    linear = SimpleNamespace(space=space, subsets=subsets, nonlinear=False)
+    assert choose_parts(linear, 20, 40) == 20
 
 
 def test_a_dimension_that_is_given_holds_for_all_sets():

@@ -7,8 +7,9 @@ curvature, at C for the search in the subspace. A is everything, unless that is 
 are small, drawn anew for every iteration, and have no sample in common. They grow when they have
 become too small for the accuracy that is asked for.
 
-By default B and C are a twentieth of the samples, but no fewer than 1000 unless the model is a
-net; where that is more than a quarter, they are everything. The 1,797 images here would not be
+By default B and C are a twentieth of the samples (of a net's many samples as little as a fortieth),
+but no fewer than 1000 unless the model is a net; where that is more than a quarter, they are
+everything. The 1,797 images here would not be
 sampled at all, so the tutorial asks for a twentieth.
 """
 
