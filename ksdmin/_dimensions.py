@@ -10,6 +10,8 @@ from ksdmin._options import Options
 
 PLAIN_DIM = 100  # of the Krylov space, where every set is the whole
 WIDE = 2**30  # bytes: a basis is made wider than need be only as far as this
+WIDER = 1.2  # the factor by which K changes
+TOLD, UNTOLD = 0.85, 0.75  # of the decrease that the quadratic model of B promised
 ENOUGH = 1000  # samples tell a net's curvature well: beyond, a wider space gains more than they do
 
 
@@ -20,7 +22,8 @@ class Dimensions:
     Attributes
     ----------
     krylov_dim, whole_dim : int
-        K while the curvature is of a sample, and where it is of the whole set.
+        K at first while the curvature is of a sample; and where it is of the whole set, which is
+        also as far as the other may grow.
     memory, whole_memory : int
         Previous directions that are adjoined, likewise.
     pairs : int
@@ -33,9 +36,16 @@ class Dimensions:
     whole_memory: int
     pairs: int
 
-    def of(self, partial: bool) -> tuple[int, int]:
-        """K and the previous directions, with the curvature of a part or of the whole."""
-        return (self.krylov_dim, self.memory) if partial else (self.whole_dim, self.whole_memory)
+    def next_width(self, width: int, full: bool, achieved: float, modelled: float) -> int:
+        """K for the next sample, after a step in a space that was `full` or had not to be.
+
+        Where the model of B told the decrease on A, it is the space that limits the step. Where
+        it did not, a larger space would fit the few samples still better, not the whole set.
+        """
+        if not achieved >= UNTOLD * modelled:
+            return max(self.krylov_dim, round(width / WIDER))
+        grows = full and achieved > TOLD * modelled
+        return min(self.whole_dim, round(width * WIDER)) if grows else width
 
     @property
     def vectors(self) -> int:

@@ -53,6 +53,7 @@ def judge(
     return replace(
         state,
         damping=adjusted(state.damping, achieved, outcome.modelled) if state.partial else 0.0,
+        width=next_width(run, state, trial, outcome),
         warned=state.warned or warn_if_asymmetric(run, trial.basis),
         record=write_record(run, iteration, state.here, state.gradient_norm, sets, **more),
     )
@@ -109,6 +110,14 @@ def arrive(run: Run, state: State, trial: Trial, there: Evaluated, outcome: Outc
         decrease=outcome.achieved if moved else np.nan,
         stalled=0 if progress else state.stalled + measured * (1 if moved else PATIENCE),
     )
+
+
+def next_width(run: Run, state: State, trial: Trial, outcome: Outcome) -> int:
+    """K for the next sample. As long as steps are damped, it is not the space that limits them."""
+    if not state.partial or state.damping:
+        return state.width
+    full = trial.basis.full
+    return run.dims.next_width(state.width, full, outcome.achieved, outcome.modelled)
 
 
 def next_forcing(forcing: float, ratio: float, outcome: Outcome) -> float:

@@ -37,6 +37,8 @@ class Basis:
         False where a product was not finite and the construction ended there.
     measured : bool
         False where H_bar is a model's, and cost no product.
+    full : bool
+        Whether the Krylov part has as many vectors as it may.
     """
 
     V: Array
@@ -46,6 +48,7 @@ class Basis:
     finite: bool = True
     HV: Array | None = None
     measured: bool = True
+    full: bool = False
 
     @property
     def dim(self) -> int:
@@ -108,10 +111,11 @@ def krylov_basis(
         found = growth.measure(product, None if last else precondition, ahead)  # lines 4 to 15
         if found and enough(growth):
             break
+    full = growth.dim == K
     for d in d_prev:  # line 8
         if growth.finite and growth.propose(d):
             growth.measure(product)
-    return growth.basis()
+    return growth.basis(full)
 
 
 class Growth:
@@ -241,9 +245,9 @@ class Growth:
         r[0] += beta
         return float(np.linalg.norm(r)) / float(beta)
 
-    def basis(self) -> Basis:
+    def basis(self, full: bool = False) -> Basis:
         """What has been measured."""
         largest = float(np.abs(self.H_bar).max(initial=0.0))
         gap = self._gap / largest if largest else 0.0
         V, HV = self._V[: self.dim, :], None if self._HV is None else self._HV[: self.dim, :]
-        return Basis(V, self.H_bar, self.g_bar, gap, self.finite, HV)
+        return Basis(V, self.H_bar, self.g_bar, gap, self.finite, HV, full=full)

@@ -49,6 +49,7 @@ def start(run: Run, x0: Array, *, grows: bool = True) -> State:
         least_gradient=norm,
         forcing=FORCING,
         damping=0.0 if sets.B is here.idx else first_damping(run, here),
+        width=run.dims.krylov_dim,
         model=QuasiNewton(run.dims.pairs),
         trusted=False,
         pace=Pace(record),
@@ -91,7 +92,8 @@ def build_basis(run: Run, state: State) -> Basis:
         if basis is not None:
             return basis
     product = run.evaluator.curvature(here.x, state.sets.B)
-    K, memory = run.dims.of(state.partial)
+    dims = run.dims
+    K, memory = (state.width, dims.memory) if state.partial else (dims.whole_dim, dims.whole_memory)
 
     def enough(growth: Growth) -> bool:
         full = grown is not None and grown(growth, state.forcing)

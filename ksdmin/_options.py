@@ -35,9 +35,9 @@ class Options:
         Success when a step is no longer than ``xtol * max(1, |x|)`` (Euclidean norms). 0 turns
         it off.
     krylov_dim : int, optional
-        K, the (largest) dimension of the Krylov space. Where not given, 20 as long as the
-        curvature is of a sample, and up to 40 for nets: one for every 1000 samples. Otherwise 100.
-        With subsets, more than 20 only as far as 1 GiB holds the basis.
+        K, the (largest) dimension of the Krylov space. Where not given, 100; with subsets, 20 at
+        first (for nets up to 40: one for every 1000 samples), and up to 100 where that limits the
+        steps, or the curvature is of everything, as far as 1 GiB holds the basis.
     memory : int, optional
         How many previous directions are adjoined: where not given, 5 as long as the curvature is
         of a sample, otherwise 1.

@@ -38,6 +38,8 @@ class State:
         The relative residual that the next Newton step should have.
     damping : float
         The weight of |d|^2 / 2 in what the next search minimises.
+    width : int
+        K of the next iteration, if its curvature is of a sample.
     model : QuasiNewton
         What has been learnt of the curvature.
     trusted : bool
@@ -66,6 +68,7 @@ class State:
     least_gradient: float
     forcing: float
     damping: float
+    width: int
     model: QuasiNewton
     trusted: bool
     pace: Pace

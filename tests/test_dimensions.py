@@ -45,6 +45,50 @@ def test_nets_of_many_samples_take_a_larger_space(samples, length, parts):
     assert choose_parts(linear, 20, 40) == 20
 
 
+def test_the_width_follows_the_model():
+    """It grows where a full space told the decrease, and falls back where the model was off."""
+    dims = choose(parts=20)
+    assert dims.next_width(20, full=True, achieved=0.9, modelled=1.0) == 24
+    assert dims.next_width(90, full=True, achieved=0.9, modelled=1.0) == 100
+    assert dims.next_width(24, full=False, achieved=0.9, modelled=1.0) == 24
+    assert dims.next_width(24, full=True, achieved=0.8, modelled=1.0) == 24
+    assert dims.next_width(24, full=True, achieved=0.7, modelled=1.0) == 20
+    assert dims.next_width(20, full=False, achieved=-1.0, modelled=1.0) == 20
+    assert dims.next_width(24, full=True, achieved=np.nan, modelled=1.0) == 20
+    given = choose(parts=20, krylov_dim=30)
+    assert given.next_width(30, full=True, achieved=0.9, modelled=1.0) == 30
+
+
+def decades(n_samples=4000, n=100):
+    """Least squares whose features span six decades: a space of 20 vectors is far too small."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n_samples, n)) @ np.linalg.qr(rng.standard_normal((n, n)))[0]
+    X = X * np.geomspace(1, 1e-3, n) @ np.linalg.qr(rng.standard_normal((n, n)))[0].T
+    y = X @ rng.standard_normal(n)
+    return {
+        "fun": lambda x, idx: np.mean((X[idx] @ x - y[idx]) ** 2) / 2,
+        "x0": np.zeros(n),
+        "jac": lambda x, idx: (X[idx] @ x - y[idx]) @ X[idx] / len(y[idx]),
+        "hessp": lambda x, p, idx: (X[idx] @ p) @ X[idx] / len(y[idx]),
+        "subsets": ksdmin.Subsets(n_samples, 1.0, 0.25, 0.25),
+        "rng": 0,
+    }
+
+
+@pytest.mark.parametrize("options", [{}, {"krylov_dim": 20}])
+def test_a_run_widens_its_space_unless_the_dimension_is_given(options):
+    res = ksdmin.minimize(**decades(), options={"maxiter": 12, **options})
+    most = max(res.history["dim"])
+    assert most <= 25 if options else most > 25
+
+
+def test_a_wider_space_saves_passes():
+    free = ksdmin.minimize(**decades(), options={"gtol": 1e-7})
+    narrow = ksdmin.minimize(**decades(), options={"gtol": 1e-7, "krylov_dim": 20})
+    assert free.success
+    assert free.passes < 0.7 * narrow.passes
+
+
 def test_a_dimension_that_is_given_holds_for_all_sets():
     given = choose(parts=20, krylov_dim=30, memory=3)
     assert given == Dimensions(30, 30, memory=3, whole_memory=3, pairs=40)

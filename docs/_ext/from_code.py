@@ -67,7 +67,8 @@ BUYS = {
     "escapes": "Saddle points and maxima are left, where a few products show a way down.",
     "tilted": "The search on C keeps the slope of A: it does not undo what the gradient says.",
     "first_direction": "One product less in the first iteration.",
-    "krylov_dim": "More where every set is the whole one, and for nets of many samples.",
+    "krylov_dim": "More where every set is the whole one, for nets of many samples, and where the "
+    "space is what limits the steps.",
     "memory": "Steps that the last iterations found useful stay within reach.",
     "pairs": "What has been learnt of the curvature carries over to the next iteration.",
     "floor": "Small eigenvalues count where they are measured accurately.",
