@@ -37,7 +37,7 @@ class Dimensions:
     pairs: int
 
     def next_width(self, width: int, full: bool, achieved: float, modelled: float) -> int:
-        """K for the next sample, after a step in a space that was `full` or had not to be.
+        """K for the next sample, after a step whose space was as large as allowed (`full`) or not.
 
         Where the model of B told the decrease on A, it is the space that limits the step. Where
         it did not, a larger space would fit the few samples still better, not the whole set.
