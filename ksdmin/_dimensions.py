@@ -8,7 +8,7 @@ from ksdmin._arrays import Space
 from ksdmin._evaluator import Evaluator
 from ksdmin._options import Options
 
-PLAIN_DIM = 100  # of the Krylov space, where every set is the whole
+PLAIN_DIM = 100  # of the Krylov space, where every set is the whole; on samples, the most
 WIDE = 2**30  # bytes: a basis is made wider than need be only as far as this
 WIDER = 1.2  # the factor by which K changes
 TOLD, UNTOLD = 0.85, 0.75  # of the decrease that the quadratic model of B promised

@@ -47,7 +47,7 @@ class Subsets:
     gradient, curvature, search : float or int, optional
         The sizes of A, B and C: a fraction of the samples (float, at most 1.0) or a count (int).
         By default A is everything, and B and C are 1/K of the samples each, K being the dimension
-        of the Krylov space (1/2 each where K = 1, so that they can be disjoint). But where 1/K is
+        of the first Krylov space (1/2 each where K = 1, so that they can be disjoint). Where 1/K is
         more than 4000 samples, B and C begin with 4000, and A with K times that; where it is
         fewer than 1000, with 1000, and below 4000 samples with everything, unless the model is
         one of the adapters' that is not linear in its parameters. The default method lets all

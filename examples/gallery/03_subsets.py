@@ -9,8 +9,7 @@ become too small for the accuracy that is asked for.
 
 By default B and C are a twentieth of the samples (of a net's many samples as little as a fortieth),
 but no fewer than 1000 unless the model is a net; where that is more than a quarter, they are
-everything. The 1,797 images here would not be
-sampled at all, so the tutorial asks for a twentieth.
+everything. The 1,797 images here would not be sampled at all, so the tutorial asks for a twentieth.
 """
 
 import matplotlib.pyplot as plt
@@ -136,9 +135,10 @@ figure.suptitle("Sets that grow reach any accuracy")
 # Sizes of your own
 # -----------------
 # Shares of the samples are floats, counts are integers. A may be a part, too, where a pass over
-# all data is too much for one iteration (of more than 80,000 samples it is by default). Each
-# iteration then draws another A and judges the step on it: samples that the gradient has not
-# seen. A grows when a step gains too little because the slope on the old A misled it.
+# all data is too much for one iteration (by default it is beyond 80,000 samples, for nets beyond
+# up to 160,000). Each iteration then draws another A and judges the step on it: samples that the
+# gradient has not seen. A grows when a step gains too little because the slope on the old A misled
+# it.
 
 subsets = ksdmin.Subsets(N, gradient=0.1, curvature=0.1, search=100)
 res = ksdmin.minimize(fun, np.zeros(n), jac=jac, hessp=hessp, subsets=subsets, rng=0)
