@@ -46,8 +46,7 @@ class Evaluator:
         self, problem: Problem, space: Space, subsets: Subsets, maxfun: float, maxtime: float
     ) -> None:
         self.space, self.subsets, self.counts = space, subsets, Counts()
-        own = getattr(problem, "counting", None)
-        self._problem = own(self.counts) if own else VerbCounter(problem, self.counts)
+        self._take(problem)
         self.separate_gradient = bool(getattr(problem, "separate_gradient", False))
         self.projects = hasattr(problem, "value_and_projected_gradient")
         self.has_diagonal = bool(getattr(problem, "has_diagonal", False))
@@ -55,10 +54,25 @@ class Evaluator:
         self.diagonal_power = float(getattr(problem, "diagonal_power", 1.0))
         self.slope_error = _error(problem, "gradient_accuracy", space)
         self.product_error = _error(problem, "product_accuracy", space)
-        self.noise = float(getattr(problem, "noise", None) or ROUNDINGS * space.eps)
-        self.best: tuple[Array, float] | None = None
         self._maxfun, self._maxtime = maxfun, maxtime
         self._began = time.perf_counter()
+
+    def _take(self, problem: Problem) -> None:
+        self._bare, own = problem, getattr(problem, "counting", None)
+        self._problem = own(self.counts) if own else VerbCounter(problem, self.counts)
+        self.noise = float(getattr(problem, "noise", None) or ROUNDINGS * self.space.eps)
+        self.best: tuple[Array, float] | None = None
+
+    def sharpen(self) -> bool:
+        """Go over to finer arithmetic, where the problem has any.
+
+        What was computed before is not to be compared with what comes.
+        """
+        offer = getattr(self._bare, "sharper", None)
+        sharper = offer() if offer else None
+        if sharper is not None:
+            self._take(sharper)
+        return sharper is not None
 
     @property
     def seconds(self) -> float:

@@ -21,6 +21,7 @@ LEAST_FORCING = 1e-3  # what the model's being right may bring it to
 GOLDEN, LARGE = (1 + 5**0.5) / 2, 0.1  # a large one may fall to this power of itself at once
 LESS = 0.9  # of the smallest gradient norm so far: that is progress, whatever the value does
 PATIENCE = 3  # iterations that neither lower the value nor the gradient, before giving up
+FAINT = 20  # times the rounding of the value: a step that promises less asks for finer arithmetic
 
 
 def judge(
@@ -49,6 +50,8 @@ def judge(
     sizes = resized(run, state.sizes, outcome, there)
     if sizes is not None and sizes != state.sizes:
         state, sets = grow(run, state, sets, sizes, iteration)
+    if outcome.promised <= FAINT * run.evaluator.noise * abs(before) and run.evaluator.sharpen():
+        state = anew(run, state, state.here.idx)
     state, more = replace(state, sets=sets, sizes=sizes), of_trial(run, trial, taken)
     return replace(
         state,
@@ -86,11 +89,16 @@ def grow(run: Run, state: State, sets: Sets, sizes: Sizes, iteration: int) -> tu
     larger = run.sample(iteration, sizes) or sets
     if state.sizes is not None and sizes.A == state.sizes.A:
         return replace(state, stalled=0), replace(larger, A=sets.A)
-    here = state.here
-    if here.idx is not larger.A:
-        here = run.evaluator.evaluate(here.x, larger.A)
+    if state.here.idx is larger.A:
+        return replace(state, least_gradient=state.gradient_norm, stalled=0), larger
+    return anew(run, state, larger.A), larger
+
+
+def anew(run: Run, state: State, A: Any) -> State:
+    """The state at the same point, for a function that is another: of other samples, or sharper."""
+    here = run.evaluator.evaluate(state.here.x, A)
     norm = run.stationarity(here.x, here.gradient)
-    return replace(state, here=here, gradient_norm=norm, least_gradient=norm, stalled=0), larger
+    return replace(state, here=here, gradient_norm=norm, least_gradient=norm, stalled=0)
 
 
 def arrive(run: Run, state: State, trial: Trial, there: Evaluated, outcome: Outcome) -> State:

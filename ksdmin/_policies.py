@@ -86,10 +86,13 @@ def fixed(sizes: Sizes, outcome: Outcome, n: int) -> Sizes:
 def growing(sizes: Sizes, outcome: Outcome, n: int) -> Sizes:
     """When a step clearly achieves less than half of its promise, what cost it most doubles.
 
-    That is A, whose slope was wrong, or else B and C. Beyond half of the samples comes everything:
-    the method is deterministic then, and learns.
+    That is A, whose slope was wrong, or else B and C. Where the promise itself is lost in the
+    noise, nothing can be clear, and all double. Beyond half of the samples comes everything: the
+    method is deterministic then, and learns.
     """
     A, B, C = sizes.A, sizes.B, sizes.C
+    if outcome.promised <= outcome.noise:
+        return Sizes(doubled(A, n), doubled(B, n), doubled(C, n))
     if outcome.achieved + outcome.noise >= 0.5 * outcome.promised:
         return sizes
     if outcome.promised - outcome.expected > outcome.expected - outcome.achieved:

@@ -32,6 +32,8 @@ class Problem(Protocol):
     ``has_diagonal`` (True: ``value_and_gradient`` knows the curvature diagonal),
     ``separate_gradient`` (True: ``value`` alone is cheaper, and a gradient asked for at the same
     point afterwards costs no second value), ``noise`` (relative rounding error of the values),
+    ``sharper()`` (the same problem with less of it, or None: what a run turns to when its steps
+    come to gain little more than that),
     ``gradient_accuracy`` and ``product_accuracy`` (1.0: exact to rounding; by differences the
     relative error is a smaller power of eps),
     ``value_and_projected_gradient(x, idx, V)`` (the value and V^T g, where that is cheaper than

@@ -124,7 +124,12 @@ def test_sets_double_where_less_than_half_of_the_promise_was_kept(achieved, B, C
 
 def test_noise_is_no_reason_to_grow():
     sizes = Sizes(40, 12, 3)
-    assert growing(sizes, outcome(1e-6, achieved=1e-7, noise=1e-6), 50) == sizes
+    assert growing(sizes, outcome(1e-6, achieved=1e-7, noise=5e-7), 50) == sizes
+
+
+def test_a_promise_that_is_lost_in_the_noise_lets_all_sets_grow():
+    told = outcome(1e-6, expected=1e-6, achieved=1e-6, noise=1e-6)
+    assert growing(Sizes(20, 12, 3), told, 50) == Sizes(50, 24, 6)
 
 
 def test_more_than_half_of_the_samples_is_everything():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
@@ -64,6 +65,18 @@ class TorchProblem(FlatProblem):
         self.bytes_per_sample = bytes_per_sample
         self._model, self._engine = model, engine
         self._curvature, self._l2 = curvature, l2
+        self._exact = False  # whether values and gradients are in float32 whatever the precision
+
+    def sharper(self) -> Self | None:
+        """The same with values and gradients in float32; None where they are that already.
+
+        Products keep the precision that was asked for: the curvature need not be so exact.
+        """
+        if self.noise in (None, NOISE["highest"]):
+            return None
+        twin = copy.copy(self)
+        twin._exact, twin.noise = True, NOISE["highest"]
+        return twin
 
     def counting(self, counts: Counts) -> Self:
         """A copy for one run, that counts in `counts`."""
@@ -78,7 +91,7 @@ class TorchProblem(FlatProblem):
         """The mean loss."""
         x, idx = self._where(x, idx)
         self._counts.nfev += 1
-        (total,) = self._engine.total("value", x, idx)
+        (total,) = self._engine.total("value", x, idx, self._exact)
         return float(self._mean(total, x, idx))
 
     def value_and_gradient(self, x: Tensor, idx: Any = WHOLE, *, diagonal: bool = False) -> Any:
@@ -109,7 +122,7 @@ class TorchProblem(FlatProblem):
         x, idx = self._where(x, idx)
         self._counts.nfev += 1
         self._counts.njev += 1
-        total, *sums = self._engine.total(self._kind(diagonal), x, idx)
+        total, *sums = self._engine.total(self._kind(diagonal), x, idx, self._exact)
         size = self._engine.samples.size(idx)
         g = torch.addcmul(sums[0] / size, self._l2, x)
         squares = [square / size + self._l2 for square in sums[1:]]

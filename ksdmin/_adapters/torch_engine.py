@@ -31,7 +31,7 @@ class EagerExecutor:
         """How long to make the chunks of a set."""
         return min(size, most)
 
-    def run(self, kind: str, rows: int, x: Tensor, chunk: Chunk) -> tuple[Tensor, ...]:
+    def run(self, kind: str, rows: int, x: Tensor, chunk: Chunk, exact: bool) -> tuple[Tensor, ...]:
         """The outputs of a kernel."""
         return self._kernels.by_name(kind)(x, chunk)
 
@@ -77,20 +77,21 @@ class Engine:
             self._executor = GraphExecutor(kernels)
         self._tenant: object = None  # whose curvature the executor's memory holds
 
-    def total(self, kind: str, x: Tensor, idx: Any) -> list[Tensor]:
+    def total(self, kind: str, x: Tensor, idx: Any, exact: bool = False) -> list[Tensor]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set.
 
-        The next call may overwrite them.
+        The next call may overwrite them. Those that are to be `exact` are computed in float32,
+        whatever the precision asked for.
         """
-        sums: list[Tensor] = self._or_eagerly(self._total, kind, x, idx)
+        sums: list[Tensor] = self._or_eagerly(self._total, kind, x, idx, exact)
         return sums
 
-    def _total(self, kind: str, x: Tensor, idx: Any) -> list[Tensor]:
+    def _total(self, kind: str, x: Tensor, idx: Any, exact: bool) -> list[Tensor]:
         size = self.samples.size(idx)
         rows = self._executor.rows(kind, size, self._chunk)
-        with self._setting(idx):
+        with self._setting(idx, exact):
             chunks = self.samples.chunks(idx, rows)
-            outputs = (self._executor.run(kind, rows, x, chunk) for chunk in chunks)
+            outputs = (self._executor.run(kind, rows, x, chunk, exact) for chunk in chunks)
             return add(outputs, alone=size <= rows)
 
     def product(self, x: Tensor, idx: Any, again: Callable[[], None]) -> Product:
@@ -142,11 +143,11 @@ class Engine:
             yield self._kernels.draw(x, chunk, generator)
 
     @contextmanager
-    def _setting(self, idx: Any) -> Iterator[None]:
+    def _setting(self, idx: Any, exact: bool = False) -> Iterator[None]:
         """The arithmetic asked for, and the model's own randomness frozen for a set."""
         with ExitStack() as stack:
             if not self._executor.reuses_memory:  # a graph has its arithmetic from its capture
-                stack.enter_context(self._kernels.model.arithmetic())
+                stack.enter_context(self._kernels.model.arithmetic(exact))
             if self._kernels.model.random:
                 seed = seed_of(self._seed, idx)
                 stack.enter_context(frozen_randomness(seed, self._kernels.model.device))

@@ -20,7 +20,7 @@ FEW = 256  # samples that a graph is tried with
 WARM_UP = 3  # runs before a capture: libraries set themselves up in the first ones
 PADDING = 1.25  # how much longer than a set its chunks may be together
 SHAPES = 2  # graphs of a kernel that are kept: for the sets of the search, and the whole set
-AGREEMENT = 1e-2  # relative difference from eager that different kernels of a library may make
+AGREEMENT = 0.1  # relative difference from eager: one of them may use TF32, and the other not
 
 
 class GraphExecutor:
@@ -33,7 +33,7 @@ class GraphExecutor:
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
-        self._captured: dict[tuple[str, int], Graphed] = {}  # the latest used last
+        self._captured: dict[tuple[str, int, bool], Graphed] = {}  # the latest used last
         self._products: dict[tuple[int, int], GraphedProduct] = {}
 
     def rows(self, kind: str, size: int, most: int) -> int:
@@ -41,23 +41,25 @@ class GraphExecutor:
 
         It fits if there are few chunks and little padding.
         """
-        at_hand = [r for name, r in [*self._captured, *self._product_shapes()] if name == kind]
+        at_hand = [r for name, r, _ in self._captured if name == kind]
+        if kind == "product":
+            at_hand = [r for _, r in self._products]
         filled = {r: -(-size // r) * r for r in at_hand if size / 8 <= r <= most}
         fitting = [r for r, total in filled.items() if total <= PADDING * size]
         return min(fitting, key=lambda r: (filled[r], -r), default=min(size, most))
 
-    def run(self, kind: str, rows: int, x: Tensor, chunk: Chunk) -> tuple[Tensor, ...]:
+    def run(self, kind: str, rows: int, x: Tensor, chunk: Chunk, exact: bool) -> tuple[Tensor, ...]:
         """The outputs of a kernel, in buffers that the next run overwrites."""
         kernel = self._kernels.by_name(kind)
         if not getattr(kernel, "capturable", True):
-            with self._kernels.model.arithmetic():
+            with self._kernels.model.arithmetic(exact):
                 return kernel(x, chunk)
-        graphed = self._captured.pop((kind, rows), None)
+        graphed = self._captured.pop((kind, rows, exact), None)
         if graphed is None:
             self._make_room(kind)
-            with self._kernels.model.arithmetic():
+            with self._kernels.model.arithmetic(exact):
                 graphed = Graphed(kernel, x, stretched(chunk, rows))
-        self._captured[kind, rows] = graphed
+        self._captured[kind, rows, exact] = graphed
         return graphed(x, padded(chunk, rows))
 
     def _make_room(self, kind: str) -> None:
@@ -77,9 +79,6 @@ class GraphExecutor:
                 self._products[slot, rows] = GraphedProduct(self._kernels.product, x, full)
         self._products[slot, rows].set_up(x, padded(chunk, rows))
         return self._products[slot, rows]
-
-    def _product_shapes(self) -> list[tuple[str, int]]:
-        return [("product", rows) for _, rows in self._products]
 
 
 class Graphed:

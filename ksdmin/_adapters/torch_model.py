@@ -108,14 +108,15 @@ class FlatModel:
                 parameters[name].copy_(piece)
 
     @contextmanager
-    def arithmetic(self) -> Iterator[None]:
-        """The precision asked for, in kernels that can be differentiated twice."""
+    def arithmetic(self, exact: bool = False) -> Iterator[None]:
+        """The precision asked for, or float32, in kernels that can be differentiated twice."""
+        precision = "highest" if exact else self.precision
         with ExitStack() as stack:
             stack.enter_context(torch.enable_grad())
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-            stack.enter_context(_tf32(self.precision == "high", self.device))
+            stack.enter_context(_tf32(precision == "high", self.device))
             stack.enter_context(_no_fast_path(self._recurrent))
-            if self.precision == "bfloat16":
+            if precision == "bfloat16":
                 stack.enter_context(
                     torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
                 )
