@@ -21,7 +21,7 @@ LEAST_FORCING = 1e-3  # what the model's being right may bring it to
 GOLDEN, LARGE = (1 + 5**0.5) / 2, 0.1  # a large one may fall to this power of itself at once
 LESS = 0.9  # of the smallest gradient norm so far: that is progress, whatever the value does
 PATIENCE = 3  # iterations that neither lower the value nor the gradient, before giving up
-FAINT = 20  # times the rounding of the value: a step that promises less asks for finer arithmetic
+FAINT = 10  # times the rounding of the value: a step that promises less asks for finer arithmetic
 
 
 def judge(
@@ -47,7 +47,7 @@ def judge(
         state = arrive(run, state, trial, there, outcome)
     else:
         state = replace(state, stalled=state.stalled + trial.basis.measured, decrease=np.nan)
-    sizes = resized(run, state.sizes, outcome, there)
+    sizes = resized(run, state, outcome, there)
     if sizes is not None and sizes != state.sizes:
         state, sets = grow(run, state, sets, sizes, iteration)
     if outcome.promised <= FAINT * run.evaluator.noise * abs(before) and run.evaluator.sharpen():
@@ -74,12 +74,12 @@ def steeper(here: Evaluated, trial: Trial, achieved: float, there: Evaluated) ->
     return float(here.gradient @ trial.d) - slope
 
 
-def resized(run: Run, sizes: Sizes | None, outcome: Outcome, there: Evaluated) -> Sizes | None:
+def resized(run: Run, state: State, outcome: Outcome, there: Evaluated) -> Sizes | None:
     """The sizes of the next sets; None where the user draws them."""
-    policies, n = run.options.policies, run.evaluator.subsets.n
+    policies, n, sizes = run.options.policies, run.evaluator.subsets.n, state.sizes
     if sizes is None or n is None:
         return None
-    larger = policies.resize(sizes, outcome, n)
+    larger = policies.resize(sizes, outcome, n, state.stalled >= PATIENCE)
     asked = run.evaluator.subsets.is_full(there.idx)  # A may have been too few to tell convergence
     return replace(larger, A=n) if asked and policies.compares else larger
 

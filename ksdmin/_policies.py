@@ -78,20 +78,20 @@ def if_not_worse(outcome: Outcome) -> bool:
     return outcome.achieved >= -outcome.noise
 
 
-def fixed(sizes: Sizes, outcome: Outcome, n: int) -> Sizes:
+def fixed(sizes: Sizes, outcome: Outcome, n: int, stalled: bool) -> Sizes:
     """The paper: the sets keep their sizes."""
     return sizes
 
 
-def growing(sizes: Sizes, outcome: Outcome, n: int) -> Sizes:
+def growing(sizes: Sizes, outcome: Outcome, n: int, stalled: bool) -> Sizes:
     """When a step clearly achieves less than half of its promise, what cost it most doubles.
 
-    That is A, whose slope was wrong, or else B and C. Where the promise itself is lost in the
-    noise, nothing can be clear, and all double. Beyond half of the samples comes everything: the
-    method is deterministic then, and learns.
+    That is A, whose slope was wrong, or else B and C. Where nothing is clear and the run has
+    stalled, all double. Beyond half of the samples comes everything: the method is deterministic
+    then, and learns.
     """
     A, B, C = sizes.A, sizes.B, sizes.C
-    if outcome.promised <= outcome.noise:
+    if stalled:
         return Sizes(doubled(A, n), doubled(B, n), doubled(C, n))
     if outcome.achieved + outcome.noise >= 0.5 * outcome.promised:
         return sizes
@@ -147,7 +147,7 @@ class Policies:
     spectrum: Callable[[Small, float], Small]
     paid: Callable[[int, float, float], bool]
     accept: Callable[[Outcome], bool]
-    resize: Callable[[Sizes, Outcome, int], Sizes]
+    resize: Callable[[Sizes, Outcome, int, bool], Sizes]
     fewest: int
     most: int | None
     compares: bool

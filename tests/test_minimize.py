@@ -567,7 +567,7 @@ def test_sets_that_grow_to_everything_start_with_fresh_patience(losses):
         refused.append(len(refused) < 3)
         return not refused[-1]
 
-    def resize(sizes, outcome, n):
+    def resize(sizes, outcome, n, stalled):
         return replace(sizes, B=min(8 * sizes.B, n), C=min(8 * sizes.C, n))
 
     res = minimize(

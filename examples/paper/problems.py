@@ -73,6 +73,15 @@ class Timed:
             raise AttributeError(name)
         return getattr(self._problem, name)
 
+    def sharper(self) -> Any:
+        """The same in finer arithmetic, by the same clock."""
+        finer = self._problem.sharper()
+        if finer is None:
+            return None
+        twin = Timed(finer)
+        twin._seconds = self._seconds
+        return twin
+
     def value(self, x: Any, idx: Any) -> float:
         """Counts as search: KSD's and HF's line searches ask for values."""
         return self._timed("search", self._problem.value, x, idx)

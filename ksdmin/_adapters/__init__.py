@@ -61,6 +61,8 @@ def from_torch(
         Bytes for activations: a quarter of the memory that is free, where not given.
     precision : {"highest", "high", "bfloat16"}
         Matrix products of float32 parameters: in float32, with TF32, or in bfloat16 (autocast).
+        A run of "ksd" computes values and gradients in float32 as soon as its steps gain too
+        little to be seen with the other two; curvature products stay as asked for.
     graphs : bool, optional
         CUDA graphs; by default on CUDA where the model has no randomness of its own.
     rng : None, int, Generator, ..., optional
@@ -264,7 +266,8 @@ def from_jax(
         Bytes for activations and gradients of single samples: 1 GiB, on every machine. A larger
         set's forward pass is made again for every product.
     precision : {"highest", "high"}
-        Matrix products of float32 parameters: in float32, or with TF32 where the device has it.
+        Matrix products of float32 parameters: in float32, or with TF32 where the device has it
+        (values and gradients only as long as a run of "ksd" can see its steps' gain with it).
     rng : int, optional
         The seed of the labels that "fisher" draws.
 

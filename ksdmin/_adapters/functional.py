@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -44,11 +45,23 @@ class FunctionalProblem(FlatProblem):
             precond = None  # a plain function has no gradients of single samples
         super().__init__(x0, subsets, noise, precond)
         self.nonlinear = isinstance(terms, SampleSums) and terms.nonlinear(x0)
-        self._terms, self._unflatten = terms, unflatten
+        self._library, self._terms, self._unflatten = library, terms, unflatten
         self._curvature, self._l2 = curvature, l2
         self._mean_gradient = library.compile(_mean_gradient, shared=True)
         self._mean_squares = library.compile(_mean_squares, shared=True)
         self._penalty = library.compile(_penalty, shared=True)
+
+    def sharper(self) -> Self | None:
+        """The same with values and gradients in float32; None where they are that already.
+
+        Products keep the precision that was asked for: the curvature need not be so exact.
+        """
+        exact = self._library.exact
+        if self.noise is None or exact is None or not isinstance(self._terms, SampleSums):
+            return None
+        twin = copy.copy(self)
+        twin._library, twin._terms, twin.noise = exact, self._terms.sharpened(exact), exact.noise
+        return twin
 
     def unflatten(self, x: Any) -> Any:
         """A flat vector (a numpy one, too) as the parameters that the model takes."""

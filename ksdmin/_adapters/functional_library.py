@@ -25,6 +25,10 @@ class Library(Protocol):
     def noise(self) -> float:
         """The relative rounding error of a mean loss in float32."""
 
+    @property
+    def exact(self) -> Library | None:
+        """The same with less of it; None where there is none."""
+
     def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
         """The function of that name in ``scipy.special``."""
 

@@ -5,6 +5,7 @@ All derivatives come from one verb of a library, ``vjp(f, x) -> (f(x), u -> J^T 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from ksdmin import _curvature
 from ksdmin._adapters.flat import SampleLoss, bends, seed_of
 from ksdmin._adapters.functional_data import Chunk, Samples
-from ksdmin._adapters.functional_library import Library
+from ksdmin._adapters.functional_library import Kernel, Library
 from ksdmin._adapters.functional_losses import Draws
 from ksdmin._arrays import Array
 from ksdmin._curvature import Product
@@ -52,15 +53,21 @@ class SampleSums:
     ) -> None:
         self._library, self._model, self._loss = library, model, loss
         self._samples, self._curvature, self._seed = samples, curvature, seed
-        self._kernels = {
-            "value": library.compile(self._value),
-            "gradient": library.compile(self._gradient),
-            "diagonal": library.compile(self._diagonal),
-        }
+        self._kernels = self._compiled(library)
         self._fast_set_up = library.compile(self._set_up)
         self._fast_times = library.compile(self._times)
         self._most = self._most_per_sample = self._resident = samples.n
         self.size = samples.size
+
+    def _compiled(self, library: Library) -> dict[str, Kernel]:
+        kernels = {"value": self._value, "gradient": self._gradient, "diagonal": self._diagonal}
+        return {name: library.compile(kernel) for name, kernel in kernels.items()}
+
+    def sharpened(self, library: Library) -> SampleSums:
+        """The same with values and gradients as another library computes them."""
+        twin = copy.copy(self)
+        twin._kernels = self._compiled(library)
+        return twin
 
     def fit(self, x: Array, chunk_size: int | None, budget: float) -> None:
         """Choose how many samples are computed at once, so that they take `budget` bytes."""

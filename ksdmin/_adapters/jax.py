@@ -36,6 +36,11 @@ class Jax:
             raise ValueError(f"precision={precision!r}: expected one of {tuple(NOISE)}")
         self.noise, self._precision = NOISE[precision], precision
 
+    @property
+    def exact(self) -> Jax | None:
+        """The same in float32, where that is not its precision already."""
+        return None if self._precision == "highest" else Jax("highest")
+
     def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
         """The function of that name in ``scipy.special``."""
         return jax.nn.logsumexp(z, axis=axis, keepdims=keepdims)

@@ -1,5 +1,6 @@
 """What is particular to from_jax; the numbers are tested in test_functional.py."""
 
+import re
 import sys
 
 import numpy as np
@@ -163,6 +164,25 @@ def test_the_configuration_is_left_alone(x32):
     assert problem.noise == 1e-5
     problem.curvature(problem.x0)(problem.x0)
     assert dict(jax.config.values) == before
+
+
+def test_a_sharper_problem_has_values_in_float32_and_the_same_products(x32):
+    backend, data = Backend("jax", jnp), samples("squared-error", dtype="float32")
+    coarse = backend.make(
+        backend.mlp, "squared-error", data, params=parameters("float32"), precision="high"
+    )
+    sharper = coarse.sharper()
+
+    def arithmetic(problem, kind):
+        chunk = next(problem._terms._chunks(slice(None), 64))
+        text = problem._terms._kernels[kind].lower(problem.x0, chunk).as_text()
+        return set(re.findall(r"precision = \[(\w+), (\w+)\]", text))
+
+    for kind in ("value", "gradient", "diagonal"):
+        assert arithmetic(coarse, kind) == {("HIGH", "HIGH")}
+        assert arithmetic(sharper, kind) == {("HIGHEST", "HIGHEST")}
+    assert sharper._terms._fast_times is coarse._terms._fast_times
+    assert (coarse.noise, sharper.noise, sharper.sharper()) == (1e-5, 1e-7, None)
 
 
 def test_float32_sums_over_many_samples(x32):

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+import ksdmin
 from examples.paper import nets, rbm, words
 from examples.paper.cli import main
 from examples.paper.config import Config, row_of
 from examples.paper.data.splits import Utterances
 from examples.paper.methods import METHODS
+from examples.paper.problems import Timed
 from examples.paper.recorder import Recorder, Work
 from examples.paper.rows import ROWS
 from examples.paper.updates import Adam, Nesterov
@@ -112,6 +114,18 @@ def test_a_profiled_run_takes_the_same_steps(tmp_path):
     plain, profiled = run(tmp_path / "runs.json", *arguments, "--profile")
     for column in ("iterations", "products", "passes", "train"):
         assert plain["trace"][column][-1] == profiled["trace"][column][-1]
+
+
+def test_a_profiled_problem_gets_sharper_by_the_same_clock():
+    samples = torch.randn(20, 3), torch.randn(20, 2)
+    problem = ksdmin.from_torch(
+        torch.nn.Linear(3, 2), torch.nn.MSELoss(), samples, precision="bfloat16"
+    )
+    timed = Timed(problem)
+    sharper = timed.sharper()
+    assert sharper.noise < timed.noise
+    assert sharper._seconds is timed._seconds
+    assert sharper.sharper() is None
 
 
 @pytest.mark.parametrize("options", ["{batch: 1}", "[1]"])

@@ -1,0 +1,96 @@
+"""Arithmetic that gets finer when steps come to gain little more than its rounding."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import ksdmin
+
+M, N, L2, DIGITS = 3000, 6, 1e-3, 1e-4
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((M, N)) * np.geomspace(1, 10, N)
+Y = np.where(RNG.random(M) < expit(X @ np.ones(N) / 4), 1.0, -1.0)
+
+
+class Logistic:
+    """A mean of losses whose values are exact to `noise`; a sharper one may be at hand."""
+
+    subsets = M
+
+    def __init__(self, noise=None, finer=None):
+        self.noise, self.finer, self.asked = noise, finer, 0
+
+    def value(self, w, idx):
+        value = float(np.logaddexp(0, -Y[idx] * (X[idx] @ w)).mean() + L2 / 2 * w @ w)
+        return value if self.noise is None else round(value / self.noise) * self.noise
+
+    def value_and_gradient(self, w, idx):
+        s = Y[idx] * expit(-Y[idx] * (X[idx] @ w))
+        g = L2 * w - s @ X[idx] / len(s)
+        coarse = 0.0 if self.noise is None else self.noise * np.sin(1e6 * w)
+        return self.value(w, idx), g + coarse
+
+    def curvature(self, w, idx):
+        s = expit(X[idx] @ w)
+        return lambda v: (s * (1 - s) * (X[idx] @ v)) @ X[idx] / len(s) + L2 * v
+
+    def sharper(self):
+        self.asked += 1
+        return self.finer
+
+
+def run(problem, **options):
+    return ksdmin.minimize(problem, np.zeros(N), rng=0, options={"gtol": 1e-8, **options})
+
+
+def test_coarse_values_end_in_precision_loss():
+    res = run(Logistic(DIGITS))
+    assert res.status == ksdmin.Status.PRECISION_LOSS
+    assert not res.success
+
+
+def test_sharper_values_lead_to_the_optimum():
+    exact = Logistic()
+    coarse = Logistic(DIGITS, exact)
+    res = run(coarse)
+    assert res.success
+    assert np.abs(exact.value_and_gradient(res.x, slice(None))[1]).max() <= 1e-8
+    assert res.fun == exact.value(res.x, slice(None))  # not one of the coarse values
+    assert coarse.asked == 1
+
+
+def test_the_point_is_evaluated_once_more():
+    coarse, sharp = (run(Logistic(DIGITS, finer)).history for finer in (None, Logistic()))
+    both = zip(coarse["njev"], sharp["njev"], strict=False)
+    assert next(b - a for a, b in both if a != b) == 1
+
+
+def test_steps_that_are_clear_ask_for_nothing():
+    problem = Logistic(1e-12, Logistic())
+    assert run(problem, gtol=1e-3).success
+    assert problem.asked == 0
+
+
+def net(precision):
+    torch = pytest.importorskip("torch")
+    inputs, targets = torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(Y > 0).long()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(N, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    loss = torch.nn.CrossEntropyLoss()
+    return ksdmin.from_torch(model, loss, (inputs, targets), l2=L2, precision=precision)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "highest"])
+def test_a_net_converges_whatever_its_products(precision):
+    res = ksdmin.minimize(net(precision), rng=0, options={"gtol": 1e-4})
+    assert res.success, res.message
+
+
+def test_a_net_that_rounding_stops_comes_to_an_end():
+    """Its sets grow until they are everything, and do not go on for ever."""
+    problem = net("bfloat16")
+    problem.sharper = lambda: None
+    res = ksdmin.minimize(problem, rng=0, options={"gtol": 1e-5})
+    assert res.status == ksdmin.Status.PRECISION_LOSS
+    assert res.history["size_B"][-1] == M
