@@ -21,6 +21,7 @@ LEAST_FORCING = 1e-3  # what the model's being right may bring it to
 GOLDEN, LARGE = (1 + 5**0.5) / 2, 0.1  # a large one may fall to this power of itself at once
 LESS = 0.9  # of the smallest gradient norm so far: that is progress, whatever the value does
 PATIENCE = 3  # iterations that neither lower the value nor the gradient, before giving up
+FELT = 0.05  # of the promised decrease: damping that costs less is not felt
 FAINT = 10  # times the rounding of the value: a step that promises less asks for finer arithmetic
 
 
@@ -56,7 +57,7 @@ def judge(
     return replace(
         state,
         damping=adjusted(state.damping, achieved, outcome.modelled) if state.partial else 0.0,
-        width=next_width(run, state, trial, outcome),
+        width=next_width(run, state, trial, outcome, more["step_norm"]),
         warned=state.warned or warn_if_asymmetric(run, trial.basis),
         record=write_record(run, iteration, state.here, state.gradient_norm, sets, **more),
     )
@@ -120,9 +121,10 @@ def arrive(run: Run, state: State, trial: Trial, there: Evaluated, outcome: Outc
     )
 
 
-def next_width(run: Run, state: State, trial: Trial, outcome: Outcome) -> int:
-    """K for the next sample. As long as steps are damped, it is not the space that limits them."""
-    if not state.partial or state.damping:
+def next_width(run: Run, state: State, trial: Trial, outcome: Outcome, step_norm: float) -> int:
+    """K for the next sample. Where the damping holds a step back, it is not the space that does."""
+    held_back = state.damping * step_norm**2 / 2 > FELT * trial.promised
+    if not state.partial or held_back:
         return state.width
     full = trial.basis.full
     return run.dims.next_width(state.width, full, outcome.achieved, outcome.modelled)

@@ -9,7 +9,9 @@ from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 import ksdmin
 from ksdmin._arrays import Space
 from ksdmin._dimensions import WIDE, Dimensions, choose_dimensions, choose_parts
+from ksdmin._judge import next_width
 from ksdmin._options import Options
+from ksdmin._policies import Outcome
 
 N = 1000
 SPACE = Space(np.zeros(N))
@@ -57,6 +59,18 @@ def test_the_width_follows_the_model():
     assert dims.next_width(24, full=True, achieved=np.nan, modelled=1.0) == 20
     given = choose(parts=20, krylov_dim=30)
     assert given.next_width(30, full=True, achieved=0.9, modelled=1.0) == 30
+
+
+@pytest.mark.parametrize(
+    ("damping", "partial", "width"),
+    [(0.0, True, 24), (0.02, True, 24), (0.03, True, 20), (0.0, False, 20)],
+)
+def test_steps_that_damping_holds_back_leave_the_width_as_it_is(damping, partial, width):
+    run = SimpleNamespace(dims=choose(parts=20))
+    state = SimpleNamespace(partial=partial, damping=damping, width=20)
+    trial = SimpleNamespace(basis=SimpleNamespace(full=True), promised=1.0)
+    outcome = Outcome(promised=1.0, expected=1.0, achieved=0.9, noise=0.0, modelled=1.0)
+    assert next_width(run, state, trial, outcome, step_norm=2.0) == width
 
 
 def decades(n_samples=4000, n=100):
