@@ -61,8 +61,8 @@ def from_torch(
         Bytes for activations: a quarter of the memory that is free, where not given.
     precision : {"highest", "high", "bfloat16"}
         Matrix products of float32 parameters: in float32, with TF32, or in bfloat16 (autocast).
-        A run of "ksd" computes values and gradients in float32 as soon as its steps gain too
-        little to be seen with the other two; curvature products stay as asked for.
+        A run of "ksd" goes over to finer ones when its steps gain too little to be seen: from
+        bfloat16 to TF32, then to float32 for values and gradients, but not for the curvature.
     graphs : bool, optional
         CUDA graphs; by default on CUDA where the model has no randomness of its own.
     rng : None, int, Generator, ..., optional

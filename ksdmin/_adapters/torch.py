@@ -34,6 +34,9 @@ from ksdmin._subsets import WHOLE, Subsets
 
 # Relative rounding error of a mean loss in float32, by the arithmetic of its matrix products.
 NOISE = {"highest": 1e-7, "high": 1e-5, "bfloat16": 1e-3}
+# What a run turns to when rounding hides the gain of its steps: the precision of values and
+# gradients, and that of curvature products, which need not be as exact.
+FINER = {("bfloat16", "bfloat16"): ("high", "high"), ("high", "high"): ("highest", "high")}
 FEW = 3  # samples that a model is looked at with
 COPIES = 4  # of what a forward pass keeps: the pass that gives J v keeps as much again, and works
 
@@ -65,17 +68,15 @@ class TorchProblem(FlatProblem):
         self.bytes_per_sample = bytes_per_sample
         self._model, self._engine = model, engine
         self._curvature, self._l2 = curvature, l2
-        self._exact = False  # whether values and gradients are in float32 whatever the precision
+        self._precision = model.precision, model.precision  # as in FINER
 
     def sharper(self) -> Self | None:
-        """The same with values and gradients in float32; None where they are that already.
-
-        Products keep the precision that was asked for: the curvature need not be so exact.
-        """
-        if self.noise in (None, NOISE["highest"]):
+        """The same in finer arithmetic; None where there is none."""
+        finer = FINER.get(self._precision)
+        if self.noise is None or finer is None:
             return None
         twin = copy.copy(self)
-        twin._exact, twin.noise = True, NOISE["highest"]
+        twin._precision, twin.noise = finer, NOISE[finer[0]]
         return twin
 
     def counting(self, counts: Counts) -> Self:
@@ -91,7 +92,7 @@ class TorchProblem(FlatProblem):
         """The mean loss."""
         x, idx = self._where(x, idx)
         self._counts.nfev += 1
-        (total,) = self._engine.total("value", x, idx, self._exact)
+        (total,) = self._engine.total("value", x, idx, self._precision[0])
         return float(self._mean(total, x, idx))
 
     def value_and_gradient(self, x: Tensor, idx: Any = WHOLE, *, diagonal: bool = False) -> Any:
@@ -114,7 +115,7 @@ class TorchProblem(FlatProblem):
             return self._counted(lambda v: torch.addcmul(own(v), self._l2, v))
         x, idx = self._where(x, idx)
         # The caller may write into x
-        product = self._engine.product(x.clone(), idx, self._forward_again)
+        product = self._engine.product(x.clone(), idx, self._precision[1], self._forward_again)
         share = 1 / self._engine.samples.size(idx)
         return self._counted(lambda v: (self._l2 * v).add_(product(v), alpha=share))
 
@@ -122,7 +123,7 @@ class TorchProblem(FlatProblem):
         x, idx = self._where(x, idx)
         self._counts.nfev += 1
         self._counts.njev += 1
-        total, *sums = self._engine.total(self._kind(diagonal), x, idx, self._exact)
+        total, *sums = self._engine.total(self._kind(diagonal), x, idx, self._precision[0])
         size = self._engine.samples.size(idx)
         g = torch.addcmul(sums[0] / size, self._l2, x)
         squares = [square / size + self._l2 for square in sums[1:]]
@@ -180,7 +181,7 @@ def build(
     kernels = Kernels(flat_model, sample_loss, curvature if isinstance(curvature, str) else "")
     budget = default_budget(flat_model.device) if memory_budget is None else memory_budget
     few = next(samples.chunks(WHOLE, min(FEW, samples.n)))
-    with frozen_randomness(0, flat_model.device), flat_model.arithmetic():
+    with frozen_randomness(0, flat_model.device), flat_model.arithmetic(precision):
         z = check_pass(flat_model, few[0])
         nonlinear = bends(lambda x: flat_model(flat_model.split(x), few[0]), flat_model.x0)
         kept = bytes_per_sample(kernels, few)

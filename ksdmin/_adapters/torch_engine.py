@@ -31,12 +31,14 @@ class EagerExecutor:
         """How long to make the chunks of a set."""
         return min(size, most)
 
-    def run(self, kind: str, rows: int, x: Tensor, chunk: Chunk, exact: bool) -> tuple[Tensor, ...]:
-        """The outputs of a kernel."""
+    def run(
+        self, kind: str, rows: int, x: Tensor, chunk: Chunk, precision: str
+    ) -> tuple[Tensor, ...]:
+        """The outputs of a kernel, in the arithmetic that has been set."""
         return self._kernels.by_name(kind)(x, chunk)
 
-    def product(self, slot: int, rows: int, x: Tensor, chunk: Chunk) -> Product:
-        """The curvature of a chunk."""
+    def product(self, slot: int, rows: int, x: Tensor, chunk: Chunk, precision: str) -> Product:
+        """The curvature of a chunk, likewise."""
         return self._kernels.product(x, chunk)
 
 
@@ -77,44 +79,45 @@ class Engine:
             self._executor = GraphExecutor(kernels)
         self._tenant: object = None  # whose curvature the executor's memory holds
 
-    def total(self, kind: str, x: Tensor, idx: Any, exact: bool = False) -> list[Tensor]:
+    def total(self, kind: str, x: Tensor, idx: Any, precision: str) -> list[Tensor]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set.
 
-        The next call may overwrite them. Those that are to be `exact` are computed in float32,
-        whatever the precision asked for.
+        The next call may overwrite them.
         """
-        sums: list[Tensor] = self._or_eagerly(self._total, kind, x, idx, exact)
+        sums: list[Tensor] = self._or_eagerly(self._total, kind, x, idx, precision)
         return sums
 
-    def _total(self, kind: str, x: Tensor, idx: Any, exact: bool) -> list[Tensor]:
+    def _total(self, kind: str, x: Tensor, idx: Any, precision: str) -> list[Tensor]:
         size = self.samples.size(idx)
         rows = self._executor.rows(kind, size, self._chunk)
-        with self._setting(idx, exact):
+        with self._setting(idx, precision):
             chunks = self.samples.chunks(idx, rows)
-            outputs = (self._executor.run(kind, rows, x, chunk, exact) for chunk in chunks)
+            outputs = (self._executor.run(kind, rows, x, chunk, precision) for chunk in chunks)
             return add(outputs, alone=size <= rows)
 
-    def product(self, x: Tensor, idx: Any, again: Callable[[], None]) -> Product:
+    def product(self, x: Tensor, idx: Any, precision: str, again: Callable[[], None]) -> Product:
         """The sum of the products over a set, which the next one may overwrite.
 
         `again` is called where one has to compute anew what they share: for want of memory, or
         because another curvature has moved in since.
         """
-        product: Product = self._or_eagerly(self._sum_of_products, x, idx, again)
+        product: Product = self._or_eagerly(self._sum_of_products, x, idx, precision, again)
         return product
 
-    def _sum_of_products(self, x: Tensor, idx: Any, again: Callable[[], None]) -> Product:
+    def _sum_of_products(
+        self, x: Tensor, idx: Any, precision: str, again: Callable[[], None]
+    ) -> Product:
         executor, tenant, size = self._executor, object(), self.samples.size(idx)
         rows = executor.rows("product", size, self._chunk)
         keeps = size <= self._resident
 
         def each() -> Iterator[Product]:
             self._tenant = tenant
-            for i, chunk in enumerate(self._labelled(x, idx, rows)):
-                yield executor.product(i if keeps else 0, rows, x, chunk)
+            for i, chunk in enumerate(self._labelled(x, idx, rows, precision)):
+                yield executor.product(i if keeps else 0, rows, x, chunk, precision)
 
         def computed() -> list[Product]:
-            with self._setting(idx):
+            with self._setting(idx, precision):
                 return list(each())
 
         kept = computed() if keeps else []
@@ -126,13 +129,13 @@ class Engine:
                 again()
             if evicted:
                 kept = computed()
-            with self._setting(idx):
+            with self._setting(idx, precision):
                 outputs = ((product(v),) for product in (kept if keeps else each()))
                 return add(outputs, alone=size <= rows)[0]
 
         return times
 
-    def _labelled(self, x: Tensor, idx: Any, rows: int) -> Iterator[Chunk]:
+    def _labelled(self, x: Tensor, idx: Any, rows: int, precision: str) -> Iterator[Chunk]:
         """The chunks of a set; for "fisher" with labels drawn from the model."""
         chunks = self.samples.chunks(idx, rows)
         if self._kernels.curvature != "fisher":
@@ -140,14 +143,14 @@ class Engine:
             return
         generator = torch.Generator(x.device).manual_seed(seed_of(self._seed, idx))
         for chunk in chunks:
-            yield self._kernels.draw(x, chunk, generator)
+            yield self._kernels.draw(x, chunk, generator, precision)
 
     @contextmanager
-    def _setting(self, idx: Any, exact: bool = False) -> Iterator[None]:
-        """The arithmetic asked for, and the model's own randomness frozen for a set."""
+    def _setting(self, idx: Any, precision: str) -> Iterator[None]:
+        """The arithmetic of a precision, and the model's own randomness frozen for a set."""
         with ExitStack() as stack:
             if not self._executor.reuses_memory:  # a graph has its arithmetic from its capture
-                stack.enter_context(self._kernels.model.arithmetic(exact))
+                stack.enter_context(self._kernels.model.arithmetic(precision))
             if self._kernels.model.random:
                 seed = seed_of(self._seed, idx)
                 stack.enter_context(frozen_randomness(seed, self._kernels.model.device))

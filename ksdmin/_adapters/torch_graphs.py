@@ -33,8 +33,8 @@ class GraphExecutor:
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
-        self._captured: dict[tuple[str, int, bool], Graphed] = {}  # the latest used last
-        self._products: dict[tuple[int, int], GraphedProduct] = {}
+        self._captured: dict[tuple[str, int, str], Graphed] = {}  # the latest used last
+        self._products: dict[tuple[int, int, str], GraphedProduct] = {}
 
     def rows(self, kind: str, size: int, most: int) -> int:
         """How long to make the chunks of a set: as a graph at hand has them, if that fits.
@@ -43,23 +43,25 @@ class GraphExecutor:
         """
         at_hand = [r for name, r, _ in self._captured if name == kind]
         if kind == "product":
-            at_hand = [r for _, r in self._products]
+            at_hand = [r for _, r, _ in self._products]
         filled = {r: -(-size // r) * r for r in at_hand if size / 8 <= r <= most}
         fitting = [r for r, total in filled.items() if total <= PADDING * size]
         return min(fitting, key=lambda r: (filled[r], -r), default=min(size, most))
 
-    def run(self, kind: str, rows: int, x: Tensor, chunk: Chunk, exact: bool) -> tuple[Tensor, ...]:
+    def run(
+        self, kind: str, rows: int, x: Tensor, chunk: Chunk, precision: str
+    ) -> tuple[Tensor, ...]:
         """The outputs of a kernel, in buffers that the next run overwrites."""
         kernel = self._kernels.by_name(kind)
         if not getattr(kernel, "capturable", True):
-            with self._kernels.model.arithmetic(exact):
+            with self._kernels.model.arithmetic(precision):
                 return kernel(x, chunk)
-        graphed = self._captured.pop((kind, rows, exact), None)
+        graphed = self._captured.pop((kind, rows, precision), None)
         if graphed is None:
             self._make_room(kind)
-            with self._kernels.model.arithmetic(exact):
+            with self._kernels.model.arithmetic(precision):
                 graphed = Graphed(kernel, x, stretched(chunk, rows))
-        self._captured[kind, rows, exact] = graphed
+        self._captured[kind, rows, precision] = graphed
         return graphed(x, padded(chunk, rows))
 
     def _make_room(self, kind: str) -> None:
@@ -68,17 +70,17 @@ class GraphExecutor:
         for key in of_this_kind[: 1 - SHAPES]:
             del self._captured[key]
 
-    def product(self, slot: int, rows: int, x: Tensor, chunk: Chunk) -> Product:
+    def product(self, slot: int, rows: int, x: Tensor, chunk: Chunk, precision: str) -> Product:
         """The curvature of a chunk, in a place (`slot`) that the next one there overwrites."""
-        if (slot, rows) not in self._products:
-            outgrown = [key for key in self._products if key[1] != rows]
-            for key in outgrown:
-                del self._products[key]
-            with self._kernels.model.arithmetic():
+        key = slot, rows, precision
+        if key not in self._products:
+            for outgrown in [old for old in self._products if old[1:] != key[1:]]:
+                del self._products[outgrown]
+            with self._kernels.model.arithmetic(precision):
                 full = stretched(chunk, rows)
-                self._products[slot, rows] = GraphedProduct(self._kernels.product, x, full)
-        self._products[slot, rows].set_up(x, padded(chunk, rows))
-        return self._products[slot, rows]
+                self._products[key] = GraphedProduct(self._kernels.product, x, full)
+        self._products[key].set_up(x, padded(chunk, rows))
+        return self._products[key]
 
 
 class Graphed:

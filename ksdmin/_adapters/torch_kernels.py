@@ -66,14 +66,14 @@ class Kernels:
             w = (w / self.loss.share(z)).sqrt()
         return _curvature.fisher(jvp, vjp, self._residual(z.detach(), targets, w))
 
-    def draw(self, x: Tensor, chunk: Chunk, generator: torch.Generator) -> Chunk:
+    def draw(self, x: Tensor, chunk: Chunk, generator: torch.Generator, precision: str) -> Chunk:
         """The chunk with targets drawn from the model's own predictions.
 
         Whatever the model draws for itself (dropout) it will draw again for the product.
         """
         inputs, targets, w = chunk
         assert self.loss.draw is not None
-        with torch.no_grad(), self.model.arithmetic(), self.model.same_draws():
+        with torch.no_grad(), self.model.arithmetic(precision), self.model.same_draws():
             z = self.model(self.model.split(x), inputs)
             return inputs, self.loss.draw(z, targets, generator), w
 

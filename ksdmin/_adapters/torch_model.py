@@ -108,9 +108,8 @@ class FlatModel:
                 parameters[name].copy_(piece)
 
     @contextmanager
-    def arithmetic(self, exact: bool = False) -> Iterator[None]:
-        """The precision asked for, or float32, in kernels that can be differentiated twice."""
-        precision = "highest" if exact else self.precision
+    def arithmetic(self, precision: str) -> Iterator[None]:
+        """Matrix products in a precision, and kernels that can be differentiated twice."""
         with ExitStack() as stack:
             stack.enter_context(torch.enable_grad())
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))

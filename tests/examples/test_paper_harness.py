@@ -125,7 +125,7 @@ def test_a_profiled_problem_gets_sharper_by_the_same_clock():
     sharper = timed.sharper()
     assert sharper.noise < timed.noise
     assert sharper._seconds is timed._seconds
-    assert sharper.sharper() is None
+    assert sharper.sharper().sharper() is None
 
 
 @pytest.mark.parametrize("options", ["{batch: 1}", "[1]"])
