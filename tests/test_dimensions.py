@@ -66,11 +66,22 @@ def test_the_width_follows_the_model():
     [(0.0, True, 24), (0.02, True, 24), (0.03, True, 20), (0.0, False, 20)],
 )
 def test_steps_that_damping_holds_back_leave_the_width_as_it_is(damping, partial, width):
-    run = SimpleNamespace(dims=choose(parts=20))
-    state = SimpleNamespace(partial=partial, damping=damping, width=20)
+    assert width_after(20, partial=partial, damping=damping) == width
+
+
+@pytest.mark.parametrize(("nonlinear", "width"), [(True, 40), (False, 46)])
+def test_nets_widen_their_space_to_twice_at_most(nonlinear, width):
+    assert width_after(38, nonlinear=nonlinear) == width
+
+
+def width_after(width, partial=True, damping=0.0, nonlinear=True):
+    """Of a full space whose model told the decrease, after a step of length 2."""
+    evaluator = SimpleNamespace(nonlinear=nonlinear)
+    run = SimpleNamespace(dims=choose(parts=20), evaluator=evaluator)
+    state = SimpleNamespace(partial=partial, damping=damping, width=width)
     trial = SimpleNamespace(basis=SimpleNamespace(full=True), promised=1.0)
     outcome = Outcome(promised=1.0, expected=1.0, achieved=0.9, noise=0.0, modelled=1.0)
-    assert next_width(run, state, trial, outcome, step_norm=2.0) == width
+    return next_width(run, state, trial, outcome, step_norm=2.0)
 
 
 def decades(n_samples=4000, n=100):
