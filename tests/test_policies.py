@@ -128,7 +128,7 @@ def test_sets_double_where_less_than_half_of_the_promise_was_kept(achieved, B, C
 
 def test_noise_is_no_reason_to_grow():
     sizes = Sizes(40, 12, 3)
-    assert grown(sizes, outcome(1e-6, achieved=1e-7, noise=5e-7), 50) == sizes
+    assert grown(sizes, outcome(1e-6, achieved=1e-7, noise=1e-6), 50) == sizes
 
 
 def test_a_run_that_stalls_lets_all_sets_grow():

@@ -20,7 +20,7 @@ FEW = 256  # samples that a graph is tried with
 WARM_UP = 3  # runs before a capture: libraries set themselves up in the first ones
 PADDING = 1.25  # how much longer than a set its chunks may be together
 SHAPES = 2  # graphs of a kernel that are kept: for the sets of the search, and the whole set
-AGREEMENT = 0.1  # relative difference from eager: one of them may use TF32, and the other not
+AGREEMENT = 1e-2  # relative difference from eager that different kernels of a library may make
 
 
 class GraphExecutor:
@@ -158,7 +158,9 @@ def compare(replayed: Tensor, eager: Tensor) -> None:
     """Make sure that a graph computes what eager does."""
     size, difference = float(eager.norm()), float((replayed - eager).norm())
     if math.isfinite(size) and not difference <= AGREEMENT * size:
-        raise RuntimeError(f"a CUDA graph differs from eager by {difference:.1e}")
+        raise RuntimeError(
+            f"a CUDA graph differs from eager by {difference:.1e}, where the result is {size:.1e}"
+        )
 
 
 def first_rows(chunk: Any) -> Any:
