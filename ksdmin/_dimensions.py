@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ksdmin._arrays import Space
 from ksdmin._evaluator import Evaluator
@@ -11,6 +11,7 @@ from ksdmin._options import Options
 PLAIN_DIM = 100  # of the Krylov space, where every set is the whole; on samples, the most
 WIDE = 2**30  # bytes: a basis is made wider than need be only as far as this
 WIDER = 1.2  # the factor by which K changes
+NET_WIDTH = 2  # times the first K: a net bends too soon for more
 TOLD, UNTOLD = 0.85, 0.75  # of the decrease that the quadratic model of B promised
 ENOUGH = 1000  # samples tell a net's curvature well: beyond, a wider space gains more than they do
 
@@ -22,12 +23,13 @@ class Dimensions:
     Attributes
     ----------
     krylov_dim, whole_dim : int
-        K at first while the curvature is of a sample; and where it is of the whole set, which is
-        also as far as the other may grow.
+        K at first while the curvature is of a sample; and where it is of the whole set.
     memory, whole_memory : int
         Previous directions that are adjoined, likewise.
     pairs : int
         Of the quasi-Newton model.
+    nonlinear : bool
+        Whether the model is not linear in its parameters.
     """
 
     krylov_dim: int
@@ -35,6 +37,14 @@ class Dimensions:
     memory: int
     whole_memory: int
     pairs: int
+    nonlinear: bool = False
+
+    @property
+    def widest(self) -> int:
+        """As far as K may grow on samples."""
+        return (
+            min(self.whole_dim, NET_WIDTH * self.krylov_dim) if self.nonlinear else self.whole_dim
+        )
 
     def next_width(self, width: int, full: bool, achieved: float, modelled: float) -> int:
         """K for the next sample, after a step whose space was as large as allowed (`full`) or not.
@@ -45,7 +55,7 @@ class Dimensions:
         if not achieved >= UNTOLD * modelled:
             return max(self.krylov_dim, round(width / WIDER))
         grows = full and achieved > TOLD * modelled
-        return min(self.whole_dim, round(width * WIDER)) if grows else width
+        return min(self.widest, round(width * WIDER)) if grows else width
 
     @property
     def vectors(self) -> int:
@@ -70,7 +80,9 @@ def wide(space: Space) -> int:
     return int(WIDE // (space.n * space.itemsize))
 
 
-def choose_dimensions(space: Space, options: Options, parts: int | None) -> Dimensions:
+def choose_dimensions(
+    space: Space, options: Options, parts: int | None, nonlinear: bool = False
+) -> Dimensions:
     """The options', or the defaults: with sets of 1 / `parts` of the samples, or for the whole."""
     K = int(options.krylov_dim or parts or PLAIN_DIM)
     whole_dim = K if options.krylov_dim else max(K, min(PLAIN_DIM, wide(space)))
@@ -78,7 +90,7 @@ def choose_dimensions(space: Space, options: Options, parts: int | None) -> Dime
         (5 if parts else 1, 1) if options.memory is None else 2 * (int(options.memory),)
     )
     pairs = int(min(40, max(10, 2 * space.n)) if options.pairs is None else options.pairs)
-    wanted = Dimensions(K, whole_dim, memory, whole_memory, pairs)
+    wanted = Dimensions(K, whole_dim, memory, whole_memory, pairs, nonlinear)
     if options.memory_budget is None:
         return wanted
     return within(wanted, int(options.memory_budget // (space.n * space.itemsize)), options)
@@ -95,5 +107,11 @@ def within(wanted: Dimensions, vectors: int, options: Options) -> Dimensions:
         )
     memory = min(wanted.memory, vectors // 6)  # two thirds are left for the Krylov vectors
     K = vectors - 2 * memory
-    whole_memory = min(wanted.whole_memory, memory)
-    return Dimensions(min(wanted.krylov_dim, K), min(wanted.whole_dim, K), memory, whole_memory, 0)
+    return replace(
+        wanted,
+        krylov_dim=min(wanted.krylov_dim, K),
+        whole_dim=min(wanted.whole_dim, K),
+        memory=memory,
+        whole_memory=min(wanted.whole_memory, memory),
+        pairs=0,
+    )

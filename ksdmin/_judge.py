@@ -22,7 +22,6 @@ GOLDEN, LARGE = (1 + 5**0.5) / 2, 0.1  # a large one may fall to this power of i
 LESS = 0.9  # of the smallest gradient norm so far: that is progress, whatever the value does
 PATIENCE = 3  # iterations that neither lower the value nor the gradient, before giving up
 FELT = 0.05  # of the promised decrease: damping that costs less is not felt
-NET_WIDTH = 2  # times the first K: a net bends too soon for more
 FAINT = 10  # times the rounding of the value: a step that promises less asks for finer arithmetic
 
 
@@ -127,9 +126,8 @@ def next_width(run: Run, state: State, trial: Trial, outcome: Outcome, step_norm
     held_back = state.damping * step_norm**2 / 2 > FELT * trial.promised
     if not state.partial or held_back:
         return state.width
-    full, dims = trial.basis.full, run.dims
-    width = dims.next_width(state.width, full, outcome.achieved, outcome.modelled)
-    return min(width, NET_WIDTH * dims.krylov_dim) if run.evaluator.nonlinear else width
+    full = trial.basis.full
+    return run.dims.next_width(state.width, full, outcome.achieved, outcome.modelled)
 
 
 def next_forcing(forcing: float, ratio: float, outcome: Outcome) -> float:

@@ -37,7 +37,8 @@ class Options:
     krylov_dim : int, optional
         K, the (largest) dimension of the Krylov space. Where not given, 100; with subsets, 20 at
         first (for nets up to 40: one for every 1000 samples), and up to 100 where that limits the
-        steps, or the curvature is of everything, as far as 1 GiB holds the basis.
+        steps (for nets up to twice the first), or the curvature is of everything, as far as 1 GiB
+        holds the basis.
     memory : int, optional
         How many previous directions are adjoined: where not given, 5 as long as the curvature is
         of a sample, otherwise 1.

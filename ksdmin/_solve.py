@@ -132,7 +132,7 @@ def prepare(
     sampled = subsets is not PLAIN
     evaluator = Evaluator(problem, space, subsets, options.maxfun, options.maxtime)
     parts = options.krylov_dim or choose_parts(evaluator, *method.parts)
-    dims = choose_dimensions(space, options, parts if sampled else None)
+    dims = choose_dimensions(space, options, parts if sampled else None, evaluator.nonlinear)
     maxiter = options.maxiter
     if maxiter is None:
         maxiter = 1000 if sampled else 200 * space.n

@@ -76,8 +76,7 @@ def test_nets_widen_their_space_to_twice_at_most(nonlinear, width):
 
 def width_after(width, partial=True, damping=0.0, nonlinear=True):
     """Of a full space whose model told the decrease, after a step of length 2."""
-    evaluator = SimpleNamespace(nonlinear=nonlinear)
-    run = SimpleNamespace(dims=choose(parts=20), evaluator=evaluator)
+    run = SimpleNamespace(dims=choose_dimensions(SPACE, Options(), 20, nonlinear))
     state = SimpleNamespace(partial=partial, damping=damping, width=width)
     trial = SimpleNamespace(basis=SimpleNamespace(full=True), promised=1.0)
     outcome = Outcome(promised=1.0, expected=1.0, achieved=0.9, noise=0.0, modelled=1.0)
