@@ -84,6 +84,10 @@ def from_torch(
     most that ten measured runs of the MNIST auto-encoder were off). Sets B and C beyond
     `memory_budget`, and A beyond `chunk_size`, count as one chunk.
 
+    The diagonal for the preconditioner comes with the gradient where all parameters are those of
+    Linear layers that each sample passes once. Those of convolutions, recurrent layers, embeddings
+    and the like take the gradient of every sample, which is dear: then 256 samples have to tell it.
+
     Examples
     --------
     >>> import torch, ksdmin
@@ -173,7 +177,7 @@ def from_autograd(
     -----
     The diagonal for the preconditioner comes with the gradient where parameters only multiply
     (``inputs @ W``), scale or shift one vector a sample. Other models are differentiated sample by
-    sample for it, which is exact and slow; ``precond=None`` does without.
+    sample for it, which is slow: 256 samples have to tell it. ``precond=None`` does without.
 
     Examples
     --------

@@ -90,14 +90,14 @@ class Autograd:
         return jvp, vjp
 
     @np.errstate(over="ignore")
-    def prepare(self, losses: Kernel, x: Array, chunk: Chunk) -> int:
+    def prepare(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
         """See whether one pass over all samples tells the sums of `per_sample`; none are held."""
         told, expected = self._by_tape(losses, x, chunk), self._one_by_one(losses, x, chunk)
         self._tape_tells = told is not None and all(
             np.max(np.abs(a - b), initial=0.0) <= 1e-3 * np.max(np.abs(b), initial=0.0)
             for a, b in zip(told, expected, strict=True)
         )
-        return 0
+        return 0, self._tape_tells
 
     def per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
         """The losses, the sum of their gradients and that of the squares."""

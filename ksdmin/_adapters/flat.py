@@ -17,6 +17,9 @@ from ksdmin._problem import Counts
 from ksdmin._subsets import WHOLE, Subsets
 
 STRAIGHT = 1e-3  # of the change along a line: less bend is rounding
+# Samples that tell the diagonal where it takes the gradient of each: those of all samples cost
+# twice what their sum does for a convolution, 20 to 100 times as much for a recurrent net.
+ENOUGH = 256
 FISHER_POWER = 0.75  # Martens'; between steepest descent and full trust in a diagonal
 
 
@@ -61,19 +64,43 @@ class FlatProblem:
         """The mean loss."""
         raise NotImplementedError
 
-    def value_and_gradient(self, x: Array, idx: Any = WHOLE, *, diagonal: bool = False) -> Any:
-        """(value, gradient), or with the diagonal of the preconditioner."""
-        raise NotImplementedError
-
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
         """The product v -> Hv with the curvature that was asked for."""
         raise NotImplementedError
 
-    # What these need
+    def _means(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
+        """("gradient") value and gradient; ("diagonal") with the mean of the squared gradients."""
+        raise NotImplementedError
 
-    def _kind(self, diagonal: bool) -> str:
-        """What the adapter computes for a gradient; a diagonal of the user's own it does not."""
-        return "diagonal" if diagonal and isinstance(self._precond, str) else "gradient"
+    def _telling(self, idx: Any) -> Any:
+        """The samples of a set that tell the diagonal: all of it, or `ENOUGH` of them."""
+        raise NotImplementedError
+
+    # What is made of them
+
+    def value_and_gradient(self, x: Array, idx: Any = WHOLE, *, diagonal: bool = False) -> Any:
+        """(value, gradient), or with the diagonal of the preconditioner."""
+        value, *tall = self._evaluate(x, idx, diagonal)
+        return (float(value), *tall)
+
+    def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
+        self._counts.nfev += 1
+        self._counts.njev += 1
+        fisher = diagonal and isinstance(self._precond, str)
+        few = self._telling(idx) if fisher else idx
+        if fisher and few is idx:
+            return self._means("diagonal", x, idx)
+        value, g = self._means("gradient", x, idx)
+        if not diagonal:
+            return value, g
+        return value, g, self._told(x, few) if fisher else self._own_diagonal(x, idx)
+
+    def _told(self, x: Array, few: Any) -> Array:
+        """The diagonal, from a few samples."""
+        assert self.subsets is not None
+        assert self.subsets.n is not None
+        self._counts.passes += 2 * ENOUGH / self.subsets.n
+        return self._means("diagonal", x, few)[2]
 
     def _own_diagonal(self, x: Array, idx: Any) -> Array:
         if self._precond is None:

@@ -73,18 +73,6 @@ class FunctionalProblem(FlatProblem):
         (total,) = self._terms.total("value", x, idx)
         return self._mean(total, x, idx)
 
-    def value_and_gradient(self, x: Array, idx: Any = WHOLE, *, diagonal: bool = False) -> Any:
-        """(value, gradient), or with the diagonal of the preconditioner."""
-        self._counts.nfev += 1
-        self._counts.njev += 1
-        total, *sums = self._terms.total(self._kind(diagonal), x, idx)
-        size = float(self._terms.size(idx))
-        g = self._mean_gradient(sums[0], size, self._l2, x)
-        squares = [self._mean_squares(u, size, self._l2, x) for u in sums[1:]]
-        if diagonal and not squares:
-            squares = [self._own_diagonal(x, idx)]
-        return self._mean(total, x, idx), g, *squares
-
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
         """The product v -> Hv with the curvature that was asked for."""
         if callable(self._curvature):
@@ -93,6 +81,17 @@ class FunctionalProblem(FlatProblem):
         product = self._terms.product(x, idx, self._forward_again)
         size = float(self._terms.size(idx))
         return self._counted(lambda v: self._mean_gradient(product(v), size, self._l2, v))
+
+    def _means(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
+        total, g, *squares = self._terms.total(kind, x, idx)
+        size = float(self._terms.size(idx))
+        mean = self._mean_gradient(g, size, self._l2, x)
+        more = (self._mean_squares(u, size, self._l2, x) for u in squares)
+        return self._mean(total, x, idx), mean, *more
+
+    def _telling(self, idx: Any) -> Any:
+        assert isinstance(self._terms, SampleSums)
+        return self._terms.telling(idx)
 
     def _mean(self, total: float, x: Array, idx: Any) -> float:
         penalty = 0.0 if self._l2 is None else float(self._penalty(self._l2, x))

@@ -60,6 +60,14 @@ class Samples:
         """How many samples `idx` names."""
         return len(range(*idx.indices(self.n))) if isinstance(idx, slice) else len(idx)
 
+    def spread(self, idx: Any, count: int) -> Any:
+        """At most `count` samples, spread evenly over a set."""
+        size = self.size(idx)
+        if size <= count:
+            return idx
+        rows = np.arange(count) * size // count
+        return np.arange(self.n)[idx][rows] if isinstance(idx, slice) else np.asarray(idx)[rows]
+
     def chunks(self, idx: Any, rows: int) -> Iterator[Chunk]:
         """The samples `idx`, `rows` at a time; the last ones are repeated to fill a chunk."""
         size = self.size(idx)

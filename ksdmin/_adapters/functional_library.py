@@ -50,8 +50,11 @@ class Library(Protocol):
     def jacobian(self, kept: Any, z: Array) -> tuple[Product, Product]:
         """v -> J v and u -> J^T u, from what `linearize` kept; f(x) was `z`."""
 
-    def prepare(self, losses: Kernel, x: Array, chunk: Chunk) -> int:
-        """Look at a few samples: how many entries of its gradient `per_sample` holds for each."""
+    def prepare(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
+        """Look at a few samples.
+
+        How many entries of its gradient `per_sample` holds for each; whether it sees many at once.
+        """
 
     def per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
         """The losses (x, chunk) -> one a sample; sums of their gradients, and of the squares."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ksdmin import _curvature
-from ksdmin._adapters.flat import SampleLoss, bends, seed_of
+from ksdmin._adapters.flat import ENOUGH, SampleLoss, bends, seed_of
 from ksdmin._adapters.functional_data import Chunk, Samples
 from ksdmin._adapters.functional_library import Kernel, Library
 from ksdmin._adapters.functional_losses import Draws
@@ -56,7 +56,7 @@ class SampleSums:
         self._kernels = self._compiled(library)
         self._fast_set_up = library.compile(self._set_up)
         self._fast_times = library.compile(self._times)
-        self._most = self._most_per_sample = self._resident = samples.n
+        self._most = self._most_per_sample = self._resident = self._enough = samples.n
         self.size = samples.size
 
     def _compiled(self, library: Library) -> dict[str, Kernel]:
@@ -81,9 +81,14 @@ class SampleSums:
         each = max(1, (kept[many] - kept[few]) // max(1, many - few))
         self._resident = max(1, int(budget // (COPIES * each)))
         self._most = int(chunk_size or min(self._resident, n))
-        entries = max(1, library.prepare(self._losses, x, chunks[many]))
-        gradients = max(1, int(budget // (COPIES * entries * x.dtype.itemsize)))
+        entries, at_once = library.prepare(self._losses, x, chunks[many])
+        gradients = max(1, int(budget // (COPIES * max(1, entries) * x.dtype.itemsize)))
         self._most_per_sample = min(self._most, gradients)
+        self._enough = n if at_once else ENOUGH
+
+    def telling(self, idx: Any) -> Any:
+        """The samples of a set that tell the diagonal."""
+        return self._samples.spread(idx, self._enough)
 
     def nonlinear(self, x: Array) -> bool:
         """Whether the model is anything but linear in its parameters."""

@@ -76,9 +76,9 @@ class Jax:
         """v -> J v, made by transposing u -> J^T u, and the latter."""
         return lambda v: jax.linear_transpose(kept, z)(v)[0], kept
 
-    def prepare(self, losses: Kernel, x: Array, chunk: Chunk) -> int:
-        """How many entries of its gradient `per_sample` holds for each sample."""
-        return entries_held(losses, x, chunk)
+    def prepare(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
+        """How many entries of its gradient `per_sample` holds for each of many samples at once."""
+        return entries_held(losses, x, chunk), True
 
     def per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
         """The losses, the sum of their gradients and that of the squares."""

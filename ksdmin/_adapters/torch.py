@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor, nn
 
-from ksdmin._adapters.flat import FlatProblem, bends
+from ksdmin._adapters.flat import ENOUGH, FlatProblem, bends
 from ksdmin._adapters.torch_checks import (
     check_model,
     check_pass,
@@ -62,11 +62,12 @@ class TorchProblem(FlatProblem):
         l2: Tensor,
         precond: Any,
         bytes_per_sample: int,
+        enough: int,
     ) -> None:
         noise = NOISE[model.precision] if model.x0.dtype == torch.float32 else None
         super().__init__(model.x0, Subsets(engine.samples.n), noise, precond)
         self.bytes_per_sample = bytes_per_sample
-        self._model, self._engine = model, engine
+        self._model, self._engine, self._enough = model, engine, enough
         self._curvature, self._l2 = curvature, l2
         self._precision = model.precision, model.precision  # as in FINER
 
@@ -95,11 +96,6 @@ class TorchProblem(FlatProblem):
         (total,) = self._engine.total("value", x, idx, self._precision[0])
         return float(self._mean(total, x, idx))
 
-    def value_and_gradient(self, x: Tensor, idx: Any = WHOLE, *, diagonal: bool = False) -> Any:
-        """(value, gradient), or with the diagonal of the preconditioner."""
-        value, *tall = self._evaluate(x, idx, diagonal)
-        return (float(value), *tall)
-
     def value_and_projected_gradient(
         self, x: Tensor, idx: Any, V: Tensor
     ) -> tuple[float, npt.NDArray[np.float64]]:
@@ -119,17 +115,17 @@ class TorchProblem(FlatProblem):
         share = 1 / self._engine.samples.size(idx)
         return self._counted(lambda v: (self._l2 * v).add_(product(v), alpha=share))
 
-    def _evaluate(self, x: Tensor, idx: Any, diagonal: bool) -> tuple[Tensor, ...]:
-        x, idx = self._where(x, idx)
-        self._counts.nfev += 1
-        self._counts.njev += 1
-        total, *sums = self._engine.total(self._kind(diagonal), x, idx, self._precision[0])
+    def _evaluate(self, x: Tensor, idx: Any, diagonal: bool) -> tuple[Any, ...]:
+        return super()._evaluate(*self._where(x, idx), diagonal)
+
+    def _means(self, kind: str, x: Tensor, idx: Any) -> tuple[Any, ...]:
+        total, g, *squares = self._engine.total(kind, x, idx, self._precision[0])
         size = self._engine.samples.size(idx)
-        g = torch.addcmul(sums[0] / size, self._l2, x)
-        squares = [square / size + self._l2 for square in sums[1:]]
-        if diagonal and not squares:
-            squares = [self._own_diagonal(x, idx)]
-        return self._mean(total, x, idx), g, *squares
+        mean = torch.addcmul(g / size, self._l2, x)
+        return self._mean(total, x, idx), mean, *(u / size + self._l2 for u in squares)
+
+    def _telling(self, idx: Any) -> Any:
+        return self._engine.samples.spread(idx, self._enough)
 
     def _where(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
         """A point and a set, as the engine takes them."""
@@ -204,7 +200,8 @@ def build(
         seed=int(np.random.default_rng(rng).integers(2**62)),
     )
     weights = _l2_vector(l2, flat_model)
-    problem = TorchProblem(flat_model, engine, curvature, weights, precond, kept)
+    enough = ENOUGH if diagonal is not None and diagonal.most is not None else samples.n
+    problem = TorchProblem(flat_model, engine, curvature, weights, precond, kept, enough)
     problem.nonlinear = nonlinear
     check_values(problem, flat_model)
     return problem

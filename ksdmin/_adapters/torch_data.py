@@ -71,6 +71,14 @@ class Samples:
         """How many samples `idx` names."""
         return self.n if isinstance(idx, slice) else len(idx)
 
+    def spread(self, idx: Any, count: int) -> Any:
+        """At most `count` samples, spread evenly over a set."""
+        size = self.size(idx)
+        if size <= count:
+            return idx
+        rows = torch.arange(count, device=self._device) * size // count
+        return rows if isinstance(idx, slice) else idx[rows]
+
     def weigh(self, weigh: Callable[[Any], Tensor]) -> None:
         """Divide by the mean of the weights that the targets have in the loss's own mean.
 

@@ -3,7 +3,8 @@
 For a Linear layer that a sample passes once, sum_i (delta_i a_i^T)^2 = (delta^2)^T (a^2): no
 gradient of a single sample is needed, and the sums come with the gradient's own pass. All other
 parameters take the gradient of every sample: by vmap, or where a model does not bear that, by a
-backward pass a sample. All are exact.
+backward pass a sample. All are exact; but as the latter is dear, a problem asks for a few samples
+only (`ENOUGH`) where a model has such parameters.
 """
 
 from __future__ import annotations

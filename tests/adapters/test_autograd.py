@@ -49,6 +49,18 @@ def test_the_diagonal_by_one_pass_or_by_one_sample_after_the_other(name):
     np.testing.assert_allclose(D, (G**2).mean(0), **CLOSE)
 
 
+@pytest.mark.parametrize(("name", "told_by"), [("product", 600), ("tied", 256)])
+def test_few_samples_tell_a_diagonal_that_takes_one_after_the_other(name, told_by):
+    _, params, model = MODELS[name]
+    inputs, targets = rng.standard_normal((600, 4)), rng.standard_normal((600, 3))
+    problem = ksdmin.from_autograd(model, "squared-error", (inputs, targets), params=params)
+    few = np.arange(told_by) * 600 // told_by
+    _, g, D = problem.value_and_gradient(problem.x0, diagonal=True)
+    np.testing.assert_allclose(g, problem.value_and_gradient(problem.x0)[1], **CLOSE)
+    parts = [problem.value_and_gradient(problem.x0, np.array([i]))[1] for i in few]
+    np.testing.assert_allclose(D, np.mean(np.square(parts), axis=0), **CLOSE)
+
+
 def test_without_the_diagonal():
     problem = ksdmin.from_autograd(
         lambda p, X: X @ p, "squared-error", (X, Y), params=W, precond=None

@@ -79,6 +79,14 @@ def test_graphs_compute_what_eager_does(model, curvature):
         assert_same(cpu.curvature(x, idx)(v), gpu.curvature(x.cuda(), idx.cuda())(v.cuda()))
 
 
+def test_few_samples_tell_the_diagonal():
+    cpu, gpu = pair(convolutional, 600)
+    for idx in (slice(None), torch.arange(500), torch.arange(100, 600)):
+        here, there = (p.value_and_gradient(p.x0, idx, diagonal=True) for p in (cpu, gpu))
+        for mine, other in zip(here[1:], there[1:], strict=True):
+            assert_same(mine, other)
+
+
 @pytest.mark.parametrize("resident", [True, False])
 def test_chunks(resident):
     budget = {} if resident else {"memory_budget": 1.0}

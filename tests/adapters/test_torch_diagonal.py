@@ -1,4 +1,4 @@
-"""The diagonal of the empirical Fisher matrix: exact for any module, in the gradient's pass."""
+"""The diagonal of the empirical Fisher matrix: exact for any module, of few samples for some."""
 
 import logging
 
@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 import ksdmin
+from ksdmin._adapters.flat import ENOUGH
+from ksdmin._problem import Counts
 from tests.adapters.torch_dense import SETS, Dense, assert_close, dense, make, point
 from tests.adapters.torch_zoo import ZOO, Case, Forward, squared
 
@@ -113,3 +115,33 @@ def test_one_sample():
     problem = ksdmin.from_torch(case.model, case.loss, tuple(part[:1] for part in case.data))
     _, g, squares = problem.value_and_gradient(problem.x0, diagonal=True)
     assert_close(squares, g**2, 1e-14)
+
+
+def repeated(name, times):
+    """A case with as many times its samples, no two alike."""
+    case = ZOO[name]()
+    X, y = (part.repeat(times, *[1] * (part.ndim - 1)) for part in case.data)
+    scale = torch.linspace(0.5, 1.5, len(X), dtype=X.dtype).reshape(-1, *[1] * (X.ndim - 1))
+    return Case(case.model, case.loss, case.losses, (X * scale, y))
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_few_samples_tell_what_takes_single_gradients(every):
+    case = repeated("cnn", 100)
+    n = len(case.data[1])
+    idx = torch.arange(0, n, every)
+    few = idx[torch.arange(ENOUGH) * len(idx) // ENOUGH]
+    problem, counts = ksdmin.from_torch(case.model, case.loss, case.data), Counts()
+    _, g, squares = problem.counting(counts).value_and_gradient(problem.x0, idx, diagonal=True)
+    assert_close(g, problem.value_and_gradient(problem.x0, idx)[1], 1e-14)
+    assert_close(squares, Dense(case, problem.x0, few).squares)
+    assert (counts.nfev, counts.njev) == (1, 1)
+    assert counts.passes == pytest.approx(2 * ENOUGH / n)
+
+
+def test_all_samples_tell_what_comes_with_the_gradient():
+    case = repeated("mlp", 100)
+    problem, counts = ksdmin.from_torch(case.model, case.loss, case.data), Counts()
+    squares = problem.counting(counts).value_and_gradient(problem.x0, diagonal=True)[2]
+    assert_close(squares, Dense(case, problem.x0).squares)
+    assert counts.passes == 0
