@@ -13,7 +13,8 @@ def test_every_net_classifies_images(name):
     torch.manual_seed(0)
     data = torch.rand(30, 784), torch.randint(0, 10, (30,))
     problem = ksdmin.from_torch(NETS[name](), nn.CrossEntropyLoss(), data)
-    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 2})
+    everything = ksdmin.Subsets(30, 1.0, 1.0, 1.0, disjoint=False)
+    res = ksdmin.minimize(problem, subsets=everything, options={"maxiter": 2})
     assert res.fun < problem.value(problem.x0)
 
 
