@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ksdmin._damping import adjusted
+from ksdmin._damping import adjusted, told
 from ksdmin._evaluator import Evaluated
 from ksdmin._krylov import Basis
 from ksdmin._policies import Outcome
@@ -54,9 +54,12 @@ def judge(
     if outcome.promised <= FAINT * run.evaluator.noise * abs(before) and run.evaluator.sharpen():
         state = anew(run, state, state.here.idx)
     state, more = replace(state, sets=sets, sizes=sizes), of_trial(run, trial, taken)
+    opening = state.opening and told(achieved, outcome.modelled)
+    damping = adjusted(state.damping, achieved, outcome.modelled, opening)
     return replace(
         state,
-        damping=adjusted(state.damping, achieved, outcome.modelled) if state.partial else 0.0,
+        damping=damping if state.partial else 0.0,
+        opening=opening,
         width=next_width(run, state, trial, outcome, more["step_norm"]),
         warned=state.warned or warn_if_asymmetric(run, trial.basis),
         record=write_record(run, iteration, state.here, state.gradient_norm, sets, **more),

@@ -49,6 +49,7 @@ def start(run: Run, x0: Array, *, grows: bool = True) -> State:
         least_gradient=norm,
         forcing=FORCING,
         damping=0.0 if sets.B is here.idx else first_damping(run, here),
+        opening=True,
         width=run.dims.krylov_dim,
         model=QuasiNewton(run.dims.pairs),
         trusted=False,

@@ -38,6 +38,8 @@ class State:
         The relative residual that the next Newton step should have.
     damping : float
         The weight of |d|^2 / 2 in what the next search minimises.
+    opening : bool
+        Whether the quadratic model has told the decrease of every step so far.
     width : int
         K of the next iteration, if its curvature is of a sample.
     model : QuasiNewton
@@ -68,6 +70,7 @@ class State:
     least_gradient: float
     forcing: float
     damping: float
+    opening: bool
     width: int
     model: QuasiNewton
     trusted: bool

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import ksdmin
-from ksdmin._damping import adjusted
+from ksdmin._damping import adjusted, told
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,27 @@ from ksdmin._damping import adjusted
 )
 def test_damping_follows_the_model(achieved, modelled, factor):
     assert adjusted(6.0, achieved, modelled) == pytest.approx(6.0 * factor)
+
+
+@pytest.mark.parametrize(
+    ("achieved", "modelled", "right"),
+    [
+        (1.0, 1.0, True),
+        (1.09, 1.0, True),
+        (0.91, 1.0, True),
+        (1.11, 1.0, False),
+        (0.89, 1.0, False),
+        (-1.0, -1.0, False),
+        (1.0, np.nan, False),
+        (np.nan, 1.0, False),
+    ],
+)
+def test_what_counts_as_told(achieved, modelled, right):
+    assert told(achieved, modelled) is right
+
+
+def test_damping_falls_tenfold_as_long_as_the_model_is_right():
+    assert adjusted(6.0, 1.0, 1.0, opening=True) == pytest.approx(0.6)
 
 
 def net(*layers):
@@ -54,6 +75,15 @@ def test_first_step_of_a_net_is_a_hundredth_of_the_start_at_most():
     bound = 0.01 * float(torch.linalg.vector_norm(problem.x0))
     assert 0 < first_step(problem) <= 1.01 * bound
     assert first_step(problem, damping=0) > bound
+
+
+def test_steps_grow_tenfold_as_long_as_the_model_tells_every_decrease():
+    """Far more damping than there is curvature: steps are g / damping."""
+    subsets = ksdmin.Subsets(400, curvature=50, search=50)
+    options = {"maxiter": 3, "damping": 1e6}
+    steps = ksdmin.minimize(deep(), subsets=subsets, rng=0, options=options).history["step_norm"]
+    assert steps[2] == pytest.approx(10 * steps[1], rel=0.1)
+    assert steps[3] == pytest.approx(10 * steps[2], rel=0.1)
 
 
 def test_a_model_that_is_linear_in_its_parameters_is_not_damped():
