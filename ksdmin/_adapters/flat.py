@@ -93,9 +93,9 @@ class FlatProblem:
         value, g = self._means("gradient", x, idx)
         if not diagonal:
             return value, g
-        return value, g, self._told(x, few) if fisher else self._own_diagonal(x, idx)
+        return value, g, self._sampled_diagonal(x, few) if fisher else self._own_diagonal(x, idx)
 
-    def _told(self, x: Array, few: Any) -> Array:
+    def _sampled_diagonal(self, x: Array, few: Any) -> Array:
         """The diagonal, from a few samples."""
         assert self.subsets is not None
         assert self.subsets.n is not None
