@@ -1,9 +1,8 @@
 """Nets of other kinds than the paper's, by the methods of examples/paper, at equal seconds.
 
 Convolutions, a residual net with layer norm, a recurrent net and a transformer classify 10,000
-images of MNIST; mean cross-entropy + 1e-4 / 2 |x|^2, torch's own start. Nothing here was tuned for
-KSD or HF, which have their defaults; Adam has the better of its rates. From the root of the
-repository, with KSDMIN_DATA as for examples/paper:
+images of MNIST; mean cross-entropy + 1e-4 / 2 |x|^2, torch's own start. KSD and HF have their
+defaults, Adam two rates. From the root of the repository, with KSDMIN_DATA as for examples/paper:
 
     python -m examples.benchmarks.nets run lstm --seconds 40 --out nets.json
     python -m examples.benchmarks.nets table nets.json
