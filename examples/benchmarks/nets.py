@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -113,12 +113,18 @@ NETS: dict[str, Callable[[], nn.Sequential]] = {
 }
 
 
-def perform(net: str, method: str, rate: float | None, seconds: float, device: torch.device) -> Any:
+def images(device: torch.device) -> DeviceData:
+    """What all runs share."""
+    splits = mnist.load_digits().holding_out(0)
+    return DeviceData.of(replace(splits, train=splits.train[:SAMPLES]), device)
+
+
+def perform(
+    net: str, method: str, rate: float | None, seconds: float, data: DeviceData
+) -> results.Run:
     """One run, as it is stored."""
     torch.manual_seed(0)
-    splits = mnist.load_digits().holding_out(0)
-    splits = type(splits)(splits.train[:SAMPLES], splits.test, splits.held_out)
-    data = DeviceData.of(splits, device)
+    device = data.train.inputs.device
     training = Training(NETS[net]().to(device), CLASSIFICATION, data, L2, seed=0)
     load_libraries(training)
     recorder = Recorder(seconds)
@@ -139,18 +145,15 @@ def perform(net: str, method: str, rate: float | None, seconds: float, device: t
 
 def run(arguments: argparse.Namespace) -> None:
     """Add the runs to the file, one by one."""
-    path, device = Path(arguments.out), torch.device(arguments.device)
     torch.set_num_threads(arguments.threads)
+    store, data = results.Store(Path(arguments.out)), images(torch.device(arguments.device))
     for net in arguments.nets:
         for method, rate in RUNS:
-            done = json.loads(path.read_text()) if path.exists() else []
-            done.append(perform(net, method, rate, arguments.seconds, device))
-            lines = ",\n".join(json.dumps(each, separators=(",", ":")) for each in done)
-            path.write_text(f"[\n{lines}\n]\n")
-            print(line(done[-1]), flush=True)
+            store.add(perform(net, method, rate, arguments.seconds, data))
+            print(line(store.runs[-1]), flush=True)
 
 
-def line(run: dict[str, Any]) -> str:
+def line(run: results.Run) -> str:
     """The value at an eighth, a quarter, a half and the whole of the time, and the errors."""
     trace, cells = run["trace"], []
     for share in (1 / 8, 1 / 4, 1 / 2, 1):
