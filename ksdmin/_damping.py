@@ -4,9 +4,9 @@ HF damps its quadratic model so. KSD needs it early in the training of a net, wh
 would take very long steps for next to nothing, and end in regions that it never leaves. Its first
 step is at most a share of the start point; then the damping fades as long as the quadratic model
 tells the decrease: fast at first, until the model is off for once, as that first step may have been
-far too short. Where a model is linear in its parameters long steps do no such harm, and there is no
-damping; nor for functions, of which nothing is known. The basis is built without it: only the
-search is damped.
+far too short. It was not where a step did less than the model told; there less is enough. Where a
+model is linear in its parameters long steps do no such harm, and there is no damping; nor for
+functions, of which nothing is known. The basis is built without it: only the search is damped.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ksdmin._state import Run
 REACH = 0.01  # of |x|: as far as the first step may go
 POOR, GOOD = 0.25, 0.75  # of the decrease that the model promised (Martens 2010)
 RAISE, LOWER = 3 / 2, 2 / 3
-OFF = 0.1  # of what the model promised: at first, less than that counts as told
-OPENING = 1 / 10  # in place of LOWER, until then
+SHORT, OFF = 0.95, 1.1  # of what the model promised: at first, what lies between counts as told
+OPENING = 1 / 10  # in place of LOWER, as long as that lasts
 
 
 def first_damping(run: Run, here: Evaluated) -> float:
@@ -31,7 +31,7 @@ def first_damping(run: Run, here: Evaluated) -> float:
 
 def told(achieved: float, modelled: float) -> bool:
     """Whether the model was right, or nearly so."""
-    return modelled > 0 and abs(achieved / modelled - 1) < OFF
+    return modelled > 0 and SHORT < achieved / modelled < OFF
 
 
 def adjusted(damping: float, achieved: float, modelled: float, opening: bool = False) -> float:

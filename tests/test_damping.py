@@ -31,9 +31,9 @@ def test_damping_follows_the_model(achieved, modelled, factor):
     [
         (1.0, 1.0, True),
         (1.09, 1.0, True),
-        (0.91, 1.0, True),
+        (0.96, 1.0, True),
         (1.11, 1.0, False),
-        (0.89, 1.0, False),
+        (0.94, 1.0, False),
         (-1.0, -1.0, False),
         (1.0, np.nan, False),
         (np.nan, 1.0, False),
