@@ -20,9 +20,9 @@ def test_every_net_classifies_images(name):
 
 def test_a_line_has_the_least_value_so_far_at_each_share_of_the_time():
     trace = {
-        "seconds": [0.0, 1.0, 2.0, 4.0, 8.1],
-        "value": [9.0, 8.0, 8.5, 3.0, 1.0],
-        "test": [90.0, 80.0, 70.0, 60.0, 5.0],
+        "seconds": [0.0, 1.0, 2.0, 4.0, 8.1, 9.0],
+        "value": [9.0, 8.0, 8.5, 3.0, 1.0, 0.5],
+        "test": [90.0, 80.0, 70.0, 60.0, 5.0, 2.0],
     }
     run = {"net": "lstm", "method": "adam", "rate": 1e-3, "seconds": 8.0, "trace": trace}
     assert line(run) == "| lstm | adam, rate 0.001 | 8 | 8 | 3 | 1 | 5% |"
