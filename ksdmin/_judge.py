@@ -51,16 +51,17 @@ def judge(
     sizes = resized(run, state, outcome, there)
     if sizes is not None and sizes != state.sizes:
         state, sets = grow(run, state, sets, sizes, iteration)
-    if outcome.promised <= FAINT * run.evaluator.noise * abs(before) and run.evaluator.sharpen():
+    short = state.opening and state.damping > 0  # steps are short on purpose, and promise little
+    faint = outcome.promised <= FAINT * run.evaluator.noise * abs(before)
+    if faint and not short and run.evaluator.sharpen():
         state = anew(run, state, state.here.idx)
     state, more = replace(state, sets=sets, sizes=sizes), of_trial(run, trial, taken)
-    opening = state.opening and told(achieved, outcome.modelled)
-    damping = adjusted(state.damping, achieved, outcome.modelled, opening)
+    held = held_back(state, trial, more["step_norm"])
     return replace(
         state,
-        damping=damping if state.partial else 0.0,
-        opening=opening,
-        width=next_width(run, state, trial, outcome, more["step_norm"]),
+        **next_damping(state, before, outcome),
+        decrease=np.nan if held else state.decrease,
+        width=state.width if held else next_width(run, state, trial, outcome),
         warned=state.warned or warn_if_asymmetric(run, trial.basis),
         record=write_record(run, iteration, state.here, state.gradient_norm, sets, **more),
     )
@@ -102,7 +103,14 @@ def anew(run: Run, state: State, A: Any) -> State:
     """The state at the same point, for a function that is another: of other samples, or sharper."""
     here = run.evaluator.evaluate(state.here.x, A)
     norm = run.stationarity(here.x, here.gradient)
-    return replace(state, here=here, gradient_norm=norm, least_gradient=norm, stalled=0)
+    return replace(
+        state,
+        here=here,
+        gradient_norm=norm,
+        least_gradient=norm,
+        decrease=np.nan,
+        stalled=0,
+    )
 
 
 def arrive(run: Run, state: State, trial: Trial, there: Evaluated, outcome: Outcome) -> State:
@@ -124,10 +132,22 @@ def arrive(run: Run, state: State, trial: Trial, there: Evaluated, outcome: Outc
     )
 
 
-def next_width(run: Run, state: State, trial: Trial, outcome: Outcome, step_norm: float) -> int:
-    """K for the next sample. Where the damping holds a step back, it is not the space that does."""
-    held_back = state.damping * step_norm**2 / 2 > FELT * trial.promised
-    if not state.partial or held_back:
+def held_back(state: State, trial: Trial, step_norm: float) -> bool:
+    """Whether it is the damping that kept the step short: not the space, and not the goal."""
+    return state.damping * step_norm**2 / 2 > FELT * max(trial.promised, 0.0)
+
+
+def next_damping(state: State, before: float, outcome: Outcome) -> dict[str, Any]:
+    """The damping of the next step: where nothing was compared, the same."""
+    opening = state.opening and told(outcome.achieved, outcome.modelled)
+    damping = adjusted(state.damping, outcome.achieved, outcome.modelled, opening)
+    damping = state.damping if np.isnan(before) else damping
+    return {"damping": damping if state.partial else 0.0, "opening": opening}
+
+
+def next_width(run: Run, state: State, trial: Trial, outcome: Outcome) -> int:
+    """K for the next sample."""
+    if not state.partial:
         return state.width
     full = trial.basis.full
     return run.dims.next_width(state.width, full, outcome.achieved, outcome.modelled)
@@ -177,9 +197,9 @@ def verdict(run: Run, state: State) -> Status | None:
 
 
 def small_change(run: Run, state: State) -> bool:
-    """The tests of ftol and xtol, on a step that has just been taken."""
+    """The tests of ftol and xtol, on a step that has just been taken, and that can tell."""
     options, here = run.options, state.here
-    if not state.record.step_norm:
+    if not state.record.step_norm or np.isnan(state.decrease):
         return False
     scale = max(abs(here.value), abs(here.value + state.decrease), 1.0)
     if options.ftol and 0 <= state.decrease <= options.ftol * scale:

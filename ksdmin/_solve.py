@@ -171,7 +171,7 @@ def finish(
         on_part = subsets.full is not None and not subsets.is_full(state.here.idx)
         if on_part and not evaluate:
             value, g = float("nan"), None
-        elif on_part and status != Status.NOT_FINITE:
+        elif on_part and np.isfinite(value):
             there = evaluator.evaluate(x, subsets.full)
             value, g = there.value, there.gradient
             if run.stationarity(x, g) <= run.options.gtol:

@@ -49,7 +49,7 @@ class State:
     pace : Pace
         What steps gain for their work.
     decrease : float
-        What the last step did to the value; NaN where that cannot be told.
+        What the last step did to the value; NaN where that cannot be told, or tells nothing.
     stalled : int
         Iterations in a row without progress.
     lowest : float

@@ -86,6 +86,31 @@ def test_steps_grow_tenfold_as_long_as_the_model_tells_every_decrease():
     assert steps[3] == pytest.approx(10 * steps[2], rel=0.1)
 
 
+@pytest.mark.parametrize("end", [{"ftol": 0.05}, {"xtol": 0.05}], ids=["ftol", "xtol"])
+def test_a_step_that_the_damping_keeps_short_does_not_end_the_run(end):
+    subsets = ksdmin.Subsets(400, curvature=50, search=50)
+    res = ksdmin.minimize(deep(), subsets=subsets, rng=0, options=end)
+    free = ksdmin.minimize(deep(), subsets=subsets, rng=0, options={"damping": 0, **end})
+    assert res.success
+    assert res.nit > 3
+    assert res.fun < 1.1 * free.fun
+
+
+def test_damping_stays_where_values_are_not_compared():
+    """The paper does not, where A is another one each time: it is no sign of a bad model."""
+    targets = np.random.default_rng(0).standard_normal((1000, 3))
+    res = ksdmin.minimize(
+        lambda x, idx: ((x - targets[idx]) ** 2).sum(axis=1).mean() / 2,
+        np.full(3, 5.0),
+        jac=lambda x, idx: x - targets[idx].mean(axis=0),
+        hessp=lambda x, p, idx: p,
+        subsets=ksdmin.Subsets(1000, gradient=100, curvature=50, search=50),
+        rng=0,
+        options=ksdmin.PAPER | {"damping": 1.0, "maxiter": 20},
+    )
+    assert np.linalg.norm(res.x - targets.mean(axis=0)) < 0.2
+
+
 def test_a_model_that_is_linear_in_its_parameters_is_not_damped():
     problem = problem_of(net(torch.nn.Linear(4, 1)))
     assert not problem.nonlinear

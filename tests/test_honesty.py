@@ -9,6 +9,7 @@ import pytest
 import scipy.optimize
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
+from scipy.special import expit
 
 import ksdmin
 from ksdmin import Status, Subsets, minimize
@@ -106,6 +107,40 @@ def test_values_on_different_sets_are_no_small_change():
     options = {"ftol": 0.02, "maxiter": 1, "krylov_dim": 1}
     res = minimize(fun, [1.0], jac=jac, hessp=lambda x, p, idx: p, subsets=sets, options=options)
     assert not res.success or abs(res.jac[0]) <= 1e-5
+
+
+@pytest.mark.parametrize("end", [{"ftol": 1e-2}, {"xtol": 0.5}], ids=["ftol", "xtol"])
+def test_a_step_that_was_judged_on_a_part_does_not_end_the_run(end):
+    """A grows to everything where a step gained little: the whole set has not seen it yet."""
+    rng = np.random.default_rng(9)
+    X = rng.standard_normal((2000, 30)) * np.geomspace(1, 0.03, 30)
+    y = np.where(rng.random(2000) < expit(3 * X @ rng.standard_normal(30)), 1.0, -1.0)
+    for seed in range(10):
+        res = minimize(
+            lambda w, idx: np.logaddexp(0, -y[idx] * (X[idx] @ w)).mean(),
+            np.zeros(30),
+            jac=lambda w, idx: -np.mean(y[idx] * expit(-y[idx] * (X[idx] @ w)) * X[idx].T, axis=1),
+            subsets=Subsets(2000, gradient=0.3, curvature=0.1, search=0.1),
+            rng=seed,
+            options={"gtol": 0.0, "maxiter": 60, **end},
+        )
+        assert res.success
+        assert list(res.history["size_A"][-2:]) == [2000, 2000]
+
+
+def test_a_curvature_that_breaks_leaves_the_value_of_the_whole_set(losses):
+    res = minimize(
+        losses.fun,
+        losses.x0,
+        jac=losses.jac,
+        hessp=lambda x, p, idx: np.nan * p,
+        subsets=Subsets(losses.n, gradient=0.2),
+        rng=0,
+    )
+    whole = np.arange(losses.n)
+    assert res.status == Status.NOT_FINITE
+    assert_allclose(res.fun, losses.fun(res.x, whole))
+    assert_allclose(res.jac, losses.jac(res.x, whole))
 
 
 @pytest.mark.parametrize("seed", range(4))

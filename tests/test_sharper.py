@@ -87,6 +87,13 @@ def test_a_net_converges_whatever_its_products(precision):
     assert res.success, res.message
 
 
+def test_a_first_step_that_is_short_on_purpose_asks_for_nothing():
+    problem, asked = net("bfloat16"), []
+    problem.sharper = lambda: asked.append(True)
+    ksdmin.minimize(problem, rng=0, options={"maxiter": 1, "damping": 1e6})
+    assert not asked
+
+
 def test_a_net_that_rounding_stops_comes_to_an_end():
     """Its sets grow until they are everything, and do not go on for ever."""
     problem = net("bfloat16")
