@@ -61,7 +61,7 @@ def judge(
         state,
         **next_damping(state, before, outcome),
         decrease=np.nan if held else state.decrease,
-        width=state.width if held else next_width(run, state, trial, outcome),
+        width=next_width(run, state, trial, outcome, held),
         warned=state.warned or warn_if_asymmetric(run, trial.basis),
         record=write_record(run, iteration, state.here, state.gradient_norm, sets, **more),
     )
@@ -133,7 +133,7 @@ def arrive(run: Run, state: State, trial: Trial, there: Evaluated, outcome: Outc
 
 
 def held_back(state: State, trial: Trial, step_norm: float) -> bool:
-    """Whether it is the damping that kept the step short: not the space, and not the goal."""
+    """Whether the damping kept the step short, by more than next to nothing of its promise."""
     return state.damping * step_norm**2 / 2 > FELT * max(trial.promised, 0.0)
 
 
@@ -145,9 +145,9 @@ def next_damping(state: State, before: float, outcome: Outcome) -> dict[str, Any
     return {"damping": damping if state.partial else 0.0, "opening": opening}
 
 
-def next_width(run: Run, state: State, trial: Trial, outcome: Outcome) -> int:
-    """K for the next sample."""
-    if not state.partial:
+def next_width(run: Run, state: State, trial: Trial, outcome: Outcome, held: bool) -> int:
+    """K for the next sample, unless it was the damping that limited the step, not the space."""
+    if not state.partial or held:
         return state.width
     full = trial.basis.full
     return run.dims.next_width(state.width, full, outcome.achieved, outcome.modelled)

@@ -9,7 +9,7 @@ from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 import ksdmin
 from ksdmin._arrays import Space
 from ksdmin._dimensions import WIDE, Dimensions, choose_dimensions, choose_parts
-from ksdmin._judge import next_width
+from ksdmin._judge import held_back, next_width
 from ksdmin._options import Options
 from ksdmin._policies import Outcome
 
@@ -80,7 +80,8 @@ def width_after(width, partial=True, damping=0.0, nonlinear=True):
     state = SimpleNamespace(partial=partial, damping=damping, width=width)
     trial = SimpleNamespace(basis=SimpleNamespace(full=True), promised=1.0)
     outcome = Outcome(promised=1.0, expected=1.0, achieved=0.9, noise=0.0, modelled=1.0)
-    return next_width(run, state, trial, outcome, step_norm=2.0)
+    held = held_back(state, trial, step_norm=2.0)
+    return next_width(run, state, trial, outcome, held)
 
 
 def decades(n_samples=4000, n=100):
