@@ -34,7 +34,7 @@ class Options:
     xtol : float
         Success when a step is no longer than ``xtol * max(1, |x|)`` (Euclidean norms). 0 turns
         it off. Neither this test nor that of `ftol` is made of a step that was judged on a part of
-        the set, or that `damping` kept short.
+        the set, or, by "ksd", that `damping` kept short.
     krylov_dim : int, optional
         K, the (largest) dimension of the Krylov space. Where not given, 100; with subsets, 20 at
         first (for nets up to 40: one for every 1000 samples), and up to 100 where that limits the

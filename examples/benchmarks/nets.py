@@ -5,7 +5,7 @@ images of MNIST; mean cross-entropy + 1e-4 / 2 |x|^2, torch's own start. KSD has
 what examples/paper gives it for classifiers, Adam two rates. From the root of the repository, with
 KSDMIN_DATA as for examples/paper:
 
-    python -m examples.benchmarks.nets run lstm --seconds 40 --out nets.json
+    python -m examples.benchmarks.nets run convolutional residual lstm transformer --out nets.json
     python -m examples.benchmarks.nets table nets.json
 """
 
@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from examples.paper import results
-from examples.paper.cli import default_precision
 from examples.paper.data import mnist
 from examples.paper.experiment import load_libraries
 from examples.paper.harness import Settings
@@ -131,7 +130,7 @@ def perform(
     training = Training(NETS[net]().to(device), CLASSIFICATION, data, L2, seed=0)
     load_libraries(training)
     recorder = Recorder(seconds)
-    precision = default_precision(METHODS[method].precision, device)
+    precision = METHODS[method].precision_on(device)
     # K and HF's share and lambda as examples/paper has them for classifiers
     settings = Settings("gauss-newton", precision, 20, 1 / 8, 1.0, rate)
     outcome = METHODS[method].train(training, recorder, settings)
@@ -184,7 +183,7 @@ def main() -> None:
     commands = parser.add_subparsers(required=True)
     runs = commands.add_parser("run", help="run the methods on some nets")
     runs.add_argument("nets", nargs="+", choices=NETS)
-    runs.add_argument("--seconds", type=float, default=40.0)
+    runs.add_argument("--seconds", type=float, default=60.0)
     runs.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     runs.add_argument("--threads", type=int, default=1, help="on a CPU")
     runs.add_argument("--out", required=True, help="JSON, which runs are added to")

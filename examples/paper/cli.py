@@ -141,7 +141,7 @@ def configurations(name: str, args: argparse.Namespace) -> Iterator[Config]:
                 seed=seed,
                 seconds=args.seconds,
                 l2=l2,
-                precision=args.precision or default_precision(method.precision, args.device),
+                precision=args.precision or method.precision_on(args.device),
                 curvature=curvature,
                 rate=rate,
                 passes=passes,
@@ -162,11 +162,6 @@ def json_object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f'{text!r}: expected an object, as {{"batch": 100}}')
     return value
-
-
-def default_precision(of_method: str, device: torch.device) -> str:
-    """The method's own on a GPU; without one there is no TF32."""
-    return of_method if device.type == "cuda" else "highest"
 
 
 def default_out(name: str, small: bool) -> Path:

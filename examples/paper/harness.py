@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from examples.paper.recorder import Recorder
 from examples.paper.training import Training
 
@@ -72,3 +74,7 @@ class Method:
     precision: str
     has_curvature: bool = False
     rates: Mapping[str, tuple[float, ...]] | None = None
+
+    def precision_on(self, device: torch.device) -> str:
+        """Its own on a GPU; without one there is no TF32."""
+        return self.precision if device.type == "cuda" else "highest"
