@@ -10,10 +10,10 @@ import scipy.optimize
 from array_api_compat import is_array_api_obj, is_numpy_array
 from scipy.optimize import OptimizeResult
 
-from ksdmin._arrays import Space, to_host
 from ksdmin._options import parse_options
-from ksdmin._problem import Problem, as_problem
-from ksdmin._solve import METHODS, resolve_subsets, solve, start_point
+from ksdmin._problem.arrays import Space, to_host
+from ksdmin._problem.functions import Problem, as_problem
+from ksdmin._solver import METHODS, resolve_subsets, solve, start_point
 
 TAKES_HESSP = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
 NEEDS_HESS = {"dogleg", "trust-exact"}

@@ -9,10 +9,10 @@ from typing import Any
 
 from scipy.optimize import OptimizeResult
 
-from ksdmin._arrays import Array, Space
+from ksdmin._ksd.state import State
 from ksdmin._options import Options
+from ksdmin._problem.arrays import Array, Space
 from ksdmin._result import Record, Status
-from ksdmin._state import State
 
 
 class Observer:

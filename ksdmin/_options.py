@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import OptimizeWarning
 
-from ksdmin._policies import DEFAULT, Policies
+from ksdmin._ksd.policies import DEFAULT, Policies
 
 
 @dataclass(frozen=True)

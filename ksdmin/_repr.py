@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ksdmin._arrays import to_host
+from ksdmin._problem.arrays import to_host
 
 EDGE = 3  # entries shown at either end of a long vector
 BLOCKS = "▁▂▃▄▅▆▇█"

@@ -11,7 +11,7 @@ from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
 
 import ksdmin
 from ksdmin import Subsets, minimize
-from ksdmin._policies import DEFAULT
+from ksdmin._ksd.policies import DEFAULT
 
 X0 = np.array([-1.2, 1.0, 0.5])
 NO_GRADIENT = ["Nelder-Mead", "Powell", "COBYLA", "COBYQA"]

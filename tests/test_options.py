@@ -9,9 +9,9 @@ from scipy.optimize import OptimizeWarning, rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
 from ksdmin import Options, Subsets, as_problem
-from ksdmin._arrays import Space
 from ksdmin._options import parse_options
-from ksdmin._solve import PLAIN, prepare
+from ksdmin._problem.arrays import Space
+from ksdmin._solver import PLAIN, prepare
 
 
 def run(n=2, **kwargs):

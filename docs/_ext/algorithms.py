@@ -4,9 +4,9 @@ Each row names a function (or a script) and a piece of its source. Where the pie
 there, the build says so: the page cannot drift from the code.
 """
 
-import importlib
 import inspect
 from pathlib import Path
+from pydoc import locate
 
 from tables import markdown, warn
 
@@ -38,17 +38,22 @@ ALGORITHMS = {
             BY_HAND,
             "tangent = h1 if slope is None else h1 * slope",
         ),
-        ("2-9", "together: $v_1^{(L)} = J \\theta_1$", "_curvature.gauss_newton", "jvp(v)"),
+        (
+            "2-9",
+            "together: $v_1^{(L)} = J \\theta_1$",
+            "_adapters.curvature.gauss_newton",
+            "jvp(v)",
+        ),
         (
             "10",
             r"${\widehat{v}{}}_2^{(L)} \gets \frac{\partial^2 E}{\partial v^2} v_1^{(L)}$",
-            "_curvature.gauss_newton",
+            "_adapters.curvature.gauss_newton",
             "loss_hessian(jvp(v))",
         ),
         (
             "10",
             r"for softmax: $\mathrm{diag}(p) - p p^T$",
-            "_curvature.softmax_cross_entropy",
+            "_adapters.curvature.softmax_cross_entropy",
             "pu - p * xp.sum(pu, axis=1, keepdims=True)",
         ),
         (
@@ -72,106 +77,116 @@ ALGORITHMS = {
         (
             "11-16",
             r"together: ${\widehat{\theta}{}}_2 = J^T {\widehat{v}{}}_2^{(L)}$",
-            "_curvature.gauss_newton",
+            "_adapters.curvature.gauss_newton",
             "vjp(loss_hessian(jvp(v)))",
         ),
     ],
     "2": [
-        ("1", r"$v_1 \gets D^{-1} g$", "_krylov.krylov_basis", "growth.propose(precondition(g))"),
+        (
+            "1",
+            r"$v_1 \gets D^{-1} g$",
+            "_ksd.krylov.krylov_basis",
+            "growth.propose(precondition(g))",
+        ),
         (
             "2",
             r"$v_1 \gets v_1 / \sqrt{v_1^T v_1}$",
-            "_krylov.Growth._write",
+            "_ksd.krylov.Growth._write",
             "u / squared**0.5",
         ),
-        ("3", r"for $k = 1 \ldots K+1$", "_krylov.krylov_basis", "while found:"),
-        ("4", r"$w \gets H v_k$", "_krylov.Growth.measure", "product(v)"),
+        ("3", r"for $k = 1 \ldots K+1$", "_ksd.krylov.krylov_basis", "while found:"),
+        ("4", r"$w \gets H v_k$", "_ksd.krylov.Growth.measure", "product(v)"),
         (
             "5-6",
             r"if $k < K$: $u \gets D^{-1} w$",
-            "_krylov.krylov_basis",
+            "_ksd.krylov.krylov_basis",
             "None if last else precondition",
         ),
         (
             "7-8",
             r"else if $k = K$: $u \gets d_{prev}$",
-            "_krylov.krylov_basis",
+            "_ksd.krylov.krylov_basis",
             "for d in d_prev:",
         ),
         (
             "10-11",
             r"${\overline{h}{}}_{k,j} \gets w^T v_j$",
-            "_krylov.Growth.measure",
+            "_ksd.krylov.Growth.measure",
             "self._V[: k + 1, :] @ self.w",
         ),
         (
             "12",
             r"$u \gets u - (u^T v_j) v_j$ (here: twice)",
-            "_krylov.Growth._write",
+            "_ksd.krylov.Growth._write",
             "u = u - again @ V",
         ),
         (
             "14-15",
             r"$v_{k+1} \gets u / \sqrt{u^T u}$",
-            "_krylov.Growth._write",
+            "_ksd.krylov.Growth._write",
             "u / squared**0.5",
         ),
         (
             "18",
             r"upper triangle of $\overline{H}$ from the lower",
-            "_krylov.Growth.measure",
+            "_ksd.krylov.Growth.measure",
             "self._H_bar[k, : k + 1] = self._H_bar[: k + 1, k] = h",
         ),
     ],
     "3": [
-        ("1", r"$d_{prev} \gets e_1$", "_ksd.start", "e_1 = (run.space.unit(0),)"),
-        ("2", r"for $n = 1, 2, \ldots$", "_solve.solve", "method.step(run, state)"),
-        ("3", r"sample $A_n, B_n, C_n$", "_ksd.step", "run.next_sets(state)"),
+        ("1", r"$d_{prev} \gets e_1$", "_ksd.step.start", "e_1 = (run.space.unit(0),)"),
+        ("2", r"for $n = 1, 2, \ldots$", "_solver.solve", "method.step(run, state)"),
+        ("3", r"sample $A_n, B_n, C_n$", "_ksd.step.step", "run.next_sets(state)"),
         (
             "4",
             r"$g \gets \frac{1}{\vert A_n \vert} \sum_{i \in A_n} g_i(\theta)$",
-            "_ksd.evaluate",
+            "_ksd.step.evaluate",
             "run.evaluator.evaluate(trial.x, A)",
         ),
         (
             "5",
             r"$D \gets$ diagonal of the Fisher matrix on $A_n$, floored",
-            "_precond.preconditioner",
+            "_ksd.precond.preconditioner",
             "space.xp.clip(diagonal, floor * largest, largest)",
         ),
-        ("6", r"Algorithm 2: $V$, $\overline{H}$ on $B_n$", "_ksd.step", "build_basis(run, state)"),
+        (
+            "6",
+            r"Algorithm 2: $V$, $\overline{H}$ on $B_n$",
+            "_ksd.step.step",
+            "build_basis(run, state)",
+        ),
         (
             "7",
             r"$\widehat{H} \gets$ eigenvalues of $\overline{H}$ floored",
-            "_ksd.search",
+            "_ksd.step.search",
             "policies.spectrum(basis.H_bar, floor)",
         ),
         (
             "8",
             r"$\widehat{H} = C C^T$",
-            "_subspace.Whitening.__init__",
+            "_ksd.subspace.Whitening.__init__",
             "np.linalg.cholesky(H_hat)",
         ),
         (
             "9",
             r"$\overline{V} = V C^{-T}$ (here: never formed)",
-            "_subspace.Whitening.coefficients",
+            "_ksd.subspace.Whitening.coefficients",
             "a @ self._inverse",
         ),
         (
             "10",
             r"$a \gets 0$",
-            "_subspace.SubspaceObjective.start",
+            "_ksd.subspace.SubspaceObjective.start",
             "np.zeros(self._basis.dim)",
         ),
         (
             "11",
             r"optimum $a^*$ by BFGS on $C_n$, of $f(\theta + \overline{V} a)$",
-            "_ksd.search",
+            "_ksd.step.search",
             "bfgs(",
         ),
-        ("12", r"$d_{prev} \gets \overline{V} a^*$", "_ksd.search", "d = found.x - here.x"),
-        ("13", r"$\theta \gets \theta + d_{prev}$", "_judge.arrive", "here=there"),
+        ("12", r"$d_{prev} \gets \overline{V} a^*$", "_ksd.step.search", "d = found.x - here.x"),
+        ("13", r"$\theta \gets \theta + d_{prev}$", "_ksd.judge.arrive", "here=there"),
     ],
 }
 
@@ -192,12 +207,8 @@ def source(where):
 
 
 def find(where):
-    """`_ksd.step`, or a method."""
-    module, *names = where.split(".")
-    found = importlib.import_module(f"ksdmin.{module}")
-    for name in names:
-        found = getattr(found, name)
-    return found
+    """`_ksd.step.search`, or a method."""
+    return locate(f"ksdmin.{where}")
 
 
 def link(where):
@@ -214,7 +225,8 @@ def functions():
     kinds = {True: "autoclass", False: "autofunction"}
     lines = []
     for name in sorted(set(names)):
-        found, method = find(name), name.count(".") == 2
+        found = find(name)
+        method = inspect.isfunction(found) and "." in found.__qualname__
         kind = "automethod" if method else kinds[inspect.isclass(found)]
         lines += [f".. {kind}:: ksdmin.{name}", ""]
     return "\n".join(["```{eval-rst}", *lines, "```"])

@@ -7,7 +7,7 @@ from numpydoc.docscrape import ClassDoc
 from tables import markdown, warn
 
 import ksdmin
-from ksdmin._policies import AS_PRINTED, DEFAULT
+from ksdmin._ksd.policies import AS_PRINTED, DEFAULT
 from ksdmin._result import MESSAGES
 
 WHEN = {

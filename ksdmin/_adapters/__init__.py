@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ksdmin._adapters.functional import FunctionalProblem
-    from ksdmin._adapters.torch import TorchProblem
+    from ksdmin._adapters.functional.problem import FunctionalProblem
+    from ksdmin._adapters.torch.problem import TorchProblem
 
 
 def from_torch(
@@ -318,8 +318,9 @@ def from_jax(
 
 def _adapter(name: str) -> Any:
     """The module that adapts a library, which is imported now."""
+    room = "torch.problem" if name == "torch" else f"functional.{name}"
     try:
-        return import_module(f"ksdmin._adapters.{name}")
+        return import_module(f"ksdmin._adapters.{room}")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != name:
             raise

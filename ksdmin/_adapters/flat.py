@@ -11,10 +11,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ksdmin._arrays import Array, Space, to_host
-from ksdmin._curvature import Product
-from ksdmin._problem import Counts
-from ksdmin._subsets import WHOLE, Subsets
+from ksdmin._adapters.curvature import Product
+from ksdmin._problem.arrays import Array, Space, to_host
+from ksdmin._problem.functions import Counts
+from ksdmin._problem.subsets import WHOLE, Subsets
 
 STRAIGHT = 1e-3  # of the change along a line: less bend is rounding
 # Samples that tell the diagonal where it takes the gradient of each: those of all samples cost

@@ -6,9 +6,9 @@ from numpy.testing import assert_allclose
 from scipy.special import expit
 
 import ksdmin
-from ksdmin._arrays import Space
-from ksdmin._krylov import krylov_basis
-from ksdmin._subspace import Whitening, floored
+from ksdmin._ksd.krylov import krylov_basis
+from ksdmin._ksd.subspace import Whitening, floored
+from ksdmin._problem.arrays import Space
 from tests.reference.paper import Losses, algorithm_3, floor_eigenvalues
 
 M = 240  # samples

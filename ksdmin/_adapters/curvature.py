@@ -1,0 +1,109 @@
+"""Curvature providers: which matrix a product multiplies by, whatever computes the derivatives.
+
+A model maps parameters to outputs z, a loss maps outputs and targets to one number a sample. With
+the Jacobian J of the outputs, given as the two verbs ``jvp(v) = J v`` and ``vjp(u) = J^T u``, every
+provider but the exact Hessian is J^T M J with a matrix M that acts on the outputs sample by
+sample:
+
+=================== ==============================================================
+``gauss-newton``     M is the Hessian of the loss in the outputs
+``fisher``           M = r r^T, r the loss gradient at labels drawn from the model
+``empirical-fisher`` M = r r^T, r the loss gradient at the true labels (the paper's F)
+=================== ==============================================================
+
+The outputs of a sample are all but the first axis. Losses are weighted by `w`, one number a sample
+(zero for padding). Products are sums over samples: whoever calls divides by their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from ksdmin._problem.arrays import Array
+
+Product = Callable[[Array], Array]
+
+PROVIDERS = ("hessian", "gauss-newton", "fisher", "empirical-fisher")
+
+
+def gauss_newton(jvp: Product, vjp: Product, loss_hessian: Product) -> Product:
+    """The product v -> J^T H_L J v (Schraudolph 2002; Algorithm 1 of the paper for a net)."""
+    return lambda v: vjp(loss_hessian(jvp(v)))
+
+
+def fisher(jvp: Product, vjp: Product, r: Array) -> Product:
+    """The product v -> sum_i g_i g_i^T v with g_i = J_i^T r_i, never forming a g_i."""
+    return gauss_newton(jvp, vjp, outer_product(r))
+
+
+def outer_product(r: Array) -> Product:
+    """The product u -> r_i (r_i . u_i), sample by sample."""
+    return lambda u: r * _column(_dot(r, u), r)
+
+
+# The Hessians of common losses in the outputs, in closed form: (z, targets, w) -> u -> H u
+
+
+def squared_error(z: Array, y: Array, w: Array, scale: float = 2.0) -> Product:
+    """The loss is (scale / 2) |z - y|^2: a multiple of the identity."""
+    weight = _column(scale * w, z)
+    return lambda u: weight * u
+
+
+def softmax_cross_entropy(z: Array, y: Array, w: Array, scale: float = 1.0) -> Product:
+    """The loss is scale * -log softmax(z)[y], classes along axis 1: diag(p) - p p^T."""
+    xp = array_namespace(z)
+    p = xp.exp(z - xp.max(z, axis=1, keepdims=True))
+    p = p / xp.sum(p, axis=1, keepdims=True)
+    weight = _column(scale * w, z)
+
+    def times(u: Array) -> Array:
+        pu = p * u
+        return weight * (pu - p * xp.sum(pu, axis=1, keepdims=True))
+
+    return times
+
+
+def binary_cross_entropy(z: Array, y: Array, w: Array, scale: float = 1.0) -> Product:
+    """The loss is scale * the cross-entropy of sigmoid(z), summed over outputs: p (1 - p)."""
+    xp = array_namespace(z)
+    odds = xp.exp(-xp.abs(z))  # of the less likely label: p (1 - p) is the same for z and -z
+    diagonal = _column(scale * w, z) * (odds / (1 + odds) ** 2)
+    return lambda u: diagonal * u
+
+
+def poisson(z: Array, y: Array, w: Array, scale: float = 1.0) -> Product:
+    """The loss is scale * (exp(z) - y z): the rate exp(z)."""
+    diagonal = _column(scale * w, z) * array_namespace(z).exp(z)
+    return lambda u: diagonal * u
+
+
+def gaussian(z: Array, y: tuple[Array, Array], w: Array, scale: float = 1.0) -> Product:
+    """The loss is scale * (z - y)^2 / (2 variance), `y` = (targets, variance): 1 / variance."""
+    diagonal = _column(scale * w, z) / y[1]
+    return lambda u: diagonal * u
+
+
+def _dot(a: Array, b: Array) -> Array:
+    """Sample by sample: the sum of a * b over all axes but the first."""
+    xp = array_namespace(a)
+    product = a * b
+    axes = tuple(range(1, product.ndim))
+    return xp.sum(product, axis=axes) if axes else product
+
+
+def _column(w: Array, like: Array) -> Array:
+    """One number a sample, shaped so that it multiplies the outputs `like`."""
+    return array_namespace(w).reshape(w, (-1,) + (1,) * (like.ndim - 1))
+
+
+def check_provider(curvature: Any) -> None:
+    """Refuse a name that is not a provider's."""
+    if isinstance(curvature, str) and curvature not in PROVIDERS:
+        raise ValueError(
+            f"curvature={curvature!r}: expected one of {', '.join(map(repr, PROVIDERS))}, or a "
+            "callable (x, idx) -> product"
+        )

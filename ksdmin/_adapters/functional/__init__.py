@@ -1,0 +1,1 @@
+"""Functions written for autograd or jax as problems."""

@@ -1,0 +1,188 @@
+"""Functions of HIPS autograd as problems: numpy in, numpy out."""
+
+from __future__ import annotations
+
+import tracemalloc
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+import autograd
+import autograd.numpy as anp
+import numpy as np
+from autograd.scipy.special import logsumexp
+
+from ksdmin._adapters.curvature import Product
+from ksdmin._adapters.functional.autograd_samples import Pieces, sums_by_tape
+from ksdmin._adapters.functional.build import build as build_functional
+from ksdmin._adapters.functional.data import Chunk, tree_map
+from ksdmin._adapters.functional.library import Kernel
+from ksdmin._adapters.functional.problem import FunctionalProblem
+from ksdmin._problem.arrays import Array
+
+
+class Autograd:
+    """The verbs of :class:`Library`, by tapes of numpy operations."""
+
+    xp = anp
+    noise = 1e-7  # sums over samples are made in float64
+    exact = None
+
+    def __init__(self) -> None:
+        self._tape_tells = False
+        self._split: Callable[[Array], Pieces] = Pieces
+
+    def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
+        """The function of that name in ``scipy.special``."""
+        return logsumexp(z, axis=axis, keepdims=keepdims)
+
+    def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
+        """All arrays of a tree as one vector, and the way back, which may be differentiated."""
+        arrays = [np.asarray(leaf) for leaf in _leaves(tree)]
+        shapes = [array.shape for array in arrays]
+        ends = np.cumsum([array.size for array in arrays], dtype=int).tolist()
+        slices = [slice(end - array.size, end) for end, array in zip(ends, arrays, strict=True)]
+
+        def split(x: Array) -> Pieces:
+            return Pieces(
+                x[part].reshape(shape) for part, shape in zip(slices, shapes, strict=True)
+            )
+
+        def unflatten(x: Array) -> Any:
+            return _rebuilt(tree, iter(x if isinstance(x, Pieces) else split(x)))
+
+        self._split = split
+        flat = [array.reshape(-1) for array in arrays]
+        return np.concatenate(flat) if flat else np.zeros(0), unflatten
+
+    def compile(self, kernel: Kernel, *, shared: bool = False) -> Kernel:
+        """The kernel; quietly, as derivatives overflow in autograd (tanh) where they are zero."""
+        quiet: Kernel = np.errstate(over="ignore")(kernel)
+        return quiet
+
+    def compiles_for(self, idx: Any) -> bool:
+        """Nothing is compiled: `idx` may be anything."""
+        return True
+
+    def vjp(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Product]:
+        """f(x) and u -> J^T u."""
+        with warnings.catch_warnings():
+            # said of what is linear, whose second derivatives are zero
+            warnings.filterwarnings("ignore", "Output seems independent of input")
+            pull, y = autograd.make_vjp(f)(x)
+        return y, pull
+
+    def linearize(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Any]:
+        """f(x), and the tapes of J v and of J^T u.
+
+        J^T u is linear in u: differentiating it in u gives J v, so that no activation is
+        computed again.
+        """
+        z, vjp = self.vjp(f, x)
+        _, jvp = self.vjp(vjp, np.zeros_like(z))
+        return z, (jvp, vjp)
+
+    def jacobian(self, kept: Any, z: Array) -> tuple[Product, Product]:
+        """v -> J v and u -> J^T u, as `linearize` kept them."""
+        jvp, vjp = kept
+        return jvp, vjp
+
+    @np.errstate(over="ignore")
+    def prepare(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
+        """See whether one pass over all samples tells the sums of `per_sample`; none are held."""
+        told, expected = self._by_tape(losses, x, chunk), self._one_by_one(losses, x, chunk)
+        self._tape_tells = told is not None and all(
+            np.max(np.abs(a - b), initial=0.0) <= 1e-3 * np.max(np.abs(b), initial=0.0)
+            for a, b in zip(told, expected, strict=True)
+        )
+        return 0, self._tape_tells
+
+    def per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
+        """The losses, the sum of their gradients and that of the squares."""
+        told = self._by_tape(losses, x, chunk) if self._tape_tells else None
+        return self._one_by_one(losses, x, chunk) if told is None else told
+
+    def _by_tape(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array] | None:
+        told = sums_by_tape(losses, self._split(x), chunk)
+        if told is None:
+            return None
+        values, *sums = told
+        g, squares = (np.concatenate([piece.reshape(-1) for piece in each]) for each in sums)
+        return values, g, squares
+
+    def _one_by_one(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
+        values, g, squares = np.zeros(len(chunk.w)), np.zeros_like(x), np.zeros_like(x)
+        for i in np.flatnonzero(chunk.w):
+            one = Chunk(*tree_map(itemgetter(slice(i, i + 1)), tuple(chunk)))
+            loss, pull = self.vjp(partial(losses, chunk=one), x)
+            each = pull(np.ones_like(loss))
+            values[i] = loss[0]
+            g += each
+            squares += each**2
+        return values, g, squares
+
+    def partial_sums(self, u: Array) -> Array:
+        """The sum, in float64."""
+        return np.sum(u, dtype=np.float64)
+
+    def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
+        """How much memory the tapes of a kernel hold."""
+        tracing = tracemalloc.is_tracing()
+        if not tracing:
+            tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            kept = kernel(*args)
+            after, _ = tracemalloc.get_traced_memory()
+            del kept
+            return after - before
+        finally:
+            if not tracing:
+                tracemalloc.stop()
+
+    def rows(self, size: int, most: int) -> int:
+        """Chunks of about the same length."""
+        return -(-size // -(-size // most))
+
+    def place(self, array: Array, x: Array) -> Array:
+        """The array as it is."""
+        return array
+
+    def take(self, array: Array, rows: Any) -> Array:
+        """Some rows of an array."""
+        return array[rows]
+
+    def weights(self, rows: int, real: int, dtype: Any) -> Array:
+        """One for the first `real` of `rows` samples, zero for the others."""
+        return (np.arange(rows) < real).astype(dtype)
+
+    def draws(self, seed: int) -> np.random.Generator:
+        """A source of random numbers."""
+        return np.random.default_rng(seed)
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    """The arrays of nested dictionaries (by their sorted keys), lists and tuples."""
+    if isinstance(tree, dict):
+        tree = [tree[key] for key in sorted(tree)]
+    if not isinstance(tree, (tuple, list)):
+        yield tree
+        return
+    for part in tree:
+        yield from _leaves(part)
+
+
+def _rebuilt(tree: Any, pieces: Iterator[Any]) -> Any:
+    """A tree like `tree` of other arrays, in the order of `_leaves`."""
+    if isinstance(tree, dict):
+        return {key: _rebuilt(tree[key], pieces) for key in sorted(tree)}
+    if isinstance(tree, (tuple, list)):
+        return type(tree)([_rebuilt(part, pieces) for part in tree])
+    return next(pieces)
+
+
+def build(model: Any, loss: Any, data: Any, **arguments: Any) -> FunctionalProblem:
+    """The problem of :func:`ksdmin.from_autograd`, which has the meaning of the arguments."""
+    return build_functional(Autograd(), model, loss, data, **arguments)

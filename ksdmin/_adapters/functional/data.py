@@ -1,0 +1,104 @@
+"""Samples in chunks of one shape, padded where they do not fill the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ksdmin._problem.arrays import Array
+
+if TYPE_CHECKING:
+    from ksdmin._adapters.functional.library import Library
+
+
+class Chunk(NamedTuple):
+    """Some samples, and their weights: zero for padding."""
+
+    inputs: Any
+    targets: Any
+    w: Array
+
+
+class Samples:
+    """Inputs and targets, in chunks, where the library computes.
+
+    Parameters
+    ----------
+    data : pair
+        (inputs, targets): arrays, or nested tuples, lists and dictionaries of them.
+    library : Library
+        Takes rows of arrays.
+    x : array
+        Where the parameters live: data of at most `budget` bytes are put there, others are
+        brought chunk by chunk.
+    budget : float
+        How many bytes.
+    """
+
+    def __init__(self, data: Any, library: Library, x: Array, budget: float) -> None:
+        if not isinstance(data, (tuple, list)) or len(data) != 2:
+            raise TypeError(f"data: expected (inputs, targets), not {type(data).__name__}")
+        parts: list[Array] = []
+        tree_map(parts.append, data)
+        for part in parts:
+            if not getattr(part, "shape", ()):
+                kind = type(part).__name__
+                raise TypeError(f"data: expected arrays with one row a sample, not {kind}")
+        lengths = {int(part.shape[0]) for part in parts}
+        if len(lengths) != 1:
+            raise ValueError(f"data: inputs and targets differ in length: {sorted(lengths)}")
+        self.n = lengths.pop()
+        if self.n == 0:
+            raise ValueError("data: there are no samples")
+        if sum(part.nbytes for part in parts) <= budget:
+            data = tree_map(lambda part: library.place(part, x), data)
+        self._data, self._library, self._dtype = tuple(data), library, x.dtype
+
+    def size(self, idx: Any) -> int:
+        """How many samples `idx` names."""
+        return len(range(*idx.indices(self.n))) if isinstance(idx, slice) else len(idx)
+
+    def spread(self, idx: Any, count: int) -> Any:
+        """At most `count` samples, spread evenly over a set."""
+        size = self.size(idx)
+        if size <= count:
+            return idx
+        rows = np.arange(count) * size // count
+        return np.arange(self.n)[idx][rows] if isinstance(idx, slice) else np.asarray(idx)[rows]
+
+    def chunks(self, idx: Any, rows: int) -> Iterator[Chunk]:
+        """The samples `idx`, `rows` at a time; the last ones are repeated to fill a chunk."""
+        size = self.size(idx)
+        # At home: the slices of an array on a device would each be compiled
+        idx = range(*idx.indices(self.n)) if isinstance(idx, slice) else np.asarray(idx)
+        for at in range(0, size, rows):
+            part, real = idx[at : at + rows], min(rows, size - at)
+            yield self._chunk(_filled(part, rows), rows, real)
+
+    def _chunk(self, part: Any, rows: int, real: int) -> Chunk:
+        if isinstance(part, range) and part == range(self.n):
+            inputs, targets = self._data  # nothing is copied
+        else:
+            if isinstance(part, range):
+                part = slice(part.start, part.stop, part.step)
+            inputs, targets = tree_map(lambda array: self._library.take(array, part), self._data)
+        return Chunk(inputs, targets, self._library.weights(rows, real, self._dtype))
+
+
+def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+    """`function` of every array in nested tuples, lists and dictionaries."""
+    if isinstance(tree, dict):
+        return {key: tree_map(function, part) for key, part in tree.items()}
+    if isinstance(tree, (tuple, list)):
+        return type(tree)([tree_map(function, part) for part in tree])
+    return function(tree)
+
+
+def _filled(part: Any, rows: int) -> Any:
+    """`part` of the indices, its last one repeated up to `rows` of them."""
+    if len(part) == rows:
+        return part
+    here = np.asarray(part)
+    return np.concatenate([here, np.repeat(here[-1:], rows - len(here))])

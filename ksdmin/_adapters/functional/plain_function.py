@@ -1,0 +1,76 @@
+"""A plain function of the parameters: value, gradient and exact Hessian at (x, idx)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import prod
+from typing import Any
+
+from ksdmin._adapters.curvature import Product
+from ksdmin._adapters.functional.library import Kernel, Library
+from ksdmin._problem.arrays import Array
+
+
+class PlainFunction:
+    """The verbs of :class:`SampleSums` for a function, which is a sum of one term.
+
+    Parameters
+    ----------
+    library : Library
+        What differentiates, and compiles.
+    function : callable
+        ``function(x)``, or where it is `sampled` ``function(x, idx)``, the mean over `idx`.
+    sampled : bool
+        Whether it takes `idx`.
+    """
+
+    def __init__(self, library: Library, function: Callable[..., Any], sampled: bool) -> None:
+        self._library, self._function, self._sampled = library, function, sampled
+        self._raw: dict[str, Kernel] = {
+            "value": self._value,
+            "gradient": self._gradient,
+            "product": self._set_up,
+        }
+        self._compiled = {name: library.compile(kernel) for name, kernel in self._raw.items()}
+        self._whole: dict[tuple[str, str], Kernel] = {}
+        self._times = library.compile(lambda state, v: state(v))
+
+    def size(self, idx: Any) -> int:
+        """One: a mean needs no division."""
+        return 1
+
+    def total(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
+        """The value; with kind "gradient" the gradient too."""
+        value, *tall = self._kernel(kind, idx)(x)
+        return float(value), *tall
+
+    def product(self, x: Array, idx: Any, again: Callable[[], None]) -> Product:
+        """The product with the Hessian, which always keeps what the products share."""
+        return partial(self._times, self._kernel("product", idx)(x))
+
+    def _kernel(self, kind: str, idx: Any) -> Kernel:
+        """The kernel at `idx`: compiled for all arrays of one shape, or for one slice."""
+        if isinstance(idx, slice):
+            key = kind, str(idx)
+            if key not in self._whole:
+                self._whole[key] = self._library.compile(partial(self._raw[kind], idx))
+            return self._whole[key]
+        if not self._sampled:
+            raise ValueError("a function of the parameters alone was asked for some samples only")
+        kernels = self._compiled if self._library.compiles_for(idx) else self._raw
+        return partial(kernels[kind], idx)
+
+    def _value(self, idx: Any, x: Array) -> tuple[Array]:
+        value = self._function(x, idx) if self._sampled else self._function(x)
+        shape = tuple(getattr(value, "shape", ()))
+        if prod(shape) != 1:
+            raise ValueError(f"the function must return a scalar, not an array of shape {shape}")
+        return (self._library.xp.sum(value),)
+
+    def _gradient(self, idx: Any, x: Array) -> tuple[Array, Array]:
+        value, pull = self._library.vjp(lambda x: self._value(idx, x)[0], x)
+        return value, pull(self._library.xp.ones_like(value))
+
+    def _set_up(self, idx: Any, x: Array) -> Product:
+        return self._library.vjp(lambda x: self._gradient(idx, x)[1], x)[1]

@@ -1,0 +1,114 @@
+"""Functions of autograd and jax as problems over one flat vector."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+
+from ksdmin._adapters.curvature import Product
+from ksdmin._adapters.flat import FlatProblem
+from ksdmin._adapters.functional.library import Library
+from ksdmin._adapters.functional.plain_function import PlainFunction
+from ksdmin._adapters.functional.sums import SampleSums
+from ksdmin._problem.arrays import Array
+from ksdmin._problem.subsets import WHOLE, Subsets
+
+
+class FunctionalProblem(FlatProblem):
+    """A model, or a function, as a problem; made by :func:`from_autograd` or :func:`from_jax`.
+
+    Attributes
+    ----------
+    x0 : array
+        The initial parameters, as one flat vector.
+    subsets : Subsets or None
+        As many samples as there are data.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        terms: SampleSums | PlainFunction,
+        x0: Array,
+        unflatten: Callable[[Array], Any],
+        subsets: Subsets | None,
+        curvature: Any,
+        l2: float | Array | None,
+        precond: Any,
+    ) -> None:
+        sampled = isinstance(terms, SampleSums)
+        noise = library.noise if sampled and x0.dtype.itemsize == 4 else None
+        if isinstance(precond, str) and precond == "fisher" and not sampled:
+            precond = None  # a plain function has no gradients of single samples
+        super().__init__(x0, subsets, noise, precond)
+        self.nonlinear = isinstance(terms, SampleSums) and terms.nonlinear(x0)
+        self._library, self._terms, self._unflatten = library, terms, unflatten
+        self._curvature, self._l2 = curvature, l2
+        self._mean_gradient = library.compile(_mean_gradient, shared=True)
+        self._mean_squares = library.compile(_mean_squares, shared=True)
+        self._penalty = library.compile(_penalty, shared=True)
+
+    def sharper(self) -> Self | None:
+        """The same with values and gradients in float32; None where they are that already.
+
+        Products keep the precision that was asked for: the curvature need not be so exact.
+        """
+        exact = self._library.exact
+        if self.noise is None or exact is None or not isinstance(self._terms, SampleSums):
+            return None
+        twin = copy.copy(self)
+        twin._library, twin._terms, twin.noise = exact, self._terms.sharpened(exact), exact.noise
+        return twin
+
+    def unflatten(self, x: Any) -> Any:
+        """A flat vector (a numpy one, too) as the parameters that the model takes."""
+        return self._unflatten(self._away(x) if isinstance(x, np.ndarray) else x)
+
+    def value(self, x: Array, idx: Any = WHOLE) -> float:
+        """The mean loss."""
+        self._counts.nfev += 1
+        (total,) = self._terms.total("value", x, idx)
+        return self._mean(total, x, idx)
+
+    def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
+        """The product v -> Hv with the curvature that was asked for."""
+        if callable(self._curvature):
+            own = self._curvature(x, idx)
+            return self._counted(own if callable(own) else lambda v: own @ v)
+        product = self._terms.product(x, idx, self._forward_again)
+        size = float(self._terms.size(idx))
+        return self._counted(lambda v: self._mean_gradient(product(v), size, self._l2, v))
+
+    def _means(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
+        total, g, *squares = self._terms.total(kind, x, idx)
+        size = float(self._terms.size(idx))
+        mean = self._mean_gradient(g, size, self._l2, x)
+        more = (self._mean_squares(u, size, self._l2, x) for u in squares)
+        return self._mean(total, x, idx), mean, *more
+
+    def _telling(self, idx: Any) -> Any:
+        assert isinstance(self._terms, SampleSums)
+        return self._terms.telling(idx)
+
+    def _mean(self, total: float, x: Array, idx: Any) -> float:
+        penalty = 0.0 if self._l2 is None else float(self._penalty(self._l2, x))
+        return total / self._terms.size(idx) + penalty
+
+
+def _mean_gradient(total: Array, size: float, l2: float | Array | None, x: Array) -> Array:
+    """The mean of gradients (or products) and the penalty's."""
+    mean = total / size if l2 is None else total / size + l2 * x
+    return mean.astype(x.dtype, copy=False)
+
+
+def _mean_squares(total: Array, size: float, l2: float | Array | None, x: Array) -> Array:
+    """The mean of squared gradients, and the penalty's diagonal."""
+    mean = total / size if l2 is None else total / size + l2
+    return mean.astype(x.dtype, copy=False)
+
+
+def _penalty(l2: float | Array, x: Array) -> Array:
+    return (l2 * x * x).sum() / 2

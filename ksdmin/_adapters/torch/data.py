@@ -1,0 +1,151 @@
+"""Samples in chunks, on the device of the model, wherever they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
+
+from ksdmin._adapters.torch.kernels import Chunk
+from ksdmin._problem.subsets import WHOLE
+
+READ_AT_ONCE = 4096  # targets, where they are looked through before the run
+
+
+class Samples:
+    """Inputs and targets; ``chunks`` brings them to the device piece by piece.
+
+    Parameters
+    ----------
+    data : pair or Dataset
+        (inputs, targets) of tensors, or numpy arrays (memory-mapped ones are read piece by
+        piece); either may be a tuple of several. Or a Dataset of such pairs.
+    device : torch.device
+        Where the model is.
+    dtype : torch.dtype
+        That of the model; floating-point data are brought to it.
+    """
+
+    def __init__(self, data: Any, device: torch.device, dtype: torch.dtype) -> None:
+        if isinstance(data, TensorDataset):
+            data = data.tensors
+        self._device, self._dtype = device, dtype
+        self._dataset = data if isinstance(data, Dataset) else None
+        if self._dataset is not None:
+            if isinstance(data, IterableDataset):
+                raise TypeError("data: an IterableDataset has no samples to choose sets from")
+            self.n = len(self._dataset)  # type: ignore[arg-type]
+        else:
+            self._parts = tuple(_tree(part) for part in _pair(data))
+            lengths = {len(part) for tree in self._parts for part in _flat(tree)}
+            if len(lengths) != 1:
+                raise ValueError(f"data: inputs and targets differ in length: {sorted(lengths)}")
+            self.n = lengths.pop()
+        if self.n == 0:
+            raise ValueError("data: there are no samples")
+        self._weights = torch.ones(self.n, dtype=torch.float64, device=device)
+
+    def indices(self, idx: Any) -> Any:
+        """A set as the verbs below take it: the whole slice, or an int64 tensor."""
+        if isinstance(idx, slice):
+            rows = range(*idx.indices(self.n))
+            return WHOLE if len(rows) == self.n else self._indices(list(rows))
+        return self._indices(idx)
+
+    def _indices(self, idx: Any) -> Tensor:
+        rows: Tensor = idx if isinstance(idx, Tensor) else torch.from_numpy(np.array(idx))
+        if rows.dtype == torch.bool:
+            rows = rows.nonzero()[:, 0]
+        if rows.ndim != 1 or rows.numel() == 0 or rows.is_floating_point():
+            raise ValueError(
+                "a set of samples must be a vector of at least one index, not "
+                f"{rows.dtype} of shape {tuple(rows.shape)}"
+            )
+        return rows.to(self._device, torch.int64)
+
+    def size(self, idx: Any) -> int:
+        """How many samples `idx` names."""
+        return self.n if isinstance(idx, slice) else len(idx)
+
+    def spread(self, idx: Any, count: int) -> Any:
+        """At most `count` samples, spread evenly over a set."""
+        size = self.size(idx)
+        if size <= count:
+            return idx
+        rows = torch.arange(count, device=self._device) * size // count
+        return rows if isinstance(idx, slice) else idx[rows]
+
+    def weigh(self, weigh: Callable[[Any], Tensor]) -> None:
+        """Divide by the mean of the weights that the targets have in the loss's own mean.
+
+        The losses carry the weights already; torch divides their sum by that of the weights.
+        """
+        parts = []
+        for at in range(0, self.n, READ_AT_ONCE):
+            targets = self._take(slice(at, at + READ_AT_ONCE), [1])[0]
+            parts.append(weigh(targets).to(torch.float64))
+        mean = torch.cat(parts).mean()
+        if not float(mean) > 0:
+            raise ValueError("data: every target is ignored, or has weight zero")
+        self._weights = self._weights / mean
+
+    def chunks(self, idx: Any, size: int) -> Iterator[Chunk]:
+        """The samples `idx`, at most `size` at a time, with their weights."""
+        for at in range(0, self.size(idx), size):
+            whole = isinstance(idx, slice)
+            part = slice(at, min(at + size, self.n)) if whole else idx[at : at + size]
+            yield (*self.take(part), self._weights[part])
+
+    def take(self, idx: Any) -> tuple[Any, Any]:
+        """The inputs and targets of the samples `idx`, on the device."""
+        inputs, targets = self._take(idx, [0, 1])
+        return inputs, targets
+
+    def _take(self, idx: Any, which: list[int]) -> list[Any]:
+        """Inputs (0), targets (1) or both."""
+        if self._dataset is None:
+            return [self._move(_pick(self._parts[i], idx)) for i in which]
+        rows = range(*idx.indices(self.n)) if isinstance(idx, slice) else idx.tolist()
+        items = [_pair(self._dataset[row]) for row in rows]
+        return [self._move(_tree(default_collate([item[i] for item in items]))) for i in which]
+
+    def _move(self, tree: Any) -> Any:
+        if isinstance(tree, tuple):
+            return tuple(self._move(part) for part in tree)
+        dtype = self._dtype if tree.is_floating_point() else tree.dtype
+        return tree.to(self._device, dtype, non_blocking=True)
+
+
+def _pair(data: Any) -> Any:
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        of = f" of {len(data)}" if isinstance(data, (tuple, list)) else ""
+        raise TypeError(
+            "data: expected (inputs, targets) or a Dataset of such pairs (several inputs as a "
+            f"tuple), not {type(data).__name__}{of}"
+        )
+    return data
+
+
+def _tree(data: Any) -> Any:
+    if isinstance(data, (tuple, list)):
+        return tuple(_tree(part) for part in data)
+    if isinstance(data, (Tensor, np.ndarray)):
+        return data
+    raise TypeError(f"data: expected tensors or numpy arrays, not {type(data).__name__}")
+
+
+def _flat(tree: Any) -> list[Any]:
+    return [leaf for part in tree for leaf in _flat(part)] if isinstance(tree, tuple) else [tree]
+
+
+def _pick(tree: Any, idx: Any) -> Any:
+    if isinstance(tree, tuple):
+        return tuple(_pick(part, idx) for part in tree)
+    if isinstance(tree, np.ndarray):
+        rows = idx if isinstance(idx, slice) else idx.cpu().numpy()
+        return torch.from_numpy(np.array(tree[rows]))
+    return tree[idx] if isinstance(idx, slice) else tree[idx.to(tree.device)]

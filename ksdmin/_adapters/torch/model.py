@@ -1,0 +1,222 @@
+"""A torch module as a function of one flat vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ksdmin._adapters.torch.random import forked
+
+PRECISIONS = ("highest", "high", "bfloat16")
+
+
+class FlatModel:
+    """`model` with its trainable parameters in one vector; it sees views of that vector.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Its parameters that require a gradient are the variables; tied ones count once.
+    names : iterable of str, optional
+        Only these parameters are variables.
+    precision : {"highest", "high", "bfloat16"}
+        How float32 products of matrices are computed: exactly, with TF32, or in bfloat16
+        through autocast.
+    """
+
+    def __init__(self, model: nn.Module, names: Iterable[str] | None, precision: str) -> None:
+        if precision not in PRECISIONS:
+            raise ValueError(f"precision={precision!r}: expected one of {PRECISIONS}")
+        self.model, self.precision = model, precision
+        self.random = False  # whether a forward pass draws random numbers (dropout)
+        self._names, parameters = _select(model, names)
+        self.shapes = [tuple(p.shape) for p in parameters]
+        self.sizes = [p.numel() for p in parameters]
+        self.x0 = torch.cat([p.detach().reshape(-1) for p in parameters])
+        self.device = self.x0.device
+        self._recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+        self._mode = self._modes()
+
+    def check_mode(self) -> None:
+        """Refuse a model that has changed between train and eval mode: it was checked as it was.
+
+        (A CUDA graph would go on as before, and eager would not.)
+        """
+        for name, training in self._modes().items():
+            if training != self._mode.get(name):
+                raise ValueError(
+                    f"module {name!r} has gone into {'train' if training else 'eval'} mode since "
+                    "from_torch: put it back, or make the problem again"
+                )
+
+    def _modes(self) -> dict[str, bool]:
+        return {name: module.training for name, module in self.model.named_modules()}
+
+    def __call__(self, parameters: list[Tensor], inputs: Any) -> Tensor:
+        """The outputs, in the dtype of the parameters."""
+        arguments = inputs if isinstance(inputs, tuple) else (inputs,)
+        named = dict(zip(self._names, parameters, strict=True))
+        outputs = torch.func.functional_call(self.model, named, arguments)
+        if not isinstance(outputs, Tensor):
+            raise TypeError(
+                f"{type(self.model).__name__} returned {type(outputs).__name__}: expected one "
+                "tensor. Wrap it in a module whose forward picks that from its outputs"
+            )
+        return outputs.to(self.x0.dtype)
+
+    def split(self, x: Tensor) -> list[Tensor]:
+        """The parameters as views of the flat vector.
+
+        On CUDA one that starts off a 16-byte boundary is copied: a matrix product that cannot
+        load 16 bytes at a time takes half as long again, and the copy next to nothing.
+        """
+        pieces = torch.split(x, self.sizes)
+        if x.is_cuda:
+            pieces = tuple(p.clone() if p.data_ptr() % 16 else p for p in pieces)
+        return [piece.view(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+
+    def leaves(self, x: Tensor) -> list[Tensor]:
+        """The parameters as views of the flat vector that collect gradients."""
+        return [piece.detach().requires_grad_() for piece in self.split(x)]
+
+    def slices(self) -> dict[str, slice]:
+        """Where each parameter lies in the flat vector."""
+        ends = torch.tensor(self.sizes).cumsum(0).tolist()
+        return {
+            name: slice(end - size, end)
+            for name, size, end in zip(self._names, self.sizes, ends, strict=True)
+        }
+
+    def group(self, name: str) -> list[slice]:
+        """Where a parameter, or all those of a module, lie in the flat vector."""
+        return [
+            where
+            for parameter, where in self.slices().items()
+            if parameter == name or parameter.startswith(f"{name}.")
+        ]
+
+    def load(self, x: Tensor) -> None:
+        """Write a flat vector into the module."""
+        parameters = dict(self.model.named_parameters())
+        with torch.no_grad():
+            for name, piece in zip(self._names, self.split(x), strict=True):
+                parameters[name].copy_(piece)
+
+    @contextmanager
+    def arithmetic(self, precision: str) -> Iterator[None]:
+        """Matrix products in a precision, and kernels that can be differentiated twice."""
+        with ExitStack() as stack:
+            stack.enter_context(torch.enable_grad())
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            stack.enter_context(_tf32(precision == "high", self.device))
+            stack.enter_context(_no_fast_path(self._recurrent))
+            if precision == "bfloat16":
+                stack.enter_context(
+                    torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
+                )
+            yield
+
+    @contextmanager
+    def same_draws(self) -> Iterator[None]:
+        """What the model draws within, it will draw again afterwards."""
+        with ExitStack() as stack:
+            if self.random:
+                stack.enter_context(forked(self.device))
+            yield
+
+
+@contextmanager
+def _tf32(allow: bool, device: torch.device) -> Iterator[None]:
+    """Whether matrix products use TF32; torch has two ways to say so, and both are put back."""
+    matmul = _or_none(torch.get_float32_matmul_precision)
+    wanted = "high" if allow else "highest"
+    if matmul == wanted and device.type == "cpu":
+        yield
+        return
+    cuda, cudnn, mkldnn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
+    each = [(cuda, "matmul"), (cudnn, "conv"), (cudnn, "rnn"), (mkldnn, "matmul")]
+    found: list[Any] = [getattr(backend, name, None) for backend, name in each]
+    newer = [(one, one.fp32_precision) for one in found if hasattr(one, "fp32_precision")]
+    convolution = _or_none(lambda: cudnn.allow_tf32)
+    torch.set_float32_matmul_precision(wanted)
+    cudnn.allow_tf32 = allow
+    try:
+        yield
+    finally:
+        if matmul is not None:
+            torch.set_float32_matmul_precision(matmul)
+        if convolution is not None:
+            cudnn.allow_tf32 = convolution
+        for one, precision in newer:
+            one.fp32_precision = precision
+
+
+def _or_none(read: Callable[[], Any]) -> Any:
+    """The older flag; None where the newer one has been set to something else (it then raises)."""
+    try:
+        return read()
+    except RuntimeError:
+        return None
+
+
+@contextmanager
+def _no_fast_path(recurrent: bool) -> Iterator[None]:
+    """Transformers compute values as they do gradients, and cuDNN no recurrent networks.
+
+    Its kernels for these have no second derivatives.
+    """
+    mha, cudnn = torch.backends.mha, torch.backends.cudnn
+    before = mha.get_fastpath_enabled(), cudnn.enabled
+    mha.set_fastpath_enabled(False)
+    cudnn.enabled = cudnn.enabled and not recurrent
+    try:
+        yield
+    finally:
+        mha.set_fastpath_enabled(before[0])
+        cudnn.enabled = before[1]
+
+
+def flat(pieces: Iterable[Tensor | None], shapes: list[tuple[int, ...]], like: Tensor) -> Tensor:
+    """One vector of all pieces; a parameter that nothing depends on counts as zeros."""
+    return torch.cat(
+        [
+            like.new_zeros(shape).reshape(-1) if piece is None else piece.reshape(-1)
+            for piece, shape in zip(pieces, shapes, strict=True)
+        ]
+    )
+
+
+def _select(model: nn.Module, names: Iterable[str] | None) -> tuple[list[str], list[Tensor]]:
+    """The variables: names and tensors; a tied parameter goes by the first of its names."""
+    every: Mapping[str, Tensor] = dict(model.named_parameters())
+    if names is None:
+        chosen = [name for name, parameter in every.items() if parameter.requires_grad]
+    else:
+        first = {id(parameter): name for name, parameter in every.items()}
+        aliases = dict(model.named_parameters(remove_duplicate=False))
+        asked = [names] if isinstance(names, str) else list(names)
+        missing = [name for name in asked if name not in aliases]
+        if missing:
+            raise ValueError(f"params: the model has no parameter {', '.join(missing)}")
+        chosen = list(dict.fromkeys(first[id(aliases[name])] for name in asked))
+    if not chosen:
+        raise ValueError("the model has no trainable parameter: there is nothing to minimise over")
+    parameters = [every[name] for name in chosen]
+    kinds = {(parameter.dtype, parameter.device) for parameter in parameters}
+    if len(kinds) > 1:
+        raise ValueError(
+            "the trainable parameters must share one dtype and device, found "
+            + ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+        )
+    dtype = parameters[0].dtype
+    if dtype not in (torch.float32, torch.float64):
+        raise TypeError(
+            f"the parameters are {dtype}; expected float32 or float64 (for bfloat16 arithmetic "
+            "keep float32 parameters and pass precision='bfloat16')"
+        )
+    return chosen, parameters

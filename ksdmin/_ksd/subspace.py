@@ -1,0 +1,199 @@
+"""The subspace: flooring, whitening, and the objective within it (Algorithm 3, lines 7 to 11)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.linalg import lapack
+
+from ksdmin._ksd.krylov import Basis
+from ksdmin._problem.arrays import Array, Small
+from ksdmin._problem.box import Box
+from ksdmin._run.evaluator import Evaluated, Evaluator
+
+SAFELY = 10  # the estimate of the condition number may be off by that, and norms differ by n
+
+
+def floored(H_bar: Small, floor: float) -> Small:
+    """H_bar with its eigenvalues floored to `floor` times the largest (the paper's rule).
+
+    The largest magnitude stands in where no eigenvalue is positive; the identity where all
+    vanish.
+    """
+    values, E = np.linalg.eigh(H_bar)
+    scale = values[-1] if values[-1] > 0 else abs(values[0])
+    return _compose(values, E, floor * scale)
+
+
+def absolute(H_bar: Small, floor: float) -> Small:
+    """H_bar with |lambda| in place of lambda, floored: negative curvature has a scale too."""
+    if _well_conditioned(H_bar, floor):
+        return H_bar
+    values, E = np.linalg.eigh(H_bar)
+    values = np.abs(values)
+    return _compose(values, E, floor * values.max())
+
+
+def _well_conditioned(H: Small, floor: float) -> bool:
+    """Whether Cholesky tells that all eigenvalues lie above the floor: most often, and cheaply."""
+    C, failed = lapack.dpotrf(H, lower=1)
+    if failed:
+        return False
+    share, _ = lapack.dpocon(C, np.abs(H).sum(axis=0).max(), uplo="L")  # estimates 1 / cond(H)
+    return bool(share > SAFELY * len(H) * floor)
+
+
+def _compose(values: Small, E: Small, least: float) -> Small:
+    H_hat: Small = (E * np.maximum(values, least)) @ E.T if least else np.eye(len(values))
+    return H_hat
+
+
+class Whitening:
+    """Co-ordinates a in which the model curvature H_hat = C C^T is the identity.
+
+    The whitened basis V C^-T is never formed: a -> C^-T a and g_bar -> C^-1 g_bar are small.
+    """
+
+    def __init__(self, H_hat: Small) -> None:
+        C = np.linalg.cholesky(H_hat)
+        self._inverse, _ = lapack.dtrtri(C, lower=1)
+
+    @property
+    def gain(self) -> float:
+        """By how much an error in g_bar can grow in the gradient with respect to a."""
+        return float(np.linalg.norm(self._inverse))
+
+    def coefficients(self, a: Small) -> Small:
+        """C^-T a: what `a` is in terms of the rows of V."""
+        return np.asarray(a @ self._inverse)
+
+    def gradient(self, g_bar: Small) -> Small:
+        """C^-1 g_bar: the gradient with respect to a."""
+        return np.asarray(self._inverse @ g_bar)
+
+
+class SubspaceObjective:
+    """phi(a) = f_C(x + V C^-T a), the objective of the inner search.
+
+    With `tilted`, a linear term is added so that the slope of phi at zero is that of the gradient
+    on A, which the basis was built from: f_C(x + d) + <g_A - g_C, d>. `damping` adds its share of
+    |d|^2 / 2. Within a box the path is projected onto it.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        here: Evaluated,
+        C: Any,
+        basis: Basis,
+        whitening: Whitening,
+        *,
+        tilted: bool,
+        damping: float = 0.0,
+        box: Box | None = None,
+    ) -> None:
+        self._evaluator, self._x, self._C = evaluator, here.x, C
+        self._basis, self._whitening, self._box = basis, whitening, box
+        self._tilt, self._damping = np.zeros(basis.dim), damping
+        # Slopes without the whole gradient: always cheaper by differences; otherwise worth it
+        # unless A serves as C, when the next iteration wants that gradient.
+        separate, same = evaluator.separate_gradient, C is here.idx
+        self._projects = evaluator.projects and (separate or not same) and box is None
+        if same:  # nothing to evaluate
+            self._at_zero = here.value, here.gradient, basis.g_bar
+            return
+        value, g, known = self._evaluate(here.x)
+        slopes, g = self.slopes(here.x, g, known, None)
+        self._at_zero = value, g, slopes
+        if tilted:
+            self._tilt = basis.g_bar - slopes
+
+    def start(self) -> SubspacePoint:
+        """Where the search begins (made anew: a point that it kept would keep it in turn)."""
+        value, g, slopes = self._at_zero
+        nothing = np.zeros(self._basis.dim)
+        return SubspacePoint(self, nothing, nothing, self._x, value, value, g, slopes, None)
+
+    def at(self, a: Small) -> SubspacePoint:
+        """Evaluate at `a`: the value now, the gradient with it or when it is looked at."""
+        c = self._whitening.coefficients(a)
+        x, stopped = self._x + self._evaluator.space.combine(self._basis.V, c), None
+        if self._box is not None:
+            wanted, x = x, self._box.project(x)
+            stopped = x != wanted
+        loss, g, slopes = self._evaluate(x)
+        value = loss + float(self._tilt @ c) + self.damped(c)
+        return SubspacePoint(self, a, c, x, loss, value, g, slopes, stopped)
+
+    def damped(self, c: Small) -> float:
+        """What the damping adds at `c`: V is orthonormal, so that |c| = |d|."""
+        return self._damping / 2 * float(c @ c)
+
+    def _evaluate(self, x: Array) -> tuple[float, Array | None, Small | None]:
+        """f_C; and its gradient, or its slopes along V, where they come with the value."""
+        if self._evaluator.separate_gradient:
+            return self._evaluator.value(x, self._C), None, None
+        if self._projects:
+            value, slopes = self._evaluator.value_and_slopes(x, self._C, self._basis.V)
+            return value, None, slopes
+        return *self._evaluator.value_and_gradient(x, self._C), None
+
+    def slopes(
+        self, x: Array, g: Array | None, known: Small | None, stopped: Array | None
+    ) -> tuple[Small, Array | None]:
+        """V^T g without the variables that a bound has `stopped`; and g where it was computed."""
+        if known is not None:
+            return known, g
+        if g is None and self._projects:
+            return self._evaluator.value_and_slopes(x, self._C, self._basis.V)[1], None
+        if g is None:
+            g = self._evaluator.value_and_gradient(x, self._C)[1]
+        moving = g if stopped is None or self._box is None else self._box.without(g, stopped)
+        return self._evaluator.space.home(self._basis.V @ moving)[0], g
+
+    def whitened(self, slopes: Small, c: Small) -> Small:
+        """The gradient of phi with respect to a."""
+        return self._whitening.gradient(slopes + self._tilt + self._damping * c)
+
+
+class SubspacePoint:
+    """A point of the subspace where the objective has been evaluated.
+
+    Attributes
+    ----------
+    a, c : ndarray
+        The point in whitened co-ordinates, and in terms of the rows of V.
+    x : array
+        The point in the whole space.
+    loss, value : float
+        f_C and phi there.
+    whole_gradient : array or None
+        The gradient on C in the whole space, where it was computed.
+    """
+
+    def __init__(
+        self,
+        objective: SubspaceObjective,
+        a: Small,
+        c: Small,
+        x: Array,
+        loss: float,
+        value: float,
+        whole_gradient: Array | None,
+        slopes: Small | None,
+        stopped: Array | None,
+    ) -> None:
+        self._objective, self._slopes, self._stopped = objective, slopes, stopped
+        self.a, self.c, self.x = a, c, x
+        self.loss, self.value = loss, value
+        self.whole_gradient = whole_gradient
+
+    @cached_property
+    def gradient(self) -> Small:
+        """The gradient of phi with respect to a; computed when it is first looked at."""
+        slopes, self.whole_gradient = self._objective.slopes(
+            self.x, self.whole_gradient, self._slopes, self._stopped
+        )
+        return self._objective.whitened(slopes, self.c)

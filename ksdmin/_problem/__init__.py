@@ -1,0 +1,1 @@
+"""What is minimised: the verbs of a problem, SciPy-style callables, sets of samples, arrays."""

@@ -1,0 +1,96 @@
+"""Bounds on the variables: a box, its projection, and what is free to move in it."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import Bounds, OptimizeWarning
+
+from ksdmin._problem.arrays import Array, Space, to_host
+
+
+@dataclass(frozen=True)
+class Box:
+    """lower <= x <= upper, in the space of the run."""
+
+    space: Space
+    lower: Array
+    upper: Array
+
+    def project(self, x: Array) -> Array:
+        """The point of the box that is nearest to `x`."""
+        xp = self.space.xp
+        return xp.minimum(xp.maximum(x, self.lower), self.upper)
+
+    def held(self, x: Array, g: Array) -> Array:
+        """Which variables lie on a bound that the gradient `g` presses them against."""
+        return ((x <= self.lower) & (g > 0)) | ((x >= self.upper) & (g < 0))
+
+    def without(self, u: Array, held: Array) -> Array:
+        """`u` with zeros where variables are held."""
+        return self.space.xp.where(held, self.space.xp.zeros_like(u), u)
+
+    def stationarity(self, x: Array, g: Array) -> float:
+        """How far, at most, a step along -g moves a variable: zero at a solution."""
+        return self.space.max_abs(x - self.project(x - g))
+
+
+def as_box(bounds: Any, x0: Array) -> Box | None:
+    """What the user gave as ``bounds=``: SciPy's Bounds, or a pair (low, high) a variable."""
+    if bounds is None:
+        return None
+    space = Space(x0)
+    lower, upper = (_limits(limit, space) for limit in _pair(bounds, space.n))
+    if (lower > upper).any():
+        i = int((lower > upper).argmax())
+        raise ValueError(
+            f"bounds: the lower bound of x[{i}], {lower[i]}, is above its upper one, {upper[i]}"
+        )
+    if not (np.isfinite(lower) | np.isfinite(upper)).any():
+        return None
+    return Box(space, space.away(lower), space.away(upper))
+
+
+def _pair(bounds: Any, n: int) -> tuple[Any, Any]:
+    if isinstance(bounds, Bounds):
+        return bounds.lb, bounds.ub
+    try:
+        pairs = [(low, high) for low, high in bounds]
+    except (TypeError, ValueError):
+        raise ValueError(
+            "bounds: expected scipy.optimize.Bounds or a sequence of pairs (low, high), None for "
+            "no bound"
+        ) from None
+    if len(pairs) != n:
+        raise ValueError(f"bounds: {len(pairs)} pairs for {n} variables")
+    low = [-np.inf if low is None else low for low, _ in pairs]
+    high = [np.inf if high is None else high for _, high in pairs]
+    return low, high
+
+
+def _limits(limit: Any, space: Space) -> np.ndarray[Any, Any]:
+    given = to_host(limit) if hasattr(limit, "shape") else np.asarray(limit, dtype=np.float64)
+    try:
+        full = np.broadcast_to(given, (space.n,)).copy()
+    except ValueError:
+        raise ValueError(f"bounds: {given.shape} limits do not fit {space.n} variables") from None
+    if np.isnan(full).any():
+        raise ValueError("bounds: a limit is NaN; None or an infinity stand for no bound")
+    return full
+
+
+def started(box: Box | None, x0: Array, frames: int) -> Array:
+    """Where a run in the box starts; outside is no place to, and the user is told."""
+    if box is None:
+        return x0
+    inside = box.project(x0)
+    if box.space.max_abs(inside - x0) > 0:
+        warnings.warn(
+            "x0 lies outside the bounds: the run starts at the nearest point within",
+            OptimizeWarning,
+            stacklevel=frames + 1,
+        )
+    return inside

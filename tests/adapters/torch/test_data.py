@@ -1,0 +1,244 @@
+"""Data of all kinds, wherever they are kept, in chunks of any size."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+import ksdmin
+from tests.adapters.torch.dense import assert_close, directions, make, multiply, point
+from tests.adapters.torch.zoo import ZOO
+
+N, CHUNK = 70, 7
+
+
+class Pairs(Dataset):
+    """A map-style dataset."""
+
+    def __init__(self, inputs, targets):
+        self.inputs, self.targets = inputs, targets
+
+    def __len__(self):
+        return len(self.targets)
+
+    def __getitem__(self, i):
+        several = isinstance(self.inputs, tuple)
+        x = tuple(part[i] for part in self.inputs) if several else self.inputs[i]
+        return x, self.targets[i]
+
+
+def memmap(array, path):
+    mapped = np.memmap(path, array.dtype, "w+", shape=array.shape)
+    mapped[:] = array
+    mapped.flush()
+    return np.memmap(path, array.dtype, "r", shape=array.shape)
+
+
+def numbers(problem):
+    """What all verbs give, on the whole set and on a part."""
+    x, V = point(problem), directions(problem.x0)
+    for idx in (slice(None), torch.arange(1, problem.subsets.n, 2)):
+        value, g, squares = problem.value_and_gradient(x, idx, diagonal=True)
+        yield from (torch.tensor(value), g, squares, multiply(problem.curvature(x, idx), V))
+
+
+def assert_same(problem, right, tolerance=0.0):
+    for one, other in zip(numbers(problem), numbers(right), strict=True):
+        assert_close(one, other, tolerance)
+
+
+KINDS = {
+    "numpy": lambda X, y, path: (X.numpy(), y.numpy()),
+    "list": lambda X, y, path: [X, y.numpy()],
+    "memmap": lambda X, y, path: (memmap(X.numpy(), path / "X"), memmap(y.numpy(), path / "y")),
+    "TensorDataset": lambda X, y, path: TensorDataset(X, y),
+    "Dataset": lambda X, y, path: Pairs(X, y),
+    "Dataset of numpy": lambda X, y, path: Pairs(X.numpy(), y.numpy()),
+    "read only": lambda X, y, path: (np.frombuffer(X.numpy().tobytes()).reshape(X.shape), y),
+}
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds(name, kind, tmp_path):
+    case = ZOO[name]()
+    data = KINDS[kind](*case.data, tmp_path)
+    assert_same(ksdmin.from_torch(case.model, case.loss, data), make(name))
+
+
+@pytest.mark.parametrize("kind", ["numpy", "Dataset", "lists"])
+def test_several_inputs(kind):
+    case = ZOO["two_inputs"]()
+    (a, b), y = case.data
+    data = {
+        "numpy": ((a.numpy(), b), y.numpy()),
+        "Dataset": Pairs((a, b), y),
+        "lists": [[a, b], y],
+    }[kind]
+    assert_same(ksdmin.from_torch(case.model, case.loss, data), make("two_inputs"))
+
+
+def test_several_targets():
+    """A callable gets the tuple: here weights of samples beside the targets."""
+
+    def weighted(z, targets):
+        y, weight = targets
+        return weight * (z - y).square().mean(1)
+
+    case = ZOO["mlp"]()
+    X, y = case.data
+    data = X, (y, torch.full((len(y),), 3.0))
+    problem, right = ksdmin.from_torch(case.model, weighted, data), make("mlp")
+    assert problem.value(right.x0) == pytest.approx(3 * right.value(right.x0), rel=1e-14)
+
+
+@pytest.mark.parametrize("given", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_floating_data_are_brought_to_the_models_dtype(given, dtype):
+    case = ZOO["mlp"]()
+    data = tuple(part.numpy().astype(given) for part in case.data)
+    problem = ksdmin.from_torch(case.model.to(dtype), case.loss, data)
+    right = make("mlp")
+    assert problem.x0.dtype == dtype
+    assert problem.value(problem.x0) == pytest.approx(right.value(right.x0), rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    "idx",
+    [np.array([0, 2, 4]), [0, 2, 4], range(0, 5, 2), slice(0, 5, 2), torch.tensor([0, 2, 4]),
+     torch.tensor([0, 2, 4], dtype=torch.int32), np.array([1, 0, 1, 0, 1, 0, 0], dtype=bool)],
+    ids=["numpy", "list", "range", "slice", "tensor", "int32", "mask"],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["mlp", "normed"])
+def test_sets_of_all_kinds(name, idx):
+    problem = make(name)
+    x, right = point(problem), torch.tensor([0, 2, 4])
+    assert problem.value(x, idx) == problem.value(x, right)
+    assert torch.equal(
+        problem.value_and_gradient(x, idx)[1], problem.value_and_gradient(x, right)[1]
+    )
+    assert torch.equal(problem.curvature(x, idx)(x), problem.curvature(x, right)(x))
+
+
+def test_own_sets_of_numpy_in_a_run():
+    problem = make("mlp")
+    sets = [(slice(None), np.arange(7), np.arange(7))] * 3
+    res = ksdmin.minimize(problem, subsets=ksdmin.Subsets(sets, full=slice(None)))
+    assert res.nit == 3
+    assert res.fun < problem.value(problem.x0)
+
+
+@pytest.mark.parametrize("idx", [[], [[0, 1]], [0.5], 3])
+def test_what_is_no_set(idx):
+    problem = make("mlp")
+    with pytest.raises(ValueError, match="a set of samples must be a vector"):
+        problem.value(problem.x0, idx)
+
+
+def large(name, kind="gauss-newton", **options):
+    """The case with ten times as many samples."""
+    case = ZOO[name]()
+    inputs, targets = case.data
+    X = torch.cat([inputs + 0.1 * i if inputs.is_floating_point() else inputs for i in range(10)])
+    data = X, targets.repeat(10, *[1] * (targets.ndim - 1))
+    return ksdmin.from_torch(case.model, case.loss, data, curvature=kind, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("mlp", "hessian"), ("mlp", "gauss-newton"), ("cnn", "gauss-newton"), ("cnn", "hessian"),
+     ("cnn", "fisher"), ("tied", "fisher"), ("tied", "empirical-fisher")],
+)  # fmt: skip
+def test_ten_times_larger_than_a_chunk(name, kind):
+    whole = large(name, kind)
+    assert whole.subsets.n == N
+    assert_same(large(name, kind, chunk_size=CHUNK), whole, 1e-13)
+    assert_same(large(name, kind, chunk_size=CHUNK + 2), whole, 1e-13)  # the last chunk is short
+    assert_same(large(name, kind, memory_budget=5000), whole, 1e-13)
+
+
+class Watched(np.ndarray):
+    """An array that notes how many rows are read at once."""
+
+    most = 0
+
+    def __getitem__(self, rows):
+        out = np.asarray(super().__getitem__(rows))
+        Watched.most = max(Watched.most, out.size)
+        return out
+
+
+def test_no_more_than_a_chunk_is_read_at_once():
+    case, Watched.most = ZOO["mlp"](), 0
+    X = np.tile(case.data[0].numpy(), (10, 1)).view(Watched)
+    data = X, case.data[1].repeat(10, 1)
+    problem = ksdmin.from_torch(case.model, case.loss, data, chunk_size=CHUNK)
+    ksdmin.minimize(problem, options={"maxiter": 2})
+    assert Watched.most == CHUNK * 3
+
+
+def test_inputs_are_not_read_for_their_targets():
+    """Which of these are ignored is looked up before the run, whatever the inputs' size."""
+    X = np.zeros((20_000, 2), dtype=np.float32).view(Watched)
+    y, Watched.most = np.zeros(20_000, dtype=np.int64), 0
+    ksdmin.from_torch(nn.Linear(2, 3), nn.CrossEntropyLoss(), (X, y), chunk_size=10)
+    assert Watched.most <= 20
+
+
+def test_losses_are_added_in_double_precision():
+    """In float32, 2^24 + 1 is 2^24."""
+
+    def losses(z, y):
+        return z[:, 0] * 0 + y
+
+    y = torch.ones(1001)
+    y[0] = 2**24
+    for chunk in (10, 2000):
+        problem = ksdmin.from_torch(
+            nn.Linear(2, 1), losses, (torch.zeros(1001, 2), y), chunk_size=chunk
+        )
+        assert problem.value(problem.x0) * 1001 == pytest.approx(2**24 + 1000, rel=1e-12)
+        value = problem.value_and_gradient(problem.x0, diagonal=True)[0]
+        assert value == problem.value(problem.x0)
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        ((torch.ones(3, 3), torch.ones(4, 2)), ValueError, r"differ in length: \[3, 4\]"),
+        ((torch.ones(0, 3), torch.ones(0, 2)), ValueError, "no samples"),
+        (torch.ones(3, 3), TypeError, "not Tensor"),
+        ((torch.ones(3, 3),) * 3, TypeError, "not tuple of 3"),
+        (TensorDataset(*[torch.ones(3, 3)] * 3), TypeError, "not tuple of 3"),
+        (Pairs([{"a": 1.0}] * 3, torch.ones(3)), TypeError, "not dict"),
+        (({"a": torch.ones(3)}, torch.ones(3)), TypeError, "not dict"),
+        (Endless(), TypeError, "IterableDataset"),
+    ],
+)
+def test_what_are_no_data(data, error, message):
+    with pytest.raises(error, match=message):
+        ksdmin.from_torch(nn.Linear(3, 2), nn.MSELoss(), data)
+
+
+def test_a_chunk_has_a_sample():
+    with pytest.raises(ValueError, match="chunk_size=0"):
+        make("mlp", chunk_size=0)
+
+
+def test_a_problem_that_is_dropped_frees_its_data():
+    X = torch.randn(50, 3, dtype=torch.float64)
+    alive = weakref.ref(X)
+    problem = ksdmin.from_torch(nn.Linear(3, 1).double(), nn.MSELoss(), (X, X[:, :1]))
+    ksdmin.minimize(problem, rng=0, options={"maxiter": 2})
+    del problem, X
+    gc.collect()
+    assert alive() is None

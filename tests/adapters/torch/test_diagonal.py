@@ -1,0 +1,147 @@
+"""The diagonal of the empirical Fisher matrix: exact for any module, of few samples for some."""
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+import ksdmin
+from ksdmin._adapters.flat import ENOUGH
+from ksdmin._problem.functions import Counts
+from tests.adapters.torch.dense import SETS, Dense, assert_close, dense, make, point
+from tests.adapters.torch.zoo import ZOO, Case, Forward, squared
+
+CHUNKS = [1, 3, 100]
+
+
+@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("part", SETS)
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_exact(name, part, chunk):
+    problem, right = make(name, chunk_size=chunk), dense(name, part, chunk)
+    value, g, squares = problem.value_and_gradient(right.x, SETS[part], diagonal=True)
+    assert value == pytest.approx(right.value, rel=1e-12)
+    assert_close(g, right.gradient)
+    assert_close(squares, right.squares)
+    assert problem.value(right.x, SETS[part]) == pytest.approx(value, rel=1e-14)
+    assert_close(problem.value_and_gradient(right.x, SETS[part])[1], g, 1e-13)
+
+
+@pytest.mark.parametrize("name", ["cnn", "tied", "sequence"])
+def test_few_gradients_at_a_time(name):
+    right = dense(name, "whole")
+    squares = make(name, memory_budget=1000).value_and_gradient(right.x, diagonal=True)[2]
+    assert_close(squares, right.squares)
+
+
+def needs_single_gradients(problem):
+    """The parameters whose diagonal takes the gradients of single samples."""
+    names = list(problem._model.slices())
+    return [names[i] for i in problem._engine._kernels.diagonal._rest]
+
+
+def test_linear_layers_need_no_single_gradients():
+    assert needs_single_gradients(make("mlp")) == []
+    assert needs_single_gradients(make("relu_in_place")) == []
+    assert needs_single_gradients(make("cnn")) == ["0.weight", "0.bias"]
+    assert needs_single_gradients(make("tied")) == ["embed.weight"]
+    assert needs_single_gradients(make("mirrored")) == ["encode.weight"]
+
+
+@pytest.mark.parametrize("frozen", [["0.weight"], ["0.weight", "0.bias"], ["2.weight", "2.bias"]])
+def test_frozen_layers(frozen):
+    case = ZOO["mlp"]()
+    for name, parameter in case.model.named_parameters():
+        parameter.requires_grad_(name not in frozen)
+    problem = ksdmin.from_torch(case.model, case.loss, case.data)
+    every = list(case.model.parameters())
+    free = torch.cat([torch.full((p.numel(),), p.requires_grad) for p in every])
+    right = Dense(case, nn.utils.parameters_to_vector(every).detach())
+    _, g, squares = problem.value_and_gradient(problem.x0, diagonal=True)
+    assert_close(g, right.gradient[free])
+    assert_close(squares, right.squares[free])
+
+
+def squeeze(m, x):
+    return m.single(m.norm(x)).squeeze()
+
+
+def branch(m, x):
+    z = m.head(m.norm(x))
+    return z if (z < 1e9).all() else z * 2
+
+
+@pytest.mark.parametrize("forward", [squeeze, branch])
+def test_modules_that_vmap_does_not_bear(forward, caplog):
+    case = ZOO["mlp"]()
+    model = Forward(forward, norm=nn.LayerNorm(3), head=nn.Linear(3, 2), single=nn.Linear(3, 1))
+    X, y = case.data
+    y, losses = (y[:, 0], lambda z, y: (z - y) ** 2) if forward is squeeze else (y, squared)
+    own = Case(model.double(), case.loss, losses, (X, y))
+    with caplog.at_level(logging.WARNING, "ksdmin"):
+        problem = ksdmin.from_torch(own.model, own.loss, own.data)
+    assert "backward pass a sample" in caplog.text
+    x = point(problem)
+    right = Dense(own, x)
+    _, g, squares = problem.value_and_gradient(x, diagonal=True)
+    assert_close(g, right.gradient)
+    assert_close(squares, right.squares)
+
+
+def test_layers_with_hooks_are_left_to_single_gradients():
+    case = ZOO["mlp"]()
+    case.model[0].register_forward_hook(lambda layer, args, out: 2 * out)
+    problem = ksdmin.from_torch(case.model, case.loss, case.data)
+    assert needs_single_gradients(problem) == ["0.weight", "0.bias"]
+    squares = problem.value_and_gradient(problem.x0, diagonal=True)[2]
+    assert_close(squares, Dense(case, problem.x0).squares)
+
+
+def test_a_parameter_that_nothing_depends_on():
+    case = ZOO["mlp"]()
+    case.model.register_parameter("idle", nn.Parameter(torch.ones(2, dtype=torch.float64)))
+    problem = ksdmin.from_torch(case.model, case.loss, case.data, curvature="hessian")
+    part = problem._model.slices()["idle"]
+    _, g, squares = problem.value_and_gradient(problem.x0, diagonal=True)
+    product = problem.curvature(problem.x0)(torch.ones_like(problem.x0))
+    for u in (g, squares, product):
+        assert u[part].tolist() == [0, 0]
+        assert u.abs().sum() > 0
+
+
+def test_one_sample():
+    case = ZOO["cnn"]()
+    problem = ksdmin.from_torch(case.model, case.loss, tuple(part[:1] for part in case.data))
+    _, g, squares = problem.value_and_gradient(problem.x0, diagonal=True)
+    assert_close(squares, g**2, 1e-14)
+
+
+def repeated(name, times):
+    """A case with as many times its samples, no two alike."""
+    case = ZOO[name]()
+    X, y = (part.repeat(times, *[1] * (part.ndim - 1)) for part in case.data)
+    scale = torch.linspace(0.5, 1.5, len(X), dtype=X.dtype).reshape(-1, *[1] * (X.ndim - 1))
+    return Case(case.model, case.loss, case.losses, (X * scale, y))
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_few_samples_tell_what_takes_single_gradients(every):
+    case = repeated("cnn", 100)
+    n = len(case.data[1])
+    idx = torch.arange(0, n, every)
+    few = idx[torch.arange(ENOUGH) * len(idx) // ENOUGH]
+    problem, counts = ksdmin.from_torch(case.model, case.loss, case.data), Counts()
+    _, g, squares = problem.counting(counts).value_and_gradient(problem.x0, idx, diagonal=True)
+    assert_close(g, problem.value_and_gradient(problem.x0, idx)[1], 1e-14)
+    assert_close(squares, Dense(case, problem.x0, few).squares)
+    assert (counts.nfev, counts.njev) == (1, 1)
+    assert counts.passes == pytest.approx(2 * ENOUGH / n)
+
+
+def test_all_samples_tell_what_comes_with_the_gradient():
+    case = repeated("mlp", 100)
+    problem, counts = ksdmin.from_torch(case.model, case.loss, case.data), Counts()
+    squares = problem.counting(counts).value_and_gradient(problem.x0, diagonal=True)[2]
+    assert_close(squares, Dense(case, problem.x0).squares)
+    assert counts.passes == 0

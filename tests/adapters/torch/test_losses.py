@@ -1,0 +1,294 @@
+"""Losses: torch's own mean exactly, one loss a sample, and their Hessians in the outputs.
+
+The models here are linear in their parameters: then the Gauss-Newton matrix is the Hessian, which
+torch's own loss gives by differentiating twice.
+"""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.autograd.functional import hessian
+
+import ksdmin
+from ksdmin._adapters.torch.loss import as_sample_loss
+from tests.adapters.torch.dense import assert_close, directions, multiply
+
+N, D = 9, 3
+
+
+def drawn(make, seed=0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return make()
+
+
+def real(*shape):
+    return drawn(lambda: torch.randn(*shape, dtype=torch.float64), sum(shape))
+
+
+def positive(*shape):
+    return real(*shape).exp()
+
+
+def counts(*shape):
+    return drawn(lambda: torch.poisson(torch.full(shape, 2.0, dtype=torch.float64)))
+
+
+def bits(*shape):
+    return (real(*shape) > 0).double()
+
+
+def signs(*shape):
+    return 2 * bits(*shape) - 1
+
+
+def labels(*shape, classes=4, ignored=None):
+    y = drawn(lambda: torch.randint(classes, shape))
+    if ignored is not None:
+        y.reshape(-1)[::3] = ignored
+    return y
+
+
+def soft(*shape):
+    return torch.softmax(real(*shape), 1)
+
+
+WEIGHT = torch.tensor([0.5, 1.0, 3.0, 0.2], dtype=torch.float64)
+
+SMOOTH = {"label_smoothing": 0.2, "weight": WEIGHT}
+
+# The loss, the shape of a sample's outputs, the targets
+LOSSES = {
+    "MSE": (nn.MSELoss, {}, (2,), real(N, 2)),
+    "MSE of numbers": (nn.MSELoss, {}, (), real(N)),
+    "MSE of images": (nn.MSELoss, {}, (2, 3), real(N, 2, 3)),
+    "L1": (nn.L1Loss, {}, (2,), real(N, 2)),
+    "Huber": (nn.HuberLoss, {"delta": 0.7}, (2,), real(N, 2)),
+    "smooth L1": (nn.SmoothL1Loss, {}, (2,), real(N, 2)),
+    "soft margin": (nn.SoftMarginLoss, {}, (2,), signs(N, 2)),
+    "KL": (nn.KLDivLoss, {}, (4,), soft(N, 4)),
+    "BCE": (nn.BCEWithLogitsLoss, {}, (2,), bits(N, 2)),
+    "BCE weight": (nn.BCEWithLogitsLoss, {"weight": WEIGHT}, (4,), bits(N, 4)),
+    "BCE pos_weight": (nn.BCEWithLogitsLoss, {"pos_weight": WEIGHT}, (4,), soft(N, 4)),
+    "CE": (nn.CrossEntropyLoss, {}, (4,), labels(N)),
+    "CE weight": (nn.CrossEntropyLoss, {"weight": WEIGHT}, (4,), labels(N)),
+    "CE ignore": (nn.CrossEntropyLoss, {}, (4,), labels(N, ignored=-100)),
+    "CE ignore a class": (nn.CrossEntropyLoss, {"ignore_index": 2} | SMOOTH, (4,), labels(N)),
+    "CE smoothing": (nn.CrossEntropyLoss, {"label_smoothing": 0.2}, (4,), labels(N)),
+    "CE soft": (nn.CrossEntropyLoss, {}, (4,), soft(N, 4)),
+    "CE soft, smooth": (nn.CrossEntropyLoss, SMOOTH, (4,), soft(N, 4)),
+    "CE not normalised": (nn.CrossEntropyLoss, {}, (4,), positive(N, 4)),
+    "CE spatial": (nn.CrossEntropyLoss, {}, (4, 2, 2), labels(N, 2, 2)),
+    "CE spatial, smooth": (nn.CrossEntropyLoss, SMOOTH, (4, 3), labels(N, 3, ignored=-100)),
+    "CE spatial, soft": (nn.CrossEntropyLoss, {"weight": WEIGHT}, (4, 3), soft(N, 4, 3)),
+    "NLL": (nn.NLLLoss, {"weight": WEIGHT, "ignore_index": 1}, (4,), labels(N)),
+    "Poisson": (nn.PoissonNLLLoss, {}, (2,), counts(N, 2)),
+    "Poisson full": (nn.PoissonNLLLoss, {"full": True}, (2,), counts(N, 2)),
+    "Gaussian": (nn.GaussianNLLLoss, {}, (2,), (real(N, 2), positive(N, 2))),
+    "Gaussian full": (nn.GaussianNLLLoss, {"full": True}, (2,), (real(N, 2), positive(N, 1))),
+    "Gaussian alike": (nn.GaussianNLLLoss, {}, (2, 3), (real(N, 2, 3), positive(N, 2))),
+}
+AUTODIFF = ["L1", "Huber", "smooth L1", "soft margin", "KL", "BCE weight", "BCE pos_weight", "NLL"]
+
+
+def linear(shape):
+    """A model whose outputs have that shape, with weights that are not small."""
+    model = nn.Linear(D, max(1, torch.Size(shape).numel()), dtype=torch.float64)
+    model.weight.data = real(*model.weight.shape)
+    unflatten = nn.Unflatten(1, shape) if shape else nn.Flatten(0)
+    return nn.Sequential(model, unflatten)
+
+
+def torchs_own(model, loss, X, y):
+    """x -> the loss of the whole set, as torch computes it."""
+
+    def value(x):
+        weight, bias = x[: model[0].weight.numel()], x[model[0].weight.numel() :]
+        z = model[1](F.linear(X, weight.view(model[0].weight.shape), bias))
+        return loss(z, *y) if isinstance(y, tuple) else loss(z, y)
+
+    return value
+
+
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")  # of KLDivLoss
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_torchs_own(name, reduction):
+    kind, options, shape, y = LOSSES[name]
+    model, loss, X = linear(shape), kind(**options, reduction=reduction), real(N, D)
+    problem = ksdmin.from_torch(model, loss, (X, y), chunk_size=4)
+    own = torchs_own(model, loss, X, y)
+    x, samples = problem.x0.clone().requires_grad_(), N if reduction == "sum" else 1
+    right = own(x)
+    value, g = problem.value_and_gradient(problem.x0)
+    assert value * samples == pytest.approx(right.item(), rel=1e-14)
+    assert_close(g * samples, torch.autograd.grad(right, x)[0], 1e-13)
+    H, V = hessian(own, problem.x0), directions(problem.x0)
+    if H.any():
+        assert_close(multiply(problem.curvature(problem.x0), V) * samples, H @ V, 1e-12)
+    else:
+        assert not multiply(problem.curvature(problem.x0), V).any()
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in AUTODIFF])
+def test_closed_form(name):
+    """The Hessian in the outputs against differentiating twice, far from zero."""
+    kind, options, shape, y = LOSSES[name]
+    of, z, w = as_sample_loss(kind(**options)), 3 * real(N, *shape), positive(N)
+    H = hessian(lambda z: (of.losses(z, y) * w).sum(), z).reshape(z.numel(), z.numel())
+    assert_close(whole_matrix(of.hessian(z, y, w), z), H, 1e-13)
+
+
+def whole_matrix(product, z):
+    """A product in the outputs, as a matrix."""
+    eye = torch.eye(z.numel(), dtype=torch.float64)
+    return multiply(lambda u: product(u.reshape(z.shape)).reshape(-1), eye)
+
+
+def test_a_set_is_weighed_as_in_the_whole():
+    """Weighted means of sets, averaged, are the whole set's: ignored samples count zero."""
+    y, X = labels(N, ignored=-100), real(N, D)
+    problem = ksdmin.from_torch(linear((4,)), nn.CrossEntropyLoss(weight=WEIGHT), (X, y))
+    of_sets = [problem.value(problem.x0, torch.arange(i, i + 3)) for i in (0, 3, 6)]
+    assert sum(of_sets) / 3 == pytest.approx(problem.value(problem.x0), rel=1e-14)
+
+
+@pytest.mark.parametrize("kind", [nn.MSELoss, nn.L1Loss, nn.BCEWithLogitsLoss])
+def test_none_is_the_sum_over_a_sample(kind):
+    data = real(N, D), bits(N, 2)
+    one, other = (
+        ksdmin.from_torch(linear((2,)), kind(reduction=how), data) for how in ("none", "sum")
+    )
+    assert one.value(one.x0) == other.value(one.x0)
+
+
+def test_batchmean():
+    model, loss, X, y = linear((4,)), nn.KLDivLoss(reduction="batchmean"), real(N, D), soft(N, 4)
+    problem = ksdmin.from_torch(model, loss, (X, y))
+    assert problem.value(problem.x0) == pytest.approx(loss(model(X), y).item(), rel=1e-14)
+
+
+def test_poisson_of_a_rate():
+    model = nn.Sequential(*linear((2,)), nn.Softplus())
+    loss, X, y = nn.PoissonNLLLoss(log_input=False), real(N, D), counts(N, 2)
+    problem = ksdmin.from_torch(model, loss, (X, y))
+    assert problem.value(problem.x0) == pytest.approx(loss(model(X), y).item(), rel=1e-14)
+    assert problem.curvature(problem.x0)(problem.x0).norm() > 0
+
+
+def test_a_callable_of_two_outputs():
+    """A Gaussian whose variance the model tells, too."""
+
+    def losses(z, y):
+        return F.gaussian_nll_loss(z[:, 0], y, z[:, 1].exp(), reduction="none")
+
+    model, X, y = linear((2,)), real(N, D), real(N)
+    problem = ksdmin.from_torch(model, losses, (X, y))
+    own = torchs_own(model, lambda z, y: losses(z, y).mean(), X, y)
+    V = directions(problem.x0)
+    assert_close(multiply(problem.curvature(problem.x0), V), hessian(own, problem.x0) @ V, 1e-12)
+
+
+class Own(nn.Module):
+    """A loss module of the user's, with a parameter, which is none of the model's."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(2.0, dtype=torch.float64))
+
+    def forward(self, z, y):
+        return self.scale * (z - y).sum(1)
+
+
+def test_a_module_of_the_users():
+    problem = ksdmin.from_torch(linear((2,)), Own(), (real(N, D), real(N, 2)))
+    assert len(problem.x0) == 8
+    assert not problem.curvature(problem.x0)(problem.x0).any()  # it is linear
+
+
+@pytest.mark.parametrize(
+    ("loss", "shape"),
+    [(F.mse_loss, r"\(\)"), (lambda z, y: (z - y) ** 2, r"\(3, 2\)"), (F.l1_loss, r"\(\)")],
+)
+def test_a_callable_must_give_one_loss_a_sample(loss, shape):
+    message = rf"shape {shape} for 3 samples: it must return one loss a sample, shape \(3,\), not"
+    with pytest.raises(ValueError, match=message):
+        ksdmin.from_torch(linear((2,)), loss, (real(N, D), real(N, 2)))
+    with pytest.raises(TypeError, match="expected a torch loss module or a callable"):
+        ksdmin.from_torch(linear((2,)), "mse", (real(N, D), real(N, 2)))
+
+
+@pytest.mark.parametrize("kind", [nn.MSELoss, nn.PoissonNLLLoss, nn.HuberLoss])
+def test_broadcasting_is_refused(kind):
+    with pytest.raises(ValueError, match=r"outputs have shape \(3, 1\), the targets \(3,\)"):
+        ksdmin.from_torch(linear((1,)), kind(), (real(N, D), counts(N)))
+
+
+def test_a_weight_for_each_sample_is_refused():
+    loss = nn.BCEWithLogitsLoss(weight=positive(N, 1))
+    with pytest.raises(ValueError, match="weight has an entry for each sample"):
+        ksdmin.from_torch(linear((1,)), loss, (real(N, D), bits(N, 1)))
+
+
+def test_a_set_without_a_target_is_refused():
+    with pytest.raises(ValueError, match="every target is ignored"):
+        ksdmin.from_torch(linear((4,)), nn.CrossEntropyLoss(), (real(N, D), torch.full((N,), -100)))
+
+
+LIKELIHOODS = {
+    "MSE": (nn.MSELoss, (2,), real(1, 2)),
+    "BCE": (nn.BCEWithLogitsLoss, (2,), bits(1, 2)),
+    "CE": (nn.CrossEntropyLoss, (3,), labels(1, classes=3)),
+    "CE spatial": (nn.CrossEntropyLoss, (3, 2), labels(1, 2, classes=3)),
+    "CE soft": (nn.CrossEntropyLoss, (3,), soft(1, 3)),
+    "Poisson": (nn.PoissonNLLLoss, (2,), counts(1, 2)),
+    "Gaussian": (nn.GaussianNLLLoss, (2,), (real(1, 2), positive(1, 2))),
+}
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_labels_drawn_from_the_model(name, reduction):
+    """Their gradients have mean zero, and the Hessian as their covariance."""
+    kind, shape, y = LIKELIHOODS[name]
+    of, M = as_sample_loss(kind(reduction=reduction)), 40_000
+
+    def repeated(tree):
+        if isinstance(tree, tuple):
+            return tuple(map(repeated, tree))
+        return tree.repeat(M, *[1] * (tree.ndim - 1))
+
+    one = real(1, *shape)
+    z, ys = repeated(one).requires_grad_(), repeated(y)
+    labels = of.draw(z.detach(), ys, torch.Generator().manual_seed(0))
+    (r,) = torch.autograd.grad(of.losses(z, labels).sum(), z)
+    r = r.reshape(M, -1)
+    H = whole_matrix(of.hessian(one, y, torch.ones(1, dtype=torch.float64)), one)
+    assert_close(r.T @ r / M / of.share(z), H, 0.05)
+    assert r.mean(0).abs().max() <= 0.05 * r.abs().max()
+
+
+def test_ignored_labels_are_not_drawn():
+    y = labels(N, ignored=-100)
+    loss = nn.CrossEntropyLoss()
+    drawn = as_sample_loss(loss).draw(real(N, 4), y, torch.Generator().manual_seed(0))
+    assert torch.equal(drawn == -100, y == -100)
+    problem = ksdmin.from_torch(linear((4,)), loss, (real(N, D), y), curvature="fisher")
+    ignored = (y == -100).nonzero()[:, 0]
+    assert not problem.curvature(problem.x0, ignored)(problem.x0).any()
+
+
+@pytest.mark.parametrize("options", [{"label_smoothing": 0.1}, {"weight": WEIGHT}])
+def test_no_likelihood_no_labels(options):
+    with pytest.raises(ValueError, match="CrossEntropyLoss does not tell"):
+        ksdmin.from_torch(linear((4,)), nn.CrossEntropyLoss(**options), (real(N, D), labels(N)),
+                          curvature="fisher")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [nn.BCEWithLogitsLoss, nn.MSELoss])
+def test_extreme_outputs(kind):
+    model = linear((2,))
+    problem = ksdmin.from_torch(model, kind(), (real(N, D), bits(N, 2)))
+    product = problem.curvature(1e5 * problem.x0)(problem.x0)
+    assert product.isfinite().all()

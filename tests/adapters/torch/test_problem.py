@@ -1,0 +1,158 @@
+"""Torch problems in `minimize`, in SciPy's methods, and as numpy callables."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+import torch
+from torch import nn
+
+import ksdmin
+from tests.adapters.torch.dense import dense, make, point
+
+EVERYTHING = ksdmin.Subsets(200, 1.0, 1.0, 1.0, disjoint=False)
+
+
+def spirals(dtype=torch.float64, n=200, **options):
+    """Two interleaved spirals, a small net, and a convex enough penalty."""
+    generator = torch.Generator().manual_seed(0)
+    t = 3 * torch.rand(n, generator=generator, dtype=torch.float64) + 0.5
+    sign = 2.0 * (torch.arange(n) % 2) - 1
+    X = torch.stack([sign * t * torch.cos(2 * t), sign * t * torch.sin(2 * t)], 1)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
+    data = X.to(dtype), (sign > 0).long()
+    options = {"l2": 1e-3} | options
+    return net, ksdmin.from_torch(net.to(dtype), nn.CrossEntropyLoss(), data, **options)
+
+
+@pytest.mark.parametrize("curvature", ["gauss-newton", "hessian", "fisher", "empirical-fisher"])
+def test_default(curvature):
+    _, problem = spirals(curvature=curvature)
+    res = ksdmin.minimize(problem, subsets=EVERYTHING, options={"maxiter": 20})
+    assert isinstance(res.x, torch.Tensor)
+    assert res.x.dtype == torch.float64
+    assert res.fun < 0.7 * problem.value(problem.x0)
+    assert res.fun == problem.value(res.x)
+    assert torch.equal(res.jac, problem.value_and_gradient(res.x)[1])
+    assert res.preconditioner == "diagonal"
+    assert res.nhev > 0
+
+
+def test_to_a_minimum():
+    _, problem = spirals(l2=1e-2)
+    res = ksdmin.minimize(problem, subsets=EVERYTHING)
+    assert res.success, res.message
+    assert problem.value_and_gradient(res.x)[1].abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize("options", [{}, ksdmin.PAPER], ids=["default", "PAPER"])
+def test_on_sets(options):
+    net, problem = spirals()
+    halves, options = ksdmin.Subsets(200, 1.0, 0.5, 0.5), {**options, "maxiter": 8}
+    res, again = (
+        ksdmin.minimize(problem, options=options, subsets=halves, rng=0) for _ in range(2)
+    )
+    assert res.fun < 0.95 * problem.value(problem.x0)  # eight damped steps
+    assert torch.equal(res.x, again.x)
+    problem.load(res.x)
+    assert torch.equal(nn.utils.parameters_to_vector(net.parameters()), res.x)
+
+
+@pytest.mark.parametrize("precision", ["highest", "bfloat16"])
+def test_single_precision(precision):
+    _, problem = spirals(torch.float32, precision=precision)
+    res = ksdmin.minimize(problem, subsets=EVERYTHING, options={"maxiter": 30})
+    assert res.x.dtype == torch.float32
+    assert res.fun < 0.7 * problem.value(problem.x0)
+
+
+def test_bfloat16_gets_sharper():
+    """On a CPU, where there is no TF32, at once as sharp as float32; the problem itself stays."""
+    (_, coarse), (_, exact) = (
+        spirals(torch.float32, precision=precision) for precision in ("bfloat16", "highest")
+    )
+    x, sharper = exact.x0, coarse.sharper()
+    assert sharper.value(x) == exact.value(x) != coarse.value(x)
+    assert torch.equal(sharper.curvature(x)(x), exact.curvature(x)(x))
+    assert not torch.equal(coarse.curvature(x)(x), exact.curvature(x)(x))
+    assert [coarse.noise, sharper.noise, sharper.sharper().noise] == [1e-3, 1e-5, 1e-7]
+    assert sharper.sharper().sharper() is exact.sharper() is None
+
+
+def test_dropout():
+    problem = make("dropped", l2=0.1)
+    res = ksdmin.minimize(problem, subsets=ksdmin.Subsets(7, 1.0, 1.0, 1.0, disjoint=False))
+    assert res.success, res.message
+
+
+def test_scipys_methods_take_the_problem():
+    _, problem = spirals(l2=1e-2)
+    ours = ksdmin.minimize(problem, subsets=EVERYTHING)
+    theirs = ksdmin.minimize(problem, method="L-BFGS-B", options={"maxiter": 1000})
+    assert isinstance(theirs.x, torch.Tensor)
+    assert theirs.fun == pytest.approx(problem.value(theirs.x), rel=1e-12)
+    assert theirs.success
+    assert abs(theirs.fun - ours.fun) < 0.2  # two minima of a net, or one
+
+
+@pytest.mark.parametrize("method", ["BFGS", "Newton-CG", "trust-krylov", "CG", ksdmin.ksd])
+def test_numpy_callables(method):
+    problem = make("curve", curvature="hessian", l2=0.1)
+    hessp = {"hessp": problem.hessp} if method not in ("BFGS", "CG") else {}
+    x0 = problem.x0.numpy()
+    res = scipy.optimize.minimize(problem.fun, x0, jac=problem.jac, method=method, **hessp)
+    assert isinstance(res.x, np.ndarray)
+    assert np.abs(problem.jac(res.x)).max() < 1e-3
+    assert res.fun == pytest.approx(problem.value(torch.as_tensor(res.x)), rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numpy_in_numpy_out(dtype):
+    problem, right = make("mlp", curvature="hessian"), dense("mlp", "whole")
+    x = right.x.numpy().astype(dtype)
+    x.flags.writeable = False
+    g, product = problem.jac(x), problem.hessp(x, x)
+    assert problem.fun(x) == pytest.approx(right.value, rel=1e-6)
+    assert g.dtype == product.dtype == np.float64
+    np.testing.assert_allclose(g, right.gradient, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(product, right.hessian @ right.x, rtol=1e-5, atol=1e-5)
+
+
+def test_a_gradient_by_scipys_differences():
+    problem = make("mlp")
+    x = point(problem).numpy()
+    assert scipy.optimize.check_grad(problem.fun, problem.jac, x) < 1e-6
+
+
+def test_slopes_along_a_basis():
+    problem, idx = make("cnn"), torch.tensor([0, 3])
+    x = point(problem)
+    V = torch.linalg.qr(torch.ones(len(x), 3, dtype=x.dtype) + torch.eye(len(x), 3).double())[0].T
+    value, slopes = problem.value_and_projected_gradient(x, idx, V)
+    assert value == problem.value(x, idx)
+    assert slopes.dtype == np.float64
+    np.testing.assert_allclose(slopes, V @ problem.value_and_gradient(x, idx)[1], rtol=1e-12)
+
+
+def test_counts():
+    _, problem = spirals()
+    res = ksdmin.minimize(problem, subsets=EVERYTHING, options={"maxiter": 2, "krylov_dim": 5})
+    assert res.nfev == res.njev  # gradients come with their values
+    assert 1 <= res.nhev <= 10
+
+
+@pytest.mark.parametrize("x0", [np.zeros(39), torch.zeros(39), [0.0] * 39])
+def test_a_start_of_another_kind_is_refused(x0):
+    with pytest.raises(
+        TypeError, match=r"x must be a tensor of torch.float64 on cpu, as problem.x0"
+    ):
+        ksdmin.minimize(make("mlp"), x0)
+    with pytest.raises(ValueError, match=r"shape \(3,\), expected \(39,\)"):
+        ksdmin.minimize(make("mlp"), torch.zeros(3, dtype=torch.float64))
+
+
+def test_another_start():
+    problem = make("mlp")
+    res = ksdmin.minimize(problem, point(problem), options={"maxiter": 0})
+    assert torch.equal(res.x, point(problem))

@@ -1,0 +1,172 @@
+"""HF: conjugate gradients, damping, backtracking, and what it does without positive curvature."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import Bounds, rosen, rosen_der, rosen_hess_prod
+
+import ksdmin
+from ksdmin._hf.step import conjugate_gradients, finished
+
+rng = np.random.default_rng(0)
+A = rng.standard_normal((30, 12))
+H = A.T @ A / 30 + 0.1 * np.eye(12)
+b = rng.standard_normal(12)
+
+
+def solve(product, g, begin=None, M=None, maxiter=250):
+    return conjugate_gradients(product, g, begin, M, maxiter, lambda: False)
+
+
+@pytest.mark.parametrize("M", [None, np.diag(H) ** 0.75])
+@pytest.mark.parametrize("begin", [None, np.ones(12)])
+def test_conjugate_gradients_solve_the_system(begin, M):
+    found = solve(lambda v: H @ v, b, begin, M)
+    assert_allclose(found.kept[-1], np.linalg.solve(H, -b), rtol=1e-6)
+    assert found.iterations <= 25
+
+
+def test_the_iterates_kept_are_spaced():
+    values = np.geomspace(1, 1e4, 200)
+    found = solve(lambda v: values * v, np.ones(200), maxiter=60)
+    assert found.iterations == 60
+    assert len(found.kept) == len([5, 7, 10, 13, 17, 23, 30, 39, 51]) + 1
+
+
+def test_they_end_at_negative_curvature():
+    indefinite = np.diag([1.0, 2.0, -1.0])
+    calls = []
+
+    def product(v):
+        calls.append(v)
+        return indefinite @ v
+
+    g = np.array([1.0, 1.0, 0.1])
+    found = solve(product, g)
+    assert len(calls) == found.iterations + 1  # the last one met it
+    assert g @ found.kept[-1] < 0
+    steepest = solve(lambda v: -v, g)
+    assert steepest.iterations == 0
+    assert_allclose(steepest.kept, [-g])
+
+
+def test_martens_test():
+    flat = [0.0] + [-1.0] * 20
+    assert finished(flat, 15)
+    assert not finished(flat, 10)
+    falling = [-float(i) for i in range(30)]
+    assert not finished(falling, 20)
+
+
+@pytest.mark.parametrize("given", [{"hessp": rosen_hess_prod}, {}])
+def test_a_plain_function(given):
+    res = ksdmin.minimize(rosen, np.full(5, 1.4), jac=rosen_der, method="hf", **given)
+    assert res.success
+    assert_allclose(res.x, 1, atol=1e-4)
+    assert np.abs(rosen_der(res.x)).max() <= 1e-5
+    assert (np.diff(res.history["value"]) <= 0).all()
+
+
+def test_an_indefinite_start():
+    res = ksdmin.minimize(
+        lambda x: np.sum((x**2 - 1) ** 2),
+        np.array([0.1, -0.2, 0.3]),
+        jac=lambda x: 4 * x * (x**2 - 1),
+        hessp=lambda x, p: (12 * x**2 - 4) * p,
+        method="hf",
+    )
+    assert res.success
+    assert_allclose(np.abs(res.x), 1, atol=1e-4)
+
+
+def test_a_sum_of_losses():
+    X, y = rng.standard_normal((400, 5)), rng.standard_normal(400)
+    res = ksdmin.minimize(
+        lambda w, idx: np.mean((X[idx] @ w - y[idx]) ** 2) / 2,
+        np.zeros(5),
+        jac=lambda w, idx: X[idx].T @ (X[idx] @ w - y[idx]) / len(X[idx]),
+        hessp=lambda w, p, idx: X[idx].T @ (X[idx] @ p) / len(X[idx]),
+        subsets=ksdmin.Subsets(400, curvature=50),
+        rng=0,
+        method="hf",
+        options={"maxiter": 100, "damping": 0.1, "gtol": 1e-4},
+    )
+    assert set(res.history["size_B"]) == {50}
+    assert res.success
+    assert_allclose(res.x, np.linalg.lstsq(X, y)[0], atol=1e-3)
+
+
+def test_a_partial_gradient_set_is_drawn_anew():
+    """HF lets no set grow: one that it kept would be all that it ever saw."""
+    X, y, drawn = rng.standard_normal((400, 5)), rng.standard_normal(400), set()
+
+    def jac(w, idx):
+        if not isinstance(idx, slice) and len(idx) == 100:
+            drawn.add(tuple(idx))
+        return X[idx].T @ (X[idx] @ w - y[idx]) / len(X[idx])
+
+    ksdmin.minimize(
+        lambda w, idx: np.mean((X[idx] @ w - y[idx]) ** 2) / 2,
+        np.zeros(5),
+        jac=jac,
+        hessp=lambda w, p, idx: X[idx].T @ (X[idx] @ p) / len(X[idx]),
+        subsets=ksdmin.Subsets(400, gradient=100, curvature=50),
+        rng=0,
+        method="hf",
+        options={"maxiter": 6, "damping": 0.1},
+    )
+    assert len(drawn) >= 6
+
+
+@pytest.mark.parametrize(("method", "first"), [("hf", 100_000), ("ksd", 80_000)])
+def test_of_very_many_samples_it_takes_all(method, first):
+    """KSD begins with a part, but HF's sets do not grow."""
+    y = rng.standard_normal(100_000)
+    res = ksdmin.minimize(
+        lambda w, idx: np.mean((w[0] - y[idx]) ** 2) / 2,
+        np.ones(1),
+        jac=lambda w, idx: np.mean(w[0] - y[idx], keepdims=True),
+        hessp=lambda w, p, idx: p,
+        subsets=len(y),
+        rng=0,
+        method=method,
+        options={"gtol": 1e-8},
+    )
+    assert res.history["size_A"][0] == first
+    assert res.history["size_A"][-1] == len(y)
+    assert res.success
+    assert_allclose(res.x, y.mean(), atol=1e-7)
+
+
+def test_the_damping_follows_the_model():
+    """On a quadratic the model is exact: lambda falls by a third an iteration, and HF converges."""
+    res = ksdmin.minimize(
+        lambda x: x @ H @ x / 2 - b @ x,
+        np.zeros(12),
+        jac=lambda x: H @ x - b,
+        hessp=lambda x, p: H @ p,
+        method="hf",
+        tol=1e-8,
+    )
+    assert res.success
+    assert res.nit <= 10 + math.log(45 / 0.01) / math.log(1.5)
+
+
+def test_a_torch_model():
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1)
+    ).double()
+    inputs = torch.randn(200, 3, dtype=torch.float64)
+    problem = ksdmin.from_torch(net, torch.nn.MSELoss(), (inputs, inputs.sum(1, keepdim=True)))
+    res = ksdmin.minimize(problem, method="hf", rng=0, options={"maxiter": 30, "damping": 1.0})
+    assert res.fun < 0.5 * res.history["value"][0]
+    assert res.preconditioner == "diagonal"
+
+
+def test_bounds_are_refused():
+    with pytest.raises(ValueError, match="'hf' cannot handle bounds; 'ksd' can"):
+        ksdmin.minimize(rosen, [0.0, 0.0], jac=rosen_der, bounds=Bounds(0, 1), method="hf")

@@ -1,0 +1,79 @@
+"""What the statement in docs/convergence.md uses, checked on runs."""
+
+import numpy as np
+import pytest
+
+import ksdmin
+from ksdmin._ksd import step as _ksd
+from tests.problems import PROBLEMS
+
+NAMES = [
+    *("rosenbrock", "beale", "helical_valley", "box3d", "wood", "biggs_exp6", "watson"),
+    *("extended_powell", "penalty1", "trigonometric", "broyden_tridiagonal", "chebyquad"),
+]
+SUFFICIENT = 0.05  # Armijo's and Wolfe's constants promise 1e-4 (1 - 0.9)
+FLOOR = ksdmin.Options().floor
+
+
+@pytest.fixture(params=NAMES)
+def iterations(request, monkeypatch):
+    """A problem, and (state, basis, H_hat, trial) of every iteration of its run."""
+    problem, seen, spectra = PROBLEMS[request.param](), [], []
+    search = _ksd.search
+    whitening = _ksd.Whitening
+
+    def whitened(H_hat):
+        spectra.append(H_hat)
+        return whitening(H_hat)
+
+    def searched(run, state, basis):
+        trial = search(run, state, basis)
+        seen.append((state, basis, spectra[-1], trial))
+        return trial
+
+    monkeypatch.setattr(_ksd, "Whitening", whitened)
+    monkeypatch.setattr(_ksd, "search", searched)
+    res = ksdmin.minimize(problem.fun, problem.x0, jac=problem.grad, hessp=problem.hessp)
+    assert res.success
+    return problem, seen
+
+
+def test_the_preconditioned_gradient_is_in_the_span(iterations):
+    for state, basis, _, _ in iterations[1]:
+        u = state.model.solve(state.here.gradient)
+        outside = u - basis.V.T @ (basis.V @ u)
+        assert np.linalg.norm(outside) <= 1e-8 * np.linalg.norm(u)
+
+
+def test_the_whitening_is_gradient_related(iterations):
+    for state, basis, H_hat, _ in iterations[1]:
+        values = np.linalg.eigvalsh(H_hat)
+        assert values[0] >= 0.5 * FLOOR * values[-1] > 0
+        g = state.here.gradient
+        d = -basis.V.T @ np.linalg.solve(H_hat, basis.g_bar)
+        cosine = -(g @ d) / np.linalg.norm(g) / np.linalg.norm(d)
+        assert cosine > 1e-8
+
+
+def test_every_step_decreases_enough(iterations):
+    """f_k - f_(k+1) >= c cos^2 |g|^2 / L, with L from the Hessians that the run came by."""
+    problem, seen = iterations
+    points = [state.here.x for state, *_ in seen] + [trial.x for *_, trial in seen]
+    L = max(np.linalg.norm(problem.hess(x), 2) for x in points)
+    for state, basis, H_hat, trial in seen:
+        if trial.d is None:
+            continue
+        d = -basis.V.T @ np.linalg.solve(H_hat, basis.g_bar)
+        along = (state.here.gradient @ d) / np.linalg.norm(d)
+        noise = 1e-14 * abs(state.here.value)
+        assert state.here.value - trial.value >= SUFFICIENT * along**2 / L - noise
+
+
+def test_the_gradient_vanishes_within_any_tolerance():
+    problem = PROBLEMS["wood"]()
+    for gtol in (1e-2, 1e-5, 1e-8, 1e-11):
+        res = ksdmin.minimize(
+            problem.fun, problem.x0, jac=problem.grad, hessp=problem.hessp, tol=gtol
+        )
+        assert res.success
+        assert np.abs(problem.grad(res.x)).max() <= gtol

@@ -1,0 +1,342 @@
+"""What Algorithm 2 promises, whatever the matrix: the basis, the model in it, what is dropped."""
+
+from dataclasses import dataclass, field, replace
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from numpy.testing import assert_allclose
+
+import ksdmin
+from ksdmin._ksd.krylov import krylov_basis
+from ksdmin._problem.arrays import Space
+
+examples = settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],  # a busy machine is no failure
+)
+
+
+def never(growth):
+    return False
+
+
+@dataclass(frozen=True)
+class Model:
+    """The arguments of Algorithm 2, and how many products it asked for."""
+
+    H: np.ndarray
+    g: np.ndarray
+    D: np.ndarray | None
+    d_prev: list
+    K: int
+    products: list = field(default_factory=list, init=False)
+
+    def basis(self, enough=never, ahead=False):
+        space, product = Space(self.g), self.product
+        return krylov_basis(
+            space, self.g, self.unscaled, product, self.d_prev, self.K, enough, ahead=ahead
+        )
+
+    def product(self, v):
+        self.products.append(v)
+        return self.H @ v
+
+    def unscaled(self, u):
+        """D^-1 u."""
+        return u if self.D is None else u / self.D
+
+
+@st.composite
+def models(draw, kinds=("definite", "semidefinite", "indefinite"), least_n=1, least_K=1):
+    """Matrices of norm 1e-3 to 1e3 with a chosen kind of spectrum; everything else at random."""
+    n = draw(st.integers(least_n, 12))
+    kind = draw(st.sampled_from(kinds))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    spectrum = rng.uniform(0.1, 1, n)
+    if kind == "semidefinite":
+        spectrum[: n // 2] = 0
+    elif kind == "indefinite":
+        spectrum[: (n + 1) // 2] *= -1
+    E, _ = np.linalg.qr(rng.standard_normal((n, n)))
+    H = E * spectrum @ E.T * 10.0 ** draw(st.integers(-3, 3))
+    return Model(
+        H=(H + H.T) / 2,
+        g=rng.standard_normal(n) * 10.0 ** draw(st.integers(-6, 6)),
+        D=10 ** rng.uniform(-1, 1, n) if draw(st.booleans()) else None,
+        d_prev=list(rng.standard_normal((draw(st.integers(0, 3)), n))),
+        K=draw(st.integers(least_K, 15)),
+    )
+
+
+def outside(basis, u):
+    """How much of u lies outside the span, relative to u."""
+    return np.linalg.norm(u - basis.V.T @ (basis.V @ u)) / np.linalg.norm(u)
+
+
+@examples
+@given(models())
+def test_orthonormal_basis_and_the_model_in_it(model):
+    basis = model.basis()
+    assert_allclose(basis.V @ basis.V.T, np.eye(basis.dim), rtol=0, atol=1e-13)
+    H_bar, g_bar = basis.V @ model.H @ basis.V.T, basis.V @ model.g
+    assert_allclose(basis.H_bar, H_bar, rtol=0, atol=1e-13 * np.linalg.norm(model.H))
+    assert_allclose(basis.g_bar, g_bar, rtol=0, atol=1e-13 * np.linalg.norm(model.g))
+
+
+@examples
+@given(models())
+def test_single_precision(model):
+    H, g = model.H.astype(np.float32), model.g.astype(np.float32)
+    D = None if model.D is None else model.D.astype(np.float32)
+    d_prev = [d.astype(np.float32) for d in model.d_prev]
+    basis = replace(model, H=H, g=g, D=D, d_prev=d_prev).basis()
+    assert basis.V.dtype == np.float32
+    assert basis.H_bar.dtype == basis.g_bar.dtype == np.float64
+    assert basis.dim <= min(model.K + len(d_prev), len(g))
+    V = basis.V.astype(float)
+    assert_allclose(V @ V.T, np.eye(basis.dim), rtol=0, atol=1e-5)
+    assert_allclose(basis.H_bar, V @ H @ V.T, rtol=0, atol=1e-5 * np.linalg.norm(H))
+    assert basis.asymmetry < 1e-4
+
+
+@examples
+@given(models())
+def test_one_product_a_vector(model):
+    basis = model.basis()
+    assert len(model.products) == basis.dim <= min(model.K + len(model.d_prev), len(model.g))
+    assert_allclose(model.products, basis.V, rtol=0, atol=0)
+
+
+@examples
+@given(models(kinds=["definite", "indefinite"]))
+def test_nothing_is_dropped_needlessly(model):
+    assert model.basis().dim == min(model.K + len(model.d_prev), len(model.g))
+
+
+@examples
+@given(models())
+def test_previous_directions_are_in_the_span(model):
+    basis = model.basis()
+    assert all(outside(basis, d) < 1e-12 for d in model.d_prev)
+
+
+@examples
+@given(models(kinds=["definite", "semidefinite"]), st.sampled_from([0.0, 1e-3, 0.1, 1.0, 30.0]))
+def test_damped_conjugate_gradients_stay_in_the_span(model, damping):
+    """The first K iterates on (H + lambda D) d = -g, whatever lambda: the paper's claim."""
+    basis = replace(model, d_prev=[]).basis()
+    D = np.ones_like(model.g) if model.D is None else model.D
+    matrix = model.H + damping * np.linalg.norm(model.H, 2) * np.diag(D)
+    iterates = conjugate_gradients(matrix, -model.g, D, model.K)
+    assert all(outside(basis, d) < 1e-8 for d in iterates)
+
+
+def conjugate_gradients(matrix, b, D, K):
+    """At most K iterates of CG from zero, preconditioned by D, while there is anything to do."""
+    d, r = np.zeros_like(b), b
+    p, rho = r / D, r @ (r / D)
+    scale = np.linalg.norm(matrix, 2)
+    for _ in range(K):
+        bend = p @ matrix @ p
+        if bend <= 1e-12 * scale * (p @ p) or np.linalg.norm(r) <= 1e-10 * np.linalg.norm(b):
+            return
+        d = d + rho / bend * p
+        r = r - rho / bend * (matrix @ p)
+        yield d
+        rho, last = r @ (r / D), rho
+        p = r / D + rho / last * p
+
+
+# What is dropped
+
+
+@examples
+@given(models(least_n=5))
+def test_zero_gradient_leaves_the_previous_directions(model):
+    basis = replace(model, g=np.zeros_like(model.g)).basis()
+    assert basis.dim == len(model.d_prev)
+    assert all(outside(basis, d) < 1e-12 for d in model.d_prev)
+
+
+@examples
+@given(models())
+def test_nothing_at_all_leaves_an_empty_basis(model):
+    nothing = np.zeros_like(model.g)
+    basis = replace(model, g=nothing, d_prev=[nothing, nothing]).basis()
+    assert basis.V.shape == (0, len(nothing))
+    assert (basis.dim, len(model.products), basis.asymmetry) == (0, 0, 0.0)
+
+
+@examples
+@given(models(), st.integers(1, 3))
+def test_exhausted_space_ends_the_krylov_part(model, more):
+    """Gradient and curvature keep to the first co-ordinates: no further dimension, whatever K.
+
+    A previous direction may still add one.
+    """
+    n, beyond = len(model.g), np.zeros(more)
+    model = Model(
+        H=np.block([[model.H, np.zeros((n, more))], [np.zeros((more, n)), np.eye(more)]]),
+        g=np.r_[model.g, beyond],
+        D=None if model.D is None else np.r_[model.D, beyond + 1],
+        d_prev=[],
+        K=n + more,
+    )
+    basis = model.basis()
+    assert len(model.products) == basis.dim <= n
+    assert_allclose(basis.V[:, n:], 0)
+    assert replace(model, d_prev=[np.eye(n + more)[-1]]).basis().dim == basis.dim + 1
+
+
+@examples
+@given(models(least_n=4))
+def test_useless_previous_directions_are_dropped(model):
+    model = replace(model, K=2, d_prev=[])
+    plain = model.basis()
+    inside = plain.V.T @ [3.0, -4.0]
+    new = np.random.default_rng(0).standard_normal(len(model.g))
+    for d_prev in ([0 * inside], [inside], [model.unscaled(model.g)], [0 * inside, inside]):
+        assert_allclose(replace(model, d_prev=d_prev).basis().V, plain.V, rtol=0, atol=0)
+    assert replace(model, d_prev=[inside + 1e-16 * new]).basis().dim == 2
+    assert replace(model, d_prev=[inside + 1e-11 * new]).basis().dim == 3
+    once = replace(model, d_prev=[new]).basis()
+    assert once.dim == 3
+    for d_prev in ([new, new], [new, -2 * new], [inside, new + inside, new]):
+        basis = replace(model, d_prev=d_prev).basis()
+        assert basis.dim == 3
+        assert_allclose(basis.V, once.V, rtol=0, atol=1e-12)
+
+
+@examples
+@given(models())
+def test_zero_curvature(model):
+    basis = replace(model, H=np.zeros_like(model.H), d_prev=[]).basis()
+    assert (basis.dim, basis.asymmetry) == (1, 0.0)
+    assert_allclose(basis.H_bar, 0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@examples
+@given(models(least_n=6), st.integers(0, 5))
+def test_product_that_is_not_finite_ends_it(bad, model, good):
+    """What was measured before is kept, and nothing is asked for after."""
+    calls = []
+
+    def product(v):
+        calls.append(v)
+        return model.H @ v if len(calls) <= good else np.r_[bad, v[1:]]
+
+    model = replace(model, K=6)
+    full = model.basis()
+    if full.dim <= good:
+        return
+    space = Space(model.g)
+    basis = krylov_basis(space, model.g, model.unscaled, product, model.d_prev, model.K, never)
+    assert not basis.finite
+    assert full.finite
+    assert (basis.dim, len(calls)) == (good, good + 1)
+    assert_allclose(basis.V, full.V[:good], rtol=0, atol=0)
+    assert_allclose(basis.H_bar, full.H_bar[:good, :good], rtol=0, atol=0)
+
+
+# What is noticed on the way
+
+
+@examples
+@given(models())
+def test_symmetric_product_is_not_suspected(model):
+    assert model.basis().asymmetry < 1e-10
+
+
+@examples
+@given(models(least_n=4, least_K=4))
+def test_asymmetric_product_is_noticed(model):
+    skew = np.random.default_rng(1).standard_normal(model.H.shape)
+    skew = 0.1 * np.linalg.norm(model.H) / np.linalg.norm(skew) * (skew - skew.T)
+    assert replace(model, H=model.H + skew).basis().asymmetry > 1e-3
+
+
+def test_user_is_told_of_an_asymmetric_product_once():
+    H = np.diag([1.0, 2.0, 3.0, 4.0])
+    H[0, 1] = 1
+    with pytest.warns(RuntimeWarning, match="not symmetric") as told:
+        solve_quadratic(H, np.ones(4), ksdmin.PAPER | {"maxiter": 3})
+    assert len(told) == 1
+
+
+@examples
+@given(models(least_n=3, least_K=2), st.integers(1, 11), st.integers(0, 2**32 - 1))
+def test_free_residual_is_the_true_one(model, dim, seed):
+    """|D^-1 (g + H V c)| / |D^-1 g|, for any c, without a product."""
+    asked = []
+
+    def enough(growth):
+        c = np.random.default_rng(seed).standard_normal(growth.dim)
+        asked.append((c, growth.residual(c)))
+        return growth.dim == dim
+
+    basis = replace(model, d_prev=[]).basis(enough)
+    assert [len(c) for c, _ in asked] == list(range(1, len(asked) + 1))
+    assert basis.dim <= dim
+    for c, residual in asked:
+        whole = model.unscaled(model.g + model.H @ (c @ basis.V[: len(c)]))
+        expected = np.linalg.norm(whole) / np.linalg.norm(model.unscaled(model.g))
+        assert_allclose(residual, expected, rtol=1e-10)
+
+
+# One iteration solves a quadratic
+
+
+@st.composite
+def quadratics(draw):
+    """A positive definite matrix of condition 100 at most, and a right-hand side."""
+    n = draw(st.integers(1, 15))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    E, _ = np.linalg.qr(rng.standard_normal((n, n)))
+    H = E * 10 ** rng.uniform(-1, 1, n) @ E.T
+    return (H + H.T) / 2, rng.standard_normal(n)
+
+
+def solve_quadratic(H, b, options):
+    return ksdmin.minimize(
+        lambda x: x @ H @ x / 2 - b @ x,
+        np.ones(len(b)),
+        jac=lambda x: H @ x - b,
+        hessp=lambda x, p: H @ p,
+        options=options,
+    )
+
+
+@examples
+@given(quadratics())
+def test_quadratic_is_solved_in_one_iteration(quadratic):
+    H, b = quadratic
+    res = solve_quadratic(H, b, ksdmin.PAPER | {"krylov_dim": len(b), "gtol": 1e-10})
+    assert res.success
+    assert res.nit == 1
+    assert_allclose(res.x, np.linalg.solve(H, b), rtol=0, atol=1e-9)
+
+
+@examples
+@given(quadratics())
+def test_quadratic_is_soon_solved_by_default(quadratic):
+    """The default does not solve for more digits than an iteration far from the end deserves."""
+    H, b = quadratic
+    res = solve_quadratic(H, b, {"gtol": 1e-10})
+    assert res.success
+    assert res.passes <= 5 * (len(b) + 3)  # n products alone are 2 n passes
+    assert_allclose(res.x, np.linalg.solve(H, b), rtol=0, atol=1e-8)
+
+
+@examples
+@given(models())
+def test_asking_ahead_costs_at_most_one_product(model):
+    plain, spent = model.basis(), len(model.products)
+    ahead = model.basis(ahead=True)
+    assert_allclose(ahead.V, plain.V, rtol=0, atol=0)
+    assert_allclose(ahead.H_bar, plain.H_bar, rtol=0, atol=0)
+    assert len(model.products) - spent <= spent + 1

@@ -1,0 +1,111 @@
+"""The model that a run learns: it agrees with its pairs, and is used as long as that pays."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import rosen, rosen_der, rosen_hess_prod
+
+import ksdmin
+from ksdmin._ksd.krylov import krylov_basis
+from ksdmin._ksd.quasi_newton import QuasiNewton
+from ksdmin._problem.arrays import Space
+
+rng = np.random.default_rng(0)
+A = rng.standard_normal((8, 8))
+H = A @ A.T + np.eye(8)
+g = rng.standard_normal(8)
+
+
+def basis_of(H, g, K):
+    return krylov_basis(
+        Space(g), g, lambda w: w, lambda v: H @ v, [], K, lambda growth: False, keep=True
+    )
+
+
+def test_it_agrees_with_its_last_pair():
+    model = QuasiNewton(5)
+    for s in rng.standard_normal((9, 8)):
+        model = model.with_pair(s, H @ s)
+        assert_allclose(model.solve(H @ s), s, rtol=1e-10)
+    assert len(model.pairs) == 5
+
+
+def test_it_agrees_with_all_of_a_basis():
+    basis = basis_of(H, g, 4)
+    model = QuasiNewton(10).with_basis(Space(g), basis)
+    assert_allclose(model.solve(H @ basis.V.T @ np.ones(4)), basis.V.T @ np.ones(4), rtol=1e-8)
+
+
+def test_the_whole_space_gives_newtons_step():
+    model = QuasiNewton(10).with_basis(Space(g), basis_of(H, g, 8))
+    assert_allclose(model.solve(g), np.linalg.solve(H, g), rtol=1e-8)
+
+
+def test_it_starts_from_a_diagonal():
+    D = np.arange(1.0, 9.0)
+    assert_allclose(QuasiNewton(3).solve(g, D), g / D)
+    assert_allclose(QuasiNewton(3).solve(g), g)
+
+
+def test_negative_curvature_is_left_out():
+    s = np.ones(8)
+    assert not QuasiNewton(5).with_pair(s, -s).pairs
+    assert not QuasiNewton(5).with_pair(s, 0 * s).pairs
+    assert not QuasiNewton(5).with_pair(s, np.full(8, np.inf)).pairs
+    indefinite = H - 5 * np.eye(8)
+    model = QuasiNewton(10).with_basis(Space(g), basis_of(indefinite, g, 8))
+    solved = np.array([model.solve(e) for e in np.eye(8)])
+    assert np.linalg.eigvalsh(solved + solved.T).min() > 0
+
+
+def test_it_forgets_when_the_curvature_has_fallen():
+    model = QuasiNewton(10)
+    for s in np.eye(8)[:5]:
+        model = model.with_pair(s, s)
+    s = np.eye(8)[5]
+    assert len(model.with_own_step(s, 0.6 * s, -1.0).pairs) == 6
+    fallen = model.with_own_step(s, 0.4 * s, -1.0)
+    assert len(fallen.pairs) == 4
+    assert fallen.pairs[-1][0] is s
+    few = QuasiNewton(10).with_pair(np.eye(8)[0], np.eye(8)[0])
+    assert len(few.with_own_step(s, 0.4 * s, -1.0).pairs) == 2
+
+
+def test_what_lies_beyond_the_pairs():
+    model = QuasiNewton(5).with_pair(np.eye(4)[0], np.eye(4)[0])
+    z, dimensions = model.beyond(Space(np.ones(4)), np.ones(4))
+    assert_allclose(z, [0, 1, 1, 1], atol=1e-15)
+    assert dimensions == 3
+    for e in np.eye(4):
+        model = model.with_pair(e, e)
+    assert model.beyond(Space(np.ones(4)), np.ones(4))[1] == 0
+
+
+@pytest.mark.parametrize("n", [10, 100])
+def test_it_saves_products(n):
+    x0 = np.full(n, 1.5)
+
+    def run(**options):
+        return ksdmin.minimize(rosen, x0, jac=rosen_der, hessp=rosen_hess_prod, options=options)
+
+    with_model, without = run(), run(pairs=0)
+    assert with_model.success
+    assert with_model.fun < 1e-8
+    assert with_model.nhev < 0.7 * without.nhev
+    assert with_model.passes < without.passes
+
+
+def test_a_step_of_the_model_says_so_in_the_history():
+    res = ksdmin.minimize(rosen, [-1.2, 1.0], jac=rosen_der, hessp=rosen_hess_prod)
+    products = np.diff(res.history["nhev"])
+    assert (products == 0).any()
+    assert (res.history["dim"][1:][products == 0] == 1).all()
+
+
+def test_the_free_variables_alone():
+    model = QuasiNewton(20).with_basis(Space(g), basis_of(H, g, 8))
+    held = np.arange(8) < 3
+    part = model.restricted(lambda u: np.where(held, 0.0, u))
+    for s in part.pairs[-1:]:
+        assert_allclose(part.solve(s[1]), s[0], atol=1e-10)
+        assert_allclose(s[0][held], 0)

@@ -1,0 +1,157 @@
+"""Flooring, whitening, and the objective within the subspace."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from ksdmin._ksd.krylov import krylov_basis
+from ksdmin._ksd.subspace import SubspaceObjective, Whitening, absolute, floored
+from ksdmin._problem.arrays import Space
+from ksdmin._problem.functions import as_problem
+from ksdmin._problem.subsets import Subsets
+from ksdmin._run.evaluator import Evaluator
+
+
+def rotated(spectrum):
+    """A symmetric matrix with these eigenvalues; always the same eigenvectors."""
+    E, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))
+    return E * spectrum @ E.T
+
+
+@pytest.mark.parametrize(
+    ("rule", "spectrum", "expected"),
+    [
+        (floored, [10, 2, 1], [10, 2, 1]),
+        (floored, [10, 0.5, -20], [10, 1, 1]),  # of the largest, not of the largest magnitude
+        (floored, [1e-3, -1, -2], [1e-3, 1e-4, 1e-4]),
+        (floored, [-1, -2, -10], [1, 1, 1]),  # unless none is positive
+        (floored, [0, -5, -10], [1, 1, 1]),
+        (absolute, [10, 2, 1], [10, 2, 1]),
+        (absolute, [10, 0.5, -20], [10, 2, 20]),
+        (absolute, [-1, -2, -10], [1, 2, 10]),
+        (absolute, [0, 0.1, 10], [1, 1, 10]),
+    ],
+)
+@pytest.mark.parametrize("scale", [1.0, 1e-100, 1e100])
+def test_floor_of_a_tenth(rule, spectrum, expected, scale):
+    H_hat = rule(scale * rotated(spectrum), 0.1)
+    assert_allclose(H_hat / scale, rotated(expected), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("rule", [floored, absolute])
+def test_no_curvature_at_all(rule):
+    assert_allclose(rule(np.zeros((3, 3)), 1e-4), np.eye(3), rtol=0, atol=0)
+
+
+def test_whitening():
+    H_hat = rotated([10, 1, 0.01])
+    whitening = Whitening(H_hat)
+    C_inverse_T = np.column_stack([whitening.coefficients(a) for a in np.eye(3)])
+    assert_allclose(C_inverse_T.T @ H_hat @ C_inverse_T, np.eye(3), rtol=0, atol=1e-13)
+    assert_allclose(np.tril(C_inverse_T, -1), 0)  # "C^-T is upper triangular"
+    g_bar = np.array([1.0, 2.0, 3.0])
+    assert_allclose(whitening.gradient(g_bar), C_inverse_T.T @ g_bar, rtol=1e-14)
+
+
+# The objective
+
+
+def fun(x, idx):
+    return float(np.mean((X[idx] @ x - 1) ** 4) + x @ x)
+
+
+def jac(x, idx):
+    return 4 * X[idx].T @ (X[idx] @ x - 1) ** 3 / len(X[idx]) + 2 * x
+
+
+def both(x, idx):
+    return fun(x, idx), jac(x, idx)
+
+
+X = np.random.default_rng(0).standard_normal((20, 6))
+x = np.linspace(-1, 1, 6)
+A, C = slice(None), np.arange(0, 20, 3)
+
+
+class Setting:
+    """A subspace of three dimensions at x, whitened, and the search objective on C there."""
+
+    def __init__(self, tilted=False, C=C, jac=jac, fun=fun):
+        self.space = Space(x)
+        problem = as_problem(fun, jac=jac, subsets=20)
+        self.evaluator = Evaluator(problem, self.space, Subsets(20), math.inf, math.inf)
+        here = self.evaluator.evaluate(x, A)
+        scale = np.arange(1, 7)
+        self.basis = krylov_basis(
+            self.space, here.gradient, lambda w: w, lambda v: v * scale, [], 3, lambda _: False
+        )
+        self.whitening = Whitening(self.basis.H_bar)
+        self.evaluator.counts.nfev = self.evaluator.counts.njev = 0
+        self.phi = SubspaceObjective(
+            self.evaluator, here, C, self.basis, self.whitening, tilted=tilted
+        )
+
+    @property
+    def counts(self):
+        return self.evaluator.counts.nfev, self.evaluator.counts.njev
+
+
+@pytest.mark.parametrize("tilted", [False, True])
+@pytest.mark.parametrize(("fun", "jac"), [(fun, jac), (both, True)], ids=["apart", "together"])
+def test_start(tilted, fun, jac):
+    setting = Setting(tilted, fun=fun, jac=jac)
+    start, V = setting.phi.start(), setting.basis.V
+    g = both(x, A if tilted else C)[1]
+    assert start.value == pytest.approx(both(x, C)[0], rel=1e-14)
+    assert_allclose(start.x, x)
+    assert_allclose(start.a, 0)
+    assert_allclose(start.gradient, setting.whitening.gradient(V @ g), rtol=1e-12)
+
+
+@pytest.mark.parametrize("tilted", [False, True])
+@pytest.mark.parametrize(("fun", "jac"), [(fun, jac), (both, True)], ids=["apart", "together"])
+def test_values_and_gradients(tilted, fun, jac):
+    setting = Setting(tilted, fun=fun, jac=jac)
+    phi, V = setting.phi, setting.basis.V
+    a = np.array([0.3, -0.2, 0.1])
+    point = phi.at(a)
+    d = V.T @ setting.whitening.coefficients(a)
+    tilt = (both(x, A)[1] - both(x, C)[1]) @ d if tilted else 0.0
+    assert_allclose(point.x, x + d, rtol=1e-14)
+    assert_allclose(V.T @ point.c, d, rtol=1e-14)
+    assert point.value == pytest.approx(both(x + d, C)[0] + tilt, rel=1e-12)
+    h = 1e-5
+    slopes = [(phi.at(a + e).value - phi.at(a - e).value) / (2 * h) for e in h * np.eye(3)]
+    assert_allclose(point.gradient, slopes, rtol=1e-7)
+
+
+def test_gradient_is_computed_when_it_is_looked_at_and_once():
+    setting = Setting()
+    before = setting.counts
+    point = setting.phi.at(np.ones(3))
+    assert setting.counts == (before[0] + 1, before[1])
+    assert_allclose(point.gradient, point.gradient)
+    assert setting.counts == (before[0] + 1, before[1] + 1)
+    assert_allclose(point.whole_gradient, jac(point.x, C), rtol=1e-13)
+
+
+@pytest.mark.parametrize("tilted", [False, True])
+def test_nothing_is_evaluated_at_the_start_where_A_serves_as_C(tilted):
+    setting = Setting(tilted, C=A)
+    assert setting.counts == (0, 0)
+    assert setting.phi.start().value == pytest.approx(fun(x, A), rel=1e-14)
+    slopes = setting.whitening.gradient(setting.basis.V @ jac(x, A))
+    assert_allclose(setting.phi.start().gradient, slopes, rtol=1e-12)
+    assert setting.counts == (0, 0)
+
+
+def test_slopes_by_differences_cost_one_evaluation_a_basis_vector():
+    setting = Setting(jac="2-point")
+    before = setting.counts
+    point = setting.phi.at(np.zeros(3) + 0.1)
+    exact = setting.whitening.gradient(setting.basis.V @ jac(point.x, C))
+    assert_allclose(point.gradient, exact, rtol=1e-4)
+    assert point.whole_gradient is None
+    assert setting.counts == (before[0] + 1 + 3, 0)

@@ -1,0 +1,194 @@
+"""Sums of losses: sets that grow until they are everything, and the optimum of the whole."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
+
+import ksdmin
+from ksdmin._ksd.judge import next_forcing, steeper
+from ksdmin._ksd.policies import Outcome
+from ksdmin._problem.subsets import Sizes
+from ksdmin._run.evaluator import Evaluated
+
+M, N = 8000, 12
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((M, N)) * np.geomspace(1, 30, N)
+Y = np.where(RNG.random(M) < expit(X @ RNG.standard_normal(N) / 10), 1.0, -1.0)
+L2 = 1e-4
+
+
+def fun(w, idx=slice(None)):
+    return float(np.logaddexp(0, -Y[idx] * (X[idx] @ w)).mean() + L2 / 2 * w @ w)
+
+
+def jac(w, idx=slice(None)):
+    return -(Y[idx] * expit(-Y[idx] * (X[idx] @ w))) @ X[idx] / len(Y[idx]) + L2 * w
+
+
+def hessp(w, p, idx=slice(None)):
+    s = expit(X[idx] @ w)
+    return (s * (1 - s) * (X[idx] @ p)) @ X[idx] / len(s) + L2 * p
+
+
+def run(rng=0, subsets=M, fun=fun, **options):
+    return ksdmin.minimize(
+        fun, np.zeros(N), jac=jac, hessp=hessp, subsets=subsets, rng=rng, options=options
+    )
+
+
+@pytest.fixture(scope="module")
+def optimum():
+    """By Newton's method on the dense Hessian."""
+    w = np.zeros(N)
+    for _ in range(30):
+        H = np.array([hessp(w, e) for e in np.eye(N)])
+        w = w - np.linalg.solve(H, jac(w))
+    assert np.abs(jac(w)).max() < 1e-13
+    return fun(w)
+
+
+@pytest.mark.parametrize("rng", range(5))
+def test_converges_to_the_optimum_of_the_whole_set(optimum, rng):
+    res = run(rng, gtol=1e-10)
+    assert res.success
+    assert np.abs(jac(res.x)).max() <= 1e-10
+    assert res.fun == pytest.approx(optimum, abs=1e-13)
+
+
+@pytest.mark.parametrize("rng", range(5))
+@pytest.mark.parametrize("share", [0.02, 0.1])
+def test_a_partial_gradient_set_grows_until_it_is_everything(optimum, rng, share):
+    res = run(rng, ksdmin.Subsets(M, gradient=share), gtol=1e-9)
+    history = res.history
+    sizes = history["size_A"]
+    assert res.success
+    assert res.fun == pytest.approx(optimum, abs=1e-12)
+    assert sizes[0] == round(share * M)
+    assert sizes[-1] == M
+    assert (np.diff(sizes) >= 0).all()
+
+
+def test_steps_are_judged_on_samples_that_the_gradient_has_not_seen():
+    """A partial A is drawn anew, and both values of a comparison are of the new one."""
+    seen = []
+
+    def watched(w, idx):
+        seen.append((tuple(w), tuple(idx) if not isinstance(idx, slice) else "whole"))
+        return fun(w, idx)
+
+    subsets = ksdmin.Subsets(M, gradient=400, curvature=100, search=100)
+    res = run(0, subsets, watched, maxiter=2, gtol=0)
+    of_size_A = [(w, idx) for w, idx in seen if len(idx) == 400]
+    assert len({idx for _, idx in of_size_A}) == 3  # the first, and one an iteration
+    assert len(of_size_A) == 5  # the last point and the new one, on each but the first
+    assert res.history["size_A"].tolist() == [400] * 3
+
+
+def test_own_sets_are_judged_too():
+    """A step up is not taken, though every iteration brings other samples."""
+
+    def draw(iteration, rng):
+        return rng.choice(M, 2000), rng.choice(M, 3), rng.choice(M, 3)
+
+    subsets = ksdmin.Subsets(draw, full=slice(None))
+    res = run(0, subsets, maxiter=12)
+    accepted = res.history["accepted"]
+    assert not accepted.all()
+    assert accepted[1:].any()
+    assert res.fun < fun(np.zeros(N))
+
+
+def test_what_the_model_promises_on_other_samples():
+    """Of a parabola the slope on them is exact, whatever the gradient said."""
+    here = Evaluated(np.zeros(2), "A", 3.0, np.array([-1.0, 0.5]))
+    d, own_slope, curvature = np.array([2.0, 1.0]), -0.7, 0.4
+    before, after = 9.0, 9.0 + own_slope + curvature / 2
+    new_gradient = np.array([own_slope + curvature, 0.0]) / 2
+    there = Evaluated(d, "another A", after, new_gradient)
+    trial = SimpleNamespace(d=d)
+    more = steeper(here, trial, before - after, there)
+    assert more == pytest.approx(here.gradient @ d - own_slope)
+    assert steeper(here, trial, 1.0, Evaluated(d, "A", after, new_gradient)) == 0.0
+
+
+def test_very_many_samples_are_begun_with_few():
+    sizes = ksdmin.Subsets(1_000_000).sizes(20, 1000, 4000)
+    assert sizes == Sizes(80_000, 4000, 4000)
+    assert ksdmin.Subsets(80_000).sizes(20, 1000, 4000) == Sizes(80_000, 4000, 4000)
+    assert ksdmin.Subsets(20_000).sizes(20, 1000, 4000) == Sizes(20_000, 1000, 1000)
+    asked = ksdmin.Subsets(1_000_000, gradient=1.0, search=0.1).sizes(20, 1000, 4000)
+    assert asked == Sizes(1_000_000, 4000, 100_000)
+    assert ksdmin.Subsets(1_000_000).sizes(20) == Sizes(1_000_000, 50_000, 50_000)
+
+
+def test_fewer_passes_than_the_methods_of_scipy():
+    passes = max(run(rng, gtol=1e-8).passes for rng in range(3))
+    scipy = minimize(
+        fun, np.zeros(N), jac=jac, method="L-BFGS-B", options={"gtol": 1e-8, "ftol": 0}
+    )
+    assert passes < scipy.nfev  # each of which is two
+
+
+def test_papers_gradient_sets_are_drawn_anew():
+    """PAPER knows no growth: a partial A changes from iteration to iteration."""
+    options = ksdmin.PAPER | {"maxiter": 6}
+    drawn = []
+
+    def watched(w, idx):
+        if not isinstance(idx, slice) and len(idx) == 300:
+            drawn.append(tuple(idx))
+        return fun(w, idx)
+
+    subsets = ksdmin.Subsets(M, gradient=300)
+    run(0, subsets, watched, **options)
+    assert len(set(drawn)) >= 6
+
+
+@pytest.mark.parametrize(("preset", "returns"), [(ksdmin.PAPER, True), ({}, False)])
+def test_a_gradient_set_too_small_to_tell_convergence(preset, returns):
+    """The whole set is asked; the default stays with it, PAPER draws small ones again."""
+    y = np.repeat([0.0, 1.0], 20)
+    res = ksdmin.minimize(
+        lambda w, idx: float(np.mean((w[0] - y[idx]) ** 2) / 2),
+        np.zeros(1),
+        jac=lambda w, idx: np.mean(w[0] - y[idx], keepdims=True),
+        hessp=lambda w, p, idx: p,
+        subsets=ksdmin.Subsets(40, gradient=1, curvature=1, search=1),
+        rng=0,
+        options={**preset, "maxiter": 12},
+    )
+    sizes = res.history["size_A"].tolist()[1:]
+    assert 40 in sizes
+    assert (1 in sizes[sizes.index(40) :]) is returns
+
+
+def test_a_right_model_is_solved_well():
+    """A quadratic: the model is exact, and the second step may be as good as the first asks for."""
+    A = np.diag(np.geomspace(1, 1e4, 40))
+    res = ksdmin.minimize(
+        lambda x: x @ A @ x / 2 - x.sum(),
+        np.zeros(40),
+        jac=lambda x: A @ x - 1,
+        hessp=lambda x, p: A @ p,
+        options={"gtol": 1e-8, "pairs": 0},
+    )
+    assert res.success
+    assert res.nit <= 6
+
+
+@pytest.mark.parametrize(
+    ("forcing", "achieved", "expected"),
+    [
+        (0.5, 1.0, 0.5**1.618),  # the model was right: by degrees
+        (0.2, 1.0, 1e-3),  # it has been for a while
+        (0.5, 0.8, 0.5**1.618),
+        (0.2, 0.8, 0.2),
+        (0.01, 0.1, 0.5),  # it was not: at once
+    ],
+)
+def test_a_newton_step_is_solved_better_by_degrees(forcing, achieved, expected):
+    outcome = Outcome(promised=1.0, achieved=achieved, noise=0.0, modelled=1.0, expected=1.0)
+    assert next_forcing(forcing, 1.0, outcome) == pytest.approx(expected, rel=1e-3)

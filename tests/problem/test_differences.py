@@ -1,0 +1,106 @@
+"""Derivatives by differences: accuracy and cost of each scheme."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from ksdmin._problem import differences as _differences
+from ksdmin._problem.arrays import Space
+
+EPS = {np.float32: 1.2e-7, np.float64: 2.2e-16}
+SCHEMES = ["2-point", "3-point", "cs"]
+POWER = {"2-point": 1 / 2, "3-point": 2 / 3, "cs": 1.0}  # of eps: the error to be expected
+
+x = np.array([0.3, -1.2, 2.0, 50.0])
+V = np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0][:2]
+scheme = pytest.mark.parametrize("scheme", SCHEMES)
+
+
+class Counted:
+    """A function of sines, scaled like x; knows its derivatives and counts its calls."""
+
+    scale = np.array([1.0, 1.0, 1.0, 0.02])
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, x):
+        self.calls += 1
+        value = (np.sin(self.scale * x) * [1, 2, 3, 4]).sum()
+        return value if np.iscomplexobj(value) else float(value)
+
+    def gradient(self, x):
+        return (np.cos(self.scale * x) * self.scale * [1, 2, 3, 4]).astype(x.dtype)
+
+    def hessian(self, x):
+        return np.diag(-np.sin(self.scale * x) * self.scale**2 * [1, 2, 3, 4])
+
+
+@scheme
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_gradient(scheme, dtype):
+    fun, at = Counted(), x.astype(dtype)
+    f0 = fun(at)
+    g = _differences.gradient(fun, at, f0, scheme, Space(at))
+    assert g.dtype == dtype
+    assert_allclose(g, fun.gradient(at), rtol=0, atol=30 * EPS[dtype] ** POWER[scheme])
+    assert fun.calls - 1 == {"2-point": 4, "3-point": 8, "cs": 4}[scheme]
+
+
+@scheme
+def test_slopes_along_a_basis(scheme):
+    fun = Counted()
+    slopes = _differences.slopes_along(fun, x, V, fun(x), scheme, Space(x))
+    assert slopes.dtype == np.float64
+    tolerance = 100 * EPS[np.float64] ** POWER[scheme] * 50  # x reaches to 50, and so do steps
+    assert_allclose(slopes, V @ fun.gradient(x), rtol=0, atol=tolerance)
+    assert fun.calls - 1 == {"2-point": 2, "3-point": 4, "cs": 2}[scheme]
+
+
+@pytest.mark.parametrize(("scheme", "degree"), [("2-point", 1), ("3-point", 2)])
+def test_degree_to_which_a_slope_is_exact(scheme, degree):
+    """On polynomials there is no truncation error up to the scheme's degree, with any step."""
+    for power in (1, 2, 3):
+        found = _differences.slope(lambda t, k=power: t**k, 2.0, 1.0, 0.5, 2.0**power, scheme)
+        assert (found == power * 2.0 ** (power - 1)) == (power <= degree)
+
+
+def test_complex_step_has_no_cancellation():
+    assert _differences.slope(np.exp, 1.0, 1.0, 1e-200, 0.0, "cs") == pytest.approx(np.e, rel=1e-15)
+
+
+@pytest.mark.parametrize("scheme", ["2-point", "3-point"])
+@pytest.mark.parametrize("length", [1e-6, 1.0, 1e6])
+def test_product(scheme, length):
+    """Hv to the accuracy of the scheme, however long v is."""
+    fun = Counted()
+    calls = []
+
+    def grad(at):
+        calls.append(at)
+        return fun.gradient(at)
+
+    times = _differences.product(grad, x, fun.gradient(x), scheme, EPS[np.float64], Space(x))
+    v = np.array([1.0, -1.0, 0.5, 2.0])
+    error = (times(length * v) / length - fun.hessian(x) @ v) / np.linalg.norm(x)
+    assert np.abs(error).max() < 30 * EPS[np.float64] ** POWER[scheme]
+    assert len(calls) == {"2-point": 1, "3-point": 2}[scheme]
+
+
+@pytest.mark.parametrize(("scheme", "tolerance"), [("2-point", 2.5e-3), ("3-point", 2.5e-4)])
+def test_product_from_inexact_gradients(scheme, tolerance):
+    """The error of the gradients sets the step: with a shorter or longer one more would be lost."""
+
+    def grad(at):
+        return np.exp(at) + 1e-6 * np.sin(1e9 * at)
+
+    at = np.array([0.1, -0.2, 0.3, 0.4])
+    times = _differences.product(grad, at, grad(at), scheme, 1e-6, Space(at))
+    errors = [np.abs(times(v) - np.exp(at) * v).max() for v in np.eye(4)]
+    assert max(errors) < tolerance
+
+
+def test_product_with_zero():
+    fun = Counted()
+    times = _differences.product(fun.gradient, x, fun.gradient(x), "2-point", 1e-16, Space(x))
+    assert_allclose(times(np.zeros(4)), 0)

@@ -1,0 +1,335 @@
+"""The sets A, B and C: sizes, draws, the user's own."""
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import ksdmin
+from ksdmin import Status, Subsets
+from ksdmin._problem.subsets import Sets, Sizes, as_subsets
+
+M = 60
+TARGETS = np.random.default_rng(0).standard_normal((M, 4))
+
+
+def fun(x, idx):
+    return 0.5 * float(np.mean(np.sum((x - TARGETS[idx]) ** 2, axis=1)))
+
+
+def jac(x, idx):
+    return x - TARGETS[idx].mean(axis=0)
+
+
+def run(subsets, fun=fun, jac=jac, **options):
+    hessp = lambda x, p, idx: p  # noqa: E731
+    return ksdmin.minimize(
+        fun, np.zeros(4), jac=jac, hessp=hessp, subsets=subsets, rng=0, options=options
+    )
+
+
+def draw(subsets, seed=0, K=5):
+    return subsets.draws()(0, np.random.default_rng(seed), subsets.sizes(K))
+
+
+# Sizes
+
+
+@pytest.mark.parametrize(
+    ("requested", "expected"),
+    [
+        ({}, (1000, 50, 50)),
+        ({"gradient": 0.25, "curvature": 0.1, "search": 0.03}, (250, 100, 30)),
+        ({"gradient": 7, "curvature": 1, "search": 999}, (7, 1, 999)),
+        ({"gradient": 1}, (1, 50, 50)),  # a count, where 1.0 is a fraction
+        ({"gradient": np.int64(7), "curvature": np.float32(0.5)}, (7, 500, 50)),
+        ({"curvature": 1e-9}, (1000, 1, 50)),  # never empty
+        ({"curvature": 1.0, "search": 1.0, "disjoint": False}, (1000, 1000, 1000)),
+    ],
+)
+def test_sizes(requested, expected):
+    assert Subsets(1000, **requested).sizes(parts=20) == Sizes(*expected)
+
+
+@pytest.mark.parametrize(
+    ("n", "K", "share"), [(100, 20, 5), (100, 1, 50), (100, 2, 50), (101, 2, 50), (10, 50, 1)]
+)
+def test_curvature_and_search_default_to_a_kth(n, K, share):
+    assert Subsets(n).sizes(K) == Sizes(n, share, share)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 59_999])
+@pytest.mark.parametrize("K", [1, 2, 3, 20])
+def test_default_sizes_can_be_drawn_however_few_the_samples(n, K):
+    sets = draw(Subsets(n), K=K)
+    assert n == 1 or not set(sets.B) & set(sets.C)
+
+
+@pytest.mark.parametrize("size", [0, -1, 61, 0.0, -0.5, 1.5, 60.0, np.nan, True, "half"])
+@pytest.mark.parametrize("name", ["gradient", "curvature", "search"])
+def test_impossible_size(name, size):
+    with pytest.raises(ValueError, match=rf"subsets: {name}=.* fraction .* count from 1 to 60"):
+        Subsets(M, **{name: size})
+
+
+def test_too_much_for_disjoint_sets():
+    with pytest.raises(ValueError, match=r"disjoint sets of 36 .* and 30 .* from 60: ask for less"):
+        Subsets(M, curvature=0.6, search=0.5)
+    with pytest.raises(ValueError, match=r"disjoint sets of 60 .* and 1 .* from 60: ask for less"):
+        Subsets(M, curvature=1.0)
+    with pytest.raises(ValueError, match=r"disjoint sets of 60 .* and 60 .* from 60: ask for less"):
+        Subsets(M, curvature=1.0, search=1.0)
+    assert Subsets(M, curvature=0.6, search=0.5, disjoint=False).sizes(20) == Sizes(60, 36, 30)
+    assert Subsets(M, curvature=0.5, search=0.5).sizes(20) == Sizes(60, 30, 30)
+
+
+@pytest.mark.parametrize(
+    ("n", "fewest", "share"),
+    [
+        (100_000, 1000, 5000),
+        (20_000, 1000, 1000),
+        (5000, 1000, 1000),
+        (3999, 1000, 3999),
+        (2, 9, 2),
+    ],
+)
+def test_sets_are_worth_while_or_everything(n, fewest, share):
+    subsets = Subsets(n)
+    assert subsets.sizes(20, fewest) == Sizes(n, share, share)
+    assert subsets.everything(subsets.sizes(20, fewest)) == (share == n)
+
+
+def test_large_curvature_set_beside_a_default_search_set():
+    assert Subsets(M, curvature=0.8).sizes(parts=20) == Sizes(60, 48, 3)
+
+
+@pytest.mark.parametrize("n", [0, -3])
+def test_no_samples(n):
+    with pytest.raises(ValueError, match="at least one sample"):
+        Subsets(n)
+
+
+@pytest.mark.parametrize("what", [2.5, None, "file", b"file", True])
+def test_not_subsets(what):
+    with pytest.raises(
+        TypeError, match=r"subsets: expected .* not (float|NoneType|str|bytes|bool)"
+    ):
+        Subsets(what)
+
+
+# Draws
+
+
+def test_drawn_indices():
+    sets = draw(Subsets(M, gradient=0.5, curvature=0.25, search=20))
+    assert [len(idx) for idx in (sets.A, sets.B, sets.C)] == [30, 15, 20]
+    for idx in (sets.A, sets.B, sets.C):
+        assert idx.dtype == np.int64
+        assert (np.diff(idx) > 0).all()  # sorted, each once
+        assert 0 <= idx[0] <= idx[-1] < M
+
+
+def test_everything_is_a_slice():
+    sets = draw(Subsets(M, curvature=1.0, search=1.0, disjoint=False))
+    assert sets == Sets(slice(None), slice(None), slice(None))
+    assert draw(Subsets(1)) == sets
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_curvature_and_search_are_disjoint(seed):
+    sets = draw(Subsets(M, curvature=40, search=20), seed)
+    assert_array_equal(np.union1d(sets.B, sets.C), np.arange(M))
+
+
+def test_overlap_is_allowed_where_asked_for():
+    sets = draw(Subsets(M, curvature=25, search=25, disjoint=False))
+    assert set(sets.B) & set(sets.C)
+
+
+def test_every_sample_has_its_turn():
+    subsets = Subsets(M, curvature=6, search=6)
+    drawn = [draw(subsets, seed) for seed in range(200)]
+    for name in "BC":
+        counts = np.bincount(np.concatenate([getattr(sets, name) for sets in drawn]), minlength=M)
+        assert counts.min() > 5
+        assert counts.max() < 50
+
+
+def recorded(seed):
+    """All index sets that a run hands to fun, and its result."""
+    heard = []
+
+    def spy(x, idx):
+        heard.append(idx)
+        return fun(x, idx)
+
+    res = ksdmin.minimize(
+        spy,
+        np.zeros(4),
+        jac=jac,
+        hessp=lambda x, p, idx: p,
+        subsets=Subsets(M, gradient=0.5),
+        rng=seed,
+        options={"maxiter": 4, "gtol": 0.0},
+    )
+    return heard, res
+
+
+def test_runs_are_reproducible():
+    first, again, other = recorded(3), recorded(3), recorded(4)
+    assert len(first[0]) == len(again[0])
+    assert all(map(np.array_equal, first[0], again[0]))
+    assert_array_equal(first[1].x, again[1].x)
+    assert not np.array_equal(first[0][0], other[0][0])
+
+
+def test_generator_is_drawn_from():
+    generator = np.random.default_rng(3)
+    first, second = recorded(generator), recorded(generator)
+    assert_array_equal(recorded(np.random.default_rng(3))[0][0], first[0][0])
+    assert not np.array_equal(first[0][0], second[0][0])  # the generator has moved on
+
+
+def test_global_random_state_is_left_alone():
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    recorded(None)
+    assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+
+
+# The user's own sets
+
+
+def test_own_callable_is_handed_iteration_and_generator():
+    asked = []
+
+    def sets(iteration, rng):
+        asked.append((iteration, rng.random()))
+        return slice(None), np.arange(0, 30), np.arange(30, 60)
+
+    run(sets, maxiter=3, gtol=0.0)
+    iterations, numbers = zip(*asked, strict=True)
+    assert iterations[:3] == (0, 1, 2)
+    assert len(set(numbers)) == len(numbers)  # a generator of its own for each iteration
+    first = list(asked)
+    asked.clear()
+    run(sets, maxiter=3, gtol=0.0)
+    assert asked == first
+
+
+def test_opaque_sets_are_handed_on_as_they_are():
+    class Batch:
+        def __init__(self, rows):
+            self.rows = rows
+
+    A, B, C = (Batch(rows) for rows in (slice(None), slice(0, 30), slice(30, 60)))
+    seen = {"fun": [], "jac": []}
+
+    def spy(name, function):
+        def wrapped(x, batch):
+            seen[name].append(batch)
+            return function(x, batch.rows)
+
+        return wrapped
+
+    subsets = Subsets(lambda iteration, rng: (A, B, C), full=A)
+    res = run(subsets, spy("fun", fun), spy("jac", jac))
+    assert res.success
+    assert res.fun == pytest.approx(fun(TARGETS.mean(axis=0), slice(None)))
+    for batches in seen.values():
+        assert all(any(batch is known for known in (A, B, C)) for batch in batches)
+        assert {id(A), id(C)} <= set(map(id, batches))
+
+
+def test_without_the_whole_set_there_is_no_success():
+    whole = np.arange(M)
+    res = run(lambda iteration, rng: (whole, whole, whole), maxiter=5)
+    assert not res.success
+    assert np.abs(res.jac).max() < 1e-5  # the test would hold
+    assert res.fun == pytest.approx(fun(res.x, whole))
+    assert run(Subsets(lambda iteration, rng: (whole,) * 3, full=whole)).success
+
+
+def test_whole_set_is_asked_where_one_part_serves_for_everything():
+    part = np.arange(M)
+    res = run(Subsets(lambda iteration, rng: (part, part, part), full=slice(None)), maxiter=20)
+    assert res.success
+    assert res.nit < 5
+
+
+def test_exhausted_iterable_ends_the_run():
+    half = np.arange(30)
+    res = run([(half, half, half)] * 3, gtol=0.0)
+    assert (res.status, res.success) == (Status.OUT_OF_SETS, False)
+    assert res.nit == 3
+    assert "no more sets" in res.message
+
+
+def test_iterable_starts_anew_in_each_run():
+    subsets = Subsets([(slice(None), np.arange(20), np.arange(20, 60))] * 3, full=slice(None))
+    first, second = run(subsets, gtol=0.0, maxiter=2), run(subsets, gtol=0.0, maxiter=2)
+    assert first.nit == second.nit == 2
+    assert_array_equal(first.x, second.x)
+
+
+def test_iterator_is_drawn_on_as_long_as_it_lasts():
+    forever = itertools.repeat((slice(None), np.arange(20), np.arange(20, 60)))
+    assert run(Subsets(forever, full=slice(None))).success
+
+
+def test_empty_iterable():
+    with pytest.raises(ValueError, match="holds no sets at all"):
+        run([])
+
+
+@pytest.mark.parametrize("sets", [1, (1, 2), (1, 2, 3, 4)])
+def test_not_a_triple(sets):
+    with pytest.raises(ValueError, match=r"expected a triple \(A, B, C\)"):
+        run(lambda iteration, rng: sets)
+
+
+def test_exception_in_own_sets_passes():
+    def sets(iteration, rng):
+        raise TypeError("mine")
+
+    with pytest.raises(TypeError, match="mine"):
+        run(sets)
+
+
+def test_sizes_do_not_go_with_own_sets():
+    with pytest.raises(ValueError, match="sizes go with a number of samples"):
+        Subsets([(1, 2, 3)], curvature=0.5)
+    assert Subsets([(1, 2, 3)]).sizes(20) is None
+
+
+# What is everything, and how many are there?
+
+
+def test_size_of():
+    subsets = Subsets(M)
+    assert subsets.size_of(slice(None)) == M
+    assert subsets.size_of(np.arange(7)) == 7
+    assert subsets.size_of(object()) is None
+    assert subsets.size_of("file name") is None
+    whole = list(range(7))
+    assert Subsets([], full=whole).size_of(whole) == 7
+
+
+def test_is_full():
+    subsets = Subsets(M)
+    assert subsets.is_full(slice(None))
+    assert not subsets.is_full(slice(0, 60))
+    assert not subsets.is_full(np.arange(M))
+    assert not subsets.is_full(None)
+    whole = np.arange(M)
+    assert Subsets([], full=whole).is_full(whole)
+    assert not Subsets([], full=whole).is_full(whole.copy())
+    assert not Subsets([]).is_full(None)
+    assert not Subsets([]).is_full(slice(None))
+
+
+def test_as_subsets():
+    subsets = Subsets(M)
+    assert as_subsets(subsets) is subsets
+    assert as_subsets(M).n == M
+    assert as_subsets([]).n is None
