@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from examples.data import mnist
 from examples.paper import results
-from examples.paper.data import mnist
 from examples.paper.experiment import load_libraries
 from examples.paper.harness import Settings
 from examples.paper.methods import METHODS

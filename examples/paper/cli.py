@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from examples.data.data_files import MissingData
 from examples.paper import results
 from examples.paper.config import Config, rows
-from examples.paper.data.files import MissingData
 from examples.paper.experiment import perform
 from examples.paper.figures import draw
 from examples.paper.methods import METHODS

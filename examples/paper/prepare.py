@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from examples.paper.data import mnist, noisy_speech, spoken_digits, starcraft
-from examples.paper.data.files import locate
+from examples.data import mnist, noisy_speech, spoken_digits, starcraft
+from examples.data.data_files import locate
 
 
 def prepare(folder: Path) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
+from examples.data import curves, mnist, spoken_digits, starcraft
+from examples.data.splits import Splits
 from examples.paper import nets, rbm
-from examples.paper.data import curves, mnist, spoken_digits, starcraft
-from examples.paper.data.splits import Splits
 from examples.paper.tasks import AUTO_ENCODING, CLASSIFICATION, Task
 
 

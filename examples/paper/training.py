@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from examples.paper.data.splits import Part, Splits, Utterances
+from examples.data.splits import Part, Splits, Utterances
 from examples.paper.tasks import Task
 
 AT_ONCE = 20_000  # samples, when errors are computed

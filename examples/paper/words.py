@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from examples.paper.data.splits import Utterances
+from examples.data.splits import Utterances
 
 AT_ONCE = 20_000  # frames
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from examples.paper.data.splits import Splits, images
+from examples.data.splits import Splits, images
 from examples.paper.harness import Settings
 from examples.paper.methods import METHODS
 from examples.paper.nets import auto_encoder, initialise_sparsely

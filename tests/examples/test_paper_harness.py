@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import ksdmin
+from examples.data.splits import Utterances
 from examples.paper import nets, rbm, words
 from examples.paper.cli import main
 from examples.paper.config import Config, row_of
-from examples.paper.data.splits import Utterances
 from examples.paper.methods import METHODS
 from examples.paper.problems import Timed
 from examples.paper.recorder import Recorder, Work

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from examples.paper.data import curves
-from examples.paper.data.splits import Part, Splits, images
+from examples.data import curves
+from examples.data.splits import Part, Splits, images
 
 
 def small_curves() -> Splits:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from examples.paper.data.features import frame_features, standardised, with_context
-from examples.paper.data.files import Source, locate
-from examples.paper.data.noisy_speech import COPIES
-from examples.paper.data.splits import Part, Splits, Utterances
+from examples.data.data_files import Source, locate
+from examples.data.noisy_speech import COPIES
+from examples.data.speech_features import frame_features, standardised, with_context
+from examples.data.splits import Part, Splits, Utterances
 
 STATES, DIGITS = 60, 10
 SPEAKERS, TEST_SPEAKERS, HELD_OUT_SPEAKERS = 60, 8, 4

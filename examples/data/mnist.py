@@ -7,8 +7,8 @@ import gzip
 import numpy as np
 import numpy.typing as npt
 
-from examples.paper.data.files import Source, locate
-from examples.paper.data.splits import Part, Splits, images
+from examples.data.data_files import Source, locate
+from examples.data.splits import Part, Splits, images
 
 HELD_OUT = 5_000
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"

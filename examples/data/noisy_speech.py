@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from examples.paper.data.features import CEPSTRA
-from examples.paper.data.files import Source, locate
+from examples.data.data_files import Source, locate
+from examples.data.speech_features import CEPSTRA
 
 COPIES = 4
 RATIOS = (0, 5, 10, 15, 20)  # dB

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.interpolate import CubicSpline
 from scipy.ndimage import convolve
 
-from examples.paper.data.splits import Splits, images
+from examples.data.splits import Splits, images
 
 SIDE = 28
 COUNTS = {"train": 20_000, "test": 10_000, "held_out": 2_000}

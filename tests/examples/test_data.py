@@ -1,13 +1,20 @@
-"""The data of examples/paper: what they hold, and what is said where they are missing."""
+"""The data sets of the examples: what they hold, and what is said where they are missing."""
 
 import gzip
 
 import numpy as np
 import pytest
 
-from examples.paper.data import curves, features, mnist, noisy_speech, spoken_digits, starcraft
-from examples.paper.data.files import MissingData, Source, locate
-from examples.paper.data.splits import Part, Splits, images
+from examples.data import (
+    curves,
+    mnist,
+    noisy_speech,
+    speech_features,
+    spoken_digits,
+    starcraft,
+)
+from examples.data.data_files import MissingData, Source, locate
+from examples.data.splits import Part, Splits, images
 
 
 @pytest.fixture
@@ -109,12 +116,12 @@ def test_starcraft_features_are_presence_time_and_order():
 
 def test_slopes_and_context_stay_within_an_utterance():
     starts = np.array([0, 5, 12])
-    near = features.Neighbours(starts)
+    near = speech_features.Neighbours(starts)
     assert near.at(-4).tolist() == [0] * 5 + [5] * 5 + [6, 7]
     ramp = np.arange(12, dtype=np.float32)[:, None]
-    assert features.delta(ramp, near)[2, 0] == features.delta(ramp, near)[8, 0] == 1
+    assert speech_features.delta(ramp, near)[2, 0] == speech_features.delta(ramp, near)[8, 0] == 1
     frames = np.hstack([np.repeat(ramp, 39, axis=1), 100 + ramp])
-    inputs = features.with_context(frames, starts)
+    inputs = speech_features.with_context(frames, starts)
     assert inputs.shape == (12, 352)
     assert inputs[5, :351:39].tolist() == [5, 5, 5, 5, 5, 6, 7, 8, 9]
     assert inputs[:, -1].tolist() == (100 + ramp[:, 0]).tolist()
@@ -122,7 +129,7 @@ def test_slopes_and_context_stay_within_an_utterance():
 
 def test_loudness_is_the_mean_that_is_taken_out():
     cepstra = np.random.default_rng(0).standard_normal((12, 13)).astype(np.float32)
-    found = features.frame_features(cepstra, np.array([0, 5, 12]))
+    found = speech_features.frame_features(cepstra, np.array([0, 5, 12]))
     np.testing.assert_allclose(found[:5, :13].mean(axis=0), 0, atol=1e-6)
     np.testing.assert_allclose(found[5:, -1], cepstra[5:, 0].mean(), rtol=1e-5)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from examples.paper.data.files import Source, locate
-from examples.paper.data.splits import Part, Splits
+from examples.data.data_files import Source, locate
+from examples.data.splits import Part, Splits
 
 FIVE_MINUTES = 7_200  # frames
 FEWEST_EVENTS = 6  # before five minutes: games with less are nearly empty
