@@ -1,4 +1,4 @@
-"""Nets of other kinds than the paper's, by the methods of examples/paper, at equal seconds.
+"""Nets of other kinds than the paper's, by the same methods, at equal seconds.
 
 Convolutions, a residual net with layer norm, a recurrent net and a transformer classify 10,000
 images of MNIST; mean cross-entropy + 1e-4 / 2 |x|^2, torch's own start. KSD has its defaults, HF
@@ -21,13 +21,12 @@ import torch
 from torch import Tensor, nn
 
 from examples.data import mnist
-from examples.paper import results
-from examples.paper.experiment import load_libraries
-from examples.paper.harness import Settings
-from examples.paper.methods import METHODS
-from examples.paper.recorder import Recorder
-from examples.paper.tasks import CLASSIFICATION
-from examples.paper.training import DeviceData, Training
+from examples.harness.net_training.method_interface import Settings
+from examples.harness.net_training.point_recorder import Recorder
+from examples.harness.net_training.tasks import CLASSIFICATION
+from examples.harness.net_training.training import DeviceData, Training, load_libraries
+from examples.harness.net_training.training_methods import METHODS
+from examples.harness.store import Run, Store, columns, environment
 
 SAMPLES, L2 = 10_000, 1e-4
 RUNS = [("ksd", None), ("hf", None), ("torch-lbfgs", None), ("adam", 1e-3), ("adam", 3e-3)]
@@ -121,9 +120,7 @@ def images(device: torch.device) -> DeviceData:
     return DeviceData.of(replace(splits, train=splits.train[:SAMPLES]), device)
 
 
-def perform(
-    net: str, method: str, rate: float | None, seconds: float, data: DeviceData
-) -> results.Run:
+def perform(net: str, method: str, rate: float | None, seconds: float, data: DeviceData) -> Run:
     """One run, as it is stored."""
     torch.manual_seed(0)
     device = data.train.inputs.device
@@ -139,23 +136,23 @@ def perform(
         "method": method,
         "rate": rate,
         "seconds": seconds,
-        **results.environment(device, None),
+        **environment(device, None),
         "message": outcome.message,
-        "trace": results.columns(recorder.trace(training.assess)),
+        "trace": columns(recorder.trace(training.assess)),
     }
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Add the runs to the file, one by one."""
     torch.set_num_threads(arguments.threads)
-    store, data = results.Store(Path(arguments.out)), images(torch.device(arguments.device))
+    store, data = Store(Path(arguments.out)), images(torch.device(arguments.device))
     for net in arguments.nets:
         for method, rate in RUNS:
             store.add(perform(net, method, rate, arguments.seconds, data))
             print(line(store.runs[-1]), flush=True)
 
 
-def line(run: results.Run) -> str:
+def line(run: Run) -> str:
     """The least value by an eighth, a quarter, a half and the whole of the time; the error then."""
     trace, cells = run["trace"], []
     for share in (1 / 8, 1 / 4, 1 / 2, 1):

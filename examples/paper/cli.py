@@ -14,17 +14,18 @@ from typing import Any
 import torch
 
 from examples.data.data_files import MissingData
-from examples.paper import results
-from examples.paper.config import Config, rows
-from examples.paper.experiment import perform
+from examples.harness.net_training.training_methods import METHODS
+from examples.harness.progress_bar import bar
+from examples.harness.store import Run, Store
 from examples.paper.figures import draw
-from examples.paper.methods import METHODS
-from examples.paper.prepare import prepare
-from examples.paper.progress import bar
-from examples.paper.rows import ROWS
-from examples.paper.series import load_runs
-from examples.paper.table import table
+from examples.paper.prepare_data import prepare
+from examples.paper.published_rows import ROWS
+from examples.paper.run_config import Config, rows
+from examples.paper.seed_series import load_runs
+from examples.paper.table2 import table
+from examples.paper.training_run import perform
 
+RESULTS = Path(__file__).parent / "results"
 SMALL_PASSES = 200.0  # of a small run, where not given: a result that no clock decides
 CURVATURES = ("gauss-newton", "hessian", "empirical-fisher")
 
@@ -75,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--device", type=torch.device, default=default_device())
     run.add_argument("--commit", help="where git cannot tell")
     shown = argparse.ArgumentParser(add_help=False)
-    shown.add_argument("--results", type=Path, default=results.FOLDER, help="a folder of runs")
+    shown.add_argument("--results", type=Path, default=RESULTS, help="a folder of runs")
     written = commands.add_parser("table", parents=[shown], help="the paper's Table 2 beside ours")
     written.set_defaults(command=write_table)
     written.add_argument("--out", type=Path, help="printed where not given")
@@ -91,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
 def run_all(args: argparse.Namespace) -> None:
     """Every combination of what was given several times."""
     for name in ROWS if "all" in args.rows else args.rows:
-        store = results.Store(args.out or default_out(name, args.small))
+        store = Store(args.out or default_out(name, args.small))
         for config in configurations(name, args):
             if store.has(asdict(config)):
                 print(f"there already: {config}", flush=True)
@@ -166,7 +167,7 @@ def json_object(text: str) -> dict[str, Any]:
 
 def default_out(name: str, small: bool) -> Path:
     """Runs of small rows are not kept beside the others."""
-    return results.FOLDER / ("small" if small else "") / f"{name}.json"
+    return RESULTS / ("small" if small else "") / f"{name}.json"
 
 
 def default_device() -> str:
@@ -174,7 +175,7 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def summary(config: Config, run: results.Run) -> str:
+def summary(config: Config, run: Run) -> str:
     """How a run ended, in one line."""
     last = {name: column[-1] for name, column in run["trace"].items()}
     unit = ROWS[config.row].task.unit

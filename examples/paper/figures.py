@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from examples.paper.config import rows
-from examples.paper.results import Run
-from examples.paper.rows import Row
-from examples.paper.series import Series, best_series
+from examples.harness.store import Run
+from examples.paper.published_rows import Row
+from examples.paper.run_config import rows
+from examples.paper.seed_series import Series, best_series
 
 COLOURS = {
     "ksd": "tab:blue",

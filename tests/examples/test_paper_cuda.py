@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from examples.data.splits import Splits, images
-from examples.paper.harness import Settings
-from examples.paper.methods import METHODS
-from examples.paper.nets import auto_encoder, initialise_sparsely
-from examples.paper.recorder import Recorder
-from examples.paper.tasks import AUTO_ENCODING
-from examples.paper.training import DeviceData, Training
+from examples.harness.net_training.method_interface import Settings
+from examples.harness.net_training.point_recorder import Recorder
+from examples.harness.net_training.tasks import AUTO_ENCODING
+from examples.harness.net_training.training import DeviceData, Training
+from examples.harness.net_training.training_methods import METHODS
+from examples.paper.table1_networks import auto_encoder, initialise_sparsely
 
 pytestmark = [
     pytest.mark.cuda,

@@ -9,14 +9,15 @@ import torch
 
 import ksdmin
 from examples.data.splits import Utterances
-from examples.paper import nets, rbm, words
+from examples.harness.net_training.adam_and_nesterov import Adam, Nesterov
+from examples.harness.net_training.instrumented_problems import Timed
+from examples.harness.net_training.point_recorder import Recorder, Work
+from examples.harness.net_training.training_methods import METHODS
+from examples.paper import rbm_pretraining, table1_networks
 from examples.paper.cli import main
-from examples.paper.config import Config, row_of
-from examples.paper.methods import METHODS
-from examples.paper.problems import Timed
-from examples.paper.recorder import Recorder, Work
-from examples.paper.rows import ROWS
-from examples.paper.updates import Adam, Nesterov
+from examples.paper.digit_errors import digit_errors
+from examples.paper.published_rows import ROWS
+from examples.paper.run_config import Config, row_of
 
 
 @pytest.fixture(autouse=True)
@@ -46,14 +47,14 @@ def run(path, *arguments):
 def test_nets_are_those_of_table_1(row, inputs, parameters):
     net = ROWS[row].net(inputs, seed=0)
     assert sum(p.numel() for p in net.parameters()) == parameters
-    for layer in nets.linears(net):
+    for layer in table1_networks.linears(net):
         wanted = min(15, layer.in_features)
         assert ((layer.weight != 0).sum(dim=1) == wanted).all()
         assert not layer.bias.any()
 
 
 def test_codes_and_outputs_are_linear_and_the_code_can_be_chosen():
-    kinds = [type(layer).__name__ for layer in nets.auto_encoder(6, (4, 2))]
+    kinds = [type(layer).__name__ for layer in table1_networks.auto_encoder(6, (4, 2))]
     assert kinds == ["Linear", "Sigmoid", "Linear", "Linear", "Sigmoid", "Linear"]
     config = Config("curves", "ksd", 0, 1.0, 0.0, "highest", None, None, code=5)
     assert row_of(config).hidden == (400, 200, 100, 50, 25, 5)
@@ -182,15 +183,15 @@ def test_pre_training_learns_to_reconstruct():
     generator = torch.Generator().manual_seed(0)
     prototypes = (torch.rand(4, 30, generator=generator) < 0.5).float()
     data = prototypes[torch.randint(4, (400,), generator=generator)]
-    weights, hidden = rbm.train_machine(data, 12, epochs=20, generator=generator)
+    weights, hidden = rbm_pretraining.train_machine(data, 12, epochs=20, generator=generator)
     seen = torch.sigmoid(data @ weights + hidden)
     again = torch.sigmoid(seen @ weights.T)
     assert float((again - data).square().mean()) < 0.5 * float(data.var(dim=0).mean())
-    net = nets.network((30, 12, 5, 4))
-    before = nets.linears(net)[-1].weight.clone()
-    rbm.pretrain(net, data, seed=0, epochs=2)
-    assert (nets.linears(net)[0].weight.abs() > 0).all()
-    torch.testing.assert_close(nets.linears(net)[-1].weight, before)
+    net = table1_networks.network((30, 12, 5, 4))
+    before = table1_networks.linears(net)[-1].weight.clone()
+    rbm_pretraining.pretrain(net, data, seed=0, epochs=2)
+    assert (table1_networks.linears(net)[0].weight.abs() > 0).all()
+    torch.testing.assert_close(table1_networks.linears(net)[-1].weight, before)
 
 
 def test_words_are_told_by_summed_posteriors():
@@ -205,7 +206,7 @@ def test_words_are_told_by_summed_posteriors():
     # Two of three frames speak for class 0, 1 and 0: the last word is taken for digit 0.
     frames = torch.tensor([0, 0, 1, 1, 1, 0, 0, 1])
     logits = 10 * torch.nn.functional.one_hot(frames, 2).float()
-    found = words.digit_errors(torch.nn.Identity(), logits, said)
+    found = digit_errors(torch.nn.Identity(), logits, said)
     assert found == {"car": 0.0, "train": 100.0, "all": 33.333}
 
 

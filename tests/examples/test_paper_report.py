@@ -6,9 +6,8 @@ from dataclasses import asdict
 import pytest
 
 from examples.paper.cli import main
-from examples.paper.config import Config
-from examples.paper.results import stopping_point
-from examples.paper.series import best_series
+from examples.paper.run_config import Config
+from examples.paper.seed_series import best_series, stopping_point
 
 
 def made_up(method, seed, errors, *, seconds=(1.0, 2.0, 4.0), row="curves", **config):

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 import ksdmin
-from examples.paper.harness import Outcome, Settings
-from examples.paper.problems import Counted, problem_of
-from examples.paper.recorder import Recorder
-from examples.paper.training import Training
+from examples.harness.net_training.instrumented_problems import Counted, problem_of
+from examples.harness.net_training.method_interface import Outcome, Settings
+from examples.harness.net_training.point_recorder import Recorder
+from examples.harness.net_training.training import Training
 
 WINDOW = 10  # of the L-BFGS methods, as in the paper
 NO_LIMIT = 10**9

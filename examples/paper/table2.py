@@ -8,10 +8,10 @@ from statistics import fmean, median, stdev
 
 from scipy.stats import t as student
 
-from examples.paper.config import rows
-from examples.paper.results import Run, stopping_point
-from examples.paper.rows import ROWS, Published, Row
-from examples.paper.series import Series, best_series
+from examples.harness.store import Run
+from examples.paper.published_rows import ROWS, Published, Row
+from examples.paper.run_config import rows
+from examples.paper.seed_series import Series, best_series, stopping_point
 
 HEAD = (
     "| method | seeds | train error | CV error | CV less HF's | seconds | time, to the end "

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from examples.paper.rows import ROWS, Row
-from examples.paper.small import SMALL
+from examples.paper.published_rows import ROWS, Row
+from examples.paper.small_rows import SMALL
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 
-FOLDER = Path(__file__).parent / "results"
-
 Run = dict[str, Any]
 
 
@@ -47,15 +45,6 @@ def as_stored(value: Any) -> Any:
 def columns(trace: list[dict[str, float]]) -> dict[str, list[float]]:
     """A trace by columns, which is how it is stored, with the digits that matter."""
     return {name: [_rounded(row[name]) for row in trace] for name in trace[0]}
-
-
-def stopping_point(trace: dict[str, list[float]]) -> int:
-    """Where early stopping ends a run: the first point of the least error on held-out data.
-
-    Without held-out data it is the end.
-    """
-    errors = trace.get("held_out")
-    return len(trace["seconds"]) - 1 if errors is None else errors.index(min(errors))
 
 
 def _rounded(value: float) -> float:

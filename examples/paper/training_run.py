@@ -11,19 +11,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from examples.paper import rbm, results, words
-from examples.paper.config import Config, row_of, rows
-from examples.paper.harness import Settings
-from examples.paper.methods import METHODS
-from examples.paper.recorder import Recorder
-from examples.paper.training import DeviceData, Training
-
-FEW = 100  # samples of the evaluation that loads the device's libraries
+from examples.harness.net_training.method_interface import Settings
+from examples.harness.net_training.point_recorder import Recorder
+from examples.harness.net_training.training import DeviceData, Training, load_libraries
+from examples.harness.net_training.training_methods import METHODS
+from examples.harness.store import Run, columns, environment
+from examples.paper import rbm_pretraining
+from examples.paper.digit_errors import digit_errors
+from examples.paper.run_config import Config, row_of, rows
+from examples.paper.seed_series import stopping_point
 
 
 def perform(
     config: Config, device: torch.device, commit: str | None, show: Callable[[float], Any]
-) -> results.Run:
+) -> Run:
     """Train, assess what was kept on the way, and tell."""
     row, data = row_of(config), data_of(config, device)
     net = starting_net(config, device)
@@ -31,10 +32,10 @@ def perform(
     load_libraries(training)
     recorder = Recorder(config.seconds, config.passes or math.inf, show)
     outcome = METHODS[config.method].train(training, recorder, settings_of(config))
-    trace = results.columns(recorder.trace(training.assess))
+    trace = columns(recorder.trace(training.assess))
     run = {
         "config": asdict(config),
-        **results.environment(device, commit),
+        **environment(device, commit),
         "title": row.title,
         "train_samples": len(data.train),
         "message": outcome.message,
@@ -43,8 +44,8 @@ def perform(
     if outcome.shares is not None:
         run["shares"] = outcome.shares
     if data.utterances is not None:
-        training.load(recorder.kept[results.stopping_point(trace)].x)
-        run["digit_errors"] = words.digit_errors(net, data.test.inputs, data.utterances)
+        training.load(recorder.kept[stopping_point(trace)].x)
+        run["digit_errors"] = digit_errors(net, data.test.inputs, data.utterances)
     return run
 
 
@@ -94,17 +95,5 @@ def _pretrained(
     """The parameters after pre-training; the methods of a seed share them."""
     chosen, data = rows(small)[row], _data(row, small, 0, held_out, device)
     net = chosen.net(data.train.inputs.shape[1], seed).to(device)
-    rbm.pretrain(net, data.train.inputs, seed, chosen.pretraining_epochs)
+    rbm_pretraining.pretrain(net, data.train.inputs, seed, chosen.pretraining_epochs)
     return net.state_dict()
-
-
-def load_libraries(training: Training) -> None:
-    """Before the clock starts: the first evaluation on a device takes seconds.
-
-    So does the first of torch's optimisers, for which it imports its compiler.
-    """
-    torch.optim.SGD(training.parameters())
-    train = training.data.train
-    outputs = training.net(train.inputs[:FEW])
-    loss = training.task.batch_loss(outputs, train.targets[:FEW])
-    torch.autograd.grad(loss, training.parameters())

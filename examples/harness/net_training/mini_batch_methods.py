@@ -13,10 +13,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from examples.paper.harness import Outcome, Settings
-from examples.paper.recorder import Recorder, Work
-from examples.paper.training import Training
-from examples.paper.updates import RAISED_EVERY, Adam, Nesterov, Update
+from examples.harness.net_training.adam_and_nesterov import RAISED_EVERY, Adam, Nesterov, Update
+from examples.harness.net_training.method_interface import Outcome, Settings
+from examples.harness.net_training.point_recorder import Recorder, Work
+from examples.harness.net_training.training import Training
 
 BATCH = 200
 MOMENTUM = 0.99  # the largest, where the options do not say

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import ksdmin
-from examples.paper.harness import Outcome, Settings
-from examples.paper.problems import Timed, problem_of
-from examples.paper.recorder import Recorder, Work
-from examples.paper.training import Training
+from examples.harness.net_training.instrumented_problems import Timed, problem_of
+from examples.harness.net_training.method_interface import Outcome, Settings
+from examples.harness.net_training.point_recorder import Recorder, Work
+from examples.harness.net_training.training import Training
 
 INNER = 30  # iterations of the paper's inner BFGS
 NO_LIMIT = 10**9

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from examples.paper.recorder import Recorder
-from examples.paper.training import Training
+from examples.harness.net_training.point_recorder import Recorder
+from examples.harness.net_training.training import Training
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,20 @@ same problem object; the first-order ones step over mini-batches, each with a gr
 
 from __future__ import annotations
 
-from examples.paper.first_order import train_by_adam, train_by_nesterov
-from examples.paper.harness import Method
-from examples.paper.krylov_methods import train_as_in_paper, train_by_hf, train_by_ksd
-from examples.paper.tasks import AUTO_ENCODING, CLASSIFICATION
-from examples.paper.whole_set import NO_LIMIT, WINDOW, train_by_scipy, train_by_torch_lbfgs
+from examples.harness.net_training.full_batch_methods import (
+    NO_LIMIT,
+    WINDOW,
+    train_by_scipy,
+    train_by_torch_lbfgs,
+)
+from examples.harness.net_training.krylov_methods import (
+    train_as_in_paper,
+    train_by_hf,
+    train_by_ksd,
+)
+from examples.harness.net_training.method_interface import Method
+from examples.harness.net_training.mini_batch_methods import train_by_adam, train_by_nesterov
+from examples.harness.net_training.tasks import AUTO_ENCODING, CLASSIFICATION
 
 METHODS = {
     "ksd": Method(train_by_ksd, precision="high", has_curvature=True),

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 import ksdmin
-from examples.paper.harness import Settings
-from examples.paper.recorder import Work
-from examples.paper.training import Training
+from examples.harness.net_training.method_interface import Settings
+from examples.harness.net_training.point_recorder import Work
+from examples.harness.net_training.training import Training
 
 PARTS = ("gradient", "products", "search")
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from examples.data import curves, mnist, spoken_digits, starcraft
 from examples.data.splits import Splits
-from examples.paper import nets, rbm
-from examples.paper.tasks import AUTO_ENCODING, CLASSIFICATION, Task
+from examples.harness.net_training.tasks import AUTO_ENCODING, CLASSIFICATION, Task
+from examples.paper import rbm_pretraining, table1_networks
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class Row:
     def net(self, inputs: int, seed: int) -> nn.Sequential:
         """The network where it starts."""
         if self.outputs is None:
-            net = nets.auto_encoder(inputs, self.hidden)
+            net = table1_networks.auto_encoder(inputs, self.hidden)
         else:
-            net = nets.network((inputs, *self.hidden, self.outputs))
-        nets.initialise_sparsely(net, seed)
+            net = table1_networks.network((inputs, *self.hidden, self.outputs))
+        table1_networks.initialise_sparsely(net, seed)
         return net
 
 
@@ -131,7 +131,7 @@ ROWS = {
         MNIST_CL,
         title="MNIST CL, pre-trained",
         published=Published(hf=(0.0, 1.40), ksd=(0.0, 1.29), time=0.6),
-        pretraining_epochs=rbm.EPOCHS,
+        pretraining_epochs=rbm_pretraining.EPOCHS,
     ),
     "spoken-digits": Row(
         title="Spoken digits (stand-in for Aurora)",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from examples.paper.nets import linears
+from examples.paper.table1_networks import linears
 
 RATE = 0.1
 WEIGHT_COST = 2e-4

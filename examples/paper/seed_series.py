@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from examples.paper.results import Run, Store, stopping_point
+from examples.harness.store import Run, Store
 
 TUNED = ("seconds", "passes", "l2", "rate", "precision", "options")
 
@@ -88,3 +88,12 @@ def _best(line: list[dict[int, Run]]) -> Series:
 def _key(run: Run, without: tuple[str, ...] = ()) -> str:
     same = {k: v for k, v in run["config"].items() if k != "seed" and k not in without}
     return json.dumps(same, sort_keys=True)
+
+
+def stopping_point(trace: dict[str, list[float]]) -> int:
+    """Where early stopping ends a run: the first point of the least error on held-out data.
+
+    Without held-out data it is the end.
+    """
+    errors = trace.get("held_out")
+    return len(trace["seconds"]) - 1 if errors is None else errors.index(min(errors))

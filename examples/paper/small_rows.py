@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from examples.data import small_stand_ins
-from examples.paper.rows import ROWS, Row
+from examples.paper.published_rows import ROWS, Row
 
 
 def _shrunk(name: str, **changes: Any) -> Row:

@@ -1,0 +1,1 @@
+"""Training nets by ksdmin's methods and others, under equal conditions and one clock."""
