@@ -18,27 +18,26 @@ Trying out a change of ksdmin:
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
-import sys
 from pathlib import Path
 
-if importlib.util.find_spec("ksdmin") is None:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from losses import data, methods, optima, store, tables
+import this_checkout  # noqa: F401
 from threadpoolctl import threadpool_limits
+
+from examples.benchmarks.regression_suite import data_sets, optima, ratio_tables, solver_runs, store
 
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    known = [*methods.KSD, *methods.SCIPY]
-    parser.add_argument("--only", nargs="+", choices=known, default=methods.DEFAULT)
-    parser.add_argument("--data", nargs="+", choices=data.SETS, default=list(data.SETS))
-    parser.add_argument("--l2", nargs="+", type=float, default=data.L2)
-    parser.add_argument("--seeds", nargs="+", type=int, default=methods.SEEDS, help="of ksd")
+    known = [*solver_runs.KSD, *solver_runs.SCIPY]
+    parser.add_argument("--only", nargs="+", choices=known, default=solver_runs.DEFAULT)
+    parser.add_argument("--data", nargs="+", choices=data_sets.SETS, default=list(data_sets.SETS))
+    parser.add_argument("--l2", nargs="+", type=float, default=data_sets.L2)
+    parser.add_argument("--seeds", nargs="+", type=int, default=solver_runs.SEEDS, help="of ksd")
     parser.add_argument("--options", type=json.loads, default={}, help="JSON, of the method")
-    parser.add_argument("--cap", type=float, default=methods.CAP, help="passes that a run may take")
+    parser.add_argument(
+        "--cap", type=float, default=solver_runs.CAP, help="passes that a run may take"
+    )
     parser.add_argument("--again", action="store_true", help="repeat runs that are there")
     parser.add_argument("--table", action="store_true", help="run nothing, print Markdown")
     parser.add_argument(
@@ -55,7 +54,7 @@ def least(name: str, l2: float) -> dict[str, float]:
     file = store.RESULTS / "optima.json"
     known = store.read(file).get(store.key(name, l2))
     if known is None:
-        known = optima.optimum(data.problem(name, l2))
+        known = optima.optimum(data_sets.problem(name, l2))
         store.add(file, store.key(name, l2), known)
         print(f"{store.key(name, l2)}: optimum {known}", flush=True)
     return known
@@ -65,25 +64,27 @@ def run_all(args: argparse.Namespace) -> None:
     environment = store.environment()
     for method in args.only:
         file = args.out / f"{method}.json"
-        of_ksd = method in methods.KSD
+        of_ksd = method in solver_runs.KSD
         for name in args.data:
             for l2 in args.l2:
                 for seed in args.seeds if of_ksd else (None,):
                     entry = store.read(file).get(store.key(name, l2, seed))
                     if args.again or not store.is_current(entry, of_ksd, environment["commit"]):
                         optimum = least(name, l2)
-                        problem = data.problem(name, l2)
-                        entry = methods.run(method, problem, optimum, seed, args.options, args.cap)
+                        problem = data_sets.problem(name, l2)
+                        entry = solver_runs.run(
+                            method, problem, optimum, seed, args.options, args.cap
+                        )
                         store.add(file, store.key(name, l2, seed), entry | environment)
-                    print(tables.line(method, name, l2, seed, entry), flush=True)
+                    print(ratio_tables.line(method, name, l2, seed, entry), flush=True)
 
 
 @threadpool_limits.wrap(limits=1)  # so that times compare on a busy machine too
 def main() -> None:
     args = arguments().parse_args()
     if args.table:
-        report = tables.report(args.out, args.data, args.l2)
-        if (list(args.data), tuple(args.l2)) == (list(data.SETS), data.L2):
+        report = ratio_tables.report(args.out, args.data, args.l2)
+        if (list(args.data), tuple(args.l2)) == (list(data_sets.SETS), data_sets.L2):
             (args.out / "table.md").write_text(report + "\n")
         print(report)
     else:

@@ -21,13 +21,21 @@ ksdmin is the one that PYTHONPATH or the environment names, and otherwise that o
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
-import sys
 from pathlib import Path
 
-from comparison import methods, problem_sets, profiles, runs, scores, tables
+import one_thread  # noqa: F401
+import this_checkout  # noqa: F401
+
+from examples.benchmarks.comparison import (
+    pooled_runs,
+    problem_sets,
+    profiles,
+    score_tables,
+    scores,
+    solvers,
+)
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -36,14 +44,14 @@ def arguments() -> argparse.ArgumentParser:
     for name in ("run", "table", "profiles"):
         command = commands.add_parser(name)
         command.add_argument("--collection", choices=problem_sets.COLLECTIONS, default="s2mpj")
-        command.add_argument("--cache", type=Path, default=runs.CACHE, help="where raw runs are")
+        command.add_argument("--cache", type=Path, default=pooled_runs.CACHE, help="of raw runs")
         if name != "run":
             command.add_argument("--tags", help="compare these, the first with all others")
         if name != "table":
             command.add_argument("--half", choices=("tuning", "held-out"), help="only this half")
     run, table = commands.choices["run"], commands.choices["table"]
     table.add_argument("--details", metavar="TAG", help="list the problems on which TAG fails")
-    run.add_argument("--method", nargs="+", choices=[*methods.KSD, *methods.OPTIONS])
+    run.add_argument("--method", nargs="+", choices=[*solvers.KSD, *solvers.OPTIONS])
     run.add_argument("--tag", help="the name to keep the runs under: the method's if not given")
     run.add_argument("--options", type=json.loads, default={}, help="JSON, on top of the defaults")
     run.add_argument("--only", metavar="A,B", help="only these problems")
@@ -57,20 +65,18 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    if importlib.util.find_spec("ksdmin") is None:
-        sys.path.insert(0, str(problem_sets.ROOT))
     args = arguments().parse_args()
     if args.command == "run":
         if args.s2mpj:
             os.environ["KSDMIN_S2MPJ"] = args.s2mpj
         bounded = args.collection == "s2mpj-bounds"
-        args.method = args.method or (methods.BOUNDED if bounded else methods.UNCONSTRAINED)
-        runs.run(args)
+        args.method = args.method or (solvers.BOUNDED if bounded else solvers.UNCONSTRAINED)
+        pooled_runs.run(args)
         return
     tags = args.tags.split(",") if args.tags else None
     loaded = scores.load(args.collection, tags, args.cache)
     if args.command == "table":
-        tables.command(loaded, keep=tags is None, details=args.details)
+        score_tables.command(loaded, keep=tags is None, details=args.details)
     else:
         profiles.draw(loaded, args.half or "all", keep=tags is None)
 

@@ -1,8 +1,6 @@
 """The convex benchmark's own parts: its problems, its counts, its files and its tables."""
 
 import json
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,36 +9,24 @@ import scipy.optimize
 import scipy.sparse
 
 import ksdmin
-
-BENCHMARKS = Path(__file__).resolve().parents[2] / "examples" / "benchmarks"
-
-
-@pytest.fixture(scope="module")
-def benchmark():
-    """The benchmark's modules, which a script finds beside itself."""
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        from losses import linear, methods, optima, store, synthetic, tables
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-    return SimpleNamespace(
-        linear=linear,
-        methods=methods,
-        optima=optima,
-        store=store,
-        synthetic=synthetic,
-        tables=tables,
-    )
+from examples.benchmarks.regression_suite import (
+    optima,
+    ratio_tables,
+    solver_runs,
+    store,
+    synthetic_data,
+)
+from examples.benchmarks.regression_suite.linear_model import LinearModel
 
 
 @pytest.fixture(params=[2, 3], ids=["logistic", "softmax"])
-def problem(request, benchmark):
+def problem(request):
     """60 samples, 5 features."""
     rng, classes = np.random.default_rng(0), request.param
     X = scipy.sparse.csr_array(rng.standard_normal((60, 5)) * (rng.random((60, 5)) < 0.6))
     labels = rng.integers(0, classes, 60)
     labels = np.where(labels, 1.0, -1.0) if classes == 2 else labels
-    return benchmark.linear.LinearModel(X, labels, classes, 1e-3)
+    return LinearModel(X, labels, classes, 1e-3)
 
 
 @pytest.mark.parametrize("idx", [slice(None), np.array([1, 5, 17, 30])], ids=["whole", "some"])
@@ -93,8 +79,8 @@ def test_large_scores_do_not_overflow(problem):
     assert np.isfinite(g).all()
 
 
-def test_optimum_is_a_lower_bound(problem, benchmark):
-    found = benchmark.optima.optimum(problem)
+def test_optimum_is_a_lower_bound(problem):
+    found = optima.optimum(problem)
     res = ksdmin.minimize(problem, rng=1, options={"gtol": 1e-7})
     assert found["bound"] < 1e-12
     assert 0 <= res.fun - found["value"] + 1e-15 < 1e-9
@@ -103,12 +89,12 @@ def test_optimum_is_a_lower_bound(problem, benchmark):
 @pytest.mark.parametrize(
     "method", ["ksd", "ksd-diagonal", "L-BFGS-B", "Newton-CG", "Newton-CG-sum", "trust-krylov-sum"]
 )
-def test_run_arrives_at_every_gap(problem, benchmark, method):
-    optimum = benchmark.optima.optimum(problem)
-    run = benchmark.methods.run(method, problem, optimum, seed=0)
+def test_run_arrives_at_every_gap(problem, method):
+    optimum = optima.optimum(problem)
+    run = solver_runs.run(method, problem, optimum, seed=0)
     assert run["success"]
     assert run["gap"] <= 1e-9
-    passes = [run["reached"][gap]["passes"] for gap in benchmark.tables.GAPS]
+    passes = [run["reached"][gap]["passes"] for gap in ratio_tables.GAPS]
     assert passes == sorted(passes)
     assert 0 < passes[-1] <= run["passes"]
     if method == "ksd":
@@ -117,20 +103,20 @@ def test_run_arrives_at_every_gap(problem, benchmark, method):
 
 
 @pytest.mark.parametrize("method", ["ksd-paper", "Newton-CG"])
-def test_run_ends_when_its_passes_are_used_up(problem, benchmark, method):
-    optimum = benchmark.optima.optimum(problem)
-    run = benchmark.methods.run(method, problem, optimum, seed=0, cap=9)
+def test_run_ends_when_its_passes_are_used_up(problem, method):
+    optimum = optima.optimum(problem)
+    run = solver_runs.run(method, problem, optimum, seed=0, cap=9)
     assert not run["success"]
     assert run["passes"] <= (11 if method == "Newton-CG" else 40)  # an iteration is finished
 
 
-def test_store_keeps_runs_of_the_same_commit(benchmark, tmp_path):
+def test_store_keeps_runs_of_the_same_commit(tmp_path):
     file = tmp_path / "results" / "ksd.json"
-    benchmark.store.add(file, "b", {"commit": "1"})
-    benchmark.store.add(file, "a", {"commit": "1"})
-    benchmark.store.add(file, "b", {"commit": "2"})
-    assert benchmark.store.read(file) == {"a": {"commit": "1"}, "b": {"commit": "2"}}
-    current = benchmark.store.is_current
+    store.add(file, "b", {"commit": "1"})
+    store.add(file, "a", {"commit": "1"})
+    store.add(file, "b", {"commit": "2"})
+    assert store.read(file) == {"a": {"commit": "1"}, "b": {"commit": "2"}}
+    current = store.is_current
     assert current({"commit": "1"}, True, "1")
     assert not current({"commit": "1"}, True, "2")
     assert not current({"commit": "1-dirty"}, True, "1-dirty")
@@ -150,8 +136,8 @@ def kept_run(passes, **more):
     return run | {"date": "today", "commit": "1", "hardware": "none"} | more
 
 
-def test_report_takes_the_worst_seed_and_the_better_scale(benchmark, tmp_path, monkeypatch):
-    monkeypatch.setattr(benchmark.store, "RESULTS", tmp_path)
+def test_report_takes_the_worst_seed_and_the_better_scale(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
     runs = {
         "ksd": {"a9a 1e-04 seed 0": kept_run(10), "a9a 1e-04 seed 1": kept_run(20)},
         "L-BFGS-B": {"a9a 1e-04": kept_run(200)},
@@ -161,7 +147,7 @@ def test_report_takes_the_worst_seed_and_the_better_scale(benchmark, tmp_path, m
     }
     for method, entries in runs.items():
         (tmp_path / f"{method}.json").write_text(json.dumps(entries))
-    report = benchmark.tables.report(tmp_path, ["a9a"], [1e-4])
+    report = ratio_tables.report(tmp_path, ["a9a"], [1e-4])
     assert "- HOLDS: median passes / L-BFGS-B's 0.10, at most 0.20 asked" in report
     assert "- FAILS: worst passes / Newton-CG's 0.80, at most 0.50 asked" in report
     assert "- HOLDS: worst passes / trust-krylov's 0.00, at most 0.50 asked" in report
@@ -169,10 +155,10 @@ def test_report_takes_the_worst_seed_and_the_better_scale(benchmark, tmp_path, m
     assert "| a9a 1e-04 | 4 | 1 | 2 | 3 |" in report
 
 
-def test_synthetic_sets_are_what_they_say(benchmark):
-    X, labels, _ = benchmark.synthetic.zipf(documents=50, words=80)
+def test_synthetic_sets_are_what_they_say():
+    X, labels, _ = synthetic_data.zipf(documents=50, words=80)
     assert np.sqrt(X.multiply(X).sum(axis=1)) == pytest.approx(1)
     assert set(labels) == {-1, 1}
-    X, _, _ = benchmark.synthetic.decades(samples=500, features=20)
+    X, _, _ = synthetic_data.decades(samples=500, features=20)
     singular = np.linalg.svd(X, compute_uv=False)
     assert 3e3 < singular[0] / singular[-1] < 3e4

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from comparison import s2mpj
+from examples.benchmarks.comparison import s2mpj
 
 KINDS = {"s2mpj": "u", "s2mpj-bounds": "b"}
 COLLECTIONS = (*KINDS, "classic", "classic-large")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from comparison import methods
-from comparison.scores import Scores, stored
+from examples.benchmarks.comparison import solvers
+from examples.benchmarks.comparison.scores import Scores, stored
 
 TARGETS = {"gradient_work": "by gradient", "value_work": "by value"}
 STYLES = ("-", "--", "-.", ":")
@@ -59,7 +59,7 @@ def styles(spent: dict) -> list[dict]:
 
 
 def label(tag: str) -> str:
-    return methods.LABELS.get(tag, tag)
+    return solvers.LABELS.get(tag, tag)
 
 
 def draw(scores: Scores, half: str, keep: bool) -> None:
@@ -75,7 +75,7 @@ def draw(scores: Scores, half: str, keep: bool) -> None:
     for key, target in TARGETS.items():
         spent = works(scores, names, key)
         if keep:
-            spent = {tag: work for tag, work in spent.items() if tag in methods.PROFILED}
+            spent = {tag: work for tag, work in spent.items() if tag in solvers.PROFILED}
         figure = two_panels(spent, sizes)
         figure.suptitle(f"{scores.collection}, {half}: {len(names)} problems, solved {target}")
         name = f"profiles-{key.removesuffix('_work')}"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from comparison import methods, problem_sets, runs
+from examples.benchmarks.comparison import pooled_runs, problem_sets, solvers
 
 VALUE = 1e-6
 UNBOUNDED = -1e15  # a problem where any run went below this has no solution, and counts nowhere
@@ -55,11 +55,11 @@ def load(collection: str, tags: list[str] | None, cache: Path) -> Scores:
     scores = Scores(collection, cache)
     about_file = stored(collection) / "problems.json"
     scores.about = json.loads(about_file.read_text()) if about_file.exists() else {}
-    for tag in tags or dict.fromkeys(methods.UNCONSTRAINED + methods.BOUNDED):
-        places = (runs.cached(collection, tag, cache), stored(collection) / f"{tag}.json")
+    for tag in tags or dict.fromkeys(solvers.UNCONSTRAINED + solvers.BOUNDED):
+        places = (pooled_runs.cached(collection, tag, cache), stored(collection) / f"{tag}.json")
         found = [place for place in places if place.exists()]
         if found:
-            head = runs.read(found[0])
+            head = pooled_runs.read(found[0])
             scores.runs[tag] = {name: unpack(run) for name, run in head.pop("runs").items()}
             scores.heads[tag] = head
         elif tags:

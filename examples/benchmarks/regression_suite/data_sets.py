@@ -15,8 +15,8 @@ import numpy as np
 import scipy.sparse
 import sklearn.datasets
 
-from losses import synthetic
-from losses.linear import LinearModel
+from examples.benchmarks.regression_suite import synthetic_data
+from examples.benchmarks.regression_suite.linear_model import LinearModel
 
 L2 = (1e-4, 1e-5, 1e-6, 1e-7)
 FIVE_MINUTES = 7200  # frames
@@ -101,10 +101,10 @@ SETS = {
     "mnist-parity": parity,
     "mnist": mnist,
     "starcraft": starcraft,
-    "zipf": synthetic.zipf,
+    "zipf": synthetic_data.zipf,
     "cancer": cancer,
-    "decades": synthetic.decades,
-    "many": lambda: synthetic.decades(samples=200_000, features=40, decades=3),
+    "decades": synthetic_data.decades,
+    "many": lambda: synthetic_data.decades(samples=200_000, features=40, decades=3),
 }
 
 

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from comparison.problem_sets import TARGET, TestProblem
+from examples.benchmarks.comparison.problem_sets import TARGET, TestProblem
 
 FEASIBLE = 1e-10  # points outside the box by more than this reach no target
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from comparison import methods, problem_sets, s2mpj
-from comparison.recorder import Recorder, Spent
+from examples.benchmarks.comparison import problem_sets, s2mpj, solvers
+from examples.benchmarks.comparison.counted_functions import Recorder, Spent
 
 CACHE = problem_sets.ROOT / "examples" / "benchmarks" / ".cache"
 
@@ -39,7 +39,7 @@ def one(task: tuple[str, str, str, dict, dict]) -> tuple[str, dict]:
     signal.setitimer(signal.ITIMER_REAL, 5 * budget["seconds"])
     x, outcome = None, {"success": False, "status": None, "crashed": False}
     try:
-        res = methods.run(method, recorder, options)
+        res = solvers.run(method, recorder, options)
         x = res.x
         outcome |= {"success": bool(res.success), "status": int(res.status), "nit": int(res.nit)}
         outcome["message"] = str(res.message)[:100]
@@ -137,7 +137,7 @@ def run(args) -> None:
         s2mpj.folder()  # a worker that does not find it could only hang
     names = chosen(problem_sets.names(args.collection, args.full), args.half, args.only)
     for method in args.method:
-        if not methods.applicable(method, args.collection):
+        if not solvers.applicable(method, args.collection):
             print(f"{method}: not for {args.collection}")
             continue
         tag = args.tag or method
@@ -158,7 +158,7 @@ def run(args) -> None:
 
 def keeps(method: str, args) -> bool:
     """SciPy's methods do not change, and are run once; ksdmin does, and its runs are replaced."""
-    return bool(args.only) or (method not in methods.KSD and not args.again)
+    return bool(args.only) or (method not in solvers.KSD and not args.again)
 
 
 def report(tag: str, runs: dict, took: float) -> None:

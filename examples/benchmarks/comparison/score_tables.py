@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from comparison import methods
-from comparison.scores import Scores, broken_promise, false_success, stored, write
+from examples.benchmarks.comparison import solvers
+from examples.benchmarks.comparison.scores import (
+    Scores,
+    broken_promise,
+    false_success,
+    stored,
+    write,
+)
 
 HALVES = ("tuning", "held-out")
 FEW = 20  # variables up to which wall time is mostly the method's own
@@ -57,11 +63,11 @@ def mean(values: np.ndarray) -> float:
 
 def row(scores: Scores, names: list[str], base: str, tag: str) -> list[str]:
     runs = {name: scores.runs[tag][name] for name in names}
-    is_ksd = scores.heads[tag]["method"] in methods.KSD
+    is_ksd = scores.heads[tag]["method"] in solvers.KSD
     work = ratios(scores, names, base, tag, "gradient_work")
     time = ratios(scores, small(scores, names) or names, base, tag, "gradient_seconds")
     return [
-        methods.LABELS.get(tag, tag),
+        solvers.LABELS.get(tag, tag),
         str(sum(run["gradient_work"] is not None for run in runs.values())),
         str(sum(run["value_work"] is not None for run in runs.values())),
         str(sum(false_success(run, scores.about[name]) for name, run in runs.items())),
@@ -105,7 +111,7 @@ def bounds_note(scores: Scores) -> str:
 
 def explanation(scores: Scores) -> str:
     first = next(iter(scores.runs))
-    base, head = methods.LABELS.get(first, first), scores.heads[first]
+    base, head = solvers.LABELS.get(first, first), scores.heads[first]
     budget = ", ".join(f"{value:g} {unit}" for unit, value in head["budget"].items())
     versions = ", ".join(f"{name} {value}" for name, value in head["environment"].items())
     return (

@@ -13,7 +13,7 @@ import dataclasses
 
 import scipy.optimize
 
-from comparison.recorder import Recorder
+from examples.benchmarks.comparison.counted_functions import Recorder
 
 FAR = 10**7
 TRUST = {"maxiter": FAR, "gtol": 1e-5}

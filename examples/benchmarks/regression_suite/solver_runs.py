@@ -16,7 +16,7 @@ import numpy as np
 import scipy.optimize
 
 import ksdmin
-from losses.linear import LinearModel
+from examples.benchmarks.regression_suite.linear_model import LinearModel
 
 TARGETS = (1e-3, 1e-6, 1e-9)  # relative gaps
 GTOL = 1e-9  # of ksd: the whole gradient's largest entry at the end of a run

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from losses import store
-from losses.methods import KSD, SCIPY, TARGETS, USED_UP
+from examples.benchmarks.regression_suite import store
+from examples.benchmarks.regression_suite.solver_runs import KSD, SCIPY, TARGETS, USED_UP
 
 GAPS = [f"{target:.0e}" for target in TARGETS]
 ASKED = GAPS[1:]  # the requirements are for these

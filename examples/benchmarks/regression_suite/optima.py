@@ -6,7 +6,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 
 import ksdmin
-from losses.linear import LinearModel
+from examples.benchmarks.regression_suite.linear_model import LinearModel
 
 ROUNDS = 20  # of Newton's method at the end: each adds digits
 EXACT = 1e-14  # above the least value: little beside a gap of 1e-9

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from losses.links import Array, Logistic, Softmax
+from examples.benchmarks.regression_suite.loss_functions import Array, Logistic, Softmax
 
 WHOLE = slice(None)
 

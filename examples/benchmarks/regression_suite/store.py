@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 
-from comparison.runs import processor
-
 import ksdmin
+from examples.benchmarks.comparison.pooled_runs import processor
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "regression"
 
