@@ -27,11 +27,13 @@ from examples.harness.net_training.tasks import CLASSIFICATION
 from examples.harness.net_training.training import DeviceData, Training, load_libraries
 from examples.harness.net_training.training_methods import METHODS
 from examples.harness.store import Run, Store, columns, environment
+from examples.harness.tables import markdown, origins, row
 
 SAMPLES, L2 = 10_000, 1e-4
 RUNS = [("ksd", None), ("hf", None), ("torch-lbfgs", None), ("adam", 1e-3), ("adam", 3e-3)]
 WIDTH, PATCH = 32, 7  # of the transformer
 LATE = 1.05  # of a share of the time: a point that is kept so soon after it counts as of it
+HEADER = ("net", "method", "value at 1/8", "1/4", "1/2", "the whole time", "test error")
 
 
 class Residual(nn.Module):
@@ -149,10 +151,10 @@ def run(arguments: argparse.Namespace) -> None:
     for net in arguments.nets:
         for method, rate in RUNS:
             store.add(perform(net, method, rate, arguments.seconds, data))
-            print(line(store.runs[-1]), flush=True)
+            print(row(cells_of(store.runs[-1])), flush=True)
 
 
-def line(run: Run) -> str:
+def cells_of(run: Run) -> list[str]:
     """The least value by an eighth, a quarter, a half and the whole of the time; the error then."""
     trace, cells = run["trace"], []
     for share in (1 / 8, 1 / 4, 1 / 2, 1):
@@ -160,19 +162,14 @@ def line(run: Run) -> str:
         cells.append(f"{min(trace['value'][:points]):.3g}")
     rate = "" if run["rate"] is None else f", rate {run['rate']:g}"
     cells.append(f"{trace['test'][points - 1]:.3g}%")
-    return f"| {run['net']} | {run['method']}{rate} | " + " | ".join(cells) + " |"
+    return [run["net"], f"{run['method']}{rate}", *cells]
 
 
 def table(arguments: argparse.Namespace) -> None:
     """All runs of the files, in Markdown."""
     runs = [run for path in arguments.files for run in json.loads(Path(path).read_text())]
-    print("| net | method | value at 1/8 | 1/4 | 1/2 | the whole time | test error |")
-    print("|---|---|---|---|---|---|---|")
-    print("\n".join(map(line, runs)))
-    where = sorted(
-        {f"{r['hardware']}, {r['date']}, {r['commit']}, {r['seconds']:g} s" for r in runs}
-    )
-    print(f"\nMeasured on {'; '.join(where)}.")
+    print(markdown(HEADER, map(cells_of, runs)))
+    print(f"\nMeasured on {origins(runs, '{hardware}, {date}, {commit}, {seconds:g} s')}.")
 
 
 def main() -> None:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 
 from scipy.stats import t as student
 
 from examples.harness.store import Run
+from examples.harness.tables import markdown, median, number, origins, spread
 from examples.paper.published_rows import ROWS, Published, Row
 from examples.paper.run_config import rows
 from examples.paper.seed_series import Series, best_series, stopping_point
 
-HEAD = (
-    "| method | seeds | train error | CV error | CV less HF's | seconds | time, to the end "
-    "| at HF's train error | at HF's CV error | seconds to the paper's KSD "
-    "| train / CV, not stopped | settings (of tried) |"
+HEADER = (
+    *("method", "seeds", "train error", "CV error", "CV less HF's", "seconds", "time, to the end"),
+    *("at HF's train error", "at HF's CV error", "seconds to the paper's KSD"),
+    *("train / CV, not stopped", "settings (of tried)"),
 )
 NOTE = (
     "Errors are those where early stopping ends a run: at the least error on held-out data. Mean "
@@ -37,14 +37,14 @@ def row_table(name: str, runs_of_row: dict[str, list[Run]]) -> str:
     """One row of the paper: its numbers first, then ours, then those of other models."""
     runs = runs_of_row[name]
     row, series = rows(runs[0]["config"]["small"])[name], best_series(runs)
-    lines = [f"## {row.title}", "", HEAD, "|---|" + "---|" * (HEAD.count("|") - 2)]
-    lines += published_lines(row.published, row.task.unit) if row.published else []
-    lines += [our_line(one.name, one, rival(one, series), row) for one in series]
+    lines = published_cells(row.published, row.task.unit) if row.published else []
+    lines += [our_cells(one.name, one, rival(one, series), row) for one in series]
     for other in (other for other, own in ROWS.items() if own.beside == name):
         beside = best_series(runs_of_row.get(other, []))
-        lines += [our_line(f"{other}, {one.name}", one, rival(one, series), row) for one in beside]
-    lines += ["", provenance(runs), ""]
-    return "\n".join([*lines, *digit_lines(series)])
+        lines += [our_cells(f"{other}, {one.name}", one, rival(one, series), row) for one in beside]
+    measured = f"Measured on {origins(runs, '{hardware}, {date}, commit {commit}')}."
+    parts = [f"## {row.title}", markdown(HEADER, lines), measured, *digit_table(series)]
+    return "\n\n".join(parts) + "\n"
 
 
 def rival(one: Series, series: list[Series]) -> Series | None:
@@ -61,10 +61,11 @@ def rival(one: Series, series: list[Series]) -> Series | None:
     )
 
 
-def published_lines(published: Published, unit: str) -> list[str]:
+def published_cells(published: Published, unit: str) -> list[list[str]]:
     """The paper's Table 2."""
     return [
-        f"| {name}, the paper's | | {train}{unit} | {test}{unit} | | | {time:g} | | | | | |"
+        [f"{name}, the paper's", "", f"{train}{unit}", f"{test}{unit}", "", "", f"{time:g}"]
+        + [""] * 5
         for name, (train, test), time in (
             ("HF", published.hf, 1.0),
             ("KSD", published.ksd, published.time),
@@ -72,16 +73,16 @@ def published_lines(published: Published, unit: str) -> list[str]:
     ]
 
 
-def our_line(name: str, series: Series, hf: Series | None, row: Row) -> str:
+def our_cells(name: str, series: Series, hf: Series | None, row: Row) -> list[str]:
     """A method of ours."""
     unit = row.task.unit
-    cells = [
+    return [
         name,
         str(len(series.runs)),
         spread(series.at_stop("train").values(), unit),
         spread(series.at_stop("test").values(), unit),
         difference(series, hf, unit),
-        spread(series.at_stop("seconds").values(), ""),
+        spread(series.at_stop("seconds").values()),
         ratio(series, hf, None),
         ratio(series, hf, "train"),
         ratio(series, hf, "test"),
@@ -89,14 +90,6 @@ def our_line(name: str, series: Series, hf: Series | None, row: Row) -> str:
         " / ".join(f"{fmean(series.at_end(column)):.3g}{unit}" for column in ("train", "test")),
         settings(series),
     ]
-    return "| " + " | ".join(cells) + " |"
-
-
-def spread(values: Iterable[float], unit: str) -> str:
-    """The mean; with several values the least and the most."""
-    values = list(values)
-    mean = f"{fmean(values):.3g}{unit}"
-    return mean if len(values) == 1 else f"{mean} [{min(values):.3g}, {max(values):.3g}]"
 
 
 def difference(series: Series, hf: Series | None, unit: str) -> str:
@@ -125,8 +118,7 @@ def ratio(series: Series, hf: Series | None, column: str | None) -> str:
             level = {column: theirs[column][stop]}
             share = first_below(own, **level) / first_below(theirs, **level)
         shares.append(share)
-    middle = median(shares) if shares else math.inf
-    return f"{middle:.2g}" if math.isfinite(middle) else "–"
+    return number(median(shares), ".2g", missing="–")
 
 
 def first_below(trace: dict[str, list[float]], **errors: float) -> float:
@@ -145,7 +137,7 @@ def until(series: Series, errors: tuple[float, float]) -> str:
     reached = [time for time in times if math.isfinite(time)]
     if not reached:
         return "–"
-    return spread(reached, "") + ("" if len(reached) == len(times) else f", {len(reached)} runs")
+    return spread(reached) + ("" if len(reached) == len(times) else f", {len(reached)} runs")
 
 
 def settings(series: Series) -> str:
@@ -157,14 +149,8 @@ def settings(series: Series) -> str:
     return f"{', '.join(words)} ({series.tried})"
 
 
-def provenance(runs: list[Run]) -> str:
-    """Where and when."""
-    places = sorted({f"{run['hardware']}, {run['date']}, commit {run['commit']}" for run in runs})
-    return "Measured on " + "; ".join(places) + "."
-
-
-def digit_lines(series: list[Series]) -> list[str]:
-    """Digit error by noise, where the row has words."""
+def digit_table(series: list[Series]) -> list[str]:
+    """Digit error by noise, where the test samples are frames of spoken words."""
     errors = {
         one.name: [run["digit_errors"] for run in one.runs.values()]
         for one in series
@@ -173,11 +159,9 @@ def digit_lines(series: list[Series]) -> list[str]:
     if not errors:
         return []
     noises = list(next(iter(errors.values()))[0])
-    head = ["Digit error (%) by noise, from summed frame posteriors:", ""]
-    head += ["| method | " + " | ".join(noises) + " |", "|---|" + "---|" * len(noises)]
-    return [*head, *(_digit_line(name, runs, noises) for name, runs in errors.items()), ""]
-
-
-def _digit_line(name: str, runs: list[dict[str, float]], noises: list[str]) -> str:
-    means = (f"{fmean(run[noise] for run in runs):.3g}" for noise in noises)
-    return f"| {name} | " + " | ".join(means) + " |"
+    rows = [
+        [name, *(f"{fmean(run[noise] for run in runs):.3g}" for noise in noises)]
+        for name, runs in errors.items()
+    ]
+    title = "Digit error (%) by noise, from summed frame posteriors:"
+    return [title, markdown(["method", *noises], rows)]

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import ksdmin
-from examples.benchmarks.nets import NETS, line
+from examples.benchmarks.nets import NETS, cells_of
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -25,4 +25,4 @@ def test_a_line_has_the_least_value_so_far_at_each_share_of_the_time():
         "test": [90.0, 80.0, 70.0, 60.0, 5.0, 2.0],
     }
     run = {"net": "lstm", "method": "adam", "rate": 1e-3, "seconds": 8.0, "trace": trace}
-    assert line(run) == "| lstm | adam, rate 0.001 | 8 | 8 | 3 | 1 | 5% |"
+    assert cells_of(run) == ["lstm", "adam, rate 0.001", "8", "8", "3", "1", "5%"]

@@ -12,6 +12,7 @@ from examples.benchmarks.comparison.scores import (
     stored,
     write,
 )
+from examples.harness.tables import markdown, median, number
 
 HALVES = ("tuning", "held-out")
 FEW = 20  # variables up to which wall time is mostly the method's own
@@ -42,23 +43,19 @@ def own_time(scores: Scores, names: list[str], tag: str) -> float:
     """Microseconds that the method itself takes for a unit of work, the median problem's."""
     runs = [scores.runs[tag][name] for name in names]
     spent = [(r["seconds"] - r["inside"]) / max(1, r["nf"] + r["ng"] + 2 * r["nh"]) for r in runs]
-    return 1e6 * float(np.median(spent))
+    return 1e6 * median(spent)
 
 
 def small(scores: Scores, names: list[str]) -> list[str]:
     return [name for name in names if scores.about[name]["n"] <= FEW]
 
 
-def number(value: float, form: str = ".2f") -> str:
-    return format(value, form) if np.isfinite(value) else "-"
-
-
-def middle(values: np.ndarray) -> float:
-    return float(np.median(values)) if len(values) else np.nan
-
-
-def mean(values: np.ndarray) -> float:
+def geometric_mean(values: np.ndarray) -> float:
     return float(np.exp(np.log(values).mean())) if len(values) else np.nan
+
+
+def ratio(value: float) -> str:
+    return number(value, ".2f", missing="-")
 
 
 def row(scores: Scores, names: list[str], base: str, tag: str) -> list[str]:
@@ -72,30 +69,21 @@ def row(scores: Scores, names: list[str], base: str, tag: str) -> list[str]:
         str(sum(run["value_work"] is not None for run in runs.values())),
         str(sum(false_success(run, scores.about[name]) for name, run in runs.items())),
         str(sum(broken_promise(run) for run in runs.values())) if is_ksd else "",
-        "" if tag == base else number(middle(work)),
-        "" if tag == base else number(mean(work)),
+        "" if tag == base else ratio(median(work)),
+        "" if tag == base else ratio(geometric_mean(work)),
         f"{100 * near_best(scores, names, tag):.0f} %",
-        "" if tag == base else number(middle(time)),
+        "" if tag == base else ratio(median(time)),
         number(own_time(scores, names, tag), ".0f"),
         number(sum(run["seconds"] for run in runs.values()), ".0f"),
     ]
 
 
-def markdown(rows: list[list[str]]) -> str:
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    lines = [
-        "| " + " | ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)) + " |"
-        for cells in rows
-    ]
-    rule = "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|"
-    return "\n".join([lines[0], rule.replace("-:", "--", 1), *lines[1:]])
-
-
 def table(scores: Scores, half: str) -> str:
     names, base = scores.subset(half), next(iter(scores.runs))
     header = [f"time, n <= {FEW}" if h == "time" and small(scores, names) else h for h in HEADER]
-    rows = [header, *(row(scores, names, base, tag) for tag in scores.runs)]
-    return f"**{scores.collection}, {half}: {len(names)} problems**\n\n{markdown(rows)}\n"
+    rows = [row(scores, names, base, tag) for tag in scores.runs]
+    title = f"**{scores.collection}, {half}: {len(names)} problems**"
+    return f"{title}\n\n{markdown(header, rows, numbers=True, padded=True)}\n"
 
 
 def bounds_note(scores: Scores) -> str:

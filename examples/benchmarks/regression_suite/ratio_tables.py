@@ -9,6 +9,7 @@ import numpy as np
 
 from examples.benchmarks.regression_suite import store
 from examples.benchmarks.regression_suite.solver_runs import KSD, SCIPY, TARGETS, USED_UP
+from examples.harness.tables import markdown, median, number, origins
 
 GAPS = [f"{target:.0e}" for target in TARGETS]
 ASKED = GAPS[1:]  # the requirements are for these
@@ -87,11 +88,6 @@ def report(folder: Path, data: list[str], l2s: list[float], method: str = "ksd")
     return "\n\n".join([*parts, origin(runs, problems, method)])
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def passes(runs: Runs, problems: list[Problem], method: str) -> str:
     """Passes to each gap."""
     columns = [method, "ksd-paper", *RIVALS]
@@ -102,16 +98,10 @@ def passes(runs: Runs, problems: list[Problem], method: str) -> str:
         return find(name, problem, gap)
 
     rows = [
-        [store.key(*problem), *(number(cost(c, problem, gap)) for gap in GAPS for c in columns)]
+        [store.key(*problem), *(count(cost(c, problem, gap)) for gap in GAPS for c in columns)]
         for problem in problems
     ]
-    return table(head, rows)
-
-
-def number(cost: float) -> str:
-    if math.isnan(cost):
-        return ""
-    return "never" if math.isinf(cost) else f"{cost:,.0f}"
+    return markdown(head, rows, numbers=True)
 
 
 COMPARED = [
@@ -135,19 +125,15 @@ def ratios(runs: Runs, problems: list[Problem], method: str) -> str:
     rows = [[store.key(*p), *map(share, row)] for p, row in zip(problems, found, strict=True)]
     rows.append(["**median**", *(share(median(column)) for column in found.T)])
     rows.append(["**worst**", *(share(worst(column)) for column in found.T)])
-    return table(["ratio of ksd's", *names], rows)
+    return markdown(["ratio of ksd's", *names], rows, numbers=True)
+
+
+def count(cost: float) -> str:
+    return number(cost, ",.0f", infinite="never")
 
 
 def share(ratio: float) -> str:
-    return "" if math.isnan(ratio) else "never" if math.isinf(ratio) else f"{ratio:.2f}"
-
-
-def median(column: np.ndarray) -> float:
-    known = np.sort(column[~np.isnan(column)])
-    if not known.size:
-        return math.nan
-    low, high = known[(known.size - 1) // 2], known[known.size // 2]
-    return float(low if low == high else (low + high) / 2)
+    return number(ratio, ".2f", infinite="never")
 
 
 def worst(column: np.ndarray) -> float:
@@ -163,7 +149,7 @@ def spending(runs: Runs, problems: list[Problem], method: str) -> str:
         run = max(arrived, key=lambda run: run["passes"])
         spent = [f"{run[name]:,.0f}" for name in ("nit", "A", "B", "C")]
         rows.append([store.key(*problem), *spent])
-    return table(head, rows)
+    return markdown(head, rows, numbers=True)
 
 
 def verdicts(runs: Runs, problems: list[Problem], method: str) -> str:
@@ -200,5 +186,4 @@ def verdict(what: str, found: float, limit: float) -> str:
 def origin(runs: Runs, problems: list[Problem], method: str) -> str:
     """When, where and with which commits."""
     ended = [run for problem in problems for run in runs.of(method, problem)]
-    known = sorted({f"{run['date']}, commit {run['commit']}, {run['hardware']}" for run in ended})
-    return "; ".join(known)
+    return origins(ended, "{date}, commit {commit}, {hardware}")
