@@ -26,7 +26,8 @@ from examples.harness.net_training.point_recorder import Recorder
 from examples.harness.net_training.tasks import CLASSIFICATION
 from examples.harness.net_training.training import DeviceData, Training, load_libraries
 from examples.harness.net_training.training_methods import METHODS
-from examples.harness.store import Run, Store, columns, environment
+from examples.harness.provenance import provenance
+from examples.harness.store import Run, Store, columns
 from examples.harness.tables import markdown, origins, row
 
 SAMPLES, L2 = 10_000, 1e-4
@@ -138,7 +139,7 @@ def perform(net: str, method: str, rate: float | None, seconds: float, data: Dev
         "method": method,
         "rate": rate,
         "seconds": seconds,
-        **environment(device, None),
+        **provenance("torch", hardware=training.hardware),
         "message": outcome.message,
         "trace": columns(recorder.trace(training.assess)),
     }

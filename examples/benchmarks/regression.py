@@ -25,6 +25,7 @@ import this_checkout  # noqa: F401
 from threadpoolctl import threadpool_limits
 
 from examples.benchmarks.regression_suite import data_sets, optima, ratio_tables, solver_runs, store
+from examples.harness.provenance import package_commit, provenance
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -61,7 +62,7 @@ def least(name: str, l2: float) -> dict[str, float]:
 
 
 def run_all(args: argparse.Namespace) -> None:
-    environment = store.environment()
+    environment = provenance(commit=package_commit())
     for method in args.only:
         file = args.out / f"{method}.json"
         of_ksd = method in solver_runs.KSD

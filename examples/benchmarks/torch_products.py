@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
-import subprocess
 import time
-from datetime import date
 from itertools import pairwise
 
+import this_checkout  # noqa: F401
 import torch
 from torch import nn
 
 import ksdmin
+from examples.harness.provenance import provenance
 
 SIZES = (784, 1000, 500, 250, 30, 250, 500, 1000, 784)
 CODE = 4  # the layer whose units are linear
@@ -257,19 +256,6 @@ def iteration_parts(problem, size: int, dim: int, searches: float) -> dict[str, 
     }
 
 
-def environment(device: str, commit: str | None) -> dict[str, str]:
-    if commit is None:
-        command = ["git", "describe", "--always", "--dirty"]
-        commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    name = torch.cuda.get_device_name() if device == "cuda" else platform.processor()
-    return {
-        "date": date.today().isoformat(),
-        "commit": commit.strip(),
-        "hardware": name or platform.machine(),
-        "torch": torch.__version__,
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -280,7 +266,9 @@ def main() -> None:
     args = parser.parse_args()
     cuda = args.device == "cuda"
     n, repeats = args.samples or (3000 if cuda else 2000), args.repeats or (50 if cuda else 3)
-    report: dict[str, object] = {**environment(args.device, args.commit), "samples": n}
+    hardware = torch.cuda.get_device_name() if cuda else None
+    about = provenance("torch", hardware=hardware, commit=args.commit)
+    report: dict[str, object] = {**about, "samples": n}
     for precision in ("high", "highest") if cuda else ("highest",):
         report[precision] = measure(precision, n, args.device, repeats)
         if cuda:

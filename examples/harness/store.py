@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import platform
-import subprocess
-from datetime import date
 from pathlib import Path
 from typing import Any
-
-import torch
 
 Run = dict[str, Any]
 
@@ -49,22 +44,3 @@ def columns(trace: list[dict[str, float]]) -> dict[str, list[float]]:
 
 def _rounded(value: float) -> float:
     return value if isinstance(value, int) else float(f"{value:.5g}")
-
-
-def environment(device: torch.device, commit: str | None) -> dict[str, str]:
-    """When, at which commit and on what a run was made."""
-    if commit is None:
-        command = ["git", "describe", "--always", "--dirty"]
-        asked = subprocess.run(
-            command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent
-        )
-        commit = asked.stdout.strip() or "unknown"
-    on_gpu = device.type == "cuda"
-    return {
-        "date": date.today().isoformat(),
-        "commit": commit,
-        "hardware": torch.cuda.get_device_name()
-        if on_gpu
-        else f"{os.cpu_count()} CPU cores, {platform.machine()}",
-        "torch": torch.__version__,
-    }

