@@ -12,7 +12,6 @@ KSDMIN_DATA as for examples/paper:
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,13 +26,14 @@ from examples.harness.net_training.tasks import CLASSIFICATION
 from examples.harness.net_training.training import DeviceData, Training, load_libraries
 from examples.harness.net_training.training_methods import METHODS
 from examples.harness.provenance import provenance
-from examples.harness.store import Run, Store, columns
+from examples.harness.store import Run, Store
 from examples.harness.tables import markdown, origins, row
 
 SAMPLES, L2 = 10_000, 1e-4
 RUNS = [("ksd", None), ("hf", None), ("torch-lbfgs", None), ("adam", 1e-3), ("adam", 3e-3)]
 WIDTH, PATCH = 32, 7  # of the transformer
 LATE = 1.05  # of a share of the time: a point that is kept so soon after it counts as of it
+IDENTITY = ("net", "method", "rate", "seconds", "hardware")
 HEADER = ("net", "method", "value at 1/8", "1/4", "1/2", "the whole time", "test error")
 
 
@@ -141,18 +141,19 @@ def perform(net: str, method: str, rate: float | None, seconds: float, data: Dev
         "seconds": seconds,
         **provenance("torch", hardware=training.hardware),
         "message": outcome.message,
-        "trace": columns(recorder.trace(training.assess)),
+        "trace": recorder.trace(training.assess),
     }
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Add the runs to the file, one by one."""
     torch.set_num_threads(arguments.threads)
-    store, data = Store(Path(arguments.out)), images(torch.device(arguments.device))
+    store, data = Store(arguments.out, IDENTITY), images(torch.device(arguments.device))
     for net in arguments.nets:
         for method, rate in RUNS:
-            store.add(perform(net, method, rate, arguments.seconds, data))
-            print(row(cells_of(store.runs[-1])), flush=True)
+            done = perform(net, method, rate, arguments.seconds, data)
+            store.add(done)
+            print(row(cells_of(done)), flush=True)
 
 
 def cells_of(run: Run) -> list[str]:
@@ -168,7 +169,7 @@ def cells_of(run: Run) -> list[str]:
 
 def table(arguments: argparse.Namespace) -> None:
     """All runs of the files, in Markdown."""
-    runs = [run for path in arguments.files for run in json.loads(Path(path).read_text())]
+    runs = [run for path in arguments.files for run in Store(path, IDENTITY).runs]
     print(markdown(HEADER, map(cells_of, runs)))
     print(f"\nMeasured on {origins(runs, '{hardware}, {date}, {commit}, {seconds:g} s')}.")
 
@@ -181,10 +182,10 @@ def main() -> None:
     runs.add_argument("--seconds", type=float, default=60.0)
     runs.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     runs.add_argument("--threads", type=int, default=1, help="on a CPU")
-    runs.add_argument("--out", required=True, help="JSON, which runs are added to")
+    runs.add_argument("--out", type=Path, required=True, help="JSON, which runs are added to")
     runs.set_defaults(act=run)
     tables = commands.add_parser("table", help="a table in Markdown")
-    tables.add_argument("files", nargs="+")
+    tables.add_argument("files", nargs="+", type=Path)
     tables.set_defaults(act=table)
     arguments = parser.parse_args()
     arguments.act(arguments)

@@ -19,13 +19,21 @@ from __future__ import annotations
 
 import argparse
 import json
+from itertools import product
 from pathlib import Path
 
 import this_checkout  # noqa: F401
 from threadpoolctl import threadpool_limits
 
-from examples.benchmarks.regression_suite import data_sets, optima, ratio_tables, solver_runs, store
+from examples.benchmarks.regression_suite import (
+    data_sets,
+    kept_runs,
+    optima,
+    ratio_tables,
+    solver_runs,
+)
 from examples.harness.provenance import package_commit, provenance
+from examples.harness.store import Run
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -44,40 +52,41 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out",
         type=Path,
-        default=store.RESULTS,
+        default=kept_runs.RESULTS,
         help="folder; what is not there is looked up in results/regression",
     )
     return parser
 
 
-def least(name: str, l2: float) -> dict[str, float]:
-    """The optimum, computed when it is first asked for."""
-    file = store.RESULTS / "optima.json"
-    known = store.read(file).get(store.key(name, l2))
+def optimum_of(name: str, l2: float) -> Run:
+    """The least value, computed when it is first asked for."""
+    store = kept_runs.optima()
+    known = store.find(data=name, l2=l2)
     if known is None:
-        known = optima.optimum(data_sets.problem(name, l2))
-        store.add(file, store.key(name, l2), known)
-        print(f"{store.key(name, l2)}: optimum {known}", flush=True)
+        known = {"data": name, "l2": l2, **optima.optimum(data_sets.problem(name, l2))}
+        store.add(known)
+        print(f"optimum {known}", flush=True)
     return known
 
 
+def perform(method: str, name: str, l2: float, seed: int | None, args: argparse.Namespace) -> Run:
+    """One run, as it is stored."""
+    problem, optimum = data_sets.problem(name, l2), optimum_of(name, l2)
+    run = solver_runs.run(method, problem, optimum, seed, args.options, args.cap)
+    return {"data": name, "l2": l2, "seed": seed, **run, **provenance(commit=package_commit())}
+
+
 def run_all(args: argparse.Namespace) -> None:
-    environment = provenance(commit=package_commit())
+    commit = package_commit()
     for method in args.only:
-        file = args.out / f"{method}.json"
         of_ksd = method in solver_runs.KSD
-        for name in args.data:
-            for l2 in args.l2:
-                for seed in args.seeds if of_ksd else (None,):
-                    entry = store.read(file).get(store.key(name, l2, seed))
-                    if args.again or not store.is_current(entry, of_ksd, environment["commit"]):
-                        optimum = least(name, l2)
-                        problem = data_sets.problem(name, l2)
-                        entry = solver_runs.run(
-                            method, problem, optimum, seed, args.options, args.cap
-                        )
-                        store.add(file, store.key(name, l2, seed), entry | environment)
-                    print(ratio_tables.line(method, name, l2, seed, entry), flush=True)
+        for name, l2, seed in product(args.data, args.l2, args.seeds if of_ksd else (None,)):
+            store = kept_runs.runs_of(method, args.out)
+            run = store.find(data=name, l2=l2, seed=seed)
+            if args.again or not kept_runs.is_current(run, of_ksd, commit):
+                run = perform(method, name, l2, seed, args)
+                store.add(run)
+            print(ratio_tables.line(method, run), flush=True)
 
 
 @threadpool_limits.wrap(limits=1)  # so that times compare on a busy machine too

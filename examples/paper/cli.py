@@ -21,7 +21,7 @@ from examples.paper.figures import draw
 from examples.paper.prepare_data import prepare
 from examples.paper.published_rows import ROWS
 from examples.paper.run_config import Config, rows
-from examples.paper.seed_series import load_runs
+from examples.paper.seed_series import IDENTITY, load_runs
 from examples.paper.table2 import table
 from examples.paper.training_run import perform
 
@@ -92,9 +92,9 @@ def parser() -> argparse.ArgumentParser:
 def run_all(args: argparse.Namespace) -> None:
     """Every combination of what was given several times."""
     for name in ROWS if "all" in args.rows else args.rows:
-        store = Store(args.out or default_out(name, args.small))
+        store = Store(args.out or default_out(name, args.small), IDENTITY)
         for config in configurations(name, args):
-            if store.has(asdict(config)):
+            if store.find(config=asdict(config)) is not None:
                 print(f"there already: {config}", flush=True)
                 continue
             with bar(str(config), config.seconds) as show:

@@ -16,6 +16,7 @@ from typing import Any
 
 from examples.harness.store import Run, Store
 
+IDENTITY = ("config",)  # of a stored run
 TUNED = ("seconds", "passes", "l2", "rate", "precision", "options")
 
 
@@ -62,7 +63,7 @@ def load_runs(folder: Path) -> dict[str, list[Run]]:
     """The runs of each row that are in the folder's files."""
     runs: dict[str, list[Run]] = defaultdict(list)
     for path in sorted(folder.glob("*.json")):
-        for run in Store(path).runs:
+        for run in Store(path, IDENTITY).runs:
             runs[run["config"]["row"]].append(run)
     if not runs:
         raise SystemExit(f"{folder} holds no runs: python -m examples.paper run ... makes them")

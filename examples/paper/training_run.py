@@ -16,7 +16,7 @@ from examples.harness.net_training.point_recorder import Recorder
 from examples.harness.net_training.training import DeviceData, Training, load_libraries
 from examples.harness.net_training.training_methods import METHODS
 from examples.harness.provenance import provenance
-from examples.harness.store import Run, columns
+from examples.harness.store import Run
 from examples.paper import rbm_pretraining
 from examples.paper.digit_errors import digit_errors
 from examples.paper.run_config import Config, row_of, rows
@@ -33,7 +33,7 @@ def perform(
     load_libraries(training)
     recorder = Recorder(config.seconds, config.passes or math.inf, show)
     outcome = METHODS[config.method].train(training, recorder, settings_of(config))
-    trace = columns(recorder.trace(training.assess))
+    trace = recorder.trace(training.assess)
     run = {
         "config": asdict(config),
         **provenance("torch", hardware=training.hardware, commit=commit),

@@ -144,11 +144,10 @@ def test_the_clock_leaves_out_the_assessing_and_keeps_growing_gaps():
         recorder.see(torch.ones(1), Work())
     recorder.see(torch.zeros(1), Work(iterations=1), last=True)
     trace = recorder.trace(lambda x: time.sleep(0.02) or {"value": float(x)})
-    assert trace[-1]["seconds"] < 0.02 * 31 + 1.0
-    assert trace[-1]["value"] == 0
-    gaps = np.diff([row["seconds"] for row in trace[:-1]])
-    assert (gaps >= 0.1).all()
-    assert 2 <= len(trace) <= 8
+    assert trace["seconds"][-1] < 0.02 * 31 + 1.0
+    assert trace["value"][-1] == 0
+    assert (np.diff(trace["seconds"][:-1]) >= 0.1).all()
+    assert 2 <= len(trace["seconds"]) <= 8
 
 
 def test_a_run_that_diverges_ends_where_it_was_finite(tmp_path):

@@ -1,6 +1,5 @@
 """The convex benchmark's own parts: its problems, its counts, its files and its tables."""
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,10 +9,10 @@ import scipy.sparse
 
 import ksdmin
 from examples.benchmarks.regression_suite import (
+    kept_runs,
     optima,
     ratio_tables,
     solver_runs,
-    store,
     synthetic_data,
 )
 from examples.benchmarks.regression_suite.linear_model import LinearModel
@@ -110,13 +109,8 @@ def test_run_ends_when_its_passes_are_used_up(problem, method):
     assert run["passes"] <= (11 if method == "Newton-CG" else 40)  # an iteration is finished
 
 
-def test_store_keeps_runs_of_the_same_commit(tmp_path):
-    file = tmp_path / "results" / "ksd.json"
-    store.add(file, "b", {"commit": "1"})
-    store.add(file, "a", {"commit": "1"})
-    store.add(file, "b", {"commit": "2"})
-    assert store.read(file) == {"a": {"commit": "1"}, "b": {"commit": "2"}}
-    current = store.is_current
+def test_runs_of_ksdmin_are_repeated_when_it_has_changed():
+    current = kept_runs.is_current
     assert current({"commit": "1"}, True, "1")
     assert not current({"commit": "1"}, True, "2")
     assert not current({"commit": "1-dirty"}, True, "1-dirty")
@@ -125,28 +119,36 @@ def test_store_keeps_runs_of_the_same_commit(tmp_path):
 
 
 def kept_run(passes, **more):
-    """A run that reached 1e-3 and 1e-6 with `passes` and 1e-9 with twice as many."""
+    """A run on a9a that reached 1e-3 and 1e-6 with `passes` and 1e-9 with twice as many."""
     costs = {"1e-03": passes, "1e-06": passes, "1e-09": 2 * passes}
     spent = {"A": 1.0, "B": 2.0, "C": 3.0, "nit": 4}
     reached = {
         gap: {"passes": cost, "seconds": cost, "processor": cost, **spent}
         for gap, cost in costs.items()
     }
-    run = {"reached": reached, "passes": 2 * passes, "success": True, **spent}
+    run = {
+        "data": "a9a",
+        "l2": 1e-4,
+        "seed": None,
+        "reached": reached,
+        "passes": 2 * passes,
+        "success": True,
+        **spent,
+    }
     return run | {"date": "today", "commit": "1", "hardware": "none"} | more
 
 
 def test_report_takes_the_worst_seed_and_the_better_scale(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    monkeypatch.setattr(kept_runs, "RESULTS", tmp_path)
     runs = {
-        "ksd": {"a9a 1e-04 seed 0": kept_run(10), "a9a 1e-04 seed 1": kept_run(20)},
-        "L-BFGS-B": {"a9a 1e-04": kept_run(200)},
-        "Newton-CG": {"a9a 1e-04": kept_run(100)},
-        "Newton-CG-sum": {"a9a 1e-04": kept_run(25)},
-        "trust-krylov": {"a9a 1e-04": kept_run(9, reached={}, message="it gave up")},
+        "ksd": [kept_run(10, seed=0), kept_run(20, seed=1)],
+        "L-BFGS-B": [kept_run(200)],
+        "Newton-CG": [kept_run(100)],
+        "Newton-CG-sum": [kept_run(25)],
+        "trust-krylov": [kept_run(9, reached={}, message="it gave up")],
     }
-    for method, entries in runs.items():
-        (tmp_path / f"{method}.json").write_text(json.dumps(entries))
+    for method, kept in runs.items():
+        kept_runs.runs_of(method, tmp_path).add(*kept)
     report = ratio_tables.report(tmp_path, ["a9a"], [1e-4])
     assert "- HOLDS: median passes / L-BFGS-B's 0.10, at most 0.20 asked" in report
     assert "- FAILS: worst passes / Newton-CG's 0.80, at most 0.50 asked" in report

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import multiprocessing
 import os
 import platform
@@ -18,8 +16,10 @@ import numpy as np
 from examples.benchmarks.comparison import problem_sets, s2mpj, solvers
 from examples.benchmarks.comparison.counted_functions import Recorder, Spent
 from examples.harness.provenance import provenance
+from examples.harness.store import Store
 
 CACHE = problem_sets.ROOT / "examples" / "benchmarks" / ".cache"
+IDENTITY = ("problem",)  # of a run in a file
 
 
 def stop(*_) -> None:
@@ -47,7 +47,7 @@ def one(task: tuple[str, str, str, dict, dict]) -> tuple[str, dict]:
     except Exception as error:
         outcome |= {"message": f"{error!r}"[:200], "crashed": True}
     signal.setitimer(signal.ITIMER_REAL, 0)
-    return name, outcome | recorder.end() | recorder.final(x)
+    return name, {"problem": name} | outcome | recorder.end() | recorder.final(x)
 
 
 def collect(
@@ -69,26 +69,14 @@ def quiet() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-# --- The cache ---
+def cached(collection: str, tag: str, cache: Path) -> Store:
+    """The raw runs, which are not committed."""
+    return Store(cache / collection / f"{tag}.json.gz", IDENTITY)
 
 
-def cached(collection: str, tag: str, cache: Path) -> Path:
-    return cache / collection / f"{tag}.json.gz"
-
-
-def save(file: Path, content: dict) -> None:
-    """Whole or not at all: another run may be reading."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_name(f"{file.name}.{os.getpid()}")
-    text = json.dumps(content).encode()
-    new.write_bytes(gzip.compress(text) if file.suffix == ".gz" else text)
-    new.replace(file)
-
-
-def read(file: Path) -> dict:
-    opener = gzip.open if file.suffix == ".gz" else open
-    with opener(file, "rt") as stream:
-        return json.load(stream)
+def best_values(collection: str, cache: Path) -> Store:
+    """The lowest value of each problem that any run ever found, tuning runs included."""
+    return Store(cache / collection / "best.json", IDENTITY)
 
 
 def environment(collection: str) -> dict[str, str]:
@@ -115,8 +103,8 @@ def run(args) -> None:
             print(f"{method}: not for {args.collection}")
             continue
         tag = args.tag or method
-        file = cached(args.collection, tag, args.cache)
-        kept = read(file)["runs"] if file.exists() and keeps(method, args) else {}
+        store = cached(args.collection, tag, args.cache)
+        kept = {run["problem"]: run for run in store.runs} if keeps(method, args) else {}
         todo = [name for name in names if args.only or name not in kept]
         begin = time.perf_counter()
         budget = {"work": args.work, "seconds": args.seconds}
@@ -125,7 +113,7 @@ def run(args) -> None:
         head = {"tag": tag, "method": method, "options": args.options, "budget": budget}
         head |= {"took": took, "jobs": args.jobs, "environment": environment(args.collection)}
         if any(not run["crashed"] for run in runs.values()):
-            save(file, head | {"runs": kept | runs})
+            store.replace([*kept.values(), *runs.values()], head)
             remember_best(args.collection, runs, args.cache)
         report(tag, runs, took)
 
@@ -147,9 +135,7 @@ def report(tag: str, runs: dict, took: float) -> None:
 
 
 def remember_best(collection: str, runs: dict, cache: Path) -> None:
-    """The lowest value that any run ever saw, tuning runs included."""
-    file = cache / collection / "best.json"
-    best = read(file) if file.exists() else {}
-    for name, run in runs.items():
-        best[name] = min(run["best"], best.get(name, np.inf))
-    save(file, best)
+    store = best_values(collection, cache)
+    known = {run["problem"]: run["best"] for run in store.runs}
+    lower = {name: min(run["best"], known.get(name, np.inf)) for name, run in runs.items()}
+    store.add(*({"problem": name, "best": best} for name, best in lower.items()))

@@ -7,22 +7,23 @@ was asked for (with bounds: the projected gradient, at a point in the box). By v
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from examples.benchmarks.comparison import pooled_runs, problem_sets, solvers
+from examples.benchmarks.comparison.pooled_runs import IDENTITY
+from examples.harness.store import Run, Store
 
 VALUE = 1e-6
 UNBOUNDED = -1e15  # a problem where any run went below this has no solution, and counts nowhere
 GTOL = 1e-5 * (1 + 1e-9)  # what success of ksd promises, and rounding
 COLUMNS = (
-    *("success", "message", "nf", "ng", "nh", "seconds", "inside", "f", "g"),
+    *("problem", "success", "message", "nf", "ng", "nh", "seconds", "inside", "f", "g"),
     *("gradient_work", "gradient_seconds", "value_work", "outside", "farthest"),
 )
-ABOUT = ("n", "half", "f0", "g0", "best")  # what is the same for all methods
+ABOUT = ("problem", "n", "half", "f0", "g0", "best")  # what is the same for all methods
 
 
 @dataclass
@@ -50,18 +51,20 @@ def stored(collection: str) -> Path:
     return problem_sets.RESULTS / collection
 
 
+def about_store(collection: str) -> Store:
+    """What is known about the problems."""
+    return Store(stored(collection) / "problems.json", IDENTITY)
+
+
 def load(collection: str, tags: list[str] | None, cache: Path) -> Scores:
     """The runs under these tags (None: all methods), from the cache or else from the results."""
     scores = Scores(collection, cache)
-    about_file = stored(collection) / "problems.json"
-    scores.about = json.loads(about_file.read_text()) if about_file.exists() else {}
+    scores.about = by_problem(about_store(collection))
     for tag in tags or dict.fromkeys(solvers.UNCONSTRAINED + solvers.BOUNDED):
-        places = (pooled_runs.cached(collection, tag, cache), stored(collection) / f"{tag}.json")
-        found = [place for place in places if place.exists()]
-        if found:
-            head = pooled_runs.read(found[0])
-            scores.runs[tag] = {name: unpack(run) for name, run in head.pop("runs").items()}
-            scores.heads[tag] = head
+        raw = pooled_runs.cached(collection, tag, cache)
+        found = raw if raw.runs else Store(stored(collection) / f"{tag}.json", IDENTITY)
+        if found.runs:
+            scores.runs[tag], scores.heads[tag] = by_problem(found), found.head
         elif tags:
             raise SystemExit(f"no runs of {tag!r} over {collection}: run them first")
     if not scores.runs:
@@ -70,25 +73,22 @@ def load(collection: str, tags: list[str] | None, cache: Path) -> Scores:
     return scores
 
 
-def unpack(run: dict | list) -> dict:
-    return run if isinstance(run, dict) else dict(zip(COLUMNS, run, strict=True))
+def by_problem(store: Store) -> dict[str, Run]:
+    return {run["problem"]: run for run in store.runs}
 
 
 def describe(scores: Scores) -> None:
     """Fill `about` with the best values known, and the runs with `value_work`."""
-    file = scores.cache / scores.collection / "best.json"
-    best = json.loads(file.read_text()) if file.exists() else {}
-    for of_tag in scores.runs.values():
-        for name, run in of_tag.items():
-            if "trace" in run:
-                about = scores.about.setdefault(name, {"best": np.inf})
-                about |= {key: run[key] for key in ("n", "f0", "g0")}
-                about["half"] = problem_sets.half(name)
-                about["best"] = min(about["best"], run["best"], best.get(name, np.inf))
-    for of_tag in scores.runs.values():
-        for name, run in of_tag.items():
-            if "trace" in run:
-                run["value_work"] = value_work(run, scores.about[name])
+    best = by_problem(pooled_runs.best_values(scores.collection, scores.cache))
+    raw = [run for of_tag in scores.runs.values() for run in of_tag.values() if "trace" in run]
+    for run in raw:
+        name = run["problem"]
+        about = scores.about.setdefault(name, {"problem": name, "best": np.inf})
+        about |= {key: run[key] for key in ("n", "f0", "g0")}
+        about["half"] = problem_sets.half(name)
+        about["best"] = min(about["best"], run["best"], best.get(name, run)["best"])
+    for run in raw:
+        run["value_work"] = value_work(run, scores.about[run["problem"]])
 
 
 def value_target(about: dict) -> float:
@@ -116,29 +116,15 @@ def broken_promise(run: dict) -> bool:
 
 
 def write(scores: Scores) -> None:
-    """The small files that are committed: one about the problems, one a method."""
-    folder = stored(scores.collection)
-    folder.mkdir(parents=True, exist_ok=True)
-    about = {name: {key: values[key] for key in ABOUT} for name, values in scores.about.items()}
-    (folder / "problems.json").write_text(line_by_line({}, about))
+    """The small files that are committed: one about the problems, one per method."""
+    about_store(scores.collection).replace(scores.about.values(), {"columns": ABOUT})
     for tag, of_tag in scores.runs.items():
-        rows = {name: [short(key, run[key]) for key in COLUMNS] for name, run in of_tag.items()}
-        text = line_by_line(scores.heads[tag] | {"columns": COLUMNS}, {"runs": rows})
-        (folder / f"{tag}.json").write_text(text)
+        rows = [{key: short(key, run[key]) for key in COLUMNS} for run in of_tag.values()]
+        store = Store(stored(scores.collection) / f"{tag}.json", IDENTITY)
+        store.replace(rows, scores.heads[tag] | {"columns": COLUMNS})
 
 
 def short(key: str, value):
     """Seconds have no more to say than four digits; values decide about targets, and are kept."""
     timed = value is not None and key in ("seconds", "inside", "gradient_seconds")
     return float(f"{value:.4g}") if timed else value
-
-
-def line_by_line(head: dict, content: dict) -> str:
-    """JSON with one problem a line, for small differences between versions."""
-
-    def lines(rows: dict) -> str:
-        return ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
-
-    if not head:
-        return "{\n" + lines(content) + "\n}\n"
-    return "{\n" + lines(head) + ',\n"runs": {\n' + lines(content["runs"]) + "\n}\n}\n"

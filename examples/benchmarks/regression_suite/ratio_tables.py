@@ -2,79 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
 
-from examples.benchmarks.regression_suite import store
-from examples.benchmarks.regression_suite.solver_runs import KSD, SCIPY, TARGETS, USED_UP
+from examples.benchmarks.regression_suite.kept_runs import RIVALS, Problem, Runs, label
+from examples.benchmarks.regression_suite.solver_runs import TARGETS
+from examples.harness.store import Run
 from examples.harness.tables import markdown, median, number, origins
 
 GAPS = [f"{target:.0e}" for target in TARGETS]
 ASKED = GAPS[1:]  # the requirements are for these
-RIVALS = {  # of a rival with two scales of the objective, the better one at each problem
-    "L-BFGS-B": ("L-BFGS-B",),
-    "Newton-CG": ("Newton-CG", "Newton-CG-sum"),
-    "trust-krylov": ("trust-krylov", "trust-krylov-sum"),
-}
-Problem = tuple[str, float]
 
 
-def line(method: str, data: str, l2: float, seed: int | None, run: dict) -> str:
+def line(method: str, run: Run) -> str:
     """One run in one line."""
+    problem = label(run["data"], run["l2"], run["seed"])
     passes = [f"{gap} {run['reached'].get(gap, {}).get('passes', 'never')}" for gap in GAPS]
     spent = " ".join(f"{name} {run[name]:g}" for name in "ABC" if name in run)
     return (
-        f"{method} {store.key(data, l2, seed)}: passes {', '.join(passes)}; {run['seconds']:.1f} s,"
+        f"{method} {problem}: passes {', '.join(passes)}; {run['seconds']:.1f} s,"
         f" |g| {run['gradient']:.1e}, {'converged' if run['success'] else run['message']} {spent}"
     )
-
-
-class Runs:
-    """The runs of all methods; those not in `folder` are the kept ones."""
-
-    def __init__(self, folder: Path) -> None:
-        self._runs = {}
-        for method in (*KSD, *SCIPY):
-            kept = store.read(store.RESULTS / f"{method}.json")
-            here = store.read(folder / f"{method}.json")
-            self._runs[method] = here or kept  # not both: seeds of two versions would mix
-
-    def of(self, method: str, problem: Problem) -> list[dict]:
-        """One run a seed."""
-        start = store.key(*problem)
-        runs = self._runs[method].items()
-        return [run for name, run in runs if name == start or name.startswith(f"{start} seed")]
-
-    def cost(self, method: str, problem: Problem, gap: str, what: str = "passes") -> float:
-        """Of the worst seed; infinite where one never arrives, nan where there is no run."""
-        costs = [
-            run["reached"].get(gap, {}).get(what, math.inf) for run in self.of(method, problem)
-        ]
-        return max(costs, default=math.nan)
-
-    def rival(self, name: str, problem: Problem, gap: str, what: str = "passes") -> float:
-        """Of the better scale."""
-        costs = [self.cost(method, problem, gap, what) for method in RIVALS[name]]
-        return float(np.fmin.reduce(costs))
-
-    def spent(self, name: str, problem: Problem, what: str) -> float:
-        """What a rival that has never arrived has spent for it; infinite where it gave up."""
-        runs = [run for method in RIVALS[name] for run in self.of(method, problem)]
-        return min((run[what] for run in runs if run["message"] == USED_UP), default=math.inf)
-
-    def ratio(
-        self, name: str, problem: Problem, gap: str, what: str = "passes", method: str = "ksd"
-    ) -> float:
-        """Of `method`'s cost to the rival's; nan where neither arrives, or one was not run.
-
-        Where the rival alone never arrives: to what it has spent, and zero if it gave up.
-        """
-        ours, theirs = self.cost(method, problem, gap, what), self.rival(name, problem, gap, what)
-        if math.isinf(theirs):
-            return math.nan if math.isinf(ours) else ours / self.spent(name, problem, what)
-        return ours / theirs
 
 
 def report(folder: Path, data: list[str], l2s: list[float], method: str = "ksd") -> str:
@@ -98,7 +47,7 @@ def passes(runs: Runs, problems: list[Problem], method: str) -> str:
         return find(name, problem, gap)
 
     rows = [
-        [store.key(*problem), *(count(cost(c, problem, gap)) for gap in GAPS for c in columns)]
+        [label(*problem), *(count(cost(c, problem, gap)) for gap in GAPS for c in columns)]
         for problem in problems
     ]
     return markdown(head, rows, numbers=True)
@@ -122,7 +71,7 @@ def ratios(runs: Runs, problems: list[Problem], method: str) -> str:
             for p in problems
         ]
     )
-    rows = [[store.key(*p), *map(share, row)] for p, row in zip(problems, found, strict=True)]
+    rows = [[label(*p), *map(share, row)] for p, row in zip(problems, found, strict=True)]
     rows.append(["**median**", *(share(median(column)) for column in found.T)])
     rows.append(["**worst**", *(share(worst(column)) for column in found.T)])
     return markdown(["ratio of ksd's", *names], rows, numbers=True)
@@ -148,7 +97,7 @@ def spending(runs: Runs, problems: list[Problem], method: str) -> str:
         arrived = [run["reached"].get(GAPS[-1], run) for run in runs.of(method, problem)]
         run = max(arrived, key=lambda run: run["passes"])
         spent = [f"{run[name]:,.0f}" for name in ("nit", "A", "B", "C")]
-        rows.append([store.key(*problem), *spent])
+        rows.append([label(*problem), *spent])
     return markdown(head, rows, numbers=True)
 
 

@@ -96,9 +96,12 @@ class Recorder:
             if not self._diverged:
                 self.kept.append(Kept(now, asdict(work), point))
 
-    def trace(self, assess: Callable[[Tensor], dict[str, float]]) -> list[dict[str, float]]:
-        """What was kept, with the errors that `assess` finds there."""
-        return [
-            {"seconds": round(point.seconds, 3)} | point.work | assess(point.x)
-            for point in self.kept
-        ]
+    def trace(self, assess: Callable[[Tensor], dict[str, float]]) -> dict[str, list[float]]:
+        """What was kept by columns, with the errors that `assess` finds there."""
+        points = [{"seconds": round(p.seconds, 3)} | p.work | assess(p.x) for p in self.kept]
+        return {name: [_rounded(point[name]) for point in points] for name in points[0]}
+
+
+def _rounded(value: float) -> float:
+    """With the digits that matter."""
+    return value if isinstance(value, int) else float(f"{value:.5g}")
