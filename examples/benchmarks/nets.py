@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from examples.data import mnist
 from examples.harness.net_training.method_interface import Settings
-from examples.harness.net_training.point_recorder import Recorder
+from examples.harness.net_training.point_recorder import PointRecorder
 from examples.harness.net_training.tasks import CLASSIFICATION
 from examples.harness.net_training.training import DeviceData, Training, load_libraries
 from examples.harness.net_training.training_methods import METHODS
@@ -129,7 +129,7 @@ def perform(net: str, method: str, rate: float | None, seconds: float, data: Dev
     device = data.train.inputs.device
     training = Training(NETS[net]().to(device), CLASSIFICATION, data, L2, seed=0)
     load_libraries(training)
-    recorder = Recorder(seconds)
+    recorder = PointRecorder(seconds)
     precision = METHODS[method].precision_on(device)
     # K and HF's share and lambda as examples/paper has them for classifiers
     settings = Settings("gauss-newton", precision, 20, 1 / 8, 1.0, rate)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from examples.harness.net_training.method_interface import Settings
-from examples.harness.net_training.point_recorder import Recorder
+from examples.harness.net_training.point_recorder import PointRecorder
 from examples.harness.net_training.training import DeviceData, Training, load_libraries
 from examples.harness.net_training.training_methods import METHODS
 from examples.harness.provenance import provenance
@@ -31,7 +31,7 @@ def perform(
     net = starting_net(config, device)
     training = Training(net, row.task, data, config.l2, config.seed)
     load_libraries(training)
-    recorder = Recorder(config.seconds, config.passes or math.inf, show)
+    recorder = PointRecorder(config.seconds, config.passes or math.inf, show)
     outcome = METHODS[config.method].train(training, recorder, settings_of(config))
     trace = recorder.trace(training.assess)
     run = {

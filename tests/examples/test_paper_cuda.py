@@ -5,7 +5,7 @@ import torch
 
 from examples.data.splits import Splits, images
 from examples.harness.net_training.method_interface import Settings
-from examples.harness.net_training.point_recorder import Recorder
+from examples.harness.net_training.point_recorder import PointRecorder
 from examples.harness.net_training.tasks import AUTO_ENCODING
 from examples.harness.net_training.training import DeviceData, Training
 from examples.harness.net_training.training_methods import METHODS
@@ -23,7 +23,7 @@ def trained(method, device, **options):
     initialise_sparsely(net, seed=0)
     data = DeviceData.of(Splits(part, part, part[:0]), torch.device(device))
     training = Training(net.to(device), AUTO_ENCODING, data, l2=1e-3, seed=0)
-    recorder = Recorder(seconds=100.0, passes=200.0)
+    recorder = PointRecorder(seconds=100.0, passes=200.0)
     # One batch of everything: the order of the samples, which the device draws, does not matter.
     settings = Settings("", "highest", 0, 0.0, 0.0, rate=1e-3, options={"batch": 100, **options})
     METHODS[method].train(training, recorder, settings)

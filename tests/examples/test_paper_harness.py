@@ -11,7 +11,7 @@ import ksdmin
 from examples.data.splits import Utterances
 from examples.harness.net_training.adam_and_nesterov import Adam, Nesterov
 from examples.harness.net_training.instrumented_problems import Timed
-from examples.harness.net_training.point_recorder import Recorder, Work
+from examples.harness.net_training.point_recorder import PointRecorder
 from examples.harness.net_training.training_methods import METHODS
 from examples.paper import rbm_pretraining, table1_networks
 from examples.paper.cli import main
@@ -137,12 +137,12 @@ def test_options_must_be_a_json_object(options, capsys):
 
 
 def test_the_clock_leaves_out_the_assessing_and_keeps_growing_gaps():
-    recorder = Recorder(seconds=60.0)
-    recorder.start()
+    recorder = PointRecorder(seconds=60.0)
+    recorder.start(torch.ones(1))
     for _ in range(30):
         time.sleep(0.02)
-        recorder.see(torch.ones(1), Work())
-    recorder.see(torch.zeros(1), Work(iterations=1), last=True)
+        recorder.see(torch.ones(1))
+    recorder.see(torch.zeros(1), last=True)
     trace = recorder.trace(lambda x: time.sleep(0.02) or {"value": float(x)})
     assert trace["seconds"][-1] < 0.02 * 31 + 1.0
     assert trace["value"][-1] == 0

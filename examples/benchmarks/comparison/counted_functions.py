@@ -13,20 +13,17 @@ import time
 import numpy as np
 
 from examples.benchmarks.comparison.problem_sets import TARGET, TestProblem
+from examples.harness.recorder import Recorder
 
 FEASIBLE = 1e-10  # points outside the box by more than this reach no target
 
 
-class Spent(BaseException):
-    """The budget is spent; no method catches it, as it is no Exception."""
-
-
-class Recorder:
+class CountedFunctions(Recorder):
     """The functions of a problem, counted."""
 
     def __init__(self, problem: TestProblem, work: float, seconds: float) -> None:
-        self.problem, self.budget, self.limit = problem, work, seconds
-        self.nf = self.ng = self.nh = 0
+        super().__init__(seconds, passes=work, now=time.process_time)
+        self.problem = problem
         self.inside = 0.0  # seconds in the problem's own functions
         self.best, self.best_x = np.inf, problem.x0
         self.trace: list[tuple[int, float]] = []
@@ -38,19 +35,10 @@ class Recorder:
         self.f0 = problem.value(problem.x0)
         self.g0 = problem.stationarity(problem.x0, problem.gradient(problem.x0))
         self.target = TARGET * max(1.0, self.g0)
-        self.begin = time.process_time()
-
-    @property
-    def work(self) -> int:
-        return self.nf + self.ng + 2 * self.nh
-
-    @property
-    def seconds(self) -> float:
-        return time.process_time() - self.begin
+        self.clock.start()
 
     def _point(self, x) -> np.ndarray:
-        if self.work >= self.budget or self.seconds > self.limit:
-            raise Spent
+        self.check()
         x = np.array(x, float)
         self.violation = self.problem.violation(x)
         self.farthest = max(self.farthest, self.violation)
@@ -66,16 +54,16 @@ class Recorder:
 
     def fun(self, x) -> float:
         x = self._point(x)
-        self.nf += 1
+        self.work.count(values=1)
         value = self._timed(self.problem.value, x)
         if value < self.best and self.violation <= FEASIBLE:
             self.best, self.best_x = value, x
-            self.trace.append((self.work, value))
+            self.trace.append((self.work.passes, value))
         return value
 
     def jac(self, x) -> np.ndarray:
         x = self._point(x)
-        self.ng += 1
+        self.work.count(gradients=1)
         gradient = self._timed(self.problem.gradient, x)
         if self.gradient_work is None and self.violation <= FEASIBLE:
             self._look(x, gradient)
@@ -83,7 +71,7 @@ class Recorder:
 
     def _look(self, x: np.ndarray, gradient: np.ndarray) -> None:
         if self.problem.stationarity(x, gradient) <= self.target:
-            self.gradient_work, self.gradient_seconds = self.work, self.seconds
+            self.gradient_work, self.gradient_seconds = self.work.passes, self.elapsed
 
     def _curvature(self, x: np.ndarray):
         """The Hessian at the latest point is kept: products at one point come in rows."""
@@ -93,13 +81,13 @@ class Recorder:
 
     def hessp(self, x, p) -> np.ndarray:
         x = self._point(x)
-        self.nh += 1
+        self.work.count(products=1)
         hessian = self._curvature(x)
         return self._timed(lambda: hessian @ np.asarray(p, float))
 
     def hess(self, x) -> np.ndarray:
         x = self._point(x)
-        self.nh += len(x)
+        self.work.count(products=len(x))
         hessian = self._curvature(x)
         return hessian if isinstance(hessian, np.ndarray) else hessian.toarray()
 
@@ -107,11 +95,11 @@ class Recorder:
         """What is known when the method has returned, or was stopped."""
         return {
             "n": len(self.problem.x0),
-            "nf": self.nf,
-            "ng": self.ng,
-            "nh": self.nh,
-            "work": self.work,
-            "seconds": self.seconds,
+            "nf": self.work.values,
+            "ng": self.work.gradients,
+            "nh": self.work.products,
+            "work": self.work.passes,
+            "seconds": self.elapsed,
             "inside": self.inside,
             "f0": self.f0,
             "g0": self.g0,

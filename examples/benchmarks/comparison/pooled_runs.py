@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from examples.benchmarks.comparison import problem_sets, s2mpj, solvers
-from examples.benchmarks.comparison.counted_functions import Recorder, Spent
+from examples.benchmarks.comparison.counted_functions import CountedFunctions
 from examples.harness.provenance import provenance
+from examples.harness.recorder import Spent
 from examples.harness.store import Store
 
 CACHE = problem_sets.ROOT / "examples" / "benchmarks" / ".cache"
@@ -31,14 +32,14 @@ def one(task: tuple[str, str, str, dict, dict]) -> tuple[str, dict]:
     collection, name, method, options, budget = task
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
-    recorder = Recorder(problem_sets.make(collection, name), **budget)
+    counted = CountedFunctions(problem_sets.make(collection, name), **budget)
     # A method that loops without calling anything is stopped from outside. Not by a timer of
     # processor time: while one runs, Linux tells processor time in steps of milliseconds.
     signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, 5 * budget["seconds"])
     x, outcome = None, {"success": False, "status": None, "crashed": False}
     try:
-        res = solvers.run(method, recorder, options)
+        res = solvers.run(method, counted, options)
         x = res.x
         outcome |= {"success": bool(res.success), "status": int(res.status), "nit": int(res.nit)}
         outcome["message"] = str(res.message)[:100]
@@ -47,7 +48,7 @@ def one(task: tuple[str, str, str, dict, dict]) -> tuple[str, dict]:
     except Exception as error:
         outcome |= {"message": f"{error!r}"[:200], "crashed": True}
     signal.setitimer(signal.ITIMER_REAL, 0)
-    return name, {"problem": name} | outcome | recorder.end() | recorder.final(x)
+    return name, {"problem": name} | outcome | counted.end() | counted.final(x)
 
 
 def collect(

@@ -13,7 +13,7 @@ import dataclasses
 
 import scipy.optimize
 
-from examples.benchmarks.comparison.counted_functions import Recorder
+from examples.benchmarks.comparison.counted_functions import CountedFunctions
 
 FAR = 10**7
 TRUST = {"maxiter": FAR, "gtol": 1e-5}
@@ -64,34 +64,34 @@ def applicable(method: str, collection: str) -> bool:
     return collection != "classic-large" or method not in matrix
 
 
-def run(method: str, recorder: Recorder, options: dict):
-    problem = recorder.problem
+def run(method: str, counted: CountedFunctions, options: dict):
+    problem = counted.problem
     box = None
     if problem.lower is not None:
         box = scipy.optimize.Bounds(problem.lower, problem.upper)
-    common = {"jac": recorder.jac, "bounds": box}
+    common = {"jac": counted.jac, "bounds": box}
     if method in KSD:
-        return run_ksd(method, recorder, options, common)
+        return run_ksd(method, counted, options, common)
     options = OPTIONS[method] | options
     method = method.removesuffix("-tight")
     if method in PRODUCTS:
-        common["hessp"] = recorder.hessp
+        common["hessp"] = counted.hessp
     elif method == "trust-exact":
-        common["hess"] = recorder.hess
+        common["hess"] = counted.hess
     return scipy.optimize.minimize(
-        recorder.fun, problem.x0, method=method, options=options, **common
+        counted.fun, problem.x0, method=method, options=options, **common
     )
 
 
-def run_ksd(method: str, recorder: Recorder, options: dict, common: dict):
+def run_ksd(method: str, counted: CountedFunctions, options: dict, common: dict):
     import ksdmin  # here, so that a worker sees the code as it is now
 
     if method != "ksd-gradients":
-        common["hessp"] = recorder.hessp
+        common["hessp"] = counted.hessp
     options = {"maxiter": FAR} | (ksdmin.PAPER | options if method == "ksd-paper" else options)
     if isinstance(changes := options.get("policies"), dict):
         options["policies"] = changed_policies(changes)
-    return ksdmin.minimize(recorder.fun, recorder.problem.x0, options=options, **common)
+    return ksdmin.minimize(counted.fun, counted.problem.x0, options=options, **common)
 
 
 def changed_policies(changes: dict):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from examples.benchmarks.regression_suite.gap_recorder import TARGETS
 from examples.benchmarks.regression_suite.kept_runs import RIVALS, Problem, Runs, label
-from examples.benchmarks.regression_suite.solver_runs import TARGETS
 from examples.harness.store import Run
 from examples.harness.tables import markdown, median, number, origins
 

@@ -1,24 +1,19 @@
-"""One run of one method on one problem: passes and seconds to each gap.
-
-A value or a gradient on |S| of N samples is |S| / N passes, a product twice that, the diagonal
-counted like a gradient. What the harness evaluates for itself is neither counted nor timed.
-"""
+"""One run of one method on one problem."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
 import warnings
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
 import scipy.optimize
 
 import ksdmin
+from examples.benchmarks.regression_suite.gap_recorder import GapRecorder
 from examples.benchmarks.regression_suite.linear_model import LinearModel
+from examples.harness.recorder import Spent
 
-TARGETS = (1e-3, 1e-6, 1e-9)  # relative gaps
 GTOL = 1e-9  # of ksd: the whole gradient's largest entry at the end of a run
 FAR = 10**9
 SCIPY = {
@@ -41,61 +36,6 @@ USED_UP = "passes used up"
 SEEDS = (0, 1, 2)
 
 
-class Spent(Exception):
-    """The passes are used up."""
-
-
-class Watch:
-    """Notes when the gap falls below each target; its own work stops the clocks."""
-
-    def __init__(self, problem: LinearModel, optimum: dict[str, float], cap: float) -> None:
-        self._problem, self._least = problem, optimum["value"]
-        self._range = optimum["start"] - optimum["value"]
-        self.cap, self.reached, self.gap, self.nit = cap, {}, 1.0, 0
-        self._began = clocks()
-
-    def see(self, value: float | None, x: np.ndarray, passes: float) -> None:
-        """After an iteration; `value` is None where the method does not know it on all samples."""
-        stopped = clocks()
-        self.nit += 1
-        if value is None:
-            value = self._problem.value(x)
-        self.gap = (value - self._least) / self._range
-        seconds, processor = stopped - self._began
-        for target in TARGETS:
-            if self.gap <= target and f"{target:.0e}" not in self.reached:
-                self.reached[f"{target:.0e}"] = {
-                    "passes": round(passes, 2),
-                    "seconds": round(seconds, 3),
-                    "processor": round(processor, 3),
-                    "nit": self.nit,
-                }
-        self._began += clocks() - stopped
-
-    @property
-    def done(self) -> bool:
-        return len(self.reached) == len(TARGETS)
-
-    def end(self, x: np.ndarray, passes: float) -> dict:
-        seconds, processor = clocks() - self._began
-        _, g = self._problem.value_and_gradient(x)
-        return {
-            "reached": self.reached,
-            "cap": self.cap,
-            "gap": self.gap,
-            "gradient": float(np.abs(g).max()),
-            "nit": self.nit,
-            "passes": round(passes, 2),
-            "seconds": round(seconds, 3),
-            "processor": round(processor, 3),
-        }
-
-
-def clocks() -> np.ndarray:
-    """Wall time and this process's processor time."""
-    return np.array([time.perf_counter(), time.process_time()])
-
-
 def run(
     method: str,
     problem: LinearModel,
@@ -106,52 +46,53 @@ def run(
 ) -> dict:
     """What `method` needs on `problem`, at most `cap` passes."""
     own = problem.counting(SimpleNamespace(nfev=0, njev=0, nhev=0))  # what it counts is dropped
-    watch = Watch(own, optimum, min(cap, PAPER_CAP) if method == "ksd-paper" else cap)
+    cap = min(cap, PAPER_CAP) if method == "ksd-paper" else cap
+    recorder = GapRecorder(own, optimum, cap)
     if method in KSD:
-        return run_ksd(method, problem, watch, seed, options or {})
-    return run_scipy(method, problem, watch, options or {})
+        return run_ksd(method, problem, recorder, seed, options or {})
+    return run_scipy(method, problem, recorder, options or {})
 
 
-def run_scipy(method: str, problem: LinearModel, watch: Watch, options: dict) -> dict:
+def run_scipy(method: str, problem: LinearModel, recorder: GapRecorder, options: dict) -> dict:
     """SciPy's methods end at the last target, or when their passes are used up."""
-    counts, last = SimpleNamespace(nfev=0, njev=0, nhev=0), problem.x0
     scale = problem.samples if method.endswith("-sum") else 1.0
-    verbs = Whole(problem.counting(counts), scale, lambda: passes_of(counts) > watch.cap)
+    functions, last = WholeSet(problem, scale, recorder), problem.x0
 
     def callback(intermediate_result) -> None:
         nonlocal last
         last = intermediate_result.x.copy()
-        watch.see(intermediate_result.fun / scale, last, passes_of(counts))
-        if watch.done:
+        recorder.see(last, intermediate_result.fun / scale, functions.passes)
+        if recorder.done:
             raise StopIteration
 
-    derivatives = {"jac": verbs.gradient}
+    derivatives = {"jac": functions.gradient}
     if method != "L-BFGS-B":
-        derivatives["hessp"] = verbs.product
-    message = USED_UP
+        derivatives["hessp"] = functions.product
+    common = {"callback": callback, "options": SCIPY[method] | options, **derivatives}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             res = scipy.optimize.minimize(
-                verbs.value,
-                problem.x0,
-                method=method.removesuffix("-sum"),
-                callback=callback,
-                options=SCIPY[method] | options,
-                **derivatives,
+                functions.value, problem.x0, method=method.removesuffix("-sum"), **common
             )
             message = str(res.message)
         except Spent:
-            pass
-    return watch.end(last, passes_of(counts)) | {"success": watch.done, "message": message[:80]}
+            message = USED_UP
+    ended = recorder.end(last, functions.passes)
+    return ended | {"success": recorder.done, "message": message[:80]}
 
 
-class Whole:
-    """A problem on the whole set as SciPy's callables, times `scale`; ends the run when `spent`."""
+class WholeSet:
+    """A problem on all samples, times `scale`, as SciPy calls it; ends the run at its limit."""
 
-    def __init__(self, problem: LinearModel, scale: float, spent: Callable[[], bool]) -> None:
-        self._problem, self._scale, self._spent = problem, scale, spent
-        self._at = self._product = None
+    def __init__(self, problem: LinearModel, scale: float, recorder: GapRecorder) -> None:
+        self._counts = SimpleNamespace(nfev=0, njev=0, nhev=0)
+        self._problem, self._scale = problem.counting(self._counts), scale
+        self._recorder, self._at, self._product = recorder, None, None
+
+    @property
+    def passes(self) -> float:
+        return self._counts.nfev + self._counts.njev + 2 * self._counts.nhev
 
     def value(self, x):
         self._check()
@@ -168,22 +109,20 @@ class Whole:
         return self._scale * self._product(p)
 
     def _check(self) -> None:
-        if self._spent():
-            raise Spent
+        self._recorder.work.passes = self.passes
+        self._recorder.check()
 
 
-def passes_of(counts: SimpleNamespace) -> float:
-    return counts.nfev + counts.njev + 2 * counts.nhev
-
-
-def run_ksd(method: str, problem: LinearModel, watch: Watch, seed: int | None, options: dict):
+def run_ksd(
+    method: str, problem: LinearModel, recorder: GapRecorder, seed: int | None, options: dict
+):
     """KSD goes on to its own test, |g| <= GTOL on the whole set, past the last target."""
 
     def callback(intermediate_result) -> None:
         record = intermediate_result.record
         value = record.value if record.size_A == problem.samples else None
-        watch.see(value, intermediate_result.x, record.passes)
-        if record.passes > watch.cap:
+        recorder.see(intermediate_result.x, value, record.passes)
+        if recorder.spent():
             raise StopIteration
 
     options = {"gtol": GTOL, "maxiter": FAR} | KSD[method] | options
@@ -196,7 +135,7 @@ def run_ksd(method: str, problem: LinearModel, watch: Watch, seed: int | None, o
         res = ksdmin.minimize(
             problem, subsets=problem.samples, rng=seed, callback=callback, options=options
         )
-    ended = watch.end(res.x, res.history[-1].passes)
+    ended = recorder.end(res.x, res.history[-1].passes)
     for reached in ended["reached"].values():
         reached |= split(res.history[: reached["nit"] + 1], problem.samples)
     converged = bool(res.success) and ended["gradient"] <= GTOL

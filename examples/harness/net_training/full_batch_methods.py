@@ -13,7 +13,7 @@ import torch
 import ksdmin
 from examples.harness.net_training.instrumented_problems import Counted, problem_of
 from examples.harness.net_training.method_interface import Outcome, Settings
-from examples.harness.net_training.point_recorder import Recorder
+from examples.harness.net_training.point_recorder import PointRecorder
 from examples.harness.net_training.training import Training
 
 WINDOW = 10  # of the L-BFGS methods, as in the paper
@@ -24,32 +24,32 @@ SEARCH = 26  # evaluations in a line search of torch's, which counts the first o
 def train_by_scipy(method: str, fixed: Mapping[str, Any]) -> Callable[..., Outcome]:
     """A method of SciPy's, handed the same problem by ``ksdmin.minimize``."""
 
-    def train(training: Training, recorder: Recorder, settings: Settings) -> Outcome:
-        problem = Counted(problem_of(training, settings))
-        work = problem.work
+    def train(training: Training, recorder: PointRecorder, settings: Settings) -> Outcome:
+        problem = Counted(problem_of(training, settings), recorder.work)
 
         def callback(intermediate_result: Any) -> None:
-            work.iterations += 1
-            recorder.see(intermediate_result.x, work)
-            if recorder.spent(work):
+            recorder.work.iterations += 1
+            recorder.see(intermediate_result.x)
+            if recorder.spent():
                 raise StopIteration
 
-        recorder.start()
-        recorder.see(problem.x0, work)
+        recorder.start(problem.x0)
         x, message, moved = problem.x0, "", True
-        while moved and not recorder.spent(work):
+        while moved and not recorder.spent():
             options = {"maxiter": NO_LIMIT, "gtol": 0.0, **fixed, **settings.options}
             res = ksdmin.minimize(problem, x, method=method, callback=callback, options=options)
             x, message, moved = res.x, str(res.message), res.nit > 0
-        recorder.see(x, work, last=True)
-        return Outcome(recorder.spent(work) or message)
+        recorder.see(x, last=True)
+        return Outcome(recorder.spent() or message)
 
     return train
 
 
-def train_by_torch_lbfgs(training: Training, recorder: Recorder, settings: Settings) -> Outcome:
+def train_by_torch_lbfgs(
+    training: Training, recorder: PointRecorder, settings: Settings
+) -> Outcome:
     """torch.optim.LBFGS with a strong Wolfe search."""
-    problem = Counted(problem_of(training, settings))
+    problem = Counted(problem_of(training, settings), recorder.work)
     options = {"history_size": WINDOW, "line_search_fn": "strong_wolfe", **settings.options}
     x = torch.nn.Parameter(problem.x0.clone())
     closure = _remembering(x, problem)
@@ -58,22 +58,21 @@ def train_by_torch_lbfgs(training: Training, recorder: Recorder, settings: Setti
         """Until no step is found or time is spent; whether there was a step at all."""
         limits = {"max_iter": 1, "max_eval": SEARCH, "tolerance_grad": 0.0, "tolerance_change": 0.0}
         optimizer, steps = torch.optim.LBFGS([x], **limits, **options), 0
-        while not recorder.spent(problem.work):
+        while not recorder.spent():
             before = x.detach().clone()
             optimizer.step(closure)
             if torch.equal(before, x.detach()):
                 break
             steps += 1
-            problem.work.iterations += 1
-            recorder.see(x, problem.work)
+            recorder.work.iterations += 1
+            recorder.see(x)
         return steps > 0
 
-    recorder.start()
-    recorder.see(x, problem.work)
-    while not recorder.spent(problem.work) and descend():
+    recorder.start(x)
+    while not recorder.spent() and descend():
         pass
-    recorder.see(x, problem.work, last=True)
-    return Outcome(recorder.spent(problem.work) or "No step lowers the value any more.")
+    recorder.see(x, last=True)
+    return Outcome(recorder.spent() or "No step lowers the value any more.")
 
 
 def _remembering(x: torch.nn.Parameter, problem: Counted) -> Callable[[], float]:

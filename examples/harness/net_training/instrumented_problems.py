@@ -10,8 +10,8 @@ import torch
 
 import ksdmin
 from examples.harness.net_training.method_interface import Settings
-from examples.harness.net_training.point_recorder import Work
 from examples.harness.net_training.training import Training
+from examples.harness.recorder import Work
 
 PARTS = ("gradient", "products", "search")
 
@@ -32,21 +32,18 @@ def problem_of(training: Training, settings: Settings) -> Any:
 class Counted:
     """A problem on the whole set that counts what SciPy's or torch's methods ask of it."""
 
-    def __init__(self, problem: Any) -> None:
-        self._problem, self.work = problem, Work()
+    def __init__(self, problem: Any, work: Work) -> None:
+        self._problem, self._work = problem, work
         self.x0, self.subsets = problem.x0, problem.subsets
 
     def value(self, x: Any, idx: Any) -> float:
         """The value alone."""
-        self.work.values += 1
-        self.work.passes += 1
+        self._work.count(values=1)
         return self._problem.value(x, idx)
 
     def value_and_gradient(self, x: Any, idx: Any, *, diagonal: bool = False) -> Any:
         """Two passes."""
-        self.work.values += 1
-        self.work.gradients += 1
-        self.work.passes += 2
+        self._work.count(values=1, gradients=1)
         return self._problem.value_and_gradient(x, idx, diagonal=diagonal)
 
     def curvature(self, x: Any, idx: Any) -> Callable[[Any], Any]:
@@ -54,8 +51,7 @@ class Counted:
         product = self._problem.curvature(x, idx)
 
         def counted(v: Any) -> Any:
-            self.work.products += 1
-            self.work.passes += 2
+            self._work.count(products=1)
             return product(v)
 
         return counted

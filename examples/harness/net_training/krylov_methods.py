@@ -8,19 +8,20 @@ from typing import Any
 import ksdmin
 from examples.harness.net_training.instrumented_problems import Timed, problem_of
 from examples.harness.net_training.method_interface import Outcome, Settings
-from examples.harness.net_training.point_recorder import Recorder, Work
+from examples.harness.net_training.point_recorder import PointRecorder
 from examples.harness.net_training.training import Training
+from examples.harness.recorder import Work
 
 INNER = 30  # iterations of the paper's inner BFGS
 NO_LIMIT = 10**9
 
 
-def train_by_ksd(training: Training, recorder: Recorder, settings: Settings) -> Outcome:
+def train_by_ksd(training: Training, recorder: PointRecorder, settings: Settings) -> Outcome:
     """Krylov Subspace Descent with ksdmin's defaults."""
     return _by_ksdmin("ksd", {}, {}, training, recorder, settings)
 
 
-def train_as_in_paper(training: Training, recorder: Recorder, settings: Settings) -> Outcome:
+def train_as_in_paper(training: Training, recorder: PointRecorder, settings: Settings) -> Outcome:
     """The paper's configuration: A everything, B and C disjoint with 1/K of the samples each."""
     K = settings.krylov_dim
     options = ksdmin.PAPER | {"krylov_dim": K, "inner_maxiter": INNER}
@@ -29,7 +30,7 @@ def train_as_in_paper(training: Training, recorder: Recorder, settings: Settings
     )
 
 
-def train_by_hf(training: Training, recorder: Recorder, settings: Settings) -> Outcome:
+def train_by_hf(training: Training, recorder: PointRecorder, settings: Settings) -> Outcome:
     """Martens' Hessian-free method."""
     sizes = {"curvature": settings.hf_share, "search": 1, "disjoint": False}
     options = {"damping": settings.hf_damping}
@@ -41,7 +42,7 @@ def _by_ksdmin(
     options: Mapping[str, Any],
     sizes: Mapping[str, Any],
     training: Training,
-    recorder: Recorder,
+    recorder: PointRecorder,
     settings: Settings,
 ) -> Outcome:
     problem: Any = problem_of(training, settings)
@@ -54,13 +55,12 @@ def _by_ksdmin(
 
     def callback(intermediate_result: Any) -> None:
         record = intermediate_result.record
-        work = _work(record, record.iteration)
-        recorder.see(intermediate_result.x, work)
-        if recorder.spent(work):
+        recorder.work = _work(record, record.iteration)
+        recorder.see(intermediate_result.x)
+        if recorder.spent():
             raise StopIteration
 
-    recorder.start()
-    recorder.see(problem.x0, Work())
+    recorder.start(problem.x0)
     res = ksdmin.minimize(
         problem,
         method=method,
@@ -69,10 +69,10 @@ def _by_ksdmin(
         callback=callback,
         options={**options, **limits, **own},
     )
-    work = _work(res, res.nit)
-    recorder.see(res.x, work, last=True)
+    recorder.work = _work(res, res.nit)
+    recorder.see(res.x, last=True)
     shares = problem.shares(recorder.elapsed) if settings.profile else None
-    return Outcome(recorder.spent(work) or res.message, shares)
+    return Outcome(recorder.spent() or res.message, shares)
 
 
 def _work(counted: Any, iterations: int) -> Work:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from examples.harness.net_training.point_recorder import Recorder
+from examples.harness.net_training.point_recorder import PointRecorder
 from examples.harness.net_training.training import Training
 
 
@@ -70,7 +70,7 @@ class Method:
         Of a first-order method, the grid for each task.
     """
 
-    train: Callable[[Training, Recorder, Settings], Outcome]
+    train: Callable[[Training, PointRecorder, Settings], Outcome]
     precision: str
     has_curvature: bool = False
     rates: Mapping[str, tuple[float, ...]] | None = None

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from examples.harness.net_training.adam_and_nesterov import RAISED_EVERY, Adam, Nesterov, Update
 from examples.harness.net_training.method_interface import Outcome, Settings
-from examples.harness.net_training.point_recorder import Recorder, Work
+from examples.harness.net_training.point_recorder import PointRecorder
 from examples.harness.net_training.training import Training
 
 BATCH = 200
@@ -25,7 +25,7 @@ WARM_UP = 3  # steps before a graph is captured; they are undone
 assert RAISED_EVERY % STEPS_AT_ONCE == 0
 
 
-def train_by_adam(training: Training, recorder: Recorder, settings: Settings) -> Outcome:
+def train_by_adam(training: Training, recorder: PointRecorder, settings: Settings) -> Outcome:
     """Adam; options: batch, decay ("cosine")."""
     options = {"batch": BATCH, "decay": None, **settings.options}
     batches = Batches(training, options.pop("batch"))
@@ -33,7 +33,7 @@ def train_by_adam(training: Training, recorder: Recorder, settings: Settings) ->
     return _train(training, recorder, settings, update, batches)
 
 
-def train_by_nesterov(training: Training, recorder: Recorder, settings: Settings) -> Outcome:
+def train_by_nesterov(training: Training, recorder: PointRecorder, settings: Settings) -> Outcome:
     """Nesterov's momentum; options: batch, momentum (the largest)."""
     options = {"batch": BATCH, "momentum": MOMENTUM, **settings.options}
     batches = Batches(training, options.pop("batch"))
@@ -67,14 +67,17 @@ class Batches:
 
 
 def _train(
-    training: Training, recorder: Recorder, settings: Settings, update: Update, batches: Batches
+    training: Training,
+    recorder: PointRecorder,
+    settings: Settings,
+    update: Update,
+    batches: Batches,
 ) -> Outcome:
-    work = Work()
-    recorder.start()
-    recorder.see(_flat(update), work)
+    work = recorder.work
+    recorder.start(_flat(update))
     with _matmul_precision(settings.precision):
         step = _stepper(training, update, batches)
-        while not recorder.spent(work):
+        while not recorder.spent():
             update.plan(work.iterations, recorder.elapsed / recorder.seconds)
             for i in range(work.iterations, work.iterations + STEPS_AT_ONCE):
                 if i % batches.an_epoch == 0:
@@ -84,9 +87,9 @@ def _train(
                 torch.cuda.synchronize()
             work.iterations = work.values = work.gradients = i + 1
             work.passes = round(2 * batches.share * work.iterations, 3)
-            recorder.see(_flat(update), work)
-    recorder.see(_flat(update), work, last=True)
-    return Outcome(recorder.spent(work))
+            recorder.see(_flat(update))
+    recorder.see(_flat(update), last=True)
+    return Outcome(recorder.spent())
 
 
 def _stepper(training: Training, update: Update, batches: Batches) -> Callable[[], None]:
