@@ -9,10 +9,9 @@ of this kind is out of the way, so that it is judged by what it can do and not b
 
 from __future__ import annotations
 
-import dataclasses
-
 import scipy.optimize
 
+import ksdmin
 from examples.benchmarks.comparison.counted_functions import CountedFunctions
 
 FAR = 10**7
@@ -84,26 +83,7 @@ def run(method: str, counted: CountedFunctions, options: dict):
 
 
 def run_ksd(method: str, counted: CountedFunctions, options: dict, common: dict):
-    import ksdmin  # here, so that a worker sees the code as it is now
-
     if method != "ksd-gradients":
         common["hessp"] = counted.hessp
     options = {"maxiter": FAR} | (ksdmin.PAPER | options if method == "ksd-paper" else options)
-    if isinstance(changes := options.get("policies"), dict):
-        options["policies"] = changed_policies(changes)
     return ksdmin.minimize(counted.fun, counted.problem.x0, options=options, **common)
-
-
-def changed_policies(changes: dict):
-    """The default policies, some replaced: a name is that of a function, a number `Paying`'s."""
-    from ksdmin import _policies, _subspace
-
-    def policy(value):
-        if isinstance(value, str):
-            return getattr(_policies, value, None) or getattr(_subspace, value)
-        return value
-
-    named = {name: policy(value) for name, value in changes.items()}
-    if isinstance(named.get("paid"), float):
-        named["paid"] = _policies.Paying(named["paid"])
-    return dataclasses.replace(_policies.DEFAULT, **named)

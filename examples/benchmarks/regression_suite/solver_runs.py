@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from types import SimpleNamespace
 
@@ -126,9 +125,6 @@ def run_ksd(
             raise StopIteration
 
     options = {"gtol": GTOL, "maxiter": FAR} | KSD[method] | options
-    if isinstance(options.get("policies"), dict):
-        policies = KSD[method].get("policies", ksdmin.Options.policies)
-        options["policies"] = dataclasses.replace(policies, **options["policies"])
     problem.has_diagonal = method == "ksd-diagonal"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
