@@ -32,6 +32,7 @@ from examples.benchmarks.regression_suite import (
     ratio_tables,
     solver_runs,
 )
+from examples.data.data_files import MissingData
 from examples.harness.provenance import package_commit, provenance
 from examples.harness.store import Run
 
@@ -97,8 +98,11 @@ def main() -> None:
         if (list(args.data), tuple(args.l2)) == (list(data_sets.SETS), data_sets.L2):
             (args.out / "table.md").write_text(report + "\n")
         print(report)
-    else:
+        return
+    try:
         run_all(args)
+    except MissingData as error:  # the message says all; a traceback would hide it
+        raise SystemExit(str(error)) from None
 
 
 if __name__ == "__main__":

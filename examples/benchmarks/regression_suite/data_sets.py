@@ -1,15 +1,12 @@
 """The data sets: X (in CSR format where it is sparse), labels, the number of classes.
 
-Real data are read from the folder that the environment variable KSDMIN_DATA names.
+The files of real data are found by `examples.data.data_files`.
 """
 
 from __future__ import annotations
 
 import functools
-import gzip
 import lzma
-import os
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse
@@ -17,22 +14,17 @@ import sklearn.datasets
 
 from examples.benchmarks.regression_suite import synthetic_data
 from examples.benchmarks.regression_suite.linear_model import LinearModel
+from examples.data import mnist, starcraft
+from examples.data.data_files import Source, locate
 
 L2 = (1e-4, 1e-5, 1e-6, 1e-7)
-FIVE_MINUTES = 7200  # frames
+A9A = Source("a9a/a9a.xz", advice="It is a9a from LIBSVM's page of data sets, packed by xz.")
 FEWEST_EVENTS = 5  # of a game
-
-
-def folder() -> Path:
-    named = os.environ.get("KSDMIN_DATA")
-    if named is None:
-        raise SystemExit("set KSDMIN_DATA to the folder that holds a9a/a9a.xz, mnist/*.gz, ...")
-    return Path(named)
 
 
 def a9a():
     """Census incomes, LIBSVM's a9a: 32,561 x 123, zeros and ones."""
-    with lzma.open(folder() / "a9a" / "a9a.xz", "rt") as file:
+    with lzma.open(locate(A9A), "rt") as file:
         lines = [line.split() for line in file]
     labels = np.array([float(label) for label, *_ in lines])
     columns = [np.array([int(entry.split(":")[0]) - 1 for entry in row]) for _, *row in lines]
@@ -42,43 +34,34 @@ def a9a():
     return X, labels, 2
 
 
-def mnist():
+def ten_digits():
     """Handwritten digits: 60,000 x 785, pixels in [0, 1] and a column of ones."""
-    name = "train-{}-ubyte.gz"
-    with gzip.open(folder() / "mnist" / name.format("images-idx3")) as file:
-        pixels = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 784)
-    with gzip.open(folder() / "mnist" / name.format("labels-idx1")) as file:
-        digits = np.frombuffer(file.read(), np.uint8, offset=8).astype(np.int64)
-    return with_ones(pixels / 255), digits, 10
+    pixels = mnist.read("train-images-idx3", header=16).reshape(-1, 784)
+    return with_ones(pixels / 255), mnist.labels("train"), 10
 
 
 def parity():
     """MNIST, even against odd digits."""
-    X, digits, _ = mnist()
+    X, digits, _ = ten_digits()
     return X, np.where(digits % 2, -1.0, 1.0), 2
 
 
-def starcraft():
+def zerg_strategies():
     """Terran against Zerg: the Zerg strategy from what both players did in five minutes.
 
     907 games x 5,049, wide and sparse: whether each of 99 events happened, when, and for each pair
     of them which came first. Weber and Mateas' replays without repeats and near-empty games.
     """
-    players = [arff(f"scmTvZ_{race}_Mid.arff") for race in ("Terran", "Zerg")]
+    players = [map(tuple, starcraft.read(race)) for race in ("Terran", "Zerg")]
     games = list(dict.fromkeys(zip(*players, strict=True)))  # a repeat has both rows the same
     frames = np.array([[*terran[:-1], *zerg[:-1]] for terran, zerg in games], float)
     _, labels = np.unique([zerg[-1] for _, zerg in games], return_inverse=True)
-    seen = (frames >= 0) & (frames <= FIVE_MINUTES)
+    seen = (frames >= 0) & (frames <= starcraft.FIVE_MINUTES)
     first, second = np.triu_indices(frames.shape[1], 1)
     order = np.sign(frames[:, second] - frames[:, first]) * (seen[:, first] & seen[:, second])
-    X = scipy.sparse.csr_array(np.c_[seen, seen * frames / FIVE_MINUTES, order])
+    X = scipy.sparse.csr_array(np.c_[seen, seen * frames / starcraft.FIVE_MINUTES, order])
     played = seen.sum(axis=1) >= FEWEST_EVENTS
     return X[played], labels[played], labels.max() + 1
-
-
-def arff(name: str) -> list[tuple[str, ...]]:
-    lines = (folder() / "starcraft" / name).read_text().splitlines()
-    return [tuple(line.split(",")) for line in lines if line.strip() and not line.startswith("@")]
 
 
 def cancer():
@@ -99,8 +82,8 @@ def with_ones(X) -> scipy.sparse.csr_array:
 SETS = {
     "a9a": a9a,
     "mnist-parity": parity,
-    "mnist": mnist,
-    "starcraft": starcraft,
+    "mnist": ten_digits,
+    "starcraft": zerg_strategies,
     "zipf": synthetic_data.zipf,
     "cancer": cancer,
     "decades": synthetic_data.decades,
