@@ -23,6 +23,7 @@ COLUMNS = (
     *("problem", "success", "message", "nf", "ng", "nh", "seconds", "inside", "f", "g"),
     *("gradient_work", "gradient_seconds", "value_work", "outside", "farthest"),
 )
+TIMES = ("seconds", "inside", "gradient_seconds")
 ABOUT = ("problem", "n", "half", "f0", "g0", "best")  # what is the same for all methods
 
 
@@ -64,7 +65,8 @@ def load(collection: str, tags: list[str] | None, cache: Path) -> Scores:
         raw = pooled_runs.cached(collection, tag, cache)
         found = raw if raw.runs else Store(stored(collection) / f"{tag}.json", IDENTITY)
         if found.runs:
-            scores.runs[tag], scores.heads[tag] = by_problem(found), found.head
+            scores.heads[tag] = found.head
+            scores.runs[tag] = {name: rounded(run) for name, run in by_problem(found).items()}
         elif tags:
             raise SystemExit(f"no runs of {tag!r} over {collection}: run them first")
     if not scores.runs:
@@ -75,6 +77,15 @@ def load(collection: str, tags: list[str] | None, cache: Path) -> Scores:
 
 def by_problem(store: Store) -> dict[str, Run]:
     return {run["problem"]: run for run in store.runs}
+
+
+def rounded(run: Run) -> Run:
+    """With seconds of four digits, as they are stored, so that stored runs give the same table.
+
+    Values decide about targets, and are kept as they are.
+    """
+    known = {key: run[key] for key in TIMES if run[key] is not None}
+    return run | {key: float(f"{seconds:.4g}") for key, seconds in known.items()}
 
 
 def describe(scores: Scores) -> None:
@@ -119,12 +130,5 @@ def write(scores: Scores) -> None:
     """The small files that are committed: one about the problems, one per method."""
     about_store(scores.collection).replace(scores.about.values(), {"columns": ABOUT})
     for tag, of_tag in scores.runs.items():
-        rows = [{key: short(key, run[key]) for key in COLUMNS} for run in of_tag.values()]
         store = Store(stored(scores.collection) / f"{tag}.json", IDENTITY)
-        store.replace(rows, scores.heads[tag] | {"columns": COLUMNS})
-
-
-def short(key: str, value):
-    """Seconds have no more to say than four digits; values decide about targets, and are kept."""
-    timed = value is not None and key in ("seconds", "inside", "gradient_seconds")
-    return float(f"{value:.4g}") if timed else value
+        store.replace(of_tag.values(), scores.heads[tag] | {"columns": COLUMNS})
