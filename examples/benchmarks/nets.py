@@ -12,7 +12,7 @@ KSDMIN_DATA as for examples/paper:
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -174,7 +174,7 @@ def table(arguments: argparse.Namespace) -> None:
     print(f"\nMeasured on {origins(runs, '{hardware}, {date}, {commit}, {seconds:g} s')}.")
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(required=True)
     runs = commands.add_parser("run", help="run the methods on some nets")
@@ -187,7 +187,7 @@ def main() -> None:
     tables = commands.add_parser("table", help="a table in Markdown")
     tables.add_argument("files", nargs="+", type=Path)
     tables.set_defaults(act=table)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     arguments.act(arguments)
 
 

@@ -1,0 +1,52 @@
+"""The committed tables are what the commands make of the committed runs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from examples.benchmarks import nets
+from examples.benchmarks.comparison import problem_sets, score_tables, scores
+from examples.benchmarks.regression_suite import data_sets, kept_runs, ratio_tables
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "examples/benchmarks/results"
+
+
+def test_the_table_of_the_nets(capsys):
+    nets.main(["table", str(RESULTS / "nets.json")])
+    assert capsys.readouterr().out == (RESULTS / "nets.md").read_text()
+
+
+def test_the_tables_of_the_regression_benchmark():
+    report = ratio_tables.report(kept_runs.RESULTS, list(data_sets.SETS), list(data_sets.L2))
+    assert report + "\n" == (RESULTS / "regression/table.md").read_text()
+
+
+@pytest.mark.parametrize("collection", problem_sets.COLLECTIONS)
+def test_the_tables_of_the_comparison_with_scipys_methods(collection, tmp_path):
+    loaded = scores.load(collection, None, cache=tmp_path)
+    assert score_tables.show(loaded) == (RESULTS / f"scipy/{collection}/table.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("regression.py", "--table", "--data", "a9a"),
+        ("scipy_methods.py", "table", "--collection", "classic", "--tags", "ksd,BFGS"),
+        ("torch_products.py", "--help"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_scripts_run_from_anywhere(command, tmp_path):
+    script, *arguments = command
+    ran = subprocess.run(
+        [sys.executable, ROOT / "examples/benchmarks" / script, *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout
