@@ -55,7 +55,7 @@ def convergence(row: Row, runs: list[Run], path: Path) -> Path:
     panels[0].set_ylabel(f"training error{unit} (pale: CV error)")
     panels[0].legend(fontsize="small")
     figure.suptitle(row.title)
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
     return path
 
@@ -88,7 +88,7 @@ def cost(runs: list[Run], path: Path) -> Path:
     panel.set(xlabel="share of the seconds (%)", xlim=(0, 100))
     panel.set_yticks(range(len(runs)), names)
     figure.legend(loc="outside lower center", ncols=len(PARTS), fontsize="small")
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
     return path
 
