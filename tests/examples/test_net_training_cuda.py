@@ -1,4 +1,4 @@
-"""The first-order methods of examples/paper on a GPU: a captured step is the step."""
+"""The first-order methods on a GPU: a captured step is the step."""
 
 import pytest
 import torch

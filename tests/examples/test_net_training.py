@@ -1,0 +1,64 @@
+"""Training nets: points that are kept, updates of the first-order methods, timed problems."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import ksdmin
+from examples.harness.net_training.adam_and_nesterov import Adam, Nesterov
+from examples.harness.net_training.instrumented_problems import Timed
+from examples.harness.net_training.point_recorder import PointRecorder
+
+
+def test_a_profiled_problem_gets_sharper_by_the_same_clock():
+    samples = torch.randn(20, 3), torch.randn(20, 2)
+    problem = ksdmin.from_torch(
+        torch.nn.Linear(3, 2), torch.nn.MSELoss(), samples, precision="bfloat16"
+    )
+    timed = Timed(problem)
+    sharper = timed.sharper()
+    assert sharper.noise < timed.noise
+    assert sharper._seconds is timed._seconds
+    assert sharper.sharper().sharper() is None
+
+
+def test_the_clock_leaves_out_the_assessing_and_keeps_growing_gaps():
+    recorder = PointRecorder(seconds=60.0)
+    recorder.start(torch.ones(1))
+    for _ in range(30):
+        time.sleep(0.02)
+        recorder.see(torch.ones(1))
+    recorder.see(torch.zeros(1), last=True)
+    trace = recorder.trace(lambda x: time.sleep(0.02) or {"value": float(x)})
+    assert trace["seconds"][-1] < 0.02 * 31 + 1.0
+    assert trace["value"][-1] == 0
+    assert (np.diff(trace["seconds"][:-1]) >= 0.1).all()
+    assert 2 <= len(trace["seconds"]) <= 8
+
+
+def test_nesterov_is_torchs_where_the_momentum_is_constant():
+    torch.manual_seed(0)
+    A = torch.randn(4, 4)
+    ours, theirs = (torch.nn.Parameter(torch.ones(4)) for _ in range(2))
+    update = Nesterov([ours], rate=0.01, momentum=0.5)
+    optimizer = torch.optim.SGD([theirs], lr=0.01, momentum=0.5, nesterov=True)
+    for step in range(20):
+        update.plan(step, share=0.0)
+        update([A.T @ A @ ours.detach()])
+        theirs.grad = A.T @ A @ theirs.detach()
+        optimizer.step()
+    torch.testing.assert_close(ours.data, theirs.data)
+
+
+def test_the_momentum_follows_its_schedule():
+    update = Nesterov([torch.nn.Parameter(torch.ones(1))], rate=0.01, momentum=0.99)
+    plans = ((0, 0.1), (250, 0.1), (10**6, 0.5), (10**6, 0.99))
+    found = [update.plan(*plan) or float(update._momentum) for plan in plans]
+    np.testing.assert_allclose(found, [0.5, 0.75, 0.99, 0.9], rtol=1e-6)
+
+
+def test_the_rate_of_adam_is_constant_or_falls_along_a_cosine():
+    with pytest.raises(ValueError, match="decay='linear'"):
+        Adam([torch.nn.Parameter(torch.ones(1))], rate=0.1, decay="linear")

@@ -1,0 +1,80 @@
+"""The comparison with SciPy's methods: what is counted, and when a run ends."""
+
+import signal
+
+import numpy as np
+import pytest
+
+from examples.benchmarks.comparison import pooled_runs, problem_sets, scores, solvers
+from examples.benchmarks.comparison.counted_functions import CountedFunctions
+from examples.harness.recorder import Spent
+
+BUDGET = {"work": 20_000, "seconds": 60.0}
+
+
+@pytest.fixture
+def problem():
+    return problem_sets.make("classic", "rosenbrock")
+
+
+@pytest.mark.parametrize("method", ["ksd", "ksd-gradients", "L-BFGS-B-tight", "Newton-CG-tight"])
+def test_work_counts_every_call_and_products_twice(problem, method):
+    counted = CountedFunctions(problem, **BUDGET)
+    res = solvers.run(method, counted, {})
+    found = counted.end() | counted.final(res.x)
+    assert found["work"] == found["nf"] + found["ng"] + 2 * found["nh"]
+    assert 0 < found["gradient_work"] <= found["work"]
+    assert 0 <= found["inside"] <= found["seconds"]
+    assert found["g"] <= problem_sets.TARGET * max(1, found["g0"])
+    works, values = zip(*found["trace"], strict=True)
+    assert sorted(works) == list(works)
+    assert sorted(values, reverse=True) == list(values)
+    assert values[-1] == found["best"] <= found["f"] + 1e-12
+
+
+def test_a_hessian_counts_as_n_products(problem):
+    counted = CountedFunctions(problem, **BUDGET)
+    counted.hess(problem.x0)
+    assert (counted.work.products, counted.work.passes) == (2, 4)
+
+
+def test_a_run_ends_when_its_budget_is_spent(problem):
+    counted = CountedFunctions(problem, work=5, seconds=60.0)
+    with pytest.raises(Spent):
+        solvers.run("BFGS", counted, {})
+    assert counted.work.passes == 5
+
+
+def test_points_outside_the_box_reach_no_target():
+    box = {"lower": np.zeros(2), "upper": np.ones(2)}
+    bounded = problem_sets.TestProblem(
+        "bowl", np.ones(2), lambda x: float(x @ x), lambda x: 2 * x, lambda x: 2 * np.eye(2), **box
+    )
+    counted = CountedFunctions(bounded, **BUDGET)
+    counted.fun(np.full(2, -1e-3))
+    assert (counted.outside, counted.best) == (1, np.inf)
+    counted.fun(np.zeros(2))
+    assert (counted.outside, counted.best) == (1, 0.0)
+
+
+@pytest.fixture
+def worker():
+    """What a worker sets for its process is undone."""
+    before = signal.getsignal(signal.SIGALRM)
+    with np.errstate():
+        yield
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("worker")
+def test_runs_are_kept_and_scored(tmp_path):
+    name, run = pooled_runs.one(("classic", "rosenbrock", "ksd", {}, BUDGET))
+    head = {"tag": "ksd", "method": "ksd", "options": {}, "budget": BUDGET, "environment": {}}
+    pooled_runs.cached("classic", "ksd", tmp_path).replace([run], head)
+    pooled_runs.remember_best("classic", {name: run}, tmp_path)
+    loaded = scores.load("classic", ["ksd"], tmp_path)
+    assert loaded.names == ["rosenbrock"]
+    kept = loaded.runs["ksd"]["rosenbrock"]
+    assert kept["success"]
+    assert 0 < kept["value_work"] <= kept["work"]
+    assert not scores.false_success(kept, loaded.about["rosenbrock"])
