@@ -45,36 +45,8 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(required=True)
     run = commands.add_parser("run", help="train, and add to the results")
     run.set_defaults(command=run_all)
-    run.add_argument("rows", nargs="+", choices=[*ROWS, "all"], metavar="row", help=", ".join(ROWS))
-    run.add_argument(
-        "--method",
-        nargs="+",
-        choices=[*METHODS, "all"],
-        default=["ksd"],
-        metavar="METHOD",
-        help=", ".join(METHODS),
-    )
-    run.add_argument("--seed", nargs="+", type=int, default=[0])
-    run.add_argument("--seconds", type=float, default=60.0)
-    run.add_argument("--passes", type=float, help="end also after so many passes over the data")
-    run.add_argument("--curvature", nargs="+", choices=CURVATURES, default=["gauss-newton"])
-    run.add_argument("--l2", nargs="+", type=float, help="the row's own where not given")
-    run.add_argument("--rate", nargs="+", type=float, help="the method's grid where not given")
-    run.add_argument("--precision", choices=("highest", "high"), help="the method's own by default")
-    run.add_argument("--held-out", type=int, help="so many samples instead; 0: train on all")
-    run.add_argument("--code", type=int, help="units of the code layer")
-    run.add_argument("--options", type=json_object, default={}, help="JSON, handed to the method")
-    run.add_argument("--profile", action="store_true", help="time the parts of KSD's or HF's cost")
-    run.add_argument(
-        "--small",
-        action="store_true",
-        help=f"on small stand-ins, off line, {SMALL_PASSES:g} passes",
-    )
-    run.add_argument(
-        "--out", type=Path, help="where runs are added; results/ROW.json where not given"
-    )
-    run.add_argument("--device", type=torch.device, default=default_device())
-    run.add_argument("--commit", help="where git cannot tell")
+    add_what_to_run(run)
+    add_how_to_run(run)
     shown = argparse.ArgumentParser(add_help=False)
     shown.add_argument("--results", type=Path, default=RESULTS, help="a folder of runs")
     written = commands.add_parser("table", parents=[shown], help="the paper's Table 2 beside ours")
@@ -87,6 +59,35 @@ def parser() -> argparse.ArgumentParser:
     prepared.set_defaults(command=lambda args: prepare(args.cache))
     prepared.add_argument("--cache", type=Path, required=True, help="the folder to write")
     return root
+
+
+def add_what_to_run(run: argparse.ArgumentParser) -> None:
+    """Rows and methods, and what tells their runs apart."""
+    method_help = ", ".join(METHODS)
+    known, every = [*METHODS, "all"], {"nargs": "+", "default": ["ksd"], "metavar": "METHOD"}
+    run.add_argument("rows", nargs="+", choices=[*ROWS, "all"], metavar="row", help=", ".join(ROWS))
+    run.add_argument("--method", choices=known, help=method_help, **every)
+    run.add_argument("--seed", nargs="+", type=int, default=[0])
+    run.add_argument("--curvature", nargs="+", choices=CURVATURES, default=["gauss-newton"])
+    run.add_argument("--l2", nargs="+", type=float, help="the row's own where not given")
+    run.add_argument("--rate", nargs="+", type=float, help="the method's grid where not given")
+    run.add_argument("--precision", choices=("highest", "high"), help="the method's own by default")
+    run.add_argument("--held-out", type=int, help="so many samples instead; 0: train on all")
+    run.add_argument("--code", type=int, help="units of the code layer")
+    run.add_argument("--options", type=json_object, default={}, help="JSON, handed to the method")
+
+
+def add_how_to_run(run: argparse.ArgumentParser) -> None:
+    """Limits, size, place."""
+    small = f"on small stand-ins, off line, {SMALL_PASSES:g} passes"
+    out = "where runs are added; results/ROW.json where not given"
+    run.add_argument("--seconds", type=float, default=60.0)
+    run.add_argument("--passes", type=float, help="end also after so many passes over the data")
+    run.add_argument("--profile", action="store_true", help="time the parts of KSD's or HF's cost")
+    run.add_argument("--small", action="store_true", help=small)
+    run.add_argument("--out", type=Path, help=out)
+    run.add_argument("--device", type=torch.device, default=default_device())
+    run.add_argument("--commit", help="where git does not know it")
 
 
 def run_all(args: argparse.Namespace) -> None:

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 import ksdmin
-from examples.benchmarks.nets import NETS, cells_of
+from examples.benchmarks.image_nets import NETS
+from examples.benchmarks.nets import cells_of
 
 
 @pytest.mark.parametrize("name", NETS)
