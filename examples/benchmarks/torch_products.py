@@ -73,7 +73,7 @@ def hand_written(net: nn.Sequential, X: torch.Tensor, v: torch.Tensor):
             activations.append(torch.sigmoid(h) if squashed else h)
         slopes = [a * (1 - a) if s else None for a, s in zip(activations[1:], squash, strict=True)]
         p = torch.sigmoid(activations[-1])
-        bend = p * (1 - p)
+        loss_hessian = p * (1 - p)
 
     @torch.no_grad()
     def product() -> torch.Tensor:
@@ -87,7 +87,7 @@ def hand_written(net: nn.Sequential, X: torch.Tensor, v: torch.Tensor):
             if tangent is not None:
                 h1 = torch.addmm(h1, tangent, layer.weight.T)
             tangent = h1 if slope is None else h1 * slope
-        back = bend * tangent
+        back = loss_hessian * tangent
         for layer, a, slope in zip(linears[::-1], activations[-2::-1], slopes[::-1], strict=True):
             back = back if slope is None else back * slope
             out += [back.sum(0), (back.T @ a).reshape(-1)]
@@ -131,7 +131,7 @@ def captured(run):
 
 
 def matmul_floor(n: int, device: str, repeats: int) -> float:
-    """The matrix products of a Gauss-Newton product alone: two forward, two backward a layer."""
+    """The matrix products of a Gauss-Newton product alone: two forward, two backward per layer."""
     pairs = list(pairwise(SIZES))
     a = [torch.randn(n, i, device=device) for i, _ in pairs]
     h = [torch.randn(n, o, device=device) for _, o in pairs]

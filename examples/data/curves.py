@@ -1,8 +1,8 @@
 """CURVES (Hinton and Salakhutdinov 2006), regenerated from its published recipe.
 
-The original file is not to be had. Three points define a curve through a 28x28 image, drawn as 60
-blobs of ink and blurred. The spread of the points and the blur are not published; they are chosen
-so that the error of the mean image (16.9; published 16.96), the test error of 18 principal
+The original file is no longer available. Three points define a curve through a 28x28 image, drawn
+as 60 blobs of ink and blurred. The spread of the points and the blur are not published; they are
+chosen so that the error of the mean image (16.9; published 16.96), the test error of 18 principal
 components (5.9; published 5.90) and the mean ink (0.043) agree. `statistics` measures these.
 """
 
@@ -40,7 +40,7 @@ def load() -> Splits:
 
 
 def generate(count: int, rng: np.random.Generator) -> Pixels:
-    """`count` images, one a row, in [0, 1]."""
+    """`count` images, one per row, in [0, 1]."""
     x, y = control_points(count, rng)
     knots, dots = np.arange(1.0, 4.0), np.linspace(1.0, 3.0, DOTS)
     curve_x, curve_y = (CubicSpline(knots, points, axis=1)(dots) for points in (x, y))
@@ -49,7 +49,7 @@ def generate(count: int, rng: np.random.Generator) -> Pixels:
 
 
 def control_points(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Three points a curve, drawn again until they are apart and within the image."""
+    """Three points per curve, drawn again until they are apart and within the image."""
     x, y = np.empty((count, 3)), np.empty((count, 3))
     wanted = np.arange(count)
     while len(wanted):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Part:
-    """Inputs and targets, one row a sample; an auto-encoder's targets are its inputs."""
+    """Inputs and targets, one row per sample; an auto-encoder's targets are its inputs."""
 
     inputs: npt.NDArray[np.float32]
     targets: npt.NDArray[np.generic]

@@ -1,4 +1,4 @@
-"""A bar of the seconds, where tqdm is installed and somebody looks."""
+"""A progress bar of the seconds, where tqdm is installed and the output is a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def bar(label: str, seconds: float) -> Iterator[Callable[[float], None]]:
-    """What to tell the seconds that have passed."""
+    """A function to call with the seconds that have passed."""
     tqdm = _tqdm() if sys.stderr.isatty() else None
     if tqdm is None:
         yield lambda now: None

@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_what_to_run(run: argparse.ArgumentParser) -> None:
-    """Rows and methods, and what tells their runs apart."""
+    """Rows and methods, and the settings of a run."""
     method_help = ", ".join(METHODS)
     known, every = [*METHODS, "all"], {"nargs": "+", "default": ["ksd"], "metavar": "METHOD"}
     run.add_argument("rows", nargs="+", choices=[*ROWS, "all"], metavar="row", help=", ".join(ROWS))
@@ -74,7 +74,7 @@ def add_what_to_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--precision", choices=("highest", "high"), help="the method's own by default")
     run.add_argument("--held-out", type=int, help="so many samples instead; 0: train on all")
     run.add_argument("--code", type=int, help="units of the code layer")
-    run.add_argument("--options", type=json_object, default={}, help="JSON, handed to the method")
+    run.add_argument("--options", type=json_object, default={}, help="JSON, for the method")
 
 
 def add_how_to_run(run: argparse.ArgumentParser) -> None:

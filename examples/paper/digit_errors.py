@@ -1,4 +1,4 @@
-"""From frames to words: which digit do the summed posteriors of an utterance speak for?"""
+"""Errors in recognising spoken digits, from the summed posteriors of the frames of an utterance."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ PARTS = {
 
 
 def draw(runs_of_row: dict[str, list[Run]], folder: Path) -> list[Path]:
-    """One figure a row, and one of the cost's parts where runs were profiled."""
+    """One figure per row, and one of the cost's parts where runs were profiled."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn = [
         convergence(rows(runs[0]["config"]["small"])[name], runs, folder / f"{name}.svg")

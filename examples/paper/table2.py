@@ -38,16 +38,18 @@ def row_table(name: str, runs_of_row: dict[str, list[Run]]) -> str:
     runs = runs_of_row[name]
     row, series = rows(runs[0]["config"]["small"])[name], best_series(runs)
     lines = published_cells(row.published, row.task.unit) if row.published else []
-    lines += [our_cells(one.name, one, rival(one, series), row) for one in series]
+    lines += [our_cells(one.name, one, hf_for(one, series), row) for one in series]
     for other in (other for other, own in ROWS.items() if own.beside == name):
         beside = best_series(runs_of_row.get(other, []))
-        lines += [our_cells(f"{other}, {one.name}", one, rival(one, series), row) for one in beside]
+        lines += [
+            our_cells(f"{other}, {one.name}", one, hf_for(one, series), row) for one in beside
+        ]
     measured = f"Measured on {origins(runs, '{hardware}, {date}, commit {commit}')}."
     parts = [f"## {row.title}", markdown(HEADER, lines), measured, *digit_table(series)]
     return "\n\n".join(parts) + "\n"
 
 
-def rival(one: Series, series: list[Series]) -> Series | None:
+def hf_for(one: Series, series: list[Series]) -> Series | None:
     """HF on the same samples and with the same code layer, by the curvature it is meant for."""
     alike = ("held_out", "code")
     return next(

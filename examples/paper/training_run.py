@@ -26,7 +26,7 @@ from examples.paper.seed_series import stopping_point
 def perform(
     config: Config, device: torch.device, commit: str | None, show: Callable[[float], Any]
 ) -> Run:
-    """Train, assess what was kept on the way, and tell."""
+    """Train, and compute the errors of the points that were kept."""
     row, data = row_of(config), data_of(config, device)
     net = starting_net(config, device)
     training = Training(net, row.task, data, config.l2, config.seed)
@@ -51,7 +51,7 @@ def perform(
 
 
 def settings_of(config: Config) -> Settings:
-    """What the method is told."""
+    """The settings of the method."""
     row = row_of(config)
     return Settings(
         curvature=config.curvature or "gauss-newton",

@@ -142,7 +142,7 @@ def test_spoken_digits_share_no_speaker(folder):
     speaker = 1 + np.arange(count) % 60
     np.savez(
         path,
-        # a feature that tells the speaker, to recognise it by
+        # any features: the split is by speaker
         cepstra=rng.standard_normal((4 * frames, 13)).astype(np.float16),
         frame_offsets=length * np.arange(count + 1),
         state=rng.integers(60, size=frames).astype(np.uint8),

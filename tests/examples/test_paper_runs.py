@@ -139,7 +139,7 @@ def test_pre_training_learns_to_reconstruct():
     torch.testing.assert_close(table1_networks.linears(net)[-1].weight, before)
 
 
-def test_words_are_told_by_summed_posteriors():
+def test_words_are_recognised_by_summed_posteriors():
     log_share = np.log(np.array([[0.9, 0.1], [0.1, 0.9]], np.float32))
     said = Utterances(
         starts=np.array([0, 3, 5, 8]),
@@ -148,7 +148,7 @@ def test_words_are_told_by_summed_posteriors():
         noise_names=("car", "train"),
         digit_of_class=log_share,
     )
-    # Two of three frames speak for class 0, 1 and 0: the last word is taken for digit 0.
+    # Most frames are of class 0, 1 and 0: the last word is taken for digit 0.
     frames = torch.tensor([0, 0, 1, 1, 1, 0, 0, 1])
     logits = 10 * torch.nn.functional.one_hot(frames, 2).float()
     found = digit_errors(torch.nn.Identity(), logits, said)

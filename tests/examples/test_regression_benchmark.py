@@ -32,13 +32,13 @@ def problem(request):
 def test_derivatives_are_those_of_the_value(problem, idx):
     rng = np.random.default_rng(1)
     x, v = rng.standard_normal((2, problem.x0.size))
-    twin = problem.counting(problem.counts)
+    copied = problem.counting(problem.counts)
 
     def value(at):
-        return twin.value(at, idx)
+        return copied.value(at, idx)
 
     def gradient(at):
-        return twin.value_and_gradient(at, idx)[1]
+        return copied.value_and_gradient(at, idx)[1]
 
     assert gradient(x) == pytest.approx(scipy.optimize.approx_fprime(x, value), abs=1e-6)
     differenced = (gradient(x + 1e-6 * v) - gradient(x - 1e-6 * v)) / 2e-6
@@ -60,14 +60,14 @@ def test_mean_of_parts_is_the_whole(problem):
 
 def test_what_is_known_at_a_point_is_not_counted_again(problem):
     counts = SimpleNamespace(nfev=0, njev=0, nhev=0)
-    twin = problem.counting(counts)
+    copied = problem.counting(counts)
     x = problem.x0 + 1
-    twin.value(x)
-    twin.value_and_gradient(x.copy())
-    twin.value_and_gradient(x)
+    copied.value(x)
+    copied.value_and_gradient(x.copy())
+    copied.value_and_gradient(x)
     assert (counts.nfev, counts.njev, counts.nhev) == (1, 1, 0)
     x += 1  # the same array, another point
-    twin.value(x)
+    copied.value(x)
     assert counts.nfev == 2
 
 

@@ -34,7 +34,7 @@ def one(task: tuple[str, str, str, dict, dict]) -> tuple[str, dict]:
     np.seterr(all="ignore")
     counted = CountedFunctions(problem_sets.make(collection, name), **budget)
     # A method that loops without calling anything is stopped from outside. Not by a timer of
-    # processor time: while one runs, Linux tells processor time in steps of milliseconds.
+    # processor time: while one runs, Linux counts processor time in steps of milliseconds.
     signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, 5 * budget["seconds"])
     x, outcome = None, {"success": False, "status": None, "crashed": False}

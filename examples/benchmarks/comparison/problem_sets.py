@@ -44,7 +44,7 @@ class TestProblem:
     x0: np.ndarray
     value: Callable[[np.ndarray], float]
     gradient: Callable[[np.ndarray], np.ndarray]
-    hessian: Callable[[np.ndarray], object]  # whatever knows @
+    hessian: Callable[[np.ndarray], object]  # a matrix or operator with @
     lower: np.ndarray | None = None
     upper: np.ndarray | None = None
 
@@ -61,7 +61,7 @@ class TestProblem:
 
 
 def half(name: str) -> str:
-    """The defaults of ksdmin are tuned on one half only; the other tells how that carries over."""
+    """The defaults of ksdmin are tuned on one half only; the other shows how that carries over."""
     return ("tuning", "held-out")[zlib.crc32(name.encode()) % 2]
 
 

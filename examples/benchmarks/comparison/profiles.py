@@ -17,7 +17,7 @@ STYLES = ("-", "--", "-.", ":")
 
 
 def works(scores: Scores, names: list[str], key: str) -> dict[str, np.ndarray]:
-    """Work to the target, by tag: one entry a problem, infinite where it was not reached."""
+    """Work to the target, by tag: one entry per problem, infinite where it was not reached."""
     return {
         tag: np.array([np.inf if of_tag[n][key] is None else of_tag[n][key] for n in names], float)
         for tag, of_tag in scores.runs.items()
@@ -31,7 +31,7 @@ def share(values: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 def performance(axes, spent: dict[str, np.ndarray]) -> None:
     least = np.maximum(np.min(list(spent.values()), axis=0), 1)
-    least[~np.isfinite(least)] = 1  # nobody solves it: infinite over 1 stays unsolved
+    least[~np.isfinite(least)] = 1  # no method solves it: infinite over 1 stays unsolved
     at = np.geomspace(1, 100, 400)
     for style, (tag, work) in zip(styles(spent), spent.items(), strict=True):
         axes.plot(at, share(np.maximum(work, 1) / least, at), **style, label=label(tag))
@@ -63,7 +63,7 @@ def label(tag: str) -> str:
 
 
 def draw(scores: Scores, half: str, keep: bool) -> None:
-    """A figure a target: performance profile beside data profile."""
+    """One figure per target: performance profile beside data profile."""
     try:
         import matplotlib
     except ImportError:

@@ -81,9 +81,9 @@ class GroupSum:
     Attributes
     ----------
     rows : csr_array
-        One row a group: the coefficients of its linear term.
+        One row per group: the coefficients of its linear term.
     uses : csr_array
-        One row a group: the weights of the elements in it.
+        One row per group: the weights of the elements in it.
     elements : list of tuples
         Function, number, place of the variables in `variables`.
     """
@@ -148,7 +148,7 @@ class GroupSum:
         self.pairs = np.concatenate([*pairs, np.zeros(0, int)])
 
     def _evaluate(self, x: np.ndarray, order: int):
-        """Elements (values, stacked derivatives), then groups (value, slope, bend; unscaled)."""
+        """Elements (values, stacked derivatives), then groups (two derivatives, unscaled)."""
         local = x[self.variables][:, None]
         found = [f(self.problem, order, local[at], k) for f, k, at in self.elements]
         values = np.array([np.ravel(e[0])[0] for e in found], float)
@@ -177,14 +177,14 @@ class GroupSum:
         found, outer = self._evaluate(x, 3)
         owners = np.repeat(np.arange(len(found)), self.sizes)
         slopes = np.concatenate([*(np.ravel(e[1]) for e in found), np.zeros(0)])
-        bends = np.concatenate([*(np.ravel(e[2]) for e in found), np.zeros(0)])
-        bends *= np.repeat(self.uses.T @ outer[:, 1], self.sizes**2)
+        second_derivatives = np.concatenate([*(np.ravel(e[2]) for e in found), np.zeros(0)])
+        second_derivatives *= np.repeat(self.uses.T @ outer[:, 1], self.sizes**2)
         by_element = csr_array((slopes, (owners, self.variables)), (len(found), self.n))
         jacobian = self.rows + self.uses @ by_element  # of the groups' arguments
         if self.n > DENSE:
             pairs = divmod(self.pairs, self.n)
-            inner = csr_array((bends, pairs), (self.n, self.n)) + self.quadratic
+            inner = csr_array((second_derivatives, pairs), (self.n, self.n)) + self.quadratic
             return inner + jacobian.T @ diags_array(outer[:, 2]) @ jacobian
         jacobian = jacobian.toarray()
-        inner = np.bincount(self.pairs, bends, self.n**2).reshape(self.n, self.n)
+        inner = np.bincount(self.pairs, second_derivatives, self.n**2).reshape(self.n, self.n)
         return inner + self.quadratic + (jacobian.T * outer[:, 2]) @ jacobian

@@ -67,7 +67,7 @@ def zerg_strategies():
 def cancer():
     """Breast cancer, scikit-learn's: 569 x 31 in the units it was measured in, and ones.
 
-    Ill conditioned, as data are that nobody has scaled: an area is thousands, a fractal dimension
+    Ill conditioned, as unscaled data are: an area is thousands, a fractal dimension
     hundredths.
     """
     X, labels = sklearn.datasets.load_breast_cancer(return_X_y=True)

@@ -11,7 +11,7 @@ from examples.benchmarks.regression_suite.solver_runs import KSD, SCIPY, USED_UP
 from examples.harness.store import Run, Store
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "regression"
-RIVALS = {  # of a rival with two scales of the objective, the better one at each problem
+OTHERS = {  # with two scales of the objective, the better one at each problem
     "L-BFGS-B": ("L-BFGS-B",),
     "Newton-CG": ("Newton-CG", "Newton-CG-sum"),
     "trust-krylov": ("trust-krylov", "trust-krylov-sum"),
@@ -53,30 +53,31 @@ class Runs:
         return [run for run in self._runs[method] if (run["data"], run["l2"]) == problem]
 
     def cost(self, method: str, problem: Problem, gap: str, what: str = "passes") -> float:
-        """Of the worst seed; infinite where one never arrives, nan where there is no run."""
+        """Of the worst seed; infinite where one never gets there, nan where there is no run."""
         costs = [
             run["reached"].get(gap, {}).get(what, math.inf) for run in self.of(method, problem)
         ]
         return max(costs, default=math.nan)
 
-    def rival(self, name: str, problem: Problem, gap: str, what: str = "passes") -> float:
-        """Of the better scale."""
-        costs = [self.cost(method, problem, gap, what) for method in RIVALS[name]]
+    def cost_of_other(self, name: str, problem: Problem, gap: str, what: str = "passes") -> float:
+        """Of another method than ours, with the better scale."""
+        costs = [self.cost(method, problem, gap, what) for method in OTHERS[name]]
         return float(np.fmin.reduce(costs))
 
     def spent(self, name: str, problem: Problem, what: str) -> float:
-        """What a rival that has never arrived has spent for it; infinite where it gave up."""
-        runs = [run for method in RIVALS[name] for run in self.of(method, problem)]
+        """What another method that never gets there has spent; infinite where it gave up."""
+        runs = [run for method in OTHERS[name] for run in self.of(method, problem)]
         return min((run[what] for run in runs if run["message"] == USED_UP), default=math.inf)
 
     def ratio(
         self, name: str, problem: Problem, gap: str, what: str = "passes", method: str = "ksd"
     ) -> float:
-        """Of `method`'s cost to the rival's; nan where neither arrives, or one was not run.
+        """Of `method`'s cost to the other's; nan where neither gets there, or one was not run.
 
-        Where the rival alone never arrives: to what it has spent, and zero if it gave up.
+        Where the other alone never gets there: to what it has spent, and zero if it gave up.
         """
-        ours, theirs = self.cost(method, problem, gap, what), self.rival(name, problem, gap, what)
+        ours = self.cost(method, problem, gap, what)
+        theirs = self.cost_of_other(name, problem, gap, what)
         if math.isinf(theirs):
             return math.nan if math.isinf(ours) else ours / self.spent(name, problem, what)
         return ours / theirs

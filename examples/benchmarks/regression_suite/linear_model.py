@@ -1,8 +1,8 @@
-"""A linear model with a loss on its scores, as the verbs of a ksdmin problem.
+"""A linear model with a loss on its scores, as a ksdmin problem.
 
 The objective is the mean loss over the samples `idx` + l2 / 2 |w|^2. The scores X w are computed
-once for the value, the gradient and the products at a point, and picked from those of the whole
-set where they are known there: KSD and SciPy's methods call the same code.
+once for the value, the gradient and the products at a point, and taken from those of the whole
+set where these are known: KSD and SciPy's methods call the same code.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class LinearModel:
     Parameters
     ----------
     X : sparse array in CSR format, or dense
-        One row a sample.
+        One row per sample.
     labels : array
-        One a sample.
+        One per sample.
     classes : int
         2: labels are -1 and 1.
     l2 : float
@@ -70,12 +70,12 @@ class LinearModel:
 
     def counting(self, counts: Any) -> LinearModel:
         """A copy for one run, with its own memory, that counts in `counts`."""
-        twin = copy.copy(self)
-        twin._forget()
-        twin.counts = counts
-        return twin
+        copied = copy.copy(self)
+        copied._forget()
+        copied.counts = counts
+        return copied
 
-    # The verbs
+    # What a ksdmin problem has
 
     def value(self, w: Array, idx: Any = WHOLE) -> float:
         point = self._point(w, idx)
@@ -103,7 +103,7 @@ class LinearModel:
 
         return product
 
-    # What they are made of
+    # How it is computed
 
     def _point(self, w: Array, idx: Any) -> Point:
         for point in self._points:
@@ -117,7 +117,7 @@ class LinearModel:
         return point
 
     def _samples(self, idx: Any) -> tuple[Any, Array]:
-        """X[idx] and the labels: products with a set are many, picking its rows is dear."""
+        """X[idx] and the labels, which are kept: products are many, selecting rows is expensive."""
         if _is_whole(idx):
             return self.X, self.labels
         for known, rows, labels in self._rows:

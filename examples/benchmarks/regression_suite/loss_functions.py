@@ -1,4 +1,4 @@
-"""Losses of scores: values, slopes and curvature for each sample.
+"""Losses as functions of scores: values, derivatives and curvature for each sample.
 
 A link is made of the scores of some samples and their labels, and keeps the exponentials that all
 of its answers need.
@@ -14,7 +14,7 @@ Array = np.ndarray
 
 
 class Logistic:
-    """log(1 + exp(-y s)) of one score s a sample, labels y of -1 or 1."""
+    """log(1 + exp(-y s)) with one score s per sample, labels y of -1 or 1."""
 
     def __init__(self, scores: Array, labels: Array) -> None:
         self._labels, self._margins = labels, labels * scores
@@ -43,7 +43,7 @@ class Logistic:
 
 
 class Softmax:
-    """The cross-entropy of softmax(s), a row of scores s and a label 0, 1, ... a sample."""
+    """The cross-entropy of softmax(s), with a row of scores s and a label 0, 1, ... per sample."""
 
     def __init__(self, scores: Array, labels: Array) -> None:
         at = np.arange(len(labels)), labels

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from examples.benchmarks.regression_suite.gap_recorder import TARGETS
-from examples.benchmarks.regression_suite.kept_runs import RIVALS, Problem, Runs, label
+from examples.benchmarks.regression_suite.kept_runs import OTHERS, Problem, Runs, label
 from examples.harness.store import Run
 from examples.harness.tables import markdown, median, number, origins
 
@@ -39,11 +39,11 @@ def report(folder: Path, data: list[str], l2s: list[float], method: str = "ksd")
 
 def passes(runs: Runs, problems: list[Problem], method: str) -> str:
     """Passes to each gap."""
-    columns = [method, "ksd-paper", *RIVALS]
+    columns = [method, "ksd-paper", *OTHERS]
     head = ["passes to the gap", *(f"{name} {gap}" for gap in GAPS for name in columns)]
 
     def cost(name: str, problem: Problem, gap: str) -> float:
-        find = runs.rival if name in RIVALS else runs.cost
+        find = runs.cost_of_other if name in OTHERS else runs.cost
         return find(name, problem, gap)
 
     rows = [
@@ -64,10 +64,10 @@ COMPARED = [
 
 def ratios(runs: Runs, problems: list[Problem], method: str) -> str:
     """Of each problem, and their median and worst."""
-    names = [f"{what} / {rival} {gap}" for gap in ASKED for rival, what in COMPARED]
+    names = [f"{what} / {other} {gap}" for gap in ASKED for other, what in COMPARED]
     found = np.array(
         [
-            [runs.ratio(rival, p, gap, what, method) for gap in ASKED for rival, what in COMPARED]
+            [runs.ratio(other, p, gap, what, method) for gap in ASKED for other, what in COMPARED]
             for p in problems
         ]
     )
@@ -104,8 +104,8 @@ def spending(runs: Runs, problems: list[Problem], method: str) -> str:
 def verdicts(runs: Runs, problems: list[Problem], method: str) -> str:
     """Each requirement, and whether it holds."""
 
-    def all_ratios(rival: str, what: str) -> np.ndarray:
-        return np.array([runs.ratio(rival, p, g, what, method) for p in problems for g in ASKED])
+    def all_ratios(other: str, what: str) -> np.ndarray:
+        return np.array([runs.ratio(other, p, g, what, method) for p in problems for g in ASKED])
 
     to_lbfgsb, seconds = all_ratios("L-BFGS-B", "passes"), all_ratios("L-BFGS-B", "seconds")
     processor = all_ratios("L-BFGS-B", "processor")
@@ -115,10 +115,10 @@ def verdicts(runs: Runs, problems: list[Problem], method: str) -> str:
         verdict("median wall time / L-BFGS-B's", median(seconds), 1 / 3),
         verdict("median processor time (wall time undisturbed)", median(processor), 1 / 3),
     ]
-    for rival in ("Newton-CG", "trust-krylov"):
-        found = all_ratios(rival, "passes")
-        lines.append(verdict(f"median passes / {rival}'s", median(found), 1 / 2))
-        lines.append(verdict(f"worst passes / {rival}'s", worst(found), 1 / 2))
+    for other in ("Newton-CG", "trust-krylov"):
+        found = all_ratios(other, "passes")
+        lines.append(verdict(f"median passes / {other}'s", median(found), 1 / 2))
+        lines.append(verdict(f"worst passes / {other}'s", worst(found), 1 / 2))
     ended = [run for problem in problems for run in runs.of(method, problem)]
     failed = sum(not run["success"] for run in ended)
     holds = "HOLDS" if not failed else "FAILS"

@@ -1,6 +1,6 @@
-"""Methods of SciPy and torch that see all samples each time.
+"""Methods of SciPy and torch that use all samples at each evaluation.
 
-Where rounding ends them early they are started anew from where they are.
+Where rounding ends them early, they are restarted at the point they have reached.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEARCH = 26  # evaluations in a line search of torch's, which counts the first o
 
 
 def train_by_scipy(method: str, fixed: Mapping[str, Any]) -> Callable[..., Outcome]:
-    """A method of SciPy's, handed the same problem by ``ksdmin.minimize``."""
+    """A method of SciPy's on the same problem, called by ``ksdmin.minimize``."""
 
     def train(training: Training, recorder: PointRecorder, settings: Settings) -> Outcome:
         problem = Counted(problem_of(training, settings), recorder.work)

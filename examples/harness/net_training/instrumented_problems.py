@@ -1,4 +1,4 @@
-"""Problems that watch themselves: one counts its evaluations, one times the parts of the cost."""
+"""Wrappers of a problem: one counts its evaluations, one times the parts of the cost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def problem_of(training: Training, settings: Settings) -> Any:
 
 
 class Counted:
-    """A problem on the whole set that counts what SciPy's or torch's methods ask of it."""
+    """A problem on the whole set that counts the evaluations of SciPy's or torch's methods."""
 
     def __init__(self, problem: Any, work: Work) -> None:
         self._problem, self._work = problem, work
@@ -58,25 +58,25 @@ class Counted:
 
 
 class Timed:
-    """A problem that waits for the device after each verb, and adds up the seconds of each."""
+    """A problem that waits for the device after each evaluation, and adds up their seconds."""
 
     def __init__(self, problem: Any) -> None:
         self._problem, self._seconds = problem, dict.fromkeys(PARTS, 0.0)
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else the problem tells of itself: what is timed is the same run."""
-        if name == "counting":  # would hand out the problem itself, past the clock
+        """All other attributes are the problem's own, so that the timed run is the same run."""
+        if name == "counting":  # returns the problem itself, which is not timed
             raise AttributeError(name)
         return getattr(self._problem, name)
 
     def sharper(self) -> Any:
-        """The same in finer arithmetic, by the same clock."""
+        """The same problem in more precise arithmetic, timed by the same clock."""
         finer = self._problem.sharper()
         if finer is None:
             return None
-        twin = Timed(finer)
-        twin._seconds = self._seconds
-        return twin
+        timed = Timed(finer)
+        timed._seconds = self._seconds
+        return timed
 
     def value(self, x: Any, idx: Any) -> float:
         """Counts as search: KSD's and HF's line searches ask for values."""
@@ -84,8 +84,8 @@ class Timed:
 
     def value_and_gradient(self, x: Any, idx: Any, *, diagonal: bool = False) -> Any:
         """The gradient on A, with the diagonal of the preconditioner."""
-        verb = self._problem.value_and_gradient
-        return self._timed("gradient", verb, x, idx, diagonal=diagonal)
+        function = self._problem.value_and_gradient
+        return self._timed("gradient", function, x, idx, diagonal=diagonal)
 
     def value_and_projected_gradient(self, x: Any, idx: Any, V: Any) -> Any:
         """What the search within the subspace evaluates on C."""
@@ -101,10 +101,10 @@ class Timed:
         parts = {name: round(seconds, 3) for name, seconds in self._seconds.items()}
         return {**parts, "algebra": round(total - sum(self._seconds.values()), 3)}
 
-    def _timed(self, part: str, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._wait()  # for what was asked before this verb, and is not its own
+    def _timed(self, part: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._wait()  # for what was started before, which is not to be counted here
         begin = time.perf_counter()
-        out = verb(*args, **kwargs)
+        out = function(*args, **kwargs)
         self._wait()
         self._seconds[part] += time.perf_counter() - begin
         return out

@@ -1,4 +1,4 @@
-"""What a method of the harness is, what it is told, and how it ends."""
+"""What a training method is: its signature, its settings and its outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from examples.harness.net_training.training import Training
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run leaves open besides its seed and seconds.
+    """The settings of a run besides its seed and seconds.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Settings:
     rate : float or None
         Of a first-order method.
     options : mapping
-        The user's: handed to the method, over what it has by default.
+        The user's, which replace the method's defaults.
     profile : bool
         Whether the parts of the cost are timed, which makes the device wait for each.
     """
@@ -56,7 +56,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of the harness.
+    """A training method.
 
     Attributes
     ----------

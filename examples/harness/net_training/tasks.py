@@ -16,7 +16,7 @@ class Task:
     Attributes
     ----------
     loss : nn.Module
-        As ksdmin takes it: of a sample the sum over its outputs, of samples the mean.
+        As ksdmin takes it: per sample the sum over its outputs, over samples the mean.
     batch_loss : callable
         (outputs, targets) -> the mean of the same over a batch.
     errors : callable
