@@ -1,10 +1,17 @@
-"""Krylov Subspace Descent for sums of losses and plain functions, behind SciPy's door."""
+"""Krylov Subspace Descent, with the interface of scipy.optimize.minimize.
+
+For sums of losses and plain functions.
+"""
+
+from typing import Any as _Any
 
 from ksdmin._adapters import from_autograd, from_jax, from_torch
-from ksdmin._ksd.policies import PAPER
+from ksdmin._ksd.presets import PAPER
 from ksdmin._minimize import ksd, minimize
-from ksdmin._options import Options
-from ksdmin._problem.functions import Problem, as_problem
+from ksdmin._options import HFOptions, Options
+from ksdmin._options import nearest as _nearest
+from ksdmin._problem.functions import as_problem
+from ksdmin._problem.protocol import Problem, Traits
 from ksdmin._problem.subsets import Subsets
 from ksdmin._result import History, Status
 
@@ -12,11 +19,13 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "PAPER",
+    "HFOptions",
     "History",
     "Options",
     "Problem",
     "Status",
     "Subsets",
+    "Traits",
     "as_problem",
     "from_autograd",
     "from_jax",
@@ -24,3 +33,7 @@ __all__ = [
     "ksd",
     "minimize",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    raise AttributeError(f"module 'ksdmin' has no attribute {name!r}{_nearest(name, __all__)}")

@@ -1,4 +1,4 @@
-"""The doors: `minimize`, which mirrors SciPy's, and `ksd`, which plugs into it."""
+"""The entry points: `minimize`, which mirrors SciPy's, and `ksd`, which plugs into it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ import scipy.optimize
 from array_api_compat import is_array_api_obj, is_numpy_array
 from scipy.optimize import OptimizeResult
 
-from ksdmin._options import parse_options
+from ksdmin._options import MethodOptions, Options, nearest, parse_options
 from ksdmin._problem.arrays import Space, to_host
-from ksdmin._problem.functions import Problem, as_problem
+from ksdmin._problem.counting import as_counting
+from ksdmin._problem.functions import as_problem
+from ksdmin._problem.protocol import Problem
 from ksdmin._solver import METHODS, resolve_subsets, solve, start_point
 
 TAKES_HESSP = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
 NEEDS_HESS = {"dogleg", "trust-exact"}
 NO_GRADIENT = {"nelder-mead", "powell", "cobyla", "cobyqa"}
+OTHERS = {"cg", "bfgs", "l-bfgs-b", "tnc", "slsqp", "_custom"}
+SCIPY_METHODS = TAKES_HESSP | NEEDS_HESS | NO_GRADIENT | OTHERS
 
 
 def minimize(
@@ -32,10 +36,9 @@ def minimize(
     constraints: Any = (),
     tol: float | None = None,
     callback: Callable[..., Any] | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | MethodOptions | None = None,
     *,
     subsets: Any = None,
-    curvature: str | None = None,
     precond: Any = None,
     rng: Any = None,
 ) -> OptimizeResult:
@@ -72,12 +75,11 @@ def minimize(
     callback : callable, optional
         ``callback(xk)`` or ``callback(intermediate_result=...)`` after each iteration;
         StopIteration ends the run.
-    options : mapping, optional
-        For "ksd" see :class:`Options`; ``ksdmin.PAPER`` makes it the paper's algorithm.
+    options : mapping, Options or HFOptions, optional
+        For "ksd" see :class:`Options`, for "hf" :class:`HFOptions`. ``ksdmin.PAPER`` makes "ksd"
+        the paper's algorithm.
     subsets : int, Subsets, callable or iterable, optional
         The number of samples, or how to sample them: see :class:`Subsets`.
-    curvature : {"hessian"}, optional
-        Which curvature. Plain callables have the Hessian only.
     precond : array or callable, optional
         A diagonal that roughly approximates that of the Hessian: see :func:`as_problem`.
     rng : None, int, Generator, ..., optional
@@ -100,20 +102,25 @@ def minimize(
     """
     name = "" if callable(method) else str(method or "ksd").lower()
     if name in METHODS:
-        problem = _problem(fun, args, jac, hess, hessp, subsets, curvature, precond)
+        problem = _problem(fun, args, jac, hess, hessp, subsets, precond)
         _refuse(constraints)
         if name == "hf" and bounds is not None:
             raise ValueError("method 'hf' cannot handle bounds; 'ksd' can")
-        parsed = parse_options(options, tol)
         chosen = METHODS[name]
+        parsed = parse_options(options, chosen.options, tol)
         return solve(problem, x0, callback, parsed, rng, subsets, bounds, method=chosen)
-    if precond is not None or curvature is not None:
-        raise ValueError(f"precond= and curvature= are for method='ksd', not {method!r}")
+    if not callable(method) and name not in SCIPY_METHODS:
+        hint = nearest(name, [*METHODS, *SCIPY_METHODS])
+        raise ValueError(f"Unknown solver {method}{hint}")
+    if precond is not None:
+        raise ValueError(f"precond= is for method='ksd', not {method!r}")
+    if isinstance(options, MethodOptions):
+        raise TypeError(f"options: SciPy's methods take a mapping, not {type(options).__name__}")
     if not isinstance(fun, Problem) and subsets is None and _is_scipys(x0):
         return scipy.optimize.minimize(
             fun, x0, args, method, jac, hess, hessp, bounds, constraints, tol, callback, options
         )
-    problem = _problem(fun, args, jac, hess, hessp, subsets, None, None)
+    problem = _problem(fun, args, jac, hess, hessp, subsets, None)
     return delegate(
         problem,
         x0,
@@ -139,7 +146,6 @@ def ksd(
     callback: Callable[..., Any] | None = None,
     tol: float | None = None,
     subsets: Any = None,
-    curvature: str | None = None,
     precond: Any = None,
     rng: Any = None,
     **options: Any,
@@ -161,9 +167,9 @@ def ksd(
     if type(fun).__name__ == "MemoizeJac" and jac == fun.derivative:
         # jac=True: SciPy has wrapped fun in a cache that compares x alone, not the subset.
         fun, jac = fun.fun, True
-    problem = _problem(fun, args, jac, hess, hessp, subsets, curvature, precond)
+    problem = _problem(fun, args, jac, hess, hessp, subsets, precond)
     _refuse(constraints)
-    parsed = parse_options(options, tol, frames=3)
+    parsed = parse_options(options, Options, tol, frames=3)
     return solve(problem, x0, callback, parsed, rng, subsets, bounds, catch_interrupt=False)
 
 
@@ -176,56 +182,44 @@ def delegate(problem: Problem, x0: Any, subsets: Any, **kwargs: Any) -> Optimize
             "subsets=ksdmin.Subsets(sets, full=...)"
         )
     x0 = start_point(problem, x0)
-    space, full, home = Space(x0), sets.full, to_host(x0)
+    space, full, host_x0 = Space(x0), sets.full, to_host(x0)
+    problem = as_counting(problem, space)
 
     def fun(x: Any) -> Any:
-        value, g = problem.value_and_gradient(space.away(x), full)
+        value, g = problem.value_and_gradient(space.to_device(x), full)
         return value, to_host(g)
 
     def value(x: Any) -> float:
-        return problem.value(space.away(x), full)
+        return problem.value(space.to_device(x), full)
 
     def hessp(x: Any, p: Any) -> Any:
-        return to_host(problem.curvature(space.away(x), full)(space.away(p)))
+        return to_host(problem.curvature(space.to_device(x), full)(space.to_device(p)))
 
     def hess(x: Any) -> Any:
-        product = problem.curvature(space.away(x), full)
+        product = problem.curvature(space.to_device(x), full)
         return np.array([to_host(product(space.unit(i))) for i in range(space.n)])
 
     name = str(kwargs["method"]).lower()
     if name in NO_GRADIENT:
-        res = scipy.optimize.minimize(value, home, **kwargs)
+        res = scipy.optimize.minimize(value, host_x0, **kwargs)
     else:
         second_order: dict[str, Any] = {"hess": hess} if name in NEEDS_HESS else {}
         if callable(kwargs["method"]) or name in TAKES_HESSP:
             second_order = {"hessp": hessp}
-        res = scipy.optimize.minimize(fun, home, jac=True, **second_order, **kwargs)
+        res = scipy.optimize.minimize(fun, host_x0, jac=True, **second_order, **kwargs)
     for field in ("x", "jac"):  # back to where the problem lives
         if isinstance(res.get(field), np.ndarray) and res[field].shape == (space.n,):
-            res[field] = space.away(res[field])
+            res[field] = space.to_device(res[field])
     return res
 
 
 def _problem(
-    fun: Any,
-    args: Any,
-    jac: Any,
-    hess: Any,
-    hessp: Any,
-    subsets: Any,
-    curvature: str | None,
-    precond: Any,
+    fun: Any, args: Any, jac: Any, hess: Any, hessp: Any, subsets: Any, precond: Any
 ) -> Problem:
     """The problem that the arguments describe."""
     if not isinstance(fun, Problem):
-        if curvature not in (None, "hessian"):
-            raise ValueError(
-                f"curvature={curvature!r} needs a model with outputs and a loss, which a plain "
-                "callable does not show: only 'hessian' (from hess, hessp or differences of jac) "
-                "can be had, or a problem object that brings its own curvature"
-            )
         return as_problem(fun, args, jac, hess, hessp, subsets, precond)
-    beside = {"jac": jac, "hess": hess, "hessp": hessp, "curvature": curvature, "precond": precond}
+    beside = {"jac": jac, "hess": hess, "hessp": hessp, "precond": precond}
     given = [name for name, value in beside.items() if value is not None]
     given += [] if isinstance(args, tuple) and not args else ["args"]
     if given:

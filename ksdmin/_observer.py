@@ -9,16 +9,18 @@ from typing import Any
 
 from scipy.optimize import OptimizeResult
 
-from ksdmin._ksd.state import State
-from ksdmin._options import Options
+from ksdmin._options import MethodOptions
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._result import Record, Status
+from ksdmin._run.state import State
 
 
 class Observer:
     """Sees every state of a run, as a context: the progress bar is closed at its end."""
 
-    def __init__(self, callback: Callable[..., Any] | None, options: Options, space: Space) -> None:
+    def __init__(
+        self, callback: Callable[..., Any] | None, options: MethodOptions, space: Space
+    ) -> None:
         self.records: list[Record] = []
         self.allvecs: list[Array] | None = [] if options.return_all else None
         self._callback, self._space = callback, space

@@ -1,22 +1,65 @@
-"""The options of method "ksd": their meaning, their defaults, their checks."""
+"""The options of the methods: their meaning, their defaults, their checks. Plain data."""
 
 from __future__ import annotations
 
+import difflib
 import math
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.optimize import OptimizeWarning
 
-from ksdmin._ksd.policies import DEFAULT, Policies
+PRESETS = ("default", "paper")
+RULES = ("damping", "finer_arithmetic", "forcing", "set_sizes", "stall", "trust", "width")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt name: ``" (did you mean 'gtol'?)"``; nothing where none is near."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
+    return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 @dataclass(frozen=True)
-class Options:
-    """What ``options=`` of ``minimize`` may hold.
+class MethodOptions:
+    """What every method takes."""
+
+    maxiter: float | None = None
+    maxfun: float = math.inf
+    maxtime: float = math.inf
+    gtol: float = 1e-5
+    ftol: float = 0.0
+    xtol: float = 0.0
+    disp: bool = False
+    progress: bool = False
+    return_all: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("maxfun", "maxtime", "gtol", "ftol", "xtol"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, getattr(type(self), name))
+            self._check(name, 0)
+        # SciPy's callers pass maxiter=-1 and 100.1; the loop takes any number.
+        self._check("maxiter", -math.inf)
+
+    def _check(self, name: str, least: float, *, whole: bool = False) -> None:
+        """Refuse what is not a number from `least` up; None where that is the default."""
+        value = getattr(self, name)
+        if value is None:
+            return
+        number = isinstance(value, (int, float, np.number)) and value >= least
+        if number and whole:
+            number = not isinstance(value, bool) and value < math.inf and value == int(value)
+        if not number:
+            kind = "whole number" if whole else "number"
+            raise ValueError(f"option {name}={value!r}: expected a {kind} from {least} up")
+
+
+@dataclass(frozen=True)
+class Options(MethodOptions):
+    """What ``options=`` of ``minimize`` may hold for method "ksd": as a mapping, or as this object.
 
     Attributes
     ----------
@@ -34,7 +77,13 @@ class Options:
     xtol : float
         Success when a step is no longer than ``xtol * max(1, |x|)`` (Euclidean norms). 0 turns
         it off. Neither this test nor that of `ftol` is made of a step that was judged on a part of
-        the set, or, by "ksd", that `damping` kept short.
+        the set, or that `damping` kept short.
+    disp : bool
+        Print a summary at the end.
+    progress : bool
+        Show a progress bar (needs tqdm).
+    return_all : bool
+        Keep all iterates, as ``res.allvecs``.
     krylov_dim : int, optional
         K, the (largest) dimension of the Krylov space. Where not given, 100; with subsets, 20 at
         first (for nets up to 40: one for every 1000 samples), and up to 100 where that limits the
@@ -47,33 +96,33 @@ class Options:
         The most bytes for the basis, its products, the previous directions and the model of
         `pairs`: the model goes first, then K and the memory shrink. No bound where not given.
     pairs : int, optional
-        How many pairs (step, change of the gradient) the quasi-Newton model keeps that
-        preconditions the Krylov space, and stands in for it as long as that pays: 2 n, but
+        How many pairs (step, change of the gradient) the quasi-Newton model keeps. It
+        preconditions the Krylov space, and replaces it as long as that saves work: 2 n, but
         at least 10 and at most 40, where not given; 0 does without. It learns where gradient and
         curvature are of one set (always, without subsets).
-    floor : float
+    floor : float, optional
         Eigenvalues of the curvature in the subspace, and entries of the preconditioner (unless
-        `diagonal_power` is below 1), are kept above this share of the largest.
+        `diagonal_power` is below 1), are kept above this share of the largest: 1e-10 where not
+        given.
     diagonal_power : float, optional
         The power that the diagonal of the preconditioner is raised to; where it is below 1, a
         tenth of the mean is added first. Where not given, 0.75 for the diagonal of a Fisher
-        matrix and for "hf" (which adds its damping instead), 1 for your own.
+        matrix, 1 for your own.
     damping : float, optional
         The first weight of ``|d|^2 / 2`` beside the loss of a step d, with subsets; the run adjusts
         it. Where not given: for a model that is not linear in its parameters (``from_torch`` and
-        the like) the one that bounds the first step to a hundredth of ``|x0|``; for anything
-        else 0; for "hf" 45.
+        the like, or ``as_problem(..., nonlinear=True)``) the one that bounds the first step to a
+        hundredth of ``|x0|``; for anything else 0.
     inner_maxiter : int, optional
         The largest number of iterations of the inner BFGS, where not given as many as the Krylov
-        space ever may have vectors; of "hf"'s conjugate gradients, 250 where not given.
-    disp : bool
-        Print a summary at the end.
-    progress : bool
-        Show a progress bar (needs tqdm).
-    return_all : bool
-        Keep all iterates, as ``res.allvecs``.
-    policies : Policies
-        What differs between the paper's algorithm and the default; set by ``ksdmin.PAPER``.
+        space ever may have vectors.
+    preset : {"default", "paper"}
+        The choices and the rules of a run. "paper" is the algorithm as printed, also as
+        ``options=ksdmin.PAPER``.
+    without : sequence of str
+        Rules to switch off, to see what they do: "damping", "finer_arithmetic", "forcing" (always K
+        vectors), "set_sizes", "stall", "trust" (in the quasi-Newton model: products in every step)
+        and "width".
 
     Examples
     --------
@@ -81,69 +130,129 @@ class Options:
     >>> options = {"gtol": 1e-9, "krylov_dim": 10}
     >>> ksdmin.minimize(lambda x: x @ x, [1.0], jac=lambda x: 2 * x, options=options).success
     True
+    >>> options = ksdmin.Options(gtol=1e-9, without=["forcing"])
+    >>> ksdmin.minimize(lambda x: x @ x, [1.0], jac=lambda x: 2 * x, options=options).success
+    True
     """
 
-    maxiter: float | None = None
-    maxfun: float = math.inf
-    maxtime: float = math.inf
-    gtol: float = 1e-5
-    ftol: float = 0.0
-    xtol: float = 0.0
     krylov_dim: int | None = None
     memory: int | None = None
     memory_budget: float | None = None
     pairs: int | None = None
-    floor: float = 1e-10
+    floor: float | None = None
     diagonal_power: float | None = None
     damping: float | None = None
     inner_maxiter: int | None = None
-    disp: bool = False
-    progress: bool = False
-    return_all: bool = False
-    policies: Policies = DEFAULT
+    preset: str = "default"
+    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("maxfun", "maxtime", "gtol", "ftol", "xtol", "floor"):
-            value = getattr(self, name)
-            if value is None:
-                object.__setattr__(self, name, getattr(type(self), name))
-            elif not (isinstance(value, (int, float, np.number)) and value >= 0):
-                raise ValueError(f"option {name}={value!r}: expected a number that is at least 0")
-        if not 1e-14 <= self.floor < 1:  # below that, rounding decides whether H_hat is definite
+        super().__post_init__()
+        for name, least in {"krylov_dim": 1, "inner_maxiter": 1, "memory": 0, "pairs": 0}.items():
+            self._check(name, least, whole=True)
+        for name in ("damping", "diagonal_power", "memory_budget", "floor"):
+            self._check(name, 0)
+        # Below that, rounding decides whether H_hat is definite.
+        if self.floor is not None and not 1e-14 <= self.floor < 1:
             raise ValueError(f"option floor={self.floor!r}: expected a share from 1e-14 to 1")
-        # SciPy's callers pass maxiter=-1 and 100.1; the loop takes any number.
-        limits = {
-            "damping": 0,
-            "diagonal_power": 0,
-            "krylov_dim": 1,
-            "inner_maxiter": 1,
-            "memory": 0,
-            "pairs": 0,
-            "memory_budget": 0,
-            "maxiter": -math.inf,
-        }
-        for name, least in limits.items():
-            value = getattr(self, name)
-            if value is not None and not (
-                isinstance(value, (int, float, np.number)) and value >= least
-            ):
-                raise ValueError(f"option {name}={value!r}: expected a number from {least} up")
+        _check_name("preset", self.preset, PRESETS)
+        given: Any = self.without
+        names = (given,) if isinstance(given, str) else tuple(given or ())
+        for name in names:
+            _check_name("without", name, RULES)
+        object.__setattr__(self, "without", names)
+
+
+@dataclass(frozen=True)
+class HFOptions(MethodOptions):
+    """What ``options=`` of ``minimize`` may hold for method "hf": as a mapping, or as this object.
+
+    Attributes
+    ----------
+    maxiter, maxfun, maxtime, gtol, ftol, xtol, disp, progress, return_all
+        As in :class:`Options`.
+    damping : float
+        The first weight of ``|d|^2 / 2`` in the quadratic model; the run adjusts it.
+    diagonal_power : float
+        The power that the diagonal of the preconditioner, plus the damping, is raised to.
+    inner_maxiter : int
+        The largest number of iterations of the conjugate gradients.
+
+    Examples
+    --------
+    >>> import ksdmin
+    >>> ksdmin.HFOptions(damping=1.0).inner_maxiter
+    250
+    """
+
+    damping: float = 45.0
+    diagonal_power: float = 0.75
+    inner_maxiter: int = 250
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("damping", "diagonal_power", "inner_maxiter"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, getattr(type(self), name))
+        self._check("damping", 0)
+        self._check("diagonal_power", 0)
+        self._check("inner_maxiter", 1, whole=True)
+
+
+Chosen = TypeVar("Chosen", bound=MethodOptions)
+METHODS: dict[str, type[MethodOptions]] = {"ksd": Options, "hf": HFOptions}
+
+
+def _check_name(option: str, name: Any, known: tuple[str, ...]) -> None:
+    if name not in known:
+        expected = ", ".join(map(repr, known))
+        hint = nearest(str(name), known)
+        raise ValueError(f"option {option}={name!r}: expected one of {expected}{hint}")
 
 
 def parse_options(
-    given: Mapping[str, Any] | None, tol: float | None = None, *, frames: int = 2
-) -> Options:
+    given: Mapping[str, Any] | MethodOptions | None,
+    kind: type[Chosen],
+    tol: float | None = None,
+    *,
+    frames: int = 2,
+) -> Chosen:
     """The user's options, with SciPy's warning for those that are not known.
 
-    `frames` is how many calls up the user's own line is.
+    One that belongs to another method only is refused. `frames` is how many calls up the user's own
+    line is.
     """
+    if isinstance(given, MethodOptions):
+        return _as_object(given, kind, tol)
     given = dict(given or {})
     if tol is not None:
         given.setdefault("gtol", tol)
-    known = {field.name for field in fields(Options)}
+    known = _names(kind)
+    _refuse_foreign([name for name in given if name not in known], kind)
     unknown = [name for name in given if name not in known]
     if unknown:
-        warnings.warn(
-            f"Unknown solver options: {', '.join(unknown)}", OptimizeWarning, stacklevel=frames + 1
+        hints = ", ".join(f"{name}{nearest(name, known)}" for name in unknown)
+        warnings.warn(f"Unknown solver options: {hints}", OptimizeWarning, stacklevel=frames + 1)
+    return kind(**{name: value for name, value in given.items() if name in known})
+
+
+def _as_object(given: MethodOptions, kind: type[Chosen], tol: float | None) -> Chosen:
+    if not isinstance(given, kind):
+        raise TypeError(f"options: expected a mapping or ksdmin.{kind.__name__}, not {given!r}")
+    return given if tol is None or given.gtol != kind.gtol else replace(given, gtol=tol)
+
+
+def _refuse_foreign(names: list[str], kind: type[MethodOptions]) -> None:
+    """Refuse options of another method: without effect, they would mislead."""
+    method = next(name for name, options in METHODS.items() if options is kind)
+    foreign = {name for options in METHODS.values() for name in _names(options)}
+    useless = [name for name in names if name in foreign]
+    if useless:
+        raise ValueError(
+            f"options without effect on method {method!r}: {', '.join(useless)}. Leave them out; "
+            f"it takes {', '.join(_names(kind))}"
         )
-    return Options(**{name: value for name, value in given.items() if name in known})
+
+
+def _names(kind: type[MethodOptions]) -> list[str]:
+    return [field.name for field in fields(kind)]

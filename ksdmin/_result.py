@@ -1,4 +1,4 @@
-"""What a run tells: statuses and their messages, the history, the result."""
+"""What a run reports: statuses and their messages, the history, the result."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.optimize import OptimizeResult
 
 from ksdmin import _repr
+from ksdmin._options import nearest
 
 
 class Status(IntEnum):
@@ -105,7 +106,8 @@ class History(Sequence[Record]):
     def __getitem__(self, key: int | slice | str) -> Any:
         if isinstance(key, str):
             if key not in self.columns:
-                raise KeyError(f"no column {key!r}; there are {', '.join(self.columns)}")
+                known = ", ".join(self.columns)
+                raise KeyError(f"no column {key!r}{nearest(key, self.columns)}; there are {known}")
             return np.array([getattr(record, key) for record in self._records])
         return History(self._records[key]) if isinstance(key, slice) else self._records[key]
 
@@ -142,6 +144,12 @@ class Result(OptimizeResult):  # type: ignore[misc]
               █▁
         also: preconditioner
     """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the result has no {name!r}{nearest(name, self)}") from None
 
     def __repr__(self) -> str:
         return _repr.text(self, self._status_name())

@@ -1,4 +1,4 @@
-"""One run of Krylov Subspace Descent, from its arguments to an honest result."""
+"""One run, from its arguments to an honest result: start, step, stop."""
 
 from __future__ import annotations
 
@@ -10,56 +10,61 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import OptimizeResult, OptimizeWarning
 
-from ksdmin._hf import step as _hf
-from ksdmin._ksd import step as _ksd
-from ksdmin._ksd.dimensions import choose_dimensions, choose_parts
-from ksdmin._ksd.judge import verdict
-from ksdmin._ksd.saddle import escape
-from ksdmin._ksd.state import Run, State
+from ksdmin._hf import step as hf
+from ksdmin._ksd import saddle, start
+from ksdmin._ksd import step as ksd
 from ksdmin._observer import Observer
-from ksdmin._options import Options
+from ksdmin._options import HFOptions, MethodOptions, Options
 from ksdmin._problem.arrays import Array, Space, as_vector
 from ksdmin._problem.box import Box, as_box, started
-from ksdmin._problem.functions import FunctionProblem, Problem
-from ksdmin._problem.subsets import Subsets, as_subsets
+from ksdmin._problem.counting import as_counting
+from ksdmin._problem.functions import FunctionProblem
+from ksdmin._problem.protocol import Problem
+from ksdmin._problem.subsets import PLAIN, Subsets, as_subsets
 from ksdmin._result import MESSAGES, History, Result, Status
-from ksdmin._run.evaluator import Evaluator
+from ksdmin._run.evaluator import Budget, Ledger
+from ksdmin._run.run import LEDGER, Run
+from ksdmin._run.state import State
+from ksdmin._run.stop import verdict
 
 
 class Method(NamedTuple):
-    """What differs between the methods of this package.
+    """What a method of this package brings.
 
     Attributes
     ----------
+    options : type
+        The class of its options.
+    prepare : callable
+        (run, options, traits) -> the run with what the method adds to it.
     start, step : callable
-        (run, x0) -> state, and (run, state) -> state.
+        (run, ledger, x0) -> state, and (run, state) -> state.
     escape : callable
-        (run, state) -> a state further down, or None: where the gradient has vanished.
-    parts : tuple of int
-        The sets B and C have the share 1 / parts of the samples, unless asked for otherwise: of
-        few samples the first number, of very many the second.
-    inner_maxiter : int or None
-        Of the inner iterations, where not given; None: the dimension of the Krylov space.
+        (run, state) -> (state, whether it lies further down): where the gradient has vanished.
     """
 
-    start: Callable[[Run, Array], State]
-    step: Callable[[Run, State], State]
-    escape: Callable[[Run, State], State | None]
-    parts: tuple[int, int]
-    inner_maxiter: int | None
+    options: type[MethodOptions]
+    prepare: Callable[..., Any]
+    start: Callable[..., Any]
+    step: Callable[..., Any]
+    escape: Callable[..., tuple[Any, bool]]
 
 
-KSD = Method(_ksd.start, _ksd.step, escape, parts=(20, 40), inner_maxiter=None)
-HF = Method(_hf.start, _hf.step, lambda run, state: None, parts=(8, 8), inner_maxiter=250)
+def stays(run: Run, state: State) -> tuple[State, bool]:
+    """No way down is looked for."""
+    return state, False
+
+
+KSD = Method(Options, start.prepare, start.start, ksd.step, saddle.escape)
+HF = Method(HFOptions, hf.prepare, hf.start, hf.step, stays)
 METHODS = {"ksd": KSD, "hf": HF}
-PLAIN = Subsets(1)  # a plain function is a sum of one loss: every set is the whole
 
 
 def solve(
     problem: Problem,
     x0: Any,
     callback: Callable[..., Any] | None,
-    options: Options,
+    options: MethodOptions,
     rng: Any,
     subsets: Any = None,
     bounds: Any = None,
@@ -77,23 +82,27 @@ def solve(
     x0 = started(box, x0, frames=3)
     if box is not None and isinstance(problem, FunctionProblem):
         problem = problem.within(box)
-    sets = resolve_subsets(problem, subsets)
-    run = prepare(problem, Space(x0), sets, options, rng, box, method)
+    space, sets = Space(x0), resolve_subsets(problem, subsets)
+    ledger = Ledger(as_counting(problem, space))
+    run = method.prepare(make_run(space, sets, options, rng, box), options, ledger.problem.traits)
     state: State | None = None
-    with Observer(callback, options, run.space) as observer:
+    with Observer(callback, options, space) as observer:
         try:
-            state = method.start(run, run.space.copy(x0))
+            state = method.start(run, ledger, space.copy(x0))
             while True:
                 status = observer.see(state) or verdict(run, state)
-                lower = method.escape(run, state) if status == Status.CONVERGED else None
-                if status is not None and lower is None:
+                escaped = False
+                if status == Status.CONVERGED:
+                    state, escaped = method.escape(run, state)
+                if status is not None and not escaped:
                     break
-                state = lower or method.step(run, state)
-            return finish(run, state, observer, status, x0)
+                state = state if escaped else method.step(run, state)
+            return finish(run, state, observer, status)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             status = Status.INTERRUPTED if interrupted else Status.FAILED
-            result = finish(run, state, observer, status, x0, evaluate=False)
+            ledger = vars(error).pop(LEDGER, state.ledger if state else ledger)
+            result = cut_short(run, state, ledger, observer, status, x0)
             if interrupted and catch_interrupt:
                 return result
             with suppress(Exception):  # an exception may refuse attributes
@@ -120,92 +129,94 @@ def resolve_subsets(problem: Problem, subsets: Any) -> Subsets:
     return PLAIN if subsets is None else as_subsets(subsets)
 
 
-def prepare(
-    problem: Problem,
-    space: Space,
-    subsets: Subsets,
-    options: Options,
-    rng: Any,
-    box: Box | None = None,
-    method: Method = KSD,
+def make_run(
+    space: Space, subsets: Subsets, options: MethodOptions, rng: Any, box: Box | None = None
 ) -> Run:
-    """What stays the same during the run; defaults that depend on the problem are chosen here."""
+    """What stays the same during a run of any method."""
     sampled = subsets is not PLAIN
-    evaluator = Evaluator(problem, space, subsets, options.maxfun, options.maxtime)
-    parts = options.krylov_dim or choose_parts(evaluator, *method.parts)
-    dims = choose_dimensions(space, options, parts if sampled else None, evaluator.nonlinear)
     maxiter = options.maxiter
     if maxiter is None:
         maxiter = 1000 if sampled else 200 * space.n
     seed = np.random.default_rng(rng).integers(0, 2**32, size=4) if sampled else ()
     return Run(
-        evaluator=evaluator,
+        space=space,
+        subsets=subsets,
         options=options,
-        draw=subsets.draws(),
+        budget=Budget(options.maxfun, options.maxtime),
         seed=tuple(int(word) for word in seed),
         maxiter=maxiter,
-        parts=int(parts),
-        dims=dims,
-        inner_maxiter=int(options.inner_maxiter or method.inner_maxiter or dims.whole_dim),
         box=box,
     )
 
 
-def finish(
-    run: Run,
-    state: State | None,
-    observer: Observer,
-    status: Status,
-    x0: Array,
-    *,
-    evaluate: bool = True,
-) -> OptimizeResult:
+class Point(NamedTuple):
+    """Where a result stands: `gradient` is None where it is not known."""
+
+    x: Array
+    value: float
+    gradient: Array | None
+
+
+def finish(run: Run, state: State, observer: Observer, status: Status) -> OptimizeResult:
     """The result: the best point seen, but the last one where it passed the test or the callback.
 
     `fun` and `jac` are those of the whole set at `x`; where they are not known yet they are
-    computed, and counted, unless user code has just failed (`evaluate` is False).
+    computed, and counted.
     """
-    evaluator, subsets = run.evaluator, run.evaluator.subsets
-    x, value, g = x0, float("nan"), None
-    if state is not None:
-        x, value, g = state.here.x, state.here.value, state.here.gradient
-        on_part = subsets.full is not None and not subsets.is_full(state.here.idx)
-        if on_part and not evaluate:
-            value, g = float("nan"), None
-        elif on_part and np.isfinite(value):
-            there = evaluator.evaluate(x, subsets.full)
-            value, g = there.value, there.gradient
-            if run.stationarity(x, g) <= run.options.gtol:
+    with run.evaluating(state.ledger) as evaluator:
+        here, full = state.here, run.subsets.full
+        on_part = full is not None and not run.subsets.is_full(here.idx)
+        if on_part and np.isfinite(here.value):
+            here = evaluator.evaluate(here.x, full)
+            if run.stationarity(here.x, here.gradient) <= run.options.gtol:
                 status = Status.CONVERGED
-    best = evaluator.best
-    if (
-        status not in (Status.CONVERGED, Status.CALLBACK)
-        and best is not None
-        and not value <= best[1]
-    ):
-        best_gradient = evaluator.evaluate(best[0], subsets.full).gradient if evaluate else None
-        norm = run.stationarity(best[0], best_gradient) if evaluate else np.inf
-        if evaluate and not np.isfinite(norm) and np.isfinite(best[1]):
-            status = Status.NOT_FINITE  # a value without a slope: `here` has both
-        else:
-            x, value, g = *best, best_gradient
-            status = Status.CONVERGED if norm <= run.options.gtol else status
-    return make_result(run, state, observer, status, (run.space.copy(x), value, g))
+        point, best = Point(here.x, here.value, here.gradient), evaluator.best
+        ended_here = status in (Status.CONVERGED, Status.CALLBACK)
+        if not ended_here and best is not None and not here.value <= best[1]:
+            gradient = evaluator.evaluate(best[0], full).gradient
+            norm = run.stationarity(best[0], gradient)
+            if not np.isfinite(norm) and np.isfinite(best[1]):
+                status = Status.NOT_FINITE  # a value without a slope: `here` has both
+            else:
+                point = Point(*best, gradient)
+                status = Status.CONVERGED if norm <= run.options.gtol else status
+        return make_result(run, state, evaluator.ledger, observer, status, point)
+
+
+def cut_short(
+    run: Run,
+    state: State | None,
+    ledger: Ledger,
+    observer: Observer,
+    status: Status,
+    x0: Array,
+) -> OptimizeResult:
+    """The result where user code has just failed: the best point seen, as far as it is known."""
+    point = Point(x0, float("nan"), None)
+    if state is not None:
+        here, full = state.here, run.subsets.full
+        on_part = full is not None and not run.subsets.is_full(here.idx)
+        known = (float("nan"), None) if on_part else (here.value, here.gradient)
+        point = Point(here.x, *known)
+    if ledger.best is not None and not point.value <= ledger.best[1]:
+        point = Point(*ledger.best, None)
+    return make_result(run, state, ledger, observer, status, point)
 
 
 def make_result(
     run: Run,
     state: State | None,
+    ledger: Ledger,
     observer: Observer,
     status: Status,
-    point: tuple[Array, float, Array | None],
+    point: Point,
 ) -> OptimizeResult:
     """SciPy's fields, and ours."""
-    counts = run.evaluator.counts
+    counts = ledger.counts
     result = Result(
-        x=point[0],
-        fun=point[1],
-        jac=point[2],
+        x=run.space.copy(point.x),
+        fun=point.value,
+        jac=point.gradient,
         nit=state.record.iteration if state else 0,
         nfev=counts.nfev,
         njev=counts.njev,
@@ -215,7 +226,7 @@ def make_result(
         message=MESSAGES[status],
         passes=counts.passes,
         history=History(observer.records),
-        preconditioner="diagonal" if run.evaluator.has_diagonal else "identity",
+        preconditioner="diagonal" if ledger.problem.traits.has_diagonal else "identity",
     )
     if observer.allvecs is not None:
         result.allvecs = observer.allvecs

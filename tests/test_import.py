@@ -35,3 +35,18 @@ def test_all_is_the_truth():
 
 def test_there_is_a_version():
     assert ksdmin.__version__[0].isdigit()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("minimise", "minimize"), ("Option", "Options"), ("Trait", "Traits")]
+)
+def test_a_misspelt_name_is_told_what_it_may_mean(name, meant):
+    told = rf"module 'ksdmin' has no attribute '{name}' \(did you mean '{meant}'\?\)"
+    with pytest.raises(AttributeError, match=told):
+        getattr(ksdmin, name)
+
+
+def test_a_name_that_is_like_no_other_is_told_nothing():
+    with pytest.raises(AttributeError, match=r"has no attribute 'spam'$"):
+        ksdmin.spam  # noqa: B018
+    assert not hasattr(ksdmin, "__wrapped__")  # what doctest and inspect ask for

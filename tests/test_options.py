@@ -1,6 +1,7 @@
 """Options: what they mean, their defaults, what is refused."""
 
 import math
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -8,10 +9,13 @@ import scipy.optimize
 from scipy.optimize import OptimizeWarning, rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
-from ksdmin import Options, Subsets, as_problem
-from ksdmin._options import parse_options
+from ksdmin import HFOptions, Options, Subsets, Traits
+from ksdmin._ksd.rules import Rules
+from ksdmin._ksd.start import prepare
+from ksdmin._options import RULES, parse_options
 from ksdmin._problem.arrays import Space
-from ksdmin._solver import PLAIN, prepare
+from ksdmin._problem.subsets import PLAIN
+from ksdmin._solver import make_run
 
 
 def run(n=2, **kwargs):
@@ -35,11 +39,18 @@ def test_not_a_number(name, value):
     ("name", "value"),
     [(name, -1) for name in (*NUMBERS, "memory")]
     + [(name, 0) for name in ("krylov_dim", "inner_maxiter", "floor")]
-    + [("floor", 1.0)],
+    + [("floor", 1.0)]
+    + [(name, math.inf) for name in ("krylov_dim", "inner_maxiter", "memory", "pairs")],
 )
 def test_limits(name, value):
     with pytest.raises(ValueError, match=f"option {name}="):
         Options(**{name: value})
+
+
+def test_an_infinite_dimension_is_refused_clearly():
+    told = r"option krylov_dim=inf: expected a whole number from 1 up"
+    with pytest.raises(ValueError, match=told):
+        run(options={"krylov_dim": math.inf})
 
 
 @pytest.mark.parametrize("maxiter", [-1, 0, 0.5, 100.1, math.inf])
@@ -68,7 +79,8 @@ def test_options_cannot_be_changed():
 
 
 def test_unknown_options_warn_as_in_scipy():
-    with pytest.warns(OptimizeWarning, match="Unknown solver options: gtoll, spam"):
+    told = r"Unknown solver options: gtoll \(did you mean 'gtol'\?\), spam$"
+    with pytest.warns(OptimizeWarning, match=told):
         res = run(options={"gtoll": 1e-9, "maxiter": 3, "spam": 1})
     assert res.nit == 3  # the known ones hold
 
@@ -88,14 +100,68 @@ def test_warning_points_at_the_caller(minimize, method):
 
 
 def test_tol_is_gtol_unless_that_is_given():
-    assert parse_options(None, 1e-3).gtol == 1e-3
-    assert parse_options({"gtol": 1e-2}, 1e-3).gtol == 1e-2
-    assert parse_options(None).gtol == 1e-5
+    for kind in (Options, HFOptions):
+        assert parse_options(None, kind, 1e-3).gtol == 1e-3
+        assert parse_options({"gtol": 1e-2}, kind, 1e-3).gtol == 1e-2
+        assert parse_options(None, kind).gtol == 1e-5
 
 
 @pytest.mark.parametrize("options", [None, {}])
 def test_nothing_given_is_the_default(options):
-    assert parse_options(options) == Options()
+    assert parse_options(options, Options) == Options()
+    assert parse_options(options, HFOptions) == HFOptions()
+
+
+# As an object
+
+
+@pytest.mark.parametrize(("method", "kind"), [("ksd", Options), ("hf", HFOptions)])
+def test_an_object_is_the_same_as_a_mapping(method, kind):
+    given = {"gtol": 1e-8, "damping": 0.5, "maxiter": 200}
+    mapped, made = (run(method=method, options=options) for options in (given, kind(**given)))
+    assert mapped.x.tobytes() == made.x.tobytes()
+    assert mapped.history["value"].tobytes() == made.history["value"].tobytes()
+
+
+@pytest.mark.parametrize(("method", "kind"), [("ksd", Options), ("hf", HFOptions)])
+def test_an_object_takes_tol_unless_it_has_its_own(method, kind):
+    assert parse_options(kind(), kind, 1e-3).gtol == 1e-3
+    assert parse_options(kind(gtol=1e-2), kind, 1e-3).gtol == 1e-2
+    assert parse_options(kind(maxiter=7), kind, 1e-3).maxiter == 7
+    norms = run(method=method, options=kind(), tol=1e-2).history["gradient_norm"]
+    assert norms[-1] <= 1e-2 < norms[-2]
+    assert norms[-1] > 1e-5
+
+
+@pytest.mark.parametrize(
+    ("method", "wrong", "right"),
+    [("ksd", HFOptions(), "Options"), ("hf", Options(), "HFOptions")],
+)
+def test_the_options_of_the_other_method_are_refused(method, wrong, right):
+    with pytest.raises(TypeError, match=rf"expected a mapping or ksdmin\.{right}, not"):
+        run(method=method, options=wrong)
+
+
+# Rules that are switched off
+
+
+def test_every_rule_has_a_name():
+    assert set(RULES) == {field.name for field in fields(Rules)}
+
+
+@pytest.mark.parametrize("given", ["forcing", ["forcing"], ("forcing",), {"forcing"}])
+def test_one_rule_or_more(given):
+    assert Options(without=given).without == ("forcing",)
+
+
+def test_a_rule_that_does_not_exist():
+    with pytest.raises(ValueError, match=r"option without='forceing'.*did you mean 'forcing'"):
+        run(options={"without": ["trust", "forceing"]})
+
+
+def test_a_preset_that_does_not_exist():
+    with pytest.raises(ValueError, match=r"option preset='papper'.*did you mean 'paper'"):
+        run(options={"preset": "papper"})
 
 
 def test_what_the_caller_gives_is_not_written_into():
@@ -114,9 +180,13 @@ def test_maxiter():
 
 def test_defaults_that_depend_on_the_problem():
     """200 n iterations, but 1000 with subsets; inside as many as the Krylov space may have."""
-    plain = prepare(as_problem(rosen), Space(np.zeros(7)), PLAIN, Options(), None)
-    assert plain.maxiter == 1400
-    sampled = prepare(as_problem(rosen), Space(np.zeros(7)), Subsets(60), Options(), None)
+
+    def prepared(subsets):
+        made = make_run(Space(np.zeros(7)), subsets, Options(), None)
+        return prepare(made, Options(), Traits())
+
+    assert prepared(PLAIN).maxiter == 1400
+    sampled = prepared(Subsets(60))
     assert sampled.maxiter == 1000
     assert sampled.inner_maxiter == sampled.dims.whole_dim == 100
 
@@ -182,3 +252,15 @@ def test_progress(capsys):
     pytest.importorskip("tqdm")
     res = run(options={"progress": True})
     assert f"{res.nit}it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["krylov_dim", "memory", "pairs", "inner_maxiter"])
+@pytest.mark.parametrize("value", [2.5, True, float("inf"), float("nan")])
+def test_counts_are_whole_numbers(name, value):
+    with pytest.raises(ValueError, match=f"option {name}=.*: expected a whole number"):
+        ksdmin.Options(**{name: value})
+
+
+def test_scipys_methods_take_a_mapping():
+    with pytest.raises(TypeError, match="SciPy's methods take a mapping, not Options"):
+        ksdmin.minimize(lambda x: x @ x, [1.0], method="BFGS", options=ksdmin.Options())

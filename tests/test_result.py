@@ -217,7 +217,8 @@ def test_history_is_a_sequence_with_columns():
     assert history != [RECORD, later]
     assert repr(history) == "<History: 1 iterations, 4 -> 1.5>"
     assert repr(History()) == "<History: empty>"
-    with pytest.raises(KeyError, match="no column 'vlaue'; there are iteration, value"):
+    told = r"no column 'vlaue' \(did you mean 'value'\?\); there are iteration, value"
+    with pytest.raises(KeyError, match=told):
         history["vlaue"]
     with pytest.raises(IndexError):
         history[2]
@@ -228,3 +229,11 @@ def test_history_is_a_sequence_with_columns():
 def test_records_cannot_be_changed():
     with pytest.raises(AttributeError):
         RECORD.value = 0.0
+
+
+@pytest.mark.parametrize(("name", "meant"), [("hist", "history"), ("sucess", "success")])
+def test_a_misspelt_field_is_told_what_it_may_mean(name, meant):
+    res = ksdmin.minimize(rosen, [1.0, 1.0], jac=rosen_der)
+    told = rf"the result has no '{name}' \(did you mean '{meant}'\?\)"
+    with pytest.raises(AttributeError, match=told):
+        getattr(res, name)

@@ -79,13 +79,14 @@ runs["Böhning's bound"] = ksdmin.minimize(
 # Where even that is too narrow, write the verbs. Any object with ``value``,
 # ``value_and_gradient`` and ``curvature`` is a problem (:class:`ksdmin.Problem`): no base class.
 # ``curvature`` returns a product that keeps what it computed once, here the weights; ``idx``
-# names the samples.
+# names the samples. What a method must know beside the verbs is declared as ``traits``
+# (:class:`ksdmin.Traits`): here, that there is a diagonal.
 
 
 class LogisticRegression:
     x0 = np.zeros(n)
     subsets = ksdmin.Subsets(len(y), curvature=0.5, search=0.5)
-    has_diagonal = True
+    traits = ksdmin.Traits(has_diagonal=True)
 
     def value(self, w, idx):
         return np.logaddexp(0, -y[idx] * (X[idx] @ w)).mean() + l2 / 2 * (w @ w)

@@ -6,9 +6,10 @@ noise: values that differ by less than `noise` are equal.
 
 Algorithm: BFGS in float64 from the unit matrix (the co-ordinates are whitened, so that the first
 trial is the Newton step of the subspace), with a weak Wolfe line search. It ends when the
-gradient has vanished, when the decrease that its model promises is lost in the noise, when
-`enough` says that more would not pay, or after `maxiter` iterations. A line search never fights
-the noise: where values cannot tell, slopes do (the approximate Wolfe test of Hager and Zhang).
+gradient has vanished, when the reduction that its model predicts is lost in the noise, when
+`enough` says that more would gain too little, or after `maxiter` iterations. A line search never
+fights the noise: where values cannot decide, slopes do (the approximate Wolfe test of Hager and
+Zhang).
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from ksdmin._problem.arrays import Small
 EPS = float(np.finfo(np.float64).eps)
 ARMIJO = 1e-4
 WOLFE = 0.9
-CONVERGED = 1e-8  # relative to the first gradient
+GRADIENT_TOL = 1e-8  # relative to the first gradient
 MAX_TRIALS = 12  # evaluations in one line search, where the value has to be brought down
-PATIENCE = 4  # of which so many before the steps are cut ever faster
+SLOW_CUTS = 4  # of which so many before the steps are cut ever faster
 MAX_GROWTH = 30  # and where the step is made longer
 
 
@@ -51,7 +52,7 @@ def bfgs(
     noise: float,
     slope_noise: float = 0.0,
     lowest: float = -np.inf,
-    enough: Callable[[int, float, float], bool] = lambda iteration, promise, gained: False,
+    enough: Callable[[float, float], bool] = lambda predicted, gained: False,
     spent: Callable[[], bool] = lambda: False,
 ) -> tuple[P, int]:
     """Minimise within the subspace.
@@ -71,8 +72,8 @@ def bfgs(
     lowest : float, optional
         A value at which the search has fallen far enough.
     enough : callable, optional
-        ``enough(iteration, promise, gained)``: whether to stop, seen the decrease that the model
-        promises for the next iteration and the one gained so far.
+        ``enough(predicted, gained)``: whether to stop, from the reduction that the model predicts
+        for the next iteration and the one gained so far.
     spent : callable, optional
         Whether the budget of the run is used up.
 
@@ -84,16 +85,16 @@ def bfgs(
         The number of iterations.
     """
     here, inverse, fresh = start, np.eye(len(start.a)), True
-    floor = CONVERGED * float(np.linalg.norm(start.gradient))
+    floor = GRADIENT_TOL * float(np.linalg.norm(start.gradient))
     for iteration in range(maxiter):
         g = here.gradient
         p = -(inverse @ g)
         slope = float(g @ p)
-        promise, gained = -slope / 2, start.value - here.value
+        predicted, gained = -slope / 2, start.value - here.value
         size = float(np.linalg.norm(g))
-        if size <= floor or (iteration and (promise <= noise or size <= slope_noise)):
+        if size <= floor or (iteration and (predicted <= noise or size <= slope_noise)):
             return here, iteration
-        if here.value <= lowest or spent() or enough(iteration, promise, gained):
+        if here.value <= lowest or spent() or enough(predicted, gained):
             return here, iteration
         there = line_search(at, here, p, slope, noise, lowest, spent)
         if there is not None:
@@ -103,7 +104,7 @@ def bfgs(
             here, fresh = there, False
         elif fresh:
             return here, iteration
-        else:  # forget what was learnt, and try the steepest slope once
+        else:  # discard the approximation, and try steepest descent once
             inverse, fresh = np.eye(len(g)), True
     return here, maxiter
 
@@ -183,16 +184,16 @@ def shorter(
 ) -> float:
     """A step between low and high: where the parabola through what is known has its minimum.
 
-    After some vain attempts the scale must be wrong, by how much nobody knows: from then on each
-    one cuts ten times more than the last.
+    After some failures the scale must be wrong, by an unknown factor: from then on each one cuts
+    ten times more than the last.
     """
     width = high - low
     if not np.isfinite(high_value):
         share = 0.2
     else:
-        bend = high_value - value - slope * width
-        share = -slope * width / (2 * bend) if bend > 0 else 0.5
-    return low + min(max(share, 0.1), 0.5) * min(1.0, 10.0 ** (PATIENCE - shrunk)) * width
+        curvature = high_value - value - slope * width
+        share = -slope * width / (2 * curvature) if curvature > 0 else 0.5
+    return low + min(max(share, 0.1), 0.5) * min(1.0, 10.0 ** (SLOW_CUTS - shrunk)) * width
 
 
 def between(low: float, high: float) -> float:
@@ -202,6 +203,6 @@ def between(low: float, high: float) -> float:
 
 def longer(last: float, last_slope: float, low: float, low_slope: float) -> float:
     """A step beyond low: where the slope should vanish, at least twice and at most ten times."""
-    bend = low_slope - last_slope
-    step = -low_slope * (low - last) / bend if bend > 0 else np.inf
+    curvature = low_slope - last_slope
+    step = -low_slope * (low - last) / curvature if curvature > 0 else np.inf
     return min(max(low + step, 2 * low), 10 * low)

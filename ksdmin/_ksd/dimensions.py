@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Space
-from ksdmin._run.evaluator import Evaluator
 
 PLAIN_DIM = 100  # of the Krylov space, where every set is the whole; on samples, the most
-WIDE = 2**30  # bytes: a basis is made wider than need be only as far as this
-WIDER = 1.2  # the factor by which K changes
-NET_WIDTH = 2  # times the first K: a net bends too soon for more
-TOLD, UNTOLD = 0.85, 0.75  # of the decrease that the quadratic model of B promised
-ENOUGH = 1000  # samples tell a net's curvature well: beyond, a wider space gains more than they do
+MAX_BASIS_BYTES = 2**30  # a basis is made wider than need be only as far as this
+NET_WIDENING = 2  # times the first K: a net is nonlinear too soon for more
+NET_SAMPLES = 1000  # estimate a net's curvature well: beyond, a wider space gains more than they do
 
 
 @dataclass(frozen=True)
@@ -42,20 +40,9 @@ class Dimensions:
     @property
     def widest(self) -> int:
         """As far as K may grow on samples."""
-        return (
-            min(self.whole_dim, NET_WIDTH * self.krylov_dim) if self.nonlinear else self.whole_dim
-        )
-
-    def next_width(self, width: int, full: bool, achieved: float, modelled: float) -> int:
-        """K for the next sample, after a step whose space was as large as allowed (`full`) or not.
-
-        Where the model of B told the decrease on A, it is the space that limits the step. Where
-        it did not, a larger space would fit the few samples still better, not the whole set.
-        """
-        if not achieved >= UNTOLD * modelled:
-            return max(self.krylov_dim, round(width / WIDER))
-        grows = full and achieved > TOLD * modelled
-        return min(self.widest, round(width * WIDER)) if grows else width
+        if not self.nonlinear:
+            return self.whole_dim
+        return min(self.whole_dim, NET_WIDENING * self.krylov_dim)
 
     @property
     def vectors(self) -> int:
@@ -64,20 +51,19 @@ class Dimensions:
         return K + 2 * m + (K + m + 2 * self.pairs if self.pairs else 0)
 
 
-def choose_parts(evaluator: Evaluator, fewest: int, most: int) -> int:
+def choose_parts(space: Space, samples: int | None, nonlinear: bool, fewest: int, most: int) -> int:
     """K, the samples being split into so many sets: a product for each costs a pass in any case.
 
     Nets of many samples take more: a larger space for smaller sets. A linear model does not gain.
     """
-    samples, space = evaluator.subsets.n, evaluator.space
-    if samples is None or not evaluator.nonlinear:
+    if samples is None or not nonlinear:
         return fewest
-    return max(fewest, min(most, samples // ENOUGH, wide(space)))
+    return max(fewest, min(most, samples // NET_SAMPLES, affordable(space)))
 
 
-def wide(space: Space) -> int:
-    """How many vectors fit into `WIDE`."""
-    return int(WIDE // (space.n * space.itemsize))
+def affordable(space: Space) -> int:
+    """How many vectors fit into `MAX_BASIS_BYTES`."""
+    return int(MAX_BASIS_BYTES // (space.n * space.itemsize))
 
 
 def choose_dimensions(
@@ -85,13 +71,13 @@ def choose_dimensions(
 ) -> Dimensions:
     """The options', or the defaults: with sets of 1 / `parts` of the samples, or for the whole."""
     K = int(options.krylov_dim or parts or PLAIN_DIM)
-    whole_dim = K if options.krylov_dim else max(K, min(PLAIN_DIM, wide(space)))
+    whole_dim = K if options.krylov_dim else max(K, min(PLAIN_DIM, affordable(space)))
     memory, whole_memory = (
         (5 if parts else 1, 1) if options.memory is None else 2 * (int(options.memory),)
     )
     pairs = int(min(40, max(10, 2 * space.n)) if options.pairs is None else options.pairs)
     wanted = Dimensions(K, whole_dim, memory, whole_memory, pairs, nonlinear)
-    if options.memory_budget is None:
+    if options.memory_budget is None or math.isinf(options.memory_budget):
         return wanted
     return within(wanted, int(options.memory_budget // (space.n * space.itemsize)), options)
 

@@ -16,7 +16,7 @@ from ksdmin._problem.arrays import Array, Small, Space
 
 # A vector is dropped when orthogonalisation leaves less of it than this many roundings: what
 # is left is noise (the space is exhausted, or the vector lies in the span already).
-VANISHED = 100
+MIN_REMAINDER = 100
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Basis:
     Attributes
     ----------
     V : array
-        The basis vectors, one a row.
+        The basis vectors, one per row.
     HV : array or None
-        Their products, one a row, where they were to be kept.
+        Their products, one per row, where they were to be kept.
     H_bar, g_bar : ndarray
         V^T H V and V^T g.
     asymmetry : float
@@ -56,7 +56,7 @@ class Basis:
         return len(self.g_bar)
 
     def decrease(self, c: Small) -> float:
-        """What the quadratic model promises for the step V c."""
+        """The reduction that the quadratic model predicts for the step V c."""
         return -float(self.g_bar @ c + c @ self.H_bar @ c / 2)
 
 
@@ -91,8 +91,8 @@ def krylov_basis(
     enough : callable
         Asked after each product; True ends the Krylov part before K.
     ahead : bool
-        Ask for each product before the numbers of the last one are at home, so that a device
-        need not wait for the host. One may then be spent in vain, where the space is exhausted
+        Ask for each product before the result of the last one reaches the host, so that a device
+        need not wait for it. One product may then be wasted, where the space is exhausted
         or `enough` says so.
     keep : bool
         Keep the products.
@@ -160,7 +160,7 @@ class Growth:
         self._ahead = None
         u, scale = self._within_range(u) if self.dim == 0 else (u, 1.0)
         parts = self._write(u, self.dim)
-        return self._take_in(self._space.home(*parts), scale)
+        return self._take_in(self._space.to_host(*parts), scale)
 
     def measure(
         self,
@@ -181,7 +181,7 @@ class Growth:
             parts = (self._V[: k + 1, :] @ self.w, v @ self._g)
             if follow is not None:
                 parts += self._write(follow(self.w), k + 1)
-        numbers = self._space.fetch(*parts)
+        numbers = self._space.to_host_async(*parts)
         if ahead and follow is not None:
             self._ahead = product(self._V[k + 1, :])
         h, slope, *found = numbers()
@@ -219,7 +219,7 @@ class Growth:
         """Note how row k was made up, unless it has vanished."""
         k, norm, c = self.dim, float(found[0]) ** 0.5, found[-1] if self.dim else np.zeros(0)
         before = math.hypot(norm, np.linalg.norm(c))  # the length of what was proposed
-        if not norm > VANISHED * self._space.eps * before:
+        if not norm > MIN_REMAINDER * self._space.eps * before:
             return False
         if k:
             self._across = float(found[1]) / norm

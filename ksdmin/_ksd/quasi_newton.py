@@ -1,24 +1,25 @@
-"""What the run has learnt of the curvature: a limited-memory BFGS model.
+"""What a run has learned of the curvature: a limited-memory BFGS model.
 
 It is made of pairs (s, y) with y = H s: from every basis, along the eigenvectors of H_bar (they are
 conjugate, so that all of the basis goes into the model), and from every step, with the difference
 of the gradients. It serves twice: as the preconditioner of the next Krylov space, and, as long as
-that pays, in place of that space, for steps that cost no product.
+that is worthwhile, in place of that space, for steps that cost no product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from ksdmin._ksd.krylov import Basis
 from ksdmin._problem.arrays import Array, Space
+from ksdmin._problem.values import changed
 
-CURVED = 1e-8  # of |s| |y|: a pair with less along it is left out
-STALE = 0.5  # of what the model says: where the curvature is less, old pairs are forgotten
-TINY = 1e-10  # of the largest eigenvalue: a smaller one is rounding
+MIN_CURVATURE = 1e-8  # s^T y of |s| |y|: a pair with less is left out
+STALE_BELOW = 0.5  # of the model's curvature: where it is less, old pairs are dropped
+MIN_EIGENVALUE = 1e-10  # of the largest: a smaller one is rounding
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,9 @@ class QuasiNewton:
         if not self.pairs:
             return z, space.n
         S = space.xp.stack([s / (s @ s) ** 0.5 for s, _, _ in self.pairs])
-        gram, along = space.home(S @ S.T, S @ z)
+        gram, along = space.to_host(S @ S.T, S @ z)
         values, E = np.linalg.eigh(gram)
-        seen = values > max(TINY, 100 * space.eps) * values[-1]
+        seen = values > max(MIN_EIGENVALUE, 100 * space.eps) * values[-1]
         shares = E[:, seen] @ ((E[:, seen].T @ along) / values[seen])
         return z - space.combine(S, shares), max(0, space.n - int(seen.sum()))
 
@@ -75,9 +76,9 @@ class QuasiNewton:
     def with_pair(self, s: Array, y: Array) -> QuasiNewton:
         """The model after one more pair, unless the curvature along it is not positive."""
         along, s2, y2 = float(s @ y), float(s @ s), float(y @ y)
-        if not along > CURVED * (s2 * y2) ** 0.5 or not 0 < y2 < np.inf:
+        if not along > MIN_CURVATURE * (s2 * y2) ** 0.5 or not 0 < y2 < np.inf:
             return self
-        return replace(self, pairs=(*self.pairs, (s, y, 1 / along))[-self.capacity :])
+        return changed(self, pairs=(*self.pairs, (s, y, 1 / along))[-self.capacity :])
 
     def with_own_step(self, s: Array, y: Array, slope: float) -> QuasiNewton:
         """The model after a step of its own, s = -P^-1 g (or near that), of slope s^T g = -s^T P s.
@@ -86,18 +87,20 @@ class QuasiNewton:
         pairs the two oldest go.
         """
         model = self.with_pair(s, y)
-        if float(s @ y) > -STALE * slope or len(model.pairs) < 4:
+        if float(s @ y) > -STALE_BELOW * slope or len(model.pairs) < 4:
             return model
-        return replace(model, pairs=model.pairs[2:])
+        return changed(model, pairs=model.pairs[2:])
 
     def with_basis(self, space: Space, basis: Basis) -> QuasiNewton:
         """The model after a basis; the directions of least curvature count most, and come last."""
         values, E = np.linalg.eigh(basis.H_bar)
-        order = [i for i in values.argsort()[::-1] if values[i] > TINY * np.abs(values).max()]
+        order = [
+            i for i in values.argsort()[::-1] if values[i] > MIN_EIGENVALUE * np.abs(values).max()
+        ]
         order = order[-self.capacity :]
         if not order:
             return self
-        turn = space.away(np.ascontiguousarray(E[:, order].T))
+        turn = space.to_device(np.ascontiguousarray(E[:, order].T))
         S, Y = turn @ basis.V, turn @ basis.HV
         model = self
         for i in range(len(order)):

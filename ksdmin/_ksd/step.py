@@ -1,4 +1,4 @@
-"""Algorithm 3, Krylov Subspace Descent: the start and the step.
+"""Algorithm 3, Krylov Subspace Descent: the step.
 
 Letters as in the paper: sets A, B, C; gradient g, preconditioner D, basis V, curvature H_bar
 within it, search directions d_prev.
@@ -6,99 +6,66 @@ within it, search directions d_prev.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ksdmin._ksd.accept import concluded, judged
+from ksdmin._ksd.adapt import adjust_search, learn, refine_arithmetic, resize_sets
 from ksdmin._ksd.bfgs import bfgs
-from ksdmin._ksd.damping import first_damping
-from ksdmin._ksd.judge import FORCING, judge, write_record
 from ksdmin._ksd.krylov import Basis, Growth, krylov_basis
-from ksdmin._ksd.learning import learn, learns, model_basis
-from ksdmin._ksd.pace import Pace
+from ksdmin._ksd.model_step import model_basis
+from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.precond import preconditioner
-from ksdmin._ksd.quasi_newton import QuasiNewton
-from ksdmin._ksd.state import Run, State, Trial
+from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.subspace import SubspaceObjective, Whitening
-from ksdmin._problem.arrays import Array
-from ksdmin._run.evaluator import Evaluated
-
-UNBOUNDED = -1e20  # times max(1, |f(x0)|): no sensible minimum lies below
-
-
-def start(run: Run, x0: Array, *, grows: bool = True) -> State:
-    """Where Algorithm 3 begins: of very many samples with few, where the sets are to grow."""
-    options = run.options
-    fewest = 1 if run.evaluator.nonlinear else options.policies.fewest
-    most = options.policies.most if grows else None
-    sizes = run.evaluator.subsets.sizes(run.parts, fewest, most)
-    sets = run.sample(0, sizes)  # Alg. 3, line 3
-    if sets is None:
-        raise ValueError("subsets: the iterable holds no sets at all")
-    here = confirmed(run, run.evaluator.evaluate(x0, sets.A))  # lines 4 and 5
-    e_1 = (run.space.unit(0),) if options.policies.first_direction else ()  # line 1
-    norm = run.stationarity(here.x, here.gradient)
-    record = write_record(run, 0, here, norm, sets)
-    return State(
-        here=here,
-        sets=sets,
-        sizes=sizes,
-        d_prev=e_1[: run.dims.memory],
-        gradient_norm=norm,
-        least_gradient=norm,
-        forcing=FORCING,
-        damping=0.0 if sets.B is here.idx else first_damping(run, here),
-        opening=True,
-        width=run.dims.krylov_dim,
-        model=QuasiNewton(run.dims.pairs),
-        trusted=False,
-        pace=Pace(record),
-        decrease=np.nan,
-        stalled=0,
-        lowest=UNBOUNDED * max(1.0, abs(here.value)) if np.isfinite(here.value) else -np.inf,
-        broken=False,
-        last=False,
-        warned=False,
-        record=record,
-    )
+from ksdmin._problem.arrays import Array, Small
+from ksdmin._problem.values import changed
+from ksdmin._run.evaluator import Evaluated, Evaluator
+from ksdmin._run.record import write_record
+from ksdmin._run.state import Sampling
 
 
-def step(run: Run, state: State) -> State:
-    """One iteration of Algorithm 3: its lines 6 to 13, then lines 3 to 5 of the next."""
-    basis = build_basis(run, state)  # Alg. 3, line 6
-    if not basis.finite and basis.dim == 0:
-        return replace(state, broken=True)
-    trial = search(run, state, basis)  # lines 7 to 12
-    sets, state = run.next_sets(state)  # line 3
-    there = evaluate(run, trial, state.sets.C, sets.A)  # lines 13, 4 and 5
-    before = there.value if trial.d is None else value_on(run, state.here, there.idx)
-    return learn(run, state, judge(run, state, trial, before, there, sets), trial)
+def step(run: KSDRun, state: KSDState) -> KSDState:
+    """One iteration of Algorithm 3: its lines 6 to 13, then lines 3 to 5 of the next.
+
+    It reads and changes nothing but `state`: called twice, it gives the same.
+    """
+    with run.evaluating(state.ledger) as evaluator:
+        basis = build_basis(run, evaluator, state)  # Alg. 3, line 6
+        if not basis.finite and basis.dim == 0:
+            return changed(state, broken=True, ledger=evaluator.ledger)
+        trial = search(run, evaluator, state, basis)  # lines 7 to 12
+        sampling = next_sets(run, state)  # line 3
+        there = evaluate(run, evaluator, trial, state.sets.C, sampling.sets.A)  # lines 13, 4, 5
+        before = value_before(run, evaluator, state.here, trial, there)
+        outcome = judged(run, evaluator, state, trial, before, there)
+        after = concluded(run, state, trial, there, outcome)
+        after = resize_sets(run, evaluator, after, sampling, outcome, there)
+        after = refine_arithmetic(run, evaluator, after, outcome)
+        after = adjust_search(after, outcome)
+        after = noted(run, evaluator, after, trial, outcome)
+        after = learn(run, evaluator.noise, state, after, trial, outcome)
+        return changed(after, ledger=evaluator.ledger)
 
 
-def build_basis(run: Run, state: State) -> Basis:
+def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
     """The subspace of this iteration: Algorithm 2 on the set B, or the model's step alone."""
-    here, options, grown = state.here, run.options, run.options.policies.grown
-    power = options.diagonal_power
-    power = run.evaluator.diagonal_power if power is None else power
-    D = preconditioner(run.space, here.diagonal, options.floor, power)
+    here, rules = state.here, state.rules
     free = run.movable(here)
-    model = state.model if run.box is None else state.model.restricted(free)
-
-    def solve(w: Array) -> Array:
-        return free(model.solve(w, D))
-
-    if state.trusted:
+    solve = preconditioned(run, evaluator, state)
+    if rules.trust.trusted:
         basis = model_basis(run, state, solve(free(here.gradient)))
         if basis is not None:
             return basis
-    product = run.evaluator.curvature(here.x, state.sets.B)
-    dims = run.dims
-    K, memory = (state.width, dims.memory) if state.partial else (dims.whole_dim, dims.whole_memory)
+    product = evaluator.curvature(here.x, state.sets.B)
+    dims, sampled = run.dims, state.curvature_is_sampled
+    K, memory = (rules.width.value, dims.memory) if sampled else (dims.whole_dim, dims.whole_memory)
 
     def enough(growth: Growth) -> bool:
-        full = grown is not None and grown(growth, state.forcing)
-        return full or run.evaluator.spent() is not None
+        return rules.forcing.satisfied(growth) or evaluator.spent() is not None
 
     return krylov_basis(
         run.space,
@@ -108,29 +75,42 @@ def build_basis(run: Run, state: State) -> Basis:
         [free(d) for d in state.d_prev[:memory]],
         K,
         enough,
-        ahead=run.space.remote and (grown is None or state.partial),  # it will hardly end before K
-        keep=learns(state),
+        # Where it will hardly end before K, the device need not wait for the host.
+        ahead=run.space.remote and (rules.forcing.value is None or sampled),
+        keep=state.learns,
     )
 
 
-def search(run: Run, state: State, basis: Basis) -> Trial:
+def preconditioned(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Callable[[Array], Array]:
+    """w -> D^-1 w: the diagonal, the quasi-Newton model on it, and the bounds."""
+    options, here = run.options, state.here
+    power = evaluator.traits.diagonal_power
+    power = power if options.diagonal_power is None else options.diagonal_power
+    D = preconditioner(run.space, here.diagonal, run.floor, power)
+    free = run.movable(here)
+    model = state.model if run.box is None else state.model.restricted(free)
+
+    def solve(w: Array) -> Array:
+        return free(model.solve(w, D))
+
+    return solve
+
+
+def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> Trial:
     """The optimum of the objective on C within the subspace."""
-    here, policies = state.here, run.options.policies
+    here, damping = state.here, state.rules.damping.value
     if basis.dim == 0:  # no slope on this A, and no previous direction
         return Trial(here.x, None, here.value, here.gradient, 0.0, 0.0, 0, basis)
-    floor = max(run.options.floor, run.evaluator.product_error)  # below that, H_bar is noise
-    H_hat = policies.spectrum(basis.H_bar, floor)  # Alg. 3, line 7
-    if state.damping:
-        H_hat = H_hat + state.damping * np.eye(basis.dim)
+    H_hat = positive_curvature(run, evaluator, basis, damping)  # Alg. 3, line 7
     whitening = Whitening(H_hat)  # lines 8 and 9
     phi = SubspaceObjective(
-        run.evaluator,
+        evaluator,
         here,
         state.sets.C,
         basis,
         whitening,
-        tilted=policies.tilted,
-        damping=state.damping,
+        tilted=run.preset.tilted,
+        damping=damping,
         box=run.box,
     )
     origin = phi.start()
@@ -138,53 +118,92 @@ def search(run: Run, state: State, basis: Basis) -> Trial:
         phi.at,
         origin,
         maxiter=run.inner_maxiter if basis.measured else 1,
-        noise=run.evaluator.noise * abs(origin.value),
-        slope_noise=slope_noise(run, here, basis) * whitening.gain,
+        noise=evaluator.noise * abs(origin.value),
+        slope_noise=slope_noise(run, evaluator, here, basis) * whitening.gain,
         lowest=state.lowest,
-        enough=policies.paid,
-        spent=lambda: run.evaluator.spent() is not None,
+        enough=run.preset.stop_inner_search,
+        spent=lambda: evaluator.spent() is not None,
     )
-    moved = found is not origin
-    d = found.x - here.x if moved else None  # line 12
     return Trial(
         found.x,
-        d,
+        None if found is origin else found.x - here.x,  # line 12
         found.loss,
         found.whole_gradient,
-        promised=origin.value - found.value + phi.damped(found.c),
-        modelled=basis.decrease(found.c) if basis.measured else np.nan,
+        predicted=origin.value - found.value + phi.damped(found.c),
+        model_reduction=basis.decrease(found.c) if basis.measured else np.nan,
         inner_iterations=iterations,
         basis=basis,
     )
 
 
-def slope_noise(run: Run, here: Evaluated, basis: Basis) -> float:
+def positive_curvature(run: KSDRun, evaluator: Evaluator, basis: Basis, damping: float) -> Small:
+    """H_hat: H_bar with its eigenvalues made positive, and the damping."""
+    floor = max(run.floor, evaluator.product_error)  # below that, H_bar is noise
+    H_hat = run.preset.spectrum(basis.H_bar, floor)
+    return H_hat + damping * np.eye(basis.dim) if damping else H_hat
+
+
+def slope_noise(run: KSDRun, evaluator: Evaluator, here: Evaluated, basis: Basis) -> float:
     """The error of slopes got by differences: the value's rounding, and the curvature's share."""
-    if not run.evaluator.slope_error:
+    if not evaluator.gradient_error:
         return 0.0
     scale = abs(here.value) + float(np.abs(basis.H_bar).max())
-    return run.evaluator.slope_error * max(1.0, run.space.max_abs(here.x)) * scale
+    return evaluator.gradient_error * max(1.0, run.space.max_abs(here.x)) * scale
 
 
-def evaluate(run: Run, trial: Trial, C: Any, A: Any) -> Evaluated:
+def next_sets(run: KSDRun, state: KSDState) -> Sampling:
+    """The sets of the next iteration, of the sizes that they have by now."""
+    iteration, sizes = state.record.iteration + 1, state.rules.set_sizes.sizes
+    return run.next_sets(state.sampling, state.here.idx, iteration, sizes)
+
+
+def evaluate(run: KSDRun, evaluator: Evaluator, trial: Trial, C: Any, A: Any) -> Evaluated:
     """What the next iteration starts from; nothing new where A has just served as C."""
-    if C is A and trial.gradient is not None and not run.evaluator.has_diagonal:
-        return confirmed(run, Evaluated(trial.x, A, trial.value, trial.gradient))
-    return confirmed(run, run.evaluator.evaluate(trial.x, A))
+    if C is A and trial.gradient is not None and not evaluator.traits.has_diagonal:
+        return run.confirmed(evaluator, Evaluated(trial.x, A, trial.value, trial.gradient))
+    return run.confirmed(evaluator, evaluator.evaluate(trial.x, A))
 
 
-def value_on(run: Run, here: Evaluated, A: Any) -> float:
+def value_before(
+    run: KSDRun, evaluator: Evaluator, here: Evaluated, trial: Trial, there: Evaluated
+) -> float:
     """The value before the step, on the samples of the value after it; NaN: not to be compared."""
-    if here.idx is A:
+    if trial.d is None:
+        return there.value
+    if here.idx is there.idx:
         return here.value
-    return run.evaluator.value(here.x, A) if run.options.policies.compares else np.nan
+    return evaluator.value(here.x, there.idx) if run.preset.compares else np.nan
 
 
-def confirmed(run: Run, there: Evaluated) -> Evaluated:
-    """A partial set cannot tell convergence: where it seems to, the whole set is asked."""
-    subsets = run.evaluator.subsets
-    if subsets.full is None or subsets.is_full(there.idx):
-        return there
-    if run.stationarity(there.x, there.gradient) > run.options.gtol:
-        return there
-    return run.evaluator.evaluate(there.x, subsets.full)
+def noted(
+    run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, outcome: Outcome
+) -> KSDState:
+    """The state with the line of this iteration in the history."""
+    record = write_record(
+        evaluator,
+        state.record.iteration + 1,
+        state.here,
+        state.gradient_norm,
+        state.sets,
+        step_norm=outcome.step_norm,
+        dim=trial.basis.dim,
+        inner_iterations=trial.inner_iterations,
+        accepted=outcome.accepted,
+    )
+    warned = state.warned or warn_if_asymmetric(run, evaluator, trial.basis)
+    return changed(state, record=record, warned=warned)
+
+
+def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, basis: Basis) -> bool:
+    """Warn of a product that is not symmetric; what is used is V^T H V, mirrored."""
+    tolerance = max(1e-4, 30 * run.space.eps**0.5)
+    if evaluator.product_error or basis.asymmetry <= tolerance:
+        return False
+    warnings.warn(
+        f"The curvature product is not symmetric: v^T H u and u^T H v differ by "
+        f"{basis.asymmetry:.1e} of the largest entry. Check hess or hessp against differences of "
+        "the gradient (scipy.optimize.check_grad helps).",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return True

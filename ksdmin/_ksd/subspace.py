@@ -13,7 +13,8 @@ from ksdmin._problem.arrays import Array, Small
 from ksdmin._problem.box import Box
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
-SAFELY = 10  # the estimate of the condition number may be off by that, and norms differ by n
+# The estimate of the condition number may be off by so much, and norms differ by n.
+CONDITION_SAFETY = 10
 
 
 def floored(H_bar: Small, floor: float) -> Small:
@@ -37,12 +38,12 @@ def absolute(H_bar: Small, floor: float) -> Small:
 
 
 def _well_conditioned(H: Small, floor: float) -> bool:
-    """Whether Cholesky tells that all eigenvalues lie above the floor: most often, and cheaply."""
+    """Whether Cholesky shows that all eigenvalues lie above the floor: most often, and cheaply."""
     C, failed = lapack.dpotrf(H, lower=1)
     if failed:
         return False
     share, _ = lapack.dpocon(C, np.abs(H).sum(axis=0).max(), uplo="L")  # estimates 1 / cond(H)
-    return bool(share > SAFELY * len(H) * floor)
+    return bool(share > CONDITION_SAFETY * len(H) * floor)
 
 
 def _compose(values: Small, E: Small, least: float) -> Small:
@@ -99,8 +100,9 @@ class SubspaceObjective:
         self._tilt, self._damping = np.zeros(basis.dim), damping
         # Slopes without the whole gradient: always cheaper by differences; otherwise worth it
         # unless A serves as C, when the next iteration wants that gradient.
-        separate, same = evaluator.separate_gradient, C is here.idx
-        self._projects = evaluator.projects and (separate or not same) and box is None
+        traits, same = evaluator.traits, C is here.idx
+        worthwhile = traits.separate_gradient or not same
+        self._projects = traits.has_projected_gradient and worthwhile and box is None
         if same:  # nothing to evaluate
             self._at_zero = here.value, here.gradient, basis.g_bar
             return
@@ -111,7 +113,7 @@ class SubspaceObjective:
             self._tilt = basis.g_bar - slopes
 
     def start(self) -> SubspacePoint:
-        """Where the search begins (made anew: a point that it kept would keep it in turn)."""
+        """Where the search begins; a new object, as one kept here would form a reference cycle."""
         value, g, slopes = self._at_zero
         nothing = np.zeros(self._basis.dim)
         return SubspacePoint(self, nothing, nothing, self._x, value, value, g, slopes, None)
@@ -133,7 +135,7 @@ class SubspaceObjective:
 
     def _evaluate(self, x: Array) -> tuple[float, Array | None, Small | None]:
         """f_C; and its gradient, or its slopes along V, where they come with the value."""
-        if self._evaluator.separate_gradient:
+        if self._evaluator.traits.separate_gradient:
             return self._evaluator.value(x, self._C), None, None
         if self._projects:
             value, slopes = self._evaluator.value_and_slopes(x, self._C, self._basis.V)
@@ -151,7 +153,7 @@ class SubspaceObjective:
         if g is None:
             g = self._evaluator.value_and_gradient(x, self._C)[1]
         moving = g if stopped is None or self._box is None else self._box.without(g, stopped)
-        return self._evaluator.space.home(self._basis.V @ moving)[0], g
+        return self._evaluator.space.to_host(self._basis.V @ moving)[0], g
 
     def whitened(self, slopes: Small, c: Small) -> Small:
         """The gradient of phi with respect to a."""

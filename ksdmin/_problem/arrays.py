@@ -1,4 +1,4 @@
-"""The border: tall arrays stay where the user keeps them, small ones come home.
+"""The border: tall arrays stay where the user keeps them, small ones come to the host.
 
 A vector of length n and a basis of such vectors live in the user's namespace, dtype and device.
 What has one entry per basis vector is float64 numpy on the host. Nothing else in the core knows
@@ -30,7 +30,7 @@ Array = Any
 """A tall array in the user's namespace; the array API has no static type yet."""
 
 Small = npt.NDArray[Any]
-"""A small array at home: float64 numpy, one entry (or row) per basis vector."""
+"""A small array on the host: float64 numpy, one entry (or row) per basis vector."""
 
 
 class Space:
@@ -115,7 +115,7 @@ class Space:
         return self.put(zeros, (0, i), 1.0)[0, :]
 
     def rows(self, capacity: int) -> Array:
-        """Room for `capacity` vectors, one a row."""
+        """Room for `capacity` vectors, one per row."""
         return self.xp.empty((capacity, self.n), dtype=self.dtype, device=self.device)
 
     def put(self, V: Array, where: Any, what: Any) -> Array:
@@ -127,9 +127,9 @@ class Space:
 
     def combine(self, V: Array, c: Small) -> Array:
         """The vector with coefficients `c` in the rows of `V`."""
-        return self.away(c) @ V
+        return self.to_device(c) @ V
 
-    def away(self, c: npt.NDArray[Any]) -> Array:
+    def to_device(self, c: npt.NDArray[Any]) -> Array:
         """A host array, sent to where the tall arrays live."""
         if self.numpy:
             return c.astype(self.dtype, copy=False)
@@ -139,23 +139,26 @@ class Space:
         """Sample indices in the namespace and on the device of the run."""
         return idx if self.numpy else self.xp.asarray(idx, device=self.device)
 
-    def home(self, *parts: Array) -> list[Small]:
+    def to_host(self, *parts: Array) -> list[Small]:
         """Small arrays and scalars fetched to the host, all in one transfer."""
-        return self.fetch(*parts)()
+        return self.to_host_async(*parts)()
 
-    def fetch(self, *parts: Array) -> Callable[[], list[Small]]:
-        """The same under way: what is asked of the device meanwhile runs on; call to wait."""
+    def to_host_async(self, *parts: Array) -> Callable[[], list[Small]]:
+        """The same transfer without waiting: call the result for the arrays.
+
+        What is asked of the device meanwhile runs on.
+        """
         if self.numpy:
             return lambda: [np.asarray(part, dtype=np.float64) for part in parts]
         shapes = [part.shape for part in parts]
-        coming = _on_the_way(self.xp.concat([self.xp.reshape(part, (-1,)) for part in parts]))
+        transfer = _transfer(self.xp.concat([self.xp.reshape(part, (-1,)) for part in parts]))
 
-        def arrived() -> list[Small]:
+        def received() -> list[Small]:
             ends = np.cumsum([math.prod(shape) for shape in shapes])
-            pieces = np.split(coming(), ends[:-1])
+            pieces = np.split(transfer(), ends[:-1])
             return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
-        return arrived
+        return received
 
     def norm(self, u: Array) -> float:
         """The Euclidean norm."""
@@ -168,7 +171,7 @@ class Space:
         return float(self.xp.max(self.xp.abs(u)))
 
 
-def _on_the_way(u: Array) -> Callable[[], Small]:
+def _transfer(u: Array) -> Callable[[], Small]:
     """A transfer to the host that nothing asked of the device later delays."""
     if not is_torch_array(u) or not u.is_cuda:
         return lambda: to_host(u)

@@ -39,7 +39,7 @@ class Box:
 
 
 def as_box(bounds: Any, x0: Array) -> Box | None:
-    """What the user gave as ``bounds=``: SciPy's Bounds, or a pair (low, high) a variable."""
+    """What the user gave as ``bounds=``: SciPy's Bounds, or a pair (low, high) per variable."""
     if bounds is None:
         return None
     space = Space(x0)
@@ -51,7 +51,7 @@ def as_box(bounds: Any, x0: Array) -> Box | None:
         )
     if not (np.isfinite(lower) | np.isfinite(upper)).any():
         return None
-    return Box(space, space.away(lower), space.away(upper))
+    return Box(space, space.to_device(lower), space.to_device(upper))
 
 
 def _pair(bounds: Any, n: int) -> tuple[Any, Any]:
@@ -83,7 +83,7 @@ def _limits(limit: Any, space: Space) -> np.ndarray[Any, Any]:
 
 
 def started(box: Box | None, x0: Array, frames: int) -> Array:
-    """Where a run in the box starts; outside is no place to, and the user is told."""
+    """Where a run in the box starts; a start outside is moved in, with a warning."""
     if box is None:
         return x0
     inside = box.project(x0)

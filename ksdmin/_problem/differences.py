@@ -42,7 +42,7 @@ def gradient(
         if scheme == "2-point":
             up, down = (up, at) if up > at else (at, down)
         slopes[i] = _secant(fun, x, i, up, down, f0, space)
-    return space.away(slopes)
+    return space.to_device(slopes)
 
 
 def _stay(at: float, i: int, box: Box | None) -> float:

@@ -1,124 +1,24 @@
-"""A problem is a few verbs at (x, idx); SciPy-style callables become one here.
-
-The core calls these verbs and nothing else. `idx` names the samples that a verb takes its mean
-over: `WHOLE` (``slice(None)``, so that ``X[idx]`` copies nothing), a sorted int64 array, or
-whatever object the user's own subsets hold.
-"""
+"""SciPy-style callables as a problem."""
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
-import numpy as np
 from scipy.optimize import HessianUpdateStrategy, OptimizeWarning
 
-from ksdmin._problem import differences as _differences
+from ksdmin._problem import differences
 from ksdmin._problem.arrays import Array, Small, Space, as_scalar
 from ksdmin._problem.box import Box
+from ksdmin._problem.counting import CountingProblem, Counts
+from ksdmin._problem.protocol import Product, Traits
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
-
-Product = Callable[[Array], Array]
-
-
-@runtime_checkable
-class Problem(Protocol):
-    """What a method needs to know of an objective: its verbs at (x, idx), means over idx.
-
-    Optional, looked up by name: ``x0`` (where to start), ``subsets`` (the default sets),
-    ``has_diagonal`` (True: ``value_and_gradient`` knows the curvature diagonal),
-    ``separate_gradient`` (True: ``value`` alone is cheaper, and a gradient asked for at the same
-    point afterwards costs no second value), ``noise`` (relative rounding error of the values),
-    ``sharper()`` (the same problem with less of it, or None: what a run turns to when its steps
-    come to gain little more than that),
-    ``gradient_accuracy`` and ``product_accuracy`` (1.0: exact to rounding; by differences the
-    relative error is a smaller power of eps),
-    ``value_and_projected_gradient(x, idx, V)`` (the value and V^T g, where that is cheaper than
-    g), ``counting(counts)`` (a copy of the problem, for one run, that counts in `counts`).
-
-    Examples
-    --------
-    >>> import numpy as np, ksdmin
-    >>> class Bowl:
-    ...     def value(self, x, idx):
-    ...         return x @ x
-    ...     def value_and_gradient(self, x, idx, *, diagonal=False):
-    ...         return x @ x, 2 * x
-    ...     def curvature(self, x, idx):
-    ...         return lambda v: 2 * v
-    >>> isinstance(Bowl(), ksdmin.Problem)
-    True
-    >>> ksdmin.minimize(Bowl(), np.ones(3)).success
-    True
-    """
-
-    def value(self, x: Array, idx: Any) -> float:
-        """The mean loss."""
-
-    def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
-        """(value, gradient), or (value, gradient, diagonal of the curvature) where asked."""
-
-    def curvature(self, x: Array, idx: Any) -> Product:
-        """A product v -> Hv that keeps what it computed once for all of its calls."""
+from ksdmin._problem.values import changed
 
 
-@dataclass(slots=True)
-class Counts:
-    """What a run has spent so far; a pass is one look at all samples, a product two.
-
-    `differenced` of the `njev` gradients were made of values, which `nfev` counts already.
-    """
-
-    nfev: int = 0
-    njev: int = 0
-    nhev: int = 0
-    differenced: int = 0
-    passes: float = 0.0
-
-    @property
-    def work(self) -> int:
-        """Evaluations in units of one value: gradients count one, products two."""
-        return self.nfev + self.njev - self.differenced + 2 * self.nhev
-
-
-class VerbCounter:
-    """Counts the verbs of a problem that does not count by itself."""
-
-    def __init__(self, problem: Problem, counts: Counts) -> None:
-        self._problem, self._counts = problem, counts
-
-    def value(self, x: Array, idx: Any) -> float:
-        self._counts.nfev += 1
-        return as_scalar(self._problem.value(x, idx), "value")
-
-    def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
-        self._counts.nfev += 1
-        self._counts.njev += 1
-        # A problem without a diagonal need not know the keyword.
-        known = {"diagonal": True} if diagonal else {}
-        value, *tall = self._problem.value_and_gradient(x, idx, **known)
-        return as_scalar(value, "value_and_gradient"), *tall
-
-    def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
-        self._counts.nfev += 1
-        self._counts.njev += 1
-        value, slopes = self._problem.value_and_projected_gradient(x, idx, V)  # type: ignore[attr-defined]
-        return as_scalar(value, "value_and_projected_gradient"), np.asarray(slopes, float)
-
-    def curvature(self, x: Array, idx: Any) -> Product:
-        product = self._problem.curvature(x, idx)
-
-        def counted(v: Array) -> Array:
-            self._counts.nhev += 1
-            return product(v)
-
-        return counted
-
-
-class FunctionProblem:
+class FunctionProblem(CountingProblem):
     """SciPy-style callables as a problem; made by :func:`as_problem`.
 
     ``fun(x, *args)``, or ``fun(x, idx, *args)`` where there are subsets, likewise the others.
@@ -133,37 +33,41 @@ class FunctionProblem:
         hessp: Callable[..., Any] | None,
         subsets: Subsets | None,
         precond: Any,
+        nonlinear: bool,
     ) -> None:
         self._fun, self._args, self._jac = fun, args, jac
         self._hess, self._hessp, self._precond = hess, hessp, precond
-        self.subsets = subsets
-        self.has_diagonal = precond is not None
-        self.separate_gradient = jac is not True
-        self.gradient_accuracy = _differences.ERROR_POWER[jac] if isinstance(jac, str) else 1.0
         self._scheme = hess if isinstance(hess, str) and hess != "cs" else "2-point"
-        self.product_accuracy = 1.0
-        if hessp is None and not callable(hess):
-            self.product_accuracy = self.gradient_accuracy * _differences.ERROR_POWER[self._scheme]
+        self.subsets = subsets
+        self.traits = self._traits(nonlinear)
         self._counts = Counts()
         self._memo: _Memo | None = None  # only in a run's own copy: see `counting`
         self._space: Space | None = None
         self._box: Box | None = None
 
-    def counting(self, counts: Counts) -> FunctionProblem:
-        """A copy for one run: counts in `counts` and remembers the last point it was asked at.
+    def _traits(self, nonlinear: bool) -> Traits:
+        accuracy = differences.ERROR_POWER[self._jac] if isinstance(self._jac, str) else 1.0
+        exact = self._hessp is not None or callable(self._hess)
+        return Traits(
+            nonlinear=nonlinear,
+            gradient_accuracy=accuracy,
+            product_accuracy=1.0 if exact else accuracy * differences.ERROR_POWER[self._scheme],
+            has_diagonal=self._precond is not None,
+            separate_gradient=self._jac is not True,
+        )
+
+    def counting(self, counts: Counts) -> Self:
+        """A copy for a run: counts in `counts` and remembers the last point it was asked at.
 
         The memory compares points by identity, which is right for the solver (it never writes
         into a point) and would not be for a user who reuses an array.
         """
-        twin = copy.copy(self)
-        twin._counts, twin._memo = counts, _Memo()
-        return twin
+        memo = _Memo() if self._memo is None else self._memo.copy()
+        return changed(self, _counts=counts, _memo=memo)
 
-    def within(self, box: Box) -> FunctionProblem:
+    def within(self, box: Box) -> Self:
         """A copy that calls the user's functions in the box only."""
-        twin = copy.copy(self)
-        twin._box = box
-        return twin
+        return changed(self, _box=box)
 
     # The verbs
 
@@ -197,7 +101,7 @@ class FunctionProblem:
         if self._hessp is not None:
             return lambda v: self._hessian_product(x, v, idx)
         _, g0 = self.value_and_gradient(x, idx)
-        error = space.eps**self.gradient_accuracy
+        error = space.eps**self.traits.gradient_accuracy
 
         def grad(at: Array) -> Array:
             at = at if self._box is None else self._box.project(at)
@@ -205,7 +109,7 @@ class FunctionProblem:
                 return self._fun_and_jac(at, idx)[1]
             return self._raw_gradient(at, idx, None)
 
-        return _differences.product(grad, x, g0, self._scheme, error, space)
+        return differences.product(grad, x, g0, self._scheme, error, space)
 
     # How they call the user's functions
 
@@ -226,7 +130,7 @@ class FunctionProblem:
         scheme, fun = str(self._jac), self._probe(idx)
         if value is None and scheme == "2-point":
             value = fun(x)
-        return _differences.gradient(fun, x, value or 0.0, scheme, self._at(x), self._box)
+        return differences.gradient(fun, x, value or 0.0, scheme, self._at(x), self._box)
 
     def _fun_and_jac(self, x: Array, idx: Any) -> tuple[float, Array]:
         self._counts.nfev += 1
@@ -283,10 +187,13 @@ class FunctionProblem:
 class DifferencedProblem(FunctionProblem):
     """Callables without a gradient: the search differences along the basis, not all n axes."""
 
+    def _traits(self, nonlinear: bool) -> Traits:
+        return replace(super()._traits(nonlinear), has_projected_gradient=True)
+
     def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
         value, space = self.value(x, idx), self._at(x)
         fun, scheme = self._probe(idx), str(self._jac)
-        return value, _differences.slopes_along(fun, x, V, value, scheme, space)
+        return value, differences.slopes_along(fun, x, V, value, scheme, space)
 
 
 @dataclass(slots=True)
@@ -295,6 +202,10 @@ class _Memo:
     idx: Any = None
     value: float | None = None
     gradient: Array = None
+
+    def copy(self) -> _Memo:
+        """A memory that goes on from this one, which stays as it is."""
+        return _Memo(self.x, self.idx, self.value, self.gradient)
 
 
 def as_problem(
@@ -305,6 +216,8 @@ def as_problem(
     hessp: Callable[..., Any] | None = None,
     subsets: Any = None,
     precond: Any = None,
+    *,
+    nonlinear: bool = False,
 ) -> FunctionProblem:
     """Make SciPy-style callables into a problem object.
 
@@ -328,6 +241,10 @@ def as_problem(
     precond : array or callable, optional
         A positive diagonal D that roughly approximates the Hessian's: n numbers, or
         ``precond(x, *args)`` (with subsets ``precond(x, idx, *args)``) that returns them.
+    nonlinear : bool, optional
+        Whether the losses belong to a model that is not linear in its parameters, such as a net.
+        With subsets, its first steps are then damped and its sets B and C may be small, as those
+        of ``from_torch`` (see :class:`Traits`).
 
     Returns
     -------
@@ -345,7 +262,7 @@ def as_problem(
         raise TypeError(f"fun must be callable or a problem object, not {type(fun).__name__}")
     if jac is None or jac is False:
         jac = "2-point"
-    if not (jac is True or callable(jac) or jac in _differences.STEP_POWER):
+    if not (jac is True or callable(jac) or jac in differences.STEP_POWER):
         raise ValueError(
             f"jac={jac!r}: expected a callable, True, '2-point', '3-point', 'cs' or None"
         )
@@ -357,11 +274,11 @@ def as_problem(
             stacklevel=4,
         )
         hess = None
-    if not (hess is None or callable(hess) or hess in _differences.STEP_POWER):
+    if not (hess is None or callable(hess) or hess in differences.STEP_POWER):
         raise ValueError(f"hess={hess!r}: expected a callable, '2-point', '3-point', 'cs' or None")
     if hessp is not None and not callable(hessp):
         raise TypeError("hessp must be callable: hessp(x, p, *args)")
     args = args if isinstance(args, tuple) else (args,)
     sets = None if subsets is None else as_subsets(subsets)
     kind = DifferencedProblem if isinstance(jac, str) else FunctionProblem
-    return kind(fun, args, jac, hess, hessp, sets, precond)
+    return kind(fun, args, jac, hess, hessp, sets, precond, nonlinear)

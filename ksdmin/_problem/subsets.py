@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, TypeGuard
@@ -31,8 +31,22 @@ class Sizes:
     C: int
 
 
-Draw = Callable[[int, np.random.Generator, "Sizes | None"], "Sets | None"]
-"""(iteration, rng, sizes) -> the sets of that iteration; None where an iterable has no more."""
+class Stream:
+    """What is left of a user's iterable of sets, as a value: taking from it again gives the same.
+
+    Each stream keeps its first item, once drawn, and the stream after it. A run keeps the last one
+    only, so that what has been used is freed.
+    """
+
+    def __init__(self, sets: Iterator[Sets]) -> None:
+        self._sets = sets
+        self._taken: tuple[Sets | None, Stream] | None = None
+
+    def take(self) -> tuple[Sets | None, Stream]:
+        """The next sets (None where there are no more), and the stream after them."""
+        if self._taken is None:
+            self._taken = next(self._sets, None), Stream(self._sets)
+        return self._taken
 
 
 class Subsets:
@@ -64,8 +78,7 @@ class Subsets:
     --------
     >>> import numpy as np, ksdmin
     >>> subsets = ksdmin.Subsets(1000, curvature=0.05, search=20)
-    >>> draw = subsets.draws()
-    >>> sets = draw(0, np.random.default_rng(0), subsets.sizes(parts=20))
+    >>> sets = subsets.draw(0, np.random.default_rng(0), subsets.sizes(parts=20))
     >>> len(sets.B), len(sets.C), len(np.intersect1d(sets.B, sets.C))
     (50, 20, 0)
     """
@@ -142,17 +155,16 @@ class Subsets:
             )
         return count
 
-    def draws(self) -> Draw:
-        """How one run draws its sets; an iterable starts anew."""
-        if self.n is not None:
-            return self._draw
-        if callable(self._source):
-            source = self._source
-            return lambda iteration, rng, sizes: _triple(source(iteration, rng), self.full)
-        iterator = (_triple(sets, self.full) for sets in self._source)  # type: ignore[union-attr]
-        return lambda iteration, rng, sizes: next(iterator, None)
+    def stream(self) -> Stream | None:
+        """The user's iterable from its start; None where sets are drawn by number or callable."""
+        if self.n is not None or callable(self._source):
+            return None
+        return Stream(_triple(sets, self.full) for sets in self._source)  # type: ignore[union-attr]
 
-    def _draw(self, iteration: int, rng: np.random.Generator, sizes: Sizes | None) -> Sets:
+    def draw(self, iteration: int, rng: np.random.Generator, sizes: Sizes | None) -> Sets:
+        """The sets of an iteration, by number or callable."""
+        if callable(self._source):
+            return _triple(self._source(iteration, rng), self.full)
         assert sizes is not None
         assert self.n is not None
         A, together = self._sample(rng, sizes.A), sizes.B + sizes.C
@@ -170,7 +182,7 @@ class Subsets:
         return sizes is not None and self.n == sizes.A == sizes.B == sizes.C
 
     def size_of(self, idx: Any) -> int | None:
-        """How many samples `idx` names, where that can be told."""
+        """How many samples `idx` names, where that is known."""
         if self.is_full(idx):
             return self.n if self.n is not None else _len(self.full)
         return _len(idx)
@@ -192,7 +204,7 @@ def _is_count(size: Any) -> TypeGuard[int]:
 
 
 def _len(idx: Any) -> int | None:
-    """The number of samples, as indices tell it; an opaque object does not."""
+    """The number of samples that indices name; None for an opaque object."""
     if isinstance(idx, (list, range)):
         return len(idx)
     shape = getattr(idx, "shape", ())
@@ -200,7 +212,7 @@ def _len(idx: Any) -> int | None:
 
 
 def _triple(sets: Any, full: Any) -> Sets:
-    """The user's sets; indices are copied, as their array may be filled anew."""
+    """The user's sets; indices are copied, as their array may be reused."""
     try:
         A, B, C = sets
     except (TypeError, ValueError):
@@ -212,3 +224,7 @@ def _triple(sets: Any, full: Any) -> Sets:
         for idx in (A, B, C)
     }
     return Sets(own[id(A)], own[id(B)], own[id(C)])
+
+
+PLAIN = Subsets(1)
+"""A plain function is a sum of one loss: every set is the whole."""

@@ -1,19 +1,23 @@
-"""The one place where a run calls its problem: counting, the best point, the budget."""
+"""The one place where a run calls its problem: counting, the best point, the budget.
+
+What evaluations leave behind is a value, the `Ledger`, and part of a run's state. An `Evaluator`
+goes on from a ledger for the length of one step, and ends in the next ledger.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ksdmin._problem.arrays import Array, Small, Space
-from ksdmin._problem.functions import Counts, Problem, VerbCounter
+from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.subsets import Subsets
 from ksdmin._result import Status
 
-# Values computed in a dtype carry some roundings; a problem that knows better says so (`noise`).
-ROUNDINGS = 30
+# Values computed in a dtype carry some roundings; a problem may declare its own (`Traits.noise`).
+VALUE_ROUNDINGS = 30
 
 
 @dataclass(frozen=True)
@@ -27,65 +31,101 @@ class Evaluated:
     diagonal: Array | None = None
 
 
-class Evaluator:
-    """A problem during one run.
+@dataclass(frozen=True)
+class Budget:
+    """What a run may spend: values computed, and seconds since it `began`."""
 
-    Parameters
-    ----------
-    problem : Problem
-        What is minimised.
-    space : Space
-        Where its vectors live.
-    subsets : Subsets
-        Tells the sizes of sets, and which one is everything.
-    maxfun, maxtime : float
-        The budget: values computed, and seconds.
-    """
-
-    def __init__(
-        self, problem: Problem, space: Space, subsets: Subsets, maxfun: float, maxtime: float
-    ) -> None:
-        self.space, self.subsets, self.counts = space, subsets, Counts()
-        self._take(problem)
-        self.separate_gradient = bool(getattr(problem, "separate_gradient", False))
-        self.projects = hasattr(problem, "value_and_projected_gradient")
-        self.has_diagonal = bool(getattr(problem, "has_diagonal", False))
-        self.nonlinear = bool(getattr(problem, "nonlinear", False))
-        self.diagonal_power = float(getattr(problem, "diagonal_power", 1.0))
-        self.slope_error = _error(problem, "gradient_accuracy", space)
-        self.product_error = _error(problem, "product_accuracy", space)
-        self._maxfun, self._maxtime = maxfun, maxtime
-        self._began = time.perf_counter()
-
-    def _take(self, problem: Problem) -> None:
-        self._bare, own = problem, getattr(problem, "counting", None)
-        self._problem = own(self.counts) if own else VerbCounter(problem, self.counts)
-        self.noise = float(getattr(problem, "noise", None) or ROUNDINGS * self.space.eps)
-        self.best: tuple[Array, float] | None = None
-
-    def sharpen(self) -> bool:
-        """Go over to finer arithmetic, where the problem has any.
-
-        What was computed before is not to be compared with what comes.
-        """
-        offer = getattr(self._bare, "sharper", None)
-        sharper = offer() if offer else None
-        if sharper is not None:
-            self._take(sharper)
-        return sharper is not None
+    maxfun: float
+    maxtime: float
+    began: float = field(default_factory=lambda: time.perf_counter())
 
     @property
     def seconds(self) -> float:
         """Since the run began."""
-        return time.perf_counter() - self._began
+        return time.perf_counter() - self.began
+
+    def spent(self, counts: Counts) -> Status | None:
+        """Which part of the budget is used up, if any."""
+        if counts.nfev >= self.maxfun:
+            return Status.MAXFUN
+        if self.seconds >= self.maxtime:
+            return Status.MAXTIME
+        return None
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What a run has spent and found so far.
+
+    Attributes
+    ----------
+    problem : CountingProblem
+        In the arithmetic that is in force, with what it remembers of its last point.
+    counts : Counts
+        Not to be changed: an evaluator goes on from a copy.
+    best : tuple or None
+        The point with the lowest value on the whole set, and that value.
+    """
+
+    problem: CountingProblem
+    counts: Counts = field(default_factory=Counts)
+    best: tuple[Array, float] | None = None
+
+
+class Evaluator:
+    """The evaluations of one step of a run.
+
+    Parameters
+    ----------
+    ledger : Ledger
+        Where it goes on from; it is not changed.
+    space : Space
+        Where the vectors live.
+    subsets : Subsets
+        Knows the sizes of sets, and which one is everything.
+    budget : Budget
+        What the run may spend.
+    """
+
+    def __init__(self, ledger: Ledger, space: Space, subsets: Subsets, budget: Budget) -> None:
+        self.space, self.subsets, self._budget = space, subsets, budget
+        self.counts, self.best = ledger.counts.copy(), ledger.best
+        self._take(ledger.problem)
+
+    def _take(self, problem: CountingProblem) -> None:
+        self._problem, self.traits = problem.counting(self.counts), problem.traits
+        self.noise = float(self.traits.noise or VALUE_ROUNDINGS * self.space.eps)
+        self.gradient_error = self._error(self.traits.gradient_accuracy)
+        self.product_error = self._error(self.traits.product_accuracy)
+
+    def _error(self, power: float) -> float:
+        """The relative error that differences make, 0 where derivatives are exact."""
+        return self.space.eps**power if power < 1 else 0.0
+
+    @property
+    def ledger(self) -> Ledger:
+        """What has been spent and found by now."""
+        return Ledger(self._problem, self.counts.copy(), self.best)
+
+    def refine(self) -> bool:
+        """Turn to finer arithmetic, where the problem has any.
+
+        What was computed before is not to be compared with what comes.
+        """
+        finer = self._problem.in_finer_arithmetic() if self.traits.has_finer_arithmetic else None
+        if finer is not None:
+            self._take(finer)
+            self.best = None
+        return finer is not None
+
+    @property
+    def seconds(self) -> float:
+        """Since the run began."""
+        return self._budget.seconds
 
     def spent(self) -> Status | None:
         """Which part of the budget is used up, if any."""
-        if self.counts.nfev >= self._maxfun:
-            return Status.MAXFUN
-        if self.seconds >= self._maxtime:
-            return Status.MAXTIME
-        return None
+        return self._budget.spent(self.counts)
 
     def value(self, x: Array, idx: Any) -> float:
         """The value on `idx`."""
@@ -108,7 +148,7 @@ class Evaluator:
 
     def evaluate(self, x: Array, idx: Any) -> Evaluated:
         """Everything that an iteration starts from (Alg. 3, lines 4 and 5)."""
-        if not self.has_diagonal:
+        if not self.traits.has_diagonal:
             return Evaluated(x, idx, *self.value_and_gradient(x, idx))
         value, g, D = self._charged(idx, self._problem.value_and_gradient, x, idx, diagonal=True)
         self._remember(x, idx, value)
@@ -131,9 +171,3 @@ class Evaluator:
     def _remember(self, x: Array, idx: Any, value: float) -> None:
         if self.subsets.is_full(idx) and (self.best is None or value < self.best[1]):
             self.best = (x, value)
-
-
-def _error(problem: Problem, accuracy: str, space: Space) -> float:
-    """The relative error that differences make, 0 where derivatives are exact."""
-    power = float(getattr(problem, accuracy, 1.0))
-    return space.eps**power if power < 1 else 0.0

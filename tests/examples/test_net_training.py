@@ -12,16 +12,16 @@ from examples.harness.net_training.instrumented_problems import Timed
 from examples.harness.net_training.point_recorder import PointRecorder
 
 
-def test_a_profiled_problem_gets_sharper_by_the_same_clock():
+def test_a_profiled_problem_turns_to_finer_arithmetic_by_the_same_clock():
     samples = torch.randn(20, 3), torch.randn(20, 2)
     problem = ksdmin.from_torch(
         torch.nn.Linear(3, 2), torch.nn.MSELoss(), samples, precision="bfloat16"
     )
     timed = Timed(problem)
-    sharper = timed.sharper()
-    assert sharper.noise < timed.noise
-    assert sharper._seconds is timed._seconds
-    assert sharper.sharper().sharper() is None
+    finer = timed.in_finer_arithmetic()
+    assert finer.traits.noise < timed.traits.noise
+    assert finer._seconds is timed._seconds
+    assert finer.in_finer_arithmetic().in_finer_arithmetic() is None
 
 
 def test_the_clock_leaves_out_the_assessing_and_keeps_growing_gaps():

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.optimize import Bounds, rosen, rosen_der, rosen_hess_prod
+from scipy.optimize import Bounds, OptimizeWarning, rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
-from ksdmin._hf.step import conjugate_gradients, finished
+from ksdmin._hf.conjugate_gradients import conjugate_gradients, finished
 
 rng = np.random.default_rng(0)
 A = rng.standard_normal((30, 12))
@@ -165,6 +165,25 @@ def test_a_torch_model():
     res = ksdmin.minimize(problem, method="hf", rng=0, options={"maxiter": 30, "damping": 1.0})
     assert res.fun < 0.5 * res.history["value"][0]
     assert res.preconditioner == "diagonal"
+
+
+@pytest.mark.parametrize("name", ["krylov_dim", "memory", "pairs", "floor", "preset", "without"])
+def test_options_without_effect_are_refused(name):
+    with pytest.raises(
+        ValueError, match=rf"without effect on method 'hf': {name}\. Leave them out"
+    ):
+        ksdmin.minimize(rosen, [0.0, 0.0], jac=rosen_der, method="hf", options={name: 1})
+
+
+def test_the_papers_options_are_not_for_it():
+    with pytest.raises(ValueError, match=r"method 'hf': preset, krylov_dim, memory, pairs, floor"):
+        ksdmin.minimize(rosen, [0.0, 0.0], jac=rosen_der, method="hf", options=ksdmin.PAPER)
+
+
+def test_a_misspelt_option_warns():
+    told = r"Unknown solver options: dampin \(did you mean 'damping'\?\)"
+    with pytest.warns(OptimizeWarning, match=told):
+        ksdmin.minimize(rosen, [0.0, 0.0], jac=rosen_der, method="hf", options={"dampin": 1.0})
 
 
 def test_bounds_are_refused():

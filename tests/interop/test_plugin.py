@@ -259,8 +259,8 @@ def test_a_fractional_maxiter():
 
 def test_unknown_options_are_named():
     for run in (minimize, ksdmin.minimize):
-        with pytest.warns(OptimizeWarning, match="^Unknown solver options: foo$") as caught:
-            assert run(rosen, X0, **EXACT, options={"foo": 1}).success
+        with pytest.warns(OptimizeWarning, match="^Unknown solver options: spam$") as caught:
+            assert run(rosen, X0, **EXACT, options={"spam": 1}).success
         assert len(caught) == 1
 
 

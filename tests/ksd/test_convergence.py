@@ -5,6 +5,7 @@ import pytest
 
 import ksdmin
 from ksdmin._ksd import step as _ksd
+from ksdmin._ksd.presets import DEFAULT
 from tests.problems import PROBLEMS
 
 NAMES = [
@@ -12,7 +13,7 @@ NAMES = [
     *("extended_powell", "penalty1", "trigonometric", "broyden_tridiagonal", "chebyquad"),
 ]
 SUFFICIENT = 0.05  # Armijo's and Wolfe's constants promise 1e-4 (1 - 0.9)
-FLOOR = ksdmin.Options().floor
+FLOOR = DEFAULT.floor
 
 
 @pytest.fixture(params=NAMES)
@@ -26,8 +27,8 @@ def iterations(request, monkeypatch):
         spectra.append(H_hat)
         return whitening(H_hat)
 
-    def searched(run, state, basis):
-        trial = search(run, state, basis)
+    def searched(run, evaluator, state, basis):
+        trial = search(run, evaluator, state, basis)
         seen.append((state, basis, spectra[-1], trial))
         return trial
 

@@ -9,9 +9,10 @@ from numpy.testing import assert_allclose
 from ksdmin._ksd.krylov import krylov_basis
 from ksdmin._ksd.subspace import SubspaceObjective, Whitening, absolute, floored
 from ksdmin._problem.arrays import Space
+from ksdmin._problem.counting import as_counting
 from ksdmin._problem.functions import as_problem
 from ksdmin._problem.subsets import Subsets
-from ksdmin._run.evaluator import Evaluator
+from ksdmin._run.evaluator import Budget, Evaluator, Ledger
 
 
 def rotated(spectrum):
@@ -81,7 +82,8 @@ class Setting:
     def __init__(self, tilted=False, C=C, jac=jac, fun=fun):
         self.space = Space(x)
         problem = as_problem(fun, jac=jac, subsets=20)
-        self.evaluator = Evaluator(problem, self.space, Subsets(20), math.inf, math.inf)
+        ledger, budget = Ledger(as_counting(problem, self.space)), Budget(math.inf, math.inf)
+        self.evaluator = Evaluator(ledger, self.space, Subsets(20), budget)
         here = self.evaluator.evaluate(x, A)
         scale = np.arange(1, 7)
         self.basis = krylov_basis(

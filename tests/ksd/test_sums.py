@@ -1,17 +1,12 @@
 """Sums of losses: sets that grow until they are everything, and the optimum of the whole."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
 import ksdmin
-from ksdmin._ksd.judge import next_forcing, steeper
-from ksdmin._ksd.policies import Outcome
 from ksdmin._problem.subsets import Sizes
-from ksdmin._run.evaluator import Evaluated
 
 M, N = 8000, 12
 RNG = np.random.default_rng(0)
@@ -101,19 +96,6 @@ def test_own_sets_are_judged_too():
     assert res.fun < fun(np.zeros(N))
 
 
-def test_what_the_model_promises_on_other_samples():
-    """Of a parabola the slope on them is exact, whatever the gradient said."""
-    here = Evaluated(np.zeros(2), "A", 3.0, np.array([-1.0, 0.5]))
-    d, own_slope, curvature = np.array([2.0, 1.0]), -0.7, 0.4
-    before, after = 9.0, 9.0 + own_slope + curvature / 2
-    new_gradient = np.array([own_slope + curvature, 0.0]) / 2
-    there = Evaluated(d, "another A", after, new_gradient)
-    trial = SimpleNamespace(d=d)
-    more = steeper(here, trial, before - after, there)
-    assert more == pytest.approx(here.gradient @ d - own_slope)
-    assert steeper(here, trial, 1.0, Evaluated(d, "A", after, new_gradient)) == 0.0
-
-
 def test_very_many_samples_are_begun_with_few():
     sizes = ksdmin.Subsets(1_000_000).sizes(20, 1000, 4000)
     assert sizes == Sizes(80_000, 4000, 4000)
@@ -163,32 +145,3 @@ def test_a_gradient_set_too_small_to_tell_convergence(preset, returns):
     sizes = res.history["size_A"].tolist()[1:]
     assert 40 in sizes
     assert (1 in sizes[sizes.index(40) :]) is returns
-
-
-def test_a_right_model_is_solved_well():
-    """A quadratic: the model is exact, and the second step may be as good as the first asks for."""
-    A = np.diag(np.geomspace(1, 1e4, 40))
-    res = ksdmin.minimize(
-        lambda x: x @ A @ x / 2 - x.sum(),
-        np.zeros(40),
-        jac=lambda x: A @ x - 1,
-        hessp=lambda x, p: A @ p,
-        options={"gtol": 1e-8, "pairs": 0},
-    )
-    assert res.success
-    assert res.nit <= 6
-
-
-@pytest.mark.parametrize(
-    ("forcing", "achieved", "expected"),
-    [
-        (0.5, 1.0, 0.5**1.618),  # the model was right: by degrees
-        (0.2, 1.0, 1e-3),  # it has been for a while
-        (0.5, 0.8, 0.5**1.618),
-        (0.2, 0.8, 0.2),
-        (0.01, 0.1, 0.5),  # it was not: at once
-    ],
-)
-def test_a_newton_step_is_solved_better_by_degrees(forcing, achieved, expected):
-    outcome = Outcome(promised=1.0, achieved=achieved, noise=0.0, modelled=1.0, expected=1.0)
-    assert next_forcing(forcing, 1.0, outcome) == pytest.approx(expected, rel=1e-3)

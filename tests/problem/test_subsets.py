@@ -1,6 +1,7 @@
 """The sets A, B and C: sizes, draws, the user's own."""
 
 import itertools
+import weakref
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def run(subsets, fun=fun, jac=jac, **options):
 
 
 def draw(subsets, seed=0, K=5):
-    return subsets.draws()(0, np.random.default_rng(seed), subsets.sizes(K))
+    return subsets.draw(0, np.random.default_rng(seed), subsets.sizes(K))
 
 
 # Sizes
@@ -275,6 +276,54 @@ def test_iterable_starts_anew_in_each_run():
 def test_iterator_is_drawn_on_as_long_as_it_lasts():
     forever = itertools.repeat((slice(None), np.arange(20), np.arange(20, 60)))
     assert run(Subsets(forever, full=slice(None))).success
+
+
+def test_what_is_left_of_an_iterable_is_a_value():
+    """Taking from it again gives the same, and the iterable is drawn from once."""
+    drawn = []
+
+    def triples():
+        for i in range(2):
+            drawn.append(i)
+            yield (i, i, i)
+
+    first = Subsets(triples()).stream()
+    (one, rest), (again, same) = first.take(), first.take()
+    assert (one, again, drawn) == (Sets(0, 0, 0), Sets(0, 0, 0), [0])
+    assert rest is same
+    two, end = rest.take()
+    assert two == Sets(1, 1, 1)
+    assert end.take()[0] is None
+    assert end.take()[0] is None
+    assert first.take()[0] is one
+    assert drawn == [0, 1]
+
+
+def test_numbers_and_callables_are_no_streams():
+    assert Subsets(M).stream() is None
+    assert Subsets(lambda iteration, rng: (0, 0, 0)).stream() is None
+
+
+def test_sets_of_an_iterable_are_freed_once_they_are_used():
+    """They may be large."""
+
+    class Batch:
+        def __init__(self, rows):
+            self.rows = rows
+
+    made, alive = [], []
+
+    def triples():
+        for i in range(8):
+            alive.append(sum(ref() is not None for ref in made))
+            batches = [Batch(np.arange(start + i, M, 7)) for start in range(3)]
+            made.extend(weakref.ref(batch) for batch in batches)
+            yield tuple(batches)
+
+    functions = [lambda x, batch, f=f: f(x, batch.rows) for f in (fun, jac)]
+    res = run(triples(), *functions, gtol=0.0)
+    assert res.nit == 8
+    assert max(alive) <= 6  # those of the last iteration or two
 
 
 def test_empty_iterable():

@@ -158,10 +158,10 @@ def test_own_subsets(n, K, share, fisher, definite):
     """B and C disjoint, 1/K of the samples each; both sides are handed the same sets."""
     losses, theta = make_losses(n, definite=definite, fisher=fisher)
     subsets = ksdmin.Subsets(M, gradient=share)
-    draw, sizes = subsets.draws(), subsets.sizes(K)
+    sizes = subsets.sizes(K)
 
     def sample(iteration, rng=None):
-        sets = draw(iteration, np.random.default_rng(iteration), sizes)
+        sets = subsets.draw(iteration, np.random.default_rng(iteration), sizes)
         return sets.A, sets.B, sets.C
 
     for _, B, C in map(sample, range(3)):

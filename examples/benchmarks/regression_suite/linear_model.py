@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+import ksdmin
 from examples.benchmarks.regression_suite.loss_functions import Array, Logistic, Softmax
 
 WHOLE = slice(None)
@@ -50,17 +51,23 @@ class LinearModel:
         Whether the diagonal of the Hessian is offered, for a pass over the samples each time.
     """
 
-    separate_gradient = True  # a value is one product with X, a gradient one more
-
     def __init__(
         self, X: Any, labels: Array, classes: int, l2: float, diagonal: bool = False
     ) -> None:
-        self.X, self.labels, self.l2, self.has_diagonal = X, labels, l2, diagonal
+        self.X, self.labels, self.l2 = X, labels, l2
+        self.offer_diagonal(diagonal)
         self._link = Logistic if classes == 2 else Softmax
         self._columns = () if classes == 2 else (classes,)
         self.subsets = self.samples = X.shape[0]
         self.x0 = np.zeros(X.shape[1] * (1 if classes == 2 else classes))
         self._forget()
+
+    def offer_diagonal(self, diagonal: bool) -> None:
+        """Whether a method may ask for the diagonal of the Hessian."""
+        # A value is one product with X, a gradient one more; what is known costs nothing.
+        self.traits = ksdmin.Traits(
+            separate_gradient=True, has_diagonal=diagonal, counts_itself=True
+        )
 
     def _forget(self) -> None:
         self.counts = SimpleNamespace(nfev=0, njev=0, nhev=0)

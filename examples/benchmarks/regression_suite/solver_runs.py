@@ -125,7 +125,7 @@ def run_ksd(
             raise StopIteration
 
     options = {"gtol": GTOL, "maxiter": FAR} | KSD[method] | options
-    problem.has_diagonal = method == "ksd-diagonal"
+    problem.offer_diagonal(method == "ksd-diagonal")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         res = ksdmin.minimize(

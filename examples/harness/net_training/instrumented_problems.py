@@ -34,7 +34,7 @@ class Counted:
 
     def __init__(self, problem: Any, work: Work) -> None:
         self._problem, self._work = problem, work
-        self.x0, self.subsets = problem.x0, problem.subsets
+        self.x0, self.subsets, self.traits = problem.x0, problem.subsets, problem.traits
 
     def value(self, x: Any, idx: Any) -> float:
         """The value alone."""
@@ -62,16 +62,12 @@ class Timed:
 
     def __init__(self, problem: Any) -> None:
         self._problem, self._seconds = problem, dict.fromkeys(PARTS, 0.0)
+        # With the problem's own traits the timed run is the same run.
+        self.x0, self.subsets, self.traits = problem.x0, problem.subsets, problem.traits
 
-    def __getattr__(self, name: str) -> Any:
-        """All other attributes are the problem's own, so that the timed run is the same run."""
-        if name == "counting":  # returns the problem itself, which is not timed
-            raise AttributeError(name)
-        return getattr(self._problem, name)
-
-    def sharper(self) -> Any:
+    def in_finer_arithmetic(self) -> Any:
         """The same problem in more precise arithmetic, timed by the same clock."""
-        finer = self._problem.sharper()
+        finer = self._problem.in_finer_arithmetic()
         if finer is None:
             return None
         timed = Timed(finer)

@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
 from scipy.special import expit
 
 import ksdmin
+from ksdmin._ksd.rules.damping import Damping
+from ksdmin._ksd.rules.finer_arithmetic import FinerArithmetic
+from tests.ksd.rules.outcomes import finite, not_negative, outcome, outcomes
 
 M, N, L2, DIGITS = 3000, 6, 1e-3, 1e-4
 RNG = np.random.default_rng(0)
@@ -12,29 +16,73 @@ X = RNG.standard_normal((M, N)) * np.geomspace(1, 10, N)
 Y = np.where(RNG.random(M) < expit(X @ np.ones(N) / 4), 1.0, -1.0)
 
 
+# The rule
+
+
+@given(finite, finite, not_negative)
+def test_a_larger_gain_never_asks_for_it_where_a_smaller_does_not(one, other, noise):
+    rule = FinerArithmetic()
+    less, more = (
+        rule.is_due(outcome(predicted=gain, value_noise=noise), Damping.off())
+        for gain in sorted([one, other])
+    )
+    assert less >= more
+
+
+@given(finite, not_negative, not_negative)
+def test_more_rounding_never_asks_for_less(gain, one, other):
+    rule = FinerArithmetic()
+    less, more = (
+        rule.is_due(outcome(predicted=gain, value_noise=noise), Damping.off())
+        for noise in sorted([one, other])
+    )
+    assert more >= less
+
+
+def test_it_is_due_where_rounding_hides_the_gain():
+    rule = FinerArithmetic()
+    assert rule.is_due(outcome(predicted=1e-6, value_noise=1e-6), Damping.off())
+    assert rule.is_due(outcome(predicted=0.0, value_noise=1e-6), Damping.off())
+    assert not rule.is_due(outcome(predicted=1.0, value_noise=1e-6), Damping.off())
+
+
+@given(outcomes)
+def test_steps_that_are_short_on_purpose_say_nothing(told):
+    assert not FinerArithmetic().is_due(told, Damping(1.0, initial_phase=True))
+
+
+@given(outcomes)
+def test_off_never_asks(told):
+    assert not FinerArithmetic.off().is_due(told, Damping.off())
+
+
+# Runs
+
+
 class Logistic:
-    """A mean of losses whose values are exact to `noise`; a sharper one may be at hand."""
+    """A mean of losses whose values are exact to `noise`; a finer one may be at hand."""
 
     subsets = M
 
     def __init__(self, noise=None, finer=None):
-        self.noise, self.finer, self.asked = noise, finer, 0
+        self.digits, self.finer, self.asked = noise, finer, 0
+        self.traits = ksdmin.Traits(noise=noise, has_finer_arithmetic=True)
 
     def value(self, w, idx):
         value = float(np.logaddexp(0, -Y[idx] * (X[idx] @ w)).mean() + L2 / 2 * w @ w)
-        return value if self.noise is None else round(value / self.noise) * self.noise
+        return value if self.digits is None else round(value / self.digits) * self.digits
 
     def value_and_gradient(self, w, idx):
         s = Y[idx] * expit(-Y[idx] * (X[idx] @ w))
         g = L2 * w - s @ X[idx] / len(s)
-        coarse = 0.0 if self.noise is None else self.noise * np.sin(1e6 * w)
+        coarse = 0.0 if self.digits is None else self.digits * np.sin(1e6 * w)
         return self.value(w, idx), g + coarse
 
     def curvature(self, w, idx):
         s = expit(X[idx] @ w)
         return lambda v: (s * (1 - s) * (X[idx] @ v)) @ X[idx] / len(s) + L2 * v
 
-    def sharper(self):
+    def in_finer_arithmetic(self):
         self.asked += 1
         return self.finer
 
@@ -49,7 +97,7 @@ def test_coarse_values_end_in_precision_loss():
     assert not res.success
 
 
-def test_sharper_values_lead_to_the_optimum():
+def test_finer_values_lead_to_the_optimum():
     exact = Logistic()
     coarse = Logistic(DIGITS, exact)
     res = run(coarse)
@@ -59,9 +107,16 @@ def test_sharper_values_lead_to_the_optimum():
     assert coarse.asked == 1
 
 
+def test_switched_off_it_is_not_asked_for():
+    coarse = Logistic(DIGITS, Logistic())
+    res = run(coarse, without=["finer_arithmetic"])
+    assert res.status == ksdmin.Status.PRECISION_LOSS
+    assert coarse.asked == 0
+
+
 def test_the_point_is_evaluated_once_more():
-    coarse, sharp = (run(Logistic(DIGITS, finer)).history for finer in (None, Logistic()))
-    both = zip(coarse["njev"], sharp["njev"], strict=False)
+    coarse, finer = (run(Logistic(DIGITS, finer)).history for finer in (None, Logistic()))
+    both = zip(coarse["njev"], finer["njev"], strict=False)
     assert next(b - a for a, b in both if a != b) == 1
 
 
@@ -89,15 +144,14 @@ def test_a_net_converges_whatever_its_products(precision):
 
 def test_a_first_step_that_is_short_on_purpose_asks_for_nothing():
     problem, asked = net("bfloat16"), []
-    problem.sharper = lambda: asked.append(True)
+    problem.in_finer_arithmetic = lambda: asked.append(True)
     ksdmin.minimize(problem, rng=0, options={"maxiter": 1, "damping": 1e6})
     assert not asked
 
 
 def test_a_net_that_rounding_stops_comes_to_an_end():
     """Its sets grow until they are everything, and do not go on for ever."""
-    problem = net("bfloat16")
-    problem.sharper = lambda: None
-    res = ksdmin.minimize(problem, rng=0, options={"gtol": 1e-5})
+    options = {"gtol": 1e-5, "without": ["finer_arithmetic"]}
+    res = ksdmin.minimize(net("bfloat16"), rng=0, options=options)
     assert res.status == ksdmin.Status.PRECISION_LOSS
     assert res.history["size_B"][-1] == M

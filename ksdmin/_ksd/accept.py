@@ -1,0 +1,78 @@
+"""Is the step taken?  Its predicted and its actual reduction, and the state on either answer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._problem.values import changed
+from ksdmin._run.evaluator import Evaluated, Evaluator
+
+
+def judged(
+    run: KSDRun,
+    evaluator: Evaluator,
+    state: KSDState,
+    trial: Trial,
+    before: float,
+    there: Evaluated,
+) -> Outcome:
+    """The outcome of the step to `there`; `before` is the value at `here` on the same samples."""
+    here, actual = state.here, before - there.value
+    moved = trial.d is not None
+    outcome = Outcome(
+        actual=actual,
+        predicted_on_C=trial.predicted,
+        model_reduction=trial.model_reduction,
+        slope_correction=slope_correction(here, trial, actual, there),
+        noise=evaluator.noise * max(abs(before), abs(there.value)),
+        value_noise=evaluator.noise * abs(before),
+        gradient_noise=evaluator.gradient_error * abs(there.value),
+        compared=not np.isnan(before),
+        moved=moved,
+        measured=trial.basis.measured,
+        space_is_full=trial.basis.full,
+        previous_gradient_norm=state.gradient_norm,
+    )
+    if not run.preset.accept(outcome):
+        return changed(outcome, accepted=False)
+    return changed(
+        outcome,
+        gradient_norm=run.stationarity(there.x, there.gradient),
+        step_norm=run.space.norm(trial.d) if moved else 0.0,
+    )
+
+
+def slope_correction(here: Evaluated, trial: Trial, actual: float, there: Evaluated) -> float:
+    """By how much the step goes down steeper on the samples of the new value than on the old.
+
+    The slope that they have is that of the parabola through the two values and the new gradient. A
+    gradient of few samples is noise in part: that must not pass for an error of the model.
+    """
+    if there.idx is here.idx or trial.d is None:
+        return 0.0
+    slope = -2 * actual - float(there.gradient @ trial.d)
+    return float(here.gradient @ trial.d) - slope
+
+
+def concluded(
+    run: KSDRun, state: KSDState, trial: Trial, there: Evaluated, outcome: Outcome
+) -> KSDState:
+    """The state at the end of the step if it is taken, or else at its start."""
+    rules = changed(
+        state.rules,
+        forcing=state.rules.forcing.after(outcome),
+        stall=state.rules.stall.after(outcome),
+    )
+    if not outcome.accepted:
+        return changed(state, rules=rules, last_decrease=np.nan)
+    d_prev = (trial.d, *state.d_prev)[: run.dims.memory] if outcome.moved else state.d_prev
+    return changed(
+        state,
+        here=there,
+        d_prev=d_prev,
+        gradient_norm=outcome.gradient_norm,
+        last_decrease=outcome.actual if outcome.moved else np.nan,
+        rules=rules,
+    )

@@ -1,0 +1,111 @@
+"""What the rules change after a step: the sets, the arithmetic, damping, width, the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._problem.subsets import Sizes
+from ksdmin._problem.values import changed
+from ksdmin._run.evaluator import Evaluated, Evaluator
+from ksdmin._run.state import Sampling
+
+
+def resize_sets(
+    run: KSDRun,
+    evaluator: Evaluator,
+    state: KSDState,
+    sampling: Sampling,
+    outcome: Outcome,
+    there: Evaluated,
+) -> KSDState:
+    """The sets of the next iteration: those of `sampling`, or larger ones."""
+    rules, before = state.rules, state.rules.set_sizes.sizes
+    whole_was_asked = run.preset.compares and run.subsets.is_full(there.idx)
+    set_sizes = rules.set_sizes.after(
+        outcome, stalled=rules.stall.stalled, whole_was_asked=whole_was_asked
+    )
+    state = changed(state, sampling=sampling)
+    if set_sizes.sizes is None or before is None or set_sizes.sizes == before:
+        return state
+    state = changed(state, rules=changed(rules, set_sizes=set_sizes))
+    return grown(run, evaluator, state, before, set_sizes.sizes)
+
+
+def grown(
+    run: KSDRun, evaluator: Evaluator, state: KSDState, before: Sizes, sizes: Sizes
+) -> KSDState:
+    """Larger sets: what failed on the smaller ones may succeed, and A has another gradient."""
+    larger, stall = run.draw(state.record.iteration + 1, sizes), state.rules.stall
+    if sizes.A == before.A:
+        sets = changed(larger, A=state.sets.A)
+        rules = changed(state.rules, stall=stall.cleared())
+        return changed(state, sampling=changed(state.sampling, sets=sets), rules=rules)
+    state = changed(state, sampling=changed(state.sampling, sets=larger))
+    if state.here.idx is larger.A:
+        rules = changed(state.rules, stall=stall.restarted(state.gradient_norm))
+        return changed(state, rules=rules)
+    return reevaluated(run, evaluator, state, larger.A)
+
+
+def refine_arithmetic(
+    run: KSDRun, evaluator: Evaluator, state: KSDState, outcome: Outcome
+) -> KSDState:
+    """Finer arithmetic from here on, where that is due and to be had."""
+    due = state.rules.finer_arithmetic.is_due(outcome, state.rules.damping)
+    if due and evaluator.refine():
+        return reevaluated(run, evaluator, state, state.here.idx)
+    return state
+
+
+def reevaluated(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KSDState:
+    """The state at the same point for another function: of other samples, or with less rounding."""
+    here = evaluator.evaluate(state.here.x, A)
+    norm = run.stationarity(here.x, here.gradient)
+    rules = changed(state.rules, stall=state.rules.stall.restarted(norm))
+    return changed(state, here=here, gradient_norm=norm, last_decrease=np.nan, rules=rules)
+
+
+def adjust_search(state: KSDState, outcome: Outcome) -> KSDState:
+    """The damping and the width of the next search; both are of steps on samples only."""
+    damping, width = state.rules.damping, state.rules.width
+    if not state.curvature_is_sampled and damping.is_off:
+        return state
+    limited = damping.limited(outcome)
+    if limited:  # a step that was kept short must not end the run by ftol or xtol
+        state = changed(state, last_decrease=np.nan)
+    if state.curvature_is_sampled:
+        width = width.after(outcome, limited_by_damping=limited)
+        damping = damping.after(outcome)
+    else:
+        damping = damping.off()
+    return changed(state, rules=changed(state.rules, damping=damping, width=width))
+
+
+def learn(
+    run: KSDRun, noise: float, before: KSDState, after: KSDState, trial: Trial, outcome: Outcome
+) -> KSDState:
+    """What the iteration teaches the quasi-Newton model, and whether the next step may rest on it.
+
+    `noise` is the relative rounding error of a value.
+    """
+    trust, old, new = after.rules.trust, before.here, after.here
+    if not before.learns:
+        return changed(after, rules=changed(after.rules, trust=trust.on_samples(after.record)))
+    model, measured = before.model, outcome.measured
+    if measured and trial.basis.dim:
+        model = model.with_basis(run.space, trial.basis)
+    same_function = new.x is not old.x and new.idx is old.idx
+    if same_function:
+        s, y = new.x - old.x, new.gradient - old.gradient
+        if measured:
+            model = model.with_pair(s, y)
+        else:
+            model = model.with_own_step(s, y, slope=float(s @ old.gradient))
+    trust = trust.after(
+        outcome, before.record, after.record, same_function=same_function, noise=noise
+    )
+    return changed(after, model=model, rules=changed(after.rules, trust=trust))

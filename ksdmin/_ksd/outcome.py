@@ -1,0 +1,72 @@
+"""What a step was predicted to do, and what it did: what every rule looks at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The predicted and the actual reduction of one step, and how the step was made.
+
+    Reductions are of the value on a set: positive is down. The new value may be of other samples
+    than A, the set that the gradient was of: `slope_correction` is by how much the step goes down
+    steeper on those.
+
+    Attributes
+    ----------
+    actual : float
+        The reduction on the samples of the new value; NaN where it was not computed.
+    predicted_on_C : float
+        What the search found on C, with the slope of A and without the damping.
+    model_reduction : float
+        What the quadratic model of B predicted, with the slope of A; NaN for a step without
+        products.
+    slope_correction : float
+        See above; 0 where the samples are the same.
+    noise : float
+        The rounding error of `actual`.
+    value_noise, gradient_noise : float
+        The rounding error of the value before the step, and the error of values that are
+        known by a gradient of differences only.
+    compared : bool
+        Whether values before and after the step are of the same samples.
+    accepted : bool
+        Whether the step is taken.
+    moved : bool
+        Whether the search left the point.
+    measured : bool
+        Whether the curvature of this step was computed by products.
+    space_is_full : bool
+        Whether the Krylov space had as many vectors as it may.
+    step_norm : float
+        The length of the step, 0 where it was not taken.
+    gradient_norm, previous_gradient_norm : float
+        The largest magnitude in the gradient after the step (NaN where not taken), and before.
+    """
+
+    actual: float
+    predicted_on_C: float
+    model_reduction: float
+    slope_correction: float = 0.0
+    noise: float = 0.0
+    value_noise: float = 0.0
+    gradient_noise: float = 0.0
+    compared: bool = True
+    accepted: bool = True
+    moved: bool = True
+    measured: bool = True
+    space_is_full: bool = False
+    step_norm: float = 0.0
+    gradient_norm: float = float("nan")
+    previous_gradient_norm: float = float("nan")
+
+    @property
+    def predicted_on_new_A(self) -> float:
+        """What the search found, with the slope of the samples of the new value."""
+        return self.predicted_on_C + self.slope_correction
+
+    @property
+    def model_reduction_on_new_A(self) -> float:
+        """What the quadratic model predicted, with that slope."""
+        return self.model_reduction + self.slope_correction

@@ -1,0 +1,183 @@
+"""Presets: what the one loop leaves open, as the paper has it and as we have it.
+
+A preset says which rules apply, how the step is made and judged, and what the options are where the
+user gives none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.subspace import absolute, floored
+from ksdmin._options import Options
+from ksdmin._problem.arrays import Small
+
+# When does the inner search end?  (predicted, gained) -> bool
+
+
+def never(predicted: float, gained: float) -> bool:
+    """The paper: the search runs to its end."""
+    return False
+
+
+@dataclass(frozen=True)
+class RelativeGain:
+    """When the next iteration is predicted to gain less than a share of what has been gained."""
+
+    share: float
+
+    def __call__(self, predicted: float, gained: float) -> bool:
+        return predicted < self.share * gained
+
+
+# Is the step taken?  Outcome -> bool
+
+
+def always(outcome: Outcome) -> bool:
+    """The paper: every step is taken."""
+    return True
+
+
+def if_not_worse(outcome: Outcome) -> bool:
+    """A step is taken unless the value on A grew by more than noise."""
+    return outcome.actual >= -outcome.noise
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One answer to each question that the loop asks.
+
+    Attributes
+    ----------
+    name : str
+        As the option `preset` has it.
+    without : frozenset of str
+        The rules that are switched off.
+    spectrum : callable
+        How the eigenvalues of H_bar are made positive.
+    stop_inner_search : callable
+        When the inner search ends early.
+    accept : callable
+        Whether a step is taken.
+    fewest : int
+        Samples in B and in C, where the user asks for no size: fewer are not worth sampling. A
+        model that is not linear in its parameters takes fewer: many rough steps train it best.
+    most : int or None
+        Samples in B and in C at first, where the user asks for no size, and K times as many in A;
+        None: no limit. From a bad start, few of very many samples show the way.
+    compares : bool
+        Whether the value before a step is computed on the samples of the value after it, where A
+        is a part and those are others.
+    escapes : bool
+        Whether a vanishing gradient is looked at for negative curvature.
+    tilted : bool
+        Whether the search objective gets the slope of A at zero.
+    first_direction : bool
+        Whether e_1 stands in for the previous direction on the first iteration.
+    krylov_dim, memory, pairs, floor, diagonal_power, damping : optional
+        The options where the user gives none; None: chosen by the problem.
+    """
+
+    name: str
+    without: frozenset[str]
+    spectrum: Callable[[Small, float], Small]
+    stop_inner_search: Callable[[float, float], bool]
+    accept: Callable[[Outcome], bool]
+    fewest: int
+    most: int | None
+    compares: bool
+    escapes: bool
+    tilted: bool
+    first_direction: bool
+    krylov_dim: int | None
+    memory: int | None
+    pairs: int | None
+    floor: float
+    diagonal_power: float | None
+    damping: float | None
+
+    def completed(self, options: Options) -> Options:
+        """The user's options, with the preset's own where they say nothing."""
+        missing = {name: getattr(self, name) for name in SET if getattr(options, name) is None}
+        return replace(options, **missing)
+
+
+SET = ("krylov_dim", "memory", "pairs", "floor", "diagonal_power", "damping")
+
+AS_PRINTED = Preset(
+    name="paper",
+    without=frozenset({"forcing", "set_sizes", "trust", "width"}),
+    spectrum=floored,
+    stop_inner_search=never,
+    accept=always,
+    fewest=1,
+    most=None,
+    compares=False,
+    escapes=False,
+    tilted=False,
+    first_direction=True,
+    krylov_dim=20,
+    memory=1,
+    pairs=0,
+    floor=1e-4,
+    diagonal_power=1.0,
+    damping=0.0,
+)
+
+DEFAULT = Preset(
+    name="default",
+    without=frozenset(),
+    spectrum=absolute,
+    stop_inner_search=RelativeGain(0.02),
+    accept=if_not_worse,
+    fewest=1000,
+    most=4000,
+    compares=True,
+    escapes=True,
+    tilted=True,
+    first_direction=False,
+    krylov_dim=None,
+    memory=None,
+    pairs=None,
+    floor=1e-10,
+    diagonal_power=None,
+    damping=None,
+)
+
+PRESETS = {preset.name: preset for preset in (DEFAULT, AS_PRINTED)}
+
+
+class PresetOptions(Mapping[str, Any]):
+    """The options of a preset: a mapping that can be pickled and cannot be changed."""
+
+    def __init__(self, preset: Preset) -> None:
+        self._options = {"preset": preset.name, **{name: getattr(preset, name) for name in SET}}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._options[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._options)
+
+    def __len__(self) -> int:
+        return len(self._options)
+
+    def __or__(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self._options, **changes}
+
+    def __ror__(self, others: Mapping[str, Any]) -> dict[str, Any]:
+        return {**others, **self._options}
+
+    def __repr__(self) -> str:
+        return f"<preset {self._options['preset']!r}: {', '.join(self)}>"
+
+
+PAPER = PresetOptions(AS_PRINTED)
+"""The options that make the algorithm the paper's: ``minimize(..., options=ksdmin.PAPER)``.
+
+The same as ``options={"preset": "paper"}``. Change one as
+``options=ksdmin.PAPER | {"krylov_dim": 80, "inner_maxiter": 30}``.
+"""

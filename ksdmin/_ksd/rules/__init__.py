@@ -1,0 +1,56 @@
+"""The rules: whatever adapts during a run, one small class in a file of its own.
+
+A rule is a frozen value with its state and its constants, and says where these come from. It has
+
+- ``first(...)`` or its constructor: the value at the start of a run,
+- ``after(outcome)``: the rule after a step (see :class:`ksdmin._ksd.outcome.Outcome`),
+- ``off(...)``: the rule that never changes anything.
+
+`first_rules` in ``_ksd/start.py`` is the one place where they are switched on or off: by the option
+``without``, and by the presets. To add a rule: a file here, a field of `Rules`, a line in
+`first_rules`, its name in ``ksdmin._options.RULES``, and the place in ``_ksd/adapt.py`` where its
+value changes a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ksdmin._ksd.rules.damping import Damping
+from ksdmin._ksd.rules.finer_arithmetic import FinerArithmetic
+from ksdmin._ksd.rules.forcing import Forcing
+from ksdmin._ksd.rules.set_sizes import SetSizes
+from ksdmin._ksd.rules.stall import Stall
+from ksdmin._ksd.rules.trust import Trust
+from ksdmin._ksd.rules.width import Width
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of a run, each as it stands.
+
+    Attributes
+    ----------
+    damping : Damping
+        How far a step on samples may go.
+    forcing : Forcing
+        When the Krylov space is large enough.
+    width : Width
+        How large it may be on samples.
+    set_sizes : SetSizes
+        How many samples A, B and C have.
+    trust : Trust
+        When a step may rest on the quasi-Newton model alone.
+    finer_arithmetic : FinerArithmetic
+        When the problem is asked for less rounding.
+    stall : Stall
+        When a run makes no progress.
+    """
+
+    damping: Damping
+    forcing: Forcing
+    width: Width
+    set_sizes: SetSizes
+    trust: Trust
+    finer_arithmetic: FinerArithmetic
+    stall: Stall

@@ -1,0 +1,71 @@
+"""Set sizes: how many samples A, B and C have.
+
+A step that clearly does less than half of what was predicted shows that a set was too small: what
+cost it most doubles. That is A, whose slope was wrong, or else B and C. Where a run has stalled,
+all double. Beyond half of the samples comes everything: the method is deterministic then, and
+learns from its steps. Fixed sets have a noise floor; growing ones reach any accuracy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ksdmin._ksd.outcome import Outcome
+from ksdmin._problem.subsets import Sizes
+from ksdmin._problem.values import changed
+
+MIN_REDUCTION = 0.5  # of the predicted one: a step that does less shows a set that is too small
+
+
+@dataclass(frozen=True)
+class SetSizes:
+    """The sizes of the next sets.
+
+    Attributes
+    ----------
+    sizes : Sizes or None
+        None where the user draws the sets.
+    n : int or None
+        The number of samples; None: the sizes are fixed.
+    """
+
+    sizes: Sizes | None
+    n: int | None
+
+    @classmethod
+    def off(cls, sizes: Sizes | None) -> SetSizes:
+        """The paper: the sets keep their sizes."""
+        return cls(sizes, None)
+
+    def after(
+        self, outcome: Outcome, *, stalled: bool = False, whole_was_asked: bool = False
+    ) -> SetSizes:
+        """The sizes after a step.
+
+        `whole_was_asked` says that A seemed to have converged, and the whole set had to be asked:
+        then A is everything from now on.
+        """
+        if self.sizes is None or self.n is None:
+            return self
+        sizes = self._grown(self.sizes, outcome, stalled, self.n)
+        if whole_was_asked and sizes.A < self.n:
+            sizes = changed(sizes, A=self.n)
+        return self if sizes is self.sizes else changed(self, sizes=sizes)
+
+    def _grown(self, sizes: Sizes, outcome: Outcome, stalled: bool, n: int) -> Sizes:
+        A, B, C = sizes.A, sizes.B, sizes.C
+        if stalled:
+            return Sizes(doubled(A, n), doubled(B, n), doubled(C, n))
+        expected = outcome.predicted_on_new_A
+        if outcome.actual + outcome.noise >= MIN_REDUCTION * outcome.predicted_on_C:
+            return sizes
+        if outcome.predicted_on_C - expected > expected - outcome.actual:
+            A = doubled(A, n)
+        else:
+            B, C = doubled(B, n), doubled(C, n)
+        return Sizes(max(A, C), B, C)
+
+
+def doubled(size: int, n: int) -> int:
+    """Twice as many samples, or all."""
+    return n if 4 * size > n else 2 * size

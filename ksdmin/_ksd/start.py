@@ -1,0 +1,108 @@
+"""How a run of Krylov Subspace Descent begins: its dimensions, its first state, its rules."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ksdmin._ksd.dimensions import choose_dimensions, choose_parts
+from ksdmin._ksd.presets import PRESETS
+from ksdmin._ksd.quasi_newton import QuasiNewton
+from ksdmin._ksd.rules import Rules
+from ksdmin._ksd.rules.damping import Damping
+from ksdmin._ksd.rules.finer_arithmetic import FinerArithmetic
+from ksdmin._ksd.rules.forcing import Forcing
+from ksdmin._ksd.rules.set_sizes import SetSizes
+from ksdmin._ksd.rules.stall import Stall
+from ksdmin._ksd.rules.trust import Trust
+from ksdmin._ksd.rules.width import Width
+from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._options import Options
+from ksdmin._problem.arrays import Array
+from ksdmin._problem.protocol import Traits
+from ksdmin._problem.subsets import Sets, Sizes
+from ksdmin._result import Record
+from ksdmin._run.evaluator import Evaluated, Ledger
+from ksdmin._run.record import write_record
+from ksdmin._run.run import Run
+from ksdmin._run.state import lowest_sensible
+
+# B and C have the share 1 / parts of the samples: of few the first number, for nets of very many
+# up to the second.
+PARTS = 20, 40
+
+
+def prepare(run: Run, options: Options, traits: Traits) -> KSDRun:
+    """What stays the same during the run, with the defaults that depend on the problem."""
+    preset = PRESETS[options.preset]
+    options, nonlinear = preset.completed(options), traits.nonlinear
+    parts = options.krylov_dim or choose_parts(run.space, run.subsets.n, nonlinear, *PARTS)
+    sampled = parts if run.sampled else None
+    return KSDRun(
+        **{**vars(run), "options": options},
+        preset=preset,
+        parts=int(parts),
+        dims=choose_dimensions(run.space, options, sampled, nonlinear),
+    )
+
+
+def start(run: KSDRun, ledger: Ledger, x0: Array) -> KSDState:
+    """Where Algorithm 3 begins."""
+    with run.evaluating(ledger) as evaluator:
+        sizes = first_sizes(run, evaluator.traits)
+        sampling = run.first_sets(sizes)  # Alg. 3, line 3
+        here = run.confirmed(evaluator, evaluator.evaluate(x0, sampling.sets.A))  # lines 4 and 5
+        e_1 = (run.space.unit(0),) if run.preset.first_direction else ()  # line 1
+        norm = run.stationarity(here.x, here.gradient)
+        record = write_record(evaluator, 0, here, norm, sampling.sets)
+        return KSDState(
+            here=here,
+            gradient_norm=norm,
+            sampling=sampling,
+            ledger=evaluator.ledger,
+            last_decrease=np.nan,
+            lowest=lowest_sensible(here.value),
+            broken=False,
+            record=record,
+            d_prev=e_1[: run.dims.memory],
+            model=QuasiNewton(run.dims.pairs),
+            rules=first_rules(run, evaluator.traits, here, sampling.sets, sizes, record),
+            warned=False,
+        )
+
+
+def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
+    """The sizes of the first sets: of very many samples they are few."""
+    fewest = 1 if traits.nonlinear else run.preset.fewest
+    return run.subsets.sizes(run.parts, fewest, run.preset.most)
+
+
+def first_rules(
+    run: KSDRun,
+    traits: Traits,
+    here: Evaluated,
+    sets: Sets,
+    sizes: Sizes | None,
+    record: Record,
+) -> Rules:
+    """The rules at the start of a run; this is where each is switched on or off."""
+    on, dims, norm = run.applies, run.dims, record.gradient_norm
+    K = dims.krylov_dim
+    damped = on("damping") and sets.B is not here.idx
+    return Rules(
+        damping=first_damping(run, traits, here) if damped else Damping.off(),
+        forcing=Forcing() if on("forcing") else Forcing.off(),
+        width=Width(K, K, dims.widest) if on("width") else Width.off(K),
+        set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
+        trust=Trust(record) if on("trust") else Trust.off(record),
+        finer_arithmetic=FinerArithmetic(on("finer_arithmetic")),
+        stall=Stall(norm) if on("stall") else Stall.off(norm),
+    )
+
+
+def first_damping(run: KSDRun, traits: Traits, here: Evaluated) -> Damping:
+    """The option's, or what suits a model that is not linear in its parameters."""
+    if run.options.damping is not None:
+        return Damping(run.options.damping)
+    if not traits.nonlinear:
+        return Damping(0.0)
+    return Damping.first(run.space.norm(here.gradient), run.space.norm(here.x))

@@ -1,0 +1,163 @@
+"""What a run spends: counts of evaluations, and problems that keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from ksdmin._problem.arrays import Array, Small, Space, as_scalar, to_host
+from ksdmin._problem.protocol import Problem, Product, Traits, traits_of
+from ksdmin._problem.values import changed
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a run has spent so far; a pass is one look at all samples, a product two.
+
+    `differenced` of the `njev` gradients were made of values, which `nfev` counts already.
+    """
+
+    nfev: int = 0
+    njev: int = 0
+    nhev: int = 0
+    differenced: int = 0
+    passes: float = 0.0
+
+    @property
+    def work(self) -> int:
+        """Evaluations in units of one value: gradients count one, products two."""
+        return self.nfev + self.njev - self.differenced + 2 * self.nhev
+
+    def copy(self) -> Counts:
+        """Counts that go on from these, which stay as they are."""
+        return Counts(self.nfev, self.njev, self.nhev, self.differenced, self.passes)
+
+    def add(self, nfev: int = 0, njev: int = 0, nhev: int = 0) -> None:
+        """Count evaluations."""
+        self.nfev += nfev
+        self.njev += njev
+        self.nhev += nhev
+
+
+class CountingProblem:
+    """A problem as a run takes it: it counts its own evaluations.
+
+    Attributes
+    ----------
+    traits : Traits
+        What a method must know of it.
+    """
+
+    traits: Traits
+    _counts: Counts
+
+    def counting(self, counts: Counts) -> Self:
+        """A copy that counts in `counts`, and remembers what this one does."""
+        return changed(self, _counts=counts)
+
+    def in_finer_arithmetic(self) -> CountingProblem | None:
+        """The same with less rounding; None where there is none."""
+        return None
+
+    def value(self, x: Array, idx: Any) -> float:
+        """The mean loss."""
+        raise NotImplementedError
+
+    def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
+        """(value, gradient), or with the diagonal of the curvature."""
+        raise NotImplementedError
+
+    def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
+        """The value and V^T g, where the traits say that this is to be had."""
+        raise NotImplementedError
+
+    def curvature(self, x: Array, idx: Any) -> Product:
+        """A product v -> Hv."""
+        raise NotImplementedError
+
+
+class CheckedProblem(CountingProblem):
+    """A user's problem: its verbs are counted, what they return is checked, x is protected.
+
+    A user's verb gets a copy of x (and of v) at every call, and may overwrite it.
+    """
+
+    def __init__(self, problem: Problem, space: Space) -> None:
+        self.traits = traits_of(problem)
+        self._space, self._counts = space, Counts()
+        self._own = Counts() if self.traits.counts_itself else None  # what the user's counts
+        own: Any = problem
+        self._problem = own if self._own is None else own.counting(self._own)
+
+    def in_finer_arithmetic(self) -> CheckedProblem | None:
+        """The user's problem with less rounding, checked likewise; None where there is none."""
+        finer = self._problem.in_finer_arithmetic()
+        return None if finer is None else CheckedProblem(finer, self._space)
+
+    def value(self, x: Array, idx: Any) -> float:
+        """The mean loss."""
+        out = self._counted(self._problem.value, self._space.copy(x), idx, nfev=1)
+        return as_scalar(out, "value")
+
+    def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
+        """(value, gradient), or with the diagonal."""
+        verb, x = "value_and_gradient", self._space.copy(x)
+        if diagonal:
+            out = self._counted(
+                lambda x, idx: self._problem.value_and_gradient(x, idx, diagonal=True),
+                x, idx, nfev=1, njev=1,
+            )  # fmt: skip
+        else:  # a problem without a diagonal need not know the keyword
+            out = self._counted(self._problem.value_and_gradient, x, idx, nfev=1, njev=1)
+        expected = "(value, gradient, diagonal)" if diagonal else "(value, gradient)"
+        value, *tall = _tuple(out, 3 if diagonal else 2, verb, expected)
+        return as_scalar(value, verb), *(self._space.vector(u, verb) for u in tall)
+
+    def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
+        """The value and V^T g."""
+        verb, function = "value_and_projected_gradient", self._problem.value_and_projected_gradient
+        V = self._space.copy(V)
+        out = self._counted(function, self._space.copy(x), idx, V, nfev=1, njev=1)
+        value, slopes = _tuple(out, 2, verb, "(value, V^T g)")
+        slopes = to_host(slopes)
+        if slopes.shape != (V.shape[0],):
+            raise ValueError(f"{verb} returned slopes of shape {slopes.shape}, not {V.shape[:1]}")
+        return as_scalar(value, verb), slopes
+
+    def curvature(self, x: Array, idx: Any) -> Product:
+        """A product v -> Hv."""
+        product = self._counted(self._problem.curvature, self._space.copy(x), idx)
+        if not callable(product):
+            raise TypeError(
+                f"curvature returned a {type(product).__name__}: expected a function v -> Hv"
+            )
+
+        def times(v: Array) -> Array:
+            out = self._counted(product, self._space.copy(v), nhev=1)
+            return self._space.vector(out, "the product of curvature")
+
+        return times
+
+    def _counted(self, verb: Callable[..., Any], *args: Any, **costs: int) -> Any:
+        """Call a verb of the user's, and count it: `costs`, unless the problem counts itself."""
+        before = None if self._own is None else self._own.copy()
+        out = verb(*args)
+        if self._own is None or before is None:
+            self._counts.add(**costs)
+        else:
+            own = self._own
+            self._counts.add(own.nfev - before.nfev, own.njev - before.njev, own.nhev - before.nhev)
+        return out
+
+
+def _tuple(out: Any, length: int, verb: str, expected: str) -> Any:
+    if not isinstance(out, (tuple, list)) or len(out) != length:
+        of = f" of {len(out)}" if isinstance(out, (tuple, list)) else ""
+        raise ValueError(f"{verb} returned a {type(out).__name__}{of}: expected {expected}")
+    return out
+
+
+def as_counting(problem: Any, space: Space) -> CountingProblem:
+    """The problem as a run takes it: our own count themselves, a user's is counted and checked."""
+    return problem if isinstance(problem, CountingProblem) else CheckedProblem(problem, space)

@@ -1,0 +1,148 @@
+"""A problem: a few verbs at (x, idx), and one declaration of what a method must know of it.
+
+The methods call these verbs and nothing else. `idx` names the samples that a verb takes its mean
+over: `WHOLE` (``slice(None)``, so that ``X[idx]`` copies nothing), a sorted int64 array, or
+whatever object the user's own subsets hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from ksdmin._problem.arrays import Array
+
+Product = Callable[[Array], Array]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What a method must know of a problem beside its verbs; a problem has it as ``traits``.
+
+    The defaults suit a smooth function with exact derivatives. A problem that wraps another one
+    passes it on: ``self.traits = inner.traits``.
+
+    Attributes
+    ----------
+    nonlinear : bool
+        Whether the losses belong to a model that is not linear in its parameters, such as a net.
+        With subsets, its first steps are damped and its sets B and C may be small.
+    noise : float, optional
+        The relative rounding error of values; where not given, some roundings of the dtype.
+    gradient_accuracy, product_accuracy : float
+        1.0: exact to rounding. Otherwise, by differences, the relative error of gradients and of
+        curvature products is this power of the dtype's eps.
+    has_diagonal : bool
+        Whether ``value_and_gradient(x, idx, diagonal=True)`` also returns the diagonal of the
+        curvature, for the preconditioner.
+    diagonal_power : float
+        The power that this diagonal is raised to: 1 for that of the curvature itself, 0.75 for one
+        of squared gradients.
+    separate_gradient : bool
+        Whether ``value`` alone is cheaper than ``value_and_gradient``, and a gradient asked for at
+        the same point afterwards costs no second value.
+    has_projected_gradient : bool
+        Whether there is the verb ``value_and_projected_gradient(x, idx, V)``: the value and V^T g
+        for the rows of V, where that is cheaper than g.
+    has_finer_arithmetic : bool
+        Whether there is the verb ``in_finer_arithmetic()``: the same problem with less rounding, or
+        None. A run turns to it when the steps gain little more than rounding.
+    counts_itself : bool
+        Whether there is the verb ``counting(counts)``: a copy of the problem for one run, which
+        adds to ``counts.nfev``, ``counts.njev`` and ``counts.nhev`` what evaluations really cost.
+
+    Examples
+    --------
+    >>> import ksdmin
+    >>> ksdmin.Traits(nonlinear=True, noise=1e-5).noise
+    1e-05
+    """
+
+    nonlinear: bool = False
+    noise: float | None = None
+    gradient_accuracy: float = 1.0
+    product_accuracy: float = 1.0
+    has_diagonal: bool = False
+    diagonal_power: float = 1.0
+    separate_gradient: bool = False
+    has_projected_gradient: bool = False
+    has_finer_arithmetic: bool = False
+    counts_itself: bool = False
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            switch = isinstance(field.default, bool)
+            if switch and not isinstance(value, (bool, np.bool_)):
+                raise TypeError(f"Traits: {field.name}={value!r}, expected True or False")
+            if not switch and value is not None and not 0 <= value < math.inf:
+                raise ValueError(f"Traits: {field.name}={value!r}, expected a number from 0 up")
+
+
+@runtime_checkable
+class Problem(Protocol):
+    """What a method needs of an objective: its verbs at (x, idx), means over the samples idx.
+
+    Optional attributes: ``traits`` (see :class:`Traits`), ``x0`` (where to start) and ``subsets``
+    (the default sets). What the verbs return is checked, and they get copies of x and v.
+
+    Examples
+    --------
+    >>> import numpy as np, ksdmin
+    >>> class Bowl:
+    ...     def value(self, x, idx):
+    ...         return x @ x
+    ...     def value_and_gradient(self, x, idx, *, diagonal=False):
+    ...         return x @ x, 2 * x
+    ...     def curvature(self, x, idx):
+    ...         return lambda v: 2 * v
+    >>> isinstance(Bowl(), ksdmin.Problem)
+    True
+    >>> ksdmin.minimize(Bowl(), np.ones(3)).success
+    True
+    """
+
+    def value(self, x: Array, idx: Any) -> float:
+        """The mean loss."""
+
+    def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
+        """(value, gradient), or (value, gradient, diagonal of the curvature) where asked."""
+
+    def curvature(self, x: Array, idx: Any) -> Product:
+        """A product v -> Hv that keeps what it computed once for all of its calls."""
+
+
+# The verbs that a problem has only where its traits say so.
+OPTIONAL_VERBS = {
+    "has_projected_gradient": "value_and_projected_gradient",
+    "has_finer_arithmetic": "in_finer_arithmetic",
+    "counts_itself": "counting",
+}
+
+
+def traits_of(problem: Problem) -> Traits:
+    """What a problem declares of itself; the defaults where it declares nothing.
+
+    A trait that stands beside ``traits``, or a verb that is not declared, would be ignored without
+    a word: it is refused.
+    """
+    kind, declared = type(problem).__name__, getattr(problem, "traits", None)
+    if declared is None:
+        known = [*(field.name for field in fields(Traits)), *OPTIONAL_VERBS.values()]
+        undeclared = [name for name in known if hasattr(problem, name)]
+        if undeclared:
+            raise TypeError(
+                f"the problem {kind} has {', '.join(undeclared)}, but no traits: declare them as "
+                f"traits = ksdmin.Traits(...); one that wraps another passes on its traits"
+            )
+        return Traits()
+    if not isinstance(declared, Traits):
+        raise TypeError(f"{kind}.traits: expected a ksdmin.Traits, not {type(declared).__name__}")
+    for trait, verb in OPTIONAL_VERBS.items():
+        if getattr(declared, trait) and not callable(getattr(problem, verb, None)):
+            raise TypeError(f"{kind}.traits says {trait}=True, but there is no method {verb}")
+    return declared

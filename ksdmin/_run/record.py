@@ -1,0 +1,40 @@
+"""The history of a run, one line per iteration."""
+
+from __future__ import annotations
+
+from ksdmin._problem.subsets import Sets
+from ksdmin._result import Record
+from ksdmin._run.evaluator import Evaluated, Evaluator
+
+
+def write_record(
+    evaluator: Evaluator,
+    iteration: int,
+    here: Evaluated,
+    gradient_norm: float,
+    sets: Sets,
+    *,
+    step_norm: float = 0.0,
+    dim: int = 0,
+    inner_iterations: int = 0,
+    accepted: bool = True,
+) -> Record:
+    """The line of the history for an iteration."""
+    counts, size_of = evaluator.counts, evaluator.subsets.size_of
+    return Record(
+        iteration=iteration,
+        value=here.value,
+        gradient_norm=gradient_norm,
+        step_norm=step_norm,
+        accepted=accepted,
+        dim=dim,
+        size_A=size_of(here.idx),
+        size_B=size_of(sets.B),
+        size_C=size_of(sets.C),
+        inner_iterations=inner_iterations,
+        nfev=counts.nfev,
+        njev=counts.njev,
+        nhev=counts.nhev,
+        passes=counts.passes,
+        seconds=evaluator.seconds,
+    )

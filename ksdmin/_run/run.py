@@ -1,0 +1,146 @@
+"""What stays the same during a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from ksdmin._options import MethodOptions
+from ksdmin._problem.arrays import Array, Space
+from ksdmin._problem.box import Box
+from ksdmin._problem.subsets import PLAIN, Sets, Sizes, Subsets
+from ksdmin._run.evaluator import Budget, Evaluated, Evaluator, Ledger
+from ksdmin._run.state import Sampling
+
+LEDGER = "_ksdmin_ledger"  # the attribute by which an exception carries what has been spent
+
+
+class Evaluating:
+    """A context for evaluations: an exception in it takes along what has been spent by then.
+
+    (A class, as contextlib's decorator sets attributes of exceptions, and some refuse that.)
+    """
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._evaluator = evaluator
+
+    def __enter__(self) -> Evaluator:
+        return self._evaluator
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            with suppress(Exception):
+                setattr(error, LEDGER, self._evaluator.ledger)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What every method has; a method may add its own.
+
+    Attributes
+    ----------
+    space : Space
+        Where the vectors live.
+    subsets : Subsets
+        The samples, or the user's own sets.
+    options : MethodOptions
+        The user's.
+    budget : Budget
+        Evaluations and seconds.
+    seed : tuple of int
+        Of the random sets: with the iteration it decides them.
+    maxiter : float
+        The largest number of iterations.
+    box : Box or None
+        The bounds.
+    """
+
+    space: Space
+    subsets: Subsets
+    options: MethodOptions
+    budget: Budget
+    seed: tuple[int, ...]
+    maxiter: float
+    box: Box | None
+
+    @property
+    def sampled(self) -> bool:
+        """Whether there are sets of samples, rather than a plain function."""
+        return self.subsets is not PLAIN
+
+    def evaluating(self, ledger: Ledger) -> Evaluating:
+        """The evaluations of one step, which go on from `ledger`, as a context."""
+        return Evaluating(Evaluator(ledger, self.space, self.subsets, self.budget))
+
+    def stationarity(self, x: Array, g: Array) -> float:
+        """The largest magnitude in the gradient; with bounds, in the projected one."""
+        return self.space.max_abs(g) if self.box is None else self.box.stationarity(x, g)
+
+    def movable(self, here: Evaluated) -> Callable[[Array], Array]:
+        """Holds out of a vector the variables that the gradient presses against their bounds."""
+        box = self.box
+        if box is None:
+            return lambda u: u
+        held = box.held(here.x, here.gradient)
+        return lambda u: box.without(u, held)
+
+    def confirmed(self, evaluator: Evaluator, there: Evaluated) -> Evaluated:
+        """A partial set cannot prove convergence: where it suggests it, the whole set is asked."""
+        if self.subsets.full is None or self.subsets.is_full(there.idx):
+            return there
+        if self.stationarity(there.x, there.gradient) > self.options.gtol:
+            return there
+        return evaluator.evaluate(there.x, self.subsets.full)
+
+    # The sets of an iteration (Algorithm 3, line 3)
+
+    def first_sets(self, sizes: Sizes | None) -> Sampling:
+        """The sets of the first iteration."""
+        rest = self.subsets.stream()
+        if rest is None:
+            return Sampling(self.draw(0, sizes), None)
+        sets, rest = rest.take()
+        if sets is None:
+            raise ValueError("subsets: the iterable holds no sets at all")
+        return Sampling(sets, rest)
+
+    def next_sets(
+        self, sampling: Sampling, A: Any, iteration: int, sizes: Sizes | None
+    ) -> Sampling:
+        """The sets of an iteration after that.
+
+        Where an iterable has no more, B and C are the same once more, and the new `A` is
+        everything, or else the last one, which is given.
+        """
+        if sampling.rest is None:
+            return Sampling(self.draw(iteration, sizes), None)
+        sets, rest = sampling.rest.take()
+        if sets is not None:
+            return Sampling(sets, rest)
+        full = self.subsets.full
+        A = A if full is None else full
+        return Sampling(Sets(A, sampling.sets.B, sampling.sets.C), rest, exhausted=True)
+
+    def draw(self, iteration: int, sizes: Sizes | None) -> Sets:
+        """Random sets, or those of the user's callable: the seed and the iteration decide."""
+        full = self.subsets.full
+        if self.subsets.everything(sizes):
+            return Sets(full, full, full)
+        rng = np.random.default_rng((*self.seed, iteration))
+        sets = self.subsets.draw(iteration, rng, sizes)
+        if sizes is None:  # the user's own objects
+            return sets
+        return Sets(*(self._indices(idx) for idx in (sets.A, sets.B, sets.C)))
+
+    def _indices(self, idx: Any) -> Any:
+        return self.space.indices(idx) if isinstance(idx, np.ndarray) else idx

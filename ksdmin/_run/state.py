@@ -1,0 +1,86 @@
+"""Where a run stands: what every method's state has."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ksdmin._problem.subsets import Sets, Stream
+from ksdmin._result import Record
+from ksdmin._run.evaluator import Evaluated, Ledger
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The sets of the coming iteration.
+
+    Attributes
+    ----------
+    sets : Sets
+        A, B and C.
+    rest : Stream or None
+        What is left of the user's iterable of sets, where there is one.
+    exhausted : bool
+        Whether that had no more for this iteration.
+    """
+
+    sets: Sets
+    rest: Stream | None
+    exhausted: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    """A value from which a method's `step` makes the next one; nothing else changes in a run.
+
+    Attributes
+    ----------
+    here : Evaluated
+        The point, with value, gradient and diagonal on a set A.
+    gradient_norm : float
+        The largest magnitude in the gradient here.
+    sampling : Sampling
+        The sets of the coming iteration.
+    ledger : Ledger
+        What has been spent and found, and the arithmetic in force.
+    last_decrease : float
+        What the last step did to the value; NaN where it must not count for `ftol` and `xtol`.
+    lowest : float
+        A value below which the objective counts as unbounded.
+    broken : bool
+        Whether the curvature gave no finite product at all.
+    record : Record
+        The last line of the history.
+    """
+
+    here: Evaluated
+    gradient_norm: float
+    sampling: Sampling
+    ledger: Ledger
+    last_decrease: float
+    lowest: float
+    broken: bool
+    record: Record
+
+    @property
+    def sets(self) -> Sets:
+        """The sets of the coming iteration."""
+        return self.sampling.sets
+
+    @property
+    def curvature_is_sampled(self) -> bool:
+        """Whether the curvature is of a sample, and not of what the gradient is of."""
+        return self.sets.B is not self.here.idx
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the last iterations made no progress: a method says what that is."""
+        raise NotImplementedError
+
+
+UNBOUNDED_BELOW = -1e20  # times max(1, |f(x0)|): no sensible minimum lies below
+
+
+def lowest_sensible(value: float) -> float:
+    """The value below which an objective that starts with `value` counts as unbounded."""
+    return UNBOUNDED_BELOW * max(1.0, abs(value)) if math.isfinite(value) else -math.inf

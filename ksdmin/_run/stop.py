@@ -1,0 +1,41 @@
+"""Whether a run is over, and why."""
+
+from __future__ import annotations
+
+import math
+
+from ksdmin._result import Status
+from ksdmin._run.run import Run
+from ksdmin._run.state import State
+
+
+def verdict(run: Run, state: State) -> Status | None:
+    """Why the run ends at `state`; None: it goes on."""
+    here, spent = state.here, run.budget.spent(state.ledger.counts)
+    if here.value <= state.lowest and state.record.iteration:
+        return Status.UNBOUNDED
+    if not math.isfinite(here.value) or not math.isfinite(state.gradient_norm) or state.broken:
+        return Status.NOT_FINITE
+    whole = run.subsets.is_full(here.idx)
+    if whole and (state.gradient_norm <= run.options.gtol or small_change(run, state)):
+        return Status.CONVERGED
+    if state.sampling.exhausted:
+        return Status.OUT_OF_SETS
+    if state.record.iteration >= run.maxiter:
+        return Status.MAXITER
+    deterministic = whole and state.sets.B is here.idx and state.sets.C is here.idx
+    if deterministic and state.stalled:
+        return spent or Status.PRECISION_LOSS
+    return spent
+
+
+def small_change(run: Run, state: State) -> bool:
+    """The tests of ftol and xtol, on a step that has just been taken and may count."""
+    options, here, decrease = run.options, state.here, state.last_decrease
+    if not state.record.step_norm or math.isnan(decrease):
+        return False
+    scale = max(abs(here.value), abs(here.value + decrease), 1.0)
+    if options.ftol and 0 <= decrease <= options.ftol * scale:
+        return True
+    limit = options.xtol * max(1.0, run.space.norm(here.x))
+    return bool(options.xtol) and state.record.step_norm <= limit

@@ -1,0 +1,185 @@
+"""Damping: how far a step on samples may go, and how the damping fades."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ksdmin
+from ksdmin._ksd.rules.damping import FIRST_REACH, Damping
+from tests.ksd.rules.outcomes import NAN, better_and_worse, outcome, outcomes, positive
+
+dampings = st.builds(Damping, st.floats(0, 1e100), st.booleans())
+
+
+# The rule
+
+
+@given(st.floats(0, 1e100), better_and_worse())
+def test_a_better_reduction_never_gives_more_damping(value, reductions):
+    predicted, better, worse = reductions
+    damping = Damping(value, initial_phase=False)
+    after = [damping.after(outcome(actual, predicted)).value for actual in (better, worse)]
+    assert after[0] <= after[1]
+
+
+@given(st.floats(0, 1e100), better_and_worse())
+def test_nor_in_the_initial_phase_up_to_what_was_predicted(value, reductions):
+    """What gains more than that has deviated from the model, too."""
+    predicted, better, worse = reductions
+    after = [
+        Damping(value).after(outcome(min(actual, predicted), predicted)).value
+        for actual in (better, worse)
+    ]
+    assert after[0] <= after[1]
+
+
+@given(dampings, outcomes)
+def test_damping_is_never_negative_nor_lost(damping, told):
+    assert damping.after(told).value >= 0
+
+
+@given(dampings, outcomes, outcomes)
+def test_the_initial_phase_does_not_come_back(damping, told, later):
+    after = damping.after(told)
+    assert not after.initial_phase or damping.initial_phase
+    assert not after.after(later).initial_phase or after.initial_phase
+
+
+@given(positive)
+def test_it_falls_faster_in_the_initial_phase(value):
+    first, later = (Damping(value, phase).after(outcome()) for phase in (True, False))
+    assert first.value < later.value < value
+    assert first.initial_phase
+
+
+@pytest.mark.parametrize("initial_phase", [True, False])
+@pytest.mark.parametrize(
+    ("actual", "predicted"), [(-1.0, 1.0), (0.0, 1.0), (NAN, 1.0), (1.0, NAN), (1.0, -1.0)]
+)
+def test_a_bad_step_raises_it_and_ends_the_initial_phase(actual, predicted, initial_phase):
+    after = Damping(6.0, initial_phase).after(outcome(actual, predicted))
+    assert after.value > 6
+    assert not after.initial_phase
+
+
+@given(positive, st.integers(1, 20))
+def test_good_steps_bring_it_down_again(value, bad):
+    damping = Damping(value)
+    for actual in [-1.0] * bad + [1.0] * 10 * bad:
+        damping = damping.after(outcome(actual))
+    assert damping.value < value
+
+
+@given(dampings, outcomes)
+def test_values_that_were_not_compared_leave_it_as_it_is(damping, told):
+    assert damping.after(replace(told, compared=False)).value == damping.value
+
+
+@given(outcomes)
+def test_off_stays_off(told):
+    assert Damping.off().after(told) == Damping.off()
+    assert not Damping.off().keeps_steps_short
+    assert not Damping.off().limited(outcome(step_norm=told.step_norm))
+
+
+@given(positive, positive)
+def test_the_first_one_bounds_the_first_step(gradient_norm, x_norm):
+    step = gradient_norm / Damping.first(gradient_norm, x_norm).value
+    assert step == pytest.approx(FIRST_REACH * x_norm)
+
+
+def test_there_is_none_at_a_start_of_zeros():
+    assert Damping.first(1.0, 0.0).value == 0
+
+
+def test_a_step_is_limited_where_the_damping_costs_much_of_the_gain():
+    told = outcome(step_norm=2.0)
+    assert not Damping(0.0).limited(told)
+    assert not Damping(1e-3).limited(told)
+    assert Damping(1.0).limited(told)
+    assert not Damping(1.0).limited(replace(told, step_norm=0.0))
+
+
+# Runs
+
+
+def net(*layers):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(*layers).double()
+
+
+def problem_of(model, n=400, l2=0.0):
+    rng = torch.Generator().manual_seed(1)
+    X = torch.randn(n, 4, generator=rng, dtype=torch.float64)
+    y = torch.sin(3 * X[:, :1])
+    return ksdmin.from_torch(model, torch.nn.MSELoss(), (X, y), l2=l2)
+
+
+def deep(l2=0.0):
+    return problem_of(net(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)), l2=l2)
+
+
+def run(problem, **options):
+    subsets = ksdmin.Subsets(400, curvature=50, search=50)
+    return ksdmin.minimize(problem, subsets=subsets, rng=0, options=options)
+
+
+def first_step(problem, **options):
+    return run(problem, maxiter=1, **options).history["step_norm"][1]
+
+
+def test_first_step_of_a_net_is_a_hundredth_of_the_start_at_most():
+    problem = deep()
+    bound = 0.01 * float(torch.linalg.vector_norm(problem.x0))
+    assert 0 < first_step(problem) <= 1.01 * bound
+    assert first_step(problem, damping=0) > bound
+
+
+def test_steps_grow_tenfold_as_long_as_the_model_predicts_every_reduction():
+    """Far more damping than there is curvature: steps are g / damping."""
+    steps = run(deep(), maxiter=3, damping=1e6).history["step_norm"]
+    assert steps[2] == pytest.approx(10 * steps[1], rel=0.1)
+    assert steps[3] == pytest.approx(10 * steps[2], rel=0.1)
+
+
+@pytest.mark.parametrize("end", [{"ftol": 0.05}, {"xtol": 0.05}], ids=["ftol", "xtol"])
+def test_a_step_that_the_damping_keeps_short_does_not_end_the_run(end):
+    res, free = run(deep(), **end), run(deep(), damping=0, **end)
+    assert res.success
+    assert res.nit > 3
+    assert res.fun < 1.1 * free.fun
+
+
+def test_damping_stays_where_values_are_not_compared():
+    """The paper does not, where A is another one each time: it is no sign of a bad model."""
+    targets = np.random.default_rng(0).standard_normal((1000, 3))
+    res = ksdmin.minimize(
+        lambda x, idx: ((x - targets[idx]) ** 2).sum(axis=1).mean() / 2,
+        np.full(3, 5.0),
+        jac=lambda x, idx: x - targets[idx].mean(axis=0),
+        hessp=lambda x, p, idx: p,
+        subsets=ksdmin.Subsets(1000, gradient=100, curvature=50, search=50),
+        rng=0,
+        options=ksdmin.PAPER | {"damping": 1.0, "maxiter": 20},
+    )
+    assert np.linalg.norm(res.x - targets.mean(axis=0)) < 0.2
+
+
+def test_a_model_that_is_linear_in_its_parameters_is_not_damped():
+    problem = problem_of(net(torch.nn.Linear(4, 1)))
+    assert first_step(problem) == pytest.approx(first_step(problem, damping=0))
+    assert first_step(problem, damping=1e3) < 0.01
+
+
+def test_damping_is_gone_once_the_sets_are_whole():
+    """The deterministic method converges."""
+    problem = deep(l2=1e-3)
+    subsets = ksdmin.Subsets(400, curvature=100, search=100)
+    options = {"maxiter": 300, "gtol": 1e-6}
+    res = ksdmin.minimize(problem, subsets=subsets, rng=0, options=options)
+    assert res.success
+    assert res.history["size_B"][-1] == 400

@@ -1,0 +1,50 @@
+"""Whether a step is taken, and what its reduction is compared with."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ksdmin._ksd.accept import slope_correction
+from ksdmin._ksd.presets import always, if_not_worse
+from ksdmin._run.evaluator import Evaluated
+from tests.ksd.rules.outcomes import NAN, outcome, outcomes
+
+
+@pytest.mark.parametrize(
+    ("actual", "taken"), [(1.0, True), (0.0, True), (-1e-9, True), (-1e-7, False), (NAN, False)]
+)
+def test_a_step_is_taken_if_not_worse(actual, taken):
+    assert if_not_worse(outcome(actual, noise=1e-8)) is taken
+
+
+@given(st.floats(-10, 10), st.floats(-10, 10), st.floats(0, 1))
+def test_where_a_step_is_taken_a_better_one_is(one, other, noise):
+    worse, better = (if_not_worse(outcome(actual, noise=noise)) for actual in sorted([one, other]))
+    assert better >= worse
+
+
+@given(outcomes)
+def test_the_paper_takes_every_step(told):
+    assert always(told)
+
+
+def test_what_the_step_would_gain_on_other_samples():
+    """Of a parabola the slope on them is exact, whatever the gradient said."""
+    here = Evaluated(np.zeros(2), "A", 3.0, np.array([-1.0, 0.5]))
+    d, own_slope, curvature = np.array([2.0, 1.0]), -0.7, 0.4
+    before, after = 9.0, 9.0 + own_slope + curvature / 2
+    new_gradient = np.array([own_slope + curvature, 0.0]) / 2
+    there = Evaluated(d, "another A", after, new_gradient)
+    trial = SimpleNamespace(d=d)
+    steeper = slope_correction(here, trial, before - after, there)
+    assert steeper == pytest.approx(here.gradient @ d - own_slope)
+
+
+@pytest.mark.parametrize(("idx", "d"), [("A", np.ones(2)), ("another A", None)])
+def test_the_same_samples_or_no_step_need_no_correction(idx, d):
+    here = Evaluated(np.zeros(2), "A", 3.0, np.array([-1.0, 0.5]))
+    there = Evaluated(np.ones(2), idx, 2.0, np.array([-0.5, 0.5]))
+    assert slope_correction(here, SimpleNamespace(d=d), 1.0, there) == 0.0

@@ -1,0 +1,154 @@
+"""Presets: the paper's choices and ours, and that the loop listens to them."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import rosen, rosen_der, rosen_hess_prod
+
+import ksdmin
+from ksdmin._ksd import presets
+from ksdmin._ksd.presets import AS_PRINTED, DEFAULT, PRESETS, RelativeGain, never
+from ksdmin._options import PRESETS as NAMES
+from ksdmin._options import RULES, Options, parse_options
+
+
+def run(n=10, options=ksdmin.PAPER, **more):
+    options = {"maxiter": 5, **options, **more}
+    x0 = np.linspace(-1.2, 1, n)
+    return ksdmin.minimize(rosen, x0, jac=rosen_der, hessp=rosen_hess_prod, options=options)
+
+
+# PAPER
+
+
+def test_paper_has_the_papers_numbers():
+    options = parse_options(ksdmin.PAPER, Options)
+    assert (options.krylov_dim, options.memory, options.floor) == (20, 1, 1e-4)
+    assert options.preset == "paper"
+
+
+def test_paper_cannot_be_changed_but_extended():
+    with pytest.raises(TypeError):
+        ksdmin.PAPER["krylov_dim"] = 80
+    more = ksdmin.PAPER | {"krylov_dim": 80}
+    assert (more["krylov_dim"], more["floor"]) == (80, 1e-4)
+    assert ksdmin.PAPER["krylov_dim"] == 20
+
+
+def test_paper_can_be_pickled():
+    assert dict(pickle.loads(pickle.dumps(ksdmin.PAPER))) == dict(ksdmin.PAPER)
+
+
+def test_paper_adjoins_one_direction_from_the_start():
+    """e_1 stands in on the first iteration; then the last step."""
+    assert run(krylov_dim=4).history["dim"].tolist() == [0, 5, 5, 5, 5, 5]
+
+
+def test_memory_counts_the_directions():
+    dims = run(krylov_dim=4, memory=3).history["dim"]
+    assert dims.tolist() == [0, 5, 6, 7, 7, 7]
+    assert run(krylov_dim=4, memory=0).history["dim"].tolist() == [0, 4, 4, 4, 4, 4]
+
+
+def few_samples(options):
+    """On sets of a few samples many steps lead up."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 3)), 5 * rng.standard_normal(40)
+    return ksdmin.minimize(
+        lambda x, idx: float(np.mean((X[idx] @ x - y[idx]) ** 2)),
+        np.zeros(3),
+        jac=lambda x, idx: 2 * X[idx].T @ (X[idx] @ x - y[idx]) / len(y[idx]),
+        subsets=ksdmin.Subsets(40, curvature=4, search=4),
+        rng=0,
+        options={**options, "maxiter": 12},
+    )
+
+
+def test_paper_takes_every_step_and_keeps_the_sizes():
+    res = few_samples(ksdmin.PAPER | {"krylov_dim": 2})
+    history = res.history
+    assert (np.diff(history["value"]) > 0).sum() > 3
+    assert history["accepted"].all()
+    assert (history["step_norm"][1:] > 0).all()
+    assert set(history["size_B"]) == set(history["size_C"]) == {4}
+    assert res.fun == min(history["value"])  # the best point is not lost
+
+
+def test_the_default_takes_no_step_up_and_lets_the_sets_grow():
+    history = few_samples({"krylov_dim": 2}).history
+    values, accepted = history["value"], history["accepted"]
+    assert (np.diff(values) <= 1e-12 * abs(values[0])).all()
+    assert not accepted.all()
+    assert (history["step_norm"][~accepted] == 0).all()
+    assert history["size_B"][-1] > 4
+
+
+def history_of(res):
+    columns = [name for name in res.history.columns if name != "seconds"]
+    return {name: res.history[name].tobytes() for name in columns}
+
+
+@pytest.mark.parametrize("more", [{}, {"krylov_dim": 3, "damping": 0.5}])
+def test_the_preset_by_name_is_the_same_run(more):
+    for of in (lambda options: run(12, options), few_samples):
+        named, given = of({"preset": "paper", **more}), of(ksdmin.PAPER | more)
+        assert named.x.tobytes() == given.x.tobytes()
+        assert history_of(named) == history_of(given)
+
+
+def test_the_default_by_name_is_the_default():
+    assert history_of(run(12, {"preset": "default"})) == history_of(run(12, {}))
+
+
+# Their answers
+
+
+def test_the_paper_searches_to_the_end():
+    assert not never(1e-300, 1.0)
+
+
+def test_a_search_ends_where_the_next_iteration_gains_a_small_share():
+    enough = RelativeGain(0.1)
+    assert not enough(1e-9, 0.0)  # nothing gained yet
+    assert not enough(0.11, 1.0)
+    assert enough(0.09, 1.0)
+
+
+def test_the_users_options_go_before_the_presets():
+    for preset in (AS_PRINTED, DEFAULT):
+        for name in presets.SET:
+            given = Options(**{name: 0.5 if name in ("floor", "diagonal_power", "damping") else 7})
+            assert getattr(preset.completed(given), name) == getattr(given, name)
+            assert getattr(preset.completed(Options()), name) == getattr(preset, name)
+
+
+def test_names_agree():
+    assert set(PRESETS) == set(NAMES)
+    assert all(preset.without <= set(RULES) for preset in PRESETS.values())
+
+
+def test_presets_are_values():
+    assert replace(AS_PRINTED) == AS_PRINTED != DEFAULT
+    assert pickle.loads(pickle.dumps((AS_PRINTED, DEFAULT))) == (AS_PRINTED, DEFAULT)
+
+
+# How the loop uses them
+
+
+def test_one_choice_can_be_exchanged(monkeypatch):
+    """The paper's algorithm, but that no step is taken."""
+    preset = replace(AS_PRINTED, accept=lambda outcome: False)
+    monkeypatch.setitem(PRESETS, "paper", preset)
+    res = run(maxiter=2)
+    assert res.history["accepted"].tolist() == [True, False, False]
+    assert len(set(res.history["value"])) == 1
+
+
+def test_default_beats_the_paper_on_rosenbrock():
+    """In work, which is what the default is for."""
+    default, paper = run(50, {}, maxiter=None), run(50, maxiter=None)
+    assert default.success
+    assert paper.success
+    assert default.history[-1].passes < paper.history[-1].passes

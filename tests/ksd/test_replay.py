@@ -1,0 +1,256 @@
+"""A step depends on the state alone: taken again, it gives the same, and changes nothing."""
+
+from dataclasses import fields
+from itertools import cycle
+
+import numpy as np
+import pytest
+from scipy.optimize import rosen, rosen_der, rosen_hess_prod
+from scipy.special import expit
+
+import ksdmin
+from ksdmin import _solver
+from ksdmin._hf.state import HFState
+from ksdmin._ksd.state import KSDState
+from tests.ksd.snapshots import snapshot
+
+M, N, L2 = 2000, 6, 1e-3
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((M, N)) * np.geomspace(1, 10, N)
+Y = np.where(RNG.random(M) < expit(X @ np.ones(N) / 4), 1.0, -1.0)
+WHOLE = slice(None)
+EXACT = {"jac": rosen_der, "hessp": rosen_hess_prod}
+methods = pytest.mark.parametrize("method", ["ksd", "hf"])
+
+
+class Twice:
+    """A method's step, taken twice from each state, which it must not change."""
+
+    def __init__(self, step):
+        self.step, self.taken = step, []
+
+    def __call__(self, run, state):
+        before, first = snapshot(state), self.step(run, state)
+        again = self.step(run, state)
+        assert snapshot(state) == before
+        assert_same(first, again)
+        self.taken.append((run, state, first))
+        return first
+
+    def take_again(self):
+        """Once more after the run, from the last state back to the first."""
+        for run, state, after in reversed(self.taken):
+            assert_same(self.step(run, state), after)
+
+    @property
+    def states(self):
+        return [after for *_, after in self.taken]
+
+
+def assert_same(state, other):
+    assert snapshot(state) == snapshot(other)
+    assert state.curvature_is_sampled is other.curvature_is_sampled  # by identity of the sets
+
+
+@pytest.fixture
+def replayed(monkeypatch):
+    """Runs `minimize` once as it is and once with every step taken twice; the states of that."""
+
+    def run(*args, method="ksd", **kwargs):
+        plain = ksdmin.minimize(*args, method=method, **kwargs)
+        own = _solver.METHODS[method]
+        twice = Twice(own.step)
+        with monkeypatch.context() as patch:
+            patch.setitem(_solver.METHODS, method, own._replace(step=twice))
+            res = ksdmin.minimize(*args, method=method, **kwargs)
+        twice.take_again()
+        assert snapshot(list(res.history)) == snapshot(list(plain.history))
+        assert snapshot(res.x) == snapshot(plain.x)
+        assert (res.nfev, res.njev, res.nhev) == (plain.nfev, plain.njev, plain.nhev)
+        assert len(twice.states) >= 3
+        return twice.states
+
+    return run
+
+
+# Plain functions
+
+
+@methods
+def test_a_function_with_products(replayed, method):
+    replayed(rosen, np.full(5, -1.2), **EXACT, method=method)
+
+
+@methods
+def test_a_function_by_differences(replayed, method):
+    """It remembers the last point that it was asked at, which saves evaluations."""
+    replayed(rosen, np.full(4, -1.2), method=method, options={"maxiter": 15})
+
+
+@methods
+def test_a_gradient_by_differences_of_products(replayed, method):
+    replayed(rosen, np.full(4, -1.2), jac=rosen_der, method=method, options={"maxiter": 15})
+
+
+def test_bounds(replayed):
+    bounds = [(None, 0.5), (-2.0, None), (-1.0, 0.3), (None, None)]
+    replayed(rosen, np.zeros(4), **EXACT, bounds=bounds)
+    replayed(rosen, np.zeros(4), bounds=bounds, options={"maxiter": 10})
+
+
+def test_the_paper(replayed):
+    replayed(rosen, np.full(5, -1.2), **EXACT, options=ksdmin.PAPER)
+
+
+# Sums
+
+
+def value(w, idx):
+    return float(np.logaddexp(0, -Y[idx] * (X[idx] @ w)).mean() + L2 / 2 * w @ w)
+
+
+def gradient(w, idx):
+    return -(Y[idx] * expit(-Y[idx] * (X[idx] @ w))) @ X[idx] / len(Y[idx]) + L2 * w
+
+
+def product(w, p, idx):
+    s = expit(X[idx] @ w)
+    return (s * (1 - s) * (X[idx] @ p)) @ X[idx] / len(s) + L2 * p
+
+
+def logistic(subsets, **more):
+    functions = {"fun": value, "jac": gradient, "hessp": product}
+    return {**functions, "x0": np.zeros(N), "subsets": subsets, "rng": 0, **more}
+
+
+def test_a_sum_with_growing_sets(replayed):
+    subsets = ksdmin.Subsets(M, gradient=200, curvature=40, search=40)
+    states = replayed(**logistic(subsets, options={"gtol": 1e-8}))
+    for name in ("size_A", "size_B", "size_C"):
+        sizes = [getattr(state.record, name) for state in states]
+        assert sizes[0] < sizes[-1], name
+
+
+@methods
+def test_sets_that_keep_their_size(replayed, method):
+    subsets = ksdmin.Subsets(M, gradient=400, curvature=100, search=100)
+    options = {"maxiter": 8} if method == "hf" else ksdmin.PAPER | {"maxiter": 8}
+    replayed(**logistic(subsets, method=method, options=options))
+
+
+def triples(count):
+    for start in range(count):
+        yield WHOLE, np.arange(start, M, 5), np.arange(start + 1, M, 5)
+
+
+@pytest.mark.parametrize("endless", [False, True])
+def test_own_sets_of_an_iterable(replayed, endless):
+    """A list begins anew in each run; it ends, or goes on for ever."""
+
+    class Sets:
+        def __iter__(self):
+            return cycle(triples(4)) if endless else triples(6)
+
+    subsets = ksdmin.Subsets(Sets(), full=WHOLE)
+    states = replayed(**logistic(subsets, options={"maxiter": 8, "gtol": 1e-12}))
+    assert states[-1].sampling.exhausted is not endless
+
+
+@methods
+def test_a_generator_is_drawn_from_once_a_step(monkeypatch, method):
+    """It cannot begin anew: a step that is taken again finds the sets that it drew."""
+    drawn, own = [], _solver.METHODS[method]
+    twice = Twice(own.step)
+
+    def generator():
+        for sets in triples(6):
+            drawn.append(sets)
+            yield sets
+
+    with monkeypatch.context() as patch:
+        patch.setitem(_solver.METHODS, method, own._replace(step=twice))
+        subsets = ksdmin.Subsets(generator(), full=WHOLE)
+        res = ksdmin.minimize(**logistic(subsets, method=method, options={"gtol": 1e-12}))
+    twice.take_again()
+    assert len(drawn) == len(twice.states) == res.nit == 6
+    again = ksdmin.Subsets(list(triples(6)), full=WHOLE)
+    plain = ksdmin.minimize(**logistic(again, method=method, options={"gtol": 1e-12}))
+    assert snapshot(res.x) == snapshot(plain.x)
+
+
+@methods
+def test_own_sets_of_a_callable(replayed, method):
+    def draw(iteration, rng):
+        A, B, C = (rng.choice(M, size, replace=False) for size in (1000, 200, 200))
+        return A, B, C
+
+    subsets = ksdmin.Subsets(draw, full=WHOLE)
+    replayed(**logistic(subsets, method=method, options={"maxiter": 6}))
+
+
+# Arithmetic that gets finer
+
+
+def net(precision):
+    torch = pytest.importorskip("torch")
+    inputs, targets = torch.as_tensor(X[:300], dtype=torch.float32), torch.as_tensor(Y[:300] > 0)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(N, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2))
+    data, loss = (inputs, targets.long()), torch.nn.CrossEntropyLoss()
+    return ksdmin.from_torch(model, loss, data, l2=0.1, precision=precision)
+
+
+def test_a_net_whose_arithmetic_gets_finer(replayed):
+    states = replayed(net("high"), rng=0, options={"gtol": 1e-6, "maxiter": 15})
+    noises = [state.ledger.problem.traits.noise for state in states]
+    assert noises[-1] < noises[0]
+
+
+def test_a_net_with_the_hessian_free_method(replayed):
+    replayed(net("high"), rng=0, method="hf", options={"maxiter": 6})
+
+
+# A saddle point
+
+
+def test_the_way_down_from_a_saddle_point(monkeypatch):
+    """The start is one: the first thing a run does is to look for a way down."""
+    seen, own = [], _solver.METHODS["ksd"]
+
+    def escaping(run, state):
+        before = snapshot(state)
+        (first, down), (again, likewise) = own.escape(run, state), own.escape(run, state)
+        assert snapshot(state) == before
+        assert down is likewise
+        assert snapshot(first) == snapshot(again)
+        seen.append(down)
+        return first, down
+
+    monkeypatch.setitem(_solver.METHODS, "ksd", own._replace(escape=escaping))
+    res = ksdmin.minimize(
+        lambda x: np.sum((x**2 - 1) ** 2),
+        np.zeros(3),
+        jac=lambda x: 4 * x * (x**2 - 1),
+        hessp=lambda x, p: (12 * x**2 - 4) * p,
+    )
+    assert res.success
+    assert np.abs(np.abs(res.x) - 1).max() < 1e-4
+    assert seen[0] is True
+    assert seen[-1] is False
+
+
+# The states themselves
+
+
+@pytest.mark.parametrize("state", [KSDState, HFState])
+def test_a_state_is_small(state):
+    assert len(fields(state)) <= 15
+
+
+def test_snapshots_tell_states_apart():
+    """What the tests above rest on."""
+    assert snapshot(np.array([0.0])) != snapshot(np.array([-0.0]))
+    assert snapshot(float("nan")) == snapshot(float("nan"))
+    assert snapshot((1.0, "a")) != snapshot((1.0, "b"))
+    assert snapshot(ksdmin.Traits(noise=1e-3)) != snapshot(ksdmin.Traits(noise=1e-4))

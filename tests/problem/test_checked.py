@@ -1,0 +1,388 @@
+"""A user's own problem: what its verbs return is checked, and they may write into what they get."""
+
+import numpy as np
+import pytest
+
+import ksdmin
+
+N = 4
+HESSIAN = np.diag(np.arange(1.0, N + 1)) + 0.3
+X0 = np.full(N, 2.0)
+
+
+def fun(x):
+    return float(x @ HESSIAN @ x / 2 - x.sum() + np.sum(x**4) / 4)
+
+
+def jac(x):
+    return HESSIAN @ x - 1 + x**3
+
+
+class Plain:
+    """The three verbs, as they should be."""
+
+    def value(self, x, idx):
+        return fun(x)
+
+    def value_and_gradient(self, x, idx):
+        return fun(x), jac(x)
+
+    def curvature(self, x, idx):
+        return lambda v: HESSIAN @ v + 3 * x**2 * v
+
+
+def problem(**verbs):
+    return type("Own", (Plain,), verbs)()
+
+
+def run(own, x0=X0, **kwargs):
+    return ksdmin.minimize(own, x0, **kwargs)
+
+
+def assert_right(res):
+    assert res.success
+    assert res.fun == fun(res.x)
+    assert res.jac.tobytes() == jac(res.x).tobytes()
+    assert np.abs(jac(res.x)).max() <= 1e-5
+
+
+methods = pytest.mark.parametrize("method", ["ksd", "hf"])
+
+
+# What the verbs return
+
+
+WRONG = {
+    "a column": (
+        {"value_and_gradient": lambda self, x, idx: (fun(x), jac(x)[:, None])},
+        ValueError,
+        r"value_and_gradient returned shape \(4, 1\), expected \(4,\)",
+    ),
+    "a part of the gradient": (
+        {"value_and_gradient": lambda self, x, idx: (fun(x), jac(x)[:-1])},
+        ValueError,
+        r"value_and_gradient returned shape \(3,\), expected \(4,\)",
+    ),
+    "one number as the gradient": (
+        {"value_and_gradient": lambda self, x, idx: (fun(x), 1.0)},
+        ValueError,
+        r"value_and_gradient returned shape \(\), expected \(4,\)",
+    ),
+    "a complex gradient": (
+        {"value_and_gradient": lambda self, x, idx: (fun(x), jac(x) + 0j)},
+        TypeError,
+        "value_and_gradient returned values that are not real numbers",
+    ),
+    "words": (
+        {"value_and_gradient": lambda self, x, idx: (fun(x), ["a"] * N)},
+        TypeError,
+        "value_and_gradient returned values that are not real numbers",
+    ),
+    "no gradient": (
+        {"value_and_gradient": lambda self, x, idx: (fun(x), None)},
+        TypeError,
+        "value_and_gradient returned None: is a return statement missing",
+    ),
+    "nothing": (
+        {"value_and_gradient": lambda self, x, idx: None},
+        ValueError,
+        r"value_and_gradient returned a NoneType: expected \(value, gradient\)",
+    ),
+    "the gradient alone": (
+        {"value_and_gradient": lambda self, x, idx: jac(x)},
+        ValueError,
+        r"value_and_gradient returned a ndarray: expected \(value, gradient\)",
+    ),
+    "three things": (
+        {"value_and_gradient": lambda self, x, idx: (fun(x), jac(x), 1.0)},
+        ValueError,
+        r"value_and_gradient returned a tuple of 3: expected \(value, gradient\)",
+    ),
+    "a vector as the value": (
+        {"value_and_gradient": lambda self, x, idx: (x**2, jac(x))},
+        ValueError,
+        r"must return a scalar value: value_and_gradient returned an array of shape \(4,\)",
+    ),
+    "the gradient first": (
+        {"value_and_gradient": lambda self, x, idx: (jac(x), fun(x))},
+        ValueError,
+        r"must return a scalar value: value_and_gradient returned an array of shape \(4,\)",
+    ),
+    "a matrix": (
+        {"curvature": lambda self, x, idx: HESSIAN},
+        TypeError,
+        "curvature returned a ndarray: expected a function v -> Hv",
+    ),
+    "no curvature": (
+        {"curvature": lambda self, x, idx: None},
+        TypeError,
+        "curvature returned a NoneType: expected a function v -> Hv",
+    ),
+    "a product of the wrong shape": (
+        {"curvature": lambda self, x, idx: lambda v: v @ v},
+        ValueError,
+        r"the product of curvature returned shape \(\), expected \(4,\)",
+    ),
+    "no product": (
+        {"curvature": lambda self, x, idx: lambda v: None},
+        TypeError,
+        "the product of curvature returned None",
+    ),
+    "a complex product": (
+        {"curvature": lambda self, x, idx: lambda v: 1j * v},
+        TypeError,
+        "the product of curvature returned values that are not real",
+    ),
+}
+
+
+@methods
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_wrong_is_named(wrong, method):
+    verbs, error, told = WRONG[wrong]
+    with pytest.raises(error, match=told):
+        run(problem(**verbs), method=method)
+
+
+@pytest.mark.parametrize("value", [None, 1j, "high", np.ones(2)])
+def test_a_value_is_one_number(value):
+    told = "must return a scalar value: value returned"
+    with pytest.raises(ValueError, match=told):
+        run(problem(value=lambda self, x, idx: value), method="hf")
+
+
+def test_a_diagonal_is_checked_likewise():
+    def verb(self, x, idx, *, diagonal=False):
+        return (fun(x), jac(x), np.ones((N, 1))) if diagonal else (fun(x), jac(x))
+
+    traits = ksdmin.Traits(has_diagonal=True)
+    with pytest.raises(ValueError, match=r"value_and_gradient returned shape \(4, 1\)"):
+        run(problem(value_and_gradient=verb, traits=traits))
+
+
+def test_a_diagonal_that_is_missing_is_told():
+    def verb(self, x, idx, *, diagonal=False):
+        return fun(x), jac(x)
+
+    traits = ksdmin.Traits(has_diagonal=True)
+    told = r"returned a tuple of 2: expected \(value, gradient, diagonal\)"
+    with pytest.raises(ValueError, match=told):
+        run(problem(value_and_gradient=verb, traits=traits))
+
+
+def projecting(slopes):
+    """A problem on samples that has slopes along a basis, and no more."""
+    return problem(
+        subsets=ksdmin.Subsets(100, curvature=10, search=10),
+        traits=ksdmin.Traits(has_projected_gradient=True),
+        value_and_projected_gradient=lambda self, x, idx, V: (fun(x), slopes(V @ jac(x))),
+    )
+
+
+def test_slopes_along_a_basis():
+    assert_right(run(projecting(lambda slopes: slopes), rng=0))
+    assert_right(run(projecting(lambda slopes: slopes.tolist()), rng=0))
+
+
+def test_slopes_of_the_wrong_shape():
+    told = r"value_and_projected_gradient returned slopes of shape \(\d, 1\), not \(\d,\)"
+    with pytest.raises(ValueError, match=told):
+        run(projecting(lambda slopes: slopes[:, None]), rng=0)
+
+
+# What they may return
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.float32, lambda g: g.astype(">f8")])
+def test_lists_and_other_floats(kind):
+    verbs = {
+        "value_and_gradient": lambda self, x, idx: [np.float64(fun(x)), kind(jac(x))],
+        "curvature": lambda self, x, idx: lambda v: kind(HESSIAN @ v + 3 * x**2 * v),
+    }
+    res = run(problem(**verbs), options={"gtol": 1e-4})
+    assert res.success
+    assert res.x.dtype == res.jac.dtype == np.float64
+
+
+def test_an_array_of_one_as_the_value():
+    verbs = {"value_and_gradient": lambda self, x, idx: (np.array([fun(x)]), jac(x))}
+    assert_right(run(problem(**verbs)))
+
+
+# Two libraries
+
+
+def in_torch(**verbs):
+    torch = pytest.importorskip("torch")
+    H = torch.as_tensor(HESSIAN)
+    right = {
+        "value": lambda self, x, idx: x @ H @ x / 2 - x.sum(),
+        "value_and_gradient": lambda self, x, idx: (x @ H @ x / 2 - x.sum(), H @ x - 1),
+        "curvature": lambda self, x, idx: lambda v: H @ v,
+    }
+    return problem(**{**right, **verbs}), torch.full((N,), 2.0, dtype=torch.float64)
+
+
+def test_tensors():
+    assert run(*in_torch()).success
+
+
+@pytest.mark.parametrize(
+    ("verb", "origin"),
+    [("value_and_gradient", "value_and_gradient"), ("curvature", "the product of curvature")],
+)
+def test_numpy_where_x_is_a_tensor(verb, origin):
+    spoilt = {
+        "value_and_gradient": lambda self, x, idx: (1.0, np.ones(N)),
+        "curvature": lambda self, x, idx: lambda v: v.numpy(),
+    }
+    own, x0 = in_torch(**{verb: spoilt[verb]})
+    told = rf"{origin} returned numpy\.ndarray, but x0 is an array of .*torch: return the same kind"
+    with pytest.raises(TypeError, match=told):
+        run(own, x0)
+
+
+def test_tensors_may_carry_a_graph():
+    """Whatever a verb returns is detached: values, gradients, products, and slopes."""
+    torch = pytest.importorskip("torch")
+    H = torch.as_tensor(HESSIAN).requires_grad_()
+    own, x0 = in_torch(
+        value=lambda self, x, idx: x @ H @ x / 2 - x.sum(),
+        value_and_gradient=lambda self, x, idx: (x @ H @ x / 2 - x.sum(), H @ x - 1),
+        curvature=lambda self, x, idx: lambda v: H @ v,
+        value_and_projected_gradient=lambda self, x, idx, V: (
+            x @ H @ x / 2 - x.sum(),
+            V @ (H @ x - 1),
+        ),
+        traits=ksdmin.Traits(has_projected_gradient=True),
+        subsets=ksdmin.Subsets(100, curvature=10, search=10),
+    )
+    res = run(own, x0, rng=0)
+    assert res.success
+    assert not res.x.requires_grad
+
+
+def test_a_list_where_x_is_a_tensor():
+    own, x0 = in_torch(value_and_gradient=lambda self, x, idx: (1.0, [1.0] * N))
+    with pytest.raises(TypeError, match=r"value_and_gradient returned builtins\.list, but x0 is"):
+        run(own, x0)
+
+
+def test_tensors_where_x_is_numpy():
+    """Numpy takes any array-like."""
+    torch = pytest.importorskip("torch")
+    verbs = {"value_and_gradient": lambda self, x, idx: (fun(x), torch.as_tensor(jac(x)))}
+    assert_right(run(problem(**verbs)))
+
+
+# What they may do to their arguments
+
+
+def overwritten(x, out):
+    x[...] = np.nan
+    return out
+
+
+def value_overwrites(self, x, idx):
+    return overwritten(x, fun(x))
+
+
+def gradient_overwrites(self, x, idx):
+    return overwritten(x, (fun(x), jac(x)))
+
+
+def curvature_overwrites(self, x, idx):
+    at = x.copy()
+    return overwritten(x, lambda v: HESSIAN @ v + 3 * at**2 * v)
+
+
+def product_overwrites(self, x, idx):
+    return lambda v: overwritten(v, HESSIAN @ v + 3 * x**2 * v)
+
+
+OVERWRITING = {
+    "value": {"value": value_overwrites},
+    "value_and_gradient": {"value_and_gradient": gradient_overwrites},
+    "curvature": {"curvature": curvature_overwrites},
+    "product": {"curvature": product_overwrites},
+}
+
+
+@methods
+@pytest.mark.parametrize("verb", OVERWRITING)
+def test_a_verb_may_write_into_what_it_gets(verb, method):
+    x0 = X0.copy()
+    res = run(problem(**OVERWRITING[verb]), x0, method=method)
+    assert_right(res)
+    assert res.x.tobytes() == run(problem(), method=method).x.tobytes()
+    assert x0.tobytes() == X0.tobytes()
+
+
+@methods
+def test_a_gradient_may_be_returned_in_the_same_array_each_time(method):
+    buffer = np.empty(N)
+
+    def verb(self, x, idx):
+        buffer[:] = jac(x)
+        return fun(x), buffer
+
+    res = run(problem(value_and_gradient=verb), method=method)
+    assert_right(res)
+    assert res.x.tobytes() == run(problem(), method=method).x.tobytes()
+
+
+@methods
+def test_a_product_may_be_returned_in_the_same_array_each_time(method):
+    buffer = np.empty(N)
+
+    def verb(self, x, idx):
+        def product(v):
+            buffer[:] = HESSIAN @ v + 3 * x**2 * v
+            return buffer
+
+        return product
+
+    res = run(problem(curvature=verb), method=method)
+    assert res.x.tobytes() == run(problem(), method=method).x.tobytes()
+
+
+def test_the_product_keeps_the_point_it_was_made_at():
+    """The x that curvature gets is its own: later points do not change it."""
+    kept = []
+
+    def verb(self, x, idx):
+        kept.append((x, x.copy()))
+        return lambda v: HESSIAN @ v + 3 * x**2 * v
+
+    assert_right(run(problem(curvature=verb)))
+    assert all((x == copy).all() for x, copy in kept)
+
+
+def test_slopes_along_a_basis_may_overwrite_x():
+    def verb(self, x, idx, V):
+        return overwritten(x, (fun(x), V @ jac(x)))
+
+    own = projecting(None)
+    type(own).value_and_projected_gradient = verb
+    res = run(own, rng=0)
+    assert_right(res)
+    assert res.x.tobytes() == run(projecting(lambda slopes: slopes), rng=0).x.tobytes()
+
+
+def test_slopes_along_a_basis_may_overwrite_the_basis():
+    def verb(self, x, idx, V):
+        out = fun(x), V @ jac(x)
+        V[:] = 0
+        return out
+
+    own = projecting(None)
+    type(own).value_and_projected_gradient = verb
+    res = run(own, rng=0)
+    assert res.x.tobytes() == run(projecting(lambda slopes: slopes), rng=0).x.tobytes()
+
+
+@pytest.mark.parametrize("method", ["L-BFGS-B", "trust-ncg"])
+def test_scipys_methods_check_a_problem_likewise(method):
+    column = problem(value_and_gradient=lambda self, x, idx: (fun(x), jac(x)[:, None]))
+    with pytest.raises(ValueError, match=r"value_and_gradient returned shape"):
+        run(column, method=method)

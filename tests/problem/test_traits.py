@@ -1,0 +1,267 @@
+"""Traits: what a problem declares of itself, and what a run makes of it."""
+
+from dataclasses import FrozenInstanceError, fields
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import rosen, rosen_der, rosen_hess_prod
+
+import ksdmin
+from ksdmin import Traits, as_problem
+from ksdmin._problem.protocol import OPTIONAL_VERBS
+
+# What the problems of the package say
+
+
+def torch_problem(*layers, n=400, dtype=torch.float64, **more):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(*(layer() for layer in layers)).to(dtype)
+    X = torch.randn(n, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    y = torch.sin(3 * X[:, :1]).expand(n, model(X.to(dtype)).shape[1])
+    return ksdmin.from_torch(model, torch.nn.MSELoss(), (X.to(dtype), y.to(dtype)), **more)
+
+
+def linear(outputs=1, **more):
+    return lambda: torch.nn.Linear(4, outputs, **more)
+
+
+def last():
+    return torch.nn.Linear(4, 1)
+
+
+DEEP = linear(4), torch.nn.Tanh, last
+
+
+@pytest.mark.parametrize(
+    ("layers", "nonlinear"),
+    [
+        ([linear()], False),
+        ([torch.nn.Flatten, linear(3, bias=False)], False),
+        ([linear(4), torch.nn.ReLU, last], True),
+        ([linear(4), last], True),
+        ([linear(), torch.nn.Tanh], True),
+    ],
+)
+def test_what_counts_as_linear(layers, nonlinear):
+    assert torch_problem(*layers, n=30).traits.nonlinear is nonlinear
+
+
+def test_functions_of_autograd_tell_whether_they_are_linear():
+    import autograd.numpy as anp
+
+    X, y = np.random.default_rng(0).standard_normal((30, 3)), np.zeros(30)
+    straight = ksdmin.from_autograd(lambda w, X: X @ w, "squared-error", (X, y), params=np.ones(3))
+    bent = ksdmin.from_autograd(
+        lambda w, X: anp.tanh(X @ w), "squared-error", (X, y), params=np.ones(3)
+    )
+    assert (straight.traits.nonlinear, bent.traits.nonlinear) == (False, True)
+
+
+@pytest.mark.parametrize(("layers", "size"), [([linear()], 400), (DEEP, 20)])
+def test_a_net_takes_many_rough_steps_where_a_linear_model_takes_exact_ones(layers, size):
+    res = ksdmin.minimize(torch_problem(*layers), rng=0, options={"maxiter": 1})
+    assert res.history["size_B"][0] == size
+
+
+@pytest.mark.parametrize(
+    ("given", "traits"),
+    [
+        ({"jac": rosen_der, "hessp": rosen_hess_prod}, {"separate_gradient": True}),
+        ({"jac": rosen_der, "precond": np.ones(2)}, {"has_diagonal": True}),
+        ({"jac": True}, {"separate_gradient": False}),
+        ({}, {"has_projected_gradient": True, "gradient_accuracy": 0.5}),
+        ({"jac": rosen_der}, {"gradient_accuracy": 1.0, "product_accuracy": 0.5}),
+        ({"jac": rosen_der, "nonlinear": True}, {"nonlinear": True}),
+    ],
+)
+def test_callables_say_what_they_are(given, traits):
+    declared = as_problem(rosen, **given).traits
+    assert {name: getattr(declared, name) for name in traits} == traits
+
+
+def test_traits_are_values():
+    assert Traits(noise=1e-3) == Traits(noise=1e-3) != Traits()
+    with pytest.raises(FrozenInstanceError):
+        Traits().noise = 1.0
+    with pytest.raises(TypeError, match="positional"):
+        Traits(True)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'linear'"):
+        Traits(linear=True)
+
+
+# What a run makes of them
+
+
+def first_step(losses, nonlinear):
+    problem = as_problem(
+        losses.fun, jac=losses.jac, hessp=losses.hessp, subsets=losses.n, nonlinear=nonlinear
+    )
+    subsets = ksdmin.Subsets(losses.n, curvature=30, search=30)
+    res = ksdmin.minimize(problem, losses.x0, subsets=subsets, rng=0, options={"maxiter": 1})
+    return res.history["step_norm"][1]
+
+
+def test_nonlinear_callables_on_samples_begin_with_a_short_step(losses):
+    bound = 0.01 * np.linalg.norm(losses.x0)
+    assert 0 < first_step(losses, nonlinear=True) <= 1.01 * bound
+    assert first_step(losses, nonlinear=False) > 3 * bound
+
+
+def test_nonlinear_callables_take_small_sets(losses):
+    given = {"jac": losses.jac, "hessp": losses.hessp, "subsets": losses.n}
+    for nonlinear, size in ((True, losses.n // 20), (False, losses.n)):
+        problem = as_problem(losses.fun, nonlinear=nonlinear, **given)
+        res = ksdmin.minimize(problem, losses.x0, rng=0, options={"maxiter": 1})
+        assert res.history["size_B"][0] == size
+
+
+# Wrappers
+
+
+class Wrapper:
+    """Passes on the verbs of a problem, and what it declares."""
+
+    def __init__(self, inner):
+        self.inner, self.x0, self.subsets = inner, inner.x0, inner.subsets
+        self.traits, self.called = inner.traits, set()
+
+    def value(self, x, idx):
+        self.called.add("value")
+        return self.inner.value(x, idx)
+
+    def value_and_gradient(self, x, idx, *, diagonal=False):
+        self.called.add("value_and_gradient")
+        return self.inner.value_and_gradient(x, idx, diagonal=diagonal)
+
+    def curvature(self, x, idx):
+        self.called.add("curvature")
+        return self.inner.curvature(x, idx)
+
+    def value_and_projected_gradient(self, x, idx, V):
+        self.called.add("value_and_projected_gradient")
+        return self.inner.value_and_projected_gradient(x, idx, V)
+
+    def in_finer_arithmetic(self):
+        self.called.add("in_finer_arithmetic")
+        finer = self.inner.in_finer_arithmetic()
+        return None if finer is None else Wrapper(finer)
+
+
+def same_run(inner, wrapper, **kwargs):
+    plain, wrapped = (ksdmin.minimize(problem, rng=0, **kwargs) for problem in (inner, wrapper))
+    assert torch.equal(plain.x, wrapped.x)
+    for name in ("value", "gradient_norm", "dim", "size_A", "size_B", "nfev", "njev", "nhev"):
+        assert plain.history[name].tobytes() == wrapped.history[name].tobytes(), name
+    assert plain.preconditioner == wrapped.preconditioner
+    return wrapped
+
+
+@pytest.mark.parametrize("method", ["ksd", "hf"])
+@pytest.mark.parametrize("precond", ["fisher", None])
+def test_a_wrapper_that_passes_on_the_traits_runs_as_the_problem_itself(precond, method):
+    inner = torch_problem(*DEEP, precond=precond)
+    wrapper = Wrapper(inner)
+    same_run(inner, wrapper, method=method, options={"maxiter": 12})
+    assert {"value_and_gradient", "curvature"} <= wrapper.called
+    if method == "ksd":
+        assert "value_and_projected_gradient" in wrapper.called
+
+
+def test_a_wrapper_gets_finer_as_the_problem_itself():
+    inner = torch_problem(*DEEP, dtype=torch.float32, precision="bfloat16", l2=1e-2)
+    wrapper = Wrapper(inner)
+    same_run(inner, wrapper, options={"maxiter": 40, "gtol": 1e-7})
+    assert "in_finer_arithmetic" in wrapper.called
+
+
+class Bowl:
+    """The verbs, and no traits."""
+
+    def value(self, x, idx):
+        return x @ x
+
+    def value_and_gradient(self, x, idx):
+        return x @ x, 2 * x
+
+    def curvature(self, x, idx):
+        return lambda v: 2 * v
+
+
+def refused(match, **attributes):
+    kind = type("Own", (Bowl,), attributes)
+    with pytest.raises(TypeError, match=match):
+        ksdmin.minimize(kind(), np.ones(3))
+
+
+def test_a_wrapper_that_forgets_the_traits_is_refused():
+    wrapper = Wrapper(torch_problem(*DEEP))
+    del wrapper.traits
+    told = "Wrapper has value_and_projected_gradient, in_finer_arithmetic, but no traits"
+    with pytest.raises(TypeError, match=told):
+        ksdmin.minimize(wrapper, rng=0)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Traits)])
+def test_a_trait_beside_no_traits_is_refused(name):
+    refused(rf"Own has {name}, but no traits: declare them as traits = ksdmin", **{name: True})
+
+
+@pytest.mark.parametrize("verb", OPTIONAL_VERBS.values())
+def test_a_verb_that_is_not_declared_is_refused(verb):
+    refused(rf"Own has {verb}, but no traits", **{verb: lambda self, *args: None})
+
+
+@pytest.mark.parametrize("traits", [{"noise": 1e-3}, Traits, "nonlinear", 1e-3])
+def test_traits_of_another_type_are_refused(traits):
+    refused(r"Own\.traits: expected a ksdmin\.Traits, not (dict|type|str|float)", traits=traits)
+
+
+@pytest.mark.parametrize(("trait", "verb"), OPTIONAL_VERBS.items())
+def test_a_trait_that_promises_a_missing_verb_is_refused(trait, verb):
+    told = rf"Own\.traits says {trait}=True, but there is no method {verb}"
+    refused(told, traits=Traits(**{trait: True}))
+    refused(told, traits=Traits(**{trait: True}), **{verb: "no method"})
+
+
+def test_a_problem_without_traits_is_a_smooth_function():
+    res = ksdmin.minimize(Bowl(), np.ones(3))
+    assert res.success
+    assert res.preconditioner == "identity"
+
+
+@pytest.mark.parametrize("wrong", [{"noise": -1.0}, {"noise": np.nan}, {"diagonal_power": np.inf}])
+def test_a_trait_out_of_range_is_refused(wrong):
+    with pytest.raises(ValueError, match=rf"Traits: {next(iter(wrong))}=.* expected a number"):
+        Traits(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"nonlinear": "no"}, {"has_diagonal": 1}])
+def test_a_trait_that_is_a_switch_is_true_or_false(wrong):
+    with pytest.raises(TypeError, match=rf"Traits: {next(iter(wrong))}=.* expected True or False"):
+        Traits(**wrong)
+
+
+class CountsItself(Bowl):
+    """A problem whose values are free where the gradient has been asked for."""
+
+    traits = Traits(counts_itself=True)
+
+    def __init__(self):
+        self.counts = None
+
+    def counting(self, counts):
+        twin = type(self)()
+        twin.counts = counts
+        return twin
+
+    def value_and_gradient(self, x, idx, *, diagonal=False):
+        self.counts.njev += 1
+        return super().value_and_gradient(x, idx)
+
+
+def test_a_problem_may_count_its_own_evaluations():
+    own, plain = ksdmin.minimize(CountsItself(), np.ones(3)), ksdmin.minimize(Bowl(), np.ones(3))
+    assert (own.nfev, own.njev) == (0, plain.njev)
+    assert own.passes < plain.passes

@@ -1,0 +1,70 @@
+"""The structure of the package: which room imports which, and how large its pieces are."""
+
+import ast
+import os
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "ksdmin"
+FILES = sorted(PACKAGE.rglob("*.py"))
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in FILES
+}
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def test_imports_point_downwards():
+    """The contracts are in pyproject.toml."""
+    command = Path(sysconfig.get_path("scripts")) / "lint-imports"
+    run = subprocess.run(
+        [command, "--no-cache"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def imports(path):
+    """The modules of the package that a file imports, for typing or not."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ksdmin"):
+            for name in node.names:
+                inner = f"{node.module}.{name.name}"
+                yield inner if inner in MODULES else node.module
+
+
+def test_no_two_files_need_each_other():
+    below = {name: set(imports(path)) & set(MODULES) for name, path in MODULES.items()}
+    while leaves := [name for name, needed in below.items() if not needed]:
+        for leaf in leaves:
+            del below[leaf]
+        for needed in below.values():
+            needed.difference_update(leaves)
+    assert not below, f"a circle among {sorted(below)}"
+
+
+def test_there_are_few_rooms():
+    rooms = [path for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()]
+    assert len([room for room in rooms if room.name != "__pycache__"]) <= 12
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_files_are_small(path):
+    assert len(path.read_text().splitlines()) <= 400
+
+
+def test_nine_functions_in_ten_have_at_most_twenty_lines():
+    lengths = sorted(
+        node.end_lineno - node.lineno + 1
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, FUNCTIONS)
+    )
+    assert lengths[int(0.9 * len(lengths))] <= 20
