@@ -37,13 +37,13 @@ def from_torch(
         The model. Its parameters that require a gradient become one flat vector; the module
         itself is changed by ``problem.load(x)`` only.
     loss : module or callable
-        A torch loss module, or a callable (outputs, targets) -> one loss a sample. A module's
+        A torch loss module, or a callable (outputs, targets) -> one loss per sample. A module's
         mean (or sum) over the elements of a sample is kept; over samples it is the mean.
         GaussianNLLLoss takes targets (y, variance).
     data : (inputs, targets) or Dataset
-        Tensors or numpy arrays (memory-mapped ones, too), either a tuple of several where the
-        model or the loss takes such. Where they are not on the model's device, or floating-point
-        numbers of another dtype, they are brought there chunk by chunk.
+        Tensors or numpy arrays (also memory-mapped ones); either may be a tuple of several, where
+        the model or the loss takes such. They are converted to the model's device, and to its
+        dtype if they are floating-point numbers, chunk by chunk.
     curvature : {"gauss-newton", "hessian", "fisher", "empirical-fisher"} or callable
         Which matrix the products multiply by; or (x, idx) -> product, matrix or LinearOperator,
         of the mean loss: l2 is added.
@@ -61,18 +61,20 @@ def from_torch(
         Bytes for activations: a quarter of the memory that is free, where not given.
     precision : {"highest", "high", "bfloat16"}
         Matrix products of float32 parameters: in float32, with TF32, or in bfloat16 (autocast).
-        A run of "ksd" goes over to finer ones when its steps gain too little to be seen: from
-        bfloat16 to TF32, then to float32 for values and gradients, but not for the curvature.
+        A run of "ksd" turns to finer ones when rounding hides the gain of its steps: from bfloat16
+        to TF32, then to float32 for values and gradients, but not for the curvature.
     graphs : bool, optional
-        CUDA graphs; by default on CUDA where the model has no randomness of its own.
+        Whether to use CUDA graphs; by default on CUDA. A model that draws random numbers
+        (dropout) runs without.
     rng : None, int, Generator, ..., optional
-        The seed of the labels that "fisher" draws, and of dropout masks. Both are the same
-        whenever the same set of samples is asked for.
+        The seed of the labels that "fisher" draws, and of dropout masks. Both are always the
+        same for the same set of samples.
 
     Returns
     -------
     TorchProblem
-        With ``x0``, ``load(x)``, the verbs, and numpy callables ``fun``, ``jac``, ``hessp``.
+        With ``x0``, ``load(x)``, the verbs of :class:`Problem`, and numpy callables ``fun``,
+        ``jac``, ``hessp``.
 
     Notes
     -----
@@ -80,13 +82,14 @@ def from_torch(
 
         s n (K + memory + 40) + a (3.4 chunk + 4.2 |B| + 2.5 |C|)   bytes
 
-    with n parameters of s bytes, K = krylov_dim and a = ``problem.bytes_per_sample`` (5% is the
-    most that ten measured runs of the MNIST auto-encoder were off). Sets B and C beyond
+    with n parameters of s bytes, K = krylov_dim and a = ``problem.bytes_per_sample``. (Ten measured
+    runs of the MNIST auto-encoder differed from it by at most 5%.) Sets B and C beyond
     `memory_budget`, and A beyond `chunk_size`, count as one chunk.
 
     The diagonal for the preconditioner comes with the gradient where all parameters are those of
-    Linear layers that each sample passes once. Those of convolutions, recurrent layers, embeddings
-    and the like take the gradient of every sample, which is dear: then 256 samples have to tell it.
+    Linear layers that see each sample once. Those of convolutions, recurrent layers, embeddings
+    and the like take the gradient of every sample, which is expensive: then it is estimated from
+    256 samples.
 
     Examples
     --------
@@ -129,21 +132,21 @@ def from_autograd(
     precond: Any = "fisher",
     chunk_size: int | None = None,
     memory_budget: float | None = None,
-    rng: int = 0,
+    rng: Any = 0,
 ) -> FunctionalProblem:
     """Make a function written for HIPS autograd into a problem that ``minimize`` takes.
 
     Parameters
     ----------
     model : callable
-        ``model(params, inputs) -> outputs``, one row a sample, in terms of ``autograd.numpy``.
+        ``model(params, inputs) -> outputs``, one row per sample, written with ``autograd.numpy``.
         Without `loss` and `data`: a plain function, ``model(x)`` or ``model(x, idx)``.
     loss : str or callable
         "squared-error", "softmax-cross-entropy", "binary-cross-entropy" (of logits) or "poisson"
         (of log rates), each a sum over the outputs of a sample; or a callable
-        (outputs, targets) -> one loss a sample, differentiated in the outputs.
+        (outputs, targets) -> one loss per sample, differentiated in the outputs.
     data : (inputs, targets)
-        Numpy arrays with one row a sample, or nested tuples, lists and dictionaries of them.
+        Numpy arrays with one row per sample, or nested tuples, lists and dictionaries of them.
     params : tree of arrays
         The initial parameters, all float32 or all float64.
     x0 : array or tree of arrays
@@ -165,19 +168,21 @@ def from_autograd(
     memory_budget : float, optional
         Bytes for activations and gradients of single samples: 1 GiB, on every machine. A larger
         set's forward pass is made again for every product.
-    rng : int, optional
+    rng : None, int, Generator, ..., optional
         The seed of the labels that "fisher" draws.
 
     Returns
     -------
     FunctionalProblem
-        With ``x0``, ``unflatten(x)``, the verbs, and numpy callables ``fun``, ``jac``, ``hessp``.
+        With ``x0``, ``unflatten(x)``, the verbs of :class:`Problem`, and numpy callables ``fun``,
+        ``jac``, ``hessp``.
 
     Notes
     -----
     The diagonal for the preconditioner comes with the gradient where parameters only multiply
-    (``inputs @ W``), scale or shift one vector a sample. Other models are differentiated sample by
-    sample for it, which is slow: 256 samples have to tell it. ``precond=None`` does without.
+    (``inputs @ W``), scale or shift one vector per sample. Other models are differentiated sample
+    by sample for it, which is slow: then it is estimated from 256 samples. ``precond=None`` does
+    without it.
 
     Examples
     --------
@@ -231,23 +236,23 @@ def from_jax(
     chunk_size: int | None = None,
     memory_budget: float | None = None,
     precision: str = "highest",
-    rng: int = 0,
+    rng: Any = 0,
 ) -> FunctionalProblem:
     """Make a jax function into a problem that ``minimize`` takes: compiled, on its device.
 
     Parameters
     ----------
     model : callable
-        ``model(params, inputs) -> outputs``, one row a sample, that ``jax.jit`` can compile.
+        ``model(params, inputs) -> outputs``, one row per sample, that ``jax.jit`` can compile.
         Without `loss` and `data`: a plain function, ``model(x)`` or ``model(x, idx)``.
     loss : str or callable
         "squared-error", "softmax-cross-entropy", "binary-cross-entropy" (of logits) or "poisson"
         (of log rates), each a sum over the outputs of a sample; or a callable
-        (outputs, targets) -> one loss a sample, differentiated in the outputs.
+        (outputs, targets) -> one loss per sample, differentiated in the outputs.
     data : (inputs, targets)
-        Arrays with one row a sample, or nested tuples, lists and dictionaries of them. Numpy arrays
-        are put on the device of `params`, or where they exceed `memory_budget` brought there chunk
-        by chunk.
+        Arrays with one row per sample, or nested tuples, lists and dictionaries of them. Numpy
+        arrays are put on the device of `params`, or where they exceed `memory_budget` brought there
+        chunk by chunk.
     params : tree of arrays
         The initial parameters, all float32 or all float64.
     x0 : array or tree of arrays
@@ -271,19 +276,20 @@ def from_jax(
         set's forward pass is made again for every product.
     precision : {"highest", "high"}
         Matrix products of float32 parameters: in float32, or with TF32 where the device has it
-        (values and gradients only as long as a run of "ksd" can see its steps' gain with it).
-    rng : int, optional
+        (for values and gradients only until rounding hides the gain of a run's steps).
+    rng : None, int, Generator, ..., optional
         The seed of the labels that "fisher" draws.
 
     Returns
     -------
     FunctionalProblem
-        With ``x0``, ``unflatten(x)``, the verbs, and numpy callables ``fun``, ``jac``, ``hessp``.
+        With ``x0``, ``unflatten(x)``, the verbs of :class:`Problem`, and numpy callables ``fun``,
+        ``jac``, ``hessp``.
 
     Notes
     -----
     Sets are padded to one of few lengths, so that few functions are compiled. Float64 needs jax's
-    own switch, ``jax.config.update("jax_enable_x64", True)``, which is left as it is.
+    own setting, ``jax.config.update("jax_enable_x64", True)``, which is never changed here.
 
     Examples
     --------
@@ -318,9 +324,9 @@ def from_jax(
 
 def _adapter(name: str) -> Any:
     """The module that adapts a library, which is imported now."""
-    room = "torch.problem" if name == "torch" else f"functional.{name}"
+    module = "torch.build" if name == "torch" else f"functional.{name}"
     try:
-        return import_module(f"ksdmin._adapters.{room}")
+        return import_module(f"ksdmin._adapters.{module}")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != name:
             raise

@@ -1,8 +1,8 @@
 """Curvature providers: which matrix a product multiplies by, whatever computes the derivatives.
 
-A model maps parameters to outputs z, a loss maps outputs and targets to one number a sample. With
-the Jacobian J of the outputs, given as the two verbs ``jvp(v) = J v`` and ``vjp(u) = J^T u``, every
-provider but the exact Hessian is J^T M J with a matrix M that acts on the outputs sample by
+A model maps parameters to outputs z, a loss maps outputs and targets to one number per sample.
+With the Jacobian J of the outputs, given as two products ``jvp(v) = J v`` and ``vjp(u) = J^T u``,
+every provider but the exact Hessian is J^T M J with a matrix M that acts on the outputs sample by
 sample:
 
 =================== ==============================================================
@@ -11,8 +11,8 @@ sample:
 ``empirical-fisher`` M = r r^T, r the loss gradient at the true labels (the paper's F)
 =================== ==============================================================
 
-The outputs of a sample are all but the first axis. Losses are weighted by `w`, one number a sample
-(zero for padding). Products are sums over samples: whoever calls divides by their number.
+The outputs of a sample are all but the first axis. Losses are weighted by `w`, one weight per
+sample (zero for padding). Products are sums over samples: the caller divides by their number.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _dot(a: Array, b: Array) -> Array:
 
 
 def _column(w: Array, like: Array) -> Array:
-    """One number a sample, shaped so that it multiplies the outputs `like`."""
+    """One number per sample, shaped so that it multiplies the outputs `like`."""
     return array_namespace(w).reshape(w, (-1,) + (1,) * (like.ndim - 1))
 
 

@@ -65,7 +65,7 @@ def test_large_outputs(backend, name):
 
 
 def test_providers(backend):
-    """J^T H J and the sum of g g^T, for a linear model with one Jacobian a sample."""
+    """J^T H J and the sum of g g^T, for a linear model with one Jacobian per sample."""
     z, _, w, rng = draw()
     J, v = rng.standard_normal((N, C, 5)), rng.standard_normal(5)
     flat, shape = backend.asarray(J.reshape(N * C, 5)), (N, C)

@@ -15,23 +15,28 @@ import numpy as np
 from autograd.scipy.special import logsumexp
 
 from ksdmin._adapters.curvature import Product
-from ksdmin._adapters.functional.autograd_samples import Pieces, sums_by_tape
+from ksdmin._adapters.flat_problem import VALUE_NOISE
+from ksdmin._adapters.functional.autograd_per_sample import Pieces, sums_in_one_pass
 from ksdmin._adapters.functional.build import build as build_functional
-from ksdmin._adapters.functional.data import Chunk, tree_map
-from ksdmin._adapters.functional.library import Kernel
+from ksdmin._adapters.functional.data import tree_map
+from ksdmin._adapters.functional.library import Chunk, Kernel
 from ksdmin._adapters.functional.problem import FunctionalProblem
 from ksdmin._problem.arrays import Array
 
+# Relative difference between the sums of one backward pass and those of single samples: both are
+# exact, so what is above rounding in float32 is a use of a parameter that was misunderstood.
+MAX_ONE_PASS_DIFFERENCE = 1e-3
+
 
 class Autograd:
-    """The verbs of :class:`Library`, by tapes of numpy operations."""
+    """The operations of :class:`Library`, by recording numpy operations."""
 
     xp = anp
-    noise = 1e-7  # sums over samples are made in float64
-    exact = None
+    noise = VALUE_NOISE["highest"]  # sums over samples are made in float64
+    finer = None
 
     def __init__(self) -> None:
-        self._tape_tells = False
+        self._one_pass_suffices = False
         self._split: Callable[[Array], Pieces] = Pieces
 
     def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
@@ -39,7 +44,7 @@ class Autograd:
         return logsumexp(z, axis=axis, keepdims=keepdims)
 
     def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
-        """All arrays of a tree as one vector, and the way back, which may be differentiated."""
+        """All arrays of a tree as one vector, and the inverse, which can be differentiated."""
         arrays = [np.asarray(leaf) for leaf in _leaves(tree)]
         shapes = [array.shape for array in arrays]
         ends = np.cumsum([array.size for array in arrays], dtype=int).tolist()
@@ -58,7 +63,7 @@ class Autograd:
         return np.concatenate(flat) if flat else np.zeros(0), unflatten
 
     def compile(self, kernel: Kernel, *, shared: bool = False) -> Kernel:
-        """The kernel; quietly, as derivatives overflow in autograd (tanh) where they are zero."""
+        """The kernel, without the warnings of overflow in derivatives that are zero (of tanh)."""
         quiet: Kernel = np.errstate(over="ignore")(kernel)
         return quiet
 
@@ -69,13 +74,13 @@ class Autograd:
     def vjp(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Product]:
         """f(x) and u -> J^T u."""
         with warnings.catch_warnings():
-            # said of what is linear, whose second derivatives are zero
+            # autograd warns so of a linear function, whose second derivatives are zero
             warnings.filterwarnings("ignore", "Output seems independent of input")
-            pull, y = autograd.make_vjp(f)(x)
-        return y, pull
+            pullback, y = autograd.make_vjp(f)(x)
+        return y, pullback
 
     def linearize(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Any]:
-        """f(x), and the tapes of J v and of J^T u.
+        """f(x), and the products with J and with J^T.
 
         J^T u is linear in u: differentiating it in u gives J v, so that no activation is
         computed again.
@@ -84,43 +89,46 @@ class Autograd:
         _, jvp = self.vjp(vjp, np.zeros_like(z))
         return z, (jvp, vjp)
 
-    def jacobian(self, kept: Any, z: Array) -> tuple[Product, Product]:
-        """v -> J v and u -> J^T u, as `linearize` kept them."""
-        jvp, vjp = kept
+    def jacobian(self, linearized: Any, z: Array) -> tuple[Product, Product]:
+        """v -> J v and u -> J^T u, as `linearize` returned them."""
+        jvp, vjp = linearized
         return jvp, vjp
 
     @np.errstate(over="ignore")
-    def prepare(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
-        """See whether one pass over all samples tells the sums of `per_sample`; none are held."""
-        told, expected = self._by_tape(losses, x, chunk), self._one_by_one(losses, x, chunk)
-        self._tape_tells = told is not None and all(
-            np.max(np.abs(a - b), initial=0.0) <= 1e-3 * np.max(np.abs(b), initial=0.0)
-            for a, b in zip(told, expected, strict=True)
+    def prepare_per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
+        """Find out whether one backward pass over all samples is enough; it holds no gradients."""
+        sums, expected = self._in_one_pass(losses, x, chunk), self._one_by_one(losses, x, chunk)
+        self._one_pass_suffices = sums is not None and all(
+            np.max(np.abs(a - b), initial=0.0)
+            <= MAX_ONE_PASS_DIFFERENCE * np.max(np.abs(b), initial=0.0)
+            for a, b in zip(sums, expected, strict=True)
         )
-        return 0, self._tape_tells
+        return 0, self._one_pass_suffices
 
-    def per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
-        """The losses, the sum of their gradients and that of the squares."""
-        told = self._by_tape(losses, x, chunk) if self._tape_tells else None
-        return self._one_by_one(losses, x, chunk) if told is None else told
+    def per_sample_sums(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
+        """The losses, the sum of their gradients and that of the squared gradients."""
+        sums = self._in_one_pass(losses, x, chunk) if self._one_pass_suffices else None
+        return self._one_by_one(losses, x, chunk) if sums is None else sums
 
-    def _by_tape(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array] | None:
-        told = sums_by_tape(losses, self._split(x), chunk)
-        if told is None:
+    def _in_one_pass(
+        self, losses: Kernel, x: Array, chunk: Chunk
+    ) -> tuple[Array, Array, Array] | None:
+        found = sums_in_one_pass(losses, self._split(x), chunk)
+        if found is None:
             return None
-        values, *sums = told
+        values, *sums = found
         g, squares = (np.concatenate([piece.reshape(-1) for piece in each]) for each in sums)
         return values, g, squares
 
     def _one_by_one(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
         values, g, squares = np.zeros(len(chunk.w)), np.zeros_like(x), np.zeros_like(x)
         for i in np.flatnonzero(chunk.w):
-            one = Chunk(*tree_map(itemgetter(slice(i, i + 1)), tuple(chunk)))
-            loss, pull = self.vjp(partial(losses, chunk=one), x)
-            each = pull(np.ones_like(loss))
+            sample = Chunk(*tree_map(itemgetter(slice(i, i + 1)), tuple(chunk)))
+            loss, pullback = self.vjp(partial(losses, chunk=sample), x)
+            gradient = pullback(np.ones_like(loss))
             values[i] = loss[0]
-            g += each
-            squares += each**2
+            g += gradient
+            squares += gradient**2
         return values, g, squares
 
     def partial_sums(self, u: Array) -> Array:
@@ -128,7 +136,7 @@ class Autograd:
         return np.sum(u, dtype=np.float64)
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
-        """How much memory the tapes of a kernel hold."""
+        """How much memory the recorded operations of a kernel hold."""
         tracing = tracemalloc.is_tracing()
         if not tracing:
             tracemalloc.start()
@@ -142,23 +150,23 @@ class Autograd:
             if not tracing:
                 tracemalloc.stop()
 
-    def rows(self, size: int, most: int) -> int:
+    def chunk_rows(self, size: int, max_rows: int) -> int:
         """Chunks of about the same length."""
-        return -(-size // -(-size // most))
+        return -(-size // -(-size // max_rows))
 
-    def place(self, array: Array, x: Array) -> Array:
-        """The array as it is."""
+    def to_device(self, array: Array, x: Array) -> Array:
+        """The array itself: there is no device but the host."""
         return array
 
     def take(self, array: Array, rows: Any) -> Array:
         """Some rows of an array."""
         return array[rows]
 
-    def weights(self, rows: int, real: int, dtype: Any) -> Array:
-        """One for the first `real` of `rows` samples, zero for the others."""
-        return (np.arange(rows) < real).astype(dtype)
+    def weights(self, rows: int, samples: int, dtype: Any) -> Array:
+        """One for the first `samples` of `rows` rows, zero for the padding."""
+        return (np.arange(rows) < samples).astype(dtype)
 
-    def draws(self, seed: int) -> np.random.Generator:
+    def random_generator(self, seed: int) -> np.random.Generator:
         """A source of random numbers."""
         return np.random.default_rng(seed)
 
@@ -184,5 +192,5 @@ def _rebuilt(tree: Any, pieces: Iterator[Any]) -> Any:
 
 
 def build(model: Any, loss: Any, data: Any, **arguments: Any) -> FunctionalProblem:
-    """The problem of :func:`ksdmin.from_autograd`, which has the meaning of the arguments."""
+    """The problem of :func:`ksdmin.from_autograd`, which documents the arguments."""
     return build_functional(Autograd(), model, loss, data, **arguments)

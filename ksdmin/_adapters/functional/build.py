@@ -1,4 +1,4 @@
-"""From what the user gives ``from_autograd`` or ``from_jax`` to a problem."""
+"""From the arguments of ``from_autograd`` and ``from_jax`` to a problem."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.losses import as_sample_loss
 from ksdmin._adapters.functional.plain_function import PlainFunction
 from ksdmin._adapters.functional.problem import FunctionalProblem
-from ksdmin._adapters.functional.sums import SampleSums
+from ksdmin._adapters.functional.sample_sums import SampleSums
+from ksdmin._adapters.seeds import seed_from_rng
 from ksdmin._problem.arrays import Array, as_vector
 from ksdmin._problem.subsets import Subsets, as_subsets
 
-BUDGET = 2.0**30  # bytes; the same on every machine, so that a run repeats bit for bit
+# Bytes: the same on every machine, so that a run has the same chunks, and repeats bit for bit.
+DEFAULT_MEMORY_BUDGET = 2.0**30
+# Relative difference between the mean loss of two samples together and apart: less is rounding,
+# also with TF32.
+MAX_BATCH_DIFFERENCE = 1e-3
 
 
 def build(
@@ -35,19 +40,12 @@ def build(
     precond: Any,
     chunk_size: int | None,
     memory_budget: float | None,
-    rng: int,
+    rng: Any,
 ) -> FunctionalProblem:
-    """The problem of ``from_autograd`` or ``from_jax``, which say what the arguments mean."""
-    if not callable(model):
-        raise TypeError(f"model: expected a function, not {type(model).__name__}")
+    """The problem of ``from_autograd`` or ``from_jax``, which document the arguments."""
     check_provider(curvature)
-    plain = loss is None and data is None
-    if plain:
-        _refuse("a model with loss and data", params=params, chunk_size=chunk_size)
-        _require("a function without loss and data", x0=x0)
-    else:
-        _refuse("a function without loss and data", x0=x0, subsets=subsets)
-        _require("a model", params=params, loss=loss, data=data)
+    plain = _is_plain(model, loss, data, params, x0, subsets, chunk_size)
+    seed = seed_from_rng(rng)
     tree = x0 if plain else params
     flat, unflatten = library.flatten(tree)
     x = as_vector(flat)
@@ -58,12 +56,12 @@ def build(
     terms: PlainFunction | SampleSums
     if plain:
         sets = None if subsets is None else as_subsets(subsets)
-        terms = _function(library, on_vectors, sets, curvature)
+        terms = _plain_function(library, on_vectors, sets, curvature)
     else:
-        budget = memory_budget or BUDGET
+        budget = memory_budget or DEFAULT_MEMORY_BUDGET
         samples = Samples(data, library, x, budget)
         sets = Subsets(samples.n)
-        terms = _sums(library, on_vectors, loss, samples, curvature, rng)
+        terms = _sample_sums(library, on_vectors, loss, samples, curvature, seed)
         terms.fit(x, chunk_size, budget)
     penalty = _penalty(l2, tree, library, x)
     problem = FunctionalProblem(library, terms, x, unflatten, sets, curvature, penalty, precond)
@@ -72,33 +70,19 @@ def build(
     return problem
 
 
-def _function(
-    library: Library, function: Callable[..., Any], sets: Subsets | None, curvature: Any
-) -> PlainFunction:
-    if curvature not in (None, "hessian") and not callable(curvature):
-        raise ValueError(
-            f"curvature={curvature!r} needs a model with outputs and a loss, which a plain "
-            "function does not show: leave it out, or give loss and data"
-        )
-    return PlainFunction(library, function, sets is not None)
-
-
-def _sums(
-    library: Library,
-    model: Callable[..., Any],
-    loss: Any,
-    samples: Samples,
-    curvature: Any,
-    seed: int,
-) -> SampleSums:
-    sample_loss = as_sample_loss(loss, library.xp, library.logsumexp)
-    if curvature == "fisher" and sample_loss.draw is None:
-        raise ValueError(
-            "curvature='fisher' draws labels from the model's likelihood, which a callable loss "
-            "does not tell: use a loss by name, 'gauss-newton' or 'empirical-fisher'"
-        )
-    provider = curvature if isinstance(curvature, str) else "gauss-newton"
-    return SampleSums(library, model, sample_loss, samples, provider, seed)
+def _is_plain(
+    model: Any, loss: Any, data: Any, params: Any, x0: Any, subsets: Any, chunk_size: Any
+) -> bool:
+    """Whether the arguments are those of a plain function, or else of a model with samples."""
+    if not callable(model):
+        raise TypeError(f"model: expected a function, not {type(model).__name__}")
+    if loss is None and data is None:
+        _refuse("a model with loss and data", params=params, chunk_size=chunk_size)
+        _require("a function without loss and data", x0=x0)
+        return True
+    _refuse("a function without loss and data", x0=x0, subsets=subsets)
+    _require("a model", params=params, loss=loss, data=data)
+    return False
 
 
 def _require(by: str, **arguments: Any) -> None:
@@ -113,23 +97,52 @@ def _refuse(instead: str, **arguments: Any) -> None:
             raise TypeError(f"{name}= goes with {instead}: leave it out")
 
 
+def _plain_function(
+    library: Library, function: Callable[..., Any], sets: Subsets | None, curvature: Any
+) -> PlainFunction:
+    if curvature not in (None, "hessian") and not callable(curvature):
+        raise ValueError(
+            f"curvature={curvature!r} needs a model with outputs and a loss, which a plain "
+            "function does not have: leave it out, or give loss and data"
+        )
+    return PlainFunction(library, function, sets is not None)
+
+
+def _sample_sums(
+    library: Library,
+    model: Callable[..., Any],
+    loss: Any,
+    samples: Samples,
+    curvature: Any,
+    seed: int,
+) -> SampleSums:
+    sample_loss = as_sample_loss(loss, library.xp, library.logsumexp)
+    if curvature == "fisher" and sample_loss.draw is None:
+        raise ValueError(
+            "curvature='fisher' draws labels from the model's likelihood, which a callable loss "
+            "does not define: use a loss by name, 'gauss-newton' or 'empirical-fisher'"
+        )
+    provider = curvature if isinstance(curvature, str) else "gauss-newton"
+    return SampleSums(library, model, sample_loss, samples, provider, seed)
+
+
 def _penalty(l2: Any, tree: Any, library: Library, x: Array) -> float | Array | None:
-    """The weight of each entry's square: None, one number, or one an entry."""
+    """The weight of each entry's square: None, one number, or one number per entry."""
     if isinstance(l2, Real):
         return float(l2) or None
-    weights, _ = library.flatten(_spread(l2, tree))
+    weights, _ = library.flatten(_broadcast(l2, tree))
     return library.xp.asarray(weights, dtype=x.dtype)
 
 
-def _spread(l2: Any, tree: Any) -> Any:
+def _broadcast(l2: Any, tree: Any) -> Any:
     """`l2`, the upper part of a tree like `tree`, with its numbers at every entry below."""
     if isinstance(l2, Real):
         return tree_map(lambda part: np.full(np.shape(part), float(l2)), tree)
     if isinstance(l2, Mapping) and isinstance(tree, Mapping) and set(l2) <= set(tree):
-        return {key: _spread(l2.get(key, 0.0), part) for key, part in tree.items()}
+        return {key: _broadcast(l2.get(key, 0.0), part) for key, part in tree.items()}
     sequences = isinstance(l2, (tuple, list)) and isinstance(tree, (tuple, list))
     if sequences and len(l2) == len(tree):
-        return type(tree)([_spread(*pair) for pair in zip(l2, tree, strict=True)])
+        return type(tree)([_broadcast(*pair) for pair in zip(l2, tree, strict=True)])
     raise ValueError(
         "l2: expected a number, or numbers in the order and under the names of params (0 for a "
         "name left out)"
@@ -142,7 +155,7 @@ def _check_samples(problem: FunctionalProblem) -> None:
         return
     both, first, second = (problem.value(problem.x0, np.array(idx)) for idx in ([0, 1], [0], [1]))
     apart = (first + second) / 2
-    if abs(both - apart) > 1e-3 * abs(both):
+    if abs(both - apart) > MAX_BATCH_DIFFERENCE * abs(both):
         raise ValueError(
             f"the mean loss of two samples is {both!r} together and {apart!r} apart: the loss of "
             "a sample must depend on no other sample, and be the same in every call"

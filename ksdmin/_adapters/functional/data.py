@@ -1,28 +1,18 @@
-"""Samples in chunks of one shape, padded where they do not fill the last one."""
+"""Samples in chunks of one shape: the last one is padded where there are too few."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from ksdmin._adapters.functional.library import Chunk, Library
 from ksdmin._problem.arrays import Array
-
-if TYPE_CHECKING:
-    from ksdmin._adapters.functional.library import Library
-
-
-class Chunk(NamedTuple):
-    """Some samples, and their weights: zero for padding."""
-
-    inputs: Any
-    targets: Any
-    w: Array
 
 
 class Samples:
-    """Inputs and targets, in chunks, where the library computes.
+    """Inputs and targets, in chunks, on the device where the library computes.
 
     Parameters
     ----------
@@ -31,8 +21,8 @@ class Samples:
     library : Library
         Takes rows of arrays.
     x : array
-        Where the parameters live: data of at most `budget` bytes are put there, others are
-        brought chunk by chunk.
+        The parameters: data of at most `budget` bytes are put on their device, others are
+        brought there chunk by chunk.
     budget : float
         How many bytes.
     """
@@ -42,26 +32,17 @@ class Samples:
             raise TypeError(f"data: expected (inputs, targets), not {type(data).__name__}")
         parts: list[Array] = []
         tree_map(parts.append, data)
-        for part in parts:
-            if not getattr(part, "shape", ()):
-                kind = type(part).__name__
-                raise TypeError(f"data: expected arrays with one row a sample, not {kind}")
-        lengths = {int(part.shape[0]) for part in parts}
-        if len(lengths) != 1:
-            raise ValueError(f"data: inputs and targets differ in length: {sorted(lengths)}")
-        self.n = lengths.pop()
-        if self.n == 0:
-            raise ValueError("data: there are no samples")
+        self.n = _common_length(parts)
         if sum(part.nbytes for part in parts) <= budget:
-            data = tree_map(lambda part: library.place(part, x), data)
+            data = tree_map(lambda part: library.to_device(part, x), data)
         self._data, self._library, self._dtype = tuple(data), library, x.dtype
 
     def size(self, idx: Any) -> int:
         """How many samples `idx` names."""
         return len(range(*idx.indices(self.n))) if isinstance(idx, slice) else len(idx)
 
-    def spread(self, idx: Any, count: int) -> Any:
-        """At most `count` samples, spread evenly over a set."""
+    def evenly_spaced(self, idx: Any, count: int) -> Any:
+        """At most `count` samples, evenly spaced in a set."""
         size = self.size(idx)
         if size <= count:
             return idx
@@ -69,22 +50,37 @@ class Samples:
         return np.arange(self.n)[idx][rows] if isinstance(idx, slice) else np.asarray(idx)[rows]
 
     def chunks(self, idx: Any, rows: int) -> Iterator[Chunk]:
-        """The samples `idx`, `rows` at a time; the last ones are repeated to fill a chunk."""
+        """The samples `idx`, `rows` at a time; the last one is repeated to fill its chunk."""
         size = self.size(idx)
-        # At home: the slices of an array on a device would each be compiled
+        # On the host: each slice of an array on a device would be compiled
         idx = range(*idx.indices(self.n)) if isinstance(idx, slice) else np.asarray(idx)
         for at in range(0, size, rows):
-            part, real = idx[at : at + rows], min(rows, size - at)
-            yield self._chunk(_filled(part, rows), rows, real)
+            part, samples = idx[at : at + rows], min(rows, size - at)
+            yield self._chunk(_padded(part, rows), rows, samples)
 
-    def _chunk(self, part: Any, rows: int, real: int) -> Chunk:
+    def _chunk(self, part: Any, rows: int, samples: int) -> Chunk:
         if isinstance(part, range) and part == range(self.n):
             inputs, targets = self._data  # nothing is copied
         else:
             if isinstance(part, range):
                 part = slice(part.start, part.stop, part.step)
             inputs, targets = tree_map(lambda array: self._library.take(array, part), self._data)
-        return Chunk(inputs, targets, self._library.weights(rows, real, self._dtype))
+        return Chunk(inputs, targets, self._library.weights(rows, samples, self._dtype))
+
+
+def _common_length(parts: list[Array]) -> int:
+    """How many samples all the arrays have."""
+    for part in parts:
+        if not getattr(part, "shape", ()):
+            kind = type(part).__name__
+            raise TypeError(f"data: expected arrays with one row per sample, not {kind}")
+    lengths = {int(part.shape[0]) for part in parts}
+    if len(lengths) != 1:
+        raise ValueError(f"data: inputs and targets differ in length: {sorted(lengths)}")
+    n = lengths.pop()
+    if n == 0:
+        raise ValueError("data: there are no samples")
+    return n
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -96,9 +92,9 @@ def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
-def _filled(part: Any, rows: int) -> Any:
+def _padded(part: Any, rows: int) -> Any:
     """`part` of the indices, its last one repeated up to `rows` of them."""
     if len(part) == rows:
         return part
-    here = np.asarray(part)
-    return np.concatenate([here, np.repeat(here[-1:], rows - len(here))])
+    indices = np.asarray(part)
+    return np.concatenate([indices, np.repeat(indices[-1:], rows - len(indices))])

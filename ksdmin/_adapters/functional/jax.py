@@ -1,4 +1,4 @@
-"""Functions of jax as problems: compiled, on the device where the parameters live."""
+"""Functions of jax as problems: compiled, on the device of the parameters."""
 
 from __future__ import annotations
 
@@ -14,31 +14,37 @@ from jax.flatten_util import ravel_pytree
 from jax.tree_util import Partial, register_dataclass, tree_leaves
 
 from ksdmin._adapters.curvature import Product
+from ksdmin._adapters.flat_problem import VALUE_NOISE
 from ksdmin._adapters.functional.build import build as build_functional
-from ksdmin._adapters.functional.data import Chunk
-from ksdmin._adapters.functional.jax_samples import entries_held, sums_over_samples
-from ksdmin._adapters.functional.library import Kernel
+from ksdmin._adapters.functional.jax_per_sample import entries_formed, sums_over_samples
+from ksdmin._adapters.functional.library import Chunk, Kernel
 from ksdmin._adapters.functional.problem import FunctionalProblem
 from ksdmin._problem.arrays import Array
 
-NOISE = {"highest": 1e-7, "high": 1e-5}  # relative rounding errors of a mean loss, by precision
-BLOCK = 256  # losses that are added on the device, in its precision; the sums are added at home
-FEWEST, STEPS = 64, 4  # the shortest chunk, and how many lengths there are up to twice a length
+PRECISIONS = ("highest", "high")
+# Losses that are added on the device, in float32: few enough that their sum is exact to about 1e-7.
+# The sums of such blocks are added on the host, in float64.
+SUM_BLOCK = 256
+# Kernels are compiled for each length of chunks, so there are few lengths: at least 64, as shorter
+# ones take as long, and four between one power of two and the next, so that at most a quarter is
+# padding.
+MIN_CHUNK_ROWS = 64
+LENGTHS_PER_DOUBLING = 4
 
 
 class Jax:
-    """The verbs of :class:`Library`; `precision` is that of matrix products in float32."""
+    """The operations of :class:`Library`; `precision` is that of matrix products in float32."""
 
     xp = jnp
 
     def __init__(self, precision: str) -> None:
-        if precision not in NOISE:
-            raise ValueError(f"precision={precision!r}: expected one of {tuple(NOISE)}")
-        self.noise, self._precision = NOISE[precision], precision
+        if precision not in PRECISIONS:
+            raise ValueError(f"precision={precision!r}: expected one of {PRECISIONS}")
+        self.noise, self._precision = VALUE_NOISE[precision], precision
 
     @property
-    def exact(self) -> Jax | None:
-        """The same in float32, where that is not its precision already."""
+    def finer(self) -> Jax | None:
+        """The same in float32; None where that is its precision already."""
         return None if self._precision == "highest" else Jax("highest")
 
     def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
@@ -46,7 +52,7 @@ class Jax:
         return jax.nn.logsumexp(z, axis=axis, keepdims=keepdims)
 
     def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
-        """All arrays of a tree as one vector, and the way back."""
+        """All arrays of a tree as one vector, and the inverse function."""
         return ravel_pytree(tree)
 
     def compile(self, kernel: Kernel, *, shared: bool = False) -> Kernel:
@@ -65,41 +71,42 @@ class Jax:
 
     def vjp(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Product]:
         """f(x) and u -> J^T u, which may be returned by a compiled kernel."""
-        y, pull = jax.vjp(f, x)
-        return y, Partial(_pull_as(y.dtype), pull)  # type: ignore[no-untyped-call]
+        y, pullback = jax.vjp(f, x)
+        return y, Partial(_pullback_in(y.dtype), pullback)  # type: ignore[no-untyped-call]
 
     def linearize(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Any]:
         """f(x), and u -> J^T u."""
         return self.vjp(f, x)
 
-    def jacobian(self, kept: Any, z: Array) -> tuple[Product, Product]:
+    def jacobian(self, linearized: Any, z: Array) -> tuple[Product, Product]:
         """v -> J v, made by transposing u -> J^T u, and the latter."""
-        return lambda v: jax.linear_transpose(kept, z)(v)[0], kept
+        return lambda v: jax.linear_transpose(linearized, z)(v)[0], linearized
 
-    def prepare(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
-        """How many entries of its gradient `per_sample` holds for each of many samples at once."""
-        return entries_held(losses, x, chunk), True
+    def prepare_per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
+        """How many entries of each sample's gradient are formed; True: for many samples at once."""
+        return entries_formed(losses, x, chunk), True
 
-    def per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
-        """The losses, the sum of their gradients and that of the squares."""
+    def per_sample_sums(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
+        """The losses, the sum of their gradients and that of the squared gradients."""
         return sums_over_samples(losses, x, chunk)
 
     def partial_sums(self, u: Array) -> Array:
-        """Sums of some losses each."""
-        return jnp.sum(jnp.pad(u, (0, -u.shape[0] % BLOCK)).reshape(-1, BLOCK), axis=1)
+        """The sums of blocks."""
+        padded = jnp.pad(u, (0, -u.shape[0] % SUM_BLOCK))
+        return jnp.sum(padded.reshape(-1, SUM_BLOCK), axis=1)
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the results of a kernel hold."""
         leaves = tree_leaves(jax.eval_shape(kernel, *args))
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
-    def rows(self, size: int, most: int) -> int:
+    def chunk_rows(self, size: int, max_rows: int) -> int:
         """One of few lengths, so that few kernels are compiled; at most a quarter is padding."""
-        rows = max(FEWEST, -(-size // -(-size // most)))
-        step = (1 << (rows - 1).bit_length()) // (2 * STEPS)
-        return min(most, -(-rows // step) * step)
+        rows = max(MIN_CHUNK_ROWS, -(-size // -(-size // max_rows)))
+        step = (1 << (rows - 1).bit_length()) // (2 * LENGTHS_PER_DOUBLING)
+        return min(max_rows, -(-rows // step) * step)
 
-    def place(self, array: Array, x: Array) -> Array:
+    def to_device(self, array: Array, x: Array) -> Array:
         """An array of data, on the device of `x`."""
         return array if isinstance(array, jax.Array) else jax.device_put(array, x.device)
 
@@ -111,18 +118,18 @@ class Jax:
             rows = np.arange(array.shape[0])[rows]
         return _take(array, rows)
 
-    def weights(self, rows: int, real: int, dtype: Any) -> Array:
-        """One for the first `real` of `rows` samples, zero for the others."""
-        return _weights(rows, real, dtype)
+    def weights(self, rows: int, samples: int, dtype: Any) -> Array:
+        """One for the first `samples` of `rows` rows, zero for the padding."""
+        return _weights(rows, samples, dtype)
 
-    def draws(self, seed: int) -> JaxDraws:
+    def random_generator(self, seed: int) -> JaxGenerator:
         """A source of random numbers."""
-        return JaxDraws(jax.random.key(seed, impl="threefry2x32"))  # the one that has poisson
+        return JaxGenerator(jax.random.key(seed, impl="threefry2x32"))  # the one that has poisson
 
 
 @partial(register_dataclass, data_fields=["key"], meta_fields=[])
 @dataclass(frozen=True)
-class JaxDraws:
+class JaxGenerator:
     """Random arrays under the names of numpy's Generator; each loss draws once."""
 
     key: Any
@@ -150,22 +157,22 @@ def _take(array: Array, rows: Array) -> Array:
 
 
 @lru_cache(maxsize=64)
-def _weights(rows: int, real: int, dtype: Any) -> Array:
-    return jnp.asarray(np.arange(rows) < real, dtype=dtype)
+def _weights(rows: int, samples: int, dtype: Any) -> Array:
+    return jnp.asarray(np.arange(rows) < samples, dtype=dtype)
 
 
 @lru_cache
-def _pull_as(dtype: Any) -> Callable[[Any, Array], Array]:
-    """One function for each dtype: kernels are compiled anew for a function that they never saw."""
+def _pullback_in(dtype: Any) -> Callable[[Any, Array], Array]:
+    """One function for each dtype: a new function object would have kernels compiled again."""
 
-    def pull(kept: Any, u: Array) -> Array:
-        return kept(u.astype(dtype))[0]
+    def apply(pullback: Any, u: Array) -> Array:
+        return pullback(u.astype(dtype))[0]
 
-    return pull
+    return apply
 
 
 def build(
     model: Any, loss: Any, data: Any, *, precision: str, **arguments: Any
 ) -> FunctionalProblem:
-    """The problem of :func:`ksdmin.from_jax`, which has the meaning of the arguments."""
+    """The problem of :func:`ksdmin.from_jax`, which documents the arguments."""
     return build_functional(Jax(precision), model, loss, data, **arguments)

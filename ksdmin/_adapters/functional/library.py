@@ -1,42 +1,49 @@
-"""What an autodiff library that speaks numpy has to do for its adapter."""
+"""What an autodiff library with numpy's interface has to do for its adapter."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ksdmin._adapters.curvature import Product
-from ksdmin._adapters.functional.data import Chunk
-from ksdmin._adapters.functional.losses import Draws
+from ksdmin._adapters.functional.losses import RandomGenerator
 from ksdmin._problem.arrays import Array
 
 Kernel = Callable[..., Any]
 """A pure function of arrays (and trees of them), which a library may compile."""
 
 
+class Chunk(NamedTuple):
+    """Some samples and their weights, which are zero for padding."""
+
+    inputs: Any
+    targets: Any
+    w: Array
+
+
 class Library(Protocol):
-    """The verbs in which the adapters of autograd and jax differ."""
+    """The operations in which the adapters of autograd and jax differ."""
 
     @property
     def xp(self) -> Any:
-        """Its numpy."""
+        """Its numpy namespace."""
 
     @property
     def noise(self) -> float:
         """The relative rounding error of a mean loss in float32."""
 
     @property
-    def exact(self) -> Library | None:
-        """The same with less of it; None where there is none."""
+    def finer(self) -> Library | None:
+        """The same with less rounding; None where there is none."""
 
     def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
         """The function of that name in ``scipy.special``."""
 
     def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
-        """All arrays of a tree as one vector, and the way back."""
+        """All arrays of a tree as one vector, and the inverse function."""
 
     def compile(self, kernel: Kernel, *, shared: bool = False) -> Kernel:
-        """The kernel, made fast: for one problem, or once for all that share it."""
+        """The kernel, compiled: for one problem, or (`shared`) once for all problems."""
 
     def compiles_for(self, idx: Any) -> bool:
         """Whether a compiled kernel can take `idx` as an argument."""
@@ -47,35 +54,39 @@ class Library(Protocol):
     def linearize(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Any]:
         """f(x), and what `jacobian` needs."""
 
-    def jacobian(self, kept: Any, z: Array) -> tuple[Product, Product]:
-        """v -> J v and u -> J^T u, from what `linearize` kept; f(x) was `z`."""
+    def jacobian(self, linearized: Any, z: Array) -> tuple[Product, Product]:
+        """v -> J v and u -> J^T u, from what `linearize` returned beside z = f(x)."""
 
-    def prepare(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
-        """Look at a few samples.
+    def prepare_per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
+        """Find out, on a few samples, how `per_sample_sums` can be computed.
 
-        How many entries of its gradient `per_sample` holds for each; whether it sees many at once.
+        Returns how many entries of each sample's gradient it holds in memory, and whether it takes
+        many samples at once (rather than one after the other).
         """
 
-    def per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
-        """The losses (x, chunk) -> one a sample; sums of their gradients, and of the squares."""
+    def per_sample_sums(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
+        """The loss of each sample, the sum of their gradients and that of the squared gradients.
+
+        `losses` is a function (x, chunk) -> one loss per sample.
+        """
 
     def partial_sums(self, u: Array) -> Array:
-        """A few sums that together are that of `u`: they are added at home, in float64."""
+        """A few sums that add up to that of `u`: they are added on the host, in float64."""
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the results of a kernel hold."""
 
-    def rows(self, size: int, most: int) -> int:
-        """How long to make the chunks of a set of `size` samples, at most `most`."""
+    def chunk_rows(self, size: int, max_rows: int) -> int:
+        """How many rows the chunks of a set of `size` samples have: at most `max_rows`."""
 
-    def place(self, array: Array, x: Array) -> Array:
+    def to_device(self, array: Array, x: Array) -> Array:
         """An array of data, on the device of `x`."""
 
     def take(self, array: Array, rows: Any) -> Array:
         """Some rows (a slice, or indices) of an array."""
 
-    def weights(self, rows: int, real: int, dtype: Any) -> Array:
-        """One for the first `real` of `rows` samples, zero for the others, in a dtype."""
+    def weights(self, rows: int, samples: int, dtype: Any) -> Array:
+        """One for the first `samples` of `rows` rows, zero for the padding, in a dtype."""
 
-    def draws(self, seed: int) -> Draws:
+    def random_generator(self, seed: int) -> RandomGenerator:
         """A source of random numbers."""

@@ -13,12 +13,12 @@ from ksdmin._problem.arrays import Array
 
 
 class PlainFunction:
-    """The verbs of :class:`SampleSums` for a function, which is a sum of one term.
+    """A function with the interface of :class:`SampleSums`: a sum of one term.
 
     Parameters
     ----------
     library : Library
-        What differentiates, and compiles.
+        What differentiates and compiles.
     function : callable
         ``function(x)``, or where it is `sampled` ``function(x, idx)``, the mean over `idx`.
     sampled : bool
@@ -33,29 +33,30 @@ class PlainFunction:
             "product": self._set_up,
         }
         self._compiled = {name: library.compile(kernel) for name, kernel in self._raw.items()}
-        self._whole: dict[tuple[str, str], Kernel] = {}
-        self._times = library.compile(lambda state, v: state(v))
+        self._compiled_for_slice: dict[tuple[str, str], Kernel] = {}
+        self._multiply = library.compile(lambda state, v: state(v))
 
     def size(self, idx: Any) -> int:
-        """One: a mean needs no division."""
+        """One: the function is a mean already."""
         return 1
 
     def total(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
         """The value; with kind "gradient" the gradient too."""
-        value, *tall = self._kernel(kind, idx)(x)
-        return float(value), *tall
+        value, *gradient = self._kernel(kind, idx)(x)
+        return float(value), *gradient
 
-    def product(self, x: Array, idx: Any, again: Callable[[], None]) -> Product:
-        """The product with the Hessian, which always keeps what the products share."""
-        return partial(self._times, self._kernel("product", idx)(x))
+    def product(self, x: Array, idx: Any, on_recompute: Callable[[], None]) -> Product:
+        """The product with the Hessian, which always keeps what its calls share."""
+        return partial(self._multiply, self._kernel("product", idx)(x))
 
     def _kernel(self, kind: str, idx: Any) -> Kernel:
         """The kernel at `idx`: compiled for all arrays of one shape, or for one slice."""
         if isinstance(idx, slice):
             key = kind, str(idx)
-            if key not in self._whole:
-                self._whole[key] = self._library.compile(partial(self._raw[kind], idx))
-            return self._whole[key]
+            if key not in self._compiled_for_slice:
+                kernel = partial(self._raw[kind], idx)
+                self._compiled_for_slice[key] = self._library.compile(kernel)
+            return self._compiled_for_slice[key]
         if not self._sampled:
             raise ValueError("a function of the parameters alone was asked for some samples only")
         kernels = self._compiled if self._library.compiles_for(idx) else self._raw
@@ -69,8 +70,9 @@ class PlainFunction:
         return (self._library.xp.sum(value),)
 
     def _gradient(self, idx: Any, x: Array) -> tuple[Array, Array]:
-        value, pull = self._library.vjp(lambda x: self._value(idx, x)[0], x)
-        return value, pull(self._library.xp.ones_like(value))
+        value, pullback = self._library.vjp(lambda x: self._value(idx, x)[0], x)
+        return value, pullback(self._library.xp.ones_like(value))
 
     def _set_up(self, idx: Any, x: Array) -> Product:
+        """The product v -> Hv: the Hessian, symmetric, is its own transpose."""
         return self._library.vjp(lambda x: self._gradient(idx, x)[1], x)[1]

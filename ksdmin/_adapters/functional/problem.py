@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any, Never, Self
 
 import numpy as np
 
 from ksdmin._adapters.curvature import Product
-from ksdmin._adapters.flat import FlatProblem
+from ksdmin._adapters.flat_problem import FlatProblem
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.plain_function import PlainFunction
-from ksdmin._adapters.functional.sums import SampleSums
+from ksdmin._adapters.functional.sample_sums import SampleSums
 from ksdmin._problem.arrays import Array
+from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
+from ksdmin._problem.values import changed
 
 
 class FunctionalProblem(FlatProblem):
@@ -43,59 +45,76 @@ class FunctionalProblem(FlatProblem):
         noise = library.noise if sampled and x0.dtype.itemsize == 4 else None
         if isinstance(precond, str) and precond == "fisher" and not sampled:
             precond = None  # a plain function has no gradients of single samples
-        super().__init__(x0, subsets, noise, precond)
-        self.nonlinear = isinstance(terms, SampleSums) and terms.nonlinear(x0)
+        traits = Traits(
+            nonlinear=isinstance(terms, SampleSums) and terms.nonlinear(x0),
+            noise=noise,
+            has_finer_arithmetic=True,
+        )
+        super().__init__(x0, subsets, traits, precond)
         self._library, self._terms, self._unflatten = library, terms, unflatten
         self._curvature, self._l2 = curvature, l2
         self._mean_gradient = library.compile(_mean_gradient, shared=True)
         self._mean_squares = library.compile(_mean_squares, shared=True)
         self._penalty = library.compile(_penalty, shared=True)
 
-    def sharper(self) -> Self | None:
+    def in_finer_arithmetic(self) -> Self | None:
         """The same with values and gradients in float32; None where they are that already.
 
         Products keep the precision that was asked for: the curvature need not be so exact.
         """
-        exact = self._library.exact
-        if self.noise is None or exact is None or not isinstance(self._terms, SampleSums):
+        finer = self._library.finer
+        if self.traits.noise is None or finer is None or not isinstance(self._terms, SampleSums):
             return None
-        twin = copy.copy(self)
-        twin._library, twin._terms, twin.noise = exact, self._terms.sharpened(exact), exact.noise
-        return twin
+        terms = self._terms.compiled_by(finer)
+        traits = replace(self.traits, noise=finer.noise)
+        return changed(self, _library=finer, _terms=terms, traits=traits)
 
     def unflatten(self, x: Any) -> Any:
-        """A flat vector (a numpy one, too) as the parameters that the model takes."""
-        return self._unflatten(self._away(x) if isinstance(x, np.ndarray) else x)
+        """A flat vector (also one of numpy) as the parameters that the model takes."""
+        return self._unflatten(self._to_device(x) if isinstance(x, np.ndarray) else x)
 
     def value(self, x: Array, idx: Any = WHOLE) -> float:
         """The mean loss."""
+        self._check_shape(x)
         self._counts.nfev += 1
         (total,) = self._terms.total("value", x, idx)
         return self._mean(total, x, idx)
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
         """The product v -> Hv with the curvature that was asked for."""
+        self._check_shape(x)
         if callable(self._curvature):
-            own = self._curvature(x, idx)
-            return self._counted(own if callable(own) else lambda v: own @ v)
-        product = self._terms.product(x, idx, self._forward_again)
+            given = self._curvature(x, idx)
+            return self._counted(given if callable(given) else lambda v: given @ v)
+        product = self._terms.product(x, idx, self._count_forward_pass)
         size = float(self._terms.size(idx))
         return self._counted(lambda v: self._mean_gradient(product(v), size, self._l2, v))
+
+    def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
+        self._check_shape(x)
+        return super()._evaluate(x, idx, diagonal)
 
     def _means(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
         total, g, *squares = self._terms.total(kind, x, idx)
         size = float(self._terms.size(idx))
         mean = self._mean_gradient(g, size, self._l2, x)
-        more = (self._mean_squares(u, size, self._l2, x) for u in squares)
-        return self._mean(total, x, idx), mean, *more
+        diagonal = (self._mean_squares(u, size, self._l2, x) for u in squares)
+        return self._mean(total, x, idx), mean, *diagonal
 
-    def _telling(self, idx: Any) -> Any:
+    def _diagonal_samples(self, idx: Any) -> Any:
         assert isinstance(self._terms, SampleSums)
-        return self._terms.telling(idx)
+        return self._terms.diagonal_samples(idx)
 
     def _mean(self, total: float, x: Array, idx: Any) -> float:
         penalty = 0.0 if self._l2 is None else float(self._penalty(self._l2, x))
         return total / self._terms.size(idx) + penalty
+
+    def __getstate__(self) -> Never:
+        raise TypeError(
+            "a problem of from_autograd or from_jax cannot be pickled or deep-copied, as its "
+            "functions are compiled or traced: make it again, from the model, the loss and the "
+            "data, where it is needed"
+        )
 
 
 def _mean_gradient(total: Array, size: float, l2: float | Array | None, x: Array) -> Array:

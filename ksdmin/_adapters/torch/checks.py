@@ -1,4 +1,4 @@
-"""What a model must be for its loss to be a sum over samples."""
+"""Checks that the loss of a model is a sum over samples, the same in every call."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ksdmin._adapters.torch.model import FlatModel
-from ksdmin._adapters.torch.random import states
+from ksdmin._adapters.torch.flat_model import FlatModel
+from ksdmin._adapters.torch.random import generator_states
 
-_SQUASHING: dict[type, tuple[str, str, str]] = {
+# A nonlinearity at the end of the model that belongs to the loss, by the loss: how its node in the
+# autograd graph is named, what it is, and the loss that contains it.
+_OUTPUT_NONLINEARITIES: dict[type, tuple[str, str, str]] = {
     nn.BCELoss: ("SigmoidBackward", "a sigmoid", "BCEWithLogitsLoss"),
     nn.NLLLoss: ("LogSoftmaxBackward", "a log-softmax", "CrossEntropyLoss"),
 }
 _RESHAPING = ("View", "Reshape", "UnsafeView", "Squeeze", "Unsqueeze", "Select", "Slice", "ToCopy")
-_TOLERANCE = {"highest": 1e-5, "high": 1e-3, "bfloat16": 1e-1}
+# Relative difference between two values that should be the same: a hundred times the rounding error
+# of a mean loss (VALUE_NOISE), as batches of another size may be computed by other kernels.
+_VALUE_TOLERANCE = {"highest": 1e-5, "high": 1e-3, "bfloat16": 1e-1}
+_CHECK_SAMPLES = 8  # enough for two batches that are larger than one sample, and cheap
 
 
 def check_model(model: nn.Module) -> None:
-    """Refuse modules that no sum of losses can have, by name and with the way out."""
+    """Refuse modules with which the loss is no sum over samples; say what to do instead."""
     for name, module in model.named_modules():
         reason = _refusal(module)
         if reason:
@@ -46,18 +51,18 @@ def _refusal(module: nn.Module) -> str | None:
     return None
 
 
-def check_pass(model: FlatModel, inputs: Any) -> Tensor:
-    """The outputs for a few samples, of a model that changes nothing but torch's generators.
+def check_forward_pass(model: FlatModel, inputs: Any) -> Tensor:
+    """The outputs for a few samples; a model that writes into its buffers is refused.
 
-    Notes in ``model.random`` whether it draws numbers from these.
+    Sets ``model.is_random``: whether it draws from torch's global generators.
     """
     buffers = {name: buffer.clone() for name, buffer in model.model.named_buffers()}
-    before = states(model.device)
+    before = generator_states(model.device)
     z = model(model.leaves(model.x0), inputs)
-    after = states(model.device)
-    model.random = not all(map(torch.equal, before, after))
+    after = generator_states(model.device)
+    model.is_random = not all(map(torch.equal, before, after))
     for name, buffer in model.model.named_buffers():
-        if name not in buffers or not _same(buffer, buffers[name]):
+        if name not in buffers or not _equal(buffer, buffers[name]):
             raise ValueError(
                 f"{type(model.model).__name__} writes into its buffer {name!r} in the forward "
                 "pass, which makes it another function every time. Put it (or the module that "
@@ -66,45 +71,52 @@ def check_pass(model: FlatModel, inputs: Any) -> Tensor:
     return z
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
+def _equal(a: Tensor, b: Tensor) -> bool:
+    """Whether all entries are equal; a NaN equals a NaN."""
     return a.shape == b.shape and bool(((a == b) | (a != a) & (b != b)).all())
 
 
-def warn_of_squashing(z: Tensor, loss: Any, stacklevel: int) -> None:
-    """Warn of a nonlinearity in the model that belongs to the loss."""
-    kind, ending, better = _SQUASHING.get(type(loss), ("", "", ""))
+def warn_of_output_nonlinearity(z: Tensor, loss: Any, stacklevel: int) -> None:
+    """Warn of a nonlinearity at the end of the model that belongs to the loss."""
+    kind, ending, better = _OUTPUT_NONLINEARITIES.get(type(loss), ("", "", ""))
     node = z.grad_fn
     while node is not None and node.name().startswith(_RESHAPING):
         node = node.next_functions[0][0]
     if kind and node is not None and node.name().startswith(kind):
         warnings.warn(
             f"The model ends in {ending} under {type(loss).__name__}: the Gauss-Newton matrix "
-            "then leaves out that nonlinearity's curvature, which the paper counts to the error "
-            f"function. Drop it from the model and use {better}.",
+            "then leaves out the curvature of that nonlinearity, which belongs to the loss. "
+            f"Drop it from the model and use {better}.",
             UserWarning,
             stacklevel=stacklevel + 1,
         )
 
 
 def check_values(problem: Any, model: FlatModel) -> None:
-    """Refuse a model whose values are not those of a function, or no mean over samples."""
-    few, name = torch.arange(min(8, problem.subsets.n)), type(model.model).__name__
-    tolerance = _TOLERANCE[model.precision]
-    first, second = problem.value(problem.x0, few), problem.value(problem.x0, few)
+    """Refuse a model whose values are not deterministic, or no mean over samples."""
+    samples = torch.arange(min(_CHECK_SAMPLES, problem.subsets.n))
+    name, tolerance = type(model.model).__name__, _VALUE_TOLERANCE[model.precision]
+    first, second = problem.value(problem.x0, samples), problem.value(problem.x0, samples)
     if abs(first - second) > tolerance * abs(first):
         raise ValueError(
             f"{name} is not deterministic, or its data are not: the same parameters and samples "
-            f"gave the loss {first!r}, then {second!r}. Take the randomness out (eval mode), or "
-            "let the model draw it from torch's global generators, which are frozen for each set"
+            f"gave the loss {first!r}, then {second!r}. Remove the randomness (eval mode), or let "
+            "the model draw from torch's global generators, which are seeded for each set"
         )
-    half = len(few) // 2
-    if model.random or half < 2:
-        return
-    parts = few[:half], few[half:]
-    apart = sum(len(part) / len(few) * problem.value(problem.x0, part) for part in parts)
-    if abs(first - apart) > tolerance * max(abs(first), abs(apart)):
+    half = len(samples) // 2
+    if not model.is_random and half >= 2:
+        _check_batches(problem, (samples[:half], samples[half:]), first, tolerance, name)
+
+
+def _check_batches(
+    problem: Any, batches: tuple[Tensor, ...], together: float, tolerance: float, name: str
+) -> None:
+    """Refuse a model whose mean loss is another one if computed in batches."""
+    n = sum(map(len, batches))
+    apart = sum(len(batch) / n * problem.value(problem.x0, batch) for batch in batches)
+    if abs(together - apart) > tolerance * max(abs(together), abs(apart)):
         raise ValueError(
-            f"{name} mixes its samples: the mean loss of {len(few)} is {first!r}, but {apart!r} "
-            "if computed in two batches. The samples must lie along the first axis "
-            "(batch_first=True), and none may look at another"
+            f"{name} mixes its samples: the mean loss of {n} is {together!r}, but {apart!r} if "
+            "computed in two batches. The samples must lie along the first axis "
+            "(batch_first=True), and the outputs of one must not depend on another"
         )

@@ -1,4 +1,4 @@
-"""Samples in chunks, on the device of the model, wherever they are kept."""
+"""Samples in chunks, brought to the device of the model from wherever they are kept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_co
 from ksdmin._adapters.torch.kernels import Chunk
 from ksdmin._problem.subsets import WHOLE
 
-READ_AT_ONCE = 4096  # targets, where they are looked through before the run
+# Targets that are read at once, where their weights are summed before the run: large enough to be
+# fast, and small in memory even where a target is an image.
+TARGETS_PER_READ = 4096
 
 
 class Samples:
@@ -41,16 +43,13 @@ class Samples:
             self.n = len(self._dataset)  # type: ignore[arg-type]
         else:
             self._parts = tuple(_tree(part) for part in _pair(data))
-            lengths = {len(part) for tree in self._parts for part in _flat(tree)}
-            if len(lengths) != 1:
-                raise ValueError(f"data: inputs and targets differ in length: {sorted(lengths)}")
-            self.n = lengths.pop()
+            self.n = _common_length(self._parts)
         if self.n == 0:
             raise ValueError("data: there are no samples")
         self._weights = torch.ones(self.n, dtype=torch.float64, device=device)
 
     def indices(self, idx: Any) -> Any:
-        """A set as the verbs below take it: the whole slice, or an int64 tensor."""
+        """A set as the methods below take it: the whole slice, or an int64 tensor."""
         if isinstance(idx, slice):
             rows = range(*idx.indices(self.n))
             return WHOLE if len(rows) == self.n else self._indices(list(rows))
@@ -71,23 +70,23 @@ class Samples:
         """How many samples `idx` names."""
         return self.n if isinstance(idx, slice) else len(idx)
 
-    def spread(self, idx: Any, count: int) -> Any:
-        """At most `count` samples, spread evenly over a set."""
+    def evenly_spaced(self, idx: Any, count: int) -> Any:
+        """At most `count` samples, evenly spaced in a set."""
         size = self.size(idx)
         if size <= count:
             return idx
         rows = torch.arange(count, device=self._device) * size // count
         return rows if isinstance(idx, slice) else idx[rows]
 
-    def weigh(self, weigh: Callable[[Any], Tensor]) -> None:
-        """Divide by the mean of the weights that the targets have in the loss's own mean.
+    def normalize_weights(self, sample_weights: Callable[[Any], Tensor]) -> None:
+        """Divide by the mean of the weights that the samples have in the loss's own mean.
 
-        The losses carry the weights already; torch divides their sum by that of the weights.
+        The losses contain the weights already; torch divides their sum by that of the weights.
         """
         parts = []
-        for at in range(0, self.n, READ_AT_ONCE):
-            targets = self._take(slice(at, at + READ_AT_ONCE), [1])[0]
-            parts.append(weigh(targets).to(torch.float64))
+        for at in range(0, self.n, TARGETS_PER_READ):
+            targets = self._take(slice(at, at + TARGETS_PER_READ), [1])[0]
+            parts.append(sample_weights(targets).to(torch.float64))
         mean = torch.cat(parts).mean()
         if not float(mean) > 0:
             raise ValueError("data: every target is ignored, or has weight zero")
@@ -108,7 +107,7 @@ class Samples:
     def _take(self, idx: Any, which: list[int]) -> list[Any]:
         """Inputs (0), targets (1) or both."""
         if self._dataset is None:
-            return [self._move(_pick(self._parts[i], idx)) for i in which]
+            return [self._move(_rows(self._parts[i], idx)) for i in which]
         rows = range(*idx.indices(self.n)) if isinstance(idx, slice) else idx.tolist()
         items = [_pair(self._dataset[row]) for row in rows]
         return [self._move(_tree(default_collate([item[i] for item in items]))) for i in which]
@@ -138,13 +137,21 @@ def _tree(data: Any) -> Any:
     raise TypeError(f"data: expected tensors or numpy arrays, not {type(data).__name__}")
 
 
-def _flat(tree: Any) -> list[Any]:
-    return [leaf for part in tree for leaf in _flat(part)] if isinstance(tree, tuple) else [tree]
+def _common_length(trees: tuple[Any, ...]) -> int:
+    """How many samples all the arrays have."""
+    lengths = {len(leaf) for tree in trees for leaf in _leaves(tree)}
+    if len(lengths) != 1:
+        raise ValueError(f"data: inputs and targets differ in length: {sorted(lengths)}")
+    return lengths.pop()
 
 
-def _pick(tree: Any, idx: Any) -> Any:
+def _leaves(tree: Any) -> list[Any]:
+    return [leaf for part in tree for leaf in _leaves(part)] if isinstance(tree, tuple) else [tree]
+
+
+def _rows(tree: Any, idx: Any) -> Any:
     if isinstance(tree, tuple):
-        return tuple(_pick(part, idx) for part in tree)
+        return tuple(_rows(part, idx) for part in tree)
     if isinstance(tree, np.ndarray):
         rows = idx if isinstance(idx, slice) else idx.cpu().numpy()
         return torch.from_numpy(np.array(tree[rows]))

@@ -1,7 +1,7 @@
 """What is computed on one chunk of samples: sums, weighted by `w` (zero for padding).
 
 Each kernel takes the flat vector, the inputs, the targets and the weights, and returns tensors on
-the device, so that it can be run as it is or captured in a CUDA graph.
+the device, so that it can be run eagerly or captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.flat import SampleLoss
-from ksdmin._adapters.torch.model import FlatModel, flat
+from ksdmin._adapters.sample_loss import SampleLoss
+from ksdmin._adapters.torch.flat_model import FlatModel, flatten
 
 Product = Callable[[Tensor], Tensor]
 Chunk = tuple[Any, Any, Tensor]
@@ -38,15 +38,15 @@ class Kernels:
         """The sum of the losses, in float64."""
         inputs, targets, w = chunk
         with torch.no_grad():
-            return (self.total(self.model(self.model.split(x), inputs), targets, w),)
+            return (self.total_loss(self.model(self.model.split(x), inputs), targets, w),)
 
     def gradient(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
         """The sum of the losses and its gradient."""
         inputs, targets, w = chunk
         parameters = self.model.leaves(x)
-        total = self.total(self.model(parameters, inputs), targets, w)
+        total = self.total_loss(self.model(parameters, inputs), targets, w)
         g = torch.autograd.grad(total, parameters, allow_unused=True)
-        return total.detach(), flat(g, self.model.shapes, x)
+        return total.detach(), flatten(g, self.model.shapes, x)
 
     def product(self, x: Tensor, chunk: Chunk) -> Product:
         """The curvature at x: what all products share is computed here, once."""
@@ -54,30 +54,30 @@ class Kernels:
         parameters = self.model.leaves(x)
         z = self.model(parameters, inputs)
         if self.curvature == "hessian":
-            total = self.total(z, targets, w)
+            total = self.total_loss(z, targets, w)
             g = torch.autograd.grad(total, parameters, create_graph=True, allow_unused=True)
             return self._second_derivative(g, parameters)
         jvp, vjp = self._jacobian(z, parameters)
         if self.curvature == "gauss-newton":
             return _curvature.gauss_newton(jvp, vjp, self._loss_hessian(z.detach(), targets, w))
         if self.curvature == "fisher":
-            # The expectation of r r^T is to be the Hessian of the loss: a loss that is a multiple
-            # of the negative log-likelihood counts once, not squared.
-            w = (w / self.loss.share(z)).sqrt()
+            # The expectation of r r^T must be the Hessian of the loss: the factor between loss and
+            # negative log-likelihood enters once, not squared.
+            w = (w / self.loss.likelihood_scale(z)).sqrt()
         return _curvature.fisher(jvp, vjp, self._residual(z.detach(), targets, w))
 
     def draw(self, x: Tensor, chunk: Chunk, generator: torch.Generator, precision: str) -> Chunk:
         """The chunk with targets drawn from the model's own predictions.
 
-        Whatever the model draws for itself (dropout) it will draw again for the product.
+        What the model draws itself (dropout) it will draw again for the product.
         """
         inputs, targets, w = chunk
         assert self.loss.draw is not None
-        with torch.no_grad(), self.model.arithmetic(precision), self.model.same_draws():
+        with torch.no_grad(), self.model.arithmetic(precision), self.model.restored_randomness():
             z = self.model(self.model.split(x), inputs)
             return inputs, self.loss.draw(z, targets, generator), w
 
-    def total(self, z: Tensor, targets: Any, w: Tensor) -> Tensor:
+    def total_loss(self, z: Tensor, targets: Any, w: Tensor) -> Tensor:
         """The sum of the weighted losses, in float64."""
         return (self.losses(z, targets, len(w)).to(torch.float64) * w).sum()
 
@@ -92,7 +92,7 @@ class Kernels:
         if losses.shape != (n,):
             raise ValueError(
                 f"loss returned shape {tuple(losses.shape)} for {n} samples: it must return one "
-                f"loss a sample, shape ({n},), not a mean"
+                f"loss per sample, shape ({n},), not a mean"
             )
         return losses
 
@@ -115,26 +115,26 @@ class Kernels:
         def vjp(s: Tensor) -> Tensor:
             pieces: tuple[Tensor | None, ...]
             pieces = torch.autograd.grad(z, parameters, s, retain_graph=True, allow_unused=True)
-            return flat(pieces, self.model.shapes, s)
+            return flatten(pieces, self.model.shapes, s)
 
         return jvp, vjp
 
     def _second_derivative(self, g: tuple[Any, ...], parameters: list[Tensor]) -> Product:
         """The exact Hessian: the gradient, differentiated along v (Pearlmutter's trick)."""
-        bent = _differentiable(g)
+        used = _differentiable(g)
 
         def product(v: Tensor) -> Tensor:
-            if not bent:  # a loss that is linear in the parameters
+            if not used:  # a loss that is linear in the parameters
                 return torch.zeros_like(v)
             pieces = self.model.split(v)
             second = torch.autograd.grad(
-                [g[i] for i in bent],
+                [g[i] for i in used],
                 parameters,
-                [pieces[i] for i in bent],
+                [pieces[i] for i in used],
                 retain_graph=True,
                 allow_unused=True,
             )
-            return flat(second, self.model.shapes, v)
+            return flatten(second, self.model.shapes, v)
 
         return product
 
@@ -143,7 +143,7 @@ class Kernels:
         if self.loss.hessian is not None:
             return self.loss.hessian(z, targets, w.to(z.dtype))
         z = z.requires_grad_()
-        total = self.total(z, targets, w)
+        total = self.total_loss(z, targets, w)
         (r,) = torch.autograd.grad(total, z, create_graph=True)
         if not r.requires_grad:  # a loss that is linear in the outputs
             return torch.zeros_like
@@ -154,11 +154,11 @@ class Kernels:
     def _residual(self, z: Tensor, targets: Any, w: Tensor) -> Tensor:
         """The gradient of each weighted loss in the outputs."""
         z = z.requires_grad_()
-        total = self.total(z, targets, w)
+        total = self.total_loss(z, targets, w)
         (r,) = torch.autograd.grad(total, z)
         return r
 
 
 def _differentiable(pieces: tuple[Tensor | None, ...]) -> list[int]:
-    """Which of the derivatives are there, and depend on anything themselves."""
+    """Which of the derivatives exist and can be differentiated again."""
     return [i for i, piece in enumerate(pieces) if piece is not None and piece.requires_grad]

@@ -1,4 +1,4 @@
-"""How much memory a sample takes, and how much there is."""
+"""How much memory a sample takes, and how much is free."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from torch import Tensor
 
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 
+# Of the free memory: the basis of the Krylov subspace, the caches of torch and other programs need
+# room too.
+FREE_FRACTION = 1 / 4
+FALLBACK_BUDGET = 2.0**31  # bytes, where a system does not say how much is free
+
 
 def default_budget(device: torch.device) -> float:
     """A quarter of the memory that is free, or 2 GiB."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] / 4
+        return torch.cuda.mem_get_info(device)[0] * FREE_FRACTION
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 4
-    except (AttributeError, ValueError):  # a system that does not tell
-        return 2.0**31
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * FREE_FRACTION
+    except (AttributeError, ValueError):
+        return FALLBACK_BUDGET
 
 
 def bytes_per_sample(kernels: Kernels, chunk: Chunk) -> int:
@@ -33,5 +38,5 @@ def bytes_per_sample(kernels: Kernels, chunk: Chunk) -> int:
             kept[saved.data_ptr(), saved.shape] = saved.detach()
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda nothing: nothing):
-        kernels.total(kernels.model(parameters, inputs), targets, w)
+        kernels.total_loss(kernels.model(parameters, inputs), targets, w)
     return max(1, sum(saved.numel() * saved.element_size() for saved in kept.values()) // len(w))

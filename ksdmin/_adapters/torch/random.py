@@ -1,4 +1,4 @@
-"""What a model draws itself (dropout), frozen: the same for every verb at the same set."""
+"""Torch's global random generators, which a model draws from (dropout): seeded and restored."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from torch import Tensor
 
 
 @contextmanager
-def frozen_randomness(seed: int, device: torch.device) -> Iterator[None]:
-    """Torch's global generators start from `seed`; afterwards they are as they were."""
-    with forked(device):
+def seeded_generators(seed: int, device: torch.device) -> Iterator[None]:
+    """Torch's global generators start from `seed`; afterwards their states are restored."""
+    with restored_generators(device):
         for generator in generators(device):
             generator.manual_seed(seed)
         yield
 
 
 @contextmanager
-def forked(device: torch.device) -> Iterator[None]:
-    """What is drawn within will be drawn again afterwards."""
-    before = states(device)
+def restored_generators(device: torch.device) -> Iterator[None]:
+    """Afterwards the states of the generators are restored: the same will be drawn again."""
+    before = generator_states(device)
     try:
         yield
     finally:
-        restore(before, device)
+        set_generator_states(before, device)
 
 
-def states(device: torch.device) -> list[Tensor]:
-    """Where the generators stand."""
+def generator_states(device: torch.device) -> list[Tensor]:
+    """The states of the generators."""
     return [generator.get_state() for generator in generators(device)]
 
 
-def restore(before: list[Tensor], device: torch.device) -> None:
-    """Put the generators back to where they stood."""
-    for generator, state in zip(generators(device), before, strict=True):
+def set_generator_states(states: list[Tensor], device: torch.device) -> None:
+    """Put the generators into these states."""
+    for generator, state in zip(generators(device), states, strict=True):
         generator.set_state(state)
 
 

@@ -1,84 +1,17 @@
-"""A small network for autograd, jax and torch, and its matrices, dense, as torch has them."""
+"""The small network in torch, and its matrices, dense, as torch computes them."""
 
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import Any
 
-import numpy as np
 import torch
 
-import ksdmin
+from tests.adapters.functional.backends import parameters, samples
 
-SIZES = (4, 5, 3)
-N = 23
-LOSSES = ("squared-error", "softmax-cross-entropy", "binary-cross-entropy", "poisson")
 TORCH_LOSSES = {
     "squared-error": torch.nn.MSELoss(reduction="sum"),
     "softmax-cross-entropy": torch.nn.CrossEntropyLoss(reduction="sum"),
     "binary-cross-entropy": torch.nn.BCEWithLogitsLoss(reduction="sum"),
     "poisson": torch.nn.PoissonNLLLoss(reduction="sum"),
 }
-
-
-@dataclass(frozen=True)
-class Backend:
-    """A library under test: its numpy, and its arrays."""
-
-    name: str
-    np: Any
-
-    def make(self, model, *args, **kwargs):
-        return getattr(ksdmin, f"from_{self.name}")(model, *args, **kwargs)
-
-    def mlp(self, params, X):
-        """Layers of tanh; the parameters are a dictionary of pairs."""
-        for name in sorted(params)[:-1]:
-            W, b = params[name]
-            X = self.np.tanh(X @ W + b)
-        W, b = params[max(params)]
-        return X @ W + b
-
-    def array(self, x):
-        return self.np.asarray(x)
-
-
-@contextmanager
-def jax_settings(x64):
-    """Jax with or without float64; compiling takes most of the time, so it is made light of."""
-    import jax
-
-    settings = {"jax_enable_x64": x64, "jax_disable_most_optimizations": True}
-    before = {name: jax.config.read(name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-
-
-def parameters(dtype="float64", seed=0):
-    rng = np.random.default_rng(seed)
-    return {
-        f"layer{i}": (
-            (rng.standard_normal((a, b)) / np.sqrt(a)).astype(dtype),
-            (0.3 * rng.standard_normal(b)).astype(dtype),
-        )
-        for i, (a, b) in enumerate(pairwise(SIZES))
-    }
-
-
-def samples(loss, n=N, dtype="float64", seed=1):
-    rng = np.random.default_rng(seed)
-    X, z = rng.standard_normal((n, SIZES[0])), rng.standard_normal((n, SIZES[-1]))
-    targets = {
-        "squared-error": z.astype(dtype),
-        "softmax-cross-entropy": rng.integers(0, SIZES[-1], n),
-        "binary-cross-entropy": (z > 0).astype(dtype),
-        "poisson": rng.poisson(1.5, z.shape).astype(dtype),
-    }
-    return X.astype(dtype), targets[loss]
 
 
 class Net(torch.nn.Module):
@@ -127,7 +60,7 @@ class Dense:
 
     @cached_property
     def gradients(self):
-        """One row a sample."""
+        """One row per sample."""
         return torch.func.jacrev(lambda x: self._losses(self._outputs(x)))(self.x)
 
     @property
@@ -154,8 +87,3 @@ class Dense:
 
 def _hessian(f):
     return torch.func.jacrev(torch.func.jacrev(f))
-
-
-def columns(product, n, array):
-    """The matrix of a product."""
-    return np.array([np.asarray(product(array(unit))) for unit in np.eye(n)]).T

@@ -1,10 +1,10 @@
-"""What is particular to from_autograd; the numbers are tested in test_functional.py."""
+"""What is particular to from_autograd; the numbers are tested in test_numbers.py."""
 
 import numpy as np
 import pytest
 
 import ksdmin
-from tests.adapters.functional.dense import parameters, samples
+from tests.adapters.functional.backends import parameters, samples
 
 autograd = pytest.importorskip("autograd")
 anp = autograd.numpy
@@ -13,7 +13,7 @@ rng = np.random.default_rng(0)
 X, Y = rng.standard_normal((20, 4)), rng.standard_normal((20, 3))
 W, V = rng.standard_normal((4, 3)), rng.standard_normal((3, 3))
 
-# name: does one pass over all samples tell their squares, parameters, model
+# name: whether one pass over all samples gives the squares, parameters, model
 MODELS = {
     "product": (True, [W], lambda p, X: anp.tanh(X @ p[0])),
     "dot and shift": (True, [W, V[0]], lambda p, X: anp.dot(X, p[0]) + p[1]),
@@ -37,7 +37,7 @@ def test_the_diagonal_by_one_pass_or_by_one_sample_after_the_other(name):
     problem = ksdmin.from_autograd(
         model, "squared-error", (X, targets), params=params, chunk_size=8
     )
-    assert problem._terms._library._tape_tells == one_pass
+    assert problem._terms._library._one_pass_suffices == one_pass
 
     def loss(x, i):
         return anp.sum((model(problem.unflatten(x), X[i : i + 1]) - targets[i : i + 1]) ** 2)
@@ -49,15 +49,15 @@ def test_the_diagonal_by_one_pass_or_by_one_sample_after_the_other(name):
     np.testing.assert_allclose(D, (G**2).mean(0), **CLOSE)
 
 
-@pytest.mark.parametrize(("name", "told_by"), [("product", 600), ("tied", 256)])
-def test_few_samples_tell_a_diagonal_that_takes_one_after_the_other(name, told_by):
+@pytest.mark.parametrize(("name", "count"), [("product", 600), ("tied", 256)])
+def test_a_diagonal_that_takes_single_gradients_is_estimated_from_some_samples(name, count):
     _, params, model = MODELS[name]
     inputs, targets = rng.standard_normal((600, 4)), rng.standard_normal((600, 3))
     problem = ksdmin.from_autograd(model, "squared-error", (inputs, targets), params=params)
-    few = np.arange(told_by) * 600 // told_by
+    chosen = np.arange(count) * 600 // count
     _, g, D = problem.value_and_gradient(problem.x0, diagonal=True)
     np.testing.assert_allclose(g, problem.value_and_gradient(problem.x0)[1], **CLOSE)
-    parts = [problem.value_and_gradient(problem.x0, np.array([i]))[1] for i in few]
+    parts = [problem.value_and_gradient(problem.x0, np.array([i]))[1] for i in chosen]
     np.testing.assert_allclose(D, np.mean(np.square(parts), axis=0), **CLOSE)
 
 

@@ -1,4 +1,4 @@
-"""What is particular to from_jax; the numbers are tested in test_functional.py."""
+"""What is particular to from_jax; the numbers are tested in test_numbers.py."""
 
 import re
 import sys
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ksdmin
-from tests.adapters.functional.dense import Backend, jax_settings, parameters, samples
+from tests.adapters.functional.backends import Backend, jax_settings, parameters, samples
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -63,7 +63,7 @@ def test_the_diagonal_forms_no_outer_product(x64, name):
     formed, params, model = MODELS[name]
     problem = ksdmin.from_jax(model, "squared-error", (X, Y), params=params, chunk_size=8)
     sums, chunk = problem._terms, next(problem._terms._samples.chunks(slice(5), 5))
-    assert sums._library.prepare(sums._losses, problem.x0, chunk) == (formed, True)
+    assert sums._library.prepare_per_sample(sums._losses, problem.x0, chunk) == (formed, True)
 
     def loss(x, inputs, targets):
         return jnp.sum((model(problem.unflatten(x), inputs[None])[0] - targets) ** 2)
@@ -161,17 +161,17 @@ def test_the_configuration_is_left_alone(x32):
     problem = backend.make(
         backend.mlp, "squared-error", data, params=parameters("float32"), precision="high"
     )
-    assert problem.noise == 1e-5
+    assert problem.traits.noise == 1e-5
     problem.curvature(problem.x0)(problem.x0)
     assert dict(jax.config.values) == before
 
 
-def test_a_sharper_problem_has_values_in_float32_and_the_same_products(x32):
+def test_finer_arithmetic_has_values_in_float32_and_the_same_products(x32):
     backend, data = Backend("jax", jnp), samples("squared-error", dtype="float32")
     coarse = backend.make(
         backend.mlp, "squared-error", data, params=parameters("float32"), precision="high"
     )
-    sharper = coarse.sharper()
+    finer = coarse.in_finer_arithmetic()
 
     def arithmetic(problem, kind):
         chunk = next(problem._terms._chunks(slice(None), 64))
@@ -180,13 +180,14 @@ def test_a_sharper_problem_has_values_in_float32_and_the_same_products(x32):
 
     for kind in ("value", "gradient", "diagonal"):
         assert arithmetic(coarse, kind) == {("HIGH", "HIGH")}
-        assert arithmetic(sharper, kind) == {("HIGHEST", "HIGHEST")}
-    assert sharper._terms._fast_times is coarse._terms._fast_times
-    assert (coarse.noise, sharper.noise, sharper.sharper()) == (1e-5, 1e-7, None)
+        assert arithmetic(finer, kind) == {("HIGHEST", "HIGHEST")}
+    assert finer._terms._compiled_multiply is coarse._terms._compiled_multiply
+    assert (coarse.traits.noise, finer.traits.noise) == (1e-5, 1e-7)
+    assert finer.in_finer_arithmetic() is None
 
 
 def test_float32_sums_over_many_samples(x32):
-    """The losses are added on the device in blocks, and the blocks at home in float64."""
+    """The losses are added on the device in blocks, and the blocks on the host in float64."""
     n = 200_000
     y = np.random.default_rng(0).random((n, 1)).astype("f") + 1
     problem = ksdmin.from_jax(
@@ -208,6 +209,6 @@ def test_another_missing_package_is_not_blamed_on_jax(monkeypatch):
     for name in list(sys.modules):
         if name.startswith("ksdmin._adapters.functional.jax"):
             monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "ksdmin._adapters.functional.jax_samples", None)
-    with pytest.raises(ModuleNotFoundError, match="jax_samples"):
+    monkeypatch.setitem(sys.modules, "ksdmin._adapters.functional.jax_per_sample", None)
+    with pytest.raises(ModuleNotFoundError, match="jax_per_sample"):
         ksdmin.from_jax(lambda x: x @ x, x0=np.zeros(2))

@@ -3,11 +3,12 @@
 from functools import cache, cached_property
 
 import torch
+from torch import nn
 from torch.autograd.functional import hessian, jacobian
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ksdmin
-from ksdmin._adapters.flat import seed_of
+from ksdmin._adapters.seeds import seed_for_set
 from tests.adapters.torch.zoo import ZOO
 
 WHOLE = slice(None)
@@ -48,7 +49,7 @@ class Dense:
 
     @cached_property
     def gradients(self):
-        """One row a sample."""
+        """One row per sample."""
         return jacobian(self.losses, self.x)
 
     @cached_property
@@ -85,6 +86,12 @@ def make(name, **options):
     return ksdmin.from_torch(case.model, case.loss, case.data, **options)
 
 
+def from_module(model, data=None, loss=None, **options):
+    """A problem of squared errors, in the dtype of the model."""
+    X, y = ZOO["mlp"]().data if data is None else data
+    return ksdmin.from_torch(model, loss or nn.MSELoss(), (X, y), **options)
+
+
 def point(problem, size=0.1):
     """Somewhere near the start."""
     generator = torch.Generator().manual_seed(0)
@@ -97,11 +104,11 @@ def point(problem, size=0.1):
 def dense(name, part, chunk=100):
     """A case at `point`, on one of `SETS`."""
     problem, idx = make(name), SETS[part]
-    return Dense(ZOO[name](), point(problem), idx, seed_of(problem._engine._seed, idx), chunk)
+    return Dense(ZOO[name](), point(problem), idx, seed_for_set(problem._sums._seed, idx), chunk)
 
 
 def directions(x, count=3):
-    """Random vectors, one a column."""
+    """Random vectors, one per column."""
     generator = torch.Generator().manual_seed(1)
     return torch.randn(len(x), count, generator=generator, dtype=x.dtype)
 

@@ -79,7 +79,7 @@ def test_graphs_compute_what_eager_does(model, curvature):
         assert_same(cpu.curvature(x, idx)(v), gpu.curvature(x.cuda(), idx.cuda())(v.cuda()))
 
 
-def test_few_samples_tell_the_diagonal():
+def test_a_diagonal_estimated_from_some_samples():
     cpu, gpu = pair(convolutional, 600)
     for idx in (slice(None), torch.arange(500), torch.arange(100, 600)):
         here, there = (p.value_and_gradient(p.x0, idx, diagonal=True) for p in (cpu, gpu))
@@ -133,35 +133,36 @@ def test_precision(precision):
     assert torch.backends.cuda.matmul.allow_tf32 == before
 
 
-def test_a_sharper_problem_has_finer_values_and_the_same_products():
+def test_finer_arithmetic_has_finer_values_and_the_same_products():
     _, exact = pair(mlp, 64, torch.float32)
     _, coarse = pair(mlp, 64, torch.float32, precision="high")
-    sharper, x = coarse.sharper(), exact.x0
+    finer, x = coarse.in_finer_arithmetic(), exact.x0
     before = coarse.value_and_gradient(x)[0]
     for verb in ({}, {"diagonal": True}):
-        wanted, found = (p.value_and_gradient(x, **verb) for p in (exact, sharper))
+        wanted, found = (p.value_and_gradient(x, **verb) for p in (exact, finer))
         assert found[0] == pytest.approx(wanted[0], rel=1e-6)
         for one, other in zip(found[1:], wanted[1:], strict=True):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
     v = torch.randn_like(x)
-    products = [p.curvature(x)(v).clone() for p in (coarse, sharper)]
+    products = [p.curvature(x)(v).clone() for p in (coarse, finer)]
     torch.testing.assert_close(*products, rtol=0, atol=0)
     assert coarse.value_and_gradient(x)[0] == before  # it is left as it was
-    assert sharper.sharper() is None
+    assert finer.in_finer_arithmetic() is None
 
 
-def test_bfloat16_gets_sharper_in_two_steps():
+def test_bfloat16_in_finer_arithmetic_in_two_steps():
     _, exact = pair(mlp, 64, torch.float32, precision="high")
     _, coarse = pair(mlp, 64, torch.float32, precision="bfloat16")
     x, v = exact.x0, torch.randn_like(exact.x0)
-    sharper = coarse.sharper()
-    assert sharper.value_and_gradient(x)[0] == exact.value_and_gradient(x)[0]
-    torch.testing.assert_close(sharper.curvature(x)(v), exact.curvature(x)(v), rtol=0, atol=0)
-    assert sharper.sharper().noise == 1e-7
-    assert sharper.sharper().sharper() is None
+    finer = coarse.in_finer_arithmetic()
+    assert finer.value_and_gradient(x)[0] == exact.value_and_gradient(x)[0]
+    torch.testing.assert_close(finer.curvature(x)(v), exact.curvature(x)(v), rtol=0, atol=0)
+    finest = finer.in_finer_arithmetic()
+    assert finest.traits.noise == 1e-7
+    assert finest.in_finer_arithmetic() is None
 
 
-def test_a_curvature_that_another_has_displaced_counts_its_forward_pass():
+def test_a_product_whose_buffers_are_overwritten_counts_its_forward_pass():
     _, problem = pair(mlp, 60)
     v = torch.randn_like(problem.x0)
     first = problem.curvature(problem.x0)
@@ -182,13 +183,13 @@ def test_products_do_not_overwrite_each_other():
     torch.testing.assert_close(first, copy_of_first, rtol=0, atol=0)
 
 
-def test_graphs_of_outgrown_sets_are_forgotten():
+def test_graphs_of_smaller_sets_are_dropped():
     _, problem = pair(mlp, 600)
     for size in (10, 40, 100, 300, 600):
         idx = torch.arange(size, device="cuda")
         problem.value_and_gradient(problem.x0, idx)
         problem.curvature(problem.x0, idx)
-    executor = problem._engine._executor
+    executor = problem._sums._executor
     assert len([kind for kind, _, _ in executor._captured if kind == "gradient"]) <= 2
     assert len({rows for _, rows, _ in executor._products}) == 1
 
@@ -212,3 +213,16 @@ def test_asking_ahead_gives_the_same_run():
     here, there = (ksdmin.minimize(p, subsets=200, rng=0, options=options) for p in (cpu, gpu))
     assert there.fun == pytest.approx(here.fun, rel=1e-6)
     assert there.nhev == here.nhev
+
+
+def test_a_deep_copy_captures_graphs_of_its_own():
+    _, problem = pair(mlp, 60)
+    product = problem.curvature(problem.x0)
+    v = torch.randn_like(problem.x0)
+    value, right = problem.value(problem.x0), product(v).clone()
+    twin = copy.deepcopy(problem)
+    assert not twin._sums._executor._captured
+    # Its graphs, and so its chunks, may have other lengths: equal but for rounding
+    assert twin.value(twin.x0) == pytest.approx(value, rel=1e-12)
+    torch.testing.assert_close(twin.curvature(twin.x0)(v), right, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(product(v), right, rtol=0, atol=0)

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ksdmin
-from ksdmin._adapters.flat import seed_of
-from ksdmin._problem.functions import Counts
+from ksdmin._adapters.seeds import seed_for_set
+from ksdmin._problem.counting import Counts
 from tests.adapters.torch.dense import (
     SETS,
     WHOLE,
@@ -47,8 +47,8 @@ def test_dense(name, part, kind):
 def test_fisher_is_that_of_the_labels_drawn(name, part):
     problem, right = make(name, curvature="fisher"), dense(name, part)
     idx, z = SETS[part], right.outputs(right.x)
-    generator = torch.Generator().manual_seed(seed_of(problem._engine._seed, idx))
-    drawn = problem._engine._kernels.loss.draw(z, right.targets, generator)
+    generator = torch.Generator().manual_seed(seed_for_set(problem._sums._seed, idx))
+    drawn = problem._sums._kernels.loss.draw(z, right.targets, generator)
     inputs = right.inputs if len(right.inputs) > 1 else right.inputs[0]
     replayed = Case(right.case.model, right.case.loss, right.case.losses, (inputs, drawn))
     of_drawn = Dense(replayed, right.x, seed=right.seed)
@@ -178,7 +178,7 @@ def test_own_curvature(made):
 def test_unknown_curvature():
     with pytest.raises(ValueError, match="expected one of 'hessian'"):
         make("mlp", curvature="gauss")
-    with pytest.raises(ValueError, match="does not tell"):
+    with pytest.raises(ValueError, match="does not define"):
         ksdmin.from_torch(nn.Linear(2, 1), nn.L1Loss(), (torch.ones(4, 2), torch.ones(4, 1)),
                           curvature="fisher")  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The diagonal of the empirical Fisher matrix: exact for any module, of few samples for some."""
+"""The diagonal of the empirical Fisher matrix: exact, or estimated from some of the samples."""
 
 import logging
 
@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import ksdmin
-from ksdmin._adapters.flat import ENOUGH
-from ksdmin._problem.functions import Counts
+from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES
+from ksdmin._problem.counting import Counts
 from tests.adapters.torch.dense import SETS, Dense, assert_close, dense, make, point
 from tests.adapters.torch.zoo import ZOO, Case, Forward, squared
 
@@ -38,7 +38,7 @@ def test_few_gradients_at_a_time(name):
 def needs_single_gradients(problem):
     """The parameters whose diagonal takes the gradients of single samples."""
     names = list(problem._model.slices())
-    return [names[i] for i in problem._engine._kernels.diagonal._rest]
+    return [names[i] for i in problem._sums._kernels.diagonal._others]
 
 
 def test_linear_layers_need_no_single_gradients():
@@ -73,7 +73,7 @@ def branch(m, x):
 
 
 @pytest.mark.parametrize("forward", [squeeze, branch])
-def test_modules_that_vmap_does_not_bear(forward, caplog):
+def test_modules_that_fail_under_vmap(forward, caplog):
     case = ZOO["mlp"]()
     model = Forward(forward, norm=nn.LayerNorm(3), head=nn.Linear(3, 2), single=nn.Linear(3, 1))
     X, y = case.data
@@ -81,7 +81,7 @@ def test_modules_that_vmap_does_not_bear(forward, caplog):
     own = Case(model.double(), case.loss, losses, (X, y))
     with caplog.at_level(logging.WARNING, "ksdmin"):
         problem = ksdmin.from_torch(own.model, own.loss, own.data)
-    assert "backward pass a sample" in caplog.text
+    assert "backward pass per sample" in caplog.text
     x = point(problem)
     right = Dense(own, x)
     _, g, squares = problem.value_and_gradient(x, diagonal=True)
@@ -126,20 +126,20 @@ def repeated(name, times):
 
 
 @pytest.mark.parametrize("every", [1, 2])
-def test_few_samples_tell_what_takes_single_gradients(every):
+def test_what_takes_single_gradients_is_estimated_from_some_samples(every):
     case = repeated("cnn", 100)
     n = len(case.data[1])
     idx = torch.arange(0, n, every)
-    few = idx[torch.arange(ENOUGH) * len(idx) // ENOUGH]
+    chosen = idx[torch.arange(DIAGONAL_SAMPLES) * len(idx) // DIAGONAL_SAMPLES]
     problem, counts = ksdmin.from_torch(case.model, case.loss, case.data), Counts()
     _, g, squares = problem.counting(counts).value_and_gradient(problem.x0, idx, diagonal=True)
     assert_close(g, problem.value_and_gradient(problem.x0, idx)[1], 1e-14)
-    assert_close(squares, Dense(case, problem.x0, few).squares)
+    assert_close(squares, Dense(case, problem.x0, chosen).squares)
     assert (counts.nfev, counts.njev) == (1, 1)
-    assert counts.passes == pytest.approx(2 * ENOUGH / n)
+    assert counts.passes == pytest.approx(2 * DIAGONAL_SAMPLES / n)
 
 
-def test_all_samples_tell_what_comes_with_the_gradient():
+def test_what_comes_with_the_gradient_takes_all_samples():
     case = repeated("mlp", 100)
     problem, counts = ksdmin.from_torch(case.model, case.loss, case.data), Counts()
     squares = problem.counting(counts).value_and_gradient(problem.x0, diagonal=True)[2]

@@ -1,4 +1,4 @@
-"""Losses: torch's own mean exactly, one loss a sample, and their Hessians in the outputs.
+"""Losses: torch's own mean exactly, one loss per sample, and their Hessians in the outputs.
 
 The models here are linear in their parameters: then the Gauss-Newton matrix is the Hessian, which
 torch's own loss gives by differentiating twice.
@@ -11,7 +11,7 @@ from torch import nn
 from torch.autograd.functional import hessian
 
 import ksdmin
-from ksdmin._adapters.torch.loss import as_sample_loss
+from ksdmin._adapters.torch.losses import as_sample_loss
 from tests.adapters.torch.dense import assert_close, directions, multiply
 
 N, D = 9, 3
@@ -178,7 +178,7 @@ def test_poisson_of_a_rate():
 
 
 def test_a_callable_of_two_outputs():
-    """A Gaussian whose variance the model tells, too."""
+    """A Gaussian whose variance is an output of the model, too."""
 
     def losses(z, y):
         return F.gaussian_nll_loss(z[:, 0], y, z[:, 1].exp(), reduction="none")
@@ -212,11 +212,18 @@ def test_a_module_of_the_users():
     [(F.mse_loss, r"\(\)"), (lambda z, y: (z - y) ** 2, r"\(3, 2\)"), (F.l1_loss, r"\(\)")],
 )
 def test_a_callable_must_give_one_loss_a_sample(loss, shape):
-    message = rf"shape {shape} for 3 samples: it must return one loss a sample, shape \(3,\), not"
+    message = rf"shape {shape} for 3 samples: it must return one loss per sample, shape \(3,\), not"
     with pytest.raises(ValueError, match=message):
         ksdmin.from_torch(linear((2,)), loss, (real(N, D), real(N, 2)))
     with pytest.raises(TypeError, match="expected a torch loss module or a callable"):
         ksdmin.from_torch(linear((2,)), "mse", (real(N, D), real(N, 2)))
+
+
+def test_a_class_is_no_loss():
+    with pytest.raises(TypeError) as caught:
+        ksdmin.from_torch(linear((4,)), nn.CrossEntropyLoss, (real(N, D), labels(N)))
+    message = "loss: got the class CrossEntropyLoss; pass an instance: CrossEntropyLoss()"
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("kind", [nn.MSELoss, nn.PoissonNLLLoss, nn.HuberLoss])
@@ -265,7 +272,7 @@ def test_labels_drawn_from_the_model(name, reduction):
     (r,) = torch.autograd.grad(of.losses(z, labels).sum(), z)
     r = r.reshape(M, -1)
     H = whole_matrix(of.hessian(one, y, torch.ones(1, dtype=torch.float64)), one)
-    assert_close(r.T @ r / M / of.share(z), H, 0.05)
+    assert_close(r.T @ r / M / of.likelihood_scale(z), H, 0.05)
     assert r.mean(0).abs().max() <= 0.05 * r.abs().max()
 
 
@@ -281,7 +288,7 @@ def test_ignored_labels_are_not_drawn():
 
 @pytest.mark.parametrize("options", [{"label_smoothing": 0.1}, {"weight": WEIGHT}])
 def test_no_likelihood_no_labels(options):
-    with pytest.raises(ValueError, match="CrossEntropyLoss does not tell"):
+    with pytest.raises(ValueError, match="CrossEntropyLoss does not define"):
         ksdmin.from_torch(linear((4,)), nn.CrossEntropyLoss(**options), (real(N, D), labels(N)),
                           curvature="fisher")  # fmt: skip
 

@@ -67,17 +67,18 @@ def test_single_precision(precision):
     assert res.fun < 0.7 * problem.value(problem.x0)
 
 
-def test_bfloat16_gets_sharper():
-    """On a CPU, where there is no TF32, at once as sharp as float32; the problem itself stays."""
+def test_bfloat16_in_finer_arithmetic():
+    """On a CPU, where there is no TF32, it is float32 at once; the problem itself is unchanged."""
     (_, coarse), (_, exact) = (
         spirals(torch.float32, precision=precision) for precision in ("bfloat16", "highest")
     )
-    x, sharper = exact.x0, coarse.sharper()
-    assert sharper.value(x) == exact.value(x) != coarse.value(x)
-    assert torch.equal(sharper.curvature(x)(x), exact.curvature(x)(x))
+    x, finer = exact.x0, coarse.in_finer_arithmetic()
+    assert finer.value(x) == exact.value(x) != coarse.value(x)
+    assert torch.equal(finer.curvature(x)(x), exact.curvature(x)(x))
     assert not torch.equal(coarse.curvature(x)(x), exact.curvature(x)(x))
-    assert [coarse.noise, sharper.noise, sharper.sharper().noise] == [1e-3, 1e-5, 1e-7]
-    assert sharper.sharper().sharper() is exact.sharper() is None
+    finest = finer.in_finer_arithmetic()
+    assert [p.traits.noise for p in (coarse, finer, finest)] == [1e-3, 1e-5, 1e-7]
+    assert finest.in_finer_arithmetic() is exact.in_finer_arithmetic() is None
 
 
 def test_dropout():

@@ -13,7 +13,7 @@ N = 7
 
 @dataclass(frozen=True)
 class Case:
-    """A model, torch's loss module, one loss a sample written by hand, and data."""
+    """A model, torch's loss module, one loss per sample written by hand, and data."""
 
     model: nn.Module
     loss: nn.Module
@@ -173,7 +173,7 @@ def mirrored():
 
 @case
 def repeated():
-    """A layer that each sample passes twice, and one whose rows are no samples."""
+    """A layer that sees each sample twice, and one whose rows are no samples."""
     model = Forward(
         lambda m, x: m.rows(m.twice(m.twice(x).tanh()).reshape(-1, 2)).reshape(len(x), -1),
         twice=nn.Linear(4, 4),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ksdmin._adapters.torch.random import forked
+from ksdmin._adapters.torch.random import restored_generators
 
 PRECISIONS = ("highest", "high", "bfloat16")
 
@@ -25,15 +25,15 @@ class FlatModel:
     names : iterable of str, optional
         Only these parameters are variables.
     precision : {"highest", "high", "bfloat16"}
-        How float32 products of matrices are computed: exactly, with TF32, or in bfloat16
-        through autocast.
+        How matrix products of float32 parameters are computed: in float32, with TF32, or in
+        bfloat16 through autocast.
     """
 
     def __init__(self, model: nn.Module, names: Iterable[str] | None, precision: str) -> None:
         if precision not in PRECISIONS:
             raise ValueError(f"precision={precision!r}: expected one of {PRECISIONS}")
         self.model, self.precision = model, precision
-        self.random = False  # whether a forward pass draws random numbers (dropout)
+        self.is_random = False  # whether a forward pass draws random numbers (dropout)
         self._names, parameters = _select(model, names)
         self.shapes = [tuple(p.shape) for p in parameters]
         self.sizes = [p.numel() for p in parameters]
@@ -43,9 +43,9 @@ class FlatModel:
         self._mode = self._modes()
 
     def check_mode(self) -> None:
-        """Refuse a model that has changed between train and eval mode: it was checked as it was.
+        """Refuse a model that has changed between train and eval mode since it was checked.
 
-        (A CUDA graph would go on as before, and eager would not.)
+        (A CUDA graph would still run in the old mode, and eager execution in the new one.)
         """
         for name, training in self._modes().items():
             if training != self._mode.get(name):
@@ -73,7 +73,7 @@ class FlatModel:
         """The parameters as views of the flat vector.
 
         On CUDA one that starts off a 16-byte boundary is copied: a matrix product that cannot
-        load 16 bytes at a time takes half as long again, and the copy next to nothing.
+        load 16 bytes at a time takes half as long again, and the copy takes next to no time.
         """
         pieces = torch.split(x, self.sizes)
         if x.is_cuda:
@@ -81,22 +81,22 @@ class FlatModel:
         return [piece.view(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
     def leaves(self, x: Tensor) -> list[Tensor]:
-        """The parameters as views of the flat vector that collect gradients."""
+        """The parameters as views of the flat vector, each a leaf of the autograd graph."""
         return [piece.detach().requires_grad_() for piece in self.split(x)]
 
     def slices(self) -> dict[str, slice]:
-        """Where each parameter lies in the flat vector."""
+        """The slice of the flat vector that each parameter takes."""
         ends = torch.tensor(self.sizes).cumsum(0).tolist()
         return {
             name: slice(end - size, end)
             for name, size, end in zip(self._names, self.sizes, ends, strict=True)
         }
 
-    def group(self, name: str) -> list[slice]:
-        """Where a parameter, or all those of a module, lie in the flat vector."""
+    def slices_of(self, name: str) -> list[slice]:
+        """The slices of a parameter, or of all parameters of a module."""
         return [
-            where
-            for parameter, where in self.slices().items()
+            part
+            for parameter, part in self.slices().items()
             if parameter == name or parameter.startswith(f"{name}.")
         ]
 
@@ -122,26 +122,23 @@ class FlatModel:
             yield
 
     @contextmanager
-    def same_draws(self) -> Iterator[None]:
+    def restored_randomness(self) -> Iterator[None]:
         """What the model draws within, it will draw again afterwards."""
         with ExitStack() as stack:
-            if self.random:
-                stack.enter_context(forked(self.device))
+            if self.is_random:
+                stack.enter_context(restored_generators(self.device))
             yield
 
 
 @contextmanager
 def _tf32(allow: bool, device: torch.device) -> Iterator[None]:
-    """Whether matrix products use TF32; torch has two ways to say so, and both are put back."""
-    matmul = _or_none(torch.get_float32_matmul_precision)
+    """Whether matrix products use TF32; torch has two interfaces for it, and both are restored."""
+    matmul, cudnn = _or_none(torch.get_float32_matmul_precision), torch.backends.cudnn
     wanted = "high" if allow else "highest"
     if matmul == wanted and device.type == "cpu":
         yield
         return
-    cuda, cudnn, mkldnn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
-    each = [(cuda, "matmul"), (cudnn, "conv"), (cudnn, "rnn"), (mkldnn, "matmul")]
-    found: list[Any] = [getattr(backend, name, None) for backend, name in each]
-    newer = [(one, one.fp32_precision) for one in found if hasattr(one, "fp32_precision")]
+    newer = _fp32_precisions()
     convolution = _or_none(lambda: cudnn.allow_tf32)
     torch.set_float32_matmul_precision(wanted)
     cudnn.allow_tf32 = allow
@@ -152,8 +149,16 @@ def _tf32(allow: bool, device: torch.device) -> Iterator[None]:
             torch.set_float32_matmul_precision(matmul)
         if convolution is not None:
             cudnn.allow_tf32 = convolution
-        for one, precision in newer:
-            one.fp32_precision = precision
+        for setting, precision in newer:
+            setting.fp32_precision = precision
+
+
+def _fp32_precisions() -> list[tuple[Any, str]]:
+    """The settings of torch's newer interface, where it has it, with their values."""
+    cuda, cudnn, mkldnn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
+    names = [(cuda, "matmul"), (cudnn, "conv"), (cudnn, "rnn"), (mkldnn, "matmul")]
+    found: list[Any] = [getattr(backend, name, None) for backend, name in names]
+    return [(one, one.fp32_precision) for one in found if hasattr(one, "fp32_precision")]
 
 
 def _or_none(read: Callable[[], Any]) -> Any:
@@ -166,9 +171,10 @@ def _or_none(read: Callable[[], Any]) -> Any:
 
 @contextmanager
 def _no_fast_path(recurrent: bool) -> Iterator[None]:
-    """Transformers compute values as they do gradients, and cuDNN no recurrent networks.
+    """No fast path of attention in inference, and no cuDNN for recurrent networks.
 
-    Its kernels for these have no second derivatives.
+    So values are computed as with gradients, and there are second derivatives, which the kernels
+    of cuDNN lack.
     """
     mha, cudnn = torch.backends.mha, torch.backends.cudnn
     before = mha.get_fastpath_enabled(), cudnn.enabled
@@ -181,8 +187,8 @@ def _no_fast_path(recurrent: bool) -> Iterator[None]:
         cudnn.enabled = before[1]
 
 
-def flat(pieces: Iterable[Tensor | None], shapes: list[tuple[int, ...]], like: Tensor) -> Tensor:
-    """One vector of all pieces; a parameter that nothing depends on counts as zeros."""
+def flatten(pieces: Iterable[Tensor | None], shapes: list[tuple[int, ...]], like: Tensor) -> Tensor:
+    """One vector of all pieces; None, for a parameter that is not used, becomes zeros."""
     return torch.cat(
         [
             like.new_zeros(shape).reshape(-1) if piece is None else piece.reshape(-1)
@@ -197,16 +203,25 @@ def _select(model: nn.Module, names: Iterable[str] | None) -> tuple[list[str], l
     if names is None:
         chosen = [name for name, parameter in every.items() if parameter.requires_grad]
     else:
-        first = {id(parameter): name for name, parameter in every.items()}
-        aliases = dict(model.named_parameters(remove_duplicate=False))
-        asked = [names] if isinstance(names, str) else list(names)
-        missing = [name for name in asked if name not in aliases]
-        if missing:
-            raise ValueError(f"params: the model has no parameter {', '.join(missing)}")
-        chosen = list(dict.fromkeys(first[id(aliases[name])] for name in asked))
+        chosen = _by_first_name(model, [names] if isinstance(names, str) else list(names))
     if not chosen:
         raise ValueError("the model has no trainable parameter: there is nothing to minimise over")
     parameters = [every[name] for name in chosen]
+    _check_alike(parameters)
+    return chosen, parameters
+
+
+def _by_first_name(model: nn.Module, names: list[str]) -> list[str]:
+    """The parameters of these names, each once."""
+    first = {id(parameter): name for name, parameter in model.named_parameters()}
+    aliases = dict(model.named_parameters(remove_duplicate=False))
+    missing = [name for name in names if name not in aliases]
+    if missing:
+        raise ValueError(f"params: the model has no parameter {', '.join(missing)}")
+    return list(dict.fromkeys(first[id(aliases[name])] for name in names))
+
+
+def _check_alike(parameters: list[Tensor]) -> None:
     kinds = {(parameter.dtype, parameter.device) for parameter in parameters}
     if len(kinds) > 1:
         raise ValueError(
@@ -219,4 +234,3 @@ def _select(model: nn.Module, names: Iterable[str] | None) -> tuple[list[str], l
             f"the parameters are {dtype}; expected float32 or float64 (for bfloat16 arithmetic "
             "keep float32 parameters and pass precision='bfloat16')"
         )
-    return chosen, parameters

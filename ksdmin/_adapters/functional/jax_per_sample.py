@@ -1,10 +1,10 @@
 """Sums over the gradients of single samples, and over their squares, in jax.
 
-`vmap` writes the gradients of all samples. Where a weight matrix multiplies one vector a sample,
+`vmap` gives the gradients of all samples. Where a weight matrix multiplies one vector per sample,
 its gradient is an outer product a_i b_i^T, and sum_i (a_i b_i^T)^2 = (a^2)^T (b^2): the products
-need never be formed. So the operations that made the gradients are walked back, from the result
-through what only moves entries about, and outer products are summed from their factors. All other
-gradients are formed, and summed as they are. Both are exact.
+need never be formed. So the operations that made the gradients are traced back from the result,
+through those that only rearrange entries, and outer products are summed from their factors. All
+other gradients are formed and summed. Both are exact.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import tree_leaves, tree_map
 
-from ksdmin._adapters.functional.data import Chunk
-from ksdmin._adapters.functional.library import Kernel
+from ksdmin._adapters.functional.library import Chunk, Kernel
 from ksdmin._problem.arrays import Array
 
 
@@ -39,7 +38,7 @@ def sums_over_samples(losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Ar
     return values, _summed(gradients, chunk.w, 1), _summed(gradients, chunk.w, 2)
 
 
-def entries_held(losses: Kernel, x: Array, chunk: Chunk) -> int:
+def entries_formed(losses: Kernel, x: Array, chunk: Chunk) -> int:
     """How many entries of its gradient are formed for each sample."""
     formed: list[int] = []
 
@@ -51,22 +50,22 @@ def entries_held(losses: Kernel, x: Array, chunk: Chunk) -> int:
 
 
 def _gradients(losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Node]:
-    """The losses and the gradients of all samples, with what made them."""
+    """The losses and the gradients of all samples, with the operations that made them."""
 
-    def one(x: Array, sample: Any) -> tuple[Array, Array]:
+    def of_sample(x: Array, sample: Any) -> tuple[Array, Array]:
         inputs, targets = tree_map(lambda part: part[None], sample)
-        loss, pull = jax.vjp(lambda x: losses(x, Chunk(inputs, targets, jnp.ones(1))), x)
-        return loss[0], pull(jnp.ones_like(loss))[0]
+        loss, pullback = jax.vjp(lambda x: losses(x, Chunk(inputs, targets, jnp.ones(1))), x)
+        return loss[0], pullback(jnp.ones_like(loss))[0]
 
     samples = (chunk.inputs, chunk.targets)
-    closed = jax.make_jaxpr(jax.vmap(one, (None, 0)))(x, samples)
+    closed = jax.make_jaxpr(jax.vmap(of_sample, (None, 0)))(x, samples)
     arguments = [Node(leaf) for leaf in tree_leaves((x, samples))]
     values, gradients = _run(closed.jaxpr, closed.consts, arguments)
     return values.value, gradients
 
 
 def _run(jaxpr: Any, consts: Any, arguments: list[Node]) -> list[Node]:
-    """Evaluate, remembering which operation made what; nested functions are opened."""
+    """Evaluate, noting which operation made which value; nested functions are inlined."""
     known = dict(zip(jaxpr.constvars, map(Node, consts), strict=True))
     known.update(zip(jaxpr.invars, arguments, strict=True))
 
@@ -107,27 +106,32 @@ def _evaluate(jaxpr: Any, equation: Any, inputs: list[Node]) -> list[Array]:
 
 def _summed(node: Node, w: Array, power: int, formed: list[int] | None = None) -> Array:
     """The weighted sum, over the first axis, of a value to a power."""
-    again = partial(_summed, w=w, power=power, formed=formed)
+    recurse = partial(_summed, w=w, power=power, formed=formed)
     params, rows = node.params, w.shape[0]
     if node.operation == "concatenate" and params["dimension"] > 0:
-        return jnp.concatenate([again(part) for part in node.inputs], params["dimension"] - 1)
+        return jnp.concatenate([recurse(part) for part in node.inputs], params["dimension"] - 1)
     if node.operation == "reshape" and node.inputs[0].value.shape[:1] == (rows,):
-        return again(node.inputs[0]).reshape(node.value.shape[1:])
+        return recurse(node.inputs[0]).reshape(node.value.shape[1:])
     if node.operation == "transpose" and params["permutation"][0] == 0:
-        return again(node.inputs[0]).transpose([axis - 1 for axis in params["permutation"][1:]])
+        return recurse(node.inputs[0]).transpose([axis - 1 for axis in params["permutation"][1:]])
     if node.operation == "dot_general" and _is_outer(node):
-        ((left, right), (left_batch, right_batch)) = params["dimension_numbers"]
-        a, b = (part.value**power for part in node.inputs)
-        a = a * w.reshape([-1 if axis == left_batch[0] else 1 for axis in range(a.ndim)])
-        axes = (*left_batch, *left), (*right_batch, *right)
-        return jax.lax.dot_general(a, b, (axes, ((), ())))
+        return _summed_outer(node, w, power)
     if formed is not None:
         formed.append(node.value.size // rows)
     return jnp.tensordot(w, node.value**power, 1)
 
 
+def _summed_outer(node: Node, w: Array, power: int) -> Array:
+    """The same of outer products, from their factors."""
+    ((left, right), (left_batch, right_batch)) = node.params["dimension_numbers"]
+    a, b = (part.value**power for part in node.inputs)
+    a = a * w.reshape([-1 if axis == left_batch[0] else 1 for axis in range(a.ndim)])
+    axes = (*left_batch, *left), (*right_batch, *right)
+    return jax.lax.dot_general(a, b, (axes, ((), ())))
+
+
 def _is_outer(node: Node) -> bool:
-    """Whether a product of matrices has one term a sample."""
+    """Whether a product of matrices has one term per sample."""
     ((left, _), (batch, _)) = node.params["dimension_numbers"]
     shape = node.inputs[0].value.shape
     return len(batch) == 1 and all(shape[axis] == 1 for axis in left)

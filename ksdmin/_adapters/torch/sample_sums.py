@@ -10,26 +10,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.flat import seed_of
+from ksdmin._adapters.seeds import seed_for_set
+from ksdmin._adapters.torch.cuda_graphs import GraphExecutor
 from ksdmin._adapters.torch.data import Samples
-from ksdmin._adapters.torch.graphs import GraphExecutor
 from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
-from ksdmin._adapters.torch.random import frozen_randomness
+from ksdmin._adapters.torch.random import seeded_generators
 
 log = logging.getLogger("ksdmin")
 
 
 class EagerExecutor:
-    """Runs kernels as they are."""
+    """Runs kernels eagerly, without graphs."""
 
     reuses_memory = False
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
 
-    def rows(self, kind: str, size: int, most: int) -> int:
-        """How long to make the chunks of a set."""
-        return min(size, most)
+    def chunk_rows(self, kind: str, size: int, max_rows: int) -> int:
+        """How many rows the chunks of a set have."""
+        return min(size, max_rows)
 
     def run(
         self, kind: str, rows: int, x: Tensor, chunk: Chunk, precision: str
@@ -42,7 +42,7 @@ class EagerExecutor:
         return self._kernels.product(x, chunk)
 
 
-class Engine:
+class SampleSums:
     """Sums over the samples of a set, chunk by chunk.
 
     Parameters
@@ -51,11 +51,11 @@ class Engine:
         What is computed on a chunk.
     samples : Samples
         The data.
-    chunk : int
-        The most samples of one chunk.
-    resident : int
-        How many samples may keep what their products share; beyond that it is computed again for
-        every product.
+    max_rows : int
+        How many samples one chunk has at most.
+    max_kept_samples : int
+        How many samples a set may have for its products to keep what they share; with more it is
+        computed again for every product.
     graphs : bool
         Whether to try CUDA graphs.
     seed : int
@@ -66,18 +66,18 @@ class Engine:
         self,
         kernels: Kernels,
         samples: Samples,
-        chunk: int,
-        resident: int,
+        max_rows: int,
+        max_kept_samples: int,
         graphs: bool,
         seed: int,
     ) -> None:
         self.samples = samples
         self._seed = seed
-        self._kernels, self._chunk, self._resident = kernels, chunk, resident
+        self._kernels, self._max_rows, self._max_kept_samples = kernels, max_rows, max_kept_samples
         self._executor: EagerExecutor | GraphExecutor = EagerExecutor(kernels)
-        if graphs and not kernels.model.random:
+        if graphs and not kernels.model.is_random:
             self._executor = GraphExecutor(kernels)
-        self._tenant: object = None  # whose curvature the executor's memory holds
+        self._buffer_owner: object = None  # the product that the executor's buffers belong to
 
     def total(self, kind: str, x: Tensor, idx: Any, precision: str) -> list[Tensor]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set.
@@ -89,51 +89,53 @@ class Engine:
 
     def _total(self, kind: str, x: Tensor, idx: Any, precision: str) -> list[Tensor]:
         size = self.samples.size(idx)
-        rows = self._executor.rows(kind, size, self._chunk)
+        rows = self._executor.chunk_rows(kind, size, self._max_rows)
         with self._setting(idx, precision):
             chunks = self.samples.chunks(idx, rows)
             outputs = (self._executor.run(kind, rows, x, chunk, precision) for chunk in chunks)
-            return add(outputs, alone=size <= rows)
+            return add(outputs, single=size <= rows)
 
-    def product(self, x: Tensor, idx: Any, precision: str, again: Callable[[], None]) -> Product:
-        """The sum of the products over a set, which the next one may overwrite.
+    def product(
+        self, x: Tensor, idx: Any, precision: str, on_recompute: Callable[[], None]
+    ) -> Product:
+        """The sum of the products over a set; the next product may overwrite its result.
 
-        `again` is called where one has to compute anew what they share: for want of memory, or
-        because another curvature has moved in since.
+        `on_recompute` is called where a product has to compute again what all of them share:
+        because it does not fit into memory, or because another product has overwritten the buffers.
         """
-        product: Product = self._or_eagerly(self._sum_of_products, x, idx, precision, again)
+        product: Product = self._or_eagerly(self._product, x, idx, precision, on_recompute)
         return product
 
-    def _sum_of_products(
-        self, x: Tensor, idx: Any, precision: str, again: Callable[[], None]
+    def _product(
+        self, x: Tensor, idx: Any, precision: str, on_recompute: Callable[[], None]
     ) -> Product:
-        executor, tenant, size = self._executor, object(), self.samples.size(idx)
-        rows = executor.rows("product", size, self._chunk)
-        keeps = size <= self._resident
+        executor, owner, size = self._executor, object(), self.samples.size(idx)
+        rows = executor.chunk_rows("product", size, self._max_rows)
+        fits = size <= self._max_kept_samples
 
         def each() -> Iterator[Product]:
-            self._tenant = tenant
+            self._buffer_owner = owner
             for i, chunk in enumerate(self._labelled(x, idx, rows, precision)):
-                yield executor.product(i if keeps else 0, rows, x, chunk, precision)
+                yield executor.product(i if fits else 0, rows, x, chunk, precision)
 
         def computed() -> list[Product]:
             with self._setting(idx, precision):
                 return list(each())
 
-        kept = computed() if keeps else []
+        kept = computed() if fits else []
 
-        def times(v: Tensor) -> Tensor:
+        def multiply(v: Tensor) -> Tensor:
             nonlocal kept
-            evicted = keeps and executor.reuses_memory and self._tenant is not tenant
-            if evicted or not keeps:
-                again()
-            if evicted:
+            overwritten = fits and executor.reuses_memory and self._buffer_owner is not owner
+            if overwritten or not fits:
+                on_recompute()
+            if overwritten:
                 kept = computed()
             with self._setting(idx, precision):
-                outputs = ((product(v),) for product in (kept if keeps else each()))
-                return add(outputs, alone=size <= rows)[0]
+                outputs = ((product(v),) for product in (kept if fits else each()))
+                return add(outputs, single=size <= rows)[0]
 
-        return times
+        return multiply
 
     def _labelled(self, x: Tensor, idx: Any, rows: int, precision: str) -> Iterator[Chunk]:
         """The chunks of a set; for "fisher" with labels drawn from the model."""
@@ -141,19 +143,19 @@ class Engine:
         if self._kernels.curvature != "fisher":
             yield from chunks
             return
-        generator = torch.Generator(x.device).manual_seed(seed_of(self._seed, idx))
+        generator = torch.Generator(x.device).manual_seed(seed_for_set(self._seed, idx))
         for chunk in chunks:
             yield self._kernels.draw(x, chunk, generator, precision)
 
     @contextmanager
     def _setting(self, idx: Any, precision: str) -> Iterator[None]:
-        """The arithmetic of a precision, and the model's own randomness frozen for a set."""
+        """The arithmetic of a precision; torch's generators seeded for a set if the model draws."""
         with ExitStack() as stack:
             if not self._executor.reuses_memory:  # a graph has its arithmetic from its capture
                 stack.enter_context(self._kernels.model.arithmetic(precision))
-            if self._kernels.model.random:
-                seed = seed_of(self._seed, idx)
-                stack.enter_context(frozen_randomness(seed, self._kernels.model.device))
+            if self._kernels.model.is_random:
+                seed = seed_for_set(self._seed, idx)
+                stack.enter_context(seeded_generators(seed, self._kernels.model.device))
             yield
 
     def _or_eagerly(self, run: Callable[..., Any], *args: Any) -> Any:
@@ -168,15 +170,15 @@ class Engine:
             return run(*args)
 
 
-def add(outputs: Iterable[tuple[Tensor, ...]], *, alone: bool) -> list[Tensor]:
+def add(outputs: Iterable[tuple[Tensor, ...]], *, single: bool) -> list[Tensor]:
     """The sums of tensors that are overwritten as soon as the next ones are asked for.
 
-    One that is `alone` is handed on as it is.
+    A `single` output is returned without a copy.
     """
     sums: list[Tensor] = []
     for tensors in outputs:
         if not sums:
-            sums = [tensor if alone else torch.clone(tensor) for tensor in tensors]
+            sums = [tensor if single else torch.clone(tensor) for tensor in tensors]
         else:
             for total, tensor in zip(sums, tensors, strict=True):
                 total += tensor

@@ -1,7 +1,7 @@
 """The kernels under CUDA graphs: static buffers of one shape, replayed for every chunk.
 
-Small networks are bound by the launching of their kernels, not by arithmetic; a graph launches all
-of them at once. A chunk that is not full is padded, and the padding has weight zero.
+Small networks are limited by the time it takes to launch their kernels, not by arithmetic; a graph
+launches all of them at once. A chunk that is not full is padded, and the padding has weight zero.
 """
 
 from __future__ import annotations
@@ -16,17 +16,26 @@ from torch import Tensor
 
 from ksdmin._adapters.torch.kernels import Chunk, Kernel, Kernels, Product
 
-FEW = 256  # samples that a graph is tried with
-WARM_UP = 3  # runs before a capture: libraries set themselves up in the first ones
-PADDING = 1.25  # how much longer than a set its chunks may be together
-SHAPES = 2  # graphs of a kernel that are kept: for the sets of the search, and the whole set
-AGREEMENT = 1e-2  # relative difference from eager that different kernels of a library may make
+# Samples that a graph is compared with eager execution on: few, as that takes memory of its own.
+GRAPH_CHECK_SAMPLES = 256
+# Runs before a capture: libraries initialise themselves, and choose kernels, in the first ones.
+WARM_UP_RUNS = 3
+# A graph at hand is used for a set of another size if its chunks have at most a quarter of padding
+# and are at most eight: a capture takes as long as many replays, but padding costs time every time.
+MAX_PADDED_RATIO = 1.25
+MAX_CHUNKS_PER_SET = 8
+# Graphs that are kept of a kernel: for the sets of the search, and for the whole set.
+GRAPHS_PER_KERNEL = 2
+# Relative difference from eager execution: a library may choose other kernels in another shape, and
+# with TF32 or bfloat16 these differ by that much.
+MAX_GRAPH_DIFFERENCE = 1e-2
 
 
 class GraphExecutor:
     """Runs kernels by replaying graphs; each is captured, and compared with eager, on first use.
 
-    A RuntimeError says that this model cannot be captured, or comes out differently.
+    A RuntimeError says that this model cannot be captured, or that its graph computes something
+    else.
     """
 
     reuses_memory = True
@@ -36,17 +45,18 @@ class GraphExecutor:
         self._captured: dict[tuple[str, int, str], Graphed] = {}  # the latest used last
         self._products: dict[tuple[int, int, str], GraphedProduct] = {}
 
-    def rows(self, kind: str, size: int, most: int) -> int:
-        """How long to make the chunks of a set: as a graph at hand has them, if that fits.
+    def chunk_rows(self, kind: str, size: int, max_rows: int) -> int:
+        """How many rows the chunks of a set have: those of a graph at hand, if that fits.
 
         It fits if there are few chunks and little padding.
         """
-        at_hand = [r for name, r, _ in self._captured if name == kind]
+        at_hand = [rows for name, rows, _ in self._captured if name == kind]
         if kind == "product":
-            at_hand = [r for _, r, _ in self._products]
-        filled = {r: -(-size // r) * r for r in at_hand if size / 8 <= r <= most}
-        fitting = [r for r, total in filled.items() if total <= PADDING * size]
-        return min(fitting, key=lambda r: (filled[r], -r), default=min(size, most))
+            at_hand = [rows for _, rows, _ in self._products]
+        candidates = [r for r in at_hand if size / MAX_CHUNKS_PER_SET <= r <= max_rows]
+        padded_size = {r: -(-size // r) * r for r in candidates}
+        fitting = [r for r in padded_size if padded_size[r] <= MAX_PADDED_RATIO * size]
+        return min(fitting, key=lambda r: (padded_size[r], -r), default=min(size, max_rows))
 
     def run(
         self, kind: str, rows: int, x: Tensor, chunk: Chunk, precision: str
@@ -58,46 +68,50 @@ class GraphExecutor:
                 return kernel(x, chunk)
         graphed = self._captured.pop((kind, rows, precision), None)
         if graphed is None:
-            self._make_room(kind)
+            self._drop_oldest(kind)
             with self._kernels.model.arithmetic(precision):
-                graphed = Graphed(kernel, x, stretched(chunk, rows))
+                graphed = Graphed(kernel, x, repeated(chunk, rows))
         self._captured[kind, rows, precision] = graphed
-        return graphed(x, padded(chunk, rows))
+        return graphed(x, with_padded_weights(chunk, rows))
 
-    def _make_room(self, kind: str) -> None:
-        """Forget the graphs of sets that have been outgrown."""
+    def _drop_oldest(self, kind: str) -> None:
+        """Drop the graphs of a kernel that were used least recently."""
         of_this_kind = [key for key in self._captured if key[0] == kind]
-        for key in of_this_kind[: 1 - SHAPES]:
+        for key in of_this_kind[: 1 - GRAPHS_PER_KERNEL]:
             del self._captured[key]
 
     def product(self, slot: int, rows: int, x: Tensor, chunk: Chunk, precision: str) -> Product:
-        """The curvature of a chunk, in a place (`slot`) that the next one there overwrites."""
+        """The curvature of a chunk, in the buffers `slot`, which the next one there overwrites."""
         key = slot, rows, precision
         if key not in self._products:
-            for outgrown in [old for old in self._products if old[1:] != key[1:]]:
-                del self._products[outgrown]
+            for other in [old for old in self._products if old[1:] != key[1:]]:
+                del self._products[other]
             with self._kernels.model.arithmetic(precision):
-                full = stretched(chunk, rows)
+                full = repeated(chunk, rows)
                 self._products[key] = GraphedProduct(self._kernels.product, x, full)
-        self._products[key].set_up(x, padded(chunk, rows))
+        self._products[key].set_up(x, with_padded_weights(chunk, rows))
         return self._products[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A graph belongs to its process: a copy captures its own.
+        return {**self.__dict__, "_captured": {}, "_products": {}}
 
 
 class Graphed:
-    """A kernel (x, chunk) -> tensors, captured for one shape: that of `chunk`, which it takes over.
+    """A kernel (x, chunk) -> tensors, captured for the shape of `chunk`, which becomes its buffers.
 
     It is warmed up, and compared with eager, on a few of the samples: eager needs its own memory.
     """
 
     def __init__(self, kernel: Kernel, x: Tensor, chunk: Chunk) -> None:
-        few = first_rows(chunk)
+        probe = first_rows(chunk)
         self._x, self._chunk = x.clone(), chunk
-        warm_up(lambda: kernel(x, few))
+        warm_up(lambda: kernel(x, probe))
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, stream=side_stream(x.device)):
             self._outputs = kernel(self._x, self._chunk)
-        replayed = self(x, padded(few, len(chunk[2])))
-        for one, other in zip(replayed, kernel(x, few), strict=True):
+        replayed = self(x, with_padded_weights(probe, len(chunk[2])))
+        for one, other in zip(replayed, kernel(x, probe), strict=True):
             compare(one, other)
 
     def __call__(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, ...]:
@@ -111,18 +125,18 @@ class GraphedProduct:
     """The curvature of one chunk: a graph for what all products share, and one for a product."""
 
     def __init__(self, kernel: Callable[[Tensor, Chunk], Product], x: Tensor, chunk: Chunk) -> None:
-        few = first_rows(chunk)
+        probe = first_rows(chunk)
         self._x, self._chunk = x.clone(), chunk
         self._v = torch.randn_like(x)
-        warm_up(lambda: kernel(x, few)(self._v))
+        warm_up(lambda: kernel(x, probe)(self._v))
         self._set_up, self._multiply = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         side = side_stream(x.device)
         with torch.cuda.graph(self._set_up, stream=side):
             self._product = kernel(self._x, self._chunk)  # keeps its activations in the graph
         with torch.cuda.graph(self._multiply, pool=self._set_up.pool(), stream=side):
             self._output = self._product(self._v)
-        self.set_up(x, padded(few, len(chunk[2])))
-        compare(self(self._v.clone()), kernel(x, few)(self._v))
+        self.set_up(x, with_padded_weights(probe, len(chunk[2])))
+        compare(self(self._v.clone()), kernel(x, probe)(self._v))
 
     def set_up(self, x: Tensor, chunk: Chunk) -> None:
         """Compute what the products at x share."""
@@ -139,7 +153,7 @@ class GraphedProduct:
 
 @cache
 def side_stream(device: torch.device) -> torch.cuda.Stream:
-    """Where graphs are made: one for all, as libraries keep memory for each stream."""
+    """The stream of all captures: one for all, as libraries keep memory for each stream."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
@@ -149,15 +163,15 @@ def warm_up(run: Callable[[], Any]) -> None:
     side = side_stream(here.device)
     side.wait_stream(here)
     with torch.cuda.stream(side):
-        for _ in range(WARM_UP):
+        for _ in range(WARM_UP_RUNS):
             run()
     here.wait_stream(side)
 
 
 def compare(replayed: Tensor, eager: Tensor) -> None:
-    """Make sure that a graph computes what eager does."""
+    """Raise where a graph does not compute what eager execution does."""
     size, difference = float(eager.norm()), float((replayed - eager).norm())
-    if math.isfinite(size) and not difference <= AGREEMENT * size:
+    if math.isfinite(size) and not difference <= MAX_GRAPH_DIFFERENCE * size:
         raise RuntimeError(
             f"a CUDA graph differs from eager by {difference:.1e}, where the result is {size:.1e}"
         )
@@ -165,26 +179,26 @@ def compare(replayed: Tensor, eager: Tensor) -> None:
 
 def first_rows(chunk: Any) -> Any:
     """A few of the samples."""
-    return _map(lambda part: part[:FEW].clone(), chunk)
+    return _map(lambda part: part[:GRAPH_CHECK_SAMPLES].clone(), chunk)
 
 
-def padded(chunk: Chunk, rows: int) -> Chunk:
-    """The chunk with weights for all rows: what lies beyond its samples counts zero."""
+def with_padded_weights(chunk: Chunk, rows: int) -> Chunk:
+    """The chunk with weights for all rows: zero for those beyond its samples."""
     inputs, targets, w = chunk
     return inputs, targets, torch.nn.functional.pad(w, (0, rows - len(w)))
 
 
-def stretched(chunk: Chunk, rows: int) -> Chunk:
+def repeated(chunk: Chunk, rows: int) -> Chunk:
     """The chunk with all rows, its samples repeated as padding, for a capture."""
-    inputs, targets, w = padded(chunk, rows)
-    again = torch.arange(rows, device=w.device) % len(chunk[2])
-    return _map(lambda part: part[again], inputs), _map(lambda part: part[again], targets), w
+    inputs, targets, w = with_padded_weights(chunk, rows)
+    index = torch.arange(rows, device=w.device) % len(chunk[2])
+    return _map(lambda part: part[index], inputs), _map(lambda part: part[index], targets), w
 
 
 def _fill(buffers: Any, values: Any) -> None:
-    """Copy into static buffers; what a short chunk does not fill repeats its first row.
+    """Copy into static buffers; the rows that a short chunk does not fill repeat its first row.
 
-    An older sample left there could be infinite by now, and zero times that is NaN.
+    The loss of an older sample left there could be infinite at this x, and zero times that is NaN.
     """
     if isinstance(buffers, tuple):
         for buffer, value in zip(buffers, values, strict=True):

@@ -58,7 +58,7 @@ def same_kind(values, x):
 @ADAPTERS
 def test_no_preconditioner(adapter):
     problem = adapter(precond=None)
-    assert not problem.has_diagonal
+    assert not problem.traits.has_diagonal
     res = ksdmin.minimize(problem, rng=0)
     assert res.success
     assert res.preconditioner == "identity"

@@ -1,10 +1,10 @@
 """Sums over the gradients of single samples, and over their squares, in autograd.
 
-One pass backward over all samples has, at every operation, one row a sample of derivatives delta.
-Where a parameter W multiplies one vector a sample, a W, its gradient is the outer product
+One backward pass over all samples has, at every operation, one row of derivatives delta per sample.
+Where a parameter W multiplies one vector per sample, a W, its gradient is the outer product
 a_i delta_i^T, and sum_i (a_i delta_i^T)^2 = (a^2)^T (delta^2). Where it is added to each sample,
-or multiplies it, sum_i delta_i^2 or sum_i (a_i delta_i)^2. No other use is known here: then the
-samples have to be seen one after the other.
+or multiplies it, sum_i delta_i^2 or sum_i (a_i delta_i)^2. For any other use of a parameter there
+is no such formula here: then the samples have to be differentiated one after the other.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from autograd.core import VJPNode, add_outgrads, primitive_vjps
 from autograd.tracer import isbox, new_box, notrace_primitives, trace_stack
 from autograd.util import toposort
 
-from ksdmin._adapters.functional.data import Chunk
-from ksdmin._adapters.functional.library import Kernel
+from ksdmin._adapters.functional.library import Chunk, Kernel
 from ksdmin._problem.arrays import Array
 
 PRODUCTS = (anp.dot, anp.matmul)
@@ -30,7 +29,7 @@ class Pieces(list[Any]):
 
 
 class TapeNode(VJPNode):  # type: ignore[misc]
-    """An operation that remembers what it was applied to."""
+    """An operation of autograd's graph that keeps its arguments."""
 
     __slots__ = ("argnums", "args", "fun", "kwargs", "value")
 
@@ -45,19 +44,32 @@ class TapeNode(VJPNode):  # type: ignore[misc]
 notrace_primitives[TapeNode] = notrace_primitives[VJPNode]
 
 
-def sums_by_tape(
+def sums_in_one_pass(
     losses: Kernel, pieces: list[Array], chunk: Chunk
 ) -> tuple[Array, list[Array], list[Array]] | None:
-    """The losses, the sums of their gradients and those of the squares; None: no way known."""
+    """The losses, the sums of their gradients and those of the squares; None: no formula known."""
     with trace_stack.new_trace() as trace:
         roots = [TapeNode.new_root() for _ in pieces]
         boxes = [new_box(piece, trace, root) for piece, root in zip(pieces, roots, strict=True)]
         end = losses(Pieces(boxes), chunk)
     if not isbox(end):
         return None
-    gradients: dict[Any, Any] = {end._node: (chunk.w, False)}
+    passed = _backward(end._node, roots, chunk.w)
+    if passed is None:
+        return None
+    gradients, squares = passed
+    unused = [np.zeros_like(piece) for piece in pieces]
+    sums = [gradients.get(root, (zero,))[0] for root, zero in zip(roots, unused, strict=True)]
+    return end._value, sums, [squares.get(*pair) for pair in zip(roots, unused, strict=True)]
+
+
+def _backward(
+    end: TapeNode, roots: list[TapeNode], w: Array
+) -> tuple[dict[Any, Any], dict[Any, Array]] | None:
+    """One backward pass: the gradients in the roots, and the sums of squared gradients."""
+    gradients: dict[Any, Any] = {end: (w, False)}
     squares: dict[Any, Array] = {}
-    for node in toposort(end._node):
+    for node in toposort(end):
         if node in roots:
             continue
         delta, _ = gradients.pop(node)
@@ -66,13 +78,11 @@ def sums_by_tape(
         ):
             gradients[parent] = add_outgrads(gradients.get(parent), gradient)
             if parent in roots:
-                square = _squares(node, argnum, delta, len(chunk.w))
-                if square is None or parent in squares:  # used twice: a square of a sum
+                square = _squares(node, argnum, delta, len(w))
+                if square is None or parent in squares:  # used twice: the square of a sum
                     return None
                 squares[parent] = square
-    unused = [np.zeros_like(piece) for piece in pieces]
-    sums = [gradients.get(root, (zero,))[0] for root, zero in zip(roots, unused, strict=True)]
-    return end._value, sums, [squares.get(*pair) for pair in zip(roots, unused, strict=True)]
+    return gradients, squares
 
 
 def _squares(node: TapeNode, argnum: int, delta: Array, rows: int) -> Array | None:
@@ -87,6 +97,6 @@ def _squares(node: TapeNode, argnum: int, delta: Array, rows: int) -> Array | No
     if node.fun not in ELEMENTWISE or shape[0] != 1:
         return None
     args = list(node.args)
-    args[argnum] = np.broadcast_to(piece.reshape(shape), (rows, *shape[1:]))  # one copy a sample
-    (each,) = primitive_vjps[node.fun]((argnum,), node.value, tuple(args), node.kwargs)(delta)
-    return np.asarray((each**2).sum(axis=0)).reshape(piece.shape)
+    args[argnum] = np.broadcast_to(piece.reshape(shape), (rows, *shape[1:]))  # one per sample
+    (gradients,) = primitive_vjps[node.fun]((argnum,), node.value, tuple(args), node.kwargs)(delta)
+    return np.asarray((gradients**2).sum(axis=0)).reshape(piece.shape)

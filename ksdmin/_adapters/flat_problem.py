@@ -1,0 +1,162 @@
+"""What the problems of all adapters share: counting, the preconditioner, SciPy's callables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ksdmin._adapters.curvature import Product
+from ksdmin._problem.arrays import Array, Space, to_host
+from ksdmin._problem.counting import CountingProblem, Counts
+from ksdmin._problem.protocol import Traits
+from ksdmin._problem.subsets import WHOLE, Subsets
+from ksdmin._problem.values import changed
+
+# The relative rounding error of a mean loss in float32, by the precision of matrix products. One
+# rounding of float32 is 6e-8, of TF32 5e-4 and of bfloat16 4e-3; those of the many products in a
+# mean loss partly cancel.
+VALUE_NOISE = {"highest": 1e-7, "high": 1e-5, "bfloat16": 1e-3}
+# Where the diagonal takes the gradient of every sample, it is estimated from so many samples: the
+# gradients of all samples cost twice what their sum does for a convolution, and 20 to 100 times as
+# much for a recurrent net.
+DIAGONAL_SAMPLES = 256
+# The power of the Fisher diagonal that Martens (2010) uses: between no preconditioner (0) and the
+# diagonal itself (1).
+FISHER_POWER = 0.75
+# Memory of a curvature product, in units of what a forward pass keeps: the pass that gives J v
+# keeps as much again, and both work in temporary arrays of about that size.
+WORKING_COPIES = 4
+
+
+class FlatProblem(CountingProblem):
+    """A model as a problem over one flat vector; each adapter adds what it computes.
+
+    Parameters
+    ----------
+    x0 : array
+        The model's own parameters.
+    subsets : Subsets or None
+        Its samples.
+    traits : Traits
+        What its adapter knows of it; those of the preconditioner are filled in here.
+    precond : "fisher", None, array or callable
+        The diagonal of the empirical Fisher matrix, no preconditioner, or the user's own.
+    """
+
+    def __init__(self, x0: Array, subsets: Subsets | None, traits: Traits, precond: Any) -> None:
+        known = precond is None or callable(precond) or hasattr(precond, "shape")
+        if not known and not (isinstance(precond, str) and precond == "fisher"):
+            raise ValueError(
+                f"precond={precond!r}: expected 'fisher', None, an array or a callable (x, idx)"
+            )
+        self.x0, self.subsets = x0, subsets
+        self.traits = replace(
+            traits,
+            has_diagonal=precond is not None,
+            diagonal_power=FISHER_POWER if isinstance(precond, str) else 1.0,
+        )
+        self._space, self._precond, self._counts = Space(x0), precond, Counts()
+
+    # What each adapter computes
+
+    def value(self, x: Array, idx: Any = WHOLE) -> float:
+        """The mean loss."""
+        raise NotImplementedError
+
+    def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
+        """The product v -> Hv with the curvature that was asked for."""
+        raise NotImplementedError
+
+    def _means(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
+        """("gradient") value and gradient; ("diagonal") with the mean of the squared gradients."""
+        raise NotImplementedError
+
+    def _diagonal_samples(self, idx: Any) -> Any:
+        """The samples that the diagonal is estimated from: all, or `DIAGONAL_SAMPLES` of them."""
+        raise NotImplementedError
+
+    # What is derived from it
+
+    def value_and_gradient(self, x: Array, idx: Any = WHOLE, *, diagonal: bool = False) -> Any:
+        """(value, gradient), or with the diagonal of the preconditioner."""
+        value, *vectors = self._evaluate(x, idx, diagonal)
+        return (float(value), *vectors)
+
+    def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
+        self._counts.nfev += 1
+        self._counts.njev += 1
+        fisher = diagonal and isinstance(self._precond, str)
+        chosen = self._diagonal_samples(idx) if fisher else idx
+        if fisher and chosen is idx:
+            return self._means("diagonal", x, idx)
+        value, g = self._means("gradient", x, idx)
+        if not diagonal:
+            return value, g
+        if fisher:
+            return value, g, self._estimated_diagonal(x, chosen)
+        return value, g, self._user_diagonal(x, idx)
+
+    def _estimated_diagonal(self, x: Array, chosen: Any) -> Array:
+        """The diagonal, estimated from some of the samples."""
+        assert self.subsets is not None
+        assert self.subsets.n is not None
+        self._counts.passes += 2 * DIAGONAL_SAMPLES / self.subsets.n
+        return self._means("diagonal", x, chosen)[2]
+
+    def _user_diagonal(self, x: Array, idx: Any) -> Array:
+        if self._precond is None:
+            raise ValueError("this problem has no diagonal: precond=None, or a plain function")
+        diagonal = self._precond(x, idx) if callable(self._precond) else self._precond
+        return self._space.vector(diagonal, "precond")
+
+    def _counted(self, product: Product) -> Product:
+        def counted(v: Array) -> Array:
+            self._counts.nhev += 1
+            return product(v)
+
+        return counted
+
+    def _count_forward_pass(self) -> None:
+        """A product had to make its forward pass again."""
+        self._counts.nfev += 1
+
+    # The same on the whole set, for SciPy's methods: numpy in, numpy out
+
+    def fun(self, x: npt.NDArray[Any]) -> float:
+        """The value at a numpy vector."""
+        return self.value(self._to_device(x))
+
+    def jac(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """The gradient at a numpy vector."""
+        return to_host(self.value_and_gradient(self._to_device(x))[1])
+
+    def hessp(self, x: npt.NDArray[Any], p: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """The curvature at a numpy vector, times another."""
+        return to_host(self.curvature(self._to_device(x))(self._to_device(p)))
+
+    def _to_device(self, x: Any) -> Array:
+        """A vector of any kind, in the namespace, dtype and device of the problem."""
+        self._check_shape(x)
+        return x if self._space.holds(x) else self._space.to_device(to_host(x))
+
+    def _check_shape(self, x: Any) -> None:
+        shape = tuple(np.shape(x))
+        if shape != (self._space.n,):
+            raise ValueError(f"x has shape {shape}, expected {(self._space.n,)}")
+
+    # Copies and pickles
+
+    def __copy__(self) -> Self:
+        # A shallow copy shares everything: it must not go through __getstate__.
+        return changed(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A namespace is a module: it cannot be pickled.
+        return {**self.__dict__, "_space": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._space = Space(self.x0)

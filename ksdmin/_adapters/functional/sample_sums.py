@@ -1,0 +1,215 @@
+"""A model, a loss and samples: what is computed at (x, idx), summed over samples.
+
+All derivatives come from one operation of a library, ``vjp(f, x) -> (f(x), u -> J^T u)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ksdmin._adapters import curvature as _curvature
+from ksdmin._adapters.curvature import Product
+from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
+from ksdmin._adapters.functional.data import Samples
+from ksdmin._adapters.functional.library import Chunk, Kernel, Library
+from ksdmin._adapters.functional.losses import RandomGenerator
+from ksdmin._adapters.linearity import is_nonlinear
+from ksdmin._adapters.sample_loss import SampleLoss
+from ksdmin._adapters.seeds import seed_for_set
+from ksdmin._problem.arrays import Array
+from ksdmin._problem.values import changed
+
+# Samples that the memory and the linearity of a model are judged by. The memory of one sample comes
+# from the difference between all of these and half of them, in which what is shared cancels.
+MEMORY_PROBE_SAMPLES = 8
+
+
+class SampleSums:
+    """Sums over the samples of a set, chunk by chunk.
+
+    Parameters
+    ----------
+    library : Library
+        What differentiates and compiles.
+    model : callable
+        (x, inputs) -> outputs, one row per sample.
+    loss : SampleLoss
+        (outputs, targets) -> one loss per sample.
+    samples : Samples
+        The data.
+    curvature : str
+        A provider's name.
+    seed : int
+        Of the labels that "fisher" draws.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        model: Callable[[Array, Any], Array],
+        loss: SampleLoss,
+        samples: Samples,
+        curvature: str,
+        seed: int,
+    ) -> None:
+        self._library, self._model, self._loss = library, model, loss
+        self._samples, self._curvature, self._seed = samples, curvature, seed
+        self._kernels = self._compiled(library)
+        self._compiled_set_up = library.compile(self._set_up)
+        self._compiled_multiply = library.compile(self._multiply)
+        self._max_rows = self._max_rows_per_sample = samples.n
+        self._max_kept_samples = self._max_diagonal_samples = samples.n
+        self.size = samples.size
+
+    def _compiled(self, library: Library) -> dict[str, Kernel]:
+        kernels = {"value": self._value, "gradient": self._gradient, "diagonal": self._diagonal}
+        return {name: library.compile(kernel) for name, kernel in kernels.items()}
+
+    def compiled_by(self, library: Library) -> SampleSums:
+        """The same with values and gradients as another library compiles them."""
+        return changed(self, _kernels=self._compiled(library))
+
+    def fit(self, x: Array, chunk_size: int | None, budget: float) -> None:
+        """Choose how many samples are computed at once, so that they take `budget` bytes."""
+        n, library = self._samples.n, self._library
+        probe, bytes_per_sample = self._probe_memory(x)
+        self._max_kept_samples = max(1, int(budget // (WORKING_COPIES * bytes_per_sample)))
+        self._max_rows = int(chunk_size or min(self._max_kept_samples, n))
+        entries, at_once = library.prepare_per_sample(self._losses, x, probe)
+        bytes_per_gradient = max(1, entries) * x.dtype.itemsize
+        max_gradients = max(1, int(budget // (WORKING_COPIES * bytes_per_gradient)))
+        self._max_rows_per_sample = min(self._max_rows, max_gradients)
+        self._max_diagonal_samples = n if at_once else DIAGONAL_SAMPLES
+
+    def _probe_memory(self, x: Array) -> tuple[Chunk, int]:
+        """A few samples, and how many bytes a forward pass keeps for each."""
+        many = min(MEMORY_PROBE_SAMPLES, self._samples.n)
+        half = max(1, many // 2)
+        chunks = {rows: next(self._samples.chunks(slice(rows), rows)) for rows in (many, half)}
+        kept = {
+            rows: self._library.bytes_kept(self._compiled_set_up, x, chunk, self._generator(0))
+            for rows, chunk in chunks.items()
+        }
+        return chunks[many], max(1, (kept[many] - kept[half]) // max(1, many - half))
+
+    def diagonal_samples(self, idx: Any) -> Any:
+        """The samples of a set that the diagonal is estimated from."""
+        return self._samples.evenly_spaced(idx, self._max_diagonal_samples)
+
+    def nonlinear(self, x: Array) -> bool:
+        """Whether the model is anything but linear in its parameters."""
+        probe = min(MEMORY_PROBE_SAMPLES, self._samples.n)
+        inputs = next(self._samples.chunks(slice(probe), probe)).inputs
+        return is_nonlinear(lambda x: self._outputs(x, inputs), x)
+
+    def total(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
+        """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
+        max_rows = self._max_rows_per_sample if kind == "diagonal" else self._max_rows
+        total, sums = 0.0, None
+        for chunk in self._chunks(idx, max_rows):
+            losses, *vectors = self._kernels[kind](x, chunk)
+            total += float(np.sum(np.asarray(losses), dtype=np.float64))
+            sums = vectors if sums is None else [a + b for a, b in zip(sums, vectors, strict=True)]
+        return total, *(sums or ())
+
+    def product(self, x: Array, idx: Any, on_recompute: Callable[[], None]) -> Product:
+        """The sum of the products over a set.
+
+        `on_recompute` is called where a product has to compute again what all of them share,
+        because it does not fit into memory.
+        """
+        fits = self.size(idx) <= self._max_kept_samples
+        seed = seed_for_set(self._seed, idx)
+
+        def states() -> Iterator[Any]:
+            for i, chunk in enumerate(self._chunks(idx, self._max_rows)):
+                yield self._compiled_set_up(x, chunk, self._generator(seed + i))
+
+        kept = list(states()) if fits else None
+
+        def multiply(v: Array) -> Array:
+            if not fits:
+                on_recompute()
+            products = (self._compiled_multiply(state, v) for state in kept or states())
+            total = next(products)
+            for product in products:
+                total = total + product
+            return total
+
+        return multiply
+
+    def _generator(self, seed: int) -> RandomGenerator | None:
+        return self._library.random_generator(seed) if self._curvature == "fisher" else None
+
+    def _chunks(self, idx: Any, max_rows: int) -> Iterator[Chunk]:
+        size, n = self.size(idx), self._samples.n
+        whole = size == n <= max_rows  # all samples in one chunk: no padding, no copy
+        rows = n if whole else min(n, self._library.chunk_rows(size, max_rows))
+        return self._samples.chunks(idx, rows)
+
+    # The kernels: what is computed on one chunk
+
+    def _value(self, x: Array, chunk: Chunk) -> tuple[Array]:
+        return (self._library.partial_sums(chunk.w * self._losses(x, chunk)),)
+
+    def _gradient(self, x: Array, chunk: Chunk) -> tuple[Array, Array]:
+        losses, g = self._losses_and_gradient(x, chunk)
+        return self._library.partial_sums(chunk.w * losses), g
+
+    def _diagonal(self, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
+        losses, g, squares = self._library.per_sample_sums(self._losses, x, chunk)
+        return self._library.partial_sums(chunk.w * losses), g, squares
+
+    def _set_up(self, x: Array, chunk: Chunk, generator: RandomGenerator | None) -> Any:
+        """What all products on a chunk share."""
+        if self._curvature == "hessian":
+            return self._library.vjp(lambda x: self._losses_and_gradient(x, chunk)[1], x)[1]
+        z, linearized = self._library.linearize(lambda x: self._outputs(x, chunk.inputs), x)
+        targets = chunk.targets
+        if self._curvature == "gauss-newton":
+            return linearized, z, targets, chunk.w
+        if self._curvature == "fisher":
+            assert self._loss.draw is not None
+            assert generator is not None
+            targets = self._loss.draw(z, targets, generator)
+        return linearized, z, self._residual(z, targets, chunk.w)
+
+    def _multiply(self, state: Any, v: Array) -> Array:
+        """A product: the Hessian, symmetric, is its own transpose."""
+        if self._curvature == "hessian":
+            return state(v)
+        linearized, z, *rest = state
+        jvp, vjp = self._library.jacobian(linearized, z)
+        if self._curvature == "gauss-newton":
+            return _curvature.gauss_newton(jvp, vjp, self._loss_hessian(z, *rest))(v)
+        return _curvature.fisher(jvp, vjp, *rest)(v)
+
+    def _losses_and_gradient(self, x: Array, chunk: Chunk) -> tuple[Array, Array]:
+        """The losses, and the gradient of their weighted sum."""
+        losses, pullback = self._library.vjp(lambda x: self._losses(x, chunk), x)
+        return losses, pullback(chunk.w)
+
+    def _outputs(self, x: Array, inputs: Any) -> Array:
+        return self._model(x, inputs)
+
+    def _losses(self, x: Array, chunk: Chunk) -> Array:
+        z, rows = self._outputs(x, chunk.inputs), chunk.w.shape[0]
+        if z.shape[:1] != (rows,):
+            raise ValueError(
+                f"the model returned shape {tuple(z.shape)} for {rows} samples: it must return one "
+                "row per sample"
+            )
+        return self._loss.losses(z, chunk.targets)
+
+    def _residual(self, z: Array, targets: Any, w: Array) -> Array:
+        """The gradient of each weighted loss in the outputs."""
+        return self._library.vjp(lambda z: self._loss.losses(z, targets), z)[1](w)
+
+    def _loss_hessian(self, z: Array, targets: Any, w: Array) -> Product:
+        """The Hessian of the losses in the outputs: in closed form, or by autodiff."""
+        if self._loss.hessian is not None:
+            return self._loss.hessian(z, targets, w)
+        return self._library.vjp(lambda z: self._residual(z, targets, w), z)[1]

@@ -1,0 +1,173 @@
+"""From the arguments of ``from_torch`` to a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ksdmin._adapters.curvature import check_provider
+from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
+from ksdmin._adapters.linearity import is_nonlinear
+from ksdmin._adapters.sample_loss import SampleLoss
+from ksdmin._adapters.seeds import draw_seed
+from ksdmin._adapters.torch.checks import (
+    check_forward_pass,
+    check_model,
+    check_values,
+    warn_of_output_nonlinearity,
+)
+from ksdmin._adapters.torch.data import Samples
+from ksdmin._adapters.torch.diagonal import Diagonal
+from ksdmin._adapters.torch.flat_model import FlatModel
+from ksdmin._adapters.torch.kernels import Chunk, Kernels
+from ksdmin._adapters.torch.losses import as_sample_loss
+from ksdmin._adapters.torch.memory import bytes_per_sample, default_budget
+from ksdmin._adapters.torch.problem import TorchProblem
+from ksdmin._adapters.torch.random import seeded_generators
+from ksdmin._adapters.torch.sample_sums import SampleSums
+from ksdmin._problem.subsets import WHOLE
+
+# Samples of the forward passes that show what a model is like: more than one, so that the axis of
+# the samples can be distinguished, and few, as some of these passes go sample by sample.
+PROBE_SAMPLES = 3
+
+
+def build(
+    model: nn.Module,
+    loss: Any,
+    data: Any,
+    *,
+    curvature: str | Callable[..., Any],
+    l2: float | Mapping[str, float],
+    precond: Any,
+    params: Iterable[str] | None,
+    chunk_size: int | None,
+    memory_budget: float | None,
+    precision: str,
+    graphs: bool | None,
+    rng: Any,
+) -> TorchProblem:
+    """The problem of :func:`ksdmin.from_torch`, which documents the arguments."""
+    check_provider(curvature)
+    check_model(model)
+    _check_chunk_size(chunk_size)
+    flat_model = FlatModel(model, params, precision)
+    samples = Samples(data, flat_model.device, flat_model.x0.dtype)
+    sample_loss = _sample_loss(loss, samples, curvature)
+    kernels = Kernels(flat_model, sample_loss, curvature if isinstance(curvature, str) else "")
+    found = _probe(kernels, samples, memory_budget, diagonal=isinstance(precond, str))
+    if curvature == "gauss-newton":
+        warn_of_output_nonlinearity(found.outputs, loss, stacklevel=3)
+    sums = SampleSums(
+        kernels,
+        samples,
+        max_rows=int(chunk_size or found.max_rows(flat_model, samples)),
+        max_kept_samples=found.max_kept_samples,
+        graphs=flat_model.device.type == "cuda" if graphs is None else graphs,
+        seed=draw_seed(rng),
+    )
+    problem = TorchProblem(
+        flat_model,
+        sums,
+        curvature,
+        _l2_vector(l2, flat_model),
+        precond,
+        found.bytes_per_sample,
+        samples.n if found.max_gradients is None else DIAGONAL_SAMPLES,
+        found.nonlinear,
+    )
+    check_values(problem, flat_model)
+    return problem
+
+
+def _check_chunk_size(chunk_size: int | None) -> None:
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"chunk_size={chunk_size!r}: expected at least one sample")
+
+
+def _sample_loss(loss: Any, samples: Samples, curvature: Any) -> SampleLoss:
+    """The loss per sample; its class weights become weights of the samples."""
+    sample_loss = as_sample_loss(loss)
+    if curvature == "fisher" and sample_loss.draw is None:
+        raise ValueError(
+            "curvature='fisher' draws labels from the model's likelihood, which "
+            f"{type(loss).__name__} does not define: use 'gauss-newton' or 'empirical-fisher'"
+        )
+    if sample_loss.sample_weights is not None:
+        samples.normalize_weights(sample_loss.sample_weights)
+    return sample_loss
+
+
+@dataclass(frozen=True)
+class _Findings:
+    """What a few samples show of a model.
+
+    Attributes
+    ----------
+    outputs : Tensor
+        Its outputs for them.
+    nonlinear : bool
+        Whether it is nonlinear in its parameters.
+    bytes_per_sample : int
+        What a forward pass keeps of a sample for the backward pass.
+    max_kept_samples : int
+        How many samples' products fit into the memory budget.
+    max_gradients : int or None
+        How many samples' gradients do; None where the diagonal needs none.
+    """
+
+    outputs: Tensor
+    nonlinear: bool
+    bytes_per_sample: int
+    max_kept_samples: int
+    max_gradients: int | None
+
+    def max_rows(self, model: FlatModel, samples: Samples) -> int:
+        """How many samples a chunk may have."""
+        rows = min(self.max_kept_samples, samples.n)
+        if model.is_random and self.max_gradients is not None:
+            rows = min(rows, self.max_gradients)  # its dropout masks are drawn for a whole chunk
+        return rows
+
+
+def _probe(
+    kernels: Kernels, samples: Samples, memory_budget: float | None, *, diagonal: bool
+) -> _Findings:
+    """Look at the model with a few samples, and set up the kernel of the diagonal."""
+    model = kernels.model
+    budget = default_budget(model.device) if memory_budget is None else memory_budget
+    probe: Chunk = next(samples.chunks(WHOLE, min(PROBE_SAMPLES, samples.n)))
+    with seeded_generators(0, model.device), model.arithmetic(model.precision):
+        outputs = check_forward_pass(model, probe[0])
+        nonlinear = is_nonlinear(lambda x: model(model.split(x), probe[0]), model.x0)
+        kept = bytes_per_sample(kernels, probe)
+        kernel = Diagonal(kernels, probe, budget) if diagonal else None
+        kernels.diagonal = kernel
+    return _Findings(
+        outputs,
+        nonlinear,
+        kept,
+        max_kept_samples=max(1, int(budget // (WORKING_COPIES * kept))),
+        max_gradients=None if kernel is None else kernel.max_samples,
+    )
+
+
+def _l2_vector(l2: float | Mapping[str, float], model: FlatModel) -> Tensor:
+    """The weight of each entry's square in the penalty: one number, or one per entry."""
+    named = l2 if isinstance(l2, Mapping) else {"": l2}
+    if not all(weight >= 0 for weight in named.values()):
+        raise ValueError(f"l2={l2!r}: expected numbers that are not negative")
+    if not isinstance(l2, Mapping):
+        return model.x0.new_tensor(float(l2))
+    weights = torch.zeros_like(model.x0)
+    for name, weight in l2.items():
+        slices = model.slices_of(name)
+        if not slices:
+            raise ValueError(f"l2: the model has no trainable parameter or module {name!r}")
+        for part in slices:
+            weights[part] = weight
+    return weights

@@ -1,0 +1,277 @@
+"""Torch losses: one number per sample, with the Hessian in the outputs where it is known.
+
+All functions are those of the module, or partial applications of them: so a problem can be pickled.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ksdmin._adapters import curvature as _curvature
+from ksdmin._adapters.curvature import Product
+from ksdmin._adapters.sample_loss import SampleLoss, unit_scale
+
+Draw = Callable[[Tensor, Any, torch.Generator], Any]
+Scale = Callable[[Tensor], float]
+
+
+def as_sample_loss(loss: Any) -> SampleLoss:
+    """A torch loss module, or a callable (outputs, targets) -> one loss per sample."""
+    _check_loss(loss)
+    reduction = getattr(loss, "reduction", None) if isinstance(loss, nn.Module) else None
+    if reduction not in ("mean", "sum", "none", "batchmean"):
+        return SampleLoss(loss)
+    elementwise: Any = copy.deepcopy(loss)
+    elementwise.reduction = "none"
+    mean = reduction == "mean"
+    known = _KNOWN.get(type(loss))
+    if known is None:
+        return SampleLoss(partial(_module_losses, elementwise, mean))
+    return known(elementwise, mean)
+
+
+def _check_loss(loss: Any) -> None:
+    if isinstance(loss, type):
+        name = loss.__name__
+        raise TypeError(f"loss: got the class {name}; pass an instance: {name}()")
+    if not callable(loss):
+        raise TypeError(
+            "loss: expected a torch loss module or a callable(outputs, targets) that returns "
+            f"one loss per sample, not {type(loss).__name__}"
+        )
+
+
+def _module_losses(loss: Any, mean: bool, z: Tensor, y: Any) -> Tensor:
+    """The mean (or sum) over the elements of each sample."""
+    if isinstance(loss, _ELEMENTWISE):
+        _check_elements(loss, z, y)
+    return _over_elements(loss(z, y), mean)
+
+
+def _over_elements(losses: Tensor, mean: bool) -> Tensor:
+    flat = losses.reshape(losses.shape[0], -1)
+    return flat.mean(1) if mean else flat.sum(1)
+
+
+def _check_elements(loss: nn.Module, z: Tensor, y: Any) -> None:
+    """Refuse what torch would broadcast: then a loss depends on other samples than its own."""
+    name = type(loss).__name__
+    if y.shape != z.shape:
+        raise ValueError(
+            f"{name}: the outputs have shape {tuple(z.shape)}, the targets {tuple(y.shape)}; they "
+            "must be the same"
+        )
+    for kind in ("weight", "pos_weight"):
+        weight = getattr(loss, kind, None)
+        if weight is not None and weight.ndim == z.ndim and weight.shape[0] != 1:
+            raise ValueError(
+                f"{name}: {kind} has an entry for each sample of one batch. Give the weights of "
+                "samples with the targets, to a callable that returns one loss per sample"
+            )
+
+
+# The factor between the loss and the negative log-likelihood
+
+
+def _per_element(z: Tensor) -> float:
+    return 1 / math.prod(z.shape[1:])
+
+
+def _per_position(z: Tensor) -> float:
+    """Classes lie along axis 1; each position has a label."""
+    return 1 / math.prod(z.shape[2:])
+
+
+# Elementwise losses that are negative log-likelihoods
+
+
+def _likelihood(
+    loss: nn.Module,
+    mean: bool,
+    hessian: Any,
+    draw: Draw,
+    *,
+    factor: float = 1.0,
+    standard: bool = True,
+) -> SampleLoss:
+    """Where the loss is not `standard` (weighted, or of another link): no Hessian, no draws."""
+    scale = _per_element if mean else unit_scale
+    return SampleLoss(
+        losses=partial(_module_losses, loss, mean),
+        hessian=partial(_scaled, hessian, scale, factor) if standard else None,
+        draw=draw if standard else None,
+        likelihood_scale=scale,
+    )
+
+
+def _scaled(hessian: Any, scale: Scale, factor: float, z: Tensor, y: Any, w: Tensor) -> Product:
+    product: Product = hessian(z, y, w, scale=factor * scale(z))
+    return product
+
+
+def _squared_error(loss: nn.Module, mean: bool) -> SampleLoss:
+    return _likelihood(loss, mean, _curvature.squared_error, _draw_normal, factor=2.0)
+
+
+def _draw_normal(z: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+    drawn: Tensor = z + _normal(z, generator) * 0.5**0.5  # exp(-(z - y)^2) has variance 1/2
+    return drawn
+
+
+def _normal(z: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(z.shape, generator=generator, dtype=z.dtype, device=z.device)
+
+
+def _binary(loss: nn.Module, mean: bool) -> SampleLoss:
+    standard = loss.weight is None and loss.pos_weight is None
+    hessian = _curvature.binary_cross_entropy
+    return _likelihood(loss, mean, hessian, _draw_bernoulli, standard=standard)
+
+
+def _draw_bernoulli(z: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.bernoulli(torch.sigmoid(z), generator=generator)
+
+
+def _poisson(loss: Any, mean: bool) -> SampleLoss:
+    standard = bool(loss.log_input)
+    return _likelihood(loss, mean, _curvature.poisson, _draw_poisson, standard=standard)
+
+
+def _draw_poisson(z: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.poisson(torch.exp(z), generator=generator)
+
+
+# GaussianNLLLoss: the targets are pairs (y, variance)
+
+
+def _gaussian(loss: Any, mean: bool) -> SampleLoss:
+    scale = _per_element if mean else unit_scale
+    return SampleLoss(
+        losses=partial(_gaussian_losses, loss, mean),
+        hessian=partial(_gaussian_hessian, loss, scale),
+        draw=partial(_draw_gaussian, loss),
+        likelihood_scale=scale,
+    )
+
+
+def _variance(loss: Any, z: Tensor, given: Tensor) -> Tensor:
+    return (given.unsqueeze(-1) if given.shape == z.shape[:-1] else given).clamp(loss.eps)
+
+
+def _gaussian_losses(loss: Any, mean: bool, z: Tensor, y: tuple[Tensor, Tensor]) -> Tensor:
+    """Torch's own function reads every variance on the host, which a CUDA graph cannot."""
+    target, v = y[0], _variance(loss, z, y[1])
+    constant = math.log(2 * math.pi) if loss.full else 0.0
+    return _over_elements(((z - target).square() / v + v.log() + constant) / 2, mean)
+
+
+def _gaussian_hessian(
+    loss: Any, scale: Scale, z: Tensor, y: tuple[Tensor, Tensor], w: Tensor
+) -> Product:
+    return _curvature.gaussian(z, (y[0], _variance(loss, z, y[1])), w, scale=scale(z))
+
+
+def _draw_gaussian(
+    loss: Any, z: Tensor, y: tuple[Tensor, Tensor], generator: torch.Generator
+) -> Any:
+    return z + _normal(z, generator) * _variance(loss, z, y[1]).sqrt(), y[1]
+
+
+# Classes
+
+
+def _cross_entropy(loss: Any, mean: bool) -> SampleLoss:
+    scale = _per_position if mean else unit_scale
+    drawable = loss.weight is None and not loss.label_smoothing
+    return SampleLoss(
+        losses=partial(_module_losses, loss, mean),
+        hessian=partial(_cross_entropy_hessian, loss, scale),
+        draw=partial(_draw_class, loss, torch.softmax) if drawable else None,
+        sample_weights=partial(_class_weights, loss) if mean else None,
+        likelihood_scale=scale,
+    )
+
+
+def _cross_entropy_hessian(loss: Any, scale: Scale, z: Tensor, y: Tensor, w: Tensor) -> Product:
+    """With q the (smoothed, weighted) target: sum(q) times that of a plain label."""
+    product = _curvature.softmax_cross_entropy(z, y, w, scale=scale(z))
+    factor = _target_mass(loss, z, y).unsqueeze(1)
+    return lambda u: factor * product(u)
+
+
+def _target_mass(loss: Any, z: Tensor, y: Tensor) -> Tensor:
+    """The sum of q over the classes, for each position of each sample."""
+    smoothing = loss.label_smoothing
+    weight = z.new_ones(z.shape[1]) if loss.weight is None else loss.weight.to(z)
+    soft = y.is_floating_point()
+    kept = torch.ones_like(y[:, 0]) if soft else y != loss.ignore_index
+    of_label = torch.movedim(y, 1, -1) @ weight if soft else weight[torch.where(kept, y, 0)]
+    q: Tensor = kept * (of_label * (1 - smoothing) + weight.mean() * smoothing)
+    return q
+
+
+def _log_likelihood(loss: Any, mean: bool) -> SampleLoss:
+    return SampleLoss(
+        losses=partial(_module_losses, loss, mean),
+        draw=partial(_draw_class, loss, _exp) if loss.weight is None else None,
+        sample_weights=partial(_class_weights, loss) if mean else None,
+        likelihood_scale=_per_position if mean else unit_scale,
+    )
+
+
+def _exp(z: Tensor, axis: int) -> Tensor:
+    return torch.exp(z)
+
+
+def _draw_class(
+    loss: Any,
+    probabilities: Callable[[Tensor, int], Tensor],
+    z: Tensor,
+    y: Tensor,
+    generator: torch.Generator,
+) -> Tensor:
+    p = torch.movedim(probabilities(z, 1), 1, -1)
+    flat = torch.multinomial(p.reshape(-1, p.shape[-1]), 1, generator=generator)
+    drawn = flat.reshape(p.shape[:-1])
+    if y.is_floating_point():
+        return drawn
+    return torch.where(y == loss.ignore_index, y, drawn)
+
+
+def _class_weights(loss: Any, y: Tensor) -> Tensor:
+    """Torch's mean is weighted, by class weights, and by zero for ignored targets."""
+    if y.is_floating_point():  # soft labels: torch divides by their number
+        return torch.ones(y.shape[0], dtype=torch.float64, device=y.device)
+    kept = y != loss.ignore_index
+    weight = kept.to(torch.float64)
+    if loss.weight is not None:
+        weight = weight * loss.weight.to(weight)[torch.where(kept, y, 0)]
+    return _over_elements(weight, mean=True)
+
+
+_ELEMENTWISE = (
+    nn.MSELoss,
+    nn.L1Loss,
+    nn.SmoothL1Loss,
+    nn.HuberLoss,
+    nn.BCELoss,
+    nn.BCEWithLogitsLoss,
+    nn.PoissonNLLLoss,
+    nn.SoftMarginLoss,
+    nn.KLDivLoss,
+)
+_KNOWN: dict[type, Callable[[Any, bool], SampleLoss]] = {
+    nn.MSELoss: _squared_error,
+    nn.GaussianNLLLoss: _gaussian,
+    nn.BCEWithLogitsLoss: _binary,
+    nn.PoissonNLLLoss: _poisson,
+    nn.CrossEntropyLoss: _cross_entropy,
+    nn.NLLLoss: _log_likelihood,
+}

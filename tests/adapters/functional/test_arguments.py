@@ -1,0 +1,165 @@
+"""What from_autograd and from_jax take: penalty, parameters, curvature, and wrong calls."""
+
+import copy
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+from tests.adapters.functional.backends import CLOSE, SIZES, make, parameters, samples
+from tests.adapters.functional.dense import Dense
+
+# The penalty and the parameters
+
+
+def test_l2_of_parts(backend):
+    loss = "squared-error"
+    plain, weighed = make(backend, loss), make(backend, loss, l2={"layer1": (0.5, 0.0)})
+    sizes = [SIZES[0] * SIZES[1], SIZES[1], SIZES[1] * SIZES[2], SIZES[2]]
+    l2 = np.repeat([0.0, 0.0, 0.5, 0.0], sizes)
+    x = np.asarray(plain.x0)
+    v = np.random.default_rng(0).standard_normal(len(x))
+    (value, g, D), (other, h, E) = (
+        p.value_and_gradient(p.x0, diagonal=True) for p in (plain, weighed)
+    )
+    assert other == pytest.approx(value + l2 @ x**2 / 2)
+    np.testing.assert_allclose(h, g + l2 * x, **CLOSE)
+    np.testing.assert_allclose(E, D + l2, **CLOSE)
+    Hv, Kv = (p.curvature(p.x0)(backend.array(v)) for p in (plain, weighed))
+    np.testing.assert_allclose(Kv, Hv + l2 * v, **CLOSE)
+
+
+@pytest.mark.parametrize("l2", [{"nothing": 1.0}, [1.0], "much"])
+def test_l2_that_is_not_like_the_parameters(backend, l2):
+    with pytest.raises(ValueError, match=r"l2: expected a number, or numbers in the order"):
+        make(backend, "squared-error", l2=l2)
+
+
+def test_unflatten_takes_us_back(backend):
+    problem, params = make(backend, "squared-error"), parameters()
+    for x in (problem.x0, np.asarray(problem.x0)):
+        found = problem.unflatten(x)
+        assert list(found) == list(params)
+        for name, pair in params.items():
+            for one, other in zip(found[name], pair, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_numpy_callables_for_scipy(backend):
+    problem = make(backend, "poisson", l2=0.1)
+    x, dense = np.array(problem.x0), Dense("poisson", l2=0.1)
+    assert problem.fun(x) == pytest.approx(dense.value)
+    for found, expected in [
+        (problem.jac(x), dense.gradient),
+        (problem.hessp(x, x), dense.matrix("gauss-newton") @ x),
+    ]:
+        assert type(found) is np.ndarray
+        np.testing.assert_allclose(found, expected, **CLOSE)
+
+
+# A curvature of one's own
+
+
+def test_a_curvature_of_ones_own(backend):
+    problem = make(backend, "squared-error", curvature=lambda x, idx: lambda v: 3 * v)
+    np.testing.assert_allclose(problem.curvature(problem.x0)(problem.x0), 3 * problem.x0)
+    problem = make(backend, "squared-error", curvature=lambda x, idx: 2 * np.eye(len(x)))
+    np.testing.assert_allclose(problem.curvature(problem.x0)(problem.x0), 2 * problem.x0)
+
+
+# Wrong calls
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "message"),
+    [
+        ({"loss": "hinge"}, ValueError, r"loss='hinge': expected one of 'squared-error', 'softmax"),
+        ({"loss": 3}, TypeError, r"loss=3: expected one of"),
+        (
+            {"loss": lambda z, y: ((z - y) ** 2).mean()},
+            ValueError,
+            r"loss returned shape \(\) for \d+ samples: it must return one loss per sample",
+        ),
+        ({"data": (np.zeros((5, 4)), np.zeros((4, 3)))}, ValueError, r"differ in length: \[4, 5\]"),
+        ({"data": (np.zeros((5, 4)), np.zeros(5))}, ValueError, r"outputs have shape \(\d, 3\)"),
+        ({"data": np.zeros((5, 4))}, TypeError, r"data: expected \(inputs, targets\), not ndarray"),
+        ({"data": ([1.0], [2.0])}, TypeError, r"data: expected arrays with one row per sample"),
+        ({"data": (np.zeros((0, 4)), np.zeros((0, 3)))}, ValueError, "there are no samples"),
+        (
+            {"params": None},
+            TypeError,
+            r"params= is missing: a model needs params and loss and data",
+        ),
+        ({"data": None}, TypeError, r"data= is missing"),
+        ({"x0": np.zeros(3)}, TypeError, r"x0= goes with a function without loss and data"),
+        ({"subsets": 3}, TypeError, r"subsets= goes with a function"),
+        ({"curvature": "newton"}, ValueError, r"curvature='newton': expected one of 'hessian'"),
+        ({"model": 3}, TypeError, r"model: expected a function, not int"),
+        (
+            {"loss": lambda z, y: z[:, 0], "curvature": "fisher"},
+            ValueError,
+            r"'fisher' draws labels from the model's likelihood",
+        ),
+        (
+            {"model": lambda p, X: (X @ p["layer0"][0]).sum(axis=0)},
+            ValueError,
+            r"the model returned shape \(5,\) for \d+ samples",
+        ),
+        (
+            {"model": lambda p, X: (X - X.mean(axis=0)) @ p["layer0"][0][:, :3]},
+            ValueError,
+            r"the loss of a sample must depend on no other sample",
+        ),
+        ({"params": {}}, ValueError, r"'x0' is empty"),
+        ({"params": [np.zeros(3, complex)]}, TypeError, r"expected float32 or float64"),
+    ],
+)
+def test_wrong_calls(backend, kwargs, error, message):
+    right = {
+        "model": backend.mlp,
+        "loss": "squared-error",
+        "data": samples("squared-error"),
+        "params": parameters(),
+    }
+    with pytest.raises(error, match=message):
+        backend.make(**{**right, **kwargs})
+
+
+@pytest.mark.parametrize("shape", [(3,), ()])
+def test_a_point_of_the_wrong_shape(backend, shape):
+    problem = make(backend, "squared-error")
+    x, n = backend.array(np.zeros(shape)), len(problem.x0)
+    for verb in (problem.value, problem.value_and_gradient, problem.curvature, problem.fun):
+        with pytest.raises(ValueError, match=re.escape(f"x has shape {shape}, expected ({n},)")):
+            verb(x)
+
+
+# Seeds of the labels that are drawn
+
+
+@pytest.mark.parametrize("rng", [None, np.random.default_rng(0)])
+def test_a_seed_that_is_drawn(backend, rng):
+    problem = make(backend, "squared-error", curvature="fisher", rng=rng)
+    one, other = (problem.curvature(problem.x0)(problem.x0) for _ in range(2))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_no_seed(backend):
+    with pytest.raises(ValueError, match=r"rng=-1: expected a non-negative integer"):
+        make(backend, "squared-error", rng=-1)
+
+
+# Copies
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, pickle.dumps])
+def test_what_is_compiled_cannot_be_pickled(backend, duplicate):
+    with pytest.raises(TypeError, match=r"cannot be pickled or deep-copied.*make it again"):
+        duplicate(make(backend, "squared-error"))
+
+
+def test_a_shallow_copy(backend):
+    problem = make(backend, "squared-error")
+    twin = copy.copy(problem)
+    assert twin.value(twin.x0) == problem.value(problem.x0)

@@ -1,0 +1,213 @@
+"""The numbers of from_autograd and from_jax, against dense matrices and from_torch."""
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+import torch
+
+import ksdmin
+from ksdmin._adapters.functional.losses import as_sample_loss
+from ksdmin._problem.counting import Counts
+from tests.adapters.functional.backends import (
+    CLOSE,
+    LOSSES,
+    SOME,
+    make,
+    matrix,
+    parameters,
+    samples,
+)
+from tests.adapters.functional.dense import TORCH_LOSSES, Dense, Net
+
+# The numbers
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_against_dense_matrices_and_torch(backend, loss):
+    problem, dense = make(backend, loss, l2=0.1), Dense(loss, l2=0.1)
+    np.testing.assert_allclose(problem.x0, dense.x, **CLOSE)
+    found = problem.value_and_gradient(problem.x0, diagonal=True)
+    assert isinstance(found[0], float)
+    X, y = (torch.as_tensor(part) for part in samples(loss))
+    theirs = ksdmin.from_torch(Net(parameters()), TORCH_LOSSES[loss], (X, y), l2=0.1)
+    others = theirs.value_and_gradient(theirs.x0, diagonal=True)
+    expected = dense.value, dense.gradient, dense.diagonal
+    for ours, other, right in zip(found, others, expected, strict=True):
+        np.testing.assert_allclose(ours, right, **CLOSE)
+        np.testing.assert_allclose(ours, other, **CLOSE)
+    G, v = dense.matrix("gauss-newton"), np.random.default_rng(0).standard_normal(len(dense.x))
+    np.testing.assert_allclose(matrix(backend, problem), G, **CLOSE)
+    product = theirs.curvature(theirs.x0)(torch.as_tensor(v))
+    np.testing.assert_allclose(problem.curvature(problem.x0)(backend.array(v)), product, **CLOSE)
+
+
+@pytest.mark.parametrize("provider", ["hessian", "empirical-fisher"])
+def test_providers_on_all_and_on_some_samples(backend, provider):
+    loss = "softmax-cross-entropy"
+    problem = make(backend, loss, curvature=provider, l2=0.1)
+    for idx, there in ((slice(None), slice(None)), (backend.array(SOME), SOME)):
+        dense = Dense(loss, there, l2=0.1)
+        value, g, D = problem.value_and_gradient(problem.x0, idx, diagonal=True)
+        np.testing.assert_allclose(value, dense.value, **CLOSE)
+        np.testing.assert_allclose(problem.value(problem.x0, idx), dense.value, **CLOSE)
+        np.testing.assert_allclose(g, dense.gradient, **CLOSE)
+        np.testing.assert_allclose(problem.value_and_gradient(problem.x0, idx)[1], g, **CLOSE)
+        np.testing.assert_allclose(D, dense.diagonal, **CLOSE)
+        np.testing.assert_allclose(matrix(backend, problem, idx), dense.matrix(provider), **CLOSE)
+
+
+def test_a_loss_of_ones_own(backend):
+    """Its Hessian in the outputs comes from autodiff."""
+    np_ = backend.np
+
+    def loss(z, y):
+        return np_.sum(np_.exp(z) - y * z, axis=1)
+
+    data = samples("poisson")
+    problem = backend.make(backend.mlp, loss, data, params=parameters(), l2=0.1)
+    expected = Dense("poisson", l2=0.1).matrix("gauss-newton")
+    np.testing.assert_allclose(matrix(backend, problem), expected, **CLOSE)
+
+
+def test_a_loss_linear_in_the_outputs(backend):
+    problem = backend.make(
+        backend.mlp, lambda z, y: (z * y).sum(axis=1), samples("squared-error"), params=parameters()
+    )
+    assert not np.any(matrix(backend, problem))
+
+
+def test_one_output_and_a_parameter_that_nothing_depends_on(backend):
+    rng = np.random.default_rng(0)
+    X, w = rng.standard_normal((9, 3)), rng.standard_normal(3)
+    y = (X @ w > 0).astype(float)
+    params = [np.zeros(3), 0.0, np.ones(2)]
+    problem = backend.make(
+        lambda p, inputs: inputs @ p[0] + p[1], "binary-cross-entropy", (X, y), params=params
+    )
+    G = np.column_stack([X, np.ones(9), np.zeros((9, 2))])
+    value, g, D = problem.value_and_gradient(problem.x0, diagonal=True)
+    np.testing.assert_allclose(value, np.log(2), **CLOSE)
+    np.testing.assert_allclose(g, G.T @ (0.5 - y) / 9, **CLOSE)
+    np.testing.assert_allclose(D, (G**2).mean(0) / 4, **CLOSE)
+    np.testing.assert_allclose(matrix(backend, problem), G.T @ G / 36, **CLOSE)
+
+
+def test_classes_at_several_positions_and_probabilities(backend):
+    """Outputs (n, classes, positions); labels are the probabilities 0 and 1."""
+    rng = np.random.default_rng(0)
+    X, labels = rng.standard_normal((6, 2)), rng.integers(0, 3, (6, 4))
+    params = rng.standard_normal((2, 12))
+    one_hot = np.moveaxis(np.eye(3)[labels], -1, 1)
+
+    def model(W, inputs):
+        return (inputs @ W).reshape((-1, 3, 4))
+
+    problems = [
+        backend.make(model, "softmax-cross-entropy", (X, y), params=params)
+        for y in (labels, one_hot)
+    ]
+    (value, g), (same, too) = (p.value_and_gradient(p.x0) for p in problems)
+    z = (X @ params).reshape(6, 3, 4)
+    log_p = z - np.log(np.exp(z).sum(1, keepdims=True))
+    np.testing.assert_allclose(value, -(one_hot * log_p).sum() / 6, **CLOSE)
+    np.testing.assert_allclose(same, value, **CLOSE)
+    np.testing.assert_allclose(too, g, **CLOSE)
+
+
+def test_a_label_that_is_no_class_is_not_a_number(backend):
+    X, y = samples("softmax-cross-entropy")
+    data = X, np.where(y == 2, 3, y)
+    problem = backend.make(backend.mlp, "softmax-cross-entropy", data, params=parameters())
+    assert np.isnan(problem.value(problem.x0))
+
+
+# Labels drawn from the model
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_fisher_matrix_of_a_loss_is_its_hessian(backend, loss):
+    """In the outputs, over many draws."""
+    library = import_module(f"ksdmin._adapters.functional.{backend.name}")
+    library = library.Autograd() if backend.name == "autograd" else library.Jax("highest")
+    known = as_sample_loss(loss, library.xp, library.logsumexp)
+    z = backend.array(np.tile([0.5, -1.0, 0.2], (20_000, 1)))
+    w = library.weights(len(z), len(z), z.dtype)
+
+    def both(z, draws):
+        y = known.draw(z, None, draws)
+        r = library.vjp(lambda z: known.losses(z, y), z)[1](w)
+        H = [known.hessian(z[:1], y[:1], w[:1])(unit[None])[0] for unit in np.eye(3)]
+        return r.T @ r / len(z), H
+
+    F, H = library.compile(both)(z, library.random_generator(0))
+    np.testing.assert_allclose(F, np.array(H), atol=0.05)
+
+
+def test_fisher_is_gauss_newton_on_average(backend):
+    loss = "softmax-cross-entropy"
+    X, y = samples(loss, n=4000)
+    ours = backend.make(backend.mlp, loss, (X, y), params=parameters(), curvature="fisher")
+    data = torch.as_tensor(X), torch.as_tensor(y)
+    theirs = ksdmin.from_torch(Net(parameters()), TORCH_LOSSES[loss], data)
+    v = np.random.default_rng(0).standard_normal(len(ours.x0))
+    form = v @ np.asarray(ours.curvature(ours.x0)(backend.array(v)))
+    expected = v @ theirs.curvature(theirs.x0)(torch.as_tensor(v)).numpy()
+    assert form == pytest.approx(expected, rel=0.15)
+
+
+def test_a_set_always_draws_the_same_labels(backend):
+    loss, idx = "softmax-cross-entropy", backend.array(SOME)
+    problem = make(backend, loss, curvature="fisher")
+    F = matrix(backend, problem, idx)
+    np.testing.assert_array_equal(matrix(backend, problem, idx), F)
+    np.testing.assert_allclose(F, F.T, **CLOSE)
+    assert np.linalg.eigvalsh(F).min() > -1e-12
+    other = make(backend, loss, curvature="fisher", rng=1)
+    assert not np.allclose(matrix(backend, other, idx), F)
+
+
+# Chunks
+
+
+@pytest.mark.parametrize(
+    ("provider", "kwargs"),
+    [
+        ("gauss-newton", {"chunk_size": 5}),
+        ("hessian", {"memory_budget": 1.0}),
+    ],
+)
+def test_chunks_give_the_numbers_of_one_piece(backend, provider, kwargs):
+    loss = "softmax-cross-entropy"
+    whole, parts = (make(backend, loss, curvature=provider, **kw) for kw in ({}, kwargs))
+    pairs = zip(
+        whole.value_and_gradient(whole.x0, diagonal=True),
+        parts.value_and_gradient(parts.x0, diagonal=True),
+        strict=True,
+    )
+    for one, other in pairs:
+        np.testing.assert_allclose(one, other, **CLOSE)
+    v = backend.array(np.random.default_rng(0).standard_normal(len(whole.x0)))
+    products = [p.curvature(p.x0, idx)(v) for p in (whole, parts) for idx in (slice(None), SOME)]
+    np.testing.assert_allclose(products[:2], products[2:], **CLOSE)
+
+
+def test_a_product_without_memory_counts_its_forward_pass(backend):
+    kept = {}
+    for budget in (None, 1.0):
+        problem = make(backend, "squared-error", memory_budget=budget)
+        counts = Counts()
+        product = problem.counting(counts).curvature(problem.x0)
+        product(problem.x0)
+        product(problem.x0)
+        kept[budget] = counts.nfev, counts.nhev
+    assert kept == {None: (0, 2), 1.0: (2, 2)}
+
+
+def test_counting(backend):
+    problem, counts = make(backend, "squared-error"), Counts()
+    twin = problem.counting(counts)
+    twin.value(twin.x0)
+    twin.value_and_gradient(twin.x0, SOME)
+    twin.curvature(twin.x0)(twin.x0)
+    assert (counts.nfev, counts.njev, counts.nhev) == (2, 1, 1)

@@ -1,0 +1,83 @@
+"""Problems of from_autograd and from_jax in `minimize`."""
+
+import numpy as np
+import pytest
+import torch
+
+import ksdmin
+from tests.adapters.functional.backends import autograd_backend, make, parameters, samples
+from tests.adapters.functional.dense import TORCH_LOSSES, Net
+
+
+def logistic(backend, dtype="float64"):
+    """Convex: one minimum, whatever the way there."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 3))
+    y = (rng.random(300) < 1 / (1 + np.exp(-X @ [1.0, -2.0, 0.5]))).astype(dtype)
+    params = (np.zeros(3, dtype), np.zeros(1, dtype))
+    return backend.make(
+        lambda p, inputs: inputs @ p[0] + p[1],
+        "binary-cross-entropy",
+        (X.astype(dtype), y),
+        params=params,
+        l2=1e-3,
+    )
+
+
+def test_minimize(backend):
+    problem = logistic(backend)
+    res = ksdmin.minimize(problem, rng=0)
+    assert res.success
+    assert res.preconditioner == "diagonal"
+    assert type(res.x) is type(problem.x0)
+    assert res.x.dtype == problem.x0.dtype
+    theirs = ksdmin.minimize(problem, method="L-BFGS-B", tol=1e-9)
+    assert type(theirs.x) is type(problem.x0)
+    np.testing.assert_allclose(res.x, theirs.x, atol=1e-3)
+    assert res.fun == pytest.approx(theirs.fun, rel=1e-6)
+
+
+def test_minimize_as_in_the_paper(backend):
+    problem, everything = logistic(backend), ksdmin.Subsets(300, 1.0, 1.0, 1.0, disjoint=False)
+    res = ksdmin.minimize(problem, subsets=everything, options=ksdmin.PAPER)
+    assert res.success
+    assert res.nit < 20
+
+
+def test_the_same_run_as_through_torch(backend):
+    loss = "softmax-cross-entropy"
+    X, y = (torch.as_tensor(part) for part in samples(loss))
+    theirs = ksdmin.from_torch(Net(parameters()), TORCH_LOSSES[loss], (X, y), l2=1e-2)
+    options = {"maxiter": 2, "krylov_dim": 3}
+    one, other = (
+        ksdmin.minimize(problem, rng=0, options=options)
+        for problem in (make(backend, loss, l2=1e-2), theirs)
+    )
+    np.testing.assert_allclose(one.x, other.x, rtol=1e-8)
+    assert (one.nfev, one.njev, one.nhev) == (other.nfev, other.njev, other.nhev)
+    assert one.passes == other.passes
+
+
+def test_float32(backend):
+    problem, double = logistic(backend, "float32"), logistic(autograd_backend())
+    assert problem.traits.noise == 1e-7
+    x, v = np.full(4, 0.5), np.arange(4.0)
+    single = backend.array(x.astype("float32"))
+    for found, expected in zip(
+        (*problem.value_and_gradient(single, diagonal=True), problem.hessp(x, v)),
+        (*double.value_and_gradient(x, diagonal=True), double.hessp(x, v)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, expected, rtol=2e-6)
+    _, g, D = problem.value_and_gradient(problem.x0, diagonal=True)
+    product = problem.curvature(problem.x0)(problem.x0)
+    assert {str(u.dtype) for u in (problem.x0, g, D, product)} == {"float32"}
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 1, "krylov_dim": 2})
+    assert str(res.x.dtype) == "float32"
+    assert res.fun < problem.value(problem.x0)
+
+
+def test_arguments_beside_a_problem(backend):
+    problem = logistic(backend)
+    with pytest.raises(ValueError, match="jac, hessp beside a problem object"):
+        ksdmin.minimize(problem, jac=lambda x: x, hessp=lambda x, p: p)

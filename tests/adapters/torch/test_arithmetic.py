@@ -1,0 +1,115 @@
+"""The precision of matrix products, and torch's global settings, which are restored."""
+
+import pytest
+import torch
+from torch import nn
+
+import ksdmin
+from tests.adapters.torch.dense import assert_close, dense, from_module, make
+from tests.adapters.torch.zoo import ZOO
+
+
+@pytest.mark.parametrize(
+    ("precision", "tolerance", "noise"),
+    [("highest", 1e-5, 1e-7), ("high", 1e-5, 1e-5), ("bfloat16", 0.05, 1e-3)],
+)
+@pytest.mark.parametrize("name", ["mlp", "cnn", "transformer", "dropped"])
+def test_single_precision(name, precision, tolerance, noise):
+    case, right = ZOO[name](), dense(name, "whole")
+    problem = ksdmin.from_torch(
+        case.model.float(), case.loss, case.data, precision=precision, curvature="gauss-newton"
+    )
+    x = right.x.float()
+    value, g, squares = problem.value_and_gradient(x, diagonal=True)
+    product = problem.curvature(x)(g)
+    assert g.dtype == squares.dtype == product.dtype == torch.float32
+    assert problem.traits.noise == noise
+    if name == "dropped":  # masks are drawn otherwise in another dtype
+        return
+    assert value == pytest.approx(right.value, rel=tolerance)
+    assert_close(g.double(), right.gradient, tolerance)
+    assert_close(squares.double(), right.squares, 2 * tolerance)
+    assert_close(product.double(), right.gauss_newton @ right.gradient, 2 * tolerance)
+
+
+def flags():
+    def read(of):
+        try:
+            return of()
+        except RuntimeError as error:  # how torch answers where its two ways differ
+            return str(error)[:20]
+
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    return [
+        torch.is_autocast_enabled("cpu"),
+        torch.is_grad_enabled(),
+        torch.backends.mha.get_fastpath_enabled(),
+        cudnn.enabled,
+        torch.backends.cuda.flash_sdp_enabled(),
+        *map(read, (torch.get_float32_matmul_precision, lambda: matmul.allow_tf32,
+                    lambda: cudnn.allow_tf32, lambda: matmul.fp32_precision)),
+    ]  # fmt: skip
+
+
+@pytest.fixture(params=["default", "high", "medium", "newer"])
+def set_by_user(request):
+    """What the user may have set in torch before."""
+    matmul = torch.backends.cuda.matmul
+    before = torch.get_float32_matmul_precision()
+    if request.param == "newer":
+        if not hasattr(matmul, "fp32_precision"):
+            pytest.skip("an older torch")
+        matmul.fp32_precision = "tf32"
+    elif request.param != "default":
+        torch.set_float32_matmul_precision(request.param)
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "bfloat16"])
+def test_flags_are_put_back(precision, set_by_user):
+    inside, broken = [], False
+
+    def losses(z, y):
+        inside.append(torch.get_float32_matmul_precision())
+        if broken:
+            raise ArithmeticError
+        return (z - y).square().mean(1)
+
+    before = flags()
+    problem = from_module(nn.Linear(3, 2), loss=losses, precision=precision)
+    problem.value_and_gradient(problem.x0, diagonal=True)
+    problem.curvature(problem.x0)(problem.x0)
+    if flags() != before:  # where torch's two ways differed, they may agree now
+        assert before[6] == "PyTorch is checking "
+        assert flags()[8] == before[8]
+    assert set(inside) == {"high" if precision == "high" else "highest"}
+    before, broken = flags(), True
+    with pytest.raises(ArithmeticError):
+        problem.value(problem.x0)
+    assert flags() == before
+
+
+def test_within_no_grad():
+    right = make("mlp")
+    with torch.no_grad():
+        problem = make("mlp")
+        g = problem.value_and_gradient(problem.x0, diagonal=True)[1]
+        product = problem.curvature(problem.x0)(g)
+    assert torch.equal(g, right.value_and_gradient(right.x0)[1])
+    assert torch.equal(product, right.curvature(right.x0)(g))
+
+
+def test_a_point_that_requires_a_gradient():
+    problem = make("mlp")
+    x = problem.x0.clone().requires_grad_()
+    g = problem.value_and_gradient(x)[1]
+    assert not g.requires_grad
+    assert torch.equal(g, problem.value_and_gradient(problem.x0)[1])
+
+
+def test_attention_gives_one_value_with_and_without_gradients():
+    """In eval mode torch has another kernel for inference."""
+    case = ZOO["transformer"]()
+    problem = ksdmin.from_torch(case.model.eval(), case.loss, case.data)
+    assert problem.value(problem.x0) == problem.value_and_gradient(problem.x0)[0]

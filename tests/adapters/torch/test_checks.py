@@ -1,0 +1,117 @@
+"""Models that `from_torch` refuses, or warns of."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ksdmin
+from tests.adapters.torch.dense import from_module
+from tests.adapters.torch.zoo import ZOO, Forward
+
+# Models whose loss is no sum over samples
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.linear(x)
+
+
+class Wandering(nn.Linear):
+    rng = np.random.default_rng(0)
+
+    def forward(self, x):
+        return super().forward(x) * self.rng.uniform()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)),
+         r"BatchNorm1d '1' is in train mode.*model\.eval\(\)"),
+        (nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, track_running_stats=False)).eval(),
+         "BatchNorm1d '1' keeps no running statistics.*track_running_stats=True"),
+        (Forward(lambda m, x: m.recur(x[None])[0][0], recur=nn.RNN(3, 2, batch_first=True)),
+         r"Forward mixes its samples.*batch_first=True"),
+        (Forward(lambda m, x: m.linear(x - x.mean(0)), linear=nn.Linear(3, 2)), "Forward mixes"),
+        (Wandering(3, 2), "Wandering is not deterministic"),
+        (Counting(), "Counting writes into its buffer 'calls'"),
+        (nn.Sequential(nn.Embedding(2, 2, max_norm=1.0)), "Embedding '0' rescales"),
+        (nn.Sequential(nn.Embedding(2, 2, sparse=True)), "Embedding '0' makes sparse"),
+    ],
+    ids=lambda value: "" if isinstance(value, nn.Module) else value[:18],
+)  # fmt: skip
+def test_refused_models(model, message):
+    with pytest.raises(ValueError, match=message):
+        from_module(model)
+
+
+def test_outputs_must_be_a_tensor_of_samples():
+    with pytest.raises(TypeError, match=r"GRU returned tuple.*Wrap it"):
+        from_module(nn.GRU(3, 2))
+    with pytest.raises(ValueError, match=r"returned shape \(6, 1\) for 3 samples"):
+        from_module(nn.Sequential(nn.Linear(3, 2), nn.Flatten(0), nn.Unflatten(0, (-1, 1))))
+
+
+def test_batch_norm_in_eval_mode_within_a_model_that_trains():
+    case = ZOO["normed"]()
+    case.model.train()
+    with pytest.raises(ValueError, match="BatchNorm1d '3' is in train mode"):
+        ksdmin.from_torch(case.model, case.loss, case.data)
+    case.model[3].eval()
+    ksdmin.from_torch(case.model, case.loss, case.data)
+
+
+# A nonlinearity that belongs to the loss
+
+
+class Functional(nn.Linear):
+    def forward(self, x):
+        return torch.sigmoid(super().forward(x))
+
+
+def ending(*modules):
+    return nn.Sequential(nn.Linear(3, 2), *modules)
+
+
+SQUASHED = {
+    "sigmoid": (ending(nn.Sigmoid()), nn.BCELoss(), "BCEWithLogitsLoss"),
+    "function": (Functional(3, 2), nn.BCELoss(), "BCEWithLogitsLoss"),
+    "reshaped": (ending(nn.Sigmoid(), nn.Unflatten(1, (2, 1)), nn.Flatten()), nn.BCELoss(), "BCEW"),
+    "softmax": (ending(nn.LogSoftmax(1)), nn.NLLLoss(), "CrossEntropyLoss"),
+}
+
+
+@pytest.mark.parametrize("name", SQUASHED)
+def test_a_squashing_end_is_warned_of_once(name):
+    model, loss, better = SQUASHED[name]
+    X = torch.ones(8, 3)
+    y = torch.ones(8, dtype=torch.int64) if name == "softmax" else torch.full((8, 2), 0.5)
+    with pytest.warns(UserWarning, match=f"use {better}") as caught:
+        problem = ksdmin.from_torch(model, loss, (X, y))
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    problem.curvature(problem.x0)(problem.x0)
+    for kind in ("hessian", "empirical-fisher"):  # have nothing to do with the split
+        from_module(model, (X, y), loss, curvature=kind)
+
+
+def test_no_warning_of_logits():
+    logits, y = nn.Sequential(nn.Sigmoid(), nn.Linear(3, 2)), torch.full((8, 2), 0.5)
+    from_module(logits, (torch.ones(8, 3), y), nn.BCEWithLogitsLoss())
+
+
+def test_a_missing_torch():
+    script = "import sys; sys.modules['torch'] = None; import ksdmin; ksdmin.from_torch(1, 2, 3)"
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    last = process.stderr.strip().splitlines()[-1]
+    assert last == "ImportError: ksdmin.from_torch needs torch: pip install 'ksdmin[torch]'"

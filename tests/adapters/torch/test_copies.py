@@ -1,0 +1,81 @@
+"""Pickles and deep copies of torch problems: the same problem, with a model of its own."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+import ksdmin
+from tests.adapters.torch.dense import directions, make, point
+from tests.adapters.torch.test_losses import LOSSES, linear, real
+from tests.adapters.torch.test_losses import N as SAMPLES
+from tests.adapters.torch.zoo import ZOO
+
+DUPLICATES = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda problem: pickle.loads(pickle.dumps(problem)),
+}
+duplicates = pytest.mark.parametrize("how", DUPLICATES)
+# Of the others, the forward pass is a lambda, which cannot be pickled.
+PICKLED = ["mlp", "relu_in_place", "cnn", "per_pixel", "normed"]
+CASES = [("deepcopy", name) for name in ZOO] + [("pickle", name) for name in PICKLED]
+
+
+def assert_same(one, other):
+    x, v = point(one), directions(one.x0, 1)[:, 0]
+    for idx in (slice(None), torch.tensor([1, 2, 5])):
+        found, right = (p.value_and_gradient(x, idx, diagonal=True) for p in (one, other))
+        assert found[0] == right[0]
+        for u, w in zip(found[1:], right[1:], strict=True):
+            assert torch.equal(u, w)
+        assert torch.equal(one.curvature(x, idx)(v), other.curvature(x, idx)(v))
+
+
+@pytest.mark.parametrize("kind", ["gauss-newton", "fisher"])
+@pytest.mark.parametrize(("how", "name"), CASES)
+def test_the_same_numbers(how, name, kind):
+    problem = make(name, curvature=kind, l2=0.1, chunk_size=3)
+    assert_same(DUPLICATES[how](problem), problem)
+
+
+@duplicates
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")  # of KLDivLoss
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses(name, how):
+    kind, options, shape, y = LOSSES[name]
+    problem = ksdmin.from_torch(linear(shape), kind(**options), (real(SAMPLES, 3), y))
+    assert_same(DUPLICATES[how](problem), problem)
+
+
+@duplicates
+def test_the_same_run(how):
+    problem = make("mlp", l2=0.1)
+    one, other = (
+        ksdmin.minimize(p, rng=0, options={"maxiter": 3})
+        for p in (problem, DUPLICATES[how](problem))
+    )
+    assert torch.equal(one.x, other.x)
+    assert one.nfev == other.nfev
+
+
+@duplicates
+def test_a_model_of_its_own(how):
+    case = ZOO["mlp"]()
+    problem = ksdmin.from_torch(case.model, case.loss, case.data)
+    twin = DUPLICATES[how](problem)
+    twin.load(twin.x0 + 1)
+    assert torch.equal(nn.utils.parameters_to_vector(case.model.parameters()), problem.x0)
+    assert twin.x0.data_ptr() != problem.x0.data_ptr()
+    case.model.eval()  # the copy does not see it
+    assert ksdmin.minimize(twin, options={"maxiter": 1}).nit == 1
+
+
+@duplicates
+def test_finer_arithmetic(how):
+    case = ZOO["mlp"]()
+    problem = ksdmin.from_torch(case.model.float(), case.loss, case.data, precision="bfloat16")
+    finer = DUPLICATES[how](problem.in_finer_arithmetic())
+    assert finer.traits.noise == 1e-5
+    assert finer.value(finer.x0) == problem.in_finer_arithmetic().value(problem.x0)

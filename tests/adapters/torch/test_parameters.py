@@ -1,0 +1,100 @@
+"""The parameters of a torch model as one flat vector: which, where, and written back."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ksdmin
+from tests.adapters.torch.dense import Dense, assert_close, directions, from_module, make, point
+from tests.adapters.torch.zoo import ZOO
+
+
+def test_the_start_is_the_models_own():
+    case = ZOO["tied"]()
+    problem = ksdmin.from_torch(case.model, case.loss, case.data)
+    assert torch.equal(problem.x0, nn.utils.parameters_to_vector(case.model.parameters()))
+    assert not problem.x0.requires_grad
+
+
+@pytest.mark.parametrize("convert", [torch.Tensor.numpy, torch.Tensor.clone, torch.Tensor.float])
+def test_load(convert):
+    case = ZOO["tied"]()
+    problem = ksdmin.from_torch(case.model, case.loss, case.data)
+    x = point(problem)
+    problem.load(convert(x))
+    loaded = nn.utils.parameters_to_vector(case.model.parameters())
+    assert_close(loaded, x, 1e-6)
+    assert case.model.decode.weight is case.model.embed.weight
+    with pytest.raises(ValueError, match=r"shape \(3,\), expected \(37,\)"):
+        problem.load(np.ones(3))
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_nothing_else_changes_the_model(name):
+    case = ZOO[name]()
+    before = {key: value.clone() for key, value in case.model.state_dict().items()}
+    modes = [module.training for module in case.model.modules()]
+    problem = ksdmin.from_torch(case.model, case.loss, case.data)
+    problem.value_and_gradient(problem.x0 + 1, diagonal=True)
+    problem.curvature(problem.x0 + 1)(problem.x0)
+    for key, value in case.model.state_dict().items():
+        assert torch.equal(value, before[key])
+    assert [module.training for module in case.model.modules()] == modes
+    assert all(parameter.grad is None for parameter in case.model.parameters())
+
+
+@pytest.mark.parametrize("how", ["requires_grad", "params"])
+@pytest.mark.parametrize("kind", ["hessian", "gauss-newton", "empirical-fisher"])
+def test_some_parameters(how, kind):
+    case, names = ZOO["mlp"](), ["0.bias", "2.weight", "4.bias"]
+    if how == "requires_grad":
+        for name, parameter in case.model.named_parameters():
+            parameter.requires_grad_(name in names)
+    options = {"params": names} if how == "params" else {}
+    problem = ksdmin.from_torch(case.model, case.loss, case.data, curvature=kind, **options)
+    every = list(case.model.named_parameters())
+    free = torch.cat([torch.full((p.numel(),), name in names) for name, p in every])
+    right = Dense(case, nn.utils.parameters_to_vector([p for _, p in every]).detach())
+    assert torch.equal(problem.x0, right.x[free])
+    _, g, squares = problem.value_and_gradient(problem.x0, diagonal=True)
+    assert_close(g, right.gradient[free])
+    assert_close(squares, right.squares[free])
+    v = directions(problem.x0, 1)[:, 0]
+    H = getattr(right, kind.replace("-", "_"))[free][:, free]
+    assert_close(problem.curvature(problem.x0)(v), H @ v)
+    problem.load(problem.x0 + 1)
+    moved = nn.utils.parameters_to_vector(case.model.parameters())
+    assert_close(moved, right.x + free)
+
+
+def test_a_tied_parameter_has_two_names():
+    by_one, by_other, by_both = (
+        make("tied", params=names)
+        for names in (["embed.weight"], "decode.weight", ["embed.weight", "decode.weight"])
+    )
+    assert len(by_one.x0) == len(by_other.x0) == len(by_both.x0) == 12
+    assert by_one.value(by_one.x0) == by_other.value(by_one.x0)
+
+
+def half():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    model[1].double()
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "error", "message"),
+    [
+        (nn.Flatten(), {}, ValueError, "no trainable parameter"),
+        (nn.Linear(3, 2).requires_grad_(False), {}, ValueError, "no trainable parameter"),
+        (nn.Linear(3, 2), {"params": []}, ValueError, "no trainable parameter"),
+        (nn.Linear(3, 2), {"params": ["bais"]}, ValueError, "no parameter bais"),
+        (half(), {}, ValueError, "share one dtype and device, found torch.float32 on cpu, torch.f"),
+        (nn.Linear(3, 2).half(), {}, TypeError, "float16; expected float32 or float64"),
+        (nn.Linear(3, 2), {"precision": "low"}, ValueError, "precision='low'"),
+    ],
+)
+def test_refused_parameters(model, options, error, message):
+    with pytest.raises(error, match=message):
+        from_module(model, **options)
