@@ -134,14 +134,14 @@ ALGORITHMS = {
         ),
     ],
     "3": [
-        ("1", r"$d_{prev} \gets e_1$", "_ksd.step.start", "e_1 = (run.space.unit(0),)"),
+        ("1", r"$d_{prev} \gets e_1$", "_ksd.start.start", "e_1 = (run.space.unit(0),)"),
         ("2", r"for $n = 1, 2, \ldots$", "_solver.solve", "method.step(run, state)"),
-        ("3", r"sample $A_n, B_n, C_n$", "_ksd.step.step", "run.next_sets(state)"),
+        ("3", r"sample $A_n, B_n, C_n$", "_ksd.step.step", "next_sets(run, state)"),
         (
             "4",
             r"$g \gets \frac{1}{\vert A_n \vert} \sum_{i \in A_n} g_i(\theta)$",
             "_ksd.step.evaluate",
-            "run.evaluator.evaluate(trial.x, A)",
+            "evaluator.evaluate(trial.x, A)",
         ),
         (
             "5",
@@ -153,13 +153,13 @@ ALGORITHMS = {
             "6",
             r"Algorithm 2: $V$, $\overline{H}$ on $B_n$",
             "_ksd.step.step",
-            "build_basis(run, state)",
+            "build_basis(run, evaluator, state)",
         ),
         (
             "7",
             r"$\widehat{H} \gets$ eigenvalues of $\overline{H}$ floored",
-            "_ksd.step.search",
-            "policies.spectrum(basis.H_bar, floor)",
+            "_ksd.step.positive_curvature",
+            "preset.spectrum(basis.H_bar, floor)",
         ),
         (
             "8",
@@ -185,8 +185,8 @@ ALGORITHMS = {
             "_ksd.step.search",
             "bfgs(",
         ),
-        ("12", r"$d_{prev} \gets \overline{V} a^*$", "_ksd.step.search", "d = found.x - here.x"),
-        ("13", r"$\theta \gets \theta + d_{prev}$", "_ksd.judge.arrive", "here=there"),
+        ("12", r"$d_{prev} \gets \overline{V} a^*$", "_ksd.step.search", "found.x - here.x"),
+        ("13", r"$\theta \gets \theta + d_{prev}$", "_ksd.accept.concluded", "here=there"),
     ],
 }
 

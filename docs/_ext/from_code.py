@@ -1,13 +1,14 @@
 """Options, statuses and presets as tables, from the code that defines them."""
 
 from dataclasses import fields, replace
+from unittest.mock import patch
 
 import numpy as np
 from numpydoc.docscrape import ClassDoc
 from tables import markdown, warn
 
 import ksdmin
-from ksdmin._ksd.policies import AS_PRINTED, DEFAULT
+from ksdmin._ksd.presets import AS_PRINTED, DEFAULT, PRESETS, SET
 from ksdmin._result import MESSAGES
 
 WHEN = {
@@ -34,7 +35,8 @@ WHEN = {
     "disp": "You want SciPy's summary printed.",
     "progress": "You want to watch: a bar in the terminal, a widget in a notebook.",
     "return_all": "You want every iterate. Memory: n numbers an iteration.",
-    "policies": "Not by hand: `options=ksdmin.PAPER` sets it.",
+    "preset": "You want the algorithm as printed, to compare.",
+    "without": "You want to see what a rule does on your problem.",
 }
 
 WHAT_TO_DO = {
@@ -56,13 +58,14 @@ WHAT_TO_DO = {
 }
 
 BUYS = {
-    "grown": "Fewer products: early iterations, far from the minimum, need no accurate step.",
+    "without": "Fewer products early on, where no accurate step is needed; any accuracy, as sets "
+    "grow; as wide a space as the samples support.",
     "spectrum": "Negative curvature keeps its scale; the paper's floor makes a long step of it.",
-    "paid": "Fewer evaluations: the search ends when the next iteration would gain little.",
+    "stop_inner_search": "Fewer evaluations: the search ends when the next iteration would gain "
+    "little.",
     "accept": "The value on A never rises by more than rounding.",
-    "resize": "Any accuracy: fixed sets have a noise floor.",
     "fewest": "Few samples of a linear model are not sampled: exact steps are cheap there.",
-    "most": "Of very many samples a few tell the first steps, at a fraction of a pass.",
+    "most": "Of very many samples a few show the first steps, at a fraction of a pass.",
     "compares": "Where A is a part, steps are judged on samples that the gradient has not seen.",
     "escapes": "Saddle points and maxima are left, where a few products show a way down.",
     "tilted": "The search on C keeps the slope of A: it does not undo what the gradient says.",
@@ -91,10 +94,9 @@ def options():
     checked(WHEN, known, "WHEN")
     parts = []
     for name, default in known.items():
-        shown = default.name if name == "policies" else default
         meaning = " ".join(described[name].desc)
         parts.append(
-            f"`{name}` = `{shown}`\n: {meaning}\n\n  *When to touch:* {WHEN.get(name, '')}\n"
+            f"`{name}` = `{default}`\n: {meaning}\n\n  *When to touch:* {WHEN.get(name, '')}\n"
         )
     return "\n".join(parts)
 
@@ -110,39 +112,38 @@ def statuses():
 
 
 def presets():
-    """Where PAPER and the defaults differ."""
-    rows, defaults = [], {field.name: field.default for field in fields(ksdmin.Options)}
+    """Where PAPER and the default differ."""
     names = [field.name for field in fields(DEFAULT) if field.name != "name"]
     differing = [name for name in names if getattr(AS_PRINTED, name) != getattr(DEFAULT, name)]
-    settings = [n for n in ksdmin.PAPER if n != "policies" and ksdmin.PAPER[n] != defaults[n]]
-    checked(BUYS, [*differing, *settings], "BUYS")
+    checked(BUYS, differing, "BUYS")
+    rows = []
     for name in differing:
-        paper, ours = getattr(AS_PRINTED, name), getattr(DEFAULT, name)
-        rows.append([name, told(paper), told(ours), BUYS.get(name, "")])
-    for name in settings:
-        ours = "by the problem" if defaults[name] is None else f"`{defaults[name]:g}`"
-        rows.append([f"`{name}`", f"`{ksdmin.PAPER[name]:g}`", ours, BUYS.get(name, "")])
+        paper, ours = (in_words(name, getattr(preset, name)) for preset in (AS_PRINTED, DEFAULT))
+        rows.append([f"`{name}`" if name in SET else name, paper, ours, BUYS.get(name, "")])
     return markdown(["what", "`PAPER`", "default", "what the default buys"], rows)
 
 
-def told(policy):
-    """A policy in the words of its docstring."""
-    if isinstance(policy, bool):
-        return "yes" if policy else "no"
-    if isinstance(policy, int):
-        return f"`{policy}`"
-    if policy is None:
-        return "never before K vectors"
-    doc = policy.__doc__ or type(policy).__doc__
+def in_words(name, choice):
+    """One choice of a preset, in the words of its docstring."""
+    if isinstance(choice, frozenset):
+        return ", ".join(sorted(choice)) or "no rule"
+    if isinstance(choice, bool):
+        return "yes" if choice else "no"
+    if isinstance(choice, (int, float)):
+        return f"`{choice:g}`"
+    if choice is None:
+        return "by the problem" if name in SET else "no limit"
+    doc = choice.__doc__ or type(choice).__doc__
     return doc.splitlines()[0].removeprefix("The paper: ").rstrip(".")
 
 
 def ablation():
     """The default with one choice of the paper's at a time, measured now on two problems."""
     rows = []
-    for name, options in variants().items():
-        passes, norm = digits(options)
-        work, reached = valley(options)
+    for name, (preset, options) in variants().items():
+        with patch.dict(PRESETS, default=preset):
+            passes, norm = digits(options)
+            work, reached = valley(options)
         rows.append(
             [name, f"{passes:.0f} {'' if norm <= GTOL else f'({norm:.0e})'}", work, reached]
         )
@@ -151,17 +152,20 @@ def ablation():
 
 
 GTOL = 1e-6
+NOT_ALONE = {"name", "without", "first_direction", *SET}
 
 
 def variants():
-    runs = {"default": {}}
-    for field in fields(DEFAULT):
-        paper = getattr(AS_PRINTED, field.name)
-        if field.name not in ("name", "first_direction") and paper != getattr(DEFAULT, field.name):
-            changed = replace(DEFAULT, **{field.name: paper})
-            runs[f"default, but {field.name} as in the paper"] = {"policies": changed}
-    runs["default, without pairs"] = {"pairs": 0}
-    runs["PAPER"] = dict(ksdmin.PAPER)
+    """Name: (what stands in for the default preset, options)."""
+    runs = {"default": (DEFAULT, {})}
+    for rule in sorted(AS_PRINTED.without):
+        runs[f"default, without the rule {rule}"] = DEFAULT, {"without": [rule]}
+    for name in [field.name for field in fields(DEFAULT) if field.name not in NOT_ALONE]:
+        changed = replace(DEFAULT, **{name: getattr(AS_PRINTED, name)})
+        if changed != DEFAULT:
+            runs[f"default, but {name} as in the paper"] = changed, {}
+    runs["default, without pairs"] = DEFAULT, {"pairs": 0}
+    runs["PAPER"] = DEFAULT, dict(ksdmin.PAPER)
     return runs
 
 
