@@ -18,7 +18,7 @@ RULES = ("damping", "finer_arithmetic", "forcing", "set_sizes", "stall", "trust"
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for a misspelt name: ``" (did you mean 'gtol'?)"``; nothing where none is near."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
+    found = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 

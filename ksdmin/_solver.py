@@ -50,13 +50,13 @@ class Method(NamedTuple):
     escape: Callable[..., tuple[Any, bool]]
 
 
-def stays(run: Run, state: State) -> tuple[State, bool]:
+def no_escape(run: Run, state: State) -> tuple[State, bool]:
     """No way down is looked for."""
     return state, False
 
 
 KSD = Method(Options, start.prepare, start.start, ksd.step, saddle.escape)
-HF = Method(HFOptions, hf.prepare, hf.start, hf.step, stays)
+HF = Method(HFOptions, hf.prepare, hf.start, hf.step, no_escape)
 METHODS = {"ksd": KSD, "hf": HF}
 
 

@@ -186,7 +186,7 @@ ALGORITHMS = {
             "bfgs(",
         ),
         ("12", r"$d_{prev} \gets \overline{V} a^*$", "_ksd.step.search", "found.x - here.x"),
-        ("13", r"$\theta \gets \theta + d_{prev}$", "_ksd.accept.concluded", "here=there"),
+        ("13", r"$\theta \gets \theta + d_{prev}$", "_ksd.accept.accept_or_refuse", "here=there"),
     ],
 }
 

@@ -41,7 +41,7 @@ def start(run: HFRun, ledger: Ledger, x0: Array) -> HFState:
     """Where HF begins."""
     with run.evaluating(ledger) as evaluator:
         sampling = run.first_sets(run.sizes)
-        here = run.confirmed(evaluator, evaluator.evaluate(x0, sampling.sets.A))
+        here = run.confirm_on_whole_set(evaluator, evaluator.evaluate(x0, sampling.sets.A))
         norm = run.stationarity(here.x, here.gradient)
         return HFState(
             here=here,
@@ -147,7 +147,7 @@ def accept_step(
     here, sets = state.here, sampling.sets
     x = here.x + d if moved else here.x
     there = here if not moved and sets.A is here.idx else evaluator.evaluate(x, sets.A)
-    there = run.confirmed(evaluator, there)
+    there = run.confirm_on_whole_set(evaluator, there)
     norm = run.stationarity(there.x, there.gradient)
     comparable = there.idx is here.idx
     record = write_record(

@@ -10,7 +10,7 @@ from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
 
-def judged(
+def judge_step(
     run: KSDRun,
     evaluator: Evaluator,
     state: KSDState,
@@ -56,17 +56,12 @@ def slope_correction(here: Evaluated, trial: Trial, actual: float, there: Evalua
     return float(here.gradient @ trial.d) - slope
 
 
-def concluded(
+def accept_or_refuse(
     run: KSDRun, state: KSDState, trial: Trial, there: Evaluated, outcome: Outcome
 ) -> KSDState:
     """The state at the end of the step if it is taken, or else at its start."""
-    rules = changed(
-        state.rules,
-        forcing=state.rules.forcing.after(outcome),
-        stall=state.rules.stall.after(outcome),
-    )
     if not outcome.accepted:
-        return changed(state, rules=rules, last_decrease=np.nan)
+        return changed(state, last_decrease=np.nan)
     d_prev = (trial.d, *state.d_prev)[: run.dims.memory] if outcome.moved else state.d_prev
     return changed(
         state,
@@ -74,5 +69,4 @@ def concluded(
         d_prev=d_prev,
         gradient_norm=outcome.gradient_norm,
         last_decrease=outcome.actual if outcome.moved else np.nan,
-        rules=rules,
     )

@@ -1,4 +1,8 @@
-"""What the rules change after a step: the sets, the arithmetic, damping, width, the model."""
+"""How the rules go on after a step, and what they change: sets, arithmetic, search, model.
+
+Every rule's `after` is called here. The order matters: the sizes of the sets depend on the stall,
+damping and width on the new sets, trust on what all of it has cost.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,12 @@ from ksdmin._run.evaluator import Evaluated, Evaluator
 from ksdmin._run.state import Sampling
 
 
+def note_progress(state: KSDState, outcome: Outcome) -> KSDState:
+    """The forcing term of the next Newton step, and whether the run has stalled."""
+    forcing, stall = state.rules.forcing.after(outcome), state.rules.stall.after(outcome)
+    return changed(state, rules=changed(state.rules, forcing=forcing, stall=stall))
+
+
 def resize_sets(
     run: KSDRun,
     evaluator: Evaluator,
@@ -24,18 +34,18 @@ def resize_sets(
 ) -> KSDState:
     """The sets of the next iteration: those of `sampling`, or larger ones."""
     rules, before = state.rules, state.rules.set_sizes.sizes
-    whole_was_asked = run.preset.compares and run.subsets.is_full(there.idx)
+    converged_on_A = run.preset.compares and run.subsets.is_full(there.idx)
     set_sizes = rules.set_sizes.after(
-        outcome, stalled=rules.stall.stalled, whole_was_asked=whole_was_asked
+        outcome, stalled=rules.stall.stalled, converged_on_A=converged_on_A
     )
     state = changed(state, sampling=sampling)
     if set_sizes.sizes is None or before is None or set_sizes.sizes == before:
         return state
     state = changed(state, rules=changed(rules, set_sizes=set_sizes))
-    return grown(run, evaluator, state, before, set_sizes.sizes)
+    return enlarge_sets(run, evaluator, state, before, set_sizes.sizes)
 
 
-def grown(
+def enlarge_sets(
     run: KSDRun, evaluator: Evaluator, state: KSDState, before: Sizes, sizes: Sizes
 ) -> KSDState:
     """Larger sets: what failed on the smaller ones may succeed, and A has another gradient."""
@@ -48,20 +58,23 @@ def grown(
     if state.here.idx is larger.A:
         rules = changed(state.rules, stall=stall.restarted(state.gradient_norm))
         return changed(state, rules=rules)
-    return reevaluated(run, evaluator, state, larger.A)
+    return reevaluate(run, evaluator, state, larger.A)
 
 
 def refine_arithmetic(
     run: KSDRun, evaluator: Evaluator, state: KSDState, outcome: Outcome
 ) -> KSDState:
-    """Finer arithmetic from here on, where that is due and to be had."""
-    due = state.rules.finer_arithmetic.is_due(outcome, state.rules.damping)
-    if due and evaluator.refine():
-        return reevaluated(run, evaluator, state, state.here.idx)
+    """Finer arithmetic from here on, where that is due and the problem has any."""
+    rules = state.rules
+    finer = rules.finer_arithmetic.after(outcome, short_on_purpose=rules.damping.keeps_steps_short)
+    if finer is not rules.finer_arithmetic:
+        state = changed(state, rules=changed(rules, finer_arithmetic=finer))
+    if finer.due and evaluator.refine():
+        return reevaluate(run, evaluator, state, state.here.idx)
     return state
 
 
-def reevaluated(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KSDState:
+def reevaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KSDState:
     """The state at the same point for another function: of other samples, or with less rounding."""
     here = evaluator.evaluate(state.here.x, A)
     norm = run.stationarity(here.x, here.gradient)

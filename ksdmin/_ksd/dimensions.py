@@ -11,7 +11,7 @@ from ksdmin._problem.arrays import Space
 PLAIN_DIM = 100  # of the Krylov space, where every set is the whole; on samples, the most
 MAX_BASIS_BYTES = 2**30  # a basis is made wider than need be only as far as this
 NET_WIDENING = 2  # times the first K: a net is nonlinear too soon for more
-NET_SAMPLES = 1000  # estimate a net's curvature well: beyond, a wider space gains more than they do
+NET_SAMPLES = 1000  # in B, for a nonlinear model: beyond that a wider space gains more
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Dimensions:
 
 
 def choose_parts(space: Space, samples: int | None, nonlinear: bool, fewest: int, most: int) -> int:
-    """K, the samples being split into so many sets: a product for each costs a pass in any case.
+    """The first K, and 1 / the share of the samples in B and C, so that K products cost 2 passes.
 
-    Nets of many samples take more: a larger space for smaller sets. A linear model does not gain.
+    Nonlinear models with many samples take more: a larger space for smaller sets.
     """
     if samples is None or not nonlinear:
         return fewest

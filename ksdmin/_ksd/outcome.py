@@ -27,8 +27,8 @@ class Outcome:
     noise : float
         The rounding error of `actual`.
     value_noise, gradient_noise : float
-        The rounding error of the value before the step, and the error of values that are
-        known by a gradient of differences only.
+        The rounding error of the value before the step, and the error of a value change that a
+        gradient made of differences predicts.
     compared : bool
         Whether values before and after the step are of the same samples.
     accepted : bool

@@ -1,4 +1,4 @@
-"""A vanishing gradient may be that of a saddle point, or a maximum: a look, and a way down.
+"""Escape from saddle points and maxima, along negative curvature.
 
 Problem: at x the gradient vanishes. Find a direction z with z^T H z < 0, if there is one that a few
 products show, and a point along it that lies lower.
@@ -57,7 +57,7 @@ def step_down(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Trial | Non
 
 
 def probe(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
-    """What a few products show of the curvature where the run has not been; None: nowhere."""
+    """The curvature outside the directions that the model knows; None where it knows all."""
     space, model = run.space, state.model
     anything = space.to_device(np.random.default_rng(0).standard_normal(space.n))
     unseen, dimensions = model.beyond(space, anything)

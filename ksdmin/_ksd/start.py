@@ -50,7 +50,8 @@ def start(run: KSDRun, ledger: Ledger, x0: Array) -> KSDState:
     with run.evaluating(ledger) as evaluator:
         sizes = first_sizes(run, evaluator.traits)
         sampling = run.first_sets(sizes)  # Alg. 3, line 3
-        here = run.confirmed(evaluator, evaluator.evaluate(x0, sampling.sets.A))  # lines 4 and 5
+        here = evaluator.evaluate(x0, sampling.sets.A)  # lines 4 and 5
+        here = run.confirm_on_whole_set(evaluator, here)
         e_1 = (run.space.unit(0),) if run.preset.first_direction else ()  # line 1
         norm = run.stationarity(here.x, here.gradient)
         record = write_record(evaluator, 0, here, norm, sampling.sets)
@@ -94,7 +95,7 @@ def first_rules(
         width=Width(K, K, dims.widest) if on("width") else Width.off(K),
         set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
         trust=Trust(record) if on("trust") else Trust.off(record),
-        finer_arithmetic=FinerArithmetic(on("finer_arithmetic")),
+        finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),
         stall=Stall(norm) if on("stall") else Stall.off(norm),
     )
 

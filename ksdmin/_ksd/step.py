@@ -12,8 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ksdmin._ksd.accept import concluded, judged
-from ksdmin._ksd.adapt import adjust_search, learn, refine_arithmetic, resize_sets
+from ksdmin._ksd.accept import accept_or_refuse, judge_step
+from ksdmin._ksd.adapt import (
+    adjust_search,
+    learn,
+    note_progress,
+    refine_arithmetic,
+    resize_sets,
+)
 from ksdmin._ksd.bfgs import bfgs
 from ksdmin._ksd.krylov import Basis, Growth, krylov_basis
 from ksdmin._ksd.model_step import model_basis
@@ -31,7 +37,7 @@ from ksdmin._run.state import Sampling
 def step(run: KSDRun, state: KSDState) -> KSDState:
     """One iteration of Algorithm 3: its lines 6 to 13, then lines 3 to 5 of the next.
 
-    It reads and changes nothing but `state`: called twice, it gives the same.
+    A pure function of `run` and `state`: called twice, it returns the same next state.
     """
     with run.evaluating(state.ledger) as evaluator:
         basis = build_basis(run, evaluator, state)  # Alg. 3, line 6
@@ -41,12 +47,13 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         sampling = next_sets(run, state)  # line 3
         there = evaluate(run, evaluator, trial, state.sets.C, sampling.sets.A)  # lines 13, 4, 5
         before = value_before(run, evaluator, state.here, trial, there)
-        outcome = judged(run, evaluator, state, trial, before, there)
-        after = concluded(run, state, trial, there, outcome)
+        outcome = judge_step(run, evaluator, state, trial, before, there)
+        after = accept_or_refuse(run, state, trial, there, outcome)
+        after = note_progress(after, outcome)
         after = resize_sets(run, evaluator, after, sampling, outcome, there)
         after = refine_arithmetic(run, evaluator, after, outcome)
         after = adjust_search(after, outcome)
-        after = noted(run, evaluator, after, trial, outcome)
+        after = with_record(run, evaluator, after, trial, outcome)
         after = learn(run, evaluator.noise, state, after, trial, outcome)
         return changed(after, ledger=evaluator.ledger)
 
@@ -160,8 +167,10 @@ def next_sets(run: KSDRun, state: KSDState) -> Sampling:
 def evaluate(run: KSDRun, evaluator: Evaluator, trial: Trial, C: Any, A: Any) -> Evaluated:
     """What the next iteration starts from; nothing new where A has just served as C."""
     if C is A and trial.gradient is not None and not evaluator.traits.has_diagonal:
-        return run.confirmed(evaluator, Evaluated(trial.x, A, trial.value, trial.gradient))
-    return run.confirmed(evaluator, evaluator.evaluate(trial.x, A))
+        there = Evaluated(trial.x, A, trial.value, trial.gradient)
+    else:
+        there = evaluator.evaluate(trial.x, A)
+    return run.confirm_on_whole_set(evaluator, there)
 
 
 def value_before(
@@ -175,7 +184,7 @@ def value_before(
     return evaluator.value(here.x, there.idx) if run.preset.compares else np.nan
 
 
-def noted(
+def with_record(
     run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, outcome: Outcome
 ) -> KSDState:
     """The state with the line of this iteration in the history."""

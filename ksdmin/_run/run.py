@@ -87,15 +87,15 @@ class Run:
         return self.space.max_abs(g) if self.box is None else self.box.stationarity(x, g)
 
     def movable(self, here: Evaluated) -> Callable[[Array], Array]:
-        """Holds out of a vector the variables that the gradient presses against their bounds."""
+        """A function that zeroes the components of a vector at active bounds."""
         box = self.box
         if box is None:
             return lambda u: u
         held = box.held(here.x, here.gradient)
         return lambda u: box.without(u, held)
 
-    def confirmed(self, evaluator: Evaluator, there: Evaluated) -> Evaluated:
-        """A partial set cannot prove convergence: where it suggests it, the whole set is asked."""
+    def confirm_on_whole_set(self, evaluator: Evaluator, there: Evaluated) -> Evaluated:
+        """`there`; or where a partial set suggests convergence, the same point on the whole set."""
         if self.subsets.full is None or self.subsets.is_full(there.idx):
             return there
         if self.stationarity(there.x, there.gradient) > self.options.gtol:

@@ -69,7 +69,7 @@ class State:
 
     @property
     def curvature_is_sampled(self) -> bool:
-        """Whether the curvature is of a sample, and not of what the gradient is of."""
+        """Whether B, the set of the curvature, is another one than that of the gradient."""
         return self.sets.B is not self.here.idx
 
     @property

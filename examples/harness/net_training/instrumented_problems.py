@@ -34,7 +34,7 @@ class Counted:
 
     def __init__(self, problem: Any, work: Work) -> None:
         self._problem, self._work = problem, work
-        self.x0, self.subsets, self.traits = problem.x0, problem.subsets, problem.traits
+        self.x0, self.subsets = problem.x0, problem.subsets
 
     def value(self, x: Any, idx: Any) -> float:
         """The value alone."""

@@ -10,23 +10,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ksdmin._ksd.outcome import Outcome
-from ksdmin._ksd.rules.damping import Damping
+from ksdmin._problem.values import changed
 
 REFINE_BELOW = 10  # times the rounding of the value: a step that is predicted to gain less
 
 
 @dataclass(frozen=True)
 class FinerArithmetic:
-    """Whether the run may ask for it."""
+    """Whether it is time to ask for it.
 
+    Attributes
+    ----------
+    due : bool
+        Whether the last step showed that.
+    allowed : bool
+        Whether the run may ask at all.
+    """
+
+    due: bool = False
     allowed: bool = True
 
     @classmethod
     def off(cls) -> FinerArithmetic:
         """The arithmetic stays as it is."""
-        return cls(False)
+        return cls(allowed=False)
 
-    def is_due(self, outcome: Outcome, damping: Damping) -> bool:
-        """Whether rounding hides the gain of a step that was not short on purpose."""
+    def after(self, outcome: Outcome, *, short_on_purpose: bool = False) -> FinerArithmetic:
+        """Due where rounding hides the gain of a step that the damping did not keep short."""
         hidden = outcome.predicted_on_C <= REFINE_BELOW * outcome.value_noise
-        return self.allowed and hidden and not damping.keeps_steps_short
+        due = self.allowed and hidden and not short_on_purpose
+        return self if due == self.due else changed(self, due=due)

@@ -1,9 +1,10 @@
 """Set sizes: how many samples A, B and C have.
 
-A step that clearly does less than half of what was predicted shows that a set was too small: what
-cost it most doubles. That is A, whose slope was wrong, or else B and C. Where a run has stalled,
-all double. Beyond half of the samples comes everything: the method is deterministic then, and
-learns from its steps. Fixed sets have a noise floor; growing ones reach any accuracy.
+A step that clearly does less than half of what was predicted shows that a set was too small. The
+one responsible for the larger part of the shortfall doubles: A, whose slope was wrong, or else B
+and C. Where a run has stalled, all double. Beyond half of the samples comes everything: the method
+is deterministic then, and learns from its steps. Fixed sets have a noise floor; growing ones reach
+any accuracy.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ class SetSizes:
         return cls(sizes, None)
 
     def after(
-        self, outcome: Outcome, *, stalled: bool = False, whole_was_asked: bool = False
+        self, outcome: Outcome, *, stalled: bool = False, converged_on_A: bool = False
     ) -> SetSizes:
         """The sizes after a step.
 
-        `whole_was_asked` says that A seemed to have converged, and the whole set had to be asked:
-        then A is everything from now on.
+        `converged_on_A` says that the gradient vanished on A, so that the whole set had to be
+        evaluated: A is everything from now on.
         """
         if self.sizes is None or self.n is None:
             return self
         sizes = self._grown(self.sizes, outcome, stalled, self.n)
-        if whole_was_asked and sizes.A < self.n:
+        if converged_on_A and sizes.A < self.n:
             sizes = changed(sizes, A=self.n)
         return self if sizes is self.sizes else changed(self, sizes=sizes)
 
@@ -59,7 +60,8 @@ class SetSizes:
         expected = outcome.predicted_on_new_A
         if outcome.actual + outcome.noise >= MIN_REDUCTION * outcome.predicted_on_C:
             return sizes
-        if outcome.predicted_on_C - expected > expected - outcome.actual:
+        due_to_slope, due_to_model = outcome.predicted_on_C - expected, expected - outcome.actual
+        if due_to_slope > due_to_model:
             A = doubled(A, n)
         else:
             B, C = doubled(B, n), doubled(C, n)

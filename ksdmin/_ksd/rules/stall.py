@@ -45,13 +45,14 @@ class Stall:
         return self.count >= self.patience
 
     def after(self, outcome: Outcome) -> Stall:
-        """The count after a step; one without products is never blamed."""
+        """The count after a step; steps without products do not count."""
         if not outcome.accepted:
             return changed(self, count=self.count + outcome.measured)
         norm = outcome.gradient_norm
         resolved = outcome.actual > max(outcome.noise, outcome.gradient_noise)
         progress = resolved or norm < GRADIENT_PROGRESS * self.least_gradient
-        more = outcome.measured * (1 if outcome.moved else PATIENCE)  # nowhere to go: that is all
+        # Where the search cannot move, the run has stalled at once.
+        more = outcome.measured * (1 if outcome.moved else PATIENCE)
         count = 0 if progress else self.count + more
         return changed(self, count=count, least_gradient=min(norm, self.least_gradient))
 

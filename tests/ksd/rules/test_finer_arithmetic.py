@@ -6,7 +6,6 @@ from hypothesis import given
 from scipy.special import expit
 
 import ksdmin
-from ksdmin._ksd.rules.damping import Damping
 from ksdmin._ksd.rules.finer_arithmetic import FinerArithmetic
 from tests.ksd.rules.outcomes import finite, not_negative, outcome, outcomes
 
@@ -23,8 +22,7 @@ Y = np.where(RNG.random(M) < expit(X @ np.ones(N) / 4), 1.0, -1.0)
 def test_a_larger_gain_never_asks_for_it_where_a_smaller_does_not(one, other, noise):
     rule = FinerArithmetic()
     less, more = (
-        rule.is_due(outcome(predicted=gain, value_noise=noise), Damping.off())
-        for gain in sorted([one, other])
+        rule.after(outcome(predicted=gain, value_noise=noise)).due for gain in sorted([one, other])
     )
     assert less >= more
 
@@ -33,27 +31,26 @@ def test_a_larger_gain_never_asks_for_it_where_a_smaller_does_not(one, other, no
 def test_more_rounding_never_asks_for_less(gain, one, other):
     rule = FinerArithmetic()
     less, more = (
-        rule.is_due(outcome(predicted=gain, value_noise=noise), Damping.off())
-        for noise in sorted([one, other])
+        rule.after(outcome(predicted=gain, value_noise=noise)).due for noise in sorted([one, other])
     )
     assert more >= less
 
 
 def test_it_is_due_where_rounding_hides_the_gain():
     rule = FinerArithmetic()
-    assert rule.is_due(outcome(predicted=1e-6, value_noise=1e-6), Damping.off())
-    assert rule.is_due(outcome(predicted=0.0, value_noise=1e-6), Damping.off())
-    assert not rule.is_due(outcome(predicted=1.0, value_noise=1e-6), Damping.off())
+    assert rule.after(outcome(predicted=1e-6, value_noise=1e-6)).due
+    assert rule.after(outcome(predicted=0.0, value_noise=1e-6)).due
+    assert not rule.after(outcome(predicted=1.0, value_noise=1e-6)).due
 
 
 @given(outcomes)
 def test_steps_that_are_short_on_purpose_say_nothing(told):
-    assert not FinerArithmetic().is_due(told, Damping(1.0, initial_phase=True))
+    assert not FinerArithmetic().after(told, short_on_purpose=True).due
 
 
 @given(outcomes)
 def test_off_never_asks(told):
-    assert not FinerArithmetic.off().is_due(told, Damping.off())
+    assert not FinerArithmetic.off().after(told).due
 
 
 # Runs

@@ -23,7 +23,7 @@ def all_of(relation, these, those):
 
 @given(set_sizes(), outcomes, st.booleans(), st.booleans())
 def test_sets_never_shrink_and_never_exceed_the_samples(sets, told, stalled, whole):
-    after = sets.after(told, stalled=stalled, whole_was_asked=whole)
+    after = sets.after(told, stalled=stalled, converged_on_A=whole)
     assert all_of(int.__ge__, after, sets)
     assert max(astuple(after.sizes)) <= sets.n
     assert after.n == sets.n
@@ -81,7 +81,7 @@ def test_sets_become_everything_in_the_end(sets, told):
 
 @given(set_sizes(), outcomes)
 def test_a_gradient_set_that_seemed_to_have_converged_is_everything(sets, told):
-    assert sets.after(told, whole_was_asked=True).sizes.A == sets.n
+    assert sets.after(told, converged_on_A=True).sizes.A == sets.n
 
 
 @given(set_sizes(), st.lists(outcomes, max_size=8))
@@ -95,7 +95,7 @@ def test_A_comes_to_be_no_smaller_than_C(sets, run):
 @given(set_sizes(), outcomes, st.booleans(), st.booleans())
 def test_off_stays_off(sets, told, stalled, whole):
     off = SetSizes.off(sets.sizes)
-    assert off.after(told, stalled=stalled, whole_was_asked=whole) == off
+    assert off.after(told, stalled=stalled, converged_on_A=whole) == off
 
 
 @given(outcomes, st.booleans())
