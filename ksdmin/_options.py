@@ -22,6 +22,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 
+class NotGiven(float):
+    """A default of which one can see that the user did not give it."""
+
+
 @dataclass(frozen=True)
 class MethodOptions:
     """What every method takes."""
@@ -29,7 +33,7 @@ class MethodOptions:
     maxiter: float | None = None
     maxfun: float = math.inf
     maxtime: float = math.inf
-    gtol: float = 1e-5
+    gtol: float = NotGiven(1e-5)
     ftol: float = 0.0
     xtol: float = 0.0
     disp: bool = False
@@ -239,7 +243,8 @@ def parse_options(
 def _as_object(given: MethodOptions, kind: type[Chosen], tol: float | None) -> Chosen:
     if not isinstance(given, kind):
         raise TypeError(f"options: expected a mapping or ksdmin.{kind.__name__}, not {given!r}")
-    return given if tol is None or given.gtol != kind.gtol else replace(given, gtol=tol)
+    default = isinstance(given.gtol, NotGiven)
+    return replace(given, gtol=tol) if default and tol is not None else given
 
 
 def _refuse_foreign(names: list[str], kind: type[MethodOptions]) -> None:

@@ -27,6 +27,7 @@ from ksdmin._run.state import Sampling, lowest_sensible
 
 PARTS = 8  # B has this share of the samples, unless asked for otherwise
 FEWEST = 1000  # samples in B for a linear model, as in KSD
+MIN_DIAGONAL = 1e-10  # of the largest entry, where there is no damping
 SHRINK = 0.95  # of the last solution: where conjugate gradients start
 ARMIJO, STEP_FACTOR, MAX_TRIALS = 1e-2, 0.8, 60
 
@@ -94,8 +95,14 @@ def solve(
 
 def preconditioner(run: HFRun, state: HFState) -> Array | None:
     """(diagonal + lambda)^0.75; None where the problem has no diagonal."""
-    D = state.here.diagonal
-    return None if D is None else (D + state.damping) ** run.options.diagonal_power
+    D, xp = state.here.diagonal, run.space.xp
+    if D is None:
+        return None
+    M = D + state.damping
+    if not state.damping:  # an entry may be zero
+        largest = float(xp.max(M))
+        M = xp.clip(M, MIN_DIAGONAL * largest, largest) if largest > 0 else xp.ones_like(M)
+    return M**run.options.diagonal_power
 
 
 def walk_back(evaluator: Evaluator, state: HFState, kept: list[Array]) -> tuple[Array, float]:

@@ -27,7 +27,7 @@ def judge_step(
         model_reduction=trial.model_reduction,
         slope_correction=slope_correction(here, trial, actual, there),
         noise=evaluator.noise * max(abs(before), abs(there.value)),
-        value_noise=evaluator.noise * abs(before),
+        value_noise=evaluator.noise * abs(here.value if np.isnan(before) else before),
         gradient_noise=evaluator.gradient_error * abs(there.value),
         compared=not np.isnan(before),
         moved=moved,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.rules.damping import limits
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.subsets import Sizes
 from ksdmin._problem.values import changed
@@ -62,16 +63,17 @@ def enlarge_sets(
 
 
 def refine_arithmetic(
-    run: KSDRun, evaluator: Evaluator, state: KSDState, outcome: Outcome
+    run: KSDRun, evaluator: Evaluator, before: KSDState, after: KSDState, outcome: Outcome
 ) -> KSDState:
     """Finer arithmetic from here on, where that is due and the problem has any."""
-    rules = state.rules
-    finer = rules.finer_arithmetic.after(outcome, short_on_purpose=rules.damping.keeps_steps_short)
+    rules = after.rules
+    short = before.damping > 0 and before.rules.damping.initial_phase
+    finer = rules.finer_arithmetic.after(outcome, short_on_purpose=short)
     if finer is not rules.finer_arithmetic:
-        state = changed(state, rules=changed(rules, finer_arithmetic=finer))
+        after = changed(after, rules=changed(rules, finer_arithmetic=finer))
     if finer.due and evaluator.refine():
-        return reevaluate(run, evaluator, state, state.here.idx)
-    return state
+        return reevaluate(run, evaluator, after, after.here.idx)
+    return after
 
 
 def reevaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KSDState:
@@ -82,20 +84,15 @@ def reevaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KS
     return changed(state, here=here, gradient_norm=norm, last_decrease=np.nan, rules=rules)
 
 
-def adjust_search(state: KSDState, outcome: Outcome) -> KSDState:
+def adjust_search(before: KSDState, after: KSDState, outcome: Outcome) -> KSDState:
     """The damping and the width of the next search; both are of steps on samples only."""
-    damping, width = state.rules.damping, state.rules.width
-    if not state.curvature_is_sampled and damping.is_off:
-        return state
-    limited = damping.limited(outcome)
+    rules, limited = after.rules, limits(before.damping, outcome)
     if limited:  # a step that was kept short must not end the run by ftol or xtol
-        state = changed(state, last_decrease=np.nan)
-    if state.curvature_is_sampled:
-        width = width.after(outcome, limited_by_damping=limited)
-        damping = damping.after(outcome)
-    else:
-        damping = damping.off()
-    return changed(state, rules=changed(state.rules, damping=damping, width=width))
+        after = changed(after, last_decrease=np.nan)
+    if not after.curvature_is_sampled:
+        return after
+    width = rules.width.after(outcome, limited_by_damping=limited)
+    return changed(after, rules=changed(rules, damping=rules.damping.after(outcome), width=width))
 
 
 def learn(

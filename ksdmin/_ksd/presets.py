@@ -6,6 +6,7 @@ user gives none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,7 +44,7 @@ def always(outcome: Outcome) -> bool:
 
 def if_not_worse(outcome: Outcome) -> bool:
     """A step is taken unless the value on A grew by more than noise."""
-    return outcome.actual >= -outcome.noise
+    return outcome.actual >= -outcome.noise and outcome.actual > -math.inf
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,8 @@ class QuasiNewton:
 
     def with_pair(self, s: Array, y: Array) -> QuasiNewton:
         """The model after one more pair, unless the curvature along it is not positive."""
+        if self.capacity == 0:
+            return self
         along, s2, y2 = float(s @ y), float(s @ s), float(y @ y)
         if not along > MIN_CURVATURE * (s2 * y2) ** 0.5 or not 0 < y2 < np.inf:
             return self
@@ -97,7 +99,7 @@ class QuasiNewton:
         order = [
             i for i in values.argsort()[::-1] if values[i] > MIN_EIGENVALUE * np.abs(values).max()
         ]
-        order = order[-self.capacity :]
+        order = order[-self.capacity :] if self.capacity else []
         if not order:
             return self
         turn = space.to_device(np.ascontiguousarray(E[:, order].T))

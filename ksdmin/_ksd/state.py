@@ -78,6 +78,11 @@ class KSDState(State):
         return self.rules.stall.stalled
 
     @property
+    def damping(self) -> float:
+        """The damping of the next search: only steps that rest on samples are damped."""
+        return self.rules.damping.value if self.curvature_is_sampled else 0.0
+
+    @property
     def learns(self) -> bool:
         """Whether there is a model to teach: gradient and products are of the same function."""
         return self.model.capacity > 0 and not self.curvature_is_sampled

@@ -51,8 +51,8 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         after = accept_or_refuse(run, state, trial, there, outcome)
         after = note_progress(after, outcome)
         after = resize_sets(run, evaluator, after, sampling, outcome, there)
-        after = refine_arithmetic(run, evaluator, after, outcome)
-        after = adjust_search(after, outcome)
+        after = refine_arithmetic(run, evaluator, state, after, outcome)
+        after = adjust_search(state, after, outcome)
         after = with_record(run, evaluator, after, trial, outcome)
         after = learn(run, evaluator.noise, state, after, trial, outcome)
         return changed(after, ledger=evaluator.ledger)
@@ -63,7 +63,7 @@ def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
     here, rules = state.here, state.rules
     free = run.movable(here)
     solve = preconditioned(run, evaluator, state)
-    if rules.trust.trusted:
+    if rules.trust.trusted and not state.curvature_is_sampled:
         basis = model_basis(run, state, solve(free(here.gradient)))
         if basis is not None:
             return basis
@@ -105,7 +105,7 @@ def preconditioned(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Callab
 
 def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> Trial:
     """The optimum of the objective on C within the subspace."""
-    here, damping = state.here, state.rules.damping.value
+    here, damping = state.here, state.damping
     if basis.dim == 0:  # no slope on this A, and no previous direction
         return Trial(here.x, None, here.value, here.gradient, 0.0, 0.0, 0, basis)
     H_hat = positive_curvature(run, evaluator, basis, damping)  # Alg. 3, line 7

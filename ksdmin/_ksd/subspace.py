@@ -52,14 +52,15 @@ def _compose(values: Small, E: Small, least: float) -> Small:
 
 
 class Whitening:
-    """Co-ordinates a in which the model curvature H_hat = C C^T is the identity.
+    """Co-ordinates a in which the model curvature H_hat = L L^T is the identity.
 
-    The whitened basis V C^-T is never formed: a -> C^-T a and g_bar -> C^-1 g_bar are small.
+    The whitened basis V L^-T is never formed: a -> L^-T a and g_bar -> L^-1 g_bar are small. (The
+    paper calls the factor C, which is also the name of a set.)
     """
 
     def __init__(self, H_hat: Small) -> None:
-        C = np.linalg.cholesky(H_hat)
-        self._inverse, _ = lapack.dtrtri(C, lower=1)
+        L = np.linalg.cholesky(H_hat)
+        self._inverse, _ = lapack.dtrtri(L, lower=1)
 
     @property
     def gain(self) -> float:
@@ -67,20 +68,21 @@ class Whitening:
         return float(np.linalg.norm(self._inverse))
 
     def coefficients(self, a: Small) -> Small:
-        """C^-T a: what `a` is in terms of the rows of V."""
+        """L^-T a: what `a` is in terms of the rows of V."""
         return np.asarray(a @ self._inverse)
 
     def gradient(self, g_bar: Small) -> Small:
-        """C^-1 g_bar: the gradient with respect to a."""
+        """L^-1 g_bar: the gradient with respect to a."""
         return np.asarray(self._inverse @ g_bar)
 
 
 class SubspaceObjective:
-    """phi(a) = f_C(x + V C^-T a), the objective of the inner search.
+    """phi(a) = f_C(x + V L^-T a), the objective of the inner search.
 
     With `tilted`, a linear term is added so that the slope of phi at zero is that of the gradient
     on A, which the basis was built from: f_C(x + d) + <g_A - g_C, d>. `damping` adds its share of
-    |d|^2 / 2. Within a box the path is projected onto it.
+    |d|^2 / 2. Within a box the path is projected onto it; both terms are then of the real
+    displacement, as far as it lies in the subspace.
     """
 
     def __init__(
@@ -103,11 +105,12 @@ class SubspaceObjective:
         traits, same = evaluator.traits, C is here.idx
         worthwhile = traits.separate_gradient or not same
         self._projects = traits.has_projected_gradient and worthwhile and box is None
+        self._clips = box is not None and (not same or damping > 0)
         if same:  # nothing to evaluate
             self._at_zero = here.value, here.gradient, basis.g_bar
             return
         value, g, known = self._evaluate(here.x)
-        slopes, g = self.slopes(here.x, g, known, None)
+        slopes, g = self._slopes(here.x, g, known, None)
         self._at_zero = value, g, slopes
         if tilted:
             self._tilt = basis.g_bar - slopes
@@ -125,6 +128,8 @@ class SubspaceObjective:
         if self._box is not None:
             wanted, x = x, self._box.project(x)
             stopped = x != wanted
+        if self._clips:
+            c = self._evaluator.space.to_host(self._basis.V @ (x - self._x))[0]
         loss, g, slopes = self._evaluate(x)
         value = loss + float(self._tilt @ c) + self.damped(c)
         return SubspacePoint(self, a, c, x, loss, value, g, slopes, stopped)
@@ -142,7 +147,23 @@ class SubspaceObjective:
             return value, None, slopes
         return *self._evaluator.value_and_gradient(x, self._C), None
 
-    def slopes(
+    def gradient(self, point: SubspacePoint) -> tuple[Small, Array | None]:
+        """The gradient of phi with respect to a; and that of f_C, where it was computed."""
+        stopped = point.stopped
+        slopes, g = self._slopes(point.x, point.whole_gradient, point.slopes, stopped)
+        if self._clips and stopped is not None:
+            slopes = slopes + self._moving(self._tilt + self._damping * point.c, stopped)
+        else:
+            slopes = slopes + self._tilt + self._damping * point.c
+        return self._whitening.gradient(slopes), g
+
+    def _moving(self, slopes: Small, stopped: Array) -> Small:
+        """Slopes along the rows of V, without the variables that a bound has stopped."""
+        assert self._box is not None
+        space, V = self._evaluator.space, self._basis.V
+        return space.to_host(V @ self._box.without(space.combine(V, slopes), stopped))[0]
+
+    def _slopes(
         self, x: Array, g: Array | None, known: Small | None, stopped: Array | None
     ) -> tuple[Small, Array | None]:
         """V^T g without the variables that a bound has `stopped`; and g where it was computed."""
@@ -154,10 +175,6 @@ class SubspaceObjective:
             g = self._evaluator.value_and_gradient(x, self._C)[1]
         moving = g if stopped is None or self._box is None else self._box.without(g, stopped)
         return self._evaluator.space.to_host(self._basis.V @ moving)[0], g
-
-    def whitened(self, slopes: Small, c: Small) -> Small:
-        """The gradient of phi with respect to a."""
-        return self._whitening.gradient(slopes + self._tilt + self._damping * c)
 
 
 class SubspacePoint:
@@ -173,6 +190,10 @@ class SubspacePoint:
         f_C and phi there.
     whole_gradient : array or None
         The gradient on C in the whole space, where it was computed.
+    slopes : ndarray or None
+        V^T g, where it came with the value.
+    stopped : array or None
+        Within a box, which variables a bound has stopped on the way.
     """
 
     def __init__(
@@ -187,7 +208,7 @@ class SubspacePoint:
         slopes: Small | None,
         stopped: Array | None,
     ) -> None:
-        self._objective, self._slopes, self._stopped = objective, slopes, stopped
+        self._objective, self.slopes, self.stopped = objective, slopes, stopped
         self.a, self.c, self.x = a, c, x
         self.loss, self.value = loss, value
         self.whole_gradient = whole_gradient
@@ -195,7 +216,5 @@ class SubspacePoint:
     @cached_property
     def gradient(self) -> Small:
         """The gradient of phi with respect to a; computed when it is first looked at."""
-        slopes, self.whole_gradient = self._objective.slopes(
-            self.x, self.whole_gradient, self._slopes, self._stopped
-        )
-        return self._objective.whitened(slopes, self.c)
+        g, self.whole_gradient = self._objective.gradient(self)
+        return g

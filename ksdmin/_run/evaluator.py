@@ -94,7 +94,8 @@ class Evaluator:
 
     def _take(self, problem: CountingProblem) -> None:
         self._problem, self.traits = problem.counting(self.counts), problem.traits
-        self.noise = float(self.traits.noise or VALUE_ROUNDINGS * self.space.eps)
+        noise = self.traits.noise
+        self.noise = VALUE_ROUNDINGS * self.space.eps if noise is None else float(noise)
         self.gradient_error = self._error(self.traits.gradient_accuracy)
         self.product_error = self._error(self.traits.product_accuracy)
 

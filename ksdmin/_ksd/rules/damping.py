@@ -49,11 +49,6 @@ class Damping:
         """No damping, now or later."""
         return cls(0.0, initial_phase=False)
 
-    @property
-    def is_off(self) -> bool:
-        """Whether there is none, now and later."""
-        return self.value == 0 and not self.initial_phase
-
     @classmethod
     def first(cls, gradient_norm: float, x_norm: float) -> Damping:
         """What bounds the first step, |g| / damping, by a share of |x|; Euclidean norms."""
@@ -68,15 +63,11 @@ class Damping:
             return changed(self, value=INITIAL_FACTOR * self.value)
         return Damping(adjusted(self.value, actual, predicted), initial_phase=False)
 
-    def limited(self, outcome: Outcome) -> bool:
-        """Whether the damping kept the step short, noticeably."""
-        cost = self.value * (outcome.step_norm * outcome.step_norm) / 2
-        return cost > NEGLIGIBLE_COST * max(outcome.predicted_on_C, 0.0)
 
-    @property
-    def keeps_steps_short(self) -> bool:
-        """Whether steps are short on purpose, so that their small gains say nothing."""
-        return self.initial_phase and self.value > 0
+def limits(damping: float, outcome: Outcome) -> bool:
+    """Whether a damping kept the step short, noticeably."""
+    cost = damping * (outcome.step_norm * outcome.step_norm) / 2
+    return cost > NEGLIGIBLE_COST * max(outcome.predicted_on_C, 0.0)
 
 
 def model_is_accurate(actual: float, predicted: float) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ksdmin
-from ksdmin._ksd.rules.damping import FIRST_REACH, Damping
+from ksdmin._ksd.rules.damping import FIRST_REACH, Damping, limits
 from tests.ksd.rules.outcomes import NAN, better_and_worse, outcome, outcomes, positive
 
 dampings = st.builds(Damping, st.floats(0, 1e100), st.booleans())
@@ -82,8 +82,7 @@ def test_values_that_were_not_compared_leave_it_as_it_is(damping, told):
 @given(outcomes)
 def test_off_stays_off(told):
     assert Damping.off().after(told) == Damping.off()
-    assert not Damping.off().keeps_steps_short
-    assert not Damping.off().limited(outcome(step_norm=told.step_norm))
+    assert not limits(Damping.off().value, outcome(step_norm=told.step_norm))
 
 
 @given(positive, positive)
@@ -98,10 +97,10 @@ def test_there_is_none_at_a_start_of_zeros():
 
 def test_a_step_is_limited_where_the_damping_costs_much_of_the_gain():
     told = outcome(step_norm=2.0)
-    assert not Damping(0.0).limited(told)
-    assert not Damping(1e-3).limited(told)
-    assert Damping(1.0).limited(told)
-    assert not Damping(1.0).limited(replace(told, step_norm=0.0))
+    assert not limits(0.0, told)
+    assert not limits(1e-3, told)
+    assert limits(1.0, told)
+    assert not limits(1.0, replace(told, step_norm=0.0))
 
 
 # Runs
