@@ -61,15 +61,16 @@ def minimize(
         SciPy's, which is handed the same problem (with subsets: on the whole set).
     jac : callable, bool, '2-point', '3-point', 'cs', optional
         ``jac(x, *args)`` or ``jac(x, idx, *args)``; True: `fun` returns (value, gradient).
-    hess : callable or scheme, optional
-        Gives the Hessian: dense, sparse or a LinearOperator.
+    hess : callable, '2-point', '3-point', 'cs', optional
+        Gives the Hessian: dense, sparse or a LinearOperator. A scheme: products by differences
+        of the gradient; 'cs' is taken as '2-point', as gradients are real.
     hessp : callable, optional
         ``hessp(x, p, *args)`` or ``hessp(x, p, idx, *args)``. With neither, gradients are
         differenced along the Krylov directions.
     bounds : Bounds or sequence of pairs, optional
         ``lower <= x <= upper``; None in a pair is no bound. Nothing is evaluated outside.
     constraints : optional
-        For SciPy's methods; "ksd" refuses them.
+        For SciPy's methods; "ksd" and "hf" refuse them.
     tol : float, optional
         The same as the option gtol.
     callback : callable, optional
@@ -83,7 +84,8 @@ def minimize(
     precond : array or callable, optional
         A diagonal that roughly approximates that of the Hessian: see :func:`as_problem`.
     rng : None, int, Generator, ..., optional
-        Where the draws of subsets come from, as in :func:`numpy.random.default_rng`.
+        Where the draws of subsets come from, as in :func:`numpy.random.default_rng`. Without
+        effect on SciPy's methods, which see the whole set: they are compared by one changed word.
 
     Returns
     -------
@@ -103,7 +105,7 @@ def minimize(
     name = "" if callable(method) else str(method or "ksd").lower()
     if name in METHODS:
         problem = _problem(fun, args, jac, hess, hessp, subsets, precond)
-        _refuse(constraints)
+        _refuse(constraints, name)
         if name == "hf" and bounds is not None:
             raise ValueError("method 'hf' cannot handle bounds; 'ksd' can")
         chosen = METHODS[name]
@@ -113,7 +115,7 @@ def minimize(
         hint = nearest(name, [*METHODS, *SCIPY_METHODS])
         raise ValueError(f"Unknown solver {method}{hint}")
     if precond is not None:
-        raise ValueError(f"precond= is for method='ksd', not {method!r}")
+        raise ValueError(f"precond= is for methods 'ksd' and 'hf', not {method!r}")
     if isinstance(options, MethodOptions):
         raise TypeError(f"options: SciPy's methods take a mapping, not {type(options).__name__}")
     if not isinstance(fun, Problem) and subsets is None and _is_scipys(x0):
@@ -168,7 +170,7 @@ def ksd(
         # jac=True: SciPy has wrapped fun in a cache that compares x alone, not the subset.
         fun, jac = fun.fun, True
     problem = _problem(fun, args, jac, hess, hessp, subsets, precond)
-    _refuse(constraints)
+    _refuse(constraints, "ksd")
     parsed = parse_options(options, Options, tol, frames=3)
     return solve(problem, x0, callback, parsed, rng, subsets, bounds, catch_interrupt=False)
 
@@ -229,12 +231,12 @@ def _problem(
     return fun
 
 
-def _refuse(constraints: Any) -> None:
+def _refuse(constraints: Any, method: str) -> None:
     empty = isinstance(constraints, (tuple, list, dict)) and not constraints
     if constraints is not None and not empty:
         raise ValueError(
-            "method 'ksd' cannot handle constraints; methods that can: 'SLSQP', 'trust-constr', "
-            "'COBYLA', 'COBYQA'"
+            f"method {method!r} cannot handle constraints; methods that can: 'SLSQP', "
+            "'trust-constr', 'COBYLA', 'COBYQA'"
         )
 
 

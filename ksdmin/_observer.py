@@ -9,7 +9,7 @@ from typing import Any
 
 from scipy.optimize import OptimizeResult
 
-from ksdmin._options import MethodOptions
+from ksdmin._options import HFOptions, MethodOptions
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._result import Record, Status
 from ksdmin._run.state import State
@@ -25,7 +25,8 @@ class Observer:
         self.allvecs: list[Array] | None = [] if options.return_all else None
         self._callback, self._space = callback, space
         self._by_keyword = callback is not None and _takes_result(callback)
-        self._bar = _progress_bar() if options.progress else None
+        name = "hf" if isinstance(options, HFOptions) else "ksd"
+        self._bar = _progress_bar(name) if options.progress else None
 
     def __enter__(self) -> Observer:
         return self
@@ -91,11 +92,11 @@ def _intermediate(state: State, x: Array, space: Space) -> OptimizeResult:
     )
 
 
-def _progress_bar() -> Any:
+def _progress_bar(name: str) -> Any:
     try:
         from tqdm.auto import tqdm
     except ImportError:
         raise ImportError(
             "options={'progress': True} needs tqdm: pip install 'ksdmin[progress]'"
         ) from None
-    return tqdm(desc="ksd", unit="it")
+    return tqdm(desc=name, unit="it")

@@ -154,8 +154,15 @@ def test_scipys_methods_need_the_name_of_the_whole_set(losses):
 
 
 def test_what_scipys_methods_have_no_use_for():
-    with pytest.raises(ValueError, match="precond= is for method='ksd', not 'BFGS'"):
+    with pytest.raises(ValueError, match="precond= is for methods 'ksd' and 'hf', not 'BFGS'"):
         minimize(rosen, X0, method="BFGS", precond=np.ones(3))
+    assert minimize(rosen, X0, method="BFGS", rng=0).nit == minimize(rosen, X0, method="BFGS").nit
+
+
+@pytest.mark.parametrize("method", ["ksd", "hf"])
+def test_constraints_are_refused_by_name(method):
+    with pytest.raises(ValueError, match=f"method '{method}' cannot handle constraints"):
+        minimize(rosen, X0, method=method, constraints={"type": "eq", "fun": rosen})
 
 
 @pytest.mark.parametrize("method", ["ksd", "hf", "BFGS"])
@@ -187,12 +194,24 @@ def test_differences_search_the_subspace_only():
     assert res.nfev < (gradients + 1) * (n + 1)
 
 
+def both(x):
+    return rosen(x), rosen_der(x)
+
+
 @pytest.mark.parametrize(
     ("given", "error", "match"),
     [
         ({"jac": "4-point"}, ValueError, "jac='4-point': expected a callable, True"),
         ({"hess": "exact"}, ValueError, "hess='exact': expected a callable"),
         ({"hessp": "exact"}, TypeError, "hessp must be callable"),
+        ({"jac": [1.0, 2.0, 3.0]}, TypeError, r"jac must be a function, jac\(x, .* not a list"),
+        ({"jac": np.ones(3)}, TypeError, r"jac must be a function, jac\(x, .* not a ndarray"),
+        ({"hess": np.eye(3)}, TypeError, r"hess must be a function, hess\(x, .* not a ndarray"),
+        (
+            {"fun": both},
+            ValueError,
+            r"fun returned a tuple: \(value, gradient\)\? then pass jac=True",
+        ),
         ({"fun": 3.0}, TypeError, "fun must be callable or a problem object, not float"),
         ({"fun": rosen, "jac": True}, ValueError, "must return the pair"),
     ],
@@ -216,6 +235,56 @@ def test_derivatives_that_are_refused(given, error, match):
 def test_starts_that_are_refused(x0, error, match):
     with pytest.raises(error, match=match):
         minimize(rosen, x0)
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">f4", "<f8", ">i4"])
+def test_a_start_in_any_byte_order(dtype):
+    x0 = np.array([-1, 1, 2], dtype)
+    res = minimize(rosen, x0, jac=rosen_der, tol=1e-3)
+    assert res.success
+    assert res.x.dtype == (np.float32 if dtype == ">f4" else np.float64)
+    assert x0.dtype.str == dtype
+
+
+# --- Preconditioners ---
+
+
+@pytest.mark.parametrize(
+    ("precond", "match"),
+    [
+        ([1.0, 2.0, -1.0], r"precond must be positive: entry 2 is -1\.0"),
+        ([np.nan, 2.0, -1.0], "precond must be positive: entry 0 is nan"),
+        ([1.0, np.inf, 2.0], "precond must be finite: entry 1 is inf"),
+        ([0.0, 0.0, 0.0], "precond must be positive: all entries are zero"),
+        (lambda x: -np.ones(3), r"precond must be positive: entry 0 is -1\.0"),
+    ],
+)
+@pytest.mark.parametrize("method", ["ksd", "hf"])
+def test_diagonals_that_are_refused(precond, match, method):
+    with pytest.raises(ValueError, match=match):
+        minimize(rosen, X0, jac=rosen_der, precond=precond, method=method)
+
+
+def test_a_tensor_as_a_diagonal_is_refused():
+    torch = pytest.importorskip("torch")
+    x0, given = torch.zeros(3), {"jac": lambda x: 2 * x - 1, "precond": torch.tensor([1, -1.0, 1])}
+    with pytest.raises(ValueError, match=r"entry 1 is -1\.0"):
+        minimize(lambda x: x @ x - x.sum(), x0, **given)
+
+
+def test_zeros_in_a_diagonal_are_floored():
+    given = {"jac": rosen_der, "hessp": rosen_hess_prod}
+    assert minimize(rosen, X0, precond=np.array([1.0, 0.0, 1.0]), **given).success
+
+
+def test_a_diagonal_may_vanish_at_the_solution():
+    given = {"jac": lambda x: 4 * x**3, "precond": lambda x: 12 * x**2}
+    assert minimize(lambda x: (x**4).sum(), np.zeros(3), **given).success
+
+
+def test_a_diagonal_where_the_value_is_not_finite():
+    res = minimize(lambda x: np.nan, X0, jac=lambda x: x * np.nan, precond=lambda x: x * np.nan)
+    assert res.status == ksdmin.Status.NOT_FINITE
 
 
 # --- Problem objects ---
@@ -553,11 +622,12 @@ def test_history_is_a_sequence():
 # --- Progress ---
 
 
-def test_the_progress_bar(capsys):
+@pytest.mark.parametrize("method", ["ksd", "hf"])
+def test_the_progress_bar(method, capsys):
     pytest.importorskip("tqdm")
-    res = minimize(rosen, X0, jac=rosen_der, options={"progress": True})
+    res = minimize(rosen, X0, jac=rosen_der, method=method, options={"progress": True})
     shown = capsys.readouterr().err
-    assert "ksd" in shown
+    assert f"{method}: " in shown
     assert f"{res.nit}it" in shown
     minimize(rosen, X0, jac=rosen_der)
     assert capsys.readouterr().err == ""

@@ -204,6 +204,7 @@ def as_vector(x0: Any) -> Array:
         x0 = np.atleast_1d(np.asarray(x0))
         if x0.dtype.kind in "iub":
             x0 = x0.astype(np.float64)
+        x0 = x0.astype(x0.dtype.newbyteorder("="), copy=False)
         single, double = np.dtype(np.float32), np.dtype(np.float64)
     else:
         xp = array_namespace(x0)
@@ -231,6 +232,8 @@ def as_scalar(value: Any, origin: str) -> float:
             with suppress(TypeError):  # None, a complex number
                 return float(value)
     what = f"an array of shape {shape}" if shape else f"a {type(value).__name__}"
+    if origin == "fun" and isinstance(value, (tuple, list)) and len(value) == 2:
+        what += ": (value, gradient)? then pass jac=True"
     raise ValueError(
         f"The user-provided objective function must return a scalar value: {origin} returned {what}"
     )

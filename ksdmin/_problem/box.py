@@ -25,6 +25,20 @@ class Box:
         xp = self.space.xp
         return xp.minimum(xp.maximum(x, self.lower), self.upper)
 
+    def contains(self, x: Array) -> bool:
+        """Whether `x` lies in the box."""
+        return bool(self.space.xp.all((x >= self.lower) & (x <= self.upper)))
+
+    def margins(self, reach: float) -> Array:
+        """`reach`, or half the distance of a variable's bounds, where that is less."""
+        half = (self.upper - self.lower) / 2
+        return self.space.xp.minimum(half, self.space.xp.full_like(half, reach))
+
+    def inner(self, x: Array, reach: float) -> Array:
+        """The point nearest to `x` that is away from all bounds by these margins."""
+        xp, margins = self.space.xp, self.margins(reach)
+        return xp.minimum(xp.maximum(x, self.lower + margins), self.upper - margins)
+
     def held(self, x: Array, g: Array) -> Array:
         """Which variables lie on a bound that the gradient `g` presses them against."""
         return ((x <= self.lower) & (g > 0)) | ((x >= self.upper) & (g < 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -14,7 +15,14 @@ from ksdmin._problem.box import Box
 ERROR_POWER = {"2-point": 1 / 2, "3-point": 2 / 3, "cs": 1.0}
 STEP_POWER = {"2-point": 1 / 2, "3-point": 1 / 3, "cs": 1 / 2}
 
+# A variable whose bounds leave it less than this share of a step does not shorten the step: it
+# counts as fixed.
+LEAST_SHARE = 1e-3
+
 Function = Callable[[Array], float]
+
+Sample = tuple[float, float]
+"""What one variable is, and the value there."""
 
 
 def slope(fun: Function, x: Array, v: Array, h: float, f0: float, scheme: str) -> float:
@@ -27,39 +35,64 @@ def slope(fun: Function, x: Array, v: Array, h: float, f0: float, scheme: str) -
 
 
 def gradient(
-    fun: Function, x: Array, f0: float, scheme: str, space: Space, box: Box | None = None
+    fun: Function, x: Array, f0: float | None, scheme: str, space: Space, box: Box | None = None
 ) -> Array:
-    """All n slopes: n evaluations of `fun` (2n for "3-point"), none of them outside the box."""
-    relative = space.eps ** STEP_POWER[scheme]
-    slopes = np.empty(space.n)
+    """All n slopes: n evaluations of `fun` (2n for "3-point"), none of them outside the box.
+
+    `f0` is the value at x; None where it is not known: where it is needed, it is one more.
+    """
+    slopes, relative = np.empty(space.n), space.eps ** STEP_POWER[scheme]
+    value = cache(lambda: fun(x) if f0 is None else f0)
     for i in range(space.n):
-        at = float(x[i])
-        h = relative * max(1.0, abs(at))
+        h = relative * max(1.0, abs(float(x[i])))
         if scheme == "cs":
-            slopes[i] = slope(fun, x, space.unit(i), h, f0, scheme)
-            continue
-        up, down = _stay(at + h, i, box), _stay(at - h, i, box)
-        if scheme == "2-point":
-            up, down = (up, at) if up > at else (at, down)
-        slopes[i] = _secant(fun, x, i, up, down, f0, space)
+            slopes[i] = slope(fun, x, space.unit(i), h, 0.0, scheme)
+        else:
+            slopes[i] = _partial(fun, x, i, h, value, scheme, space, box)
     return space.to_device(slopes)
 
 
-def _stay(at: float, i: int, box: Box | None) -> float:
-    return at if box is None else min(max(at, float(box.lower[i])), float(box.upper[i]))
-
-
-def _secant(
-    fun: Function, x: Array, i: int, up: float, down: float, f0: float, space: Space
+def _partial(
+    fun: Function,
+    x: Array,
+    i: int,
+    h: float,
+    value: Callable[[], float],
+    scheme: str,
+    space: Space,
+    box: Box | None,
 ) -> float:
-    """The slope between two values of x[i]; 0 where it cannot move. `f0` is the one at x."""
-    e, at = space.unit(i), float(x[i])
-    ends = [x if end == at else x + (end - at) * e for end in (up, down)]
-    width = float(ends[0][i] - ends[1][i])  # what is left of it after rounding
-    if width == 0:
+    """The slope along axis i; 0 where x[i] cannot move. `value` gives the one at x."""
+    at, low, high = float(x[i]), -np.inf, np.inf
+    if box is not None:
+        low, high = float(box.lower[i]), float(box.upper[i])
+
+    def sample(end: float) -> Sample:
+        point = space.put(space.copy(x), i, min(max(end, low), high))
+        return float(point[i]), fun(point)
+
+    if scheme == "3-point" and low <= at - h and at + h <= high:
+        return _secant(sample(at + h), sample(at - h))
+    reach = h if scheme == "2-point" else 2 * h
+    up = high - at >= min(reach, at - low)  # it fits, or there is no more room below
+    step = min(reach, high - at) if up else -min(reach, at - low)
+    if at + step == at:
         return 0.0
-    high, low = (f0 if end is x else fun(end) for end in ends)
-    return (high - low) / width
+    if scheme == "2-point":
+        return _secant(sample(at + step), (at, value()))
+    return _parabola((at, value()), sample(at + step / 2), sample(at + step))
+
+
+def _secant(one: Sample, other: Sample) -> float:
+    return (one[1] - other[1]) / (one[0] - other[0])
+
+
+def _parabola(start: Sample, middle: Sample, end: Sample) -> float:
+    """The slope at `start` of the parabola through all three; of a line, where two are the same."""
+    if middle[0] in (start[0], end[0]):
+        return _secant(end, start)
+    near, far = middle[0] - start[0], end[0] - start[0]
+    return (far * _secant(middle, start) - near * _secant(end, start)) / (far - near)
 
 
 def slopes_along(fun: Function, x: Array, V: Array, f0: float, scheme: str, space: Space) -> Small:
@@ -69,15 +102,56 @@ def slopes_along(fun: Function, x: Array, V: Array, f0: float, scheme: str, spac
 
 
 def product(
-    grad: Callable[[Array], Array], x: Array, g0: Array, scheme: str, error: float, space: Space
+    grad: Callable[[Array], Array],
+    x: Array,
+    g0: Array,
+    scheme: str,
+    error: float,
+    space: Space,
+    box: Box | None = None,
 ) -> Callable[[Array], Array]:
-    """Hv at `x` from gradients whose relative rounding error is `error`; `g0` is the one at x."""
+    """Hv at `x` from gradients whose relative rounding error is `error`; `g0` is the one at x.
+
+    Where a step would leave the box, it is taken the other way; where that would too, from a
+    point that lies further inside by the length of a step: all products share its gradient.
+    """
     reach = error ** STEP_POWER[scheme] * max(1.0, space.norm(x))
 
     def times(v: Array) -> Array:
         h = reach / (space.norm(v) or 1.0)
-        if scheme == "3-point":
-            return (grad(x + h * v) - grad(x - h * v)) / (2 * h)
-        return (grad(x + h * v) - g0) / h
+        if box is None:
+            return _quotient(grad, x, lambda: g0, v, h, scheme)
+        forth, back = box.contains(x + h * v), box.contains(x - h * v)
+        if (forth and back) if scheme == "3-point" else (forth or back):
+            return _quotient(grad, x, lambda: g0, v, h if forth else -h, scheme)
+        v, h = _shortened(v, h, box.margins(reach), space)
+        return _quotient(grad, inner(), inner_gradient, v, h, scheme)
 
+    inner = cache(lambda: x if box is None else box.inner(x, reach))
+    inner_gradient = cache(lambda: grad(inner()))
     return times
+
+
+def _quotient(
+    grad: Callable[[Array], Array],
+    x: Array,
+    g0: Callable[[], Array],
+    v: Array,
+    h: float,
+    scheme: str,
+) -> Array:
+    if scheme == "3-point":
+        return (grad(x + h * v) - grad(x - h * v)) / (2 * h)
+    return (grad(x + h * v) - g0()) / h
+
+
+def _shortened(v: Array, h: float, margins: Array, space: Space) -> tuple[Array, float]:
+    """`v` and `h` such that h v stays within the margins: a shorter step.
+
+    Variables that would shorten it too much are as good as fixed: `v` becomes zero there.
+    """
+    xp, steps = space.xp, space.xp.abs(h * v)
+    movable = margins >= LEAST_SHARE * steps
+    none = xp.zeros_like(v)
+    ratios = xp.where(movable, steps, none) / xp.where(margins > 0, margins, none + 1)
+    return xp.where(movable, v, none), h / max(1.0, space.max_abs(ratios))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -16,6 +18,12 @@ from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.protocol import Product, Traits
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
 from ksdmin._problem.values import changed
+
+CALLED_AS = (
+    "with subsets=, fun is called as fun(x, idx, *args), jac likewise, and hessp as "
+    "hessp(x, p, idx, *args); idx is slice(None) or a sorted array of int64 rows, or what your own "
+    "subsets hold"
+)
 
 
 class FunctionProblem(CountingProblem):
@@ -89,7 +97,7 @@ class FunctionProblem(CountingProblem):
                 memo.value = self._raw_value(x, idx) if memo.value is None else memo.value
                 memo.gradient = self._raw_gradient(x, idx, memo.value)
         if diagonal:
-            return memo.value, memo.gradient, self._diagonal(x, idx)
+            return memo.value, memo.gradient, self._diagonal(x, idx, memo.value)
         return memo.value, memo.gradient
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
@@ -104,19 +112,29 @@ class FunctionProblem(CountingProblem):
         error = space.eps**self.traits.gradient_accuracy
 
         def grad(at: Array) -> Array:
-            at = at if self._box is None else self._box.project(at)
+            at = at if self._box is None else self._box.project(at)  # it may be out by a rounding
             if self._jac is True:
                 return self._fun_and_jac(at, idx)[1]
             return self._raw_gradient(at, idx, None)
 
-        return differences.product(grad, x, g0, self._scheme, error, space)
+        return differences.product(grad, x, g0, self._scheme, error, space, self._box)
 
     # How they call the user's functions
 
     def _call(self, function: Callable[..., Any], x: Array, idx: Any) -> Any:
         """The user gets a fresh copy of x at every call, and may overwrite it."""
-        x = self._at(x).copy(x)
-        return function(x, *self._args) if self.subsets is None else function(x, idx, *self._args)
+        return self._with_idx(function, self._at(x).copy(x), idx=idx)
+
+    def _with_idx(self, function: Callable[..., Any], *at: Array, idx: Any) -> Any:
+        """Call a function of the user's, with `idx` where there are subsets."""
+        if self.subsets is None:
+            return function(*at, *self._args)
+        try:
+            return function(*at, idx, *self._args)
+        except (TypeError, IndexError, KeyError) as error:  # it may not know of idx
+            with suppress(Exception):  # an exception may refuse it
+                error.add_note(CALLED_AS)
+            raise
 
     def _raw_value(self, x: Array, idx: Any) -> float:
         self._counts.nfev += 1
@@ -127,10 +145,8 @@ class FunctionProblem(CountingProblem):
         if callable(self._jac):
             return self._at(x).vector(self._call(self._jac, x, idx), "jac")
         self._counts.differenced += 1
-        scheme, fun = str(self._jac), self._probe(idx)
-        if value is None and scheme == "2-point":
-            value = fun(x)
-        return differences.gradient(fun, x, value or 0.0, scheme, self._at(x), self._box)
+        fun, scheme = self._probe(idx), str(self._jac)
+        return differences.gradient(fun, x, value, scheme, self._at(x), self._box)
 
     def _fun_and_jac(self, x: Array, idx: Any) -> tuple[float, Array]:
         self._counts.nfev += 1
@@ -143,11 +159,9 @@ class FunctionProblem(CountingProblem):
     def _hessian_product(self, x: Array, v: Array, idx: Any) -> Array:
         self._counts.nhev += 1
         space = self._at(x)
-        at, p = space.copy(x), space.copy(v)
         assert self._hessp is not None
-        if self.subsets is None:
-            return space.vector(self._hessp(at, p, *self._args), "hessp")
-        return space.vector(self._hessp(at, p, idx, *self._args), "hessp")
+        out = self._with_idx(self._hessp, space.copy(x), space.copy(v), idx=idx)
+        return space.vector(out, "hessp")
 
     def _probe(self, idx: Any) -> Callable[[Array], Any]:
         """`fun` as the difference formulas call it: counted, and complex where they step so."""
@@ -159,11 +173,25 @@ class FunctionProblem(CountingProblem):
 
         return fun
 
-    def _diagonal(self, x: Array, idx: Any) -> Array:
+    def _diagonal(self, x: Array, idx: Any, value: float | None) -> Array:
         diagonal = self._precond
         if callable(diagonal):
             diagonal = self._call(diagonal, x, idx)
-        return self._at(x).vector(diagonal, "precond")
+        D = self._at(x).vector(diagonal, "precond")
+        if value is not None and math.isfinite(value):  # otherwise the run is at its end
+            self._check_diagonal(D)
+        return D
+
+    def _check_diagonal(self, D: Array) -> None:
+        """Zeros are floored later; all may vanish where a function gives them, at a solution."""
+        xp = self._at(D).xp
+        wrong = ~((D >= 0) & (D < math.inf))
+        if xp.any(wrong):
+            i = int(xp.argmax(xp.astype(wrong, D.dtype)))
+            word = "finite" if float(D[i]) == math.inf else "positive"
+            raise ValueError(f"precond must be {word}: entry {i} is {float(D[i])}")
+        if not callable(self._precond) and not xp.any(D > 0):
+            raise ValueError("precond must be positive: all entries are zero")
 
     # What they remember
 
@@ -230,9 +258,10 @@ def as_problem(
     jac : callable, bool, '2-point', '3-point', 'cs', optional
         The gradient; True: `fun` returns it beside the value; a scheme: by differences. None is
         '2-point'.
-    hess : callable or scheme, optional
+    hess : callable, '2-point', '3-point', 'cs', optional
         ``hess(x, *args)`` gives the Hessian: dense, sparse or a LinearOperator. It has precedence
-        over `hessp`.
+        over `hessp`. A scheme: products by differences of the gradient; 'cs' is taken as
+        '2-point', as gradients are real.
     hessp : callable, optional
         ``hessp(x, p, *args)``, with subsets ``hessp(x, p, idx, *args)``. With neither `hess` nor
         `hessp` the gradient is differenced along p.
@@ -240,7 +269,9 @@ def as_problem(
         See :class:`Subsets`.
     precond : array or callable, optional
         A positive diagonal D that roughly approximates the Hessian's: n numbers, or
-        ``precond(x, *args)`` (with subsets ``precond(x, idx, *args)``) that returns them.
+        ``precond(x, *args)`` (with subsets ``precond(x, idx, *args)``) that returns them. Zeros
+        are floored to a small share of the largest; where a function returns zeros only, the
+        identity takes its place.
     nonlinear : bool, optional
         Whether the losses belong to a model that is not linear in its parameters, such as a net.
         With subsets, its first steps are then damped and its sets B and C may be small, as those
@@ -262,10 +293,8 @@ def as_problem(
         raise TypeError(f"fun must be callable or a problem object, not {type(fun).__name__}")
     if jac is None or jac is False:
         jac = "2-point"
-    if not (jac is True or callable(jac) or jac in differences.STEP_POWER):
-        raise ValueError(
-            f"jac={jac!r}: expected a callable, True, '2-point', '3-point', 'cs' or None"
-        )
+    if jac is not True:
+        _check_derivative("jac", jac, "a callable, True, '2-point', '3-point', 'cs' or None")
     if isinstance(hess, HessianUpdateStrategy):
         warnings.warn(
             f"ksd makes no quasi-Newton updates: in place of hess={type(hess).__name__}(), "
@@ -274,11 +303,22 @@ def as_problem(
             stacklevel=4,
         )
         hess = None
-    if not (hess is None or callable(hess) or hess in differences.STEP_POWER):
-        raise ValueError(f"hess={hess!r}: expected a callable, '2-point', '3-point', 'cs' or None")
+    if hess is not None:
+        _check_derivative("hess", hess, "a callable, '2-point', '3-point', 'cs' or None")
     if hessp is not None and not callable(hessp):
         raise TypeError("hessp must be callable: hessp(x, p, *args)")
     args = args if isinstance(args, tuple) else (args,)
     sets = None if subsets is None else as_subsets(subsets)
     kind = DifferencedProblem if isinstance(jac, str) else FunctionProblem
     return kind(fun, args, jac, hess, hessp, sets, precond, nonlinear)
+
+
+def _check_derivative(name: str, given: Any, expected: str) -> None:
+    """Refuse what is neither a function nor a scheme."""
+    if not callable(given) and not isinstance(given, str):
+        raise TypeError(
+            f"{name} must be a function, {name}(x, *args), or the name of a scheme, not a "
+            f"{type(given).__name__}"
+        )
+    if isinstance(given, str) and given not in differences.STEP_POWER:
+        raise ValueError(f"{name}={given!r}: expected {expected}")

@@ -58,6 +58,8 @@ class Subsets:
         The number of samples; or your own sets: ``callable(iteration, rng) -> (A, B, C)`` or an
         iterable of such triples. Your own sets may be any objects (indices, file names, arrays):
         they are handed to your functions as they are. A run ends when an iterable has no more.
+        Slices, ranges and strings that are equal are the same set; other objects are the same
+        set only if they are the same object.
     gradient, curvature, search : float or int, optional
         The sizes of A, B and C: a fraction of the samples (float, at most 1.0) or a count (int).
         By default A is everything, and B and C are 1/K of the samples each, K being the dimension
@@ -93,6 +95,8 @@ class Subsets:
         *,
         full: Any = None,
     ) -> None:
+        if getattr(n, "shape", None) == ():  # one number in an array
+            n = n.item()  # type: ignore[union-attr]
         self.n = int(n) if _is_count(n) else None
         self.full = WHOLE if full is None and self.n is not None else full
         self.disjoint = disjoint
@@ -159,7 +163,7 @@ class Subsets:
         """The user's iterable from its start; None where sets are drawn by number or callable."""
         if self.n is not None or callable(self._source):
             return None
-        return Stream(_triple(sets, self.full) for sets in self._source)  # type: ignore[union-attr]
+        return Stream(_triples(self._source, self.full))  # type: ignore[arg-type]
 
     def draw(self, iteration: int, rng: np.random.Generator, sizes: Sizes | None) -> Sets:
         """The sets of an iteration, by number or callable."""
@@ -189,9 +193,7 @@ class Subsets:
 
     def is_full(self, idx: Any) -> bool:
         """Whether `idx` is the whole set."""
-        if isinstance(idx, slice):
-            return isinstance(self.full, slice) and idx == self.full
-        return idx is self.full and idx is not None
+        return self.full is not None and _same(idx, self.full)
 
 
 def as_subsets(subsets: Any) -> Subsets:
@@ -206,19 +208,46 @@ def _is_count(size: Any) -> TypeGuard[int]:
 def _len(idx: Any) -> int | None:
     """The number of samples that indices name; None for an opaque object."""
     if isinstance(idx, (list, range)):
-        return len(idx)
+        mask = len(idx) > 0 and isinstance(idx[0], bool)
+        return sum(idx) if mask else len(idx)
     shape = getattr(idx, "shape", ())
+    if shape and str(getattr(idx, "dtype", "")).endswith("bool"):  # a mask, numpy's or torch's
+        return int(idx.sum())
     return int(shape[0]) if shape else None
 
 
+def _same(idx: Any, other: Any) -> bool:
+    """Whether two names of sets are one: the same object, or equal as Python's own values are."""
+    if idx is other:
+        return True
+    return type(idx) is type(other) and isinstance(idx, (slice, range, str)) and idx == other
+
+
+def _triples(source: Iterable[Any], full: Any) -> Iterator[Sets]:
+    """The sets that a user's iterable holds."""
+    sets = None
+    for sets in source:
+        yield _triple(sets, full)
+    if sets is None and isinstance(source, Iterator):
+        raise ValueError(
+            f"subsets: the {type(source).__name__} holds no sets, or no more: it can be used once "
+            "only; for several runs pass a list or a callable(iteration, rng) -> (A, B, C)"
+        )
+
+
 def _triple(sets: Any, full: Any) -> Sets:
-    """The user's sets; indices are copied, as their array may be reused."""
+    """The user's sets: what is the same set becomes the same object, `full` where it is that.
+
+    Index arrays are copied, as the user may fill them again.
+    """
     try:
         A, B, C = sets
     except (TypeError, ValueError):
         raise ValueError(
             f"subsets: expected a triple (A, B, C) for each iteration, got {repr(sets)[:80]}"
         ) from None
+    names = (full, WHOLE, A, B, C)
+    A, B, C = (next(name for name in names if _same(idx, name)) for idx in (A, B, C))
     own = {
         id(idx): idx.copy() if isinstance(idx, np.ndarray) and idx is not full else idx
         for idx in (A, B, C)

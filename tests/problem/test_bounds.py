@@ -7,6 +7,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import Bounds, OptimizeWarning, rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
+from ksdmin._problem import differences
+from ksdmin._problem.arrays import Space
+from ksdmin._problem.box import as_box
 
 rng = np.random.default_rng(0)
 A = rng.standard_normal((12, 8))
@@ -152,3 +155,125 @@ def test_a_torch_tensor_in_a_box():
     )
     assert res.success
     assert_allclose(res.x.numpy(), [1.0, -1.0, 0.5])
+
+
+# Differences at a bound
+
+
+class Watched:
+    """A quadratic with an offset, and its gradient: both note where they are called."""
+
+    offset = 100.0
+
+    def __init__(self, n=8, seed=0):
+        rng = np.random.default_rng(seed)
+        A = rng.standard_normal((2 * n, n))
+        self.H, self.solution = A.T @ A / (2 * n) + 0.05 * np.eye(n), rng.uniform(0.5, 2, n)
+        self.seen = []
+
+    def fun(self, x):
+        self.seen.append(x.real.copy())
+        return self.offset + (x - self.solution) @ self.H @ (x - self.solution) / 2
+
+    def jac(self, x):
+        self.seen.append(x.copy())
+        return self.H @ (x - self.solution)
+
+    def assert_never_outside(self, box):
+        points = np.array(self.seen)
+        assert (points >= box.lb).all()
+        assert (points <= box.ub).all()
+
+
+def product_within(box, x, jac, hess=None):
+    """The curvature's product at `x`, by differences within the box."""
+    quadratic = Watched(len(x))
+    given = {"fun": quadratic.fun, "jac": quadratic.jac if jac == "given" else jac, "hess": hess}
+    problem = ksdmin.as_problem(**given).within(as_box(box, x))
+    return quadratic, problem.curvature(x)
+
+
+LOW = Bounds(0, np.inf)
+ERRORS = {"given": 1e-6, "2-point": 0.1, "3-point": 1e-2, "cs": 1e-6}  # of a value of 100
+CORNERS = {
+    "lower": (LOW, np.zeros(8)),
+    "upper": (Bounds(-np.inf, 0), np.zeros(8)),
+    "both": (Bounds(-1, 1), np.array([-1.0, 1] * 4)),
+    "nearly there": (LOW, np.full(8, 1e-11)),
+    "one": (LOW, np.array([0.0, 1, 2, 1, 1, 1, 1, 1])),
+    "some": (LOW, np.array([0.0, 1, 0, 1, 0, 1, 1, 1])),
+}
+
+
+@pytest.mark.parametrize("hess", ["2-point", "3-point"])
+@pytest.mark.parametrize("jac", ERRORS)
+@pytest.mark.parametrize("corner", CORNERS)
+def test_differenced_products_at_a_bound(corner, jac, hess):
+    """Whatever the direction: inwards, outwards, or inwards in some variables only."""
+    box, x = CORNERS[corner]
+    quadratic, times = product_within(box, x, jac, hess)
+    mixed = np.random.default_rng(1).standard_normal(8)
+    for v in (np.ones(8), -np.ones(8), mixed, np.eye(8)[0], -np.eye(8)[0]):
+        assert_allclose(times(v), quadratic.H @ v, atol=ERRORS[jac])
+    quadratic.assert_never_outside(box)
+
+
+def test_products_beside_variables_that_can_hardly_move():
+    """One is fixed, one has less room than a step takes: neither spoils the others."""
+    x = np.ones(8)
+    upper = np.array([1.0, 1 + 1e-9, *[np.inf] * 6])
+    box = Bounds(np.ones(8), upper)
+    quadratic, times = product_within(box, x, "given")
+    v = np.array([0.0, *np.random.default_rng(1).standard_normal(7)])
+    assert_allclose(times(v), quadratic.H @ v, atol=1e-4)
+    fixed = np.eye(8)[0]
+    assert_allclose(times(v + fixed), quadratic.H @ v, atol=1e-4)
+    assert_array_equal(times(fixed), 0)
+    quadratic.assert_never_outside(box)
+
+
+@pytest.mark.parametrize(("scheme", "error"), [("2-point", 1e-6), ("3-point", 1e-8)])
+@pytest.mark.parametrize("offset", [100.0, 0.0])
+@pytest.mark.parametrize("room", [0.0, 1e-14, 1e-7, 1.0])
+def test_differenced_gradients_at_a_bound(scheme, error, offset, room):
+    quadratic = Watched()
+    quadratic.offset = offset
+    x = np.full(8, room)
+    box = as_box(LOW, x)
+    problem = ksdmin.as_problem(quadratic.fun, jac=scheme).within(box)
+    _, g = problem.value_and_gradient(x)
+    assert_allclose(g, quadratic.jac(x), atol=error * max(1.0, offset))
+    unknown = problem._raw_gradient(x, slice(None), None)
+    assert_array_equal(unknown, g)
+    quadratic.assert_never_outside(LOW)
+
+
+def test_a_value_of_zero_is_known():
+    calls = []
+
+    def fun(x):
+        calls.append(x)
+        return float(x.sum())
+
+    x = np.zeros(3)
+    g = differences.gradient(fun, x, 0.0, "2-point", Space(x), as_box(LOW, x))
+    assert_allclose(g, 1)
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize("hess", ["2-point", "3-point"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_from_a_corner_by_differences_is_one_by_products(seed, hess):
+    runs = []
+    for given in ({"hess": hess}, {"hessp": lambda x, p: Watched(30, seed).H @ p}):
+        quadratic = Watched(30, seed)
+        runs.append(
+            ksdmin.minimize(quadratic.fun, np.zeros(30), jac=quadratic.jac, bounds=LOW, **given)
+        )
+        quadratic.assert_never_outside(LOW)
+    by_differences, by_products = runs
+    assert by_differences.success
+    assert by_differences.nit == by_products.nit
+    cost = 1 if hess == "2-point" else 2  # a product
+    bases = by_products.nit  # one gradient each, if any, where its products begin from
+    assert by_differences.njev <= by_products.njev + cost * by_products.nhev + bases

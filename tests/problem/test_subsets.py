@@ -258,6 +258,55 @@ def test_whole_set_is_asked_where_one_part_serves_for_everything():
     assert res.nit < 5
 
 
+def curved(x, idx):
+    return fun(x, idx) + float(np.sum(x**4)) / 4
+
+
+def curved_jac(x, idx):
+    return jac(x, idx) + x**3
+
+
+@pytest.mark.parametrize(
+    ("sets", "full"),
+    [
+        (lambda: (slice(None),) * 3, slice(None)),
+        (lambda: tuple(slice(None) for _ in range(3)), slice(None)),
+        (lambda: tuple(slice(0, M) for _ in range(3)), slice(0, M)),
+        (lambda: tuple(range(M) for _ in range(3)), range(M)),
+        (lambda: tuple("".join(["a", "ll"]) for _ in range(3)), "all"),
+    ],
+)
+def test_what_equals_the_whole_set_is_the_whole_set(sets, full):
+    """Made anew for each iteration, or the same object each time: one run."""
+
+    def rows(function):
+        return lambda x, idx: function(x, slice(None) if idx == "all" else idx)
+
+    given = {"fun": rows(curved), "jac": rows(curved_jac), "gtol": 0.0}
+    fresh = run(Subsets(lambda iteration, rng: sets(), full=full), **given)
+    shared = run(Subsets(lambda iteration, rng: (full,) * 3, full=full), **given)
+    assert fresh.status == shared.status == Status.PRECISION_LOSS
+    assert (fresh.nit, fresh.nfev, fresh.njev) == (shared.nit, shared.nfev, shared.njev)
+    assert_array_equal(fresh.x, shared.x)
+
+
+def test_equal_slices_of_a_triple_are_one_object():
+    half = slice(0, 30)
+    subsets = Subsets(lambda iteration, rng: (slice(None), half, slice(0, 30)))
+    sets, again = (subsets.draw(i, np.random.default_rng(0), None) for i in range(2))
+    assert sets.A is again.A  # everything
+    assert sets.B is sets.C
+
+
+def test_equal_arrays_are_not_one_set():
+    """To compare them would take as long as to use them."""
+    whole = np.arange(M)
+    triples = [(whole, whole, whole.copy())]
+    sets, _ = Subsets(triples, full=whole).stream().take()
+    assert sets.A is sets.B is whole
+    assert sets.C is not whole
+
+
 def test_exhausted_iterable_ends_the_run():
     half = np.arange(30)
     res = run([(half, half, half)] * 3, gtol=0.0)
@@ -331,6 +380,17 @@ def test_empty_iterable():
         run([])
 
 
+def test_a_generator_is_used_once():
+    half = np.arange(30)
+    subsets = Subsets((half, half, half) for _ in range(3))
+    assert run(subsets).nit
+    told = r"holds no sets, or no more: .* used once .* pass a list or a callable"
+    with pytest.raises(ValueError, match=told):
+        run(subsets)
+    with pytest.raises(ValueError, match=told):
+        run(iter([]))
+
+
 @pytest.mark.parametrize("sets", [1, (1, 2), (1, 2, 3, 4)])
 def test_not_a_triple(sets):
     with pytest.raises(ValueError, match=r"expected a triple \(A, B, C\)"):
@@ -364,6 +424,15 @@ def test_size_of():
     assert Subsets([], full=whole).size_of(whole) == 7
 
 
+def test_the_size_of_a_mask_is_what_it_selects():
+    subsets, mask = Subsets(M), np.arange(M) % 3 == 0
+    assert subsets.size_of(mask) == subsets.size_of(mask.tolist()) == 20
+    torch = pytest.importorskip("torch")
+    assert subsets.size_of(torch.from_numpy(mask)) == 20
+    assert subsets.size_of(torch.arange(7)) == 7
+    assert subsets.size_of([]) == 0
+
+
 def test_is_full():
     subsets = Subsets(M)
     assert subsets.is_full(slice(None))
@@ -377,8 +446,70 @@ def test_is_full():
     assert not Subsets([]).is_full(slice(None))
 
 
+@pytest.mark.parametrize("n", [np.array(6), np.int32(6), np.array(6, np.uint8)])
+def test_a_number_in_an_array(n):
+    assert Subsets(n).n == 6
+    assert draw(Subsets(n, gradient=2)).A.shape == (2,)
+
+
+@pytest.mark.parametrize("n", [np.array(6.0), np.array(True), np.float64(6)])
+def test_an_array_that_holds_no_count(n):
+    with pytest.raises(TypeError, match=r"subsets: expected .* not (float|bool)"):
+        Subsets(n)
+
+
 def test_as_subsets():
     subsets = Subsets(M)
     assert as_subsets(subsets) is subsets
     assert as_subsets(M).n == M
     assert as_subsets([]).n is None
+
+
+# Functions that do not know of subsets
+
+
+@pytest.mark.parametrize(
+    ("fun", "error"),
+    [
+        (lambda x: x @ x, TypeError),
+        (lambda x, idx: TARGETS[:3][np.arange(M)[idx]].sum(), IndexError),
+        (lambda x, idx: {}["key"], KeyError),
+    ],
+)
+def test_an_error_in_a_function_tells_how_it_was_called(fun, error):
+    with pytest.raises(error) as caught:
+        run(M, fun)
+    (note,) = caught.value.__notes__
+    assert "fun is called as fun(x, idx, *args)" in note
+    assert "idx is slice(None) or a sorted array of int64 rows" in note
+
+
+def test_so_does_one_in_a_product():
+    with pytest.raises(TypeError) as caught:
+        ksdmin.minimize(curved, np.zeros(4), jac=curved_jac, hessp=lambda x, p: p, subsets=M, rng=0)
+    assert "hessp(x, p, idx, *args)" in caught.value.__notes__[0]
+
+
+def test_other_errors_pass_as_they_are():
+    def broken(x, *idx):
+        raise kind("mine")
+
+    for kind, subsets in ((ValueError, M), (TypeError, None)):
+        with pytest.raises(kind, match=r"^mine$") as caught:
+            ksdmin.minimize(broken, np.zeros(4), subsets=subsets)
+        assert not hasattr(caught.value, "__notes__")
+
+
+def test_an_exception_that_takes_no_note_passes():
+    class Stubborn(KeyError):
+        def __setattr__(self, name, value):
+            raise AttributeError(name)
+
+        def add_note(self, note):
+            raise AttributeError("no notes")
+
+    def broken(x, idx):
+        raise Stubborn("mine")
+
+    with pytest.raises(Stubborn):
+        run(M, broken)
