@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import scipy.optimize
-from array_api_compat import is_array_api_obj, is_numpy_array
+from array_api_compat import is_array_api_obj, is_numpy_array, is_torch_array
 from scipy.optimize import OptimizeResult
 
 from ksdmin._options import MethodOptions, Options, nearest, parse_options
-from ksdmin._problem.arrays import Space, to_host
+from ksdmin._problem.arrays import Space, as_vector, to_host
+from ksdmin._problem.box import as_box
 from ksdmin._problem.counting import as_counting
-from ksdmin._problem.functions import as_problem
+from ksdmin._problem.functions import FunctionProblem, as_problem
 from ksdmin._problem.protocol import Problem
 from ksdmin._solver import METHODS, resolve_subsets, solve, start_point
 
@@ -60,7 +62,9 @@ def minimize(
         ``"ksd"``; ``"hf"``, Martens' Hessian-free method on the same problem; or any method of
         SciPy's, which is handed the same problem (with subsets: on the whole set).
     jac : callable, bool, '2-point', '3-point', 'cs', optional
-        ``jac(x, *args)`` or ``jac(x, idx, *args)``; True: `fun` returns (value, gradient).
+        ``jac(x, *args)`` or ``jac(x, idx, *args)``; True: `fun` returns (value, gradient). With
+        none of `jac`, `hess` and `hessp`, a torch function of a tensor x0 is differentiated by
+        torch, if its value carries a graph (it is called once to see); others by differences.
     hess : callable, '2-point', '3-point', 'cs', optional
         Gives the Hessian: dense, sparse or a LinearOperator. A scheme: products by differences
         of the gradient; 'cs' is taken as '2-point', as gradients are real.
@@ -110,6 +114,8 @@ def minimize(
             raise ValueError("method 'hf' cannot handle bounds; 'ksd' can")
         chosen = METHODS[name]
         parsed = parse_options(options, chosen.options, tol)
+        if jac is hess is hessp is None:
+            problem = _differentiated(problem, fun, x0, args, precond, bounds)
         return solve(problem, x0, callback, parsed, rng, subsets, bounds, method=chosen)
     if not callable(method) and name not in SCIPY_METHODS:
         hint = nearest(name, [*METHODS, *SCIPY_METHODS])
@@ -123,6 +129,8 @@ def minimize(
             fun, x0, args, method, jac, hess, hessp, bounds, constraints, tol, callback, options
         )
     problem = _problem(fun, args, jac, hess, hessp, subsets, None)
+    if jac is hess is hessp is None:
+        problem = _differentiated(problem, fun, x0, args, None, bounds)
     return delegate(
         problem,
         x0,
@@ -229,6 +237,22 @@ def _problem(
             f"{', '.join(given)} beside a problem object, which brings its own: leave out"
         )
     return fun
+
+
+def _differentiated(
+    problem: Problem, fun: Any, x0: Any, args: Any, precond: Any, bounds: Any
+) -> Problem:
+    """The problem with torch's own derivatives, where `fun` takes a tensor and has a graph."""
+    if problem is fun or not isinstance(problem, FunctionProblem) or not is_torch_array(x0):
+        return problem
+    x0 = as_vector(x0)
+    box = as_box(bounds, x0)
+    x0 = x0 if box is None else box.project(x0)  # nothing is evaluated outside
+    args = args if isinstance(args, tuple) else (args,)
+    adapter = import_module("ksdmin._adapters.torch.plain_function")  # as torch is there
+    checked = None if precond is None else lambda x, idx: problem._diagonal(x, idx, 0.0)
+    tried: Problem | None = adapter.tried(fun, x0, args, problem.subsets, checked)
+    return problem if tried is None else tried
 
 
 def _refuse(constraints: Any, method: str) -> None:

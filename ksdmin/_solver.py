@@ -125,8 +125,16 @@ def resolve_subsets(problem: Problem, subsets: Any) -> Subsets:
         raise ValueError(
             "subsets= beside a problem whose functions take no idx: give subsets to as_problem"
         )
-    subsets = own if subsets is None else subsets
-    return PLAIN if subsets is None else as_subsets(subsets)
+    if subsets is None:
+        return PLAIN if own is None else as_subsets(own)
+    sets = as_subsets(subsets)
+    n = None if own is None else as_subsets(own).n
+    if n is not None and sets.n is not None and sets.n != n:
+        raise ValueError(
+            f"subsets: {sets.n} samples, but the problem has {n}: leave subsets out, or pass "
+            f"ksdmin.Subsets({n}, ...)"
+        )
+    return sets
 
 
 def make_run(

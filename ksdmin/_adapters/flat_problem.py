@@ -160,3 +160,26 @@ class FlatProblem(CountingProblem):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._space = Space(self.x0)
+
+
+def host_indices(idx: Any, n: int) -> npt.NDArray[np.int64]:
+    """A set as a vector of indices on the host; those of samples that do not exist are refused.
+
+    (Jax would take the nearest sample instead, and CUDA end the process.)
+    """
+    rows = np.asarray(idx)
+    if rows.dtype == bool and rows.shape == (n,):
+        rows = np.flatnonzero(rows)
+    if rows.ndim != 1 or rows.size == 0 or rows.dtype.kind not in "iu":
+        raise ValueError(
+            "a set of samples must be a vector of at least one index, or of one bool for each of "
+            f"the {n} samples, not {rows.dtype} of shape {rows.shape}"
+        )
+    low, high = int(rows.min()), int(rows.max())
+    if high >= n or low < -n:
+        raise IndexError(
+            f"a set of samples has the index {high if high >= n else low}, but there are {n} "
+            f"samples: expected indices from 0 to {n - 1}"
+        )
+    rows = rows.astype(np.int64)  # always a copy: the caller may fill its array again
+    return np.where(rows < 0, rows + n, rows) if low < 0 else rows

@@ -142,7 +142,8 @@ def test_differences(backend, scheme, preset):
         backend.to_numpy(start.jac), backend.to_numpy(exact), rtol=1e-6 if backend.double else 1e-2
     )
     check(backend, res, np.full(3, (8 / 13) ** (1 / 3)), atol=gtol)
-    assert res.nhev == 0
+    by_autodiff = scheme is None and backend.name.startswith("torch")
+    assert (res.nhev > 0) == by_autodiff
 
 
 def test_a_sum_of_losses(backend):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ksdmin._adapters.flat_problem import host_indices
 from ksdmin._adapters.functional.library import Chunk, Library
 from ksdmin._problem.arrays import Array
 
@@ -36,6 +37,14 @@ class Samples:
         if sum(part.nbytes for part in parts) <= budget:
             data = tree_map(lambda part: library.to_device(part, x), data)
         self._data, self._library, self._dtype = tuple(data), library, x.dtype
+
+    def indices(self, idx: Any) -> Any:
+        """A set as the methods below take it: a slice, or a vector of indices on the host."""
+        if not isinstance(idx, slice):
+            return host_indices(idx, self.n)
+        rows = range(*idx.indices(self.n))
+        # A part of a range that counts down to zero is no slice; an empty one is refused
+        return idx if rows and rows.step > 0 else host_indices(list(rows), self.n)
 
     def size(self, idx: Any) -> int:
         """How many samples `idx` names."""

@@ -70,12 +70,15 @@ class FunctionalProblem(FlatProblem):
         return changed(self, _library=finer, _terms=terms, traits=traits)
 
     def unflatten(self, x: Any) -> Any:
-        """A flat vector (also one of numpy) as the parameters that the model takes."""
+        """A flat vector (also one of numpy) as the parameters that the model takes.
+
+        ``problem.x0`` stays where it is: ``minimize(problem, res.x)`` continues from a result.
+        """
         return self._unflatten(self._to_device(x) if isinstance(x, np.ndarray) else x)
 
     def value(self, x: Array, idx: Any = WHOLE) -> float:
         """The mean loss."""
-        self._check_shape(x)
+        idx = self._checked(x, idx)
         self._counts.nfev += 1
         (total,) = self._terms.total("value", x, idx)
         return self._mean(total, x, idx)
@@ -86,13 +89,13 @@ class FunctionalProblem(FlatProblem):
         if callable(self._curvature):
             given = self._curvature(x, idx)
             return self._counted(given if callable(given) else lambda v: given @ v)
+        idx = self._checked(x, idx)
         product = self._terms.product(x, idx, self._count_forward_pass)
         size = float(self._terms.size(idx))
         return self._counted(lambda v: self._mean_gradient(product(v), size, self._l2, v))
 
     def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
-        self._check_shape(x)
-        return super()._evaluate(x, idx, diagonal)
+        return super()._evaluate(x, self._checked(x, idx), diagonal)
 
     def _means(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
         total, g, *squares = self._terms.total(kind, x, idx)
@@ -104,6 +107,11 @@ class FunctionalProblem(FlatProblem):
     def _diagonal_samples(self, idx: Any) -> Any:
         assert isinstance(self._terms, SampleSums)
         return self._terms.diagonal_samples(idx)
+
+    def _checked(self, x: Any, idx: Any) -> Any:
+        """A set as the sums take it; that of a plain function is whatever its user wants."""
+        self._check_shape(x)
+        return self._terms.indices(idx) if isinstance(self._terms, SampleSums) else idx
 
     def _mean(self, total: float, x: Array, idx: Any) -> float:
         penalty = 0.0 if self._l2 is None else float(self._penalty(self._l2, x))

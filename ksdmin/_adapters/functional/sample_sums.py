@@ -62,7 +62,7 @@ class SampleSums:
         self._compiled_multiply = library.compile(self._multiply)
         self._max_rows = self._max_rows_per_sample = samples.n
         self._max_kept_samples = self._max_diagonal_samples = samples.n
-        self.size = samples.size
+        self.size, self.indices = samples.size, samples.indices
 
     def _compiled(self, library: Library) -> dict[str, Kernel]:
         kernels = {"value": self._value, "gradient": self._gradient, "diagonal": self._diagonal}

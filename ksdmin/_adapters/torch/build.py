@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ksdmin._adapters.curvature import check_provider
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
-from ksdmin._adapters.linearity import is_nonlinear
 from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.seeds import draw_seed
 from ksdmin._adapters.torch.checks import (
@@ -21,15 +20,16 @@ from ksdmin._adapters.torch.checks import (
     warn_of_output_nonlinearity,
 )
 from ksdmin._adapters.torch.data import Samples
-from ksdmin._adapters.torch.diagonal import Diagonal
-from ksdmin._adapters.torch.flat_model import FlatModel
+from ksdmin._adapters.torch.diagonal import diagonal_kernel
+from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.torch.losses import as_sample_loss
 from ksdmin._adapters.torch.memory import bytes_per_sample, default_budget
+from ksdmin._adapters.torch.plain_function import FlatFunction, TorchFunctionProblem
 from ksdmin._adapters.torch.problem import TorchProblem
 from ksdmin._adapters.torch.random import seeded_generators
 from ksdmin._adapters.torch.sample_sums import SampleSums
-from ksdmin._problem.subsets import WHOLE
+from ksdmin._problem.subsets import WHOLE, as_subsets
 
 # Samples of the forward passes that show what a model is like: more than one, so that the axis of
 # the samples can be distinguished, and few, as some of these passes go sample by sample.
@@ -37,22 +37,31 @@ PROBE_SAMPLES = 3
 
 
 def build(
-    model: nn.Module,
+    model: Any,
     loss: Any,
     data: Any,
     *,
-    curvature: str | Callable[..., Any],
+    x0: Any,
+    subsets: Any,
+    curvature: str | Callable[..., Any] | None,
     l2: float | Mapping[str, float],
     precond: Any,
-    params: Iterable[str] | None,
+    params: Iterable[Any] | None,
     chunk_size: int | None,
     memory_budget: float | None,
     precision: str,
     graphs: bool | None,
     rng: Any,
-) -> TorchProblem:
+) -> TorchProblem | TorchFunctionProblem:
     """The problem of :func:`ksdmin.from_torch`, which documents the arguments."""
     check_provider(curvature)
+    if x0 is not None:
+        a_models = {"params": params, "chunk_size": chunk_size, "memory_budget": memory_budget}
+        _refuse("a model, not with x0=", loss=loss, data=data, **a_models, graphs=graphs or None)
+        return _plain_function(model, x0, subsets, curvature, l2, precond, precision)
+    _refuse("a plain function and its x0=; a model's samples are its data", subsets=subsets)
+    _require(loss=loss, data=data)
+    curvature = curvature or "gauss-newton"
     check_model(model)
     _check_chunk_size(chunk_size)
     flat_model = FlatModel(model, params, precision)
@@ -60,6 +69,8 @@ def build(
     sample_loss = _sample_loss(loss, samples, curvature)
     kernels = Kernels(flat_model, sample_loss, curvature if isinstance(curvature, str) else "")
     found = _probe(kernels, samples, memory_budget, diagonal=isinstance(precond, str))
+    if isinstance(precond, str) and precond == "fisher" and kernels.diagonal is None:
+        precond = None
     if curvature == "gauss-newton":
         warn_of_output_nonlinearity(found.outputs, loss, stacklevel=3)
     sums = SampleSums(
@@ -82,6 +93,41 @@ def build(
     )
     check_values(problem, flat_model)
     return problem
+
+
+def _plain_function(
+    fun: Any, x0: Any, subsets: Any, curvature: Any, l2: Any, precond: Any, precision: str
+) -> TorchFunctionProblem:
+    """The problem of a function and its x0."""
+    if fun is x0:
+        raise TypeError(
+            "the function is x0 itself: for a module that returns its loss write "
+            "from_torch(lambda module: module(batch), x0=net)"
+        )
+    if not callable(fun):
+        raise TypeError(f"beside x0=, expected a function fun(theta), not {type(fun).__name__}")
+    if curvature not in (None, "hessian") and not callable(curvature):
+        raise ValueError(
+            f"curvature={curvature!r} needs a model with outputs and a loss, which a plain "
+            "function does not have: leave it out, or give loss and data"
+        )
+    function = FlatFunction(fun, x0, precision)
+    sets = None if subsets is None else as_subsets(subsets)
+    return TorchFunctionProblem(function, sets, curvature, _l2_vector(l2, function), precond)
+
+
+def _require(**arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is None:
+            raise TypeError(
+                f"{name}= is missing: a model needs loss and data; a plain function needs x0="
+            )
+
+
+def _refuse(instead: str, **arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is not None:
+            raise TypeError(f"{name}= goes with {instead}: leave it out")
 
 
 def _check_chunk_size(chunk_size: int | None) -> None:
@@ -141,11 +187,12 @@ def _probe(
     model = kernels.model
     budget = default_budget(model.device) if memory_budget is None else memory_budget
     probe: Chunk = next(samples.chunks(WHOLE, min(PROBE_SAMPLES, samples.n)))
-    with seeded_generators(0, model.device), model.arithmetic(model.precision):
+    with model.arithmetic(model.precision), seeded_generators(0, model.device):
         outputs = check_forward_pass(model, probe[0])
-        nonlinear = is_nonlinear(lambda x: model(model.split(x), probe[0]), model.x0)
+        kernels.values_need_grad = differentiates(model, probe[0])
+        nonlinear = model.is_nonlinear(probe[0])
         kept = bytes_per_sample(kernels, probe)
-        kernel = Diagonal(kernels, probe, budget) if diagonal else None
+        kernel = diagonal_kernel(kernels, probe, budget) if diagonal else None
         kernels.diagonal = kernel
     return _Findings(
         outputs,

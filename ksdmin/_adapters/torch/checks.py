@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ksdmin._adapters.torch.flat_model import FlatModel
-from ksdmin._adapters.torch.random import generator_states
+from ksdmin._adapters.torch.losses import as_loss_module
+from ksdmin._adapters.torch.random import generator_states, seeded_generators
 
 # A nonlinearity at the end of the model that belongs to the loss, by the loss: how its node in the
 # autograd graph is named, what it is, and the loss that contains it.
@@ -23,6 +24,7 @@ _RESHAPING = ("View", "Reshape", "UnsafeView", "Squeeze", "Unsqueeze", "Select",
 # of a mean loss (VALUE_NOISE), as batches of another size may be computed by other kernels.
 _VALUE_TOLERANCE = {"highest": 1e-5, "high": 1e-3, "bfloat16": 1e-1}
 _CHECK_SAMPLES = 8  # enough for two batches that are larger than one sample, and cheap
+_LOSS_SAMPLES = 2  # enough to see what a loss reads
 
 
 def check_model(model: nn.Module) -> None:
@@ -78,6 +80,7 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 
 def warn_of_output_nonlinearity(z: Tensor, loss: Any, stacklevel: int) -> None:
     """Warn of a nonlinearity at the end of the model that belongs to the loss."""
+    loss = as_loss_module(loss)
     kind, ending, better = _OUTPUT_NONLINEARITIES.get(type(loss), ("", "", ""))
     node = z.grad_fn
     while node is not None and node.name().startswith(_RESHAPING):
@@ -93,10 +96,12 @@ def warn_of_output_nonlinearity(z: Tensor, loss: Any, stacklevel: int) -> None:
 
 
 def check_values(problem: Any, model: FlatModel) -> None:
-    """Refuse a model whose values are not deterministic, or no mean over samples."""
+    """Refuse values that are not deterministic, no mean over samples, or of other parameters."""
     samples = torch.arange(min(_CHECK_SAMPLES, problem.subsets.n))
+    _check_loss(problem, model, samples[:_LOSS_SAMPLES])
     name, tolerance = type(model.model).__name__, _VALUE_TOLERANCE[model.precision]
-    first, second = problem.value(problem.x0, samples), problem.value(problem.x0, samples)
+    x = model.near_x0()
+    first, second = problem.value(x, samples), problem.value(x, samples)
     if abs(first - second) > tolerance * abs(first):
         raise ValueError(
             f"{name} is not deterministic, or its data are not: the same parameters and samples "
@@ -105,18 +110,85 @@ def check_values(problem: Any, model: FlatModel) -> None:
         )
     half = len(samples) // 2
     if not model.is_random and half >= 2:
-        _check_batches(problem, (samples[:half], samples[half:]), first, tolerance, name)
+        _check_batches(problem, x, (samples[:half], samples[half:]), first, tolerance, name)
 
 
 def _check_batches(
-    problem: Any, batches: tuple[Tensor, ...], together: float, tolerance: float, name: str
+    problem: Any,
+    x: Tensor,
+    batches: tuple[Tensor, ...],
+    together: float,
+    tolerance: float,
+    name: str,
 ) -> None:
     """Refuse a model whose mean loss is another one if computed in batches."""
     n = sum(map(len, batches))
-    apart = sum(len(batch) / n * problem.value(problem.x0, batch) for batch in batches)
+    apart = sum(len(batch) / n * problem.value(x, batch) for batch in batches)
     if abs(together - apart) > tolerance * max(abs(together), abs(apart)):
         raise ValueError(
             f"{name} mixes its samples: the mean loss of {n} is {together!r}, but {apart!r} if "
             "computed in two batches. The samples must lie along the first axis "
             "(batch_first=True), and the outputs of one must not depend on another"
         )
+
+
+def _check_loss(problem: Any, model: FlatModel, samples: Tensor) -> None:
+    """Refuse a loss that reads parameters: those of the model it sees at their old values."""
+    kernels = problem._sums._kernels
+    inputs, targets = problem._sums.samples.take(problem._sums.samples.indices(samples))
+    with model.arithmetic(model.precision), seeded_generators(0, model.device):
+        z = model(model.split(model.x0), inputs).detach().requires_grad_()
+        read = _leaves(kernels.losses(z, _detached(targets), len(samples)))
+    fixed = {id(parameter) for parameter in model.model.parameters()}
+    for name, parameter in model.variables().items():
+        fixed.discard(id(parameter))
+        if id(parameter) in read:
+            raise ValueError(
+                f"the loss reads the parameter {name!r} of the model, which it would see at its "
+                "old value: use l2=, or write the whole objective as a plain function: "
+                "ksdmin.from_torch(fun, x0=model)"
+            )
+    own = [tensor for key, tensor in read.items() if key not in fixed and tensor is not z]
+    if own:
+        raise ValueError(_own_parameters(kernels.loss.losses, own))
+
+
+def _leaves(result: Tensor) -> dict[int, Tensor]:
+    """The tensors that a result is differentiable in, by id."""
+    leaves: dict[int, Tensor] = {}
+    waiting, seen = [result.grad_fn], {result.grad_fn}
+    while waiting:
+        node = waiting.pop()
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            leaves[id(variable)] = variable
+        for child, _ in node.next_functions if node is not None else ():
+            if child not in seen:
+                seen.add(child)
+                waiting.append(child)
+    return leaves
+
+
+def _detached(targets: Any) -> Any:
+    if isinstance(targets, tuple):
+        return tuple(_detached(part) for part in targets)
+    return targets.detach()
+
+
+def _own_parameters(losses: Any, own: list[Tensor]) -> str:
+    """The message about a loss that has parameters of its own."""
+    parts = (losses, *getattr(losses, "args", ()))  # of a partial application
+    for loss in parts:
+        named = loss.named_parameters() if isinstance(loss, nn.Module) else ()
+        names = [repr(name) for name, parameter in named if any(parameter is one for one in own)]
+        if names:
+            return (
+                f"the loss {type(loss).__name__} has parameters of its own ({', '.join(names)}), "
+                "which would not be optimised: freeze them (requires_grad_(False)), or put them "
+                "into the model"
+            )
+    shapes = ", ".join(str(tuple(tensor.shape)) for tensor in own)
+    return (
+        f"the loss reads tensors that require a gradient (of shape {shapes}) and are no parameters "
+        "of the model: they would not be optimised. Detach them, or put them into the model"
+    )

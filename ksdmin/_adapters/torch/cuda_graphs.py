@@ -63,9 +63,6 @@ class GraphExecutor:
     ) -> tuple[Tensor, ...]:
         """The outputs of a kernel, in buffers that the next run overwrites."""
         kernel = self._kernels.by_name(kind)
-        if not getattr(kernel, "capturable", True):
-            with self._kernels.model.arithmetic(precision):
-                return kernel(x, chunk)
         graphed = self._captured.pop((kind, rows, precision), None)
         if graphed is None:
             self._drop_oldest(kind)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
+from ksdmin._adapters.flat_problem import host_indices
 from ksdmin._adapters.torch.kernels import Chunk
 from ksdmin._problem.subsets import WHOLE
 
@@ -56,13 +57,16 @@ class Samples:
         return self._indices(idx)
 
     def _indices(self, idx: Any) -> Tensor:
-        rows: Tensor = idx if isinstance(idx, Tensor) else torch.from_numpy(np.array(idx))
-        if rows.dtype == torch.bool:
-            rows = rows.nonzero()[:, 0]
-        if rows.ndim != 1 or rows.numel() == 0 or rows.is_floating_point():
+        if not isinstance(idx, Tensor) or idx.device.type == "cpu":
+            return torch.from_numpy(host_indices(idx, self.n)).to(self._device)
+        # On a device the indices themselves are not checked: that would wait for it
+        mask = idx.dtype == torch.bool and idx.shape == (self.n,)
+        rows = idx.nonzero()[:, 0] if mask else idx
+        whole_numbers = not rows.is_floating_point() and rows.dtype != torch.bool
+        if rows.ndim != 1 or rows.numel() == 0 or not whole_numbers:
             raise ValueError(
-                "a set of samples must be a vector of at least one index, not "
-                f"{rows.dtype} of shape {tuple(rows.shape)}"
+                "a set of samples must be a vector of at least one index, or of one bool for each "
+                f"of the {self.n} samples, not {rows.dtype} of shape {tuple(rows.shape)}"
             )
         return rows.to(self._device, torch.int64)
 

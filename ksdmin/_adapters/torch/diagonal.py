@@ -2,37 +2,53 @@
 
 For a Linear layer that sees each sample once, sum_i (delta_i a_i^T)^2 = (delta^2)^T (a^2): no
 gradient of a single sample is needed, and the sums come with the gradient's own backward pass. All
-other parameters take the gradient of every sample: by vmap, or where a model fails under vmap, by
-one backward pass per sample. All of these are exact; but as gradients per sample are expensive, a
-problem whose model has such parameters asks for `DIAGONAL_SAMPLES` samples only.
+other parameters take the gradient of every sample, by vmap. Both are exact; but as gradients per
+sample are expensive, a problem whose model has such parameters asks for `DIAGONAL_SAMPLES` samples
+only. A model that fails under vmap has no diagonal: one backward pass per sample would take most of
+a run, for a few percent.
 """
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ksdmin._adapters.torch.flat_model import flatten
+from ksdmin._adapters.torch.flat_model import FlatModel, flatten
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
-from ksdmin._adapters.torch.linear_use import single_uses
+from ksdmin._adapters.torch.linear_use import LinearUse, single_uses
 from ksdmin._adapters.torch.random import generator_states, set_generator_states
 
 log = logging.getLogger("ksdmin")
 
-# Samples that share a forward pass, where each takes a backward pass of its own: a backward pass
-# goes through the activations of all of them, so there must not be many.
-SAMPLES_PER_FORWARD = 8
 # Relative difference between vmap and one backward pass per sample: less is rounding, also in
 # bfloat16.
 MAX_VMAP_DIFFERENCE = 1e-2
 
 Squares = list[Tensor]
 """The sum of the squared gradients, by parameter."""
+
+
+def diagonal_kernel(kernels: Kernels, probe: Chunk, budget: float) -> Diagonal | None:
+    """The kernel for a model, checked with a few samples; None where there is no affordable one."""
+    reason = None
+    for uses in (_linear_uses(kernels.model, probe), []):
+        kernel = Diagonal(kernels, uses, budget)
+        reason = kernel.fault(probe)
+        if reason is None:
+            return kernel
+    log.warning("ksdmin: no diagonal preconditioner, as vmap fails for this model: %s", reason)
+    return None
+
+
+def _linear_uses(model: FlatModel, probe: Chunk) -> list[LinearUse]:
+    try:
+        return single_uses(model, probe)
+    except RuntimeError:  # torch.func in the forward pass: outputs of layers are wrapped
+        return []
 
 
 class Diagonal:
@@ -42,8 +58,8 @@ class Diagonal:
     ----------
     kernels : Kernels
         The model and its loss.
-    probe : Chunk
-        A few samples, to find the layers that see each sample once, and whether vmap works.
+    linear_uses : list of LinearUse
+        The Linear layers that see each sample once.
     budget : float
         Bytes for the gradients of single samples.
 
@@ -51,22 +67,36 @@ class Diagonal:
     ----------
     max_samples : int or None
         How many samples' gradients `budget` holds; None where none are needed.
-    capturable : bool
-        Whether it may go into a CUDA graph: one backward pass per sample would make a huge one.
     """
 
-    def __init__(self, kernels: Kernels, probe: Chunk, budget: float) -> None:
+    def __init__(self, kernels: Kernels, linear_uses: list[LinearUse], budget: float) -> None:
         self._kernels, self._model = kernels, kernels.model
-        self._linear_uses = single_uses(self._model, probe)
-        covered = {i for use in self._linear_uses for i in (use.weight, use.bias)}
+        self._linear_uses = linear_uses
+        covered = {i for use in linear_uses for i in (use.weight, use.bias)}
         self._others = [i for i in range(len(self._model.sizes)) if i not in covered]
-        self._square_samples: Callable[[Tensor, Chunk], Squares] = self._by_vmap
         self.max_samples: int | None = None
         if self._others:
             size = sum(self._model.sizes[i] for i in self._others)
             self.max_samples = max(1, int(budget // (size * self._model.x0.element_size())))
-            self._square_samples = self._choose(probe)
-        self.capturable = self._square_samples == self._by_vmap
+
+    def fault(self, probe: Chunk) -> str | None:
+        """Why this kernel is not right for the model; None where it is.
+
+        It is compared with one backward pass per sample. Of a model with dropout, vmap draws other
+        masks: its squares are as good an estimate, but not to be compared.
+        """
+        x = self._model.near_x0()
+        try:
+            with self._model.restored_randomness():
+                found = self(x, probe)[2]
+            if self._model.is_random and self._others:
+                return None
+            with self._model.restored_randomness():
+                difference = (found - self._one_by_one(x, probe)).norm()
+        except Exception as error:  # whatever a module may raise under vmap
+            return str(error).split(". ")[0]
+        agrees = bool(difference <= MAX_VMAP_DIFFERENCE * found.norm())
+        return None if agrees else f"it differs by {float(difference):.1e}"
 
     def __call__(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor, Tensor]:
         """The sum of the losses, its gradient, and the sum of the squared gradients."""
@@ -77,7 +107,7 @@ class Diagonal:
             with self._model.restored_randomness():
                 if before is not None:  # the same dropout masks once more
                     set_generator_states(before, device)
-                for i, piece in zip(self._others, self._square_samples(x, chunk), strict=True):
+                for i, piece in zip(self._others, self._by_vmap(x, chunk), strict=True):
                     squares[i] = piece
         shapes = self._model.shapes
         return total, flatten(g, shapes, x), flatten(squares, shapes, x).to(x.dtype)
@@ -128,43 +158,22 @@ class Diagonal:
                 total += g.square().sum(0)
         return sums
 
-    def _one_by_one(self, x: Tensor, chunk: Chunk) -> Squares:
-        """The same, with one backward pass per sample."""
-        sums: Squares = [torch.zeros_like(self._model.split(x)[i]) for i in self._others]
-        for inputs, targets, w in self._parts(chunk, SAMPLES_PER_FORWARD):
-            parameters = self._model.leaves(x)
-            losses = self._kernels.losses(self._model(parameters, inputs), targets, len(w)) * w
-            some = [parameters[i] for i in self._others]
-            for loss in losses:
-                grads = torch.autograd.grad(
-                    loss, some, retain_graph=True, allow_unused=True, materialize_grads=True
-                )
-                for total, g in zip(sums, grads, strict=True):
-                    total += g.square()
-        return sums
-
     def _parts(self, chunk: Chunk, size: int) -> list[Chunk]:
         """The chunk in parts; in one where dropout masks are drawn for all of it at once."""
         n = len(chunk[2])
         size = n if self._model.is_random else size
         return [_rows(chunk, slice(at, at + size)) for at in range(0, n, size)]
 
-    def _choose(self, probe: Chunk) -> Callable[[Tensor, Chunk], Squares]:
-        """vmap, which is faster, if it gives the same squares."""
-        x, shapes = self._model.x0, [self._model.shapes[i] for i in self._others]
-        with self._model.restored_randomness():
-            right = flatten(self._one_by_one(x, probe), shapes, x)
-        try:
-            with self._model.restored_randomness():
-                difference = (flatten(self._by_vmap(x, probe), shapes, x) - right).norm()
-            reason = f"it differs by {float(difference):.1e}"
-            agrees = bool(difference <= MAX_VMAP_DIFFERENCE * right.norm())
-        except Exception as error:  # whatever a module may raise under vmap
-            reason, agrees = str(error), False
-        if agrees:
-            return self._by_vmap
-        log.warning("ksdmin: one backward pass per sample for the diagonal, not vmap: %s", reason)
-        return self._one_by_one
+    def _one_by_one(self, x: Tensor, chunk: Chunk) -> Tensor:
+        """The squares of all parameters, with one backward pass per sample: for the check."""
+        inputs, targets, w = chunk
+        parameters = self._model.leaves(x)
+        losses = self._kernels.losses(self._model(parameters, inputs), targets, len(w)) * w
+        total = torch.zeros_like(x)
+        for loss in losses:
+            g = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+            total += flatten(g, self._model.shapes, x).to(x.dtype).square()
+        return total
 
 
 def _batch_of_one(sample: Any) -> Any:

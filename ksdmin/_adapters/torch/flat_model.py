@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from threading import RLock
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ksdmin._adapters.linearity import is_nonlinear
 from ksdmin._adapters.torch.random import restored_generators
 
+CHECK_DISTANCE = 0.1  # of the size of x0: so far from it a model is checked
 PRECISIONS = ("highest", "high", "bfloat16")
+# One thread at a time: a forward pass puts our parameters into the module, and the arithmetic and
+# the generators are settings of the whole process, so that one lock per module would not do.
+LOCK = RLock()
 
 
 class FlatModel:
@@ -22,19 +28,22 @@ class FlatModel:
     ----------
     model : nn.Module
         Its parameters that require a gradient are the variables; tied ones count once.
-    names : iterable of str, optional
-        Only these parameters are variables.
+    params : iterable of str or Parameter, optional
+        Only these parameters are variables. The name of a module stands for those of its
+        parameters that require a gradient.
     precision : {"highest", "high", "bfloat16"}
         How matrix products of float32 parameters are computed: in float32, with TF32, or in
         bfloat16 through autocast.
     """
 
-    def __init__(self, model: nn.Module, names: Iterable[str] | None, precision: str) -> None:
+    def __init__(
+        self, model: nn.Module, params: Iterable[str | Tensor] | None, precision: str
+    ) -> None:
         if precision not in PRECISIONS:
             raise ValueError(f"precision={precision!r}: expected one of {PRECISIONS}")
         self.model, self.precision = model, precision
         self.is_random = False  # whether a forward pass draws random numbers (dropout)
-        self._names, parameters = _select(model, names)
+        self._names, parameters = _select(model, params)
         self.shapes = [tuple(p.shape) for p in parameters]
         self.sizes = [p.numel() for p in parameters]
         self.x0 = torch.cat([p.detach().reshape(-1) for p in parameters])
@@ -59,15 +68,40 @@ class FlatModel:
 
     def __call__(self, parameters: list[Tensor], inputs: Any) -> Tensor:
         """The outputs, in the dtype of the parameters."""
-        arguments = inputs if isinstance(inputs, tuple) else (inputs,)
+        # Without their own flags: a model that differentiates in its inputs sets requires_grad.
+        arguments = tuple(_detached(part) for part in _as_tuple(inputs))
         named = dict(zip(self._names, parameters, strict=True))
-        outputs = torch.func.functional_call(self.model, named, arguments)
+        with LOCK:
+            outputs = torch.func.functional_call(self.model, named, arguments)
         if not isinstance(outputs, Tensor):
             raise TypeError(
                 f"{type(self.model).__name__} returned {type(outputs).__name__}: expected one "
                 "tensor. Wrap it in a module whose forward picks that from its outputs"
             )
         return outputs.to(self.x0.dtype)
+
+    def is_nonlinear(self, inputs: Any) -> bool:
+        """Whether the outputs are nonlinear in the parameters, but for rounding and dropout."""
+
+        def outputs(x: Tensor) -> Tensor:
+            with self.restored_randomness():
+                return self(self.split(x), inputs).detach()
+
+        exact = torch.autocast(self.device.type, enabled=False)
+        with self.arithmetic("highest"), exact:
+            return is_nonlinear(outputs, self.x0)
+
+    def variables(self) -> dict[str, Tensor]:
+        """The module's own tensors of the variables, by name."""
+        every = dict(self.model.named_parameters())
+        return {name: every[name] for name in self._names}
+
+    def near_x0(self) -> Tensor:
+        """A point to check a model at: at x0 itself a fitted one has nothing left but rounding."""
+        size = float(self.x0.square().mean().sqrt()) or 1.0
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.randn(self.x0.shape, generator=generator, dtype=self.x0.dtype)
+        return self.x0 + CHECK_DISTANCE * size * noise.to(self.device)
 
     def split(self, x: Tensor) -> list[Tensor]:
         """The parameters as views of the flat vector.
@@ -102,15 +136,14 @@ class FlatModel:
 
     def load(self, x: Tensor) -> None:
         """Write a flat vector into the module."""
-        parameters = dict(self.model.named_parameters())
-        with torch.no_grad():
-            for name, piece in zip(self._names, self.split(x), strict=True):
-                parameters[name].copy_(piece)
+        with LOCK, torch.no_grad():
+            for parameter, piece in zip(self.variables().values(), self.split(x), strict=True):
+                parameter.copy_(piece)
 
     @contextmanager
     def arithmetic(self, precision: str) -> Iterator[None]:
         """Matrix products in a precision, and kernels that can be differentiated twice."""
-        with ExitStack() as stack:
+        with LOCK, ExitStack() as stack:
             stack.enter_context(torch.enable_grad())
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             stack.enter_context(_tf32(precision == "high", self.device))
@@ -197,13 +230,40 @@ def flatten(pieces: Iterable[Tensor | None], shapes: list[tuple[int, ...]], like
     )
 
 
-def _select(model: nn.Module, names: Iterable[str] | None) -> tuple[list[str], list[Tensor]]:
+def _as_tuple(inputs: Any) -> tuple[Any, ...]:
+    return inputs if isinstance(inputs, tuple) else (inputs,)
+
+
+def _detached(part: Any) -> Any:
+    if isinstance(part, tuple):
+        return tuple(map(_detached, part))
+    return part.detach()
+
+
+def differentiates(model: FlatModel, inputs: Any) -> bool:
+    """Whether the forward pass needs gradients itself (torch.autograd.grad in it)."""
+    try:
+        with torch.no_grad(), model.restored_randomness():
+            model(model.split(model.x0), inputs)
+    except RuntimeError:  # "does not require grad": it works with gradients, as was seen before
+        return True
+    return False
+
+
+def _select(
+    model: nn.Module, params: Iterable[str | Tensor] | None
+) -> tuple[list[str], list[Tensor]]:
     """The variables: names and tensors; a tied parameter goes by the first of its names."""
     every: Mapping[str, Tensor] = dict(model.named_parameters())
-    if names is None:
+    if params is None:
         chosen = [name for name, parameter in every.items() if parameter.requires_grad]
     else:
-        chosen = _by_first_name(model, [names] if isinstance(names, str) else list(names))
+        wanted = [params] if isinstance(params, (str, Tensor)) else list(params)
+        first = {id(parameter): name for name, parameter in every.items()}
+        found = [first.get(id(one)) for each in wanted for one in _meant(model, each)]
+        if None in found:
+            raise ValueError("params: a tensor among them is no parameter of the model")
+        chosen = list(dict.fromkeys(name for name in found if name is not None))
     if not chosen:
         raise ValueError("the model has no trainable parameter: there is nothing to minimise over")
     parameters = [every[name] for name in chosen]
@@ -211,14 +271,28 @@ def _select(model: nn.Module, names: Iterable[str] | None) -> tuple[list[str], l
     return chosen, parameters
 
 
-def _by_first_name(model: nn.Module, names: list[str]) -> list[str]:
-    """The parameters of these names, each once."""
-    first = {id(parameter): name for name, parameter in model.named_parameters()}
+def _meant(model: nn.Module, wanted: Any) -> list[Tensor]:
+    """The parameters that one entry of ``params=`` means."""
+    if isinstance(wanted, Tensor):
+        return [wanted]
+    if not isinstance(wanted, str):
+        kind = type(wanted).__name__
+        raise TypeError(
+            f"params: expected names of parameters or modules, or Parameters, not {kind}"
+        )
     aliases = dict(model.named_parameters(remove_duplicate=False))
-    missing = [name for name in names if name not in aliases]
-    if missing:
-        raise ValueError(f"params: the model has no parameter {', '.join(missing)}")
-    return list(dict.fromkeys(first[id(aliases[name])] for name in names))
+    if wanted in aliases:
+        return [aliases[wanted]]
+    inside = [p for name, p in aliases.items() if name.startswith(f"{wanted}.")]
+    if not inside:
+        raise ValueError(f"params: the model has no parameter or module {wanted!r}")
+    trainable: list[Tensor] = [parameter for parameter in inside if parameter.requires_grad]
+    if not trainable:
+        raise ValueError(
+            f"params: no parameter of the module {wanted!r} requires a gradient: name the "
+            "parameters themselves, or call its requires_grad_()"
+        )
+    return trainable
 
 
 def _check_alike(parameters: list[Tensor]) -> None:

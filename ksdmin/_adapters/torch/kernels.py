@@ -28,6 +28,7 @@ class Kernels:
     def __init__(self, model: FlatModel, loss: SampleLoss, curvature: str) -> None:
         self.model, self.loss, self.curvature = model, loss, curvature
         self.diagonal: Kernel | None = None
+        self.values_need_grad = False  # whether the model differentiates in its forward pass
 
     def by_name(self, kind: str) -> Kernel:
         """The kernel "value", "gradient" or "diagonal"."""
@@ -37,8 +38,10 @@ class Kernels:
     def value(self, x: Tensor, chunk: Chunk) -> tuple[Tensor]:
         """The sum of the losses, in float64."""
         inputs, targets, w = chunk
+        with torch.set_grad_enabled(self.values_need_grad):
+            z = self.model(self.model.split(x), inputs).detach()
         with torch.no_grad():
-            return (self.total_loss(self.model(self.model.split(x), inputs), targets, w),)
+            return (self.total_loss(z, targets, w),)
 
     def gradient(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
         """The sum of the losses and its gradient."""
@@ -74,7 +77,7 @@ class Kernels:
         inputs, targets, w = chunk
         assert self.loss.draw is not None
         with torch.no_grad(), self.model.arithmetic(precision), self.model.restored_randomness():
-            z = self.model(self.model.split(x), inputs)
+            z = self.model(self.model.split(x), inputs).detach()
             return inputs, self.loss.draw(z, targets, generator), w
 
     def total_loss(self, z: Tensor, targets: Any, w: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.curvature import Product
@@ -23,11 +24,12 @@ Scale = Callable[[Tensor], float]
 
 
 def as_sample_loss(loss: Any) -> SampleLoss:
-    """A torch loss module, or a callable (outputs, targets) -> one loss per sample."""
+    """A loss of torch (module or function), or a callable that returns one loss per sample."""
     _check_loss(loss)
+    loss = as_loss_module(loss)
     reduction = getattr(loss, "reduction", None) if isinstance(loss, nn.Module) else None
     if reduction not in ("mean", "sum", "none", "batchmean"):
-        return SampleLoss(loss)
+        return SampleLoss(partial(_own_losses, loss))
     elementwise: Any = copy.deepcopy(loss)
     elementwise.reduction = "none"
     mean = reduction == "mean"
@@ -35,6 +37,14 @@ def as_sample_loss(loss: Any) -> SampleLoss:
     if known is None:
         return SampleLoss(partial(_module_losses, elementwise, mean))
     return known(elementwise, mean)
+
+
+def as_loss_module(loss: Any) -> Any:
+    """The loss module of one of torch's functions; any other loss as it is."""
+    for function, module in _FUNCTIONS:
+        if loss is function:
+            return module()
+    return loss
 
 
 def _check_loss(loss: Any) -> None:
@@ -48,11 +58,29 @@ def _check_loss(loss: Any) -> None:
         )
 
 
+def _own_losses(loss: Any, z: Tensor, y: Any) -> Tensor:
+    """What a user's own loss returns; a column, too, is one loss per sample."""
+    losses: Tensor = loss(z, y)
+    _check_not_reduced(losses, z)
+    return losses[:, 0] if losses.shape == (z.shape[0], 1) else losses
+
+
+def _check_not_reduced(losses: Any, z: Tensor) -> None:
+    if getattr(losses, "shape", ()) == ():
+        n = z.shape[0]
+        raise ValueError(
+            f"loss returned one number for {n} samples: it must return one loss per sample, shape "
+            f"({n},): drop .mean(), or use reduction='none'"
+        )
+
+
 def _module_losses(loss: Any, mean: bool, z: Tensor, y: Any) -> Tensor:
     """The mean (or sum) over the elements of each sample."""
     if isinstance(loss, _ELEMENTWISE):
         _check_elements(loss, z, y)
-    return _over_elements(loss(z, y), mean)
+    losses: Tensor = loss(z, y)
+    _check_not_reduced(losses, z)
+    return _over_elements(losses, mean)
 
 
 def _over_elements(losses: Tensor, mean: bool) -> Tensor:
@@ -266,6 +294,19 @@ _ELEMENTWISE = (
     nn.PoissonNLLLoss,
     nn.SoftMarginLoss,
     nn.KLDivLoss,
+)
+_FUNCTIONS: tuple[tuple[Any, type[nn.Module]], ...] = (
+    (functional.cross_entropy, nn.CrossEntropyLoss),
+    (functional.nll_loss, nn.NLLLoss),
+    (functional.mse_loss, nn.MSELoss),
+    (functional.l1_loss, nn.L1Loss),
+    (functional.smooth_l1_loss, nn.SmoothL1Loss),
+    (functional.huber_loss, nn.HuberLoss),
+    (functional.binary_cross_entropy, nn.BCELoss),
+    (functional.binary_cross_entropy_with_logits, nn.BCEWithLogitsLoss),
+    (functional.poisson_nll_loss, nn.PoissonNLLLoss),
+    (functional.gaussian_nll_loss, nn.GaussianNLLLoss),
+    (functional.soft_margin_loss, nn.SoftMarginLoss),
 )
 _KNOWN: dict[type, Callable[[Any, bool], SampleLoss]] = {
     nn.MSELoss: _squared_error,

@@ -14,7 +14,7 @@ from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
 from ksdmin._adapters.flat_problem import VALUE_NOISE, FlatProblem
-from ksdmin._adapters.torch.flat_model import FlatModel
+from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
 from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.sample_sums import SampleSums
 from ksdmin._problem.counting import Counts
@@ -36,7 +36,8 @@ class TorchProblem(FlatProblem):
     Attributes
     ----------
     x0 : Tensor
-        The model's own parameters, as one flat vector on its device.
+        The model's own parameters, as one flat vector on its device: those it had when the
+        problem was made, or the last ones that `load` has written into it.
     subsets : Subsets
         As many samples as there are data.
     bytes_per_sample : int
@@ -81,15 +82,22 @@ class TorchProblem(FlatProblem):
         return super().counting(counts)
 
     def load(self, x: Any) -> None:
-        """Write a flat vector (a tensor, or a numpy array) back into the model."""
-        self._model.load(self._to_device(x))
+        """Write a flat vector (a tensor, or a numpy array) back into the model.
+
+        It becomes ``problem.x0``, too: ``minimize(problem)`` then starts there.
+        """
+        x = self._to_device(x).detach().clone()
+        self._model.load(x)
+        self.x0 = x
 
     def value(self, x: Tensor, idx: Any = WHOLE) -> float:
         """The mean loss."""
         x, idx = self._checked(x, idx)
-        self._counts.nfev += 1
-        (total,) = self._sums.total("value", x, idx, self._precision[0])
-        return float(self._mean(total, x, idx))
+        with LOCK:
+            self._counts.nfev += 1
+            (total,) = self._sums.total("value", x, idx, self._precision[0])
+            mean = self._mean(total, x, idx)
+        return float(mean)
 
     def value_and_projected_gradient(
         self, x: Tensor, idx: Any, V: Tensor
@@ -106,12 +114,20 @@ class TorchProblem(FlatProblem):
             return self._counted(lambda v: torch.addcmul(given(v), self._l2, v))
         x, idx = self._checked(x, idx)
         # The caller may write into x
-        product = self._sums.product(x.clone(), idx, self._precision[1], self._count_forward_pass)
+        x, precision = x.clone(), self._precision[1]
+        with LOCK:
+            product = self._sums.product(x, idx, precision, self._count_forward_pass)
         scale = 1 / self._sums.samples.size(idx)
-        return self._counted(lambda v: (self._l2 * v).add_(product(v), alpha=scale))
+
+        def multiply(v: Tensor) -> Tensor:
+            with LOCK:
+                return (self._l2 * v).add_(product(v), alpha=scale)
+
+        return self._counted(multiply)
 
     def _evaluate(self, x: Tensor, idx: Any, diagonal: bool) -> tuple[Any, ...]:
-        return super()._evaluate(*self._checked(x, idx), diagonal)
+        with LOCK:
+            return super()._evaluate(*self._checked(x, idx), diagonal)
 
     def _means(self, kind: str, x: Tensor, idx: Any) -> tuple[Any, ...]:
         total, g, *squares = self._sums.total(kind, x, idx, self._precision[0])

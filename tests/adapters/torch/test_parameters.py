@@ -36,7 +36,7 @@ def test_nothing_else_changes_the_model(name):
     before = {key: value.clone() for key, value in case.model.state_dict().items()}
     modes = [module.training for module in case.model.modules()]
     problem = ksdmin.from_torch(case.model, case.loss, case.data)
-    problem.value_and_gradient(problem.x0 + 1, diagonal=True)
+    problem.value_and_gradient(problem.x0 + 1, diagonal=problem.traits.has_diagonal)
     problem.curvature(problem.x0 + 1)(problem.x0)
     for key, value in case.model.state_dict().items():
         assert torch.equal(value, before[key])
@@ -89,7 +89,7 @@ def half():
         (nn.Flatten(), {}, ValueError, "no trainable parameter"),
         (nn.Linear(3, 2).requires_grad_(False), {}, ValueError, "no trainable parameter"),
         (nn.Linear(3, 2), {"params": []}, ValueError, "no trainable parameter"),
-        (nn.Linear(3, 2), {"params": ["bais"]}, ValueError, "no parameter bais"),
+        (nn.Linear(3, 2), {"params": ["bais"]}, ValueError, "no parameter or module 'bais'"),
         (half(), {}, ValueError, "share one dtype and device, found torch.float32 on cpu, torch.f"),
         (nn.Linear(3, 2).half(), {}, TypeError, "float16; expected float32 or float64"),
         (nn.Linear(3, 2), {"precision": "low"}, ValueError, "precision='low'"),
