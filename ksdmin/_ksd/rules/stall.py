@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._problem.values import changed
 
-PATIENCE = 3  # iterations without progress
-GRADIENT_PROGRESS = 0.9  # of the smallest gradient norm so far: that is progress, too
+# Measured by examples/benchmarks/rule_constants.py. Iterations without progress: none of 90 runs
+# that converge changes by it; on 35 that run until they stall, 2 saves 9% of the work (and one
+# ended with a gradient 5000 times larger), 6 costs 28% more.
+PATIENCE = 3
+# Of the smallest gradient norm so far: that is progress, too. From 0.7 to 0.99 no effect was seen.
+GRADIENT_PROGRESS = 0.9
 
 
 @dataclass(frozen=True)
