@@ -149,4 +149,4 @@ plt.show()
 # %%
 # The first picture is the rule where samples are many and the Hessian is badly conditioned. Where
 # they are few, or the problem is easy, both need about as many passes, and which of them fewer
-# changes from one problem to the next. One word tells what yours is: ``method="L-BFGS-B"``.
+# changes from one problem to the next. One word shows what yours is: ``method="L-BFGS-B"``.

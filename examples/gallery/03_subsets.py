@@ -4,7 +4,7 @@
 
 Each iteration of KSD looks at the data three times: at a set A for the gradient, at B for the
 curvature, at C for the search in the subspace. A is everything, unless that is very much. B and C
-are small, drawn anew for every iteration, and have no sample in common. They grow when they have
+are small, drawn again for every iteration, and have no sample in common. They grow when they have
 become too small for the accuracy that is asked for.
 
 By default B and C are a twentieth of the samples (of a net's many samples as little as a fortieth),
@@ -151,7 +151,7 @@ print(res.message)
 # ----------------
 # A callable ``(iteration, rng) -> (A, B, C)``, or an iterable of triples. What is in them is
 # handed to your functions as it is: indices, file names, arrays. ``full`` names the whole set, so
-# that success can be told. Here: sets with the same number of every digit.
+# that success can be tested. Here: sets with the same number of every digit.
 
 EVERYTHING = np.arange(N)
 by_digit = [np.flatnonzero(labels == digit) for digit in range(10)]

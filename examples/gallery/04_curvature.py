@@ -2,7 +2,7 @@
 4. Hessian, Gauss-Newton, Fisher: an indefinite problem
 =======================================================
 
-The Hessian of a neural net is indefinite: along some directions the loss bends down. Hessian-free
+The Hessian of a neural net is indefinite: along some directions the loss curves down. Hessian-free
 optimisation (HF) solves a linear system with the curvature, so that it needs a positive definite
 substitute. KSD searches the subspace with the loss itself: any symmetric matrix will do, the
 Hessian too.

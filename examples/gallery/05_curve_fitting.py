@@ -53,10 +53,10 @@ def jacobian(b):
 # The sum of squares
 # ------------------
 # The gradient is :math:`J^T r`. In place of the Hessian: :math:`J^T J`, the Gauss-Newton matrix,
-# which needs no second derivatives. ``hess`` may return any symmetric matrix that tells the
+# which needs no second derivatives. ``hess`` may return any symmetric matrix that gives the
 # curvature well enough.
 #
-# The parameters differ by factors of ten thousand. A diagonal that roughly tells their curvatures
+# The parameters differ by factors of ten thousand. A diagonal that roughly gives their curvatures
 # sets that right: ``precond``, here the diagonal of :math:`J^T J`.
 
 

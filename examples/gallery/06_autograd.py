@@ -29,7 +29,7 @@ train, test = order[:330], order[330:]
 # %%
 # The model
 # ---------
-# ``model(params, inputs) -> outputs``, one row a sample. The parameters are any nest of lists,
+# ``model(params, inputs) -> outputs``, one row per sample. The parameters are any nest of lists,
 # tuples and dictionaries of arrays. Two outputs: a mean, and the logarithm of a standard
 # deviation (but for a tenth, lest it vanish).
 
@@ -48,7 +48,7 @@ def model(params, inputs):
 # %%
 # The loss
 # --------
-# ``loss(outputs, targets) -> one number a sample``: minus the logarithm of the normal density. It
+# ``loss(outputs, targets) -> one number per sample``: minus the logarithm of the normal density. It
 # is differentiated in the outputs, for gradients and for curvature. (The common losses have
 # names: ``"squared-error"``, ``"softmax-cross-entropy"``, ``"binary-cross-entropy"``,
 # ``"poisson"``.)

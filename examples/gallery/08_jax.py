@@ -108,4 +108,4 @@ plt.show()
 # ------
 # With a loss and data, ``from_jax(model, loss, (inputs, targets), params=...)`` takes a model as
 # in tutorial 6, Gauss-Newton and Fisher matrices included. Sets of samples are padded to a few
-# lengths, lest jax compile anew for each.
+# lengths, so that jax need not compile for each.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ksdmin._adapters.flat_problem import VALUE_NOISE, FlatProblem
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import Product
-from ksdmin._adapters.torch.problem import FINER_PRECISION, _as_product
+from ksdmin._adapters.torch.problem import FINER_PRECISION, as_product, value_and_slopes
 from ksdmin._problem.arrays import as_vector
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
@@ -100,13 +100,12 @@ class TorchFunctionProblem(FlatProblem):
     ) -> tuple[float, npt.NDArray[np.float64]]:
         """The value and V^T g, fetched in one transfer."""
         value, g = self._evaluate(x, idx, False)
-        both = torch.cat([value[None], (V @ g).to(torch.float64)]).cpu().numpy()
-        return float(both[0]), both[1:]
+        return value_and_slopes(value, g, V)
 
     def curvature(self, x: Tensor, idx: Any = WHOLE) -> Product:
         """The product v -> Hv: the gradient's graph is made once, and kept for all products."""
         if callable(self._curvature):
-            return self._counted(self._with_l2(_as_product(self._curvature(x, idx), like=self.x0)))
+            return self._counted(self._with_l2(as_product(self._curvature(x, idx), like=self.x0)))
         leaf = self._leaf(x)
         with self._function.arithmetic(self._precision[1]):
             value = self._call(leaf, idx)

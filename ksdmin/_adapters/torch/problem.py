@@ -104,13 +104,12 @@ class TorchProblem(FlatProblem):
     ) -> tuple[float, npt.NDArray[np.float64]]:
         """The value and V^T g, fetched in one transfer."""
         value, g = self._evaluate(x, idx, False)
-        both = torch.cat([value[None], (V @ g).to(torch.float64)]).cpu().numpy()
-        return float(both[0]), both[1:]
+        return value_and_slopes(value, g, V)
 
     def curvature(self, x: Tensor, idx: Any = WHOLE) -> Product:
         """The product v -> Hv with the curvature that was asked for."""
         if callable(self._curvature):
-            given = _as_product(self._curvature(x, idx), like=self.x0)
+            given = as_product(self._curvature(x, idx), like=self.x0)
             return self._counted(lambda v: torch.addcmul(given(v), self._l2, v))
         x, idx = self._checked(x, idx)
         # The caller may write into x
@@ -154,7 +153,13 @@ class TorchProblem(FlatProblem):
         return total / self._sums.samples.size(idx) + norm.square() / 2
 
 
-def _as_product(curvature: Any, like: Tensor) -> Callable[[Tensor], Tensor]:
+def value_and_slopes(value: Tensor, g: Tensor, V: Tensor) -> tuple[float, npt.NDArray[np.float64]]:
+    """A value and V^T g on the host, fetched in one transfer."""
+    both = torch.cat([value[None], (V @ g).to(torch.float64)]).cpu().numpy()
+    return float(both[0]), both[1:]
+
+
+def as_product(curvature: Any, like: Tensor) -> Callable[[Tensor], Tensor]:
     """A product, from a callable or from an operator that multiplies by ``@``."""
     if isinstance(curvature, (LinearOperator, np.ndarray)) or issparse(curvature):
         return lambda v: torch.as_tensor(curvature @ v.cpu().numpy()).to(like)
