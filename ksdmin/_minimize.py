@@ -64,7 +64,8 @@ def minimize(
     jac : callable, bool, '2-point', '3-point', 'cs', optional
         ``jac(x, *args)`` or ``jac(x, idx, *args)``; True: `fun` returns (value, gradient). With
         none of `jac`, `hess` and `hessp`, a torch function of a tensor x0 is differentiated by
-        torch, if its value carries a graph (it is called once to see); others by differences.
+        torch, if its value carries a graph (it is called up to three times to see); others by
+        differences.
     hess : callable, '2-point', '3-point', 'cs', optional
         Gives the Hessian: dense, sparse or a LinearOperator. A scheme: products by differences
         of the gradient; 'cs' is taken as '2-point', as gradients are real.
@@ -251,7 +252,8 @@ def _differentiated(
     args = args if isinstance(args, tuple) else (args,)
     adapter = import_module("ksdmin._adapters.torch.plain_function")  # as torch is there
     checked = None if precond is None else lambda x, idx: problem._diagonal(x, idx, 0.0)
-    tried: Problem | None = adapter.tried(fun, x0, args, problem.subsets, checked)
+    bounded = box is not None
+    tried: Problem | None = adapter.tried(fun, x0, args, problem.subsets, checked, bounded)
     return problem if tried is None else tried
 
 

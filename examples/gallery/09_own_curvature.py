@@ -49,8 +49,9 @@ runs = {"no preconditioner": ksdmin.minimize(fun, x0, jac=jac, hessp=hessp, tol=
 # A diagonal
 # ----------
 # ``precond`` is a positive diagonal that roughly approximates the Hessian's: n numbers, or a
-# function of x. It need not be accurate; a factor of ten hardly matters. ``precond=`` is there for plain
-# functions and for models (``from_torch`` and the others have the Fisher diagonal by default).
+# function of x. It need not be accurate; a factor of ten hardly matters. ``precond=`` is there for
+# plain functions and for models (``from_torch`` and the others have the Fisher diagonal by
+# default).
 
 
 def diagonal(w):

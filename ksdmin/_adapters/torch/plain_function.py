@@ -34,6 +34,11 @@ NO_GRAPH = (
 )
 
 
+# Of |g|: by more a difference along one direction must not contradict the gradient. Curvature and
+# rounding make far less of it.
+MAX_SLOPE_ERROR = 1e-2
+
+
 class TorchFunctionProblem(FlatProblem):
     """A plain torch function as a problem; made by :func:`ksdmin.from_torch` with `x0`.
 
@@ -64,7 +69,8 @@ class TorchFunctionProblem(FlatProblem):
         self._function, self._curvature = function, curvature
         self._l2 = l2 if l2 is not None and bool(l2.any()) else None
         self._precision = function.precision, function.precision  # as in FINER_PRECISION
-        self._known: list[tuple[Tensor, Tensor, Tensor]] = []  # x, value, gradient: see `tried`
+        # x, value and gradient there, and how many other values were computed: see `tried`.
+        self._known: list[tuple[Tensor, Tensor, Tensor, int]] = []
 
     def in_finer_arithmetic(self) -> Self | None:
         """The same with less rounding; None where there is none."""
@@ -126,7 +132,8 @@ class TorchFunctionProblem(FlatProblem):
 
     def _means(self, kind: str, x: Tensor, idx: Any) -> tuple[Any, ...]:
         if self._known:
-            at, *known = self._known.pop()
+            at, *known, spent = self._known.pop()
+            self._counts.nfev += spent
             if idx is self._whole and torch.equal(at, x):
                 return tuple(known)
         leaf = self._leaf(x)
@@ -324,12 +331,33 @@ def _noise(precision: str, dtype: torch.dtype) -> float | None:
     return VALUE_NOISE[precision] if coarse else None
 
 
+def _is_gradient(problem: TorchFunctionProblem, x0: Tensor, g: Tensor) -> bool:
+    """Whether `g` agrees with a central difference along one direction.
+
+    Where a function detaches a part of x (``x.sum().item()`` in one term), it does not.
+    """
+    eps = torch.finfo(x0.dtype).eps
+    h = eps ** (1 / 3) * max(1.0, float(torch.linalg.vector_norm(x0)))
+    u = torch.randn(x0.shape, generator=torch.Generator().manual_seed(0), dtype=x0.dtype)
+    u = (u / torch.linalg.vector_norm(u)).to(x0.device)
+    above, below = (problem.value(x0 + step * u, problem._whole) for step in (h, -h))
+    error = abs((above - below) / (2 * h) - float(g @ u))
+    rounding = 100 * eps * max(abs(above), abs(below)) / h
+    return not error > MAX_SLOPE_ERROR * float(torch.linalg.vector_norm(g)) + rounding
+
+
 def tried(
-    fun: Callable[..., Any], x0: Any, args: tuple[Any, ...], subsets: Subsets | None, precond: Any
+    fun: Callable[..., Any],
+    x0: Any,
+    args: tuple[Any, ...],
+    subsets: Subsets | None,
+    precond: Any,
+    bounded: bool,
 ) -> TorchFunctionProblem | None:
     """The problem of a function that ``minimize`` got without derivatives; None if it has no graph.
 
-    It is called once, at x0 on the whole set. The run's first evaluation uses what came out.
+    It is called at x0 on the whole set, which the run's first evaluation uses, and without bounds
+    at two points beside it, to see that no part of x was detached on the way.
     """
     x0 = as_vector(x0)
 
@@ -343,7 +371,9 @@ def tried(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as that of float(x), if x requires a gradient
             value, g = problem._means("gradient", x0, problem._whole)
+            if not bounded and not _is_gradient(problem, x0, g):
+                return None
     except Exception:  # whatever it is, differences will show it, if they meet it too
         return None
-    problem._known.append((x0.clone(), value, g))
+    problem._known.append((x0.clone(), value, g, 0 if bounded else 2))
     return problem

@@ -587,10 +587,11 @@ def test_that_takes_fewer_evaluations():
     assert len(seen) <= exact.nfev + exact.nit + 1
 
 
-def test_the_trial_call_is_counted():
+def test_the_trial_calls_are_counted():
     fun, seen = watched(rosen)
     res = minimize(fun, START, options={"maxiter": 0})
-    assert len(seen) == res.nfev == res.njev == 1
+    assert len(seen) == res.nfev == 3
+    assert res.njev == 1
 
 
 def test_args_and_precond_are_passed_on():
@@ -726,3 +727,14 @@ def test_cuda(form):
     assert res.x.is_cuda
     assert res.fun < problem.value(problem.x0)
     assert minimize(bowl_there, x.cuda(), options={"maxiter": 5}).nhev > 0
+
+
+def test_a_function_that_detaches_a_part_of_x_is_differenced():
+    """Its graph would give a wrong gradient, and a false success."""
+
+    def fun(x):
+        return ((x - 1) ** 2).sum() + (x[0].item() - 3) ** 2
+
+    res = ksdmin.minimize(fun, torch.zeros(3, dtype=torch.float64), options={"gtol": 1e-4})
+    assert res.x.tolist() == pytest.approx([2, 1, 1], abs=1e-3)
+    assert res.nhev == 0
