@@ -23,7 +23,8 @@ from ksdmin._run.evaluator import Evaluator, Ledger
 from ksdmin._run.levenberg_marquardt import adjusted
 from ksdmin._run.record import write_record
 from ksdmin._run.run import Run
-from ksdmin._run.state import Sampling, lowest_sensible
+from ksdmin._run.start import first_fields
+from ksdmin._run.state import Sampling
 
 PARTS = 8  # B has this share of the samples, unless asked for otherwise
 FEWEST = 1000  # samples in B for a linear model, as in KSD
@@ -41,22 +42,8 @@ def prepare(run: Run, options: HFOptions, traits: Traits) -> HFRun:
 def start(run: HFRun, ledger: Ledger, x0: Array) -> HFState:
     """Where HF begins."""
     with run.evaluating(ledger) as evaluator:
-        sampling = run.first_sets(run.sizes)
-        here = run.confirm_on_whole_set(evaluator, evaluator.evaluate(x0, sampling.sets.A))
-        norm = run.stationarity(here.x, here.gradient)
-        return HFState(
-            here=here,
-            gradient_norm=norm,
-            sampling=sampling,
-            ledger=evaluator.ledger,
-            last_decrease=math.nan,
-            lowest=lowest_sensible(here.value),
-            broken=False,
-            record=write_record(evaluator, 0, here, norm, sampling.sets),
-            damping=run.options.damping,
-            solution=None,
-            refused=0,
-        )
+        first = first_fields(run, evaluator, run.sizes, x0)
+        return HFState(**first, damping=run.options.damping, solution=None, refused=0)
 
 
 def step(run: HFRun, state: HFState) -> HFState:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ksdmin._ksd.dimensions import choose_dimensions, choose_parts
 from ksdmin._ksd.presets import PRESETS
 from ksdmin._ksd.quasi_newton import QuasiNewton
@@ -22,9 +20,8 @@ from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import Sets, Sizes
 from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Ledger
-from ksdmin._run.record import write_record
 from ksdmin._run.run import Run
-from ksdmin._run.state import lowest_sensible
+from ksdmin._run.start import first_fields
 
 # B and C have the share 1 / parts of the samples: of few the first number, for nets of very many
 # up to the second.
@@ -49,24 +46,14 @@ def start(run: KSDRun, ledger: Ledger, x0: Array) -> KSDState:
     """Where Algorithm 3 begins."""
     with run.evaluating(ledger) as evaluator:
         sizes = first_sizes(run, evaluator.traits)
-        sampling = run.first_sets(sizes)  # Alg. 3, line 3
-        here = evaluator.evaluate(x0, sampling.sets.A)  # lines 4 and 5
-        here = run.confirm_on_whole_set(evaluator, here)
+        first = first_fields(run, evaluator, sizes, x0)  # Alg. 3, lines 3 to 5
         e_1 = (run.space.unit(0),) if run.preset.first_direction else ()  # line 1
-        norm = run.stationarity(here.x, here.gradient)
-        record = write_record(evaluator, 0, here, norm, sampling.sets)
+        sets = first["sampling"].sets
         return KSDState(
-            here=here,
-            gradient_norm=norm,
-            sampling=sampling,
-            ledger=evaluator.ledger,
-            last_decrease=np.nan,
-            lowest=lowest_sensible(here.value),
-            broken=False,
-            record=record,
+            **first,
             d_prev=e_1[: run.dims.memory],
             model=QuasiNewton(run.dims.pairs),
-            rules=first_rules(run, evaluator.traits, here, sampling.sets, sizes, record),
+            rules=first_rules(run, evaluator.traits, first["here"], sets, sizes, first["record"]),
             warned=False,
         )
 

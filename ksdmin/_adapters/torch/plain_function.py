@@ -9,15 +9,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ksdmin._adapters.flat_problem import VALUE_NOISE, FlatProblem
+from ksdmin._adapters.flat_problem import VALUE_NOISE
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import Product
-from ksdmin._adapters.torch.problem import FINER_PRECISION, as_product, value_and_slopes
+from ksdmin._adapters.torch.problem import FINER_PRECISION, TensorProblem, as_product
 from ksdmin._problem.arrays import as_vector
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
@@ -39,7 +37,7 @@ NO_GRAPH = (
 MAX_SLOPE_ERROR = 1e-2
 
 
-class TorchFunctionProblem(FlatProblem):
+class TorchFunctionProblem(TensorProblem):
     """A plain torch function as a problem; made by :func:`ksdmin.from_torch` with `x0`.
 
     Attributes
@@ -101,13 +99,6 @@ class TorchFunctionProblem(FlatProblem):
             value = self._call(leaf, idx)
         return float(self._penalized(value.detach(), leaf))
 
-    def value_and_projected_gradient(
-        self, x: Tensor, idx: Any, V: Tensor
-    ) -> tuple[float, npt.NDArray[np.float64]]:
-        """The value and V^T g, fetched in one transfer."""
-        value, g = self._evaluate(x, idx, False)
-        return value_and_slopes(value, g, V)
-
     def curvature(self, x: Tensor, idx: Any = WHOLE) -> Product:
         """The product v -> Hv: the gradient's graph is made once, and kept for all products."""
         if callable(self._curvature):
@@ -158,14 +149,9 @@ class TorchFunctionProblem(FlatProblem):
 
     def _leaf(self, x: Any) -> Tensor:
         """A point, as a leaf of a new graph: a copy, as the caller may write into x."""
-        if not isinstance(x, Tensor) or x.dtype != self.x0.dtype or x.device != self.x0.device:
-            dtype, device = getattr(x, "dtype", ""), getattr(x, "device", "")
-            raise TypeError(
-                f"x must be a tensor of {self.x0.dtype} on {self.x0.device}, as problem.x0 is, not "
-                f"a {type(x).__name__} {dtype} {device}".rstrip()
-            )
-        self._check_shape(x)
-        return x.detach().clone().requires_grad_()
+        self._check_point(x)
+        leaf: Tensor = x.detach().clone().requires_grad_()
+        return leaf
 
     def _call(self, leaf: Tensor, idx: Any) -> Tensor:
         """The function's value, a scalar with a graph."""

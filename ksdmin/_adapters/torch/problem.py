@@ -30,7 +30,29 @@ FINER_PRECISION = {
 }
 
 
-class TorchProblem(FlatProblem):
+class TensorProblem(FlatProblem):
+    """What models and plain functions of torch share: points are tensors, transfers are few."""
+
+    def value_and_projected_gradient(
+        self, x: Tensor, idx: Any, V: Tensor
+    ) -> tuple[float, npt.NDArray[np.float64]]:
+        """The value and V^T g, fetched in one transfer."""
+        value, g = self._evaluate(x, idx, False)
+        both = torch.cat([value[None], (V @ g).to(torch.float64)]).cpu().numpy()
+        return float(both[0]), both[1:]
+
+    def _check_point(self, x: Any) -> None:
+        """Refuse what is not a tensor like x0."""
+        if not isinstance(x, Tensor) or x.dtype != self.x0.dtype or x.device != self.x0.device:
+            dtype, device = getattr(x, "dtype", ""), getattr(x, "device", "")
+            raise TypeError(
+                f"x must be a tensor of {self.x0.dtype} on {self.x0.device}, as problem.x0 is, not "
+                f"a {type(x).__name__} {dtype} {device}".rstrip()
+            )
+        self._check_shape(x)
+
+
+class TorchProblem(TensorProblem):
     """A torch model as a problem; made by :func:`ksdmin.from_torch`.
 
     Attributes
@@ -99,13 +121,6 @@ class TorchProblem(FlatProblem):
             mean = self._mean(total, x, idx)
         return float(mean)
 
-    def value_and_projected_gradient(
-        self, x: Tensor, idx: Any, V: Tensor
-    ) -> tuple[float, npt.NDArray[np.float64]]:
-        """The value and V^T g, fetched in one transfer."""
-        value, g = self._evaluate(x, idx, False)
-        return value_and_slopes(value, g, V)
-
     def curvature(self, x: Tensor, idx: Any = WHOLE) -> Product:
         """The product v -> Hv with the curvature that was asked for."""
         if callable(self._curvature):
@@ -139,24 +154,12 @@ class TorchProblem(FlatProblem):
 
     def _checked(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
         """A point and a set, as the sums take them."""
-        if not isinstance(x, Tensor) or x.dtype != self.x0.dtype or x.device != self.x0.device:
-            dtype, device = getattr(x, "dtype", ""), getattr(x, "device", "")
-            raise TypeError(
-                f"x must be a tensor of {self.x0.dtype} on {self.x0.device}, as problem.x0 is, not "
-                f"a {type(x).__name__} {dtype} {device}".rstrip()
-            )
-        self._check_shape(x)
+        self._check_point(x)
         return x.detach(), self._sums.samples.indices(idx)
 
     def _mean(self, total: Tensor, x: Tensor, idx: Any) -> Tensor:
         norm: Tensor = torch.linalg.vector_norm(x * self._l2.sqrt(), dtype=torch.float64)
         return total / self._sums.samples.size(idx) + norm.square() / 2
-
-
-def value_and_slopes(value: Tensor, g: Tensor, V: Tensor) -> tuple[float, npt.NDArray[np.float64]]:
-    """A value and V^T g on the host, fetched in one transfer."""
-    both = torch.cat([value[None], (V @ g).to(torch.float64)]).cpu().numpy()
-    return float(both[0]), both[1:]
 
 
 def as_product(curvature: Any, like: Tensor) -> Callable[[Tensor], Tensor]:

@@ -1,0 +1,31 @@
+"""How every run begins: the first sets, and the value and gradient at the start."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ksdmin._problem.arrays import Array
+from ksdmin._problem.subsets import Sizes
+from ksdmin._run.evaluator import Evaluator
+from ksdmin._run.record import write_record
+from ksdmin._run.run import Run
+from ksdmin._run.state import lowest_sensible
+
+
+def first_fields(run: Run, evaluator: Evaluator, sizes: Sizes | None, x0: Array) -> dict[str, Any]:
+    """The fields that every method's first state has; see :class:`ksdmin._run.state.State`."""
+    sampling = run.first_sets(sizes)  # Alg. 3, line 3
+    here = evaluator.evaluate(x0, sampling.sets.A)  # lines 4 and 5
+    here = run.confirm_on_whole_set(evaluator, here)
+    norm = run.stationarity(here.x, here.gradient)
+    return {
+        "here": here,
+        "gradient_norm": norm,
+        "sampling": sampling,
+        "ledger": evaluator.ledger,
+        "last_decrease": math.nan,
+        "lowest": lowest_sensible(here.value),
+        "broken": False,
+        "record": write_record(evaluator, 0, here, norm, sampling.sets),
+    }
