@@ -5,7 +5,8 @@ For sums of losses and plain functions.
 
 from typing import Any as _Any
 
-from ksdmin._adapters import from_autograd, from_jax, from_torch
+from ksdmin._adapters.entry_functional import from_autograd, from_jax
+from ksdmin._adapters.entry_torch import from_torch
 from ksdmin._ksd.presets import PAPER
 from ksdmin._minimize import ksd, minimize
 from ksdmin._options import HFOptions, Options
