@@ -22,7 +22,7 @@ from ksdmin._adapters.torch.checks import (
 from ksdmin._adapters.torch.data import Samples
 from ksdmin._adapters.torch.diagonal import diagonal_kernel
 from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
-from ksdmin._adapters.torch.kernels import Chunk, Kernels
+from ksdmin._adapters.torch.kernels import Chunk, Kernels, lean_convolutions_work
 from ksdmin._adapters.torch.losses import as_sample_loss
 from ksdmin._adapters.torch.memory import bytes_per_sample, default_budget
 from ksdmin._adapters.torch.plain_function import FlatFunction, TorchFunctionProblem
@@ -191,6 +191,7 @@ def _probe(
         outputs = check_forward_pass(model, probe[0])
         kernels.values_need_grad = differentiates(model, probe[0])
         nonlinear = model.is_nonlinear(probe[0])
+        kernels.lean_convolutions = lean_convolutions_work(kernels, probe)
         kept = bytes_per_sample(kernels, probe)
         kernel = diagonal_kernel(kernels, probe, budget) if diagonal else None
         kernels.diagonal = kernel

@@ -7,6 +7,7 @@ the device, so that it can be run eagerly or captured in a CUDA graph.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -14,12 +15,15 @@ from torch import Tensor
 
 from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.sample_loss import SampleLoss
+from ksdmin._adapters.torch.convolution import LeanConvolutions
 from ksdmin._adapters.torch.flat_model import FlatModel, flatten
 
 Product = Callable[[Tensor], Tensor]
 Chunk = tuple[Any, Any, Tensor]
 """Inputs, targets and weights of some samples."""
 Kernel = Callable[[Tensor, Chunk], tuple[Tensor, ...]]
+# Relative difference of products with other convolutions: TF32 and bfloat16 make as much.
+MAX_DIFFERENCE = 1e-2
 
 
 class Kernels:
@@ -29,6 +33,7 @@ class Kernels:
         self.model, self.loss, self.curvature = model, loss, curvature
         self.diagonal: Kernel | None = None
         self.values_need_grad = False  # whether the model differentiates in its forward pass
+        self.lean_convolutions = False  # whether its convolutions are replaced for products
 
     def by_name(self, kind: str) -> Kernel:
         """The kernel "value", "gradient" or "diagonal"."""
@@ -55,7 +60,8 @@ class Kernels:
         """The curvature at x: what all products share is computed here, once."""
         inputs, targets, w = chunk
         parameters = self.model.leaves(x)
-        z = self.model(parameters, inputs)
+        with self.convolutions() if self.lean_convolutions else nullcontext():
+            z = self.model(parameters, inputs)
         if self.curvature == "hessian":
             total = self.total_loss(z, targets, w)
             g = torch.autograd.grad(total, parameters, create_graph=True, allow_unused=True)
@@ -68,6 +74,10 @@ class Kernels:
             # negative log-likelihood enters once, not squared.
             w = (w / self.loss.likelihood_scale(z)).sqrt()
         return _curvature.fisher(jvp, vjp, self._residual(z.detach(), targets, w))
+
+    def convolutions(self) -> LeanConvolutions:
+        """Convolutions for the products of this curvature."""
+        return LeanConvolutions(jacobian=self.curvature != "hessian")
 
     def draw(self, x: Tensor, chunk: Chunk, generator: torch.Generator, precision: str) -> Chunk:
         """The chunk with targets drawn from the model's own predictions.
@@ -165,3 +175,27 @@ class Kernels:
 def _differentiable(pieces: tuple[Tensor | None, ...]) -> list[int]:
     """Which of the derivatives exist and can be differentiated again."""
     return [i for i, piece in enumerate(pieces) if piece is not None and piece.requires_grad]
+
+
+def lean_convolutions_work(kernels: Kernels, probe: Chunk) -> bool:
+    """Whether the model has convolutions, and products with ours in their place are the same."""
+    model = kernels.model
+    x, mode = model.near_x0(), kernels.convolutions()
+    v = torch.linspace(-1, 1, x.numel(), dtype=x.dtype, device=x.device)
+
+    def product(lean: bool) -> Tensor:
+        kernels.lean_convolutions = lean
+        with model.restored_randomness():
+            return kernels.product(x, probe)(v)
+
+    try:
+        with mode, model.restored_randomness():
+            model(model.leaves(x), probe[0])
+        if not mode.seen or not kernels.curvature:
+            return False
+        expected, found = product(lean=False), product(lean=True)
+    except RuntimeError:  # such as a model that differentiates with torch.func
+        return False
+    finally:
+        kernels.lean_convolutions = False
+    return bool((found - expected).norm() <= MAX_DIFFERENCE * expected.norm())
