@@ -21,11 +21,12 @@ from ksdmin._adapters.torch.checks import (
 )
 from ksdmin._adapters.torch.data import Samples
 from ksdmin._adapters.torch.diagonal import diagonal_kernel
+from ksdmin._adapters.torch.flat_function import FlatFunction
 from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
 from ksdmin._adapters.torch.kernels import Chunk, Kernels, lean_convolutions_work
 from ksdmin._adapters.torch.losses import as_sample_loss
 from ksdmin._adapters.torch.memory import bytes_per_sample, default_budget
-from ksdmin._adapters.torch.plain_function import FlatFunction, TorchFunctionProblem
+from ksdmin._adapters.torch.plain_function import TorchFunctionProblem
 from ksdmin._adapters.torch.problem import TorchProblem
 from ksdmin._adapters.torch.random import seeded_generators
 from ksdmin._adapters.torch.sample_sums import SampleSums
