@@ -78,7 +78,7 @@ def from_torch(
         to TF32, then to float32 for values and gradients, but not for the curvature.
     graphs : bool, optional
         Whether to use CUDA graphs; by default on CUDA. A model that draws random numbers
-        (dropout) runs without, and so does a plain function.
+        (dropout) runs without; for a plain function see the notes.
     rng : None, int, Generator, ..., optional
         The seed of the labels that "fisher" draws, and of dropout masks. Both are always the
         same for the same set of samples.
@@ -94,10 +94,12 @@ def from_torch(
     -----
     A plain function may differentiate itself (``torch.autograd.grad`` with ``create_graph=True``,
     ``torch.func``), as physics-informed losses do. It must be deterministic, and its value must
-    carry a graph from `theta`. It runs eagerly: what it reads beside `theta` may change from run
-    to run, which a CUDA graph would not see. `params`, `chunk_size` and `memory_budget` are for
-    models only. A module whose forward pass returns the loss is a plain function, too:
-    ``from_torch(lambda module: module(batch), x0=net)``.
+    carry a graph from `theta`. On CUDA a run captures it in CUDA graphs, after a few calls: these
+    go on without calling it, so what it reads beside `theta` must stay the same during a run.
+    (``graphs=False`` calls it every time. A function that copies from the host, or looks at values
+    there, cannot be captured and is called every time, too.) `params`, `chunk_size` and
+    `memory_budget` are for models only. A module whose forward pass returns the loss is a plain
+    function, too: ``from_torch(lambda module: module(batch), x0=net)``.
 
     Memory on CUDA, of multi-layer perceptrons: the data that are there, and about ::
 

@@ -58,8 +58,8 @@ def build(
     check_provider(curvature)
     if x0 is not None:
         a_models = {"params": params, "chunk_size": chunk_size, "memory_budget": memory_budget}
-        _refuse("a model, not with x0=", loss=loss, data=data, **a_models, graphs=graphs or None)
-        return _plain_function(model, x0, subsets, curvature, l2, precond, precision)
+        _refuse("a model, not with x0=", loss=loss, data=data, **a_models)
+        return _plain_function(model, x0, subsets, curvature, l2, precond, precision, graphs)
     _refuse("a plain function and its x0=; a model's samples are its data", subsets=subsets)
     _require(loss=loss, data=data)
     curvature = curvature or "gauss-newton"
@@ -97,7 +97,14 @@ def build(
 
 
 def _plain_function(
-    fun: Any, x0: Any, subsets: Any, curvature: Any, l2: Any, precond: Any, precision: str
+    fun: Any,
+    x0: Any,
+    subsets: Any,
+    curvature: Any,
+    l2: Any,
+    precond: Any,
+    precision: str,
+    graphs: bool | None,
 ) -> TorchFunctionProblem:
     """The problem of a function and its x0."""
     if fun is x0:
@@ -114,7 +121,9 @@ def _plain_function(
         )
     function = FlatFunction(fun, x0, precision)
     sets = None if subsets is None else as_subsets(subsets)
-    return TorchFunctionProblem(function, sets, curvature, _l2_vector(l2, function), precond)
+    return TorchFunctionProblem(
+        function, sets, curvature, _l2_vector(l2, function), precond, graphs
+    )
 
 
 def _require(**arguments: Any) -> None:

@@ -7,7 +7,8 @@ launches all of them at once. A chunk that is not full is padded, and the paddin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -105,7 +106,7 @@ class Graphed:
         self._x, self._chunk = x.clone(), chunk
         warm_up(lambda: kernel(x, probe))
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, stream=side_stream(x.device)):
+        with captured(self._graph, x.device):
             self._outputs = kernel(self._x, self._chunk)
         replayed = self(x, with_padded_weights(probe, len(chunk[2])))
         for one, other in zip(replayed, kernel(x, probe), strict=True):
@@ -127,10 +128,9 @@ class GraphedProduct:
         self._v = torch.randn_like(x)
         warm_up(lambda: kernel(x, probe)(self._v))
         self._set_up, self._multiply = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        side = side_stream(x.device)
-        with torch.cuda.graph(self._set_up, stream=side):
+        with captured(self._set_up, x.device):
             self._product = kernel(self._x, self._chunk)  # keeps its activations in the graph
-        with torch.cuda.graph(self._multiply, pool=self._set_up.pool(), stream=side):
+        with captured(self._multiply, x.device, pool=self._set_up.pool()):
             self._output = self._product(self._v)
         self.set_up(x, with_padded_weights(probe, len(chunk[2])))
         compare(self(self._v.clone()), kernel(x, probe)(self._v))
@@ -152,6 +152,22 @@ class GraphedProduct:
 def side_stream(device: torch.device) -> torch.cuda.Stream:
     """The stream of all captures: one for all, as libraries keep memory for each stream."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def captured(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None) -> Iterator[None]:
+    """What runs within becomes the graph.
+
+    A capture that fails leaves torch's generator as if it went on, and whoever draws random numbers
+    next gets an error: then it is replaced by its copy.
+    """
+    try:
+        with torch.cuda.graph(graph, pool=pool, stream=side_stream(device)):
+            yield
+    except BaseException:
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        generator.graphsafe_set_state(generator.clone_state())
+        raise
 
 
 def warm_up(run: Callable[[], Any]) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from ksdmin._adapters.flat_problem import VALUE_NOISE
-from ksdmin._adapters.torch.flat_function import NO_GRAPH, FlatFunction
+from ksdmin._adapters.torch.flat_function import FlatFunction
+from ksdmin._adapters.torch.function_kernels import Executor, FunctionGraphs, FunctionKernels
 from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.problem import FINER_PRECISION, TensorProblem, as_product
 from ksdmin._problem.arrays import as_vector
+from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
 from ksdmin._problem.values import changed
@@ -43,6 +44,7 @@ class TorchFunctionProblem(TensorProblem):
         curvature: Any = None,
         l2: Tensor | None = None,
         precond: Any = None,
+        graphs: bool | None = None,
     ) -> None:
         traits = Traits(
             noise=_noise(function.precision, function.x0.dtype),
@@ -53,6 +55,8 @@ class TorchFunctionProblem(TensorProblem):
             precond = None  # a plain function has no gradients of single samples
         super().__init__(function.x0, subsets, traits, precond)
         self._function, self._curvature = function, curvature
+        self._executor: Executor = FunctionKernels(function)
+        self._graphs = function.device.type == "cuda" and graphs is not False
         self._l2 = l2 if l2 is not None and bool(l2.any()) else None
         self._precision = function.precision, function.precision  # as in FINER_PRECISION
         # x, value and gradient there, and how many other values were computed: see `tried`.
@@ -65,6 +69,16 @@ class TorchFunctionProblem(TensorProblem):
             return None
         traits = replace(self.traits, noise=_noise(finer[0], self.x0.dtype))
         return changed(self, _precision=finer, traits=traits)
+
+    def counting(self, counts: Counts) -> Self:
+        """A copy that counts in `counts`: of the problem for a run, or of that for its next step.
+
+        A run has graphs of its own, and its steps share them.
+        """
+        copy = super().counting(counts)
+        if self._graphs and isinstance(self._executor, FunctionKernels):
+            copy._executor = FunctionGraphs(self._executor)
+        return copy
 
     def load(self, x: Any) -> None:
         """Write a flat vector (a tensor, or a numpy array) back into what was given as x0.
@@ -81,29 +95,18 @@ class TorchFunctionProblem(TensorProblem):
 
     def value(self, x: Tensor, idx: Any = WHOLE) -> float:
         """The function's value, and the penalty's."""
-        leaf = self._leaf(x)
+        self._check_point(x)
         self._counts.nfev += 1
-        with self._function.arithmetic(self._precision[0]):
-            value = self._call(leaf, idx)
-        return float(self._penalized(value.detach(), leaf))
+        (value,) = self._executor.run("value", x, self._arguments(idx), self._precision[0])
+        return float(self._penalized(value, x))
 
     def curvature(self, x: Tensor, idx: Any = WHOLE) -> Product:
-        """The product v -> Hv: the gradient's graph is made once, and kept for all products."""
+        """The product v -> Hv: what all products share is computed once."""
         if callable(self._curvature):
             return self._counted(self._with_l2(as_product(self._curvature(x, idx), like=self.x0)))
-        leaf = self._leaf(x)
-        with self._function.arithmetic(self._precision[1]):
-            value = self._call(leaf, idx)
-            g = _gradient(value, leaf, keep_graph=True)
-        return self._counted(self._with_l2(partial(self._multiply, g, leaf)))
-
-    def _multiply(self, g: Tensor, leaf: Tensor, v: Tensor) -> Tensor:
-        if not g.requires_grad:  # a function that is linear in its parameters
-            return torch.zeros_like(v)
-        with self._function.arithmetic(self._precision[1]):
-            return torch.autograd.grad(
-                g, leaf, v, retain_graph=True, allow_unused=True, materialize_grads=True
-            )[0]
+        self._check_point(x)
+        product = self._executor.product(x, self._arguments(idx), self._precision[1])
+        return self._counted(self._with_l2(product))
 
     def _with_l2(self, product: Product) -> Product:
         l2 = self._l2
@@ -115,49 +118,38 @@ class TorchFunctionProblem(TensorProblem):
             self._counts.nfev += spent
             if idx is self._whole and torch.equal(at, x):
                 return tuple(known)
-        leaf = self._leaf(x)
-        with self._function.arithmetic(self._precision[0]):
-            value = self._call(leaf, idx)
-            g = _gradient(value, leaf)
+        self._check_point(x)
+        value, g = self._executor.run("gradient", x, self._arguments(idx), self._precision[0])
         if self._l2 is not None:
-            g = torch.addcmul(g, self._l2, leaf.detach())
-        return self._penalized(value.detach(), leaf), g
+            g = torch.addcmul(g, self._l2, x)
+        return self._penalized(value, x), g
 
     @property
     def _whole(self) -> Any:
         return WHOLE if self.subsets is None else self.subsets.full
 
-    def _penalized(self, value: Tensor, leaf: Tensor) -> Tensor:
+    def _penalized(self, value: Tensor, x: Tensor) -> Tensor:
         """The value in float64, with the penalty."""
         value = value.to(torch.float64)
         if self._l2 is None:
             return value
-        norm: Tensor = torch.linalg.vector_norm(leaf.detach() * self._l2.sqrt(), dtype=value.dtype)
+        norm: Tensor = torch.linalg.vector_norm(x * self._l2.sqrt(), dtype=value.dtype)
         return value + norm.square() / 2
 
-    def _leaf(self, x: Any) -> Tensor:
-        """A point, as a leaf of a new graph: a copy, as the caller may write into x."""
-        self._check_point(x)
-        leaf: Tensor = x.detach().clone().requires_grad_()
-        return leaf
-
-    def _call(self, leaf: Tensor, idx: Any) -> Tensor:
-        """The function's value, a scalar with a graph."""
+    def _arguments(self, idx: Any) -> tuple[Any, ...]:
+        """What the function gets beside the parameters: a set of samples, or nothing."""
         if self.subsets is not None:
-            return self._function.value(leaf, idx)
+            return (idx,)
         if not (isinstance(idx, slice) and idx == WHOLE):
             raise ValueError(
                 "a function of the parameters alone was asked for some samples only: give "
                 "subsets= to from_torch, and the function an argument idx"
             )
-        return self._function.value(leaf)
+        return ()
 
-
-def _gradient(value: Tensor, leaf: Tensor, *, keep_graph: bool = False) -> Tensor:
-    (g,) = torch.autograd.grad(value, leaf, create_graph=keep_graph, allow_unused=True)
-    if g is None:  # the graph is that of other tensors
-        raise ValueError(NO_GRAPH)
-    return g
+    def __getstate__(self) -> dict[str, Any]:
+        # Graphs belong to a run, and to a process.
+        return {**super().__getstate__(), "_executor": FunctionKernels(self._function)}
 
 
 def _noise(precision: str, dtype: torch.dtype) -> float | None:

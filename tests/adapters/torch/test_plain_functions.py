@@ -496,7 +496,6 @@ def test_x0_that_is_refused(error, match, x0):
         ({"params": ["w"]}, TypeError, "params= goes with a model"),
         ({"chunk_size": 3}, TypeError, "chunk_size= goes with a model"),
         ({"memory_budget": 1e9}, TypeError, "memory_budget= goes with a model"),
-        ({"graphs": True}, TypeError, "graphs= goes with a model"),
         ({"curvature": "gauss-newton"}, ValueError, "'gauss-newton' needs a model with outputs"),
         ({"curvature": "spam"}, ValueError, "curvature='spam': expected one of"),
         ({"l2": -1.0}, ValueError, "l2=-1.0: expected numbers that are not negative"),

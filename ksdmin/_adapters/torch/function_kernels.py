@@ -1,0 +1,234 @@
+"""What is computed of a plain function: eagerly, or within a run on CUDA through CUDA graphs."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ksdmin._adapters.torch.cuda_graphs import captured, compare, warm_up
+from ksdmin._adapters.torch.flat_function import NO_GRAPH, FlatFunction
+from ksdmin._adapters.torch.flat_model import LOCK
+from ksdmin._adapters.torch.kernels import Product
+
+log = logging.getLogger("ksdmin")
+
+# A capture takes about as long as so many eager runs: with fewer of them before it, functions whose
+# sets are of another size every time would take longer; with more, the others.
+RUNS_BEFORE_CAPTURE = 5
+GRAPHS_PER_KERNEL = 2  # for the sets of the search, and for the whole set, as for models
+
+Kernel = Callable[[Tensor, Any], Any]
+
+
+class Executor(Protocol):
+    """Runs the kernels of a function at (x, idx)."""
+
+    def run(self, kind: str, x: Tensor, idx: Any, precision: str) -> tuple[Tensor, ...]:
+        """("value") the value; ("gradient") the value and the gradient."""
+
+    def product(self, x: Tensor, idx: Any, precision: str) -> Product:
+        """The Hessian at x."""
+
+
+class FunctionKernels:
+    """The value, the gradient and the Hessian of a function, eagerly."""
+
+    def __init__(self, function: FlatFunction) -> None:
+        self.function = function
+
+    def run(self, kind: str, x: Tensor, idx: Any, precision: str) -> tuple[Tensor, ...]:
+        """("value") the value; ("gradient") the value and the gradient."""
+        with self.function.arithmetic(precision):
+            return self.by_name(kind)(x, idx)  # type: ignore[no-any-return]
+
+    def product(self, x: Tensor, idx: Any, precision: str) -> Product:
+        """The Hessian at x: the gradient's graph is made once, and kept for all products."""
+        arithmetic = partial(self.function.arithmetic, precision)
+        with arithmetic():
+            multiply = self.hessian(x, idx)
+
+        def product(v: Tensor) -> Tensor:
+            with arithmetic():
+                return multiply(v)
+
+        return product
+
+    def by_name(self, kind: str) -> Kernel:
+        """The kernel "value" or "gradient"."""
+        kernel: Kernel = getattr(self, kind)
+        return kernel
+
+    def value(self, x: Tensor, idx: Any) -> tuple[Tensor]:
+        """The value, without its graph."""
+        return (self._call(_leaf(x), idx).detach(),)
+
+    def gradient(self, x: Tensor, idx: Any) -> tuple[Tensor, Tensor]:
+        """The value and the gradient."""
+        leaf = _leaf(x)
+        value = self._call(leaf, idx)
+        return value.detach(), _gradient(value, leaf)
+
+    def hessian(self, x: Tensor, idx: Any) -> Product:
+        """The product v -> Hv."""
+        leaf = _leaf(x)
+        g = _gradient(self._call(leaf, idx), leaf, keep_graph=True)
+        if not g.requires_grad:  # a function that is linear in its parameters
+            return torch.zeros_like
+        return partial(_multiply, g, leaf)
+
+    def _call(self, leaf: Tensor, idx: Any) -> Tensor:
+        return self.function.value(leaf, *idx)
+
+
+def _leaf(x: Tensor) -> Tensor:
+    """A point, as a leaf of a new graph: a copy, as the caller may write into x."""
+    return x.detach().clone().requires_grad_()
+
+
+def _gradient(value: Tensor, leaf: Tensor, *, keep_graph: bool = False) -> Tensor:
+    (g,) = torch.autograd.grad(value, leaf, create_graph=keep_graph, allow_unused=True)
+    if g is None:  # the graph is that of other tensors
+        raise ValueError(NO_GRAPH)
+    return g
+
+
+def _multiply(g: Tensor, leaf: Tensor, v: Tensor) -> Tensor:
+    return torch.autograd.grad(
+        g, leaf, v, retain_graph=True, allow_unused=True, materialize_grads=True
+    )[0]
+
+
+class FunctionGraphs:
+    """The same through CUDA graphs, for one run: between runs, what a function reads may change.
+
+    What is asked for often enough is captured, for the whole set and for each number of samples.
+    Where that fails (the function reads values on the host, say) it runs eagerly.
+    """
+
+    def __init__(self, kernels: FunctionKernels) -> None:
+        self._kernels = kernels
+        self._runs: Counter[tuple[Any, ...]] = Counter()
+        self._captured: dict[tuple[Any, ...], Any] = {}  # the latest used last
+        self._works = True
+
+    def run(self, kind: str, x: Tensor, idx: Any, precision: str) -> tuple[Tensor, ...]:
+        """As that of the kernels; the outputs are copies."""
+        key = kind, _size(idx), precision
+        self._runs[key] += 1
+        at_hand = self._at_hand(key, partial(_Captured, self._kernels.by_name(kind), x, idx))
+        if at_hand is None:
+            return self._kernels.run(kind, x, idx, precision)
+        with LOCK:
+            return tuple(output.clone() for output in at_hand(x, idx))
+
+    def product(self, x: Tensor, idx: Any, precision: str) -> Product:
+        """As that of the kernels."""
+        key = "hessian", _size(idx), precision
+        at_hand = self._at_hand(key, partial(_CapturedProduct, self._kernels.hessian, x, idx))
+        if at_hand is None:
+            return self._counting(key, self._kernels.product(x, idx, precision))
+        x, owner = x.clone(), object()
+
+        def product(v: Tensor) -> Tensor:
+            with LOCK:
+                return at_hand(x, idx, v, owner).clone()  # type: ignore[no-any-return]
+
+        return product
+
+    def _counting(self, key: tuple[Any, ...], product: Product) -> Product:
+        def counted(v: Tensor) -> Tensor:
+            self._runs[key] += 1
+            return product(v)
+
+        return counted
+
+    def _at_hand(self, key: tuple[Any, ...], capture: Callable[[], Any]) -> Any:
+        """What was captured for a key, or is now; None: it runs eagerly."""
+        kind, size, precision = key
+        if not self._works or size is None or self._runs[key] <= RUNS_BEFORE_CAPTURE:
+            return None
+        found = self._captured.pop(key, None)
+        if found is None:
+            same_kind = [other for other in self._captured if other[0] == kind]
+            for other in same_kind[: 1 - GRAPHS_PER_KERNEL]:
+                del self._captured[other]
+            try:
+                with self._kernels.function.arithmetic(precision):
+                    found = capture()
+            except RuntimeError as error:
+                log.warning("ksdmin: no CUDA graphs for this function, it runs eagerly: %s", error)
+                self._works, self._captured = False, {}
+                return None
+        self._captured[key] = found
+        return found
+
+
+def _size(idx: tuple[Any, ...]) -> int | None:
+    """What a graph for these samples is kept under: -1 for everything, None where there is none."""
+    if not idx or (isinstance(idx[0], slice) and idx[0] == slice(None)):
+        return -1
+    rows = idx[0]
+    plain = isinstance(rows, Tensor) and rows.is_cuda and rows.ndim == 1
+    return len(rows) if plain and rows.dtype == torch.int64 else None
+
+
+class _Captured:
+    """A kernel (x, idx) -> tensors, captured for one number of samples."""
+
+    def __init__(self, kernel: Kernel, x: Tensor, idx: Any) -> None:
+        self._x, self._idx = x.clone(), _buffer(idx)
+        warm_up(lambda: kernel(self._x, self._idx))
+        self._graph = torch.cuda.CUDAGraph()
+        with captured(self._graph, x.device):
+            self._outputs = kernel(self._x, self._idx)
+        for replayed, eager in zip(self(x, idx), kernel(x, idx), strict=True):
+            compare(replayed, eager)
+
+    def __call__(self, x: Tensor, idx: Any) -> Any:
+        self._x.copy_(x)
+        _fill(self._idx, idx)
+        self._graph.replay()
+        return self._outputs
+
+
+class _CapturedProduct:
+    """A Hessian: a graph for what all products share, and one for a product."""
+
+    def __init__(self, kernel: Callable[[Tensor, Any], Product], x: Tensor, idx: Any) -> None:
+        self._x, self._idx, self._v = x.clone(), _buffer(idx), torch.randn_like(x)
+        self._owner: object = None  # whose point it is set up at
+        warm_up(lambda: kernel(self._x, self._idx)(self._v))
+        self._set_up, self._multiply = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with captured(self._set_up, x.device):
+            self._product = kernel(self._x, self._idx)  # keeps its activations in the graph
+        with captured(self._multiply, x.device, pool=self._set_up.pool()):
+            self._output = self._product(self._v)
+        v = self._v.clone()
+        compare(self(x, idx, v, object()), kernel(x, idx)(v))
+
+    def __call__(self, x: Tensor, idx: Any, v: Tensor, owner: object) -> Tensor:
+        if self._owner is not owner:
+            self._x.copy_(x)
+            _fill(self._idx, idx)
+            self._set_up.replay()
+            self._owner = owner
+        self._v.copy_(v)
+        self._multiply.replay()
+        return self._output
+
+
+def _buffer(idx: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a graph reads the samples from."""
+    return tuple(rows.clone() if isinstance(rows, Tensor) else rows for rows in idx)
+
+
+def _fill(buffer: tuple[Any, ...], idx: tuple[Any, ...]) -> None:
+    for into, rows in zip(buffer, idx, strict=True):
+        if isinstance(into, Tensor):
+            into.copy_(rows)
