@@ -120,7 +120,8 @@ def _pair(loss: Any, several: SeveralTensors, z: Tensor) -> tuple[Tensor, Tensor
     mean, given = several.unpack(z)
     given = _columns(mean, given)
     v = torch.where(given < loss.eps, loss.eps + (given - given.detach()), given)
-    return mean, torch.where(given < 0, torch.nan, v)
+    # (masked_fill, as torch.where would copy the number to the device, which a graph cannot)
+    return mean, v.masked_fill(given < 0, torch.nan)
 
 
 def _pair_losses(loss: Any, mean: bool, several: SeveralTensors, z: Tensor, y: Any) -> Tensor:
