@@ -40,7 +40,8 @@ def from_autograd(
     data : (inputs, targets)
         Numpy arrays with one row per sample, or nested tuples, lists and dictionaries of them.
     params : tree of arrays
-        The initial parameters, all float32 or all float64.
+        The initial parameters, all float32 or all float64. Other leaves (whole numbers, functions,
+        None) are kept as they are.
     x0 : array or tree of arrays
         Where a plain function starts.
     subsets : int, Subsets, callable or iterable, optional
@@ -146,7 +147,9 @@ def from_jax(
         arrays are put on the device of `params`, or where they exceed `memory_budget` brought there
         chunk by chunk.
     params : tree of arrays
-        The initial parameters, all float32 or all float64.
+        The initial parameters, all float32 or all float64: any tree of jax, also a module of
+        equinox, or the variables of flax. Other leaves (whole numbers, random keys, functions) are
+        kept as they are; ``unflatten`` puts them back.
     x0 : array or tree of arrays
         Where a plain function starts.
     subsets : int, Subsets, callable or iterable, optional

@@ -19,6 +19,7 @@ def from_torch(
     *,
     x0: Any = None,
     subsets: Any = None,
+    output: str | int | Callable[[Any], Any] | None = None,
     curvature: str | Callable[..., Any] | None = None,
     l2: float | Mapping[str, float] = 0.0,
     precond: Any = "fisher",
@@ -35,16 +36,19 @@ def from_torch(
     ----------
     model : nn.Module or callable
         The model. Its parameters that require a gradient become one flat vector; the module
-        itself is changed by ``problem.load(x)`` only.
+        itself is changed by ``problem.load(x)`` only. What it may return: see `output`.
         Without `loss` and `data`, but with `x0`: a plain function ``fun(theta) -> scalar tensor``,
         or with `subsets` ``fun(theta, idx)``, the mean over the samples `idx`.
-    loss : module or callable
+    loss : module or callable, optional
         A torch loss module, or a callable (outputs, targets) -> one loss per sample. A module's
         mean (or sum) over the elements of a sample is kept; over samples it is the mean.
-        GaussianNLLLoss takes targets (y, variance).
+        GaussianNLLLoss takes outputs (mean, variance) and targets y, or as outputs the mean and
+        targets (y, variance). Without `loss`, the model returns its own: see the notes.
     data : (inputs, targets) or Dataset
         Tensors or numpy arrays (also memory-mapped ones); either may be a tuple of several, where
-        the model or the loss takes such. They are converted to the model's device, and to its
+        the model or the loss takes such. A tuple of inputs is positional arguments; a dict or a
+        namedtuple is keyword arguments where the forward pass takes these names, else it is the
+        one argument. They are converted to the model's device, and to its
         dtype if they are floating-point numbers, chunk by chunk.
     x0 : Tensor, nn.Module, or nested dict, list or tuple of tensors, optional
         Where a plain function starts; its argument `theta` has the same form. An iterator such as
@@ -54,6 +58,12 @@ def from_torch(
     subsets : int, Subsets, callable or iterable, optional
         The samples that a plain function ``fun(theta, idx)`` takes its mean over: see
         :class:`Subsets`. A model's samples are its data.
+    output : str, int or callable, optional
+        Which output the loss gets, of a model that returns several: a name (key, attribute or
+        field), an index, or a function of the outputs that returns a tensor or a tuple of tensors.
+        By default the ``logits``, where the outputs have such; else all of them, as the model
+        returns them: a tuple, list, dict or dataclass of tensors with the samples as first axis.
+        Torch's losses take one tensor only (but for GaussianNLLLoss).
     curvature : {"gauss-newton", "hessian", "fisher", "empirical-fisher"} or callable, optional
         Which matrix the products multiply by; or (x, idx) -> product, matrix or LinearOperator,
         of the mean loss: l2 is added. By default "gauss-newton"; for a plain function it is the
@@ -78,7 +88,8 @@ def from_torch(
         to TF32, then to float32 for values and gradients, but not for the curvature.
     graphs : bool, optional
         Whether to use CUDA graphs; by default on CUDA. A model that draws random numbers
-        (dropout) runs without; for a plain function see the notes.
+        (dropout) or returns the mean loss of a batch runs without; for a plain function see the
+        notes.
     rng : None, int, Generator, ..., optional
         The seed of the labels that "fisher" draws, and of dropout masks. Both are always the
         same for the same set of samples.
@@ -98,8 +109,21 @@ def from_torch(
     go on without calling it, so what it reads beside `theta` must stay the same during a run.
     (``graphs=False`` calls it every time. A function that copies from the host, or looks at values
     there, cannot be captured and is called every time, too.) `params`, `chunk_size` and
-    `memory_budget` are for models only. A module whose forward pass returns the loss is a plain
-    function, too: ``from_torch(lambda module: module(batch), x0=net)``.
+    `memory_budget` are for models only. A module whose forward pass returns the loss of one fixed
+    batch is a plain function, too: ``from_torch(lambda module: module(batch), x0=net)``.
+
+    A model that returns its own loss, like those of HuggingFace if they get labels, needs no
+    `loss`: all of `data` are its inputs, ``from_torch(net, data={"input_ids": ..., "labels":
+    ...})``. It returns the loss itself, or outputs with a field ``loss`` (or what `output` names):
+    one loss per sample, or the mean over the samples of a batch. A mean over all words of a batch,
+    of which samples have different numbers, is refused: give `loss` and the labels as targets.
+    The curvature is by default the Gauss-Newton matrix of the loss as a function of the ``logits``
+    among the outputs; without such (or if the loss depends on more) it is the Hessian. With a mean
+    there are no CUDA graphs, as chunks cannot be padded, and no weights of samples.
+
+    The Gauss-Newton matrix of GaussianNLLLoss with outputs (mean, variance) has the Fisher
+    information of the normal distribution in place of the loss's Hessian, which is not positive
+    semidefinite.
 
     Memory on CUDA, of multi-layer perceptrons: the data that are there, and about ::
 
@@ -141,6 +165,7 @@ def from_torch(
         data,
         x0=x0,
         subsets=subsets,
+        output=output,
         curvature=curvature,
         l2=l2,
         precond=precond,

@@ -44,8 +44,11 @@ class Autograd:
         return logsumexp(z, axis=axis, keepdims=keepdims)
 
     def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
-        """All arrays of a tree as one vector, and the inverse, which can be differentiated."""
-        arrays = [np.asarray(leaf) for leaf in _leaves(tree)]
+        """All floating-point arrays of a tree as one vector, and the inverse.
+
+        The inverse can be differentiated; it puts all other leaves back as they are.
+        """
+        arrays = [np.asarray(leaf) for leaf in _leaves(tree) if _is_floating(leaf)]
         shapes = [array.shape for array in arrays]
         ends = np.cumsum([array.size for array in arrays], dtype=int).tolist()
         slices = [slice(end - array.size, end) for end, array in zip(ends, arrays, strict=True)]
@@ -61,6 +64,13 @@ class Autograd:
         self._split = split
         flat = [array.reshape(-1) for array in arrays]
         return np.concatenate(flat) if flat else np.zeros(0), unflatten
+
+    def as_floats(self, tree: Any) -> Any:
+        """The tree with its whole numbers as floating-point arrays."""
+        return tree_map(
+            lambda leaf: np.asarray(leaf, float) if np.asarray(leaf).dtype.kind in "iub" else leaf,
+            tree,
+        )
 
     def compile(self, kernel: Kernel, *, shared: bool = False) -> Kernel:
         """The kernel, without the warnings of overflow in derivatives that are zero (of tanh)."""
@@ -183,12 +193,17 @@ def _leaves(tree: Any) -> Iterator[Any]:
 
 
 def _rebuilt(tree: Any, pieces: Iterator[Any]) -> Any:
-    """A tree like `tree` of other arrays, in the order of `_leaves`."""
+    """A tree like `tree` of other floating-point arrays, in the order of `_leaves`."""
     if isinstance(tree, dict):
         return {key: _rebuilt(tree[key], pieces) for key in sorted(tree)}
     if isinstance(tree, (tuple, list)):
         return type(tree)([_rebuilt(part, pieces) for part in tree])
-    return next(pieces)
+    return next(pieces) if _is_floating(tree) else tree
+
+
+def _is_floating(leaf: Any) -> bool:
+    """Whether it holds floating-point numbers (complex ones are refused later)."""
+    return np.asarray(leaf).dtype.kind in "fc"
 
 
 def build(model: Any, loss: Any, data: Any, **arguments: Any) -> FunctionalProblem:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ksdmin._adapters.curvature import check_provider
-from ksdmin._adapters.functional.data import Samples, tree_map
+from ksdmin._adapters.functional.data import Samples
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.losses import as_sample_loss
 from ksdmin._adapters.functional.plain_function import PlainFunction
@@ -48,6 +48,9 @@ def build(
     seed = seed_from_rng(rng)
     tree = x0 if plain else params
     flat, unflatten = library.flatten(tree)
+    if flat.shape[0] == 0:  # whole numbers are as good where there is nothing else
+        tree = library.as_floats(tree)
+        flat, unflatten = library.flatten(tree)
     x = as_vector(flat)
 
     def on_vectors(x: Array, *more: Any) -> Any:
@@ -130,19 +133,21 @@ def _penalty(l2: Any, tree: Any, library: Library, x: Array) -> float | Array | 
     """The weight of each entry's square: None, one number, or one number per entry."""
     if isinstance(l2, Real):
         return float(l2) or None
-    weights, _ = library.flatten(_broadcast(l2, tree))
+    weights, _ = library.flatten(_broadcast(l2, tree, library))
     return library.xp.asarray(weights, dtype=x.dtype)
 
 
-def _broadcast(l2: Any, tree: Any) -> Any:
+def _broadcast(l2: Any, tree: Any, library: Library) -> Any:
     """`l2`, the upper part of a tree like `tree`, with its numbers at every entry below."""
     if isinstance(l2, Real):
-        return tree_map(lambda part: np.full(np.shape(part), float(l2)), tree)
+        flat, unflatten = library.flatten(tree)
+        return unflatten(library.xp.full(flat.shape, float(l2), dtype=flat.dtype))
     if isinstance(l2, Mapping) and isinstance(tree, Mapping) and set(l2) <= set(tree):
-        return {key: _broadcast(l2.get(key, 0.0), part) for key, part in tree.items()}
+        made = {key: _broadcast(l2.get(key, 0.0), part, library) for key, part in tree.items()}
+        return made if type(tree) is dict else type(tree)(made)  # type: ignore[call-arg]
     sequences = isinstance(l2, (tuple, list)) and isinstance(tree, (tuple, list))
     if sequences and len(l2) == len(tree):
-        return type(tree)([_broadcast(*pair) for pair in zip(l2, tree, strict=True)])
+        return type(tree)([_broadcast(*pair, library) for pair in zip(l2, tree, strict=True)])
     raise ValueError(
         "l2: expected a number, or numbers in the order and under the names of params (0 for a "
         "name left out)"

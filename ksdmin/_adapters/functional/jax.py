@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jax.tree_util import Partial, register_dataclass, tree_leaves
 
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import VALUE_NOISE
 from ksdmin._adapters.functional.build import build as build_functional
+from ksdmin._adapters.functional.jax_leaves import as_floats, flatten
 from ksdmin._adapters.functional.jax_per_sample import entries_formed, sums_over_samples
 from ksdmin._adapters.functional.library import Chunk, Kernel
 from ksdmin._adapters.functional.problem import FunctionalProblem
@@ -52,8 +52,12 @@ class Jax:
         return jax.nn.logsumexp(z, axis=axis, keepdims=keepdims)
 
     def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
-        """All arrays of a tree as one vector, and the inverse function."""
-        return ravel_pytree(tree)
+        """All floating-point arrays of a tree as one vector, and the inverse function."""
+        return flatten(tree)
+
+    def as_floats(self, tree: Any) -> Any:
+        """The tree with its whole numbers as floating-point arrays."""
+        return as_floats(tree)
 
     def compile(self, kernel: Kernel, *, shared: bool = False) -> Kernel:
         """The kernel, compiled for each shape of its arguments."""

@@ -40,7 +40,13 @@ class Library(Protocol):
         """The function of that name in ``scipy.special``."""
 
     def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
-        """All arrays of a tree as one vector, and the inverse function."""
+        """All floating-point arrays of a tree as one vector, and the inverse function.
+
+        The inverse puts all other leaves back as they are.
+        """
+
+    def as_floats(self, tree: Any) -> Any:
+        """The tree with its whole numbers as floating-point arrays."""
 
     def compile(self, kernel: Kernel, *, shared: bool = False) -> Kernel:
         """The kernel, compiled: for one problem, or (`shared`) once for all problems."""

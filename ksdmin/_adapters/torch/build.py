@@ -7,34 +7,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ksdmin._adapters.curvature import check_provider
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
-from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.seeds import draw_seed
-from ksdmin._adapters.torch.checks import (
-    check_forward_pass,
-    check_model,
-    check_values,
-    warn_of_output_nonlinearity,
-)
+from ksdmin._adapters.torch.checks import check_model, check_values
 from ksdmin._adapters.torch.data import Samples
 from ksdmin._adapters.torch.diagonal import diagonal_kernel
 from ksdmin._adapters.torch.flat_function import FlatFunction
 from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
-from ksdmin._adapters.torch.kernels import Chunk, Kernels, lean_convolutions_work
-from ksdmin._adapters.torch.losses import as_sample_loss
+from ksdmin._adapters.torch.kernels import Kernels, lean_convolutions_work
 from ksdmin._adapters.torch.memory import bytes_per_sample, default_budget
+from ksdmin._adapters.torch.model_and_loss import kernels_of, probe_of
+from ksdmin._adapters.torch.model_outputs import check_output
 from ksdmin._adapters.torch.plain_function import TorchFunctionProblem
 from ksdmin._adapters.torch.problem import TorchProblem
 from ksdmin._adapters.torch.random import seeded_generators
 from ksdmin._adapters.torch.sample_sums import SampleSums
-from ksdmin._problem.subsets import WHOLE, as_subsets
-
-# Samples of the forward passes that show what a model is like: more than one, so that the axis of
-# the samples can be distinguished, and few, as some of these passes go sample by sample.
-PROBE_SAMPLES = 3
+from ksdmin._problem.subsets import as_subsets
 
 
 def build(
@@ -44,6 +35,7 @@ def build(
     *,
     x0: Any,
     subsets: Any,
+    output: Any,
     curvature: str | Callable[..., Any] | None,
     l2: float | Mapping[str, float],
     precond: Any,
@@ -56,30 +48,28 @@ def build(
 ) -> TorchProblem | TorchFunctionProblem:
     """The problem of :func:`ksdmin.from_torch`, which documents the arguments."""
     check_provider(curvature)
+    check_output(output)
     if x0 is not None:
         a_models = {"params": params, "chunk_size": chunk_size, "memory_budget": memory_budget}
-        _refuse("a model, not with x0=", loss=loss, data=data, **a_models)
+        _refuse("a model, not with x0=", loss=loss, data=data, output=output, **a_models)
         return _plain_function(model, x0, subsets, curvature, l2, precond, precision, graphs)
     _refuse("a plain function and its x0=; a model's samples are its data", subsets=subsets)
-    _require(loss=loss, data=data)
-    curvature = curvature or "gauss-newton"
-    check_model(model)
+    _require(model, loss, data)
+    check_model(model, stacklevel=3)
     _check_chunk_size(chunk_size)
     flat_model = FlatModel(model, params, precision)
-    samples = Samples(data, flat_model.device, flat_model.x0.dtype)
-    sample_loss = _sample_loss(loss, samples, curvature)
-    kernels = Kernels(flat_model, sample_loss, curvature if isinstance(curvature, str) else "")
+    samples = Samples(data, flat_model.device, flat_model.x0.dtype, split_targets=loss is not None)
+    kernels, curvature = kernels_of(flat_model, loss, samples, output, curvature, stacklevel=3)
     found = _probe(kernels, samples, memory_budget, diagonal=isinstance(precond, str))
     if isinstance(precond, str) and precond == "fisher" and kernels.diagonal is None:
         precond = None
-    if curvature == "gauss-newton":
-        warn_of_output_nonlinearity(found.outputs, loss, stacklevel=3)
+    graphs = flat_model.device.type == "cuda" if graphs is None else graphs
     sums = SampleSums(
         kernels,
         samples,
         max_rows=int(chunk_size or found.max_rows(flat_model, samples)),
         max_kept_samples=found.max_kept_samples,
-        graphs=flat_model.device.type == "cuda" if graphs is None else graphs,
+        graphs=graphs and not kernels.is_scalar,
         seed=draw_seed(rng),
     )
     problem = TorchProblem(
@@ -126,12 +116,18 @@ def _plain_function(
     )
 
 
-def _require(**arguments: Any) -> None:
-    for name, value in arguments.items():
-        if value is None:
-            raise TypeError(
-                f"{name}= is missing: a model needs loss and data; a plain function needs x0="
-            )
+def _require(model: Any, loss: Any, data: Any) -> None:
+    """Refuse a model without data; one without a loss has to return its own."""
+    missing = "loss" if loss is None and data is None else "data" if data is None else None
+    if missing:
+        raise TypeError(
+            f"{missing}= is missing: a model needs loss and data; one that returns its own loss "
+            "needs data, with all that it takes; a plain function needs x0="
+        )
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model: expected an nn.Module, not {type(model).__name__}; a plain function needs x0="
+        )
 
 
 def _refuse(instead: str, **arguments: Any) -> None:
@@ -145,27 +141,12 @@ def _check_chunk_size(chunk_size: int | None) -> None:
         raise ValueError(f"chunk_size={chunk_size!r}: expected at least one sample")
 
 
-def _sample_loss(loss: Any, samples: Samples, curvature: Any) -> SampleLoss:
-    """The loss per sample; its class weights become weights of the samples."""
-    sample_loss = as_sample_loss(loss)
-    if curvature == "fisher" and sample_loss.draw is None:
-        raise ValueError(
-            "curvature='fisher' draws labels from the model's likelihood, which "
-            f"{type(loss).__name__} does not define: use 'gauss-newton' or 'empirical-fisher'"
-        )
-    if sample_loss.sample_weights is not None:
-        samples.normalize_weights(sample_loss.sample_weights)
-    return sample_loss
-
-
 @dataclass(frozen=True)
 class _Findings:
     """What a few samples show of a model.
 
     Attributes
     ----------
-    outputs : Tensor
-        Its outputs for them.
     nonlinear : bool
         Whether it is nonlinear in its parameters.
     bytes_per_sample : int
@@ -176,7 +157,6 @@ class _Findings:
         How many samples' gradients do; None where the diagonal needs none.
     """
 
-    outputs: Tensor
     nonlinear: bool
     bytes_per_sample: int
     max_kept_samples: int
@@ -196,9 +176,8 @@ def _probe(
     """Look at the model with a few samples, and set up the kernel of the diagonal."""
     model = kernels.model
     budget = default_budget(model.device) if memory_budget is None else memory_budget
-    probe: Chunk = next(samples.chunks(WHOLE, min(PROBE_SAMPLES, samples.n)))
+    probe = probe_of(samples)
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
-        outputs = check_forward_pass(model, probe[0])
         kernels.values_need_grad = differentiates(model, probe[0])
         nonlinear = model.is_nonlinear(probe[0])
         kernels.lean_convolutions = lean_convolutions_work(kernels, probe)
@@ -206,7 +185,6 @@ def _probe(
         kernel = diagonal_kernel(kernels, probe, budget) if diagonal else None
         kernels.diagonal = kernel
     return _Findings(
-        outputs,
         nonlinear,
         kept,
         max_kept_samples=max(1, int(budget // (WORKING_COPIES * kept))),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.losses import as_loss_module
+from ksdmin._adapters.torch.model_inputs import detached
 from ksdmin._adapters.torch.random import generator_states, seeded_generators
 
 # A nonlinearity at the end of the model that belongs to the loss, by the loss: how its node in the
@@ -24,15 +28,27 @@ _RESHAPING = ("View", "Reshape", "UnsafeView", "Squeeze", "Unsqueeze", "Select",
 # of a mean loss (VALUE_NOISE), as batches of another size may be computed by other kernels.
 _VALUE_TOLERANCE = {"highest": 1e-5, "high": 1e-3, "bfloat16": 1e-1}
 _CHECK_SAMPLES = 8  # enough for two batches that are larger than one sample, and cheap
+_TAKE_STATISTICS = (
+    "First let it take its statistics: run some batches in train mode under torch.no_grad(), then "
+    "model.eval(). Or use GroupNorm or LayerNorm, which need none"
+)
+_MEAN_SAMPLES = 32  # of a loss that is a mean already: each is computed by itself
 _LOSS_SAMPLES = 2  # enough to see what a loss reads
 
 
-def check_model(model: nn.Module) -> None:
+def check_model(model: nn.Module, stacklevel: int) -> None:
     """Refuse modules with which the loss is no sum over samples; say what to do instead."""
     for name, module in model.named_modules():
         reason = _refusal(module)
         if reason:
             raise ValueError(f"{type(module).__name__} {name!r} {reason}")
+        if isinstance(module, _BatchNorm) and _has_no_statistics(module):
+            warnings.warn(
+                f"{type(module).__name__} {name!r} is in eval mode, but has taken no statistics: "
+                f"it normalises nothing (mean 0, variance 1). {_TAKE_STATISTICS}.",
+                UserWarning,
+                stacklevel=stacklevel + 1,
+            )
 
 
 def _refusal(module: nn.Module) -> str | None:
@@ -41,10 +57,13 @@ def _refusal(module: nn.Module) -> str | None:
         if module.running_mean is None:
             return (
                 f"keeps no running statistics and takes those of the batch: {depends} Make it "
-                "with track_running_stats=True, and put it into eval mode"
+                f"with track_running_stats=True. {_TAKE_STATISTICS}"
             )
         if module.training:
-            return f"is in train mode: {depends} Put it (or the model) into eval mode: model.eval()"
+            return (
+                f"is in train mode: {depends} Put it (or the model) into eval mode: model.eval(). "
+                f"{_TAKE_STATISTICS}"
+            )
     if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
         if module.max_norm is not None:
             return "rescales its weight (max_norm) in every forward pass: use l2 instead"
@@ -53,14 +72,22 @@ def _refusal(module: nn.Module) -> str | None:
     return None
 
 
-def check_forward_pass(model: FlatModel, inputs: Any) -> Tensor:
-    """The outputs for a few samples; a model that writes into its buffers is refused.
+def _has_no_statistics(module: Any) -> bool:
+    """Whether running mean and variance are those of a new module."""
+    seen = module.num_batches_tracked
+    if seen is None or int(seen) > 0 or module.running_mean.is_meta:
+        return False
+    return not bool(module.running_mean.any()) and bool((module.running_var == 1).all())
+
+
+def check_forward_pass(model: FlatModel, inputs: Any) -> Any:
+    """What the model returns for a few samples; a model that writes into its buffers is refused.
 
     Sets ``model.is_random``: whether it draws from torch's global generators.
     """
     buffers = {name: buffer.clone() for name, buffer in model.model.named_buffers()}
     before = generator_states(model.device)
-    z = model(model.leaves(model.x0), inputs)
+    outputs = model.outputs(model.leaves(model.x0), inputs)
     after = generator_states(model.device)
     model.is_random = not all(map(torch.equal, before, after))
     for name, buffer in model.model.named_buffers():
@@ -70,7 +97,7 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> Tensor:
                 "pass, which makes it another function every time. Put it (or the module that "
                 "does so) into eval mode: model.eval()"
             )
-    return z
+    return outputs
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
@@ -109,8 +136,45 @@ def check_values(problem: Any, model: FlatModel) -> None:
             "the model draw from torch's global generators, which are seeded for each set"
         )
     half = len(samples) // 2
-    if not model.is_random and half >= 2:
+    if problem._sums._kernels.is_scalar:
+        _check_mean_losses(problem, model, x)
+    elif not model.is_random and half >= 2:
         _check_batches(problem, x, (samples[:half], samples[half:]), first, tolerance, name)
+
+
+def _check_mean_losses(problem: Any, model: FlatModel, x: Tensor) -> None:
+    """Refuse a model's own loss that is no mean of its samples' losses: of all words, say.
+
+    Each sample by itself shows any difference in their weights, and dropout must not hide it.
+    """
+    n, name = problem.subsets.n, type(model.model).__name__
+    samples = torch.arange(min(_MEAN_SAMPLES, n)) * n // min(_MEAN_SAMPLES, n)
+    with _in_eval_mode(model.model if model.is_random else None):
+        together = problem.value(x, samples)
+        apart = sum(problem.value(x, one) for one in samples.split(1)) / len(samples)
+    tolerance = _VALUE_TOLERANCE[model.precision]
+    if abs(together - apart) > tolerance * max(abs(together), abs(apart)):
+        raise ValueError(
+            f"the loss that {name} returns is not the mean of its samples' losses: that of "
+            f"{len(samples)} is {together!r}, but their mean one by one {apart!r}. If it is a mean "
+            "over words, of which samples have different numbers, then give the loss, "
+            "loss=CrossEntropyLoss(ignore_index=-100), and the labels as targets, "
+            "data=(inputs, labels): the mean is then that over all words of the set. Otherwise let "
+            "the model return one loss per sample"
+        )
+
+
+@contextmanager
+def _in_eval_mode(model: nn.Module | None) -> Iterator[None]:
+    """The model in eval mode, for a while."""
+    modes = {} if model is None else {module: module.training for module in model.modules()}
+    for module in modes:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 def _check_batches(
@@ -138,7 +202,7 @@ def _check_loss(problem: Any, model: FlatModel, samples: Tensor) -> None:
     inputs, targets = problem._sums.samples.take(problem._sums.samples.indices(samples))
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         z = model(model.split(model.x0), inputs).detach().requires_grad_()
-        read = _leaves(kernels.losses(z, _detached(targets), len(samples)))
+        read = _leaves(kernels.losses(z, detached(targets), len(samples)))
     fixed = {id(parameter) for parameter in model.model.parameters()}
     for name, parameter in model.variables().items():
         fixed.discard(id(parameter))
@@ -169,16 +233,9 @@ def _leaves(result: Tensor) -> dict[int, Tensor]:
     return leaves
 
 
-def _detached(targets: Any) -> Any:
-    if isinstance(targets, tuple):
-        return tuple(_detached(part) for part in targets)
-    return targets.detach()
-
-
 def _own_parameters(losses: Any, own: list[Tensor]) -> str:
     """The message about a loss that has parameters of its own."""
-    parts = (losses, *getattr(losses, "args", ()))  # of a partial application
-    for loss in parts:
+    for loss in _applied(losses):
         named = loss.named_parameters() if isinstance(loss, nn.Module) else ()
         names = [repr(name) for name, parameter in named if any(parameter is one for one in own)]
         if names:
@@ -192,3 +249,10 @@ def _own_parameters(losses: Any, own: list[Tensor]) -> str:
         f"the loss reads tensors that require a gradient (of shape {shapes}) and are no parameters "
         "of the model: they would not be optimised. Detach them, or put them into the model"
     )
+
+
+def _applied(function: Any) -> Iterator[Any]:
+    """A function, and the arguments that it has been applied to in part."""
+    yield function
+    for argument in getattr(function, "args", ()) if isinstance(function, partial) else ():
+        yield from _applied(argument)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
 from ksdmin._adapters.flat_problem import host_indices
 from ksdmin._adapters.torch.kernels import Chunk
+from ksdmin._adapters.torch.model_inputs import is_namedtuple
 from ksdmin._problem.subsets import WHOLE
 
 # Targets that are read at once, where their weights are summed before the run: large enough to be
@@ -31,23 +33,32 @@ class Samples:
         Where the model is.
     dtype : torch.dtype
         That of the model; floating-point data are brought to it.
+    split_targets : bool
+        Whether the data are (inputs, targets), or else inputs only, with () as targets.
     """
 
-    def __init__(self, data: Any, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, data: Any, device: torch.device, dtype: torch.dtype, *, split_targets: bool = True
+    ) -> None:
         if isinstance(data, TensorDataset):
             data = data.tensors
-        self._device, self._dtype = device, dtype
+        self._device, self._dtype, self._split_targets = device, dtype, split_targets
         self._dataset = data if isinstance(data, Dataset) else None
         if self._dataset is not None:
             if isinstance(data, IterableDataset):
                 raise TypeError("data: an IterableDataset has no samples to choose sets from")
             self.n = len(self._dataset)  # type: ignore[arg-type]
         else:
-            self._parts = tuple(_tree(part) for part in _pair(data))
+            self._parts = tuple(_tree(part) for part in self._pair(data))
             self.n = _common_length(self._parts)
         if self.n == 0:
             raise ValueError("data: there are no samples")
         self._weights = torch.ones(self.n, dtype=torch.float64, device=device)
+
+    @property
+    def has_equal_weights(self) -> bool:
+        """Whether all samples have the same weight."""
+        return bool((self._weights == self._weights[0]).all())
 
     def indices(self, idx: Any) -> Any:
         """A set as the methods below take it: the whole slice, or an int64 tensor."""
@@ -113,14 +124,18 @@ class Samples:
         if self._dataset is None:
             return [self._move(_rows(self._parts[i], idx)) for i in which]
         rows = range(*idx.indices(self.n)) if isinstance(idx, slice) else idx.tolist()
-        items = [_pair(self._dataset[row]) for row in rows]
+        items = [self._pair(self._dataset[row]) for row in rows]
         return [self._move(_tree(default_collate([item[i] for item in items]))) for i in which]
 
+    def _pair(self, data: Any) -> Any:
+        return _pair(data) if self._split_targets else (data, ())
+
     def _move(self, tree: Any) -> Any:
-        if isinstance(tree, tuple):
-            return tuple(self._move(part) for part in tree)
-        dtype = self._dtype if tree.is_floating_point() else tree.dtype
-        return tree.to(self._device, dtype, non_blocking=True)
+        return tree_map(self._moved, tree)
+
+    def _moved(self, leaf: Tensor) -> Tensor:
+        dtype = self._dtype if leaf.is_floating_point() else leaf.dtype
+        return leaf.to(self._device, dtype, non_blocking=True)
 
 
 def _pair(data: Any) -> Any:
@@ -134,6 +149,10 @@ def _pair(data: Any) -> Any:
 
 
 def _tree(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {key: _tree(part) for key, part in data.items()}
+    if is_namedtuple(data):
+        return type(data)(*map(_tree, data))
     if isinstance(data, (tuple, list)):
         return tuple(_tree(part) for part in data)
     if isinstance(data, (Tensor, np.ndarray)):
@@ -143,20 +162,18 @@ def _tree(data: Any) -> Any:
 
 def _common_length(trees: tuple[Any, ...]) -> int:
     """How many samples all the arrays have."""
-    lengths = {len(leaf) for tree in trees for leaf in _leaves(tree)}
+    lengths = {len(leaf) for leaf in tree_leaves(trees)}
     if len(lengths) != 1:
         raise ValueError(f"data: inputs and targets differ in length: {sorted(lengths)}")
     return lengths.pop()
 
 
-def _leaves(tree: Any) -> list[Any]:
-    return [leaf for part in tree for leaf in _leaves(part)] if isinstance(tree, tuple) else [tree]
-
-
 def _rows(tree: Any, idx: Any) -> Any:
-    if isinstance(tree, tuple):
-        return tuple(_rows(part, idx) for part in tree)
-    if isinstance(tree, np.ndarray):
+    return tree_map(lambda leaf: _rows_of(leaf, idx), tree)
+
+
+def _rows_of(leaf: Any, idx: Any) -> Any:
+    if isinstance(leaf, np.ndarray):
         rows = idx if isinstance(idx, slice) else idx.cpu().numpy()
-        return torch.from_numpy(np.array(tree[rows]))
-    return tree[idx] if isinstance(idx, slice) else tree[idx.to(tree.device)]
+        return torch.from_numpy(np.array(leaf[rows]))
+    return leaf[idx] if isinstance(idx, slice) else leaf[idx.to(leaf.device)]

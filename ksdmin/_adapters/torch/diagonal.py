@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.torch.flat_model import FlatModel, flatten
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
@@ -166,19 +167,17 @@ class Diagonal:
 
     def _one_by_one(self, x: Tensor, chunk: Chunk) -> Tensor:
         """The squares of all parameters, with one backward pass per sample: for the check."""
-        inputs, targets, w = chunk
         parameters = self._model.leaves(x)
-        losses = self._kernels.losses(self._model(parameters, inputs), targets, len(w)) * w
         total = torch.zeros_like(x)
-        for loss in losses:
+        for loss in self._kernels.single_losses(parameters, chunk):
             g = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
             total += flatten(g, self._model.shapes, x).to(x.dtype).square()
         return total
 
 
 def _batch_of_one(sample: Any) -> Any:
-    return tuple(map(_batch_of_one, sample)) if isinstance(sample, tuple) else sample[None]
+    return tree_map(lambda part: part[None], sample)
 
 
 def _rows(data: Any, part: slice) -> Any:
-    return tuple(_rows(piece, part) for piece in data) if isinstance(data, tuple) else data[part]
+    return tree_map(lambda piece: piece[part], data)

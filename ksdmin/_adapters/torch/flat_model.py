@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ksdmin._adapters.linearity import is_nonlinear
+from ksdmin._adapters.torch.model_inputs import arguments, detached, row_count
+from ksdmin._adapters.torch.model_outputs import OneTensor, Reader
 from ksdmin._adapters.torch.random import restored_generators
 
 CHECK_DISTANCE = 0.1  # of the size of x0: so far from it a model is checked
@@ -43,6 +45,7 @@ class FlatModel:
             raise ValueError(f"precision={precision!r}: expected one of {PRECISIONS}")
         self.model, self.precision = model, precision
         self.is_random = False  # whether a forward pass draws random numbers (dropout)
+        self.reader: Reader = OneTensor(None)
         self._names, parameters = _select(model, params)
         self.shapes = [tuple(p.shape) for p in parameters]
         self.sizes = [p.numel() for p in parameters]
@@ -67,18 +70,20 @@ class FlatModel:
         return {name: module.training for name, module in self.model.named_modules()}
 
     def __call__(self, parameters: list[Tensor], inputs: Any) -> Tensor:
-        """The outputs, in the dtype of the parameters."""
+        """The outputs as one tensor, in the dtype of the parameters."""
+        return self.read(self.outputs(parameters, inputs), inputs)
+
+    def outputs(self, parameters: list[Tensor], inputs: Any) -> Any:
+        """What the module returns."""
         # Without their own flags: a model that differentiates in its inputs sets requires_grad.
-        arguments = tuple(_detached(part) for part in _as_tuple(inputs))
+        positional, keywords = arguments(self.model, detached(inputs))
         named = dict(zip(self._names, parameters, strict=True))
         with LOCK:
-            outputs = torch.func.functional_call(self.model, named, arguments)
-        if not isinstance(outputs, Tensor):
-            raise TypeError(
-                f"{type(self.model).__name__} returned {type(outputs).__name__}: expected one "
-                "tensor. Wrap it in a module whose forward picks that from its outputs"
-            )
-        return outputs.to(self.x0.dtype)
+            return torch.func.functional_call(self.model, named, positional, keywords)
+
+    def read(self, outputs: Any, inputs: Any) -> Tensor:
+        """What the module returned for `inputs`, as one tensor with a row per sample."""
+        return self.reader(outputs, row_count(inputs)).to(self.x0.dtype)
 
     def is_nonlinear(self, inputs: Any) -> bool:
         """Whether the outputs are nonlinear in the parameters, but for rounding and dropout."""
@@ -228,16 +233,6 @@ def flatten(pieces: Iterable[Tensor | None], shapes: list[tuple[int, ...]], like
             for piece, shape in zip(pieces, shapes, strict=True)
         ]
     )
-
-
-def _as_tuple(inputs: Any) -> tuple[Any, ...]:
-    return inputs if isinstance(inputs, tuple) else (inputs,)
-
-
-def _detached(part: Any) -> Any:
-    if isinstance(part, tuple):
-        return tuple(map(_detached, part))
-    return part.detach()
 
 
 def differentiates(model: FlatModel, inputs: Any) -> bool:

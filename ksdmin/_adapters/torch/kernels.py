@@ -6,7 +6,7 @@ the device, so that it can be run eagerly or captured in a CUDA graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any
 
@@ -32,6 +32,7 @@ class Kernels:
     def __init__(self, model: FlatModel, loss: SampleLoss, curvature: str) -> None:
         self.model, self.loss, self.curvature = model, loss, curvature
         self.diagonal: Kernel | None = None
+        self.is_scalar = False  # whether the model returns its own loss, as the mean of a batch
         self.values_need_grad = False  # whether the model differentiates in its forward pass
         self.lean_convolutions = False  # whether its convolutions are replaced for products
 
@@ -108,6 +109,11 @@ class Kernels:
                 f"loss per sample, shape ({n},), not a mean"
             )
         return losses
+
+    def single_losses(self, parameters: list[Tensor], chunk: Chunk) -> Iterable[Tensor]:
+        """The weighted loss of each sample, each a tensor of its own."""
+        inputs, targets, w = chunk
+        return self.losses(self.model(parameters, inputs), targets, len(w)) * w
 
     def _jacobian(self, z: Tensor, parameters: list[Tensor]) -> tuple[Product, Product]:
         """J v and J^T u over the graph of one forward pass.

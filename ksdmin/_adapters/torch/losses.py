@@ -6,7 +6,6 @@ All functions are those of the module, or partial applications of them: so a pro
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,25 +17,61 @@ from torch.nn import functional
 from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.sample_loss import SampleLoss, unit_scale
+from ksdmin._adapters.torch.gaussian_loss import gaussian, gaussian_of_pair
+from ksdmin._adapters.torch.loss_elements import (
+    Scale,
+    check_elements,
+    normal,
+    over_elements,
+    per_element,
+    per_position,
+)
+from ksdmin._adapters.torch.model_outputs import CHOOSE, SeveralTensors
 
 Draw = Callable[[Tensor, Any, torch.Generator], Any]
-Scale = Callable[[Tensor], float]
 
 
-def as_sample_loss(loss: Any) -> SampleLoss:
-    """A loss of torch (module or function), or a callable that returns one loss per sample."""
+def as_sample_loss(loss: Any, several: SeveralTensors | None = None) -> SampleLoss:
+    """A loss of torch (module or function), or a callable that returns one loss per sample.
+
+    Where a model has `several` outputs, the loss gets them as the model returns them.
+    """
     _check_loss(loss)
     loss = as_loss_module(loss)
+    if several is not None and type(loss).__module__.startswith("torch.nn."):
+        _check_pair(loss, several)
     reduction = getattr(loss, "reduction", None) if isinstance(loss, nn.Module) else None
     if reduction not in ("mean", "sum", "none", "batchmean"):
-        return SampleLoss(partial(_own_losses, loss))
+        return SampleLoss(partial(_own_losses, _of_outputs(loss, several)))
     elementwise: Any = copy.deepcopy(loss)
     elementwise.reduction = "none"
-    mean = reduction == "mean"
-    known = _KNOWN.get(type(loss))
-    if known is None:
-        return SampleLoss(partial(_module_losses, elementwise, mean))
+    mean, known = reduction == "mean", _KNOWN.get(type(loss))
+    if several is not None and known is gaussian:
+        return gaussian_of_pair(elementwise, mean, several)
+    if several is not None or known is None:
+        return SampleLoss(partial(_module_losses, _of_outputs(elementwise, several), mean))
     return known(elementwise, mean)
+
+
+def _of_outputs(loss: Any, several: SeveralTensors | None) -> Any:
+    """The loss as a function of the one tensor that the kernels have."""
+    return loss if several is None else partial(_unpacked, several, loss)
+
+
+def _unpacked(several: SeveralTensors, loss: Any, z: Tensor, y: Any) -> Any:
+    return loss(several.unpack(z), y)
+
+
+def _check_pair(loss: Any, several: SeveralTensors) -> None:
+    """Refuse several outputs for a loss of torch, but for (mean, variance) of a Gaussian."""
+    if is_gaussian(loss) and several.is_pair:
+        return
+    takes = "one tensor, or a pair (mean, variance)" if is_gaussian(loss) else "one tensor"
+    raise TypeError(
+        f"the model returned {several.description}, of which {type(loss).__name__} takes {takes}. "
+        f"{CHOOSE}; or write a loss of your own, a callable(outputs, targets) that returns one "
+        "loss per sample"
+    )
 
 
 def as_loss_module(loss: Any) -> Any:
@@ -45,6 +80,11 @@ def as_loss_module(loss: Any) -> Any:
         if loss is function:
             return module()
     return loss
+
+
+def is_gaussian(loss: Any) -> bool:
+    """Whether the loss is torch's for a normal distribution."""
+    return type(as_loss_module(loss)) is nn.GaussianNLLLoss
 
 
 def _check_loss(loss: Any) -> None:
@@ -77,44 +117,10 @@ def _check_not_reduced(losses: Any, z: Tensor) -> None:
 def _module_losses(loss: Any, mean: bool, z: Tensor, y: Any) -> Tensor:
     """The mean (or sum) over the elements of each sample."""
     if isinstance(loss, _ELEMENTWISE):
-        _check_elements(loss, z, y)
+        check_elements(loss, z, y)
     losses: Tensor = loss(z, y)
     _check_not_reduced(losses, z)
-    return _over_elements(losses, mean)
-
-
-def _over_elements(losses: Tensor, mean: bool) -> Tensor:
-    flat = losses.reshape(losses.shape[0], -1)
-    return flat.mean(1) if mean else flat.sum(1)
-
-
-def _check_elements(loss: nn.Module, z: Tensor, y: Any) -> None:
-    """Refuse what torch would broadcast: then a loss depends on other samples than its own."""
-    name = type(loss).__name__
-    if y.shape != z.shape:
-        raise ValueError(
-            f"{name}: the outputs have shape {tuple(z.shape)}, the targets {tuple(y.shape)}; they "
-            "must be the same"
-        )
-    for kind in ("weight", "pos_weight"):
-        weight = getattr(loss, kind, None)
-        if weight is not None and weight.ndim == z.ndim and weight.shape[0] != 1:
-            raise ValueError(
-                f"{name}: {kind} has an entry for each sample of one batch. Give the weights of "
-                "samples with the targets, to a callable that returns one loss per sample"
-            )
-
-
-# The factor between the loss and the negative log-likelihood
-
-
-def _per_element(z: Tensor) -> float:
-    return 1 / math.prod(z.shape[1:])
-
-
-def _per_position(z: Tensor) -> float:
-    """Classes lie along axis 1; each position has a label."""
-    return 1 / math.prod(z.shape[2:])
+    return over_elements(losses, mean)
 
 
 # Elementwise losses that are negative log-likelihoods
@@ -130,7 +136,7 @@ def _likelihood(
     standard: bool = True,
 ) -> SampleLoss:
     """Where the loss is not `standard` (weighted, or of another link): no Hessian, no draws."""
-    scale = _per_element if mean else unit_scale
+    scale = per_element if mean else unit_scale
     return SampleLoss(
         losses=partial(_module_losses, loss, mean),
         hessian=partial(_scaled, hessian, scale, factor) if standard else None,
@@ -149,12 +155,8 @@ def _squared_error(loss: nn.Module, mean: bool) -> SampleLoss:
 
 
 def _draw_normal(z: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
-    drawn: Tensor = z + _normal(z, generator) * 0.5**0.5  # exp(-(z - y)^2) has variance 1/2
+    drawn: Tensor = z + normal(z, generator) * 0.5**0.5  # exp(-(z - y)^2) has variance 1/2
     return drawn
-
-
-def _normal(z: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(z.shape, generator=generator, dtype=z.dtype, device=z.device)
 
 
 def _binary(loss: nn.Module, mean: bool) -> SampleLoss:
@@ -176,47 +178,11 @@ def _draw_poisson(z: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
     return torch.poisson(torch.exp(z), generator=generator)
 
 
-# GaussianNLLLoss: the targets are pairs (y, variance)
-
-
-def _gaussian(loss: Any, mean: bool) -> SampleLoss:
-    scale = _per_element if mean else unit_scale
-    return SampleLoss(
-        losses=partial(_gaussian_losses, loss, mean),
-        hessian=partial(_gaussian_hessian, loss, scale),
-        draw=partial(_draw_gaussian, loss),
-        likelihood_scale=scale,
-    )
-
-
-def _variance(loss: Any, z: Tensor, given: Tensor) -> Tensor:
-    return (given.unsqueeze(-1) if given.shape == z.shape[:-1] else given).clamp(loss.eps)
-
-
-def _gaussian_losses(loss: Any, mean: bool, z: Tensor, y: tuple[Tensor, Tensor]) -> Tensor:
-    """Torch's own function reads every variance on the host, which a CUDA graph cannot."""
-    target, v = y[0], _variance(loss, z, y[1])
-    constant = math.log(2 * math.pi) if loss.full else 0.0
-    return _over_elements(((z - target).square() / v + v.log() + constant) / 2, mean)
-
-
-def _gaussian_hessian(
-    loss: Any, scale: Scale, z: Tensor, y: tuple[Tensor, Tensor], w: Tensor
-) -> Product:
-    return _curvature.gaussian(z, (y[0], _variance(loss, z, y[1])), w, scale=scale(z))
-
-
-def _draw_gaussian(
-    loss: Any, z: Tensor, y: tuple[Tensor, Tensor], generator: torch.Generator
-) -> Any:
-    return z + _normal(z, generator) * _variance(loss, z, y[1]).sqrt(), y[1]
-
-
 # Classes
 
 
 def _cross_entropy(loss: Any, mean: bool) -> SampleLoss:
-    scale = _per_position if mean else unit_scale
+    scale = per_position if mean else unit_scale
     drawable = loss.weight is None and not loss.label_smoothing
     return SampleLoss(
         losses=partial(_module_losses, loss, mean),
@@ -250,7 +216,7 @@ def _log_likelihood(loss: Any, mean: bool) -> SampleLoss:
         losses=partial(_module_losses, loss, mean),
         draw=partial(_draw_class, loss, _exp) if loss.weight is None else None,
         sample_weights=partial(_class_weights, loss) if mean else None,
-        likelihood_scale=_per_position if mean else unit_scale,
+        likelihood_scale=per_position if mean else unit_scale,
     )
 
 
@@ -281,7 +247,7 @@ def _class_weights(loss: Any, y: Tensor) -> Tensor:
     weight = kept.to(torch.float64)
     if loss.weight is not None:
         weight = weight * loss.weight.to(weight)[torch.where(kept, y, 0)]
-    return _over_elements(weight, mean=True)
+    return over_elements(weight, mean=True)
 
 
 _ELEMENTWISE = (
@@ -310,7 +276,7 @@ _FUNCTIONS: tuple[tuple[Any, type[nn.Module]], ...] = (
 )
 _KNOWN: dict[type, Callable[[Any, bool], SampleLoss]] = {
     nn.MSELoss: _squared_error,
-    nn.GaussianNLLLoss: _gaussian,
+    nn.GaussianNLLLoss: gaussian,
     nn.BCEWithLogitsLoss: _binary,
     nn.PoissonNLLLoss: _poisson,
     nn.CrossEntropyLoss: _cross_entropy,

@@ -56,7 +56,7 @@ def test_refused_models(model, message):
 
 
 def test_outputs_must_be_a_tensor_of_samples():
-    with pytest.raises(TypeError, match=r"GRU returned tuple.*Wrap it"):
+    with pytest.raises(TypeError, match=r"GRU returned a tuple of 0: .* Choose with output="):
         from_module(nn.GRU(3, 2))
     with pytest.raises(ValueError, match=r"returned shape \(6, 1\) for 3 samples"):
         from_module(nn.Sequential(nn.Linear(3, 2), nn.Flatten(0), nn.Unflatten(0, (-1, 1))))

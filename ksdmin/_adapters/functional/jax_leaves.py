@@ -1,0 +1,69 @@
+"""The leaves of a tree of parameters in jax: floating-point arrays are varied, others are kept.
+
+Whole numbers, truth values, random keys and functions, which modules of equinox have among their
+leaves, are put back as they are. A Python float is varied in a dict, list or tuple; in any other
+node (a module) it is a setting, such as the rate of dropout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jax.tree_util import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from ksdmin._problem.arrays import Array
+
+
+def flatten(tree: Any) -> tuple[Array, Callable[[Array], Any]]:
+    """The varied leaves as one vector, and the inverse function, which puts the others back."""
+    leaves, structure = tree_flatten(tree)
+    varied = _varied(tree)
+    flat, unravel = ravel_pytree(
+        [leaf for leaf, is_varied in zip(leaves, varied, strict=True) if is_varied]
+    )
+
+    def unflatten(x: Array) -> Any:
+        pieces = iter(unravel(x))
+        return tree_unflatten(
+            structure,
+            [
+                next(pieces) if is_varied else leaf
+                for leaf, is_varied in zip(leaves, varied, strict=True)
+            ],
+        )
+
+    return flat, unflatten
+
+
+def as_floats(tree: Any) -> Any:
+    """The tree with its whole numbers as floating-point arrays."""
+    return tree_map(lambda leaf: jnp.asarray(leaf, float) if _is_whole(leaf) else leaf, tree)
+
+
+def _varied(tree: Any) -> list[bool]:
+    """For each leaf, whether it is varied."""
+    outer = tree_leaves(tree, is_leaf=lambda node: not isinstance(node, (Mapping, tuple, list)))
+    return [
+        is_varied
+        for part in outer
+        for is_varied in (
+            [True] if isinstance(part, float) else map(_is_floating, tree_leaves(part))
+        )
+    ]
+
+
+def _is_floating(leaf: Any) -> bool:
+    """Whether it is an array of floating-point numbers (complex ones are refused later)."""
+    is_array = isinstance(leaf, (np.ndarray, np.generic, jax.Array))
+    return is_array and bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
+
+
+def _is_whole(leaf: Any) -> bool:
+    if isinstance(leaf, (np.ndarray, np.generic, jax.Array)):
+        return bool(jnp.issubdtype(leaf.dtype, jnp.integer)) or leaf.dtype == bool
+    return isinstance(leaf, int)

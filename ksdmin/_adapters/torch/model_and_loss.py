@@ -1,0 +1,93 @@
+"""A model and its loss, or a model that returns its own: what a first forward pass shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from ksdmin._adapters.sample_loss import SampleLoss
+from ksdmin._adapters.torch.checks import check_forward_pass, warn_of_output_nonlinearity
+from ksdmin._adapters.torch.data import Samples
+from ksdmin._adapters.torch.flat_model import FlatModel
+from ksdmin._adapters.torch.gaussian_loss import check_variance
+from ksdmin._adapters.torch.kernels import Chunk, Kernels
+from ksdmin._adapters.torch.losses import as_sample_loss, is_gaussian
+from ksdmin._adapters.torch.model_inputs import arguments, takes
+from ksdmin._adapters.torch.model_outputs import SeveralTensors, reader_of
+from ksdmin._adapters.torch.own_loss import OwnLosses, OwnLossKernels
+from ksdmin._adapters.torch.random import seeded_generators
+from ksdmin._problem.subsets import WHOLE
+
+# Samples of the forward passes that show what a model is like: more than one, so that the axis of
+# the samples can be distinguished, and few, as some of these passes go sample by sample.
+PROBE_SAMPLES = 3
+
+
+def probe_of(samples: Samples) -> Chunk:
+    """A few samples."""
+    return next(samples.chunks(WHOLE, min(PROBE_SAMPLES, samples.n)))
+
+
+def kernels_of(
+    model: FlatModel, loss: Any, samples: Samples, output: Any, curvature: Any, stacklevel: int
+) -> tuple[Kernels, Any]:
+    """The computations for a model and its loss, and the curvature that they have."""
+    probe = probe_of(samples)
+    with model.arithmetic(model.precision), seeded_generators(0, model.device):
+        if loss is None:
+            return _with_own_loss(model, probe, samples, output, curvature)
+        outputs, rows = check_forward_pass(model, probe[0]), len(probe[2])
+        model.reader = reader = reader_of(outputs, rows, output, type(model.model).__name__)
+        z = model.read(outputs, probe[0])
+    several = reader if isinstance(reader, SeveralTensors) else None
+    curvature = curvature or "gauss-newton"
+    sample_loss = _sample_loss(loss, several, z.detach(), curvature)
+    if sample_loss.sample_weights is not None:
+        samples.normalize_weights(sample_loss.sample_weights)
+    if curvature == "gauss-newton":
+        warn_of_output_nonlinearity(z, loss, stacklevel=stacklevel + 1)
+    name = curvature if isinstance(curvature, str) else ""
+    return Kernels(model, sample_loss, name), curvature
+
+
+def _sample_loss(
+    loss: Any, several: SeveralTensors | None, z: Tensor, curvature: Any
+) -> SampleLoss:
+    """The loss per sample."""
+    sample_loss = as_sample_loss(loss, several)
+    if several is not None and is_gaussian(loss):
+        check_variance(several, z)
+    if curvature == "fisher" and sample_loss.draw is None:
+        raise ValueError(
+            "curvature='fisher' draws labels from the model's likelihood, which "
+            f"{type(loss).__name__} does not define: use 'gauss-newton' or 'empirical-fisher'"
+        )
+    return sample_loss
+
+
+def _with_own_loss(
+    model: FlatModel, probe: Chunk, samples: Samples, output: Any, curvature: Any
+) -> tuple[Kernels, Any]:
+    """The same for a model that returns its own loss."""
+    name = type(model.model).__name__
+    if not takes(model.model, *arguments(model.model, probe[0])):
+        raise TypeError(
+            f"loss= is missing: without it, all of data are the inputs of {name}, which has to "
+            "return its own loss, but its forward pass does not take them"
+        )
+    outputs = check_forward_pass(model, probe[0])
+    model.reader = losses = OwnLosses(output, outputs, len(probe[2]), name)
+    if losses.is_scalar:
+        _check_equal_weights(samples)
+    kernels = OwnLossKernels(model, losses)
+    return kernels, kernels.set_curvature(curvature, probe)
+
+
+def _check_equal_weights(samples: Samples) -> None:
+    """Refuse weights of samples for a loss that is a mean over the batch already."""
+    if not samples.has_equal_weights:
+        raise ValueError(
+            "the model returns the mean loss of a batch, in which samples cannot be weighted: let "
+            "it return one loss per sample, or give loss= and targets"
+        )

@@ -1,0 +1,227 @@
+"""What a model returns, read as one tensor with a row per sample.
+
+The kernels work with one tensor z. Where the loss takes several outputs, those of each sample are
+laid side by side in z, and the loss takes them apart again: so derivatives in all of them are
+derivatives in z.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ksdmin._adapters.torch.model_inputs import is_namedtuple
+
+CHOOSE = (
+    "Choose with output=: a name, an index, or a function of the outputs that returns a tensor or "
+    "a tuple of tensors"
+)
+
+
+class Reader(Protocol):
+    """Reads the outputs of a model as one tensor."""
+
+    def __call__(self, outputs: Any, rows: int) -> Tensor:
+        """One row per sample, for `rows` samples."""
+
+
+class OneTensor:
+    """The one tensor that a model returns, or that is chosen of its outputs.
+
+    Parameters
+    ----------
+    output : str, int, callable or None
+        As in :func:`ksdmin.from_torch`.
+    """
+
+    def __init__(self, output: Any) -> None:
+        self._output = output
+
+    def __call__(self, outputs: Any, rows: int) -> Tensor:
+        """The tensor."""
+        z: Tensor = chosen(outputs, self._output)
+        return z
+
+
+class SeveralTensors:
+    """Several outputs, laid side by side.
+
+    Parameters
+    ----------
+    output : str, int, callable or None
+        As in :func:`ksdmin.from_torch`.
+    example : tree
+        The chosen outputs for a few samples.
+    """
+
+    def __init__(self, output: Any, example: Any) -> None:
+        self._output = output
+        leaves = [leaf for _, leaf in _leaves(example)]
+        self._example = _rebuilt(
+            example, (leaf if leaf is None else leaf.detach() for leaf in leaves)
+        )
+        self.shapes = [None if leaf is None else tuple(leaf.shape[1:]) for leaf in leaves]
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether they are a tuple or list of two tensors."""
+        return isinstance(self._example, (tuple, list)) and len(self.sizes) == len(self.shapes) == 2
+
+    @property
+    def description(self) -> str:
+        """Their names and shapes, in words."""
+        return description(self._example)
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many entries of a row each tensor has."""
+        return [math.prod(shape) for shape in self.shapes if shape is not None]
+
+    def __call__(self, outputs: Any, rows: int) -> Tensor:
+        """All entries of a sample in a row."""
+        leaves = [leaf for _, leaf in _leaves(chosen(outputs, self._output))]
+        shapes = [None if leaf is None else tuple(leaf.shape[1:]) for leaf in leaves]
+        if shapes != self.shapes:
+            raise ValueError(
+                f"the outputs of a sample have the shapes {shapes}, but had {self.shapes} before: "
+                "several outputs must keep their shapes"
+            )
+        return torch.cat(
+            [leaf.reshape(leaf.shape[0], -1) for leaf in leaves if leaf is not None], 1
+        )
+
+    def unpack(self, z: Tensor) -> Any:
+        """The outputs in their own form, from the rows."""
+        pieces = iter(torch.split(z, self.sizes, 1))
+        return _rebuilt(
+            self._example,
+            (None if shape is None else next(pieces).reshape(-1, *shape) for shape in self.shapes),
+        )
+
+
+def reader_of(outputs: Any, rows: int, output: Any, model: str) -> OneTensor | SeveralTensors:
+    """How the outputs of a model are read, as those for `rows` samples show."""
+    kept = chosen(outputs, output)
+    if isinstance(kept, Tensor):
+        return OneTensor(output)
+    leaves = list(_leaves(kept))
+    faults = [
+        f"{name or 'it'} is {_described(leaf)}"
+        for name, leaf in leaves
+        if leaf is not None and not _is_per_sample(leaf, rows)
+    ]
+    if faults or all(leaf is None for _, leaf in leaves):
+        raise TypeError(
+            f"{model} returned {description(kept)} for {rows} samples; a loss can take tensors of "
+            f"real numbers with the samples as first axis only. {CHOOSE}"
+            + (f" ({', '.join(faults)})" if faults else "")
+        )
+    return SeveralTensors(output, kept)
+
+
+def _is_per_sample(leaf: Any, rows: int) -> bool:
+    return isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.shape[:1] == (rows,)
+
+
+def chosen(outputs: Any, output: Any) -> Any:
+    """The part of the outputs that ``output=`` names; by default the logits, or all of them."""
+    if isinstance(outputs, Tensor) and output is None:
+        return outputs
+    if output is None:
+        logits = field(outputs, "logits")
+        return outputs if logits is None else logits
+    if callable(output):
+        return output(outputs)
+    found = field(outputs, output) if isinstance(output, str) else _entry(outputs, output)
+    if found is None:
+        raise ValueError(f"output={output!r}: the model returned {description(outputs)}")
+    return found
+
+
+def check_output(output: Any) -> None:
+    """Refuse what does not choose an output."""
+    whole_number = isinstance(output, int) and not isinstance(output, bool)
+    if not (output is None or isinstance(output, str) or whole_number or callable(output)):
+        raise TypeError(
+            "output: expected the name of an output, its index, or a function of the outputs, not "
+            f"{type(output).__name__}"
+        )
+
+
+def field(outputs: Any, name: str) -> Any:
+    """An entry or attribute by its name; None where there is none."""
+    if isinstance(outputs, Tensor):
+        return None
+    if isinstance(outputs, Mapping):
+        return outputs.get(name)
+    return getattr(outputs, name, None)
+
+
+def _entry(outputs: Any, index: int) -> Any:
+    try:
+        return None if isinstance(outputs, Tensor) else outputs[index]
+    except (IndexError, KeyError, TypeError):
+        return None
+
+
+def description(outputs: Any) -> str:
+    """What a model returned, in words: the names and shapes of its outputs."""
+    parts = _parts(outputs)
+    if parts is None:
+        return _described(outputs)
+    kind = type(outputs).__name__
+    listed = ", ".join(f"{name!r}: {_described(part)}" for name, part in parts)
+    return f"a {kind} of {listed}" if listed else f"an empty {kind}"
+
+
+def _described(part: Any) -> str:
+    if not isinstance(part, Tensor):
+        return "None" if part is None else f"a {type(part).__name__}"
+    dtype = "" if part.is_floating_point() else f" of {str(part.dtype).removeprefix('torch.')}"
+    return f"a tensor{dtype} of shape {tuple(part.shape)}"
+
+
+# Outputs as trees: tuples, lists, namedtuples, mappings and dataclasses (torch's own trees leave
+# out the last)
+
+
+def _parts(tree: Any) -> list[tuple[Any, Any]] | None:
+    """The entries of a container, with their names; None for what is none."""
+    if isinstance(tree, Mapping):
+        return list(tree.items())
+    if is_namedtuple(tree):
+        return list(tree._asdict().items())
+    if isinstance(tree, (tuple, list)):
+        return list(enumerate(tree))
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        return [(f.name, getattr(tree, f.name)) for f in dataclasses.fields(tree) if f.init]
+    return None
+
+
+def _leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """What containers hold, with their names."""
+    parts = _parts(tree)
+    if parts is None:
+        yield name, tree
+    for key, part in parts or ():
+        yield from _leaves(part, f"{name}[{key!r}]")
+
+
+def _rebuilt(tree: Any, leaves: Iterator[Any]) -> Any:
+    """A tree like `tree` with other leaves, in the order of `_leaves`."""
+    parts = _parts(tree)
+    if parts is None:
+        return next(leaves)
+    made = [(key, _rebuilt(part, leaves)) for key, part in parts]
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        return dataclasses.replace(tree, **dict(made))
+    if isinstance(tree, Mapping):
+        return type(tree)(made)  # type: ignore[call-arg]
+    if is_namedtuple(tree):
+        return type(tree)(*(part for _, part in made))
+    return type(tree)(part for _, part in made)

@@ -1,0 +1,124 @@
+"""How models are called: positional arguments, keywords, or one argument that is a tree."""
+
+from collections import namedtuple
+
+import pytest
+import torch
+from torch import nn
+
+import ksdmin
+from tests.adapters.torch.dense import point
+from tests.adapters.torch.several import (
+    assert_derivatives,
+    assert_product,
+    call,
+    gauss_newton,
+    output_hessians,
+)
+
+N = 7
+Fields = namedtuple("Fields", ["a", "b"])
+
+
+class Keywords(nn.Module):
+    """Two inputs by name, one of them not necessary."""
+
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(2)
+            self.first = nn.Linear(2, 3, dtype=torch.float64)
+            self.second = nn.Linear(3, 3, dtype=torch.float64)
+            self.head = nn.Linear(3, 2, dtype=torch.float64)
+
+    def forward(self, a, b=None, c=None):
+        assert isinstance(a, torch.Tensor)
+        assert c is None
+        h = self.first(a).tanh()
+        return self.head(h if b is None else h * self.second(b).tanh())
+
+
+class One(Keywords):
+    """One argument, from which it takes its inputs."""
+
+    def forward(self, batch):
+        if isinstance(batch, Fields):
+            return super().forward(batch.a, batch.b)
+        return super().forward(batch["a"], batch["b"])
+
+
+class AnyKeywords(Keywords):
+    def forward(self, **inputs):
+        return super().forward(inputs["a"], inputs["b"])
+
+
+class Nested(Keywords):
+    """A dict as one of two positional arguments."""
+
+    def forward(self, a, more):
+        return super().forward(a, more["b"])
+
+
+def draw(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(N, *shape, generator=generator, dtype=torch.float64)
+
+
+A, B, Y = draw(2), draw(3, seed=1), draw(2, seed=2)
+CALLS = {
+    "positional": (Keywords, (A, B)),
+    "keywords": (Keywords, {"b": B, "a": A}),
+    "namedtuple by name": (Keywords, Fields(A, B)),
+    "a dict": (One, {"a": A, "b": B}),
+    "a namedtuple": (One, Fields(A, B)),
+    "any keywords": (AnyKeywords, {"a": A, "b": B}),
+    "a dict among others": (Nested, (A, {"b": B})),
+}
+
+
+def losses_of(x):
+    return (call(Keywords(), x, A, B) - Y).square().mean(1)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls(name):
+    model, inputs = CALLS[name]
+    problem = ksdmin.from_torch(model(), nn.MSELoss(), (inputs, Y), chunk_size=3)
+    x = point(problem)
+    assert_derivatives(problem, x, losses_of)
+    outputs = lambda x: call(Keywords(), x, A, B)  # noqa: E731
+    H = output_hessians(lambda z: (z - Y).square().mean(1), outputs(x))
+    assert_product(problem, x, gauss_newton(outputs, H, x))
+
+
+def test_one_name_of_three():
+    """Those left out keep their defaults, and their parameters have no gradient."""
+    problem = ksdmin.from_torch(Keywords(), nn.MSELoss(), ({"a": A}, Y))
+    right = (Keywords()(A) - Y).square().mean()
+    assert problem.value(problem.x0) == pytest.approx(right.item(), rel=1e-14)
+    assert not problem.value_and_gradient(problem.x0)[1][9:21].any()
+
+
+def test_a_sample_of_a_set():
+    problem = ksdmin.from_torch(One(), nn.MSELoss(), ({"a": A, "b": B}, Y))
+    some = torch.tensor([5, 1])
+    assert problem.value(problem.x0, some) == pytest.approx(
+        losses_of(problem.x0)[some].mean().item(), rel=1e-14
+    )
+
+
+class Slope(Keywords):
+    """It differentiates in its inputs, which must not have flags of their own."""
+
+    def forward(self, a, b=None):
+        a.requires_grad_()
+        z = super().forward(a, b)
+        return torch.autograd.grad(z.sum(), a, create_graph=True)[0]
+
+
+@pytest.mark.parametrize("inputs", [{"a": A, "b": B}, Fields(A, B)], ids=["dict", "namedtuple"])
+def test_a_model_that_differentiates_in_its_inputs(inputs):
+    problem = ksdmin.from_torch(Slope(), nn.MSELoss(), (inputs, Y))
+    one = ksdmin.from_torch(Slope(), nn.MSELoss(), ((A, B), Y))
+    assert problem.value(problem.x0) == one.value(one.x0)
+    assert not A.requires_grad

@@ -1,0 +1,372 @@
+"""What models return: one tensor, several, and which of them the loss gets."""
+
+import copy
+import pickle
+from collections import namedtuple
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import ksdmin
+from tests.adapters.torch.dense import point
+from tests.adapters.torch.several import (
+    assert_derivatives,
+    assert_product,
+    call,
+    empirical_fisher,
+    exact_hessian,
+    gauss_newton,
+    output_hessians,
+)
+
+N = 7
+Pair = namedtuple("Pair", ["mean", "variance"])
+
+
+@dataclass
+class Prediction:
+    mean: Tensor
+    variance: Tensor
+    note: Tensor | None = None
+
+
+class Output(dict):
+    """Like those of HuggingFace: entries are attributes, too, and have indices."""
+
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __getitem__(self, key):
+        return list(self.values())[key] if isinstance(key, int) else super().__getitem__(key)
+
+
+class Net(nn.Module):
+    """A mean and a variance per sample, returned as `form` makes them."""
+
+    def __init__(self, form, variance_shape=(2,)):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            self.hidden = nn.Linear(3, 4, dtype=torch.float64)
+            self.mean = nn.Linear(4, 2, dtype=torch.float64)
+            size = max(1, torch.Size(variance_shape).numel())
+            self.variance = nn.Linear(4, size, dtype=torch.float64)
+        self.form, self.variance_shape = form, variance_shape
+
+    def forward(self, x):
+        h = torch.tanh(self.hidden(x))
+        variance = F.softplus(self.variance(h)).reshape(len(x), *self.variance_shape)
+        return self.form(self.mean(h), variance)
+
+
+def pair(m, v):
+    return m, v
+
+
+def as_list(m, v):
+    return [m, v]
+
+
+def as_dict(m, v):
+    return {"mean": m, "variance": v}
+
+
+def with_logits(m, v):
+    return Output(loss=None, logits=m, hidden=v)
+
+
+def data(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(N, k, generator=generator, dtype=torch.float64) for k in (3, 2))
+
+
+def of_pair(m, v, y):
+    """A loss of both, by hand."""
+    return ((m - y).square() * v + v.sin()).sum(1)
+
+
+OWN = {
+    "tuple": (pair, lambda z, y: of_pair(*z, y)),
+    "list": (as_list, lambda z, y: of_pair(*z, y)),
+    "namedtuple": (Pair, lambda z, y: of_pair(z.mean, z.variance, y)),
+    "dict": (as_dict, lambda z, y: of_pair(z["mean"], z["variance"], y)),
+    "dataclass": (Prediction, lambda z, y: of_pair(z.mean, z.variance, y)),
+    "nested": (lambda m, v: {"a": (m, [v])}, lambda z, y: of_pair(z["a"][0], z["a"][1][0], y)),
+}
+
+
+def losses_of(model, X, y):
+    model = copy.deepcopy(model)
+    model.form = pair
+    return lambda x: of_pair(*call(model, x, X), y)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_loss_of_several_outputs(name):
+    form, loss = OWN[name]
+    model, (X, y) = Net(form), data()
+    problem = ksdmin.from_torch(model, loss, (X, y), chunk_size=3)
+    assert_derivatives(problem, point(problem), losses_of(model, X, y))
+
+
+def test_curvature_of_several_outputs():
+    model, (X, y) = Net(Pair), data()
+    loss, losses = OWN["namedtuple"][1], losses_of(model, X, y)
+    make = lambda kind: ksdmin.from_torch(model, loss, (X, y), curvature=kind)  # noqa: E731
+    x = point(make("hessian"))
+    assert_product(make("hessian"), x, exact_hessian(losses, x))
+    assert_product(make("empirical-fisher"), x, empirical_fisher(losses, x))
+    outputs = lambda x: torch.cat(call(model, x, X), 1)  # noqa: E731
+    H = output_hessians(lambda z: of_pair(z[:, :2], z[:, 2:], y), outputs(x))
+    assert_product(make(None), x, gauss_newton(outputs, H, x))
+
+
+def test_outputs_of_other_shapes_and_a_field_of_none():
+    """Matrices and numbers per sample, side by side; None stays None."""
+    seen = []
+
+    def loss(z, y):
+        seen.append((z.mean.shape[1:], z.variance.shape[1:], z.note))
+        return of_pair(z.mean, z.variance[:, None], y)
+
+    model, (X, y) = Net(Prediction, ()), data()
+    problem = ksdmin.from_torch(model, loss, (X, y))
+    problem.value(problem.x0)
+    assert set(seen) == {((2,), (), None)}
+
+
+CHOICES = {
+    "the logits": (with_logits, None),
+    "a name": (as_dict, "mean"),
+    "an attribute": (Prediction, "mean"),
+    "a field": (Pair, "mean"),
+    "an index": (pair, 0),
+    "an index of a mapping": (lambda m, v: Output(logits=m, hidden=v), 0),
+    "a function": (as_dict, lambda z: z["mean"]),
+    "logits of a dict": (lambda m, v: {"logits": m, "loss": v.mean()}, None),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_one_of_several_outputs(name):
+    form, output = CHOICES[name]
+    (X, y), usual = data(), Net(lambda m, v: m)
+    one = ksdmin.from_torch(Net(form), nn.MSELoss(), (X, y), output=output)
+    other = ksdmin.from_torch(usual, nn.MSELoss(), (X, y))
+    x = point(one)
+    for a, b in zip(
+        one.value_and_gradient(x, diagonal=True),
+        other.value_and_gradient(x, diagonal=True),
+        strict=True,
+    ):
+        assert torch.equal(torch.as_tensor(a), torch.as_tensor(b))
+    assert torch.equal(one.curvature(x)(x), other.curvature(x)(x))
+
+
+def test_a_chosen_tuple():
+    model, (X, y) = Net(lambda m, v: {"m": m, "v": v, "step": 3}), data()
+    loss = lambda z, y: of_pair(*z, y)  # noqa: E731
+    problem = ksdmin.from_torch(model, loss, (X, y), output=lambda z: (z["m"], z["v"]))
+    usual = ksdmin.from_torch(Net(pair), loss, (X, y))
+    assert problem.value(problem.x0) == usual.value(usual.x0)
+
+
+REFUSED = {
+    "several for torch's loss": (
+        as_dict, {}, nn.MSELoss(),
+        r"returned a dict of 'mean': a tensor of shape \(3, 2\), 'variance': .*MSELoss takes one "
+        r"tensor\. Choose with output=",
+    ),
+    "a dict for a Gaussian": (
+        as_dict, {}, nn.GaussianNLLLoss(), r"takes one tensor, or a pair \(mean, variance\)",
+    ),
+    "a tuple of one": (lambda m, v: (m,), {}, F.mse_loss, "MSELoss takes one tensor"),
+    "no such name": (as_dict, {"output": "mu"}, nn.MSELoss(), "output='mu': the model returned a "),
+    "no such index": (pair, {"output": 2}, nn.MSELoss(), "output=2: the model returned a tuple of"),
+    "a name of a tensor": (
+        lambda m, v: m, {"output": "real"}, nn.MSELoss(), "output='real': .*a tensor of shape",
+    ),
+    "no output": (pair, {"output": 1.5}, nn.MSELoss(), "output: expected the name .* not float"),
+    "whole numbers": (
+        lambda m, v: (m, m.argmax(1)), {}, lambda z, y: z[0].sum(1),
+        r"\[1\] is a tensor of int64 of shape \(3,\)",
+    ),
+    "one number": (
+        lambda m, v: (m, v.mean()), {}, nn.MSELoss(), r"\[1\] is a tensor of shape \(\)",
+    ),
+    "samples along another axis": (
+        lambda m, v: (m, v.T), {}, lambda z, y: z[0].sum(1), r"\[1\] is a tensor of shape \(2, 3\)",
+    ),
+    "no tensor": (lambda m, v: "spam", {}, nn.MSELoss(), "Net returned a str for 3 samples"),
+    "nothing": (lambda m, v: {}, {}, nn.MSELoss(), "Net returned an empty dict"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_outputs_that_are_refused(name):
+    form, options, loss, message = REFUSED[name]
+    with pytest.raises((TypeError, ValueError), match=message):
+        ksdmin.from_torch(Net(form), loss, data(), **options)
+
+
+def test_output_goes_with_a_model():
+    with pytest.raises(TypeError, match="output= goes with a model"):
+        ksdmin.from_torch(lambda t: t.sum(), x0=torch.ones(2), output=0)
+
+
+def test_outputs_that_change_their_shapes():
+    model, (X, y) = Net(pair), data()
+    problem = ksdmin.from_torch(model, lambda z, y: z[0].sum(1) + z[1].sum(1), (X, y))
+    model.form = lambda m, v: (m, v[:, :1])
+    with pytest.raises(ValueError, match=r"shapes \[\(2,\), \(1,\)\], but had \[\(2,\), \(2,\)\]"):
+        problem.value(problem.x0)
+
+
+class OwnModule(nn.Module):
+    """A loss of the user's that has a reduction, and a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.reduction = "mean"
+        self.scale = nn.Parameter(torch.tensor(2.0, dtype=torch.float64))
+
+    def forward(self, z, y):
+        return self.scale * (z["mean"] - y).square() * z["variance"]
+
+
+def test_a_module_of_the_users():
+    with pytest.raises(ValueError, match=r"the loss OwnModule has parameters of its own \('scale'"):
+        ksdmin.from_torch(Net(as_dict), OwnModule(), data())
+    problem = ksdmin.from_torch(Net(as_dict), OwnModule().requires_grad_(False), data())
+    X, y = data()
+    m, v = call(Net(pair), problem.x0, X)
+    assert problem.value(problem.x0) == pytest.approx((2 * (m - y).square() * v).mean().item())
+
+
+def own_squares(z, y):
+    return of_pair(z.mean, z.variance, y)
+
+
+def test_pickled():
+    problem = ksdmin.from_torch(Net(Prediction), own_squares, data())
+    again = pickle.loads(pickle.dumps(problem))
+    assert again.value(again.x0) == problem.value(problem.x0)
+
+
+# A Gaussian whose mean and variance are both outputs
+
+
+VARIANCES = {"each": (2,), "a column": (1,), "a number": ()}
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("shape", VARIANCES.values(), ids=VARIANCES)
+def test_a_gaussian_of_mean_and_variance(shape, full, reduction):
+    model, (X, y) = Net(pair, shape), data()
+    loss = nn.GaussianNLLLoss(full=full, reduction=reduction)
+    problem = ksdmin.from_torch(model, loss, (X, y), chunk_size=3)
+
+    def losses(x):
+        m, v = call(model, x, X)
+        each = F.gaussian_nll_loss(m, y, v, full=full, reduction="none")
+        return each.mean(1) if reduction == "mean" else each.sum(1)
+
+    x = point(problem)
+    assert_derivatives(problem, x, losses)
+    assert_product(
+        problem, x, gauss_newton(flat_pair(model, X), information(model, x, X, reduction), x)
+    )
+    exact = ksdmin.from_torch(model, loss, (X, y), curvature="hessian")
+    assert_product(exact, x, exact_hessian(losses, x))
+
+
+def flat_pair(model, X):
+    return lambda x: torch.cat([part.reshape(N, -1) for part in call(model, x, X)], 1)
+
+
+def information(model, x, X, reduction):
+    """The Fisher information in the outputs: 1 / v for means, 1 / (2 v^2) for each use of v."""
+    v = call(model, x, X)[1].reshape(N, -1)
+    in_mean, uses = (1 / v).expand(N, 2), 2 // v.shape[1]
+    D = torch.diag_embed(torch.cat([in_mean, uses / (2 * v**2)], 1))
+    return D / 2 if reduction == "mean" else D
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_labels_drawn_from_mean_and_variance(reduction):
+    """The covariance of their gradients is the Fisher information."""
+    model, (X, y) = Net(pair, (1,)), data()
+    X, y = X.repeat(4000, 1), y.repeat(4000, 1)
+    loss = nn.GaussianNLLLoss(reduction=reduction)
+    fisher, usual = (
+        ksdmin.from_torch(model, loss, (X, y), curvature=kind) for kind in ("fisher", None)
+    )
+    v = point(usual, 1.0)
+    drawn, expected = (problem.curvature(problem.x0)(v) for problem in (fisher, usual))
+    assert (drawn - expected).norm() <= 0.05 * expected.norm()
+
+
+def test_the_function_of_that_name():
+    (X, y), model = data(), Net(pair)
+    one, other = (
+        ksdmin.from_torch(model, loss, (X, y))
+        for loss in (F.gaussian_nll_loss, nn.GaussianNLLLoss())
+    )
+    assert one.value(one.x0) == other.value(other.x0)
+    assert one.value(one.x0) == pytest.approx(
+        F.gaussian_nll_loss(call(model, one.x0, X)[0], y, call(model, one.x0, X)[1]).item()
+    )
+
+
+def test_a_variance_below_eps():
+    """As in torch, the loss has eps in its place, and derivatives pay no heed to that."""
+    model, (X, y) = Net(pair), data()
+    loss = nn.GaussianNLLLoss(eps=0.9)
+    problem = ksdmin.from_torch(model, loss, (X, y))
+    x = problem.x0.clone().requires_grad_()
+    m, v = call(model, x, X)
+    assert 0 < (v < 0.9).sum() < v.numel()
+    right = loss(m, y, v)
+    value, g = problem.value_and_gradient(problem.x0)
+    assert value == pytest.approx(right.item(), rel=1e-14)
+    torch.testing.assert_close(g, torch.autograd.grad(right, x)[0], rtol=1e-12, atol=1e-14)
+
+
+def test_gaussians_that_are_refused():
+    (X, y), loss = data(), nn.GaussianNLLLoss()
+    with pytest.raises(ValueError, match=r"the variance, is negative .* softplus or exp"):
+        ksdmin.from_torch(Net(lambda m, v: (m, -v)), loss, (X, y))
+    with pytest.raises(TypeError, match=r"returned a pair .* targets must be one tensor"):
+        ksdmin.from_torch(Net(pair), loss, (X, (y, y.exp())))
+    with pytest.raises(TypeError, match=r"one tensor, so the targets must be a pair"):
+        ksdmin.from_torch(Net(lambda m, v: m), loss, (X, y))
+    with pytest.raises(ValueError, match=r"mean of a sample has shape \(2,\), its variance \(3,\)"):
+        ksdmin.from_torch(Net(pair, (3,)), loss, (X, y))
+    with pytest.raises(ValueError, match=r"outputs have shape \(3, 2\), the targets \(3, 3\)"):
+        ksdmin.from_torch(Net(pair), loss, (X, X))
+
+
+def test_a_variance_that_becomes_negative():
+    """No number, rather than a loss of something else."""
+    model = Net(lambda m, v: (m, v - 0.2))
+    problem = ksdmin.from_torch(model, nn.GaussianNLLLoss(), data())
+    x = problem.x0.clone()
+    x[-2:] -= 10.0  # the bias of the variance
+    assert problem.value(x) != problem.value(x)
+
+
+def test_a_run():
+    generator = torch.Generator().manual_seed(0)
+    X, noise = (torch.randn(60, k, generator=generator, dtype=torch.float64) for k in (3, 2))
+    y = X[:, :2] + 0.5 * noise
+    problem = ksdmin.from_torch(Net(pair), nn.GaussianNLLLoss(), (X, y), l2=0.1)
+    res = ksdmin.minimize(problem, subsets=ksdmin.Subsets(60, 1.0, 1.0, 1.0, disjoint=False))
+    assert res.success
+    assert problem.value_and_gradient(res.x)[1].norm() < 1e-4

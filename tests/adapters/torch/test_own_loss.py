@@ -1,0 +1,308 @@
+"""Models that return their own loss, as those of HuggingFace do when they get labels."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, fields
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import ksdmin
+from tests.adapters.torch.dense import point
+from tests.adapters.torch.several import (
+    assert_derivatives,
+    assert_product,
+    call,
+    empirical_fisher,
+    exact_hessian,
+    gauss_newton,
+    output_hessians,
+)
+
+N, WORDS, LENGTH, CLASSES = 9, 5, 4, 3
+
+
+@dataclass
+class ModelOutput(OrderedDict):
+    """Fields that are entries, too, but for those that are None."""
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+    def __post_init__(self):
+        for one in fields(self):
+            if getattr(self, one.name) is not None:
+                super().__setitem__(one.name, getattr(self, one.name))
+
+    def __getitem__(self, key):
+        return dict(self.items())[key] if isinstance(key, str) else tuple(self.values())[key]
+
+
+class Classifier(nn.Module):
+    """A class for each sequence of words."""
+
+    def __init__(self, reduction="mean"):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(3)
+            self.embed = nn.Embedding(WORDS, 3, dtype=torch.float64)
+            self.mix = nn.Linear(3, 4, dtype=torch.float64)
+            self.head = nn.Linear(4, CLASSES, dtype=torch.float64)
+        self.reduction = reduction
+
+    def logits(self, input_ids, attention_mask):
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        h = self.mix(self.embed(input_ids)).tanh() * mask[..., None]
+        return self.head(h.sum(1) / mask.sum(1, keepdim=True))
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None):
+        logits = self.logits(input_ids, attention_mask)
+        loss = None
+        if labels is not None:
+            loss = F.cross_entropy(logits, labels, reduction=self.reduction)
+        return ModelOutput(loss=loss, logits=logits, hidden_states=(self.embed(input_ids),))
+
+
+class Tagger(Classifier):
+    """A class for each word; words with the label -100 do not count."""
+
+    def logits(self, input_ids, attention_mask):
+        return self.head(self.mix(self.embed(input_ids)).tanh())
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None):
+        logits = self.logits(input_ids, attention_mask)
+        loss = F.cross_entropy(logits.reshape(-1, CLASSES), labels.reshape(-1))
+        return ModelOutput(loss=loss, logits=logits)
+
+
+class OnlyLoss(Classifier):
+    """The loss and nothing else, or as `form` makes it."""
+
+    def __init__(self, reduction="mean", form=None):
+        super().__init__(reduction)
+        self.form = form or (lambda loss, logits: loss)
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None):
+        out = super().forward(input_ids, attention_mask, labels)
+        return self.form(out.loss, out.logits)
+
+
+def encoded():
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(WORDS, (N, LENGTH), generator=generator)
+    mask = (torch.arange(LENGTH) <= torch.randint(LENGTH, (N, 1), generator=generator)).long()
+    labels = torch.randint(CLASSES, (N,), generator=generator)
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def logits_of(x):
+    batch = encoded()
+    return call(Classifier(), x, **batch).logits
+
+
+def losses_of(x):
+    return F.cross_entropy(logits_of(x), encoded()["labels"], reduction="none")
+
+
+def gauss_newton_at(x):
+    y = encoded()["labels"]
+    H = output_hessians(lambda z: F.cross_entropy(z, y, reduction="none"), logits_of(x))
+    return gauss_newton(logits_of, H, x)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_the_loss_of_the_model(reduction):
+    problem = ksdmin.from_torch(Classifier(reduction), data=encoded(), chunk_size=4)
+    x = point(problem)
+    assert_derivatives(problem, x, losses_of)
+    assert_product(problem, x, gauss_newton_at(x))
+    assert problem.curvature(x, torch.tensor([3]))(x).norm() > 0
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_its_curvature(reduction):
+    make = lambda kind: ksdmin.from_torch(  # noqa: E731
+        Classifier(reduction), data=encoded(), curvature=kind
+    )
+    x = point(make("hessian"))
+    assert_product(make("hessian"), x, exact_hessian(losses_of, x))
+    assert_product(make("empirical-fisher"), x, empirical_fisher(losses_of, x))
+    assert_product(make("gauss-newton"), x, gauss_newton_at(x))
+    with pytest.raises(ValueError, match="a loss that the model returns does not define"):
+        make("fisher")
+
+
+def test_the_same_as_with_the_loss_apart():
+    """The labels as targets, with torch's loss."""
+    batch = encoded()
+    labels = batch.pop("labels")
+    apart = ksdmin.from_torch(Classifier(), nn.CrossEntropyLoss(), (batch, labels))
+    own = ksdmin.from_torch(Classifier(), data=encoded())
+    x, some = point(own), torch.tensor([7, 2, 4])
+    assert own.value(x, some) == pytest.approx(apart.value(x, some), rel=1e-13)
+    torch.testing.assert_close(
+        own.curvature(x, some)(x), apart.curvature(x, some)(x), rtol=1e-11, atol=1e-14
+    )
+
+
+FORMS = {
+    "a scalar": (None, None),
+    "a dict": (lambda loss, logits: {"loss": loss}, None),
+    "by name": (lambda loss, logits: {"nll": loss, "loss": 3 * loss}, "nll"),
+    "by index": (lambda loss, logits: (loss, logits), 0),
+    "by a function": (lambda loss, logits: {"a": loss / 2}, lambda out: 2 * out["a"]),
+    "a column": (lambda loss, logits: {"loss": loss[:, None] if loss.ndim else loss}, None),
+    "detached logits": (lambda loss, logits: {"loss": loss, "logits": logits.detach()}, None),
+    "other logits": (lambda loss, logits: {"loss": loss, "logits": 2 * logits}, None),
+}
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("name", FORMS)
+def test_without_logits_the_default_is_the_hessian(name, reduction):
+    form, output = FORMS[name]
+    make = lambda **kind: ksdmin.from_torch(  # noqa: E731
+        OnlyLoss(reduction, form), data=encoded(), output=output, **kind
+    )
+    problem = make()
+    x = point(problem)
+    assert_derivatives(problem, x, losses_of)
+    assert_product(problem, x, exact_hessian(losses_of, x))
+    with pytest.raises(ValueError, match=r"'gauss-newton' needs the outputs .* Use 'hessian'"):
+        make(curvature="gauss-newton")
+    if reduction == "none":
+        assert_product(make(curvature="empirical-fisher"), x, empirical_fisher(losses_of, x))
+    else:
+        with pytest.raises(ValueError, match="'empirical-fisher' needs the outputs"):
+            make(curvature="empirical-fisher")
+
+
+class Penalised(Classifier):
+    """A loss that depends on more than the logits."""
+
+    def forward(self, **batch):
+        out = super().forward(**batch)
+        return ModelOutput(loss=out.loss + self.head.weight.square().sum(), logits=out.logits)
+
+
+def test_a_loss_of_more_than_the_logits():
+    problem = ksdmin.from_torch(Penalised(), data=encoded())
+    x = point(problem)
+
+    def losses(x):
+        weight = x[-(CLASSES * 4 + CLASSES) : -CLASSES]
+        return losses_of(x) + weight.square().sum()
+
+    assert_product(problem, x, exact_hessian(losses, x))
+    with pytest.raises(ValueError, match="no 'logits' among its outputs are all"):
+        ksdmin.from_torch(Penalised(), data=encoded(), curvature="gauss-newton")
+
+
+def tagged(ignored):
+    batch = encoded()
+    generator = torch.Generator().manual_seed(1)
+    batch["labels"] = torch.randint(CLASSES, (N, LENGTH), generator=generator)
+    if ignored:
+        batch["labels"][batch["attention_mask"] == 0] = -100
+    return batch
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+@pytest.mark.parametrize("n", [2, N])
+def test_a_mean_over_words_is_refused(n, dropout):
+    model = Tagger()
+    if dropout:
+        model.mix = nn.Sequential(model.mix, nn.Dropout(0.3))
+    batch = {name: part[-n:] for name, part in tagged(True).items()}
+    assert len(set((batch["labels"] != -100).sum(1).tolist())) > 1
+    message = r"not the mean of its samples' losses.*loss=CrossEntropyLoss\(ignore_index=-100\)"
+    with pytest.raises(ValueError, match=message):
+        ksdmin.from_torch(model, data=batch)
+    assert model.training
+
+
+def test_what_its_message_advises():
+    """The mean over all words of the set, whatever the chunks."""
+    batch = tagged(True)
+    labels = batch.pop("labels")
+    problem = ksdmin.from_torch(
+        Tagger2(), nn.CrossEntropyLoss(ignore_index=-100), (batch, labels), chunk_size=2
+    )
+    right = Tagger()(**batch, labels=labels).loss
+    assert problem.value(problem.x0) == pytest.approx(right.item(), rel=1e-13)
+
+
+class Tagger2(Tagger):
+    """The same without a loss; torch has the classes along axis 1."""
+
+    def forward(self, input_ids=None, attention_mask=None):
+        return ModelOutput(logits=self.logits(input_ids, attention_mask).transpose(1, 2))
+
+
+def test_words_of_one_number_are_fine():
+    model, batch = Tagger(), tagged(False)
+    problem = ksdmin.from_torch(model, data=batch, chunk_size=2)
+    assert problem.value(problem.x0) == pytest.approx(model(**batch).loss.item(), rel=1e-13)
+
+
+class Summed(OnlyLoss):
+    def forward(self, **batch):
+        return super().forward(**batch).sum()
+
+
+REFUSED = {
+    "no labels": (Classifier(), {}, r"'logits': a tensor of shape \(3, 3\).*\(labels\)"),
+    "outputs": (OnlyLoss(form=lambda loss, logits: logits), {"labels": 1},
+                r"a loss of shape \(3, 3\) for 3 samples.*loss= is missing"),
+    "a sum": (Summed("none"), {"labels": 1}, "not the mean of its samples' losses"),
+    "a tuple": (OnlyLoss(form=lambda loss, logits: (loss, logits)), {"labels": 1},
+                "returned a tuple of 0: a tensor of shape .*output="),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name):
+    model, given, message = REFUSED[name]
+    batch = encoded()
+    if "labels" not in given:
+        del batch["labels"]
+    with pytest.raises((TypeError, ValueError), match=message):
+        ksdmin.from_torch(model, data=batch)
+
+
+def test_a_forgotten_loss():
+    X = torch.ones(4, 3)
+    with pytest.raises(TypeError, match=r"loss= is missing: .* inputs of Linear"):
+        ksdmin.from_torch(nn.Linear(3, 2), data=(X, X))
+    with pytest.raises(TypeError, match=r"expected an nn\.Module, not function"):
+        ksdmin.from_torch(lambda x: x, data=(X, X))
+
+
+@pytest.mark.parametrize(("reduction", "refused"), [("mean", True), ("none", False)])
+def test_weights_of_samples(reduction, refused, monkeypatch):
+    monkeypatch.setattr(
+        "ksdmin._adapters.torch.data.Samples.has_equal_weights", property(lambda samples: False)
+    )
+    model = Classifier(reduction)
+    if refused:
+        with pytest.raises(ValueError, match="in which samples cannot be weighted"):
+            ksdmin.from_torch(model, data=encoded())
+    else:
+        ksdmin.from_torch(model, data=encoded())
+
+
+def test_no_graphs_for_a_mean():
+    """A chunk that is padded would have another mean."""
+    from ksdmin._adapters.torch.sample_sums import EagerExecutor
+
+    problem = ksdmin.from_torch(Classifier(), data=encoded(), graphs=True)
+    assert isinstance(problem._sums._executor, EagerExecutor)
+
+
+def test_a_run():
+    problem = ksdmin.from_torch(Classifier(), data=encoded(), l2=1e-2)
+    res = ksdmin.minimize(problem, subsets=ksdmin.Subsets(N, 1.0, 1.0, 1.0, disjoint=False))
+    assert res.success
+    assert problem.value_and_gradient(res.x)[1].norm() < 1e-4
