@@ -28,6 +28,7 @@ def from_torch(
     precision: str = "highest",
     graphs: bool | None = None,
     rng: Any = 0,
+    sample_weight: Any = None,
 ) -> TorchProblem | TorchFunctionProblem:
     """Make a torch model, or a plain function, into a problem that ``minimize`` takes.
 
@@ -148,5 +149,6 @@ def from_torch(
         precision=precision,
         graphs=graphs,
         rng=rng,
+        sample_weight=sample_weight,
     )
     return problem

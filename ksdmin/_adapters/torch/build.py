@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ from ksdmin._adapters.torch.checks import (
 )
 from ksdmin._adapters.torch.data import Samples
 from ksdmin._adapters.torch.diagonal import diagonal_kernel
+from ksdmin._adapters.torch.epochs import EpochSamples
 from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.torch.losses import as_sample_loss
@@ -29,7 +32,7 @@ from ksdmin._adapters.torch.plain_function import FlatFunction, TorchFunctionPro
 from ksdmin._adapters.torch.problem import TorchProblem
 from ksdmin._adapters.torch.random import seeded_generators
 from ksdmin._adapters.torch.sample_sums import SampleSums
-from ksdmin._problem.subsets import WHOLE, as_subsets
+from ksdmin._problem.subsets import as_subsets
 
 # Samples of the forward passes that show what a model is like: more than one, so that the axis of
 # the samples can be distinguished, and few, as some of these passes go sample by sample.
@@ -52,12 +55,14 @@ def build(
     precision: str,
     graphs: bool | None,
     rng: Any,
+    sample_weight: Any,
 ) -> TorchProblem | TorchFunctionProblem:
     """The problem of :func:`ksdmin.from_torch`, which documents the arguments."""
     check_provider(curvature)
     if x0 is not None:
         a_models = {"params": params, "chunk_size": chunk_size, "memory_budget": memory_budget}
-        _refuse("a model, not with x0=", loss=loss, data=data, **a_models, graphs=graphs or None)
+        a_models |= {"sample_weight": sample_weight, "graphs": graphs or None}
+        _refuse("a model, not with x0=", loss=loss, data=data, **a_models)
         return _plain_function(model, x0, subsets, curvature, l2, precond, precision)
     _refuse("a plain function and its x0=; a model's samples are its data", subsets=subsets)
     _require(loss=loss, data=data)
@@ -65,7 +70,7 @@ def build(
     check_model(model)
     _check_chunk_size(chunk_size)
     flat_model = FlatModel(model, params, precision)
-    samples = Samples(data, flat_model.device, flat_model.x0.dtype)
+    samples = _samples(data, sample_weight, flat_model, memory_budget, loss is not None)
     sample_loss = _sample_loss(loss, samples, curvature)
     kernels = Kernels(flat_model, sample_loss, curvature if isinstance(curvature, str) else "")
     found = _probe(kernels, samples, memory_budget, diagonal=isinstance(precond, str))
@@ -73,12 +78,13 @@ def build(
         precond = None
     if curvature == "gauss-newton":
         warn_of_output_nonlinearity(found.outputs, loss, stacklevel=3)
+    on_cuda = flat_model.device.type == "cuda"
     sums = SampleSums(
         kernels,
         samples,
-        max_rows=int(chunk_size or found.max_rows(flat_model, samples)),
+        max_rows=int(chunk_size or found.max_rows(flat_model)),
         max_kept_samples=found.max_kept_samples,
-        graphs=flat_model.device.type == "cuda" if graphs is None else graphs,
+        graphs=samples.one_shape and (on_cuda if graphs is None else graphs),
         seed=draw_seed(rng),
     )
     problem = TorchProblem(
@@ -88,7 +94,7 @@ def build(
         _l2_vector(l2, flat_model),
         precond,
         found.bytes_per_sample,
-        samples.n if found.max_gradients is None else DIAGONAL_SAMPLES,
+        sys.maxsize if found.max_gradients is None else DIAGONAL_SAMPLES,
         found.nonlinear,
     )
     check_values(problem, flat_model)
@@ -135,7 +141,24 @@ def _check_chunk_size(chunk_size: int | None) -> None:
         raise ValueError(f"chunk_size={chunk_size!r}: expected at least one sample")
 
 
-def _sample_loss(loss: Any, samples: Samples, curvature: Any) -> SampleLoss:
+def _samples(
+    data: Any, sample_weight: Any, model: FlatModel, memory_budget: float | None, targets: bool
+) -> Samples | EpochSamples:
+    """The data, from wherever they are; `targets`: whether they have any."""
+    make = partial(
+        Samples,
+        device=model.device,
+        dtype=model.x0.dtype,
+        split_targets=targets,
+        memory_budget=memory_budget,
+    )
+    if not callable(data):
+        return make(data, sample_weight=sample_weight)
+    _refuse("data that are the same in every iteration", sample_weight=sample_weight)
+    return EpochSamples(data, make)
+
+
+def _sample_loss(loss: Any, samples: Samples | EpochSamples, curvature: Any) -> SampleLoss:
     """The loss per sample; its class weights become weights of the samples."""
     sample_loss = as_sample_loss(loss)
     if curvature == "fisher" and sample_loss.draw is None:
@@ -172,21 +195,26 @@ class _Findings:
     max_kept_samples: int
     max_gradients: int | None
 
-    def max_rows(self, model: FlatModel, samples: Samples) -> int:
+    def max_rows(self, model: FlatModel) -> int:
         """How many samples a chunk may have."""
-        rows = min(self.max_kept_samples, samples.n)
+        rows = self.max_kept_samples
         if model.is_random and self.max_gradients is not None:
             rows = min(rows, self.max_gradients)  # its dropout masks are drawn for a whole chunk
         return rows
 
 
 def _probe(
-    kernels: Kernels, samples: Samples, memory_budget: float | None, *, diagonal: bool
+    kernels: Kernels,
+    samples: Samples | EpochSamples,
+    memory_budget: float | None,
+    *,
+    diagonal: bool,
 ) -> _Findings:
     """Look at the model with a few samples, and set up the kernel of the diagonal."""
     model = kernels.model
     budget = default_budget(model.device) if memory_budget is None else memory_budget
-    probe: Chunk = next(samples.chunks(WHOLE, min(PROBE_SAMPLES, samples.n)))
+    few = samples.indices(samples.first(0, PROBE_SAMPLES))
+    probe: Chunk = next(samples.chunks(few, PROBE_SAMPLES))
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         outputs = check_forward_pass(model, probe[0])
         kernels.values_need_grad = differentiates(model, probe[0])

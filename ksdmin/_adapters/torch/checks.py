@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.losses import as_loss_module
@@ -97,8 +98,9 @@ def warn_of_output_nonlinearity(z: Tensor, loss: Any, stacklevel: int) -> None:
 
 def check_values(problem: Any, model: FlatModel) -> None:
     """Refuse values that are not deterministic, no mean over samples, or of other parameters."""
-    samples = torch.arange(min(_CHECK_SAMPLES, problem.subsets.n))
-    _check_loss(problem, model, samples[:_LOSS_SAMPLES])
+    first_samples = problem._sums.samples.first
+    samples = first_samples(0, _CHECK_SAMPLES)
+    _check_loss(problem, model, first_samples(0, _LOSS_SAMPLES))
     name, tolerance = type(model.model).__name__, _VALUE_TOLERANCE[model.precision]
     x = model.near_x0()
     first, second = problem.value(x, samples), problem.value(x, samples)
@@ -108,22 +110,23 @@ def check_values(problem: Any, model: FlatModel) -> None:
             f"gave the loss {first!r}, then {second!r}. Remove the randomness (eval mode), or let "
             "the model draw from torch's global generators, which are seeded for each set"
         )
-    half = len(samples) // 2
+    half = samples.shape[0] // 2
     if not model.is_random and half >= 2:
-        _check_batches(problem, x, (samples[:half], samples[half:]), first, tolerance, name)
+        halves = first_samples(0, half), first_samples(half, samples.shape[0])
+        _check_batches(problem, x, halves, first, tolerance, name)
 
 
 def _check_batches(
     problem: Any,
     x: Tensor,
-    batches: tuple[Tensor, ...],
+    batches: tuple[Any, ...],
     together: float,
     tolerance: float,
     name: str,
 ) -> None:
     """Refuse a model whose mean loss is another one if computed in batches."""
-    n = sum(map(len, batches))
-    apart = sum(len(batch) / n * problem.value(x, batch) for batch in batches)
+    n = sum(batch.shape[0] for batch in batches)
+    apart = sum(batch.shape[0] / n * problem.value(x, batch) for batch in batches)
     if abs(together - apart) > tolerance * max(abs(together), abs(apart)):
         raise ValueError(
             f"{name} mixes its samples: the mean loss of {n} is {together!r}, but {apart!r} if "
@@ -132,13 +135,13 @@ def _check_batches(
         )
 
 
-def _check_loss(problem: Any, model: FlatModel, samples: Tensor) -> None:
+def _check_loss(problem: Any, model: FlatModel, samples: Any) -> None:
     """Refuse a loss that reads parameters: those of the model it sees at their old values."""
     kernels = problem._sums._kernels
     inputs, targets = problem._sums.samples.take(problem._sums.samples.indices(samples))
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         z = model(model.split(model.x0), inputs).detach().requires_grad_()
-        read = _leaves(kernels.losses(z, _detached(targets), len(samples)))
+        read = _leaves(kernels.losses(z, tree_map(Tensor.detach, targets), samples.shape[0]))
     fixed = {id(parameter) for parameter in model.model.parameters()}
     for name, parameter in model.variables().items():
         fixed.discard(id(parameter))
@@ -167,12 +170,6 @@ def _leaves(result: Tensor) -> dict[int, Tensor]:
                 seen.add(child)
                 waiting.append(child)
     return leaves
-
-
-def _detached(targets: Any) -> Any:
-    if isinstance(targets, tuple):
-        return tuple(_detached(part) for part in targets)
-    return targets.detach()
 
 
 def _own_parameters(losses: Any, own: list[Tensor]) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.torch.flat_model import FlatModel, flatten
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
@@ -177,8 +178,8 @@ class Diagonal:
 
 
 def _batch_of_one(sample: Any) -> Any:
-    return tuple(map(_batch_of_one, sample)) if isinstance(sample, tuple) else sample[None]
+    return tree_map(lambda part: part[None], sample)
 
 
 def _rows(data: Any, part: slice) -> Any:
-    return tuple(_rows(piece, part) for piece in data) if isinstance(data, tuple) else data[part]
+    return tree_map(lambda piece: piece[part], data)

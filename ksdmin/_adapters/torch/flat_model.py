@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.linearity import is_nonlinear
 from ksdmin._adapters.torch.random import restored_generators
@@ -235,9 +236,7 @@ def _as_tuple(inputs: Any) -> tuple[Any, ...]:
 
 
 def _detached(part: Any) -> Any:
-    if isinstance(part, tuple):
-        return tuple(map(_detached, part))
-    return part.detach()
+    return tree_map(Tensor.detach, part)
 
 
 def differentiates(model: FlatModel, inputs: Any) -> bool:
