@@ -98,7 +98,8 @@ def measure(n: int, device: str, repeats: int) -> dict[str, Any]:
         loss = nn.CrossEntropyLoss()
         memory = torch.tensor(X, device=device), torch.tensor(y, device=device)
         streamed, resident = (
-            tasks(ksdmin.from_torch(net(device), loss, data, **options)) for data in ((X, y), memory)
+            tasks(ksdmin.from_torch(net(device), loss, data, **options))
+            for data in ((X, y), memory)
         )
         report: dict[str, Any] = {}
         for name in streamed:
