@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from ksdmin._adapters.curvature import check_provider
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
@@ -152,7 +153,7 @@ def _samples(
         split_targets=targets,
         memory_budget=memory_budget,
     )
-    if not callable(data):
+    if isinstance(data, Dataset) or not callable(data):
         return make(data, sample_weight=sample_weight)
     _refuse("data that are the same in every iteration", sample_weight=sample_weight)
     return EpochSamples(data, make)

@@ -18,7 +18,7 @@ from ksdmin._adapters.torch.dataset import Fetched, from_dataset, from_loader
 from ksdmin._adapters.torch.kernels import Chunk
 from ksdmin._adapters.torch.memory import default_budget
 from ksdmin._adapters.torch.prefetch import Prefetcher
-from ksdmin._adapters.torch.trees import as_pair, cast
+from ksdmin._adapters.torch.trees import as_pair, cast, take_rows
 from ksdmin._adapters.torch.upload import gathered, to_device, uploaded
 from ksdmin._adapters.weights import as_weights
 from ksdmin._problem.subsets import WHOLE, Subsets
@@ -225,7 +225,11 @@ def _copied(chunk: Chunk, device: torch.device) -> Chunk:
 def as_source(data: Any, split_targets: bool) -> Source:
     """The data of :func:`ksdmin.from_torch` in one of two forms: arrays, or a Dataset."""
     if isinstance(data, DataLoader):
-        return from_loader(data, split_targets)
+        source = from_loader(data, split_targets)
+        if not source.is_plain_tensors:
+            return source
+        data, rows = source.dataset.tensors, source.rows
+        data = data if rows is None else take_rows(data, torch.from_numpy(rows))
     if isinstance(data, TensorDataset):
         data = data.tensors
     if isinstance(data, Dataset):

@@ -20,6 +20,7 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
+    TensorDataset,
     default_collate,
 )
 
@@ -73,6 +74,12 @@ class Fetched:
     def n(self) -> int:
         """How many samples there are."""
         return len(self.dataset) if self.rows is None else len(self.rows)
+
+    @property
+    def is_plain_tensors(self) -> bool:
+        """Whether a batch is made of the rows of tensors, which need not be read one by one."""
+        collated = self.options.get("collate_fn") is default_collate
+        return type(self.dataset) is TensorDataset and collated
 
     @property
     def one_shape(self) -> bool:

@@ -276,11 +276,16 @@ def test_without_targets_all_is_input(data):
         assert len(inputs) == 2
 
 
-def test_sequential_sampler_of_a_tensor_dataset():
+def test_a_loader_of_tensors():
     data = TensorDataset(A, Y)
     loader = DataLoader(data, 4, sampler=SequentialSampler(data))
     net = nn.Linear(3, 2).double()
-    assert_same(*(ksdmin.from_torch(net, nn.MSELoss(), d) for d in (loader, (A, Y))))
+    found, right = (ksdmin.from_torch(net, nn.MSELoss(), d) for d in (loader, (A, Y)))
+    assert_same(found, right)
+    assert found._sums.samples._source.pair[0] is A  # nothing is read one by one
+    some = DataLoader(data, 4, sampler=[3, 1])
+    found, right = (ksdmin.from_torch(net, nn.MSELoss(), d) for d in (some, (A[[3, 1]], Y[[3, 1]])))
+    assert_same(found, right)
 
 
 def test_pairs_of_the_other_tests():

@@ -17,7 +17,7 @@ import ksdmin
 from ksdmin._adapters.torch.data import Samples
 from ksdmin._adapters.torch.prefetch import DEPTH, Prefetcher
 from tests.adapters.torch.dense import assert_close, directions
-from tests.adapters.torch.test_data import memmap
+from tests.adapters.torch.test_data import Pairs, memmap
 
 N, CHUNK = 103, 10
 CPU = torch.device("cpu")
@@ -45,7 +45,7 @@ STREAMED = {
     "memmap": mapped,
     "view of a memmap": lambda path: tuple(np.asarray(part)[:] for part in mapped(path)),
     "backwards": lambda path: tuple(part[::-1][::-1] for part in mapped(path)),
-    "Dataset": lambda path: DataLoader(TensorDataset(*arrays()), 8),
+    "Dataset": lambda path: DataLoader(Pairs(*arrays()), 8),
     "tensors": lambda path: arrays(),  # streamed to CUDA only
     "one on the device": lambda path: (mapped(path)[0], arrays()[1]),
 }
@@ -201,7 +201,7 @@ def test_an_iteration_that_is_given_up(kind, tmp_path):
 
 
 def test_a_copy_has_a_thread_of_its_own(tmp_path):
-    for data in (mapped(tmp_path), DataLoader(TensorDataset(*arrays()), 8)):
+    for data in (mapped(tmp_path), DataLoader(Pairs(*arrays()), 8)):
         problem = make(data)
         value = problem.value(problem.x0)
         for twin in (copy.deepcopy(problem), pickle.loads(pickle.dumps(problem))):
