@@ -25,6 +25,7 @@ def from_autograd(
     chunk_size: int | None = None,
     memory_budget: float | None = None,
     rng: Any = 0,
+    sample_weight: Any = None,
 ) -> FunctionalProblem:
     """Make a function written for HIPS autograd into a problem that ``minimize`` takes.
 
@@ -63,6 +64,10 @@ def from_autograd(
         set's forward pass is made again for every product.
     rng : None, int, Generator, ..., optional
         The seed of the labels that "fisher" draws.
+    sample_weight : vector, optional
+        A weight for each sample, as in scikit-learn: not negative, not all zero. The objective is
+        sum(w l) / sum(w); on some of the samples it is the mean of w l, with w divided by the mean
+        over all of them.
 
     Returns
     -------
@@ -111,6 +116,7 @@ def from_autograd(
         chunk_size=chunk_size,
         memory_budget=memory_budget,
         rng=rng,
+        sample_weight=sample_weight,
     )
     return problem
 
@@ -130,6 +136,7 @@ def from_jax(
     memory_budget: float | None = None,
     precision: str = "highest",
     rng: Any = 0,
+    sample_weight: Any = None,
 ) -> FunctionalProblem:
     """Make a jax function into a problem that ``minimize`` takes: compiled, on its device.
 
@@ -174,6 +181,10 @@ def from_jax(
         (for values and gradients only until rounding hides the gain of a run's steps).
     rng : None, int, Generator, ..., optional
         The seed of the labels that "fisher" draws.
+    sample_weight : vector, optional
+        A weight for each sample, as in scikit-learn: not negative, not all zero. The objective is
+        sum(w l) / sum(w); on some of the samples it is the mean of w l, with w divided by the mean
+        over all of them.
 
     Returns
     -------
@@ -213,5 +224,6 @@ def from_jax(
         memory_budget=memory_budget,
         precision=precision,
         rng=rng,
+        sample_weight=sample_weight,
     )
     return problem

@@ -29,6 +29,7 @@ def from_torch(
     precision: str = "highest",
     graphs: bool | None = None,
     rng: Any = 0,
+    sample_weight: Any = None,
 ) -> TorchProblem | TorchFunctionProblem:
     """Make a torch model, or a plain function, into a problem that ``minimize`` takes.
 
@@ -44,12 +45,15 @@ def from_torch(
         mean (or sum) over the elements of a sample is kept; over samples it is the mean.
         GaussianNLLLoss takes outputs (mean, variance) and targets y, or as outputs the mean and
         targets (y, variance). Without `loss`, the model returns its own: see the notes.
-    data : (inputs, targets) or Dataset
-        Tensors or numpy arrays (also memory-mapped ones); either may be a tuple of several, where
-        the model or the loss takes such. A tuple of inputs is positional arguments; a dict or a
-        namedtuple is keyword arguments where the forward pass takes these names, else it is the
-        one argument. They are converted to the model's device, and to its
-        dtype if they are floating-point numbers, chunk by chunk.
+    data : (inputs, targets), dict, Dataset, DataLoader or callable
+        Tensors or numpy arrays (also memory-mapped ones) with one row per sample; inputs and
+        targets may each be nested tuples, lists, dicts and namedtuples of several. A tuple of
+        inputs is positional arguments of the model; a dict or a namedtuple is keyword arguments
+        where the forward pass takes these names, else it is the one argument. Of a dict of
+        fields, the one named "labels", "label", "targets", "target" or "y" has the targets, and the
+        others are the inputs. A Dataset has such pairs or dicts of one sample, a DataLoader
+        batches of them. Floating-point numbers are converted to the model's dtype. A callable
+        ``data(epoch)`` returns the samples of one iteration. See the notes.
     x0 : Tensor, nn.Module, or nested dict, list or tuple of tensors, optional
         Where a plain function starts; its argument `theta` has the same form. An iterator such as
         ``net.parameters()`` becomes a list. For a module, the function gets the module itself,
@@ -81,7 +85,9 @@ def from_torch(
     chunk_size : int, optional
         How many samples are computed at once; by default as many as fit `memory_budget`.
     memory_budget : float, optional
-        Bytes for activations: a quarter of the memory that is free, where not given.
+        Bytes on the model's device for activations, and as many again for data, which are put
+        there if they fit, and streamed otherwise. Where not given: a quarter of the memory that
+        is free.
     precision : {"highest", "high", "bfloat16"}
         Matrix products of float32 parameters: in float32, with TF32, or in bfloat16 (autocast).
         A run of "ksd" turns to finer ones when rounding hides the gain of its steps: from bfloat16
@@ -93,6 +99,10 @@ def from_torch(
     rng : None, int, Generator, ..., optional
         The seed of the labels that "fisher" draws, and of dropout masks. Both are always the
         same for the same set of samples.
+    sample_weight : vector, optional
+        A weight for each sample, as in scikit-learn: not negative, not all zero. The objective is
+        sum(w l) / sum(w); on some of the samples it is the mean of w l, with w divided by the mean
+        over all of them. It multiplies the class weights of a loss.
 
     Returns
     -------
@@ -124,6 +134,32 @@ def from_torch(
     The Gauss-Newton matrix of GaussianNLLLoss with outputs (mean, variance) has the Fisher
     information of the normal distribution in place of the loss's Hessian, which is not positive
     semidefinite.
+
+    **Where data are kept.** Data that fit into `memory_budget` are put on the model's device once.
+    Others stay where they are, and a thread gathers the next chunks while one is computed with (on
+    CUDA in pinned memory, copied meanwhile). A product of a set that exceeds the budget reads its
+    chunks again every time. The numbers are the same in either case.
+
+    **Datasets and DataLoaders** are read once, batch by batch with the loader's workers and its
+    collate_fn, if all samples fit into memory, judged by the first batch: random augmentation is
+    then frozen, as the objective has to be the same in every evaluation. Larger ones are fetched
+    chunk by chunk whenever they are needed, and so are batches of several lengths (padded by the
+    collate_fn): they must come out the same each time, and `persistent_workers` saves starting the
+    workers again. Padding all samples to one length, so that they can be kept, is faster. All
+    samples count, also with `drop_last`, and their order does not: shuffling and a
+    DistributedSampler are ignored. A SubsetRandomSampler, or a list of indices as the sampler,
+    restricts the samples. Other samplers change the objective and are refused: use
+    `sample_weight`, or a ``torch.utils.data.Subset``.
+
+    **A function of the epoch**, ``data(epoch)``, gives every iteration a set of its own, of any
+    size, for gradient, curvature and search alike: collocation points that are drawn anew, say. The
+    epoch is the number of the iteration. The function must return the same samples for the same
+    epoch; where it returns the same object again, the run goes on with the same set, which is
+    better for its steps than another one every time. A step that is refused keeps the gradient of
+    the set before. No set is the whole, so that such a run ends by ``maxiter``, ``maxtime`` or the
+    callback, never with ``success``, and the result's values are those of the last set; SciPy's
+    methods do not take such a problem. ``problem.value(x, idx)`` and the other verbs take as `idx`
+    what the function returned; without `idx` they take the set of epoch 0.
 
     Memory on CUDA, of multi-layer perceptrons: the data that are there, and about ::
 
@@ -175,5 +211,6 @@ def from_torch(
         precision=precision,
         graphs=graphs,
         rng=rng,
+        sample_weight=sample_weight,
     )
     return problem

@@ -102,8 +102,8 @@ class FlatProblem(CountingProblem):
     def _estimated_diagonal(self, x: Array, chosen: Any) -> Array:
         """The diagonal, estimated from some of the samples."""
         assert self.subsets is not None
-        assert self.subsets.n is not None
-        self._counts.passes += 2 * DIAGONAL_SAMPLES / self.subsets.n
+        if self.subsets.n is not None:
+            self._counts.passes += 2 * DIAGONAL_SAMPLES / self.subsets.n
         return self._means("diagonal", x, chosen)[2]
 
     def _user_diagonal(self, x: Array, idx: Any) -> Array:

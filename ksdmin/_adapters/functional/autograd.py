@@ -135,7 +135,7 @@ class Autograd:
         for i in np.flatnonzero(chunk.w):
             sample = Chunk(*tree_map(itemgetter(slice(i, i + 1)), tuple(chunk)))
             loss, pullback = self.vjp(partial(losses, chunk=sample), x)
-            gradient = pullback(np.ones_like(loss))
+            gradient = pullback(sample.w)
             values[i] = loss[0]
             g += gradient
             squares += gradient**2

@@ -41,10 +41,12 @@ def build(
     chunk_size: int | None,
     memory_budget: float | None,
     rng: Any,
+    sample_weight: Any,
 ) -> FunctionalProblem:
     """The problem of ``from_autograd`` or ``from_jax``, which document the arguments."""
     check_provider(curvature)
-    plain = _is_plain(model, loss, data, params, x0, subsets, chunk_size)
+    a_models = {"params": params, "chunk_size": chunk_size, "sample_weight": sample_weight}
+    plain = _is_plain(model, loss, data, x0, subsets, a_models)
     seed = seed_from_rng(rng)
     tree = x0 if plain else params
     flat, unflatten = library.flatten(tree)
@@ -62,7 +64,7 @@ def build(
         terms = _plain_function(library, on_vectors, sets, curvature)
     else:
         budget = memory_budget or DEFAULT_MEMORY_BUDGET
-        samples = Samples(data, library, x, budget)
+        samples = Samples(data, library, x, budget, sample_weight)
         sets = Subsets(samples.n)
         terms = _sample_sums(library, on_vectors, loss, samples, curvature, seed)
         terms.fit(x, chunk_size, budget)
@@ -74,17 +76,17 @@ def build(
 
 
 def _is_plain(
-    model: Any, loss: Any, data: Any, params: Any, x0: Any, subsets: Any, chunk_size: Any
+    model: Any, loss: Any, data: Any, x0: Any, subsets: Any, a_models: dict[str, Any]
 ) -> bool:
     """Whether the arguments are those of a plain function, or else of a model with samples."""
     if not callable(model):
         raise TypeError(f"model: expected a function, not {type(model).__name__}")
     if loss is None and data is None:
-        _refuse("a model with loss and data", params=params, chunk_size=chunk_size)
+        _refuse("a model with loss and data", **a_models)
         _require("a function without loss and data", x0=x0)
         return True
     _refuse("a function without loss and data", x0=x0, subsets=subsets)
-    _require("a model", params=params, loss=loss, data=data)
+    _require("a model", params=a_models["params"], loss=loss, data=data)
     return False
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ksdmin._adapters.flat_problem import host_indices
 from ksdmin._adapters.functional.library import Chunk, Library
+from ksdmin._adapters.weights import as_weights
 from ksdmin._problem.arrays import Array
 
 
@@ -26,9 +27,13 @@ class Samples:
         brought there chunk by chunk.
     budget : float
         How many bytes.
+    sample_weight : vector, optional
+        A weight for each sample.
     """
 
-    def __init__(self, data: Any, library: Library, x: Array, budget: float) -> None:
+    def __init__(
+        self, data: Any, library: Library, x: Array, budget: float, sample_weight: Any = None
+    ) -> None:
         if not isinstance(data, (tuple, list)) or len(data) != 2:
             raise TypeError(f"data: expected (inputs, targets), not {type(data).__name__}")
         parts: list[Array] = []
@@ -37,6 +42,10 @@ class Samples:
         if sum(part.nbytes for part in parts) <= budget:
             data = tree_map(lambda part: library.to_device(part, x), data)
         self._data, self._library, self._dtype = tuple(data), library, x.dtype
+        self._weights: Array | None = None
+        if sample_weight is not None:
+            weights = as_weights(sample_weight, self.n)
+            self._weights = (weights / weights.mean()).astype(self._dtype)
 
     def indices(self, idx: Any) -> Any:
         """A set as the methods below take it: a slice, or a vector of indices on the host."""
@@ -68,13 +77,14 @@ class Samples:
             yield self._chunk(_padded(part, rows), rows, samples)
 
     def _chunk(self, part: Any, rows: int, samples: int) -> Chunk:
-        if isinstance(part, range) and part == range(self.n):
-            inputs, targets = self._data  # nothing is copied
-        else:
-            if isinstance(part, range):
-                part = slice(part.start, part.stop, part.step)
+        whole = isinstance(part, range) and part == range(self.n)
+        if isinstance(part, range):
+            part = slice(part.start, part.stop, part.step)
+        inputs, targets = self._data  # of the whole set nothing is copied
+        if not whole:
             inputs, targets = tree_map(lambda array: self._library.take(array, part), self._data)
-        return Chunk(inputs, targets, self._library.weights(rows, samples, self._dtype))
+        w = self._library.weights(rows, samples, self._dtype)
+        return Chunk(inputs, targets, w if self._weights is None else w * self._weights[part])
 
 
 def _common_length(parts: list[Array]) -> int:

@@ -33,9 +33,9 @@ class Node:
 
 
 def sums_over_samples(losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
-    """The losses, the weighted sum of their gradients, and that of the squares."""
+    """The losses, and the sums of their weighted gradients and of the squares of these."""
     values, gradients = _gradients(losses, x, chunk)
-    return values, _summed(gradients, chunk.w, 1), _summed(gradients, chunk.w, 2)
+    return values, _summed(gradients, chunk.w, 1), _summed(gradients, chunk.w**2, 2)
 
 
 def entries_formed(losses: Kernel, x: Array, chunk: Chunk) -> int:

@@ -14,7 +14,7 @@ Kernel = Callable[..., Any]
 
 
 class Chunk(NamedTuple):
-    """Some samples and their weights, which are zero for padding."""
+    """Some samples and their weights in the sum of the losses, zero for padding."""
 
     inputs: Any
     targets: Any

@@ -175,6 +175,8 @@ class SampleSums:
             assert self._loss.draw is not None
             assert generator is not None
             targets = self._loss.draw(z, targets, generator)
+            # The expectation of r r^T must be the weighted Hessian: a weight enters only once
+            return linearized, z, self._residual(z, targets, self._library.xp.sqrt(chunk.w))
         return linearized, z, self._residual(z, targets, chunk.w)
 
     def _multiply(self, state: Any, v: Array) -> Array:

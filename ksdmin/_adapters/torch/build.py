@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from ksdmin._adapters.curvature import check_provider
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
@@ -15,6 +18,7 @@ from ksdmin._adapters.seeds import draw_seed
 from ksdmin._adapters.torch.checks import check_model, check_values
 from ksdmin._adapters.torch.data import Samples
 from ksdmin._adapters.torch.diagonal import diagonal_kernel
+from ksdmin._adapters.torch.epochs import EpochSamples
 from ksdmin._adapters.torch.flat_function import FlatFunction
 from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
 from ksdmin._adapters.torch.kernels import Kernels, lean_convolutions_work
@@ -45,31 +49,34 @@ def build(
     precision: str,
     graphs: bool | None,
     rng: Any,
+    sample_weight: Any,
 ) -> TorchProblem | TorchFunctionProblem:
     """The problem of :func:`ksdmin.from_torch`, which documents the arguments."""
     check_provider(curvature)
     check_output(output)
     if x0 is not None:
         a_models = {"params": params, "chunk_size": chunk_size, "memory_budget": memory_budget}
-        _refuse("a model, not with x0=", loss=loss, data=data, output=output, **a_models)
+        a_models |= {"sample_weight": sample_weight, "output": output}
+        _refuse("a model, not with x0=", loss=loss, data=data, **a_models)
         return _plain_function(model, x0, subsets, curvature, l2, precond, precision, graphs)
     _refuse("a plain function and its x0=; a model's samples are its data", subsets=subsets)
     _require(model, loss, data)
     check_model(model, stacklevel=3)
     _check_chunk_size(chunk_size)
     flat_model = FlatModel(model, params, precision)
-    samples = Samples(data, flat_model.device, flat_model.x0.dtype, split_targets=loss is not None)
+    samples = _samples(data, sample_weight, flat_model, memory_budget, loss is not None)
     kernels, curvature = kernels_of(flat_model, loss, samples, output, curvature, stacklevel=3)
     found = _probe(kernels, samples, memory_budget, diagonal=isinstance(precond, str))
     if isinstance(precond, str) and precond == "fisher" and kernels.diagonal is None:
         precond = None
-    graphs = flat_model.device.type == "cuda" if graphs is None else graphs
+    on_cuda = flat_model.device.type == "cuda"
+    paddable = samples.one_shape and not kernels.is_scalar
     sums = SampleSums(
         kernels,
         samples,
-        max_rows=int(chunk_size or found.max_rows(flat_model, samples)),
+        max_rows=int(chunk_size or found.max_rows(flat_model)),
         max_kept_samples=found.max_kept_samples,
-        graphs=graphs and not kernels.is_scalar,
+        graphs=paddable and (on_cuda if graphs is None else graphs),
         seed=draw_seed(rng),
     )
     problem = TorchProblem(
@@ -79,7 +86,7 @@ def build(
         _l2_vector(l2, flat_model),
         precond,
         found.bytes_per_sample,
-        samples.n if found.max_gradients is None else DIAGONAL_SAMPLES,
+        sys.maxsize if found.max_gradients is None else DIAGONAL_SAMPLES,
         found.nonlinear,
     )
     check_values(problem, flat_model)
@@ -141,6 +148,23 @@ def _check_chunk_size(chunk_size: int | None) -> None:
         raise ValueError(f"chunk_size={chunk_size!r}: expected at least one sample")
 
 
+def _samples(
+    data: Any, sample_weight: Any, model: FlatModel, memory_budget: float | None, targets: bool
+) -> Samples | EpochSamples:
+    """The data, from wherever they are; `targets`: whether they have any."""
+    make = partial(
+        Samples,
+        device=model.device,
+        dtype=model.x0.dtype,
+        split_targets=targets,
+        memory_budget=memory_budget,
+    )
+    if isinstance(data, Dataset) or not callable(data):
+        return make(data, sample_weight=sample_weight)
+    _refuse("data that are the same in every iteration", sample_weight=sample_weight)
+    return EpochSamples(data, make)
+
+
 @dataclass(frozen=True)
 class _Findings:
     """What a few samples show of a model.
@@ -162,16 +186,20 @@ class _Findings:
     max_kept_samples: int
     max_gradients: int | None
 
-    def max_rows(self, model: FlatModel, samples: Samples) -> int:
+    def max_rows(self, model: FlatModel) -> int:
         """How many samples a chunk may have."""
-        rows = min(self.max_kept_samples, samples.n)
+        rows = self.max_kept_samples
         if model.is_random and self.max_gradients is not None:
             rows = min(rows, self.max_gradients)  # its dropout masks are drawn for a whole chunk
         return rows
 
 
 def _probe(
-    kernels: Kernels, samples: Samples, memory_budget: float | None, *, diagonal: bool
+    kernels: Kernels,
+    samples: Samples | EpochSamples,
+    memory_budget: float | None,
+    *,
+    diagonal: bool,
 ) -> _Findings:
     """Look at the model with a few samples, and set up the kernel of the diagonal."""
     model = kernels.model

@@ -16,6 +16,7 @@ from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.losses import as_loss_module
 from ksdmin._adapters.torch.model_inputs import detached
 from ksdmin._adapters.torch.random import generator_states, seeded_generators
+from ksdmin._problem.subsets import WHOLE
 
 # A nonlinearity at the end of the model that belongs to the loss, by the loss: how its node in the
 # autograd graph is named, what it is, and the loss that contains it.
@@ -124,8 +125,9 @@ def warn_of_output_nonlinearity(z: Tensor, loss: Any, stacklevel: int) -> None:
 
 def check_values(problem: Any, model: FlatModel) -> None:
     """Refuse values that are not deterministic, no mean over samples, or of other parameters."""
-    samples = torch.arange(min(_CHECK_SAMPLES, problem.subsets.n))
-    _check_loss(problem, model, samples[:_LOSS_SAMPLES])
+    first_samples = problem._sums.samples.first
+    samples = first_samples(0, _CHECK_SAMPLES)
+    _check_loss(problem, model, first_samples(0, _LOSS_SAMPLES))
     name, tolerance = type(model.model).__name__, _VALUE_TOLERANCE[model.precision]
     x = model.near_x0()
     first, second = problem.value(x, samples), problem.value(x, samples)
@@ -135,11 +137,12 @@ def check_values(problem: Any, model: FlatModel) -> None:
             f"gave the loss {first!r}, then {second!r}. Remove the randomness (eval mode), or let "
             "the model draw from torch's global generators, which are seeded for each set"
         )
-    half = len(samples) // 2
+    half = samples.shape[0] // 2
     if problem._sums._kernels.is_scalar:
         _check_mean_losses(problem, model, x)
     elif not model.is_random and half >= 2:
-        _check_batches(problem, x, (samples[:half], samples[half:]), first, tolerance, name)
+        halves = first_samples(0, half), first_samples(half, samples.shape[0])
+        _check_batches(problem, x, halves, first, tolerance, name)
 
 
 def _check_mean_losses(problem: Any, model: FlatModel, x: Tensor) -> None:
@@ -147,16 +150,21 @@ def _check_mean_losses(problem: Any, model: FlatModel, x: Tensor) -> None:
 
     Each sample by itself shows any difference in their weights, and dropout must not hide it.
     """
-    n, name = problem.subsets.n, type(model.model).__name__
-    samples = torch.arange(min(_MEAN_SAMPLES, n)) * n // min(_MEAN_SAMPLES, n)
+    name, source = type(model.model).__name__, problem._sums.samples
+    n = source.size(source.indices(WHOLE))
+    count = min(_MEAN_SAMPLES, n)
+    samples, singles = source.first(0, count), [source.first(i, i + 1) for i in range(count)]
+    if problem.subsets.n is not None:  # over all of them: neighbours may be of one length
+        samples = torch.arange(count) * n // count
+        singles = list(samples.split(1))
     with _in_eval_mode(model.model if model.is_random else None):
         together = problem.value(x, samples)
-        apart = sum(problem.value(x, one) for one in samples.split(1)) / len(samples)
+        apart = sum(problem.value(x, one) for one in singles) / count
     tolerance = _VALUE_TOLERANCE[model.precision]
     if abs(together - apart) > tolerance * max(abs(together), abs(apart)):
         raise ValueError(
             f"the loss that {name} returns is not the mean of its samples' losses: that of "
-            f"{len(samples)} is {together!r}, but their mean one by one {apart!r}. If it is a mean "
+            f"{count} is {together!r}, but their mean one by one {apart!r}. If it is a mean "
             "over words, of which samples have different numbers, then give the loss, "
             "loss=CrossEntropyLoss(ignore_index=-100), and the labels as targets, "
             "data=(inputs, labels): the mean is then that over all words of the set. Otherwise let "
@@ -180,14 +188,14 @@ def _in_eval_mode(model: nn.Module | None) -> Iterator[None]:
 def _check_batches(
     problem: Any,
     x: Tensor,
-    batches: tuple[Tensor, ...],
+    batches: tuple[Any, ...],
     together: float,
     tolerance: float,
     name: str,
 ) -> None:
     """Refuse a model whose mean loss is another one if computed in batches."""
-    n = sum(map(len, batches))
-    apart = sum(len(batch) / n * problem.value(x, batch) for batch in batches)
+    n = sum(batch.shape[0] for batch in batches)
+    apart = sum(batch.shape[0] / n * problem.value(x, batch) for batch in batches)
     if abs(together - apart) > tolerance * max(abs(together), abs(apart)):
         raise ValueError(
             f"{name} mixes its samples: the mean loss of {n} is {together!r}, but {apart!r} if "
@@ -196,13 +204,13 @@ def _check_batches(
         )
 
 
-def _check_loss(problem: Any, model: FlatModel, samples: Tensor) -> None:
+def _check_loss(problem: Any, model: FlatModel, samples: Any) -> None:
     """Refuse a loss that reads parameters: those of the model it sees at their old values."""
     kernels = problem._sums._kernels
     inputs, targets = problem._sums.samples.take(problem._sums.samples.indices(samples))
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         z = model(model.split(model.x0), inputs).detach().requires_grad_()
-        read = _leaves(kernels.losses(z, detached(targets), len(samples)))
+        read = _leaves(kernels.losses(z, detached(targets), samples.shape[0]))
     fixed = {id(parameter) for parameter in model.model.parameters()}
     for name, parameter in model.variables().items():
         fixed.discard(id(parameter))

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.torch.kernels import Chunk, Kernel, Kernels, Product
 
@@ -192,7 +193,7 @@ def compare(replayed: Tensor, eager: Tensor) -> None:
 
 def first_rows(chunk: Any) -> Any:
     """A few of the samples."""
-    return _map(lambda part: part[:GRAPH_CHECK_SAMPLES].clone(), chunk)
+    return tree_map(lambda part: part[:GRAPH_CHECK_SAMPLES].clone(), chunk)
 
 
 def with_padded_weights(chunk: Chunk, rows: int) -> Chunk:
@@ -205,7 +206,8 @@ def repeated(chunk: Chunk, rows: int) -> Chunk:
     """The chunk with all rows, its samples repeated as padding, for a capture."""
     inputs, targets, w = with_padded_weights(chunk, rows)
     index = torch.arange(rows, device=w.device) % len(chunk[2])
-    return _map(lambda part: part[index], inputs), _map(lambda part: part[index], targets), w
+    inputs, targets = tree_map(lambda part: part[index], (inputs, targets))
+    return inputs, targets, w
 
 
 def _fill(buffers: Any, values: Any) -> None:
@@ -213,16 +215,14 @@ def _fill(buffers: Any, values: Any) -> None:
 
     The loss of an older sample left there could be infinite at this x, and zero times that is NaN.
     """
-    if isinstance(buffers, tuple):
-        for buffer, value in zip(buffers, values, strict=True):
-            _fill(buffer, value)
-    else:
-        buffers[: len(values)].copy_(values)
-        if len(values) < len(buffers):
-            buffers[len(values) :].copy_(values[:1].expand_as(buffers[len(values) :]))
+    tree_map(_fill_one, buffers, values)
 
 
-def _map(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
-    if isinstance(tree, tuple):
-        return tuple(_map(function, leaf) for leaf in tree)
-    return function(tree)
+def _fill_one(buffer: Tensor, value: Tensor) -> None:
+    if value.shape[1:] != buffer.shape[1:]:  # one that is smaller would be broadcast
+        raise RuntimeError(
+            f"samples of shape {tuple(value.shape[1:])}, after some of {tuple(buffer.shape[1:])}"
+        )
+    buffer[: len(value)].copy_(value)
+    if len(value) < len(buffer):
+        buffer[len(value) :].copy_(value[:1].expand_as(buffer[len(value) :]))

@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils._pytree import tree_map
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ksdmin._adapters.flat_problem import host_indices
+from ksdmin._adapters.seeds import seed_for_set
+from ksdmin._adapters.torch.arrays import Arrays
+from ksdmin._adapters.torch.dataset import Fetched, from_dataset, from_loader
 from ksdmin._adapters.torch.kernels import Chunk
-from ksdmin._adapters.torch.model_inputs import is_namedtuple
-from ksdmin._problem.subsets import WHOLE
+from ksdmin._adapters.torch.memory import default_budget
+from ksdmin._adapters.torch.prefetch import Prefetcher
+from ksdmin._adapters.torch.trees import as_pair, cast, take_rows
+from ksdmin._adapters.torch.upload import gathered, to_device, uploaded
+from ksdmin._adapters.weights import as_weights
+from ksdmin._problem.subsets import WHOLE, Subsets
 
-# Targets that are read at once, where their weights are summed before the run: large enough to be
-# fast, and small in memory even where a target is an image.
-TARGETS_PER_READ = 4096
+
+class Source(Protocol):
+    """Where samples come from."""
+
+    @property
+    def n(self) -> int:
+        """How many samples there are."""
+
+    @property
+    def one_shape(self) -> bool:
+        """Whether samples have one shape in all batches, as far as is known."""
+
+    def batches(self, parts: list[Any]) -> Iterator[tuple[Any, Any]]:
+        """The inputs and targets of each part (a slice, or a tensor of indices)."""
+
+    def targets(self) -> Iterator[Any]:
+        """The targets of all samples, some at a time."""
 
 
 class Samples:
@@ -26,39 +47,67 @@ class Samples:
 
     Parameters
     ----------
-    data : pair or Dataset
-        (inputs, targets) of tensors, or numpy arrays (memory-mapped ones are read piece by
-        piece); either may be a tuple of several. Or a Dataset of such pairs.
+    data : pair, dict, Dataset or DataLoader
+        As :func:`ksdmin.from_torch` takes them.
     device : torch.device
         Where the model is.
     dtype : torch.dtype
         That of the model; floating-point data are brought to it.
-    split_targets : bool
-        Whether the data are (inputs, targets), or else inputs only, with () as targets.
+    split_targets : bool, optional
+        Whether the data consist of inputs and targets. Otherwise all are inputs, and the targets
+        are an empty tuple.
+    sample_weight : vector, optional
+        A weight for each sample.
+    memory_budget : float, optional
+        Data of so many bytes are put on the device at once; of more, chunk by chunk. By default
+        what `default_budget` says.
+
+    Attributes
+    ----------
+    n : int
+        How many samples there are.
+    one_shape : bool
+        Whether the samples have one shape in all chunks, as far as is known.
     """
 
     def __init__(
-        self, data: Any, device: torch.device, dtype: torch.dtype, *, split_targets: bool = True
+        self,
+        data: Any,
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        split_targets: bool = True,
+        sample_weight: Any = None,
+        memory_budget: float | None = None,
     ) -> None:
-        if isinstance(data, TensorDataset):
-            data = data.tensors
-        self._device, self._dtype, self._split_targets = device, dtype, split_targets
-        self._dataset = data if isinstance(data, Dataset) else None
-        if self._dataset is not None:
-            if isinstance(data, IterableDataset):
-                raise TypeError("data: an IterableDataset has no samples to choose sets from")
-            self.n = len(self._dataset)  # type: ignore[arg-type]
-        else:
-            self._parts = tuple(_tree(part) for part in self._pair(data))
-            self.n = _common_length(self._parts)
+        self._device, self._dtype = device, dtype
+        source = as_source(data, split_targets)
+        self.n = source.n
         if self.n == 0:
             raise ValueError("data: there are no samples")
-        self._weights = torch.ones(self.n, dtype=torch.float64, device=device)
+        weights = None if sample_weight is None else as_weights(sample_weight, self.n)
+        self._source = _brought(source, device, dtype, memory_budget)
+        self.one_shape = self._source.one_shape
+        self._streamed = not isinstance(self._source, Arrays) or self._source.is_far_from(device)
+        if isinstance(self._source, Arrays) and self._streamed and device.type == "cuda":
+            self._source = self._source.on_host()
+        # Where the indices and the weights are: with the samples
+        self._home = torch.device("cpu") if self._streamed else device
+        given = torch.ones(self.n) if weights is None else torch.from_numpy(weights)
+        self._weights = given.to(self._home, torch.float64)
+        if weights is not None:
+            self._weights = self._weights / self._weights.mean()
+        self._prefetcher = Prefetcher()
 
     @property
     def has_equal_weights(self) -> bool:
         """Whether all samples have the same weight."""
         return bool((self._weights == self._weights[0]).all())
+
+    @property
+    def subsets(self) -> Subsets:
+        """The sets that a run draws by default."""
+        return Subsets(self.n)
 
     def indices(self, idx: Any) -> Any:
         """A set as the methods below take it: the whole slice, or an int64 tensor."""
@@ -68,8 +117,9 @@ class Samples:
         return self._indices(idx)
 
     def _indices(self, idx: Any) -> Tensor:
-        if not isinstance(idx, Tensor) or idx.device.type == "cpu":
-            return torch.from_numpy(host_indices(idx, self.n)).to(self._device)
+        if not isinstance(idx, Tensor) or "cpu" in (idx.device.type, self._home.type):
+            idx = idx.cpu() if isinstance(idx, Tensor) else idx
+            return torch.from_numpy(host_indices(idx, self.n)).to(self._home)
         # On a device the indices themselves are not checked: that would wait for it
         mask = idx.dtype == torch.bool and idx.shape == (self.n,)
         rows = idx.nonzero()[:, 0] if mask else idx
@@ -79,18 +129,26 @@ class Samples:
                 "a set of samples must be a vector of at least one index, or of one bool for each "
                 f"of the {self.n} samples, not {rows.dtype} of shape {tuple(rows.shape)}"
             )
-        return rows.to(self._device, torch.int64)
+        return rows.to(self._home, torch.int64)
+
+    def first(self, start: int, stop: int) -> Any:
+        """The samples from `start` on, up to `stop`, or to the last one: a set."""
+        return torch.arange(start, min(stop, self.n))
 
     def size(self, idx: Any) -> int:
         """How many samples `idx` names."""
         return self.n if isinstance(idx, slice) else len(idx)
+
+    def seed(self, seed: int, idx: Any) -> int:
+        """A seed for a set: always the same for the same set."""
+        return seed_for_set(seed, idx)
 
     def evenly_spaced(self, idx: Any, count: int) -> Any:
         """At most `count` samples, evenly spaced in a set."""
         size = self.size(idx)
         if size <= count:
             return idx
-        rows = torch.arange(count, device=self._device) * size // count
+        rows = torch.arange(count, device=self._home) * size // count
         return rows if isinstance(idx, slice) else idx[rows]
 
     def normalize_weights(self, sample_weights: Callable[[Any], Tensor]) -> None:
@@ -98,82 +156,98 @@ class Samples:
 
         The losses contain the weights already; torch divides their sum by that of the weights.
         """
-        parts = []
-        for at in range(0, self.n, TARGETS_PER_READ):
-            targets = self._take(slice(at, at + TARGETS_PER_READ), [1])[0]
-            parts.append(sample_weights(targets).to(torch.float64))
-        mean = torch.cat(parts).mean()
+        parts = [sample_weights(self._move(y)).to(self._home) for y in self._source.targets()]
+        mean = (torch.cat(parts).to(torch.float64) * self._weights).mean()
         if not float(mean) > 0:
             raise ValueError("data: every target is ignored, or has weight zero")
         self._weights = self._weights / mean
 
-    def chunks(self, idx: Any, size: int) -> Iterator[Chunk]:
-        """The samples `idx`, at most `size` at a time, with their weights."""
-        for at in range(0, self.size(idx), size):
-            whole = isinstance(idx, slice)
-            part = slice(at, min(at + size, self.n)) if whole else idx[at : at + size]
-            yield (*self.take(part), self._weights[part])
-
     def take(self, idx: Any) -> tuple[Any, Any]:
         """The inputs and targets of the samples `idx`, on the device."""
-        inputs, targets = self._take(idx, [0, 1])
+        inputs, targets, _ = next(self.chunks(idx, self.size(idx)))
         return inputs, targets
 
-    def _take(self, idx: Any, which: list[int]) -> list[Any]:
-        """Inputs (0), targets (1) or both."""
-        if self._dataset is None:
-            return [self._move(_rows(self._parts[i], idx)) for i in which]
-        rows = range(*idx.indices(self.n)) if isinstance(idx, slice) else idx.tolist()
-        items = [self._pair(self._dataset[row]) for row in rows]
-        return [self._move(_tree(default_collate([item[i] for item in items]))) for i in which]
+    def chunks(self, idx: Any, size: int) -> Iterator[Chunk]:
+        """The samples `idx`, at most `size` at a time, with their weights."""
+        parts = self._parts(idx, size)
+        if not self._streamed:
+            return self._moved(self._at_home(parts))
+        if self._device.type == "cuda":
+            return self._moved(self._uploaded(parts))
+        return self._ahead(self._moved(self._at_home(parts)), len(parts))
 
-    def _pair(self, data: Any) -> Any:
-        return _pair(data) if self._split_targets else (data, ())
+    def _parts(self, idx: Any, size: int) -> list[Any]:
+        starts = range(0, self.size(idx), size)
+        if isinstance(idx, slice):
+            return [slice(at, min(at + size, self.n)) for at in starts]
+        return [idx[at : at + size] for at in starts]
+
+    def _at_home(self, parts: list[Any]) -> Iterator[Chunk]:
+        """Chunks where the samples are kept."""
+        for part, pair in zip(parts, self._source.batches(parts), strict=True):
+            yield *pair, self._weights[part]
+
+    def _ahead(self, chunks: Iterator[Chunk], count: int) -> Iterator[Chunk]:
+        """The same chunks, the next ones of which are made in a thread.
+
+        A Dataset is asked in that thread only, so never twice at the same time.
+        """
+        if count == 1 and isinstance(self._source, Arrays):
+            return chunks
+        return self._prefetcher.ahead(partial(next, chunks) for _ in range(count))
+
+    def _uploaded(self, parts: list[Any]) -> Iterator[Chunk]:
+        """Chunks on a CUDA device, the next of which are gathered and copied meanwhile."""
+        if isinstance(self._source, Arrays):
+            samples = *self._source.pair, self._weights
+            counts = [len(self._weights[part]) for part in parts]
+            slots = gathered(self._prefetcher, samples, parts, counts, self._dtype)
+            return uploaded((partial(slot.copy, self._device) for slot in slots), self._device)
+        ahead = self._ahead(self._at_home(parts), len(parts))
+        pinned = (tree_map(Tensor.pin_memory, chunk) for chunk in ahead)
+        return uploaded((partial(_copied, chunk, self._device) for chunk in pinned), self._device)
+
+    def _moved(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        for inputs, targets, w in chunks:
+            yield self._move(inputs), self._move(targets), w
 
     def _move(self, tree: Any) -> Any:
-        return tree_map(self._moved, tree)
-
-    def _moved(self, leaf: Tensor) -> Tensor:
-        dtype = self._dtype if leaf.is_floating_point() else leaf.dtype
-        return leaf.to(self._device, dtype, non_blocking=True)
-
-
-def _pair(data: Any) -> Any:
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        of = f" of {len(data)}" if isinstance(data, (tuple, list)) else ""
-        raise TypeError(
-            "data: expected (inputs, targets) or a Dataset of such pairs (several inputs as a "
-            f"tuple), not {type(data).__name__}{of}"
+        return tree_map(
+            lambda leaf: cast(leaf.to(self._device, non_blocking=True), self._dtype), tree
         )
-    return data
 
 
-def _tree(data: Any) -> Any:
-    if isinstance(data, Mapping):
-        return {key: _tree(part) for key, part in data.items()}
-    if is_namedtuple(data):
-        return type(data)(*map(_tree, data))
-    if isinstance(data, (tuple, list)):
-        return tuple(_tree(part) for part in data)
-    if isinstance(data, (Tensor, np.ndarray)):
-        return data
-    raise TypeError(f"data: expected tensors or numpy arrays, not {type(data).__name__}")
+def _copied(chunk: Chunk, device: torch.device) -> Chunk:
+    copies: Chunk = to_device(chunk, device)[0]
+    return copies
 
 
-def _common_length(trees: tuple[Any, ...]) -> int:
-    """How many samples all the arrays have."""
-    lengths = {len(leaf) for leaf in tree_leaves(trees)}
-    if len(lengths) != 1:
-        raise ValueError(f"data: inputs and targets differ in length: {sorted(lengths)}")
-    return lengths.pop()
+def as_source(data: Any, split_targets: bool) -> Source:
+    """The data of :func:`ksdmin.from_torch` in one of two forms: arrays, or a Dataset."""
+    if isinstance(data, DataLoader):
+        source = from_loader(data, split_targets)
+        if not source.is_plain_tensors:
+            return source
+        data, rows = source.dataset.tensors, source.rows
+        data = data if rows is None else take_rows(data, torch.from_numpy(rows))
+    if isinstance(data, TensorDataset):
+        data = data.tensors
+    if isinstance(data, Dataset):
+        return from_dataset(data, split_targets)
+    return Arrays(as_pair(data, split_targets))
 
 
-def _rows(tree: Any, idx: Any) -> Any:
-    return tree_map(lambda leaf: _rows_of(leaf, idx), tree)
-
-
-def _rows_of(leaf: Any, idx: Any) -> Any:
-    if isinstance(leaf, np.ndarray):
-        rows = idx if isinstance(idx, slice) else idx.cpu().numpy()
-        return torch.from_numpy(np.array(leaf[rows]))
-    return leaf[idx] if isinstance(idx, slice) else leaf[idx.to(leaf.device)]
+def _brought(
+    source: Source, device: torch.device, dtype: torch.dtype, budget: float | None
+) -> Source:
+    """A Dataset read into tensors, and arrays brought to the device, where they fit there."""
+    here, host = device.type == "cpu", torch.device("cpu")
+    room = default_budget(device) if budget is None else budget
+    if isinstance(source, Fetched):
+        pair = source.read(dtype, room if here else default_budget(host))
+        if pair is None:
+            return source
+        source = Arrays(pair)
+    if isinstance(source, Arrays) and source.far_bytes(device, dtype) <= room:
+        return source.brought_to(device, dtype)
+    return source

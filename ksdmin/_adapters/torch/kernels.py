@@ -7,7 +7,7 @@ the device, so that it can be run eagerly or captured in a CUDA graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -61,7 +61,7 @@ class Kernels:
         """The curvature at x: what all products share is computed here, once."""
         inputs, targets, w = chunk
         parameters = self.model.leaves(x)
-        with self.convolutions() if self.lean_convolutions else nullcontext():
+        with self.for_products():
             z = self.model(parameters, inputs)
         if self.curvature == "hessian":
             total = self.total_loss(z, targets, w)
@@ -75,6 +75,10 @@ class Kernels:
             # negative log-likelihood enters once, not squared.
             w = (w / self.loss.likelihood_scale(z)).sqrt()
         return _curvature.fisher(jvp, vjp, self._residual(z.detach(), targets, w))
+
+    def for_products(self) -> AbstractContextManager[Any]:
+        """What the forward pass runs in, where it is to be differentiated for products."""
+        return self.convolutions() if self.lean_convolutions else nullcontext()
 
     def convolutions(self) -> LeanConvolutions:
         """Convolutions for the products of this curvature."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.torch.checks import check_forward_pass, warn_of_output_nonlinearity
 from ksdmin._adapters.torch.data import Samples
+from ksdmin._adapters.torch.epochs import EpochSamples
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.gaussian_loss import check_variance
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
@@ -17,20 +18,25 @@ from ksdmin._adapters.torch.model_inputs import arguments, takes
 from ksdmin._adapters.torch.model_outputs import SeveralTensors, reader_of
 from ksdmin._adapters.torch.own_loss import OwnLosses, OwnLossKernels
 from ksdmin._adapters.torch.random import seeded_generators
-from ksdmin._problem.subsets import WHOLE
 
 # Samples of the forward passes that show what a model is like: more than one, so that the axis of
 # the samples can be distinguished, and few, as some of these passes go sample by sample.
 PROBE_SAMPLES = 3
 
 
-def probe_of(samples: Samples) -> Chunk:
+def probe_of(samples: Samples | EpochSamples) -> Chunk:
     """A few samples."""
-    return next(samples.chunks(WHOLE, min(PROBE_SAMPLES, samples.n)))
+    few = samples.indices(samples.first(0, PROBE_SAMPLES))
+    return next(samples.chunks(few, PROBE_SAMPLES))
 
 
 def kernels_of(
-    model: FlatModel, loss: Any, samples: Samples, output: Any, curvature: Any, stacklevel: int
+    model: FlatModel,
+    loss: Any,
+    samples: Samples | EpochSamples,
+    output: Any,
+    curvature: Any,
+    stacklevel: int,
 ) -> tuple[Kernels, Any]:
     """The computations for a model and its loss, and the curvature that they have."""
     probe = probe_of(samples)
@@ -67,7 +73,7 @@ def _sample_loss(
 
 
 def _with_own_loss(
-    model: FlatModel, probe: Chunk, samples: Samples, output: Any, curvature: Any
+    model: FlatModel, probe: Chunk, samples: Samples | EpochSamples, output: Any, curvature: Any
 ) -> tuple[Kernels, Any]:
     """The same for a model that returns its own loss."""
     name = type(model.model).__name__
@@ -84,7 +90,7 @@ def _with_own_loss(
     return kernels, kernels.set_curvature(curvature, probe)
 
 
-def _check_equal_weights(samples: Samples) -> None:
+def _check_equal_weights(samples: Samples | EpochSamples) -> None:
     """Refuse weights of samples for a loss that is a mean over the batch already."""
     if not samples.has_equal_weights:
         raise ValueError(

@@ -138,7 +138,8 @@ class OwnLossKernels(Kernels):
         if self.curvature == "hessian" or not self._through_logits:
             return super().product(x, chunk)
         parameters = self.model.leaves(x)
-        total, z = self._total_and_logits(parameters, chunk)
+        with self.for_products():
+            total, z = self._total_and_logits(parameters, chunk)
         assert z is not None
         jvp, vjp = self._jacobian(z, parameters)
         (r,) = torch.autograd.grad(total, z, create_graph=True)

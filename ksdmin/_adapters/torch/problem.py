@@ -19,7 +19,7 @@ from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.sample_sums import SampleSums
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Traits
-from ksdmin._problem.subsets import WHOLE, Subsets
+from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.values import changed
 
 # What a run turns to when rounding hides the gain of its steps: the precision of values and
@@ -61,7 +61,7 @@ class TorchProblem(TensorProblem):
         The model's own parameters, as one flat vector on its device: those it had when the
         problem was made, or the last ones that `load` has written into it.
     subsets : Subsets
-        As many samples as there are data.
+        As many samples as there are data; or the sets of a function of the epoch.
     bytes_per_sample : int
         What a forward pass keeps of a sample for the backward pass.
     """
@@ -83,7 +83,7 @@ class TorchProblem(TensorProblem):
             has_projected_gradient=True,
             has_finer_arithmetic=True,
         )
-        super().__init__(model.x0, Subsets(sums.samples.n), traits, precond)
+        super().__init__(model.x0, sums.samples.subsets, traits, precond)
         self.bytes_per_sample = bytes_per_sample
         self._model, self._sums = model, sums
         self._max_diagonal_samples = max_diagonal_samples

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.seeds import seed_for_set
 from ksdmin._adapters.torch.cuda_graphs import GraphExecutor
 from ksdmin._adapters.torch.data import Samples
+from ksdmin._adapters.torch.epochs import EpochSamples
 from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
 from ksdmin._adapters.torch.random import seeded_generators
 
@@ -49,7 +49,7 @@ class SampleSums:
     ----------
     kernels : Kernels
         What is computed on a chunk.
-    samples : Samples
+    samples : Samples or EpochSamples
         The data.
     max_rows : int
         How many samples one chunk has at most.
@@ -65,7 +65,7 @@ class SampleSums:
     def __init__(
         self,
         kernels: Kernels,
-        samples: Samples,
+        samples: Samples | EpochSamples,
         max_rows: int,
         max_kept_samples: int,
         graphs: bool,
@@ -143,7 +143,7 @@ class SampleSums:
         if self._kernels.curvature != "fisher":
             yield from chunks
             return
-        generator = torch.Generator(x.device).manual_seed(seed_for_set(self._seed, idx))
+        generator = torch.Generator(x.device).manual_seed(self.samples.seed(self._seed, idx))
         for chunk in chunks:
             yield self._kernels.draw(x, chunk, generator, precision)
 
@@ -154,7 +154,7 @@ class SampleSums:
             if not self._executor.reuses_memory:  # a graph has its arithmetic from its capture
                 stack.enter_context(self._kernels.model.arithmetic(precision))
             if self._kernels.model.is_random:
-                seed = seed_for_set(self._seed, idx)
+                seed = self.samples.seed(self._seed, idx)
                 stack.enter_context(seeded_generators(seed, self._kernels.model.device))
             yield
 

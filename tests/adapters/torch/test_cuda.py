@@ -108,9 +108,8 @@ def test_two_curvatures_at_once():
 def test_data_on_the_host_is_streamed():
     X, y = data(60)
     cpu, _ = pair(mlp, 60)
-    gpu = ksdmin.from_torch(
-        mlp().double().cuda(), nn.CrossEntropyLoss(), (X.numpy(), y), l2=1e-2, chunk_size=16
-    )
+    options = {"l2": 1e-2, "chunk_size": 16, "memory_budget": 1.0}
+    gpu = ksdmin.from_torch(mlp().double().cuda(), nn.CrossEntropyLoss(), (X.numpy(), y), **options)
     assert_same(cpu.value_and_gradient(cpu.x0)[1], gpu.value_and_gradient(gpu.x0)[1])
 
 
@@ -196,9 +195,10 @@ def test_graphs_of_smaller_sets_are_dropped():
 
 def test_memory_does_not_grow_with_data_on_the_host():
     peaks = []
-    for n in (2_000, 20_000):
+    options = {"chunk_size": 1000, "memory_budget": 1.0}
+    for n in (5_000, 20_000):  # more chunks than are on the device at once
         X, y = torch.randn(n, 7), torch.randint(0, 3, (n,))
-        problem = ksdmin.from_torch(mlp().cuda(), nn.CrossEntropyLoss(), (X, y), chunk_size=1000)
+        problem = ksdmin.from_torch(mlp().cuda(), nn.CrossEntropyLoss(), (X, y), **options)
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         problem.value_and_gradient(problem.x0, diagonal=True)

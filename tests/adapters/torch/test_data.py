@@ -219,8 +219,9 @@ class Endless(IterableDataset):
         (torch.ones(3, 3), TypeError, "not Tensor"),
         ((torch.ones(3, 3),) * 3, TypeError, "not tuple of 3"),
         (TensorDataset(*[torch.ones(3, 3)] * 3), TypeError, "not tuple of 3"),
-        (Pairs([{"a": 1.0}] * 3, torch.ones(3)), TypeError, "not dict"),
-        (({"a": torch.ones(3)}, torch.ones(3)), TypeError, "not dict"),
+        (Pairs(["one", "two", "three"], torch.ones(3)), TypeError, "not str"),
+        (({"a": torch.ones(()).numpy()}, torch.ones(3)), TypeError, "not one number"),
+        ((np.array(["a", "b", "c"]), torch.ones(3)), TypeError, "not an array of <U1"),
         (Endless(), TypeError, "IterableDataset"),
     ],
 )

@@ -1,0 +1,136 @@
+"""Samples that a function of the epoch returns: another set for each iteration of a run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ksdmin._adapters.seeds import seed_for_set
+from ksdmin._adapters.torch.data import Samples
+from ksdmin._adapters.torch.kernels import Chunk
+from ksdmin._adapters.torch.trees import as_tree, same_trees
+from ksdmin._problem.subsets import WHOLE, Subsets
+
+# Sets that are kept: that of the iteration, and the one before.
+KEPT_SETS = 2
+
+
+class EpochSet:
+    """The samples that the function returned, or some of them.
+
+    Attributes
+    ----------
+    data : object
+        What the function returned.
+    shape : tuple
+        (number of samples,), as of a vector of indices.
+    """
+
+    def __init__(self, data: Any, samples: Samples, rows: Any = WHOLE) -> None:
+        self.data, self.samples, self.rows = data, samples, rows
+        self.shape = (samples.size(rows),)
+
+    def part(self, rows: Any) -> EpochSet:
+        """Some of its samples."""
+        return EpochSet(self.data, self.samples, rows)
+
+
+class EpochSamples:
+    """What `Samples` is for one set of data, for a function ``data(epoch)``.
+
+    A set is an `EpochSet`. The whole set, where one is asked for, is that of epoch 0.
+
+    Parameters
+    ----------
+    data : callable
+        epoch -> data of any form that `Samples` takes.
+    make : callable
+        data -> Samples.
+    """
+
+    def __init__(self, data: Callable[[int], Any], make: Callable[[Any], Samples]) -> None:
+        self._data, self._make = data, make
+        self._kept: deque[EpochSet] = deque(maxlen=KEPT_SETS)
+        self._class_weights: Callable[[Any], Tensor] | None = None
+        first = self._at(0)
+        again = data(0)
+        if again is not first.data and not _same(again, first.data):
+            raise ValueError(
+                "data: the function returned other samples when called with epoch 0 again: it must "
+                "return the same for the same epoch. Seed what it draws with the epoch"
+            )
+        self.n = first.shape[0]
+        self.one_shape, self.has_equal_weights = first.samples.one_shape, True
+
+    @property
+    def subsets(self) -> Subsets:
+        """The sets that a run takes: all samples of the epoch, for the gradient and the rest."""
+        return Subsets(self._draw)
+
+    def _draw(self, epoch: int, rng: Any) -> tuple[EpochSet, ...]:
+        return (self._at(epoch),) * 3
+
+    def _at(self, epoch: int) -> EpochSet:
+        return self._set_of(self._data(epoch))
+
+    def _set_of(self, data: Any) -> EpochSet:
+        """The set of what the function returned; the same object is the same set."""
+        for kept in self._kept:
+            if kept.data is data:
+                return kept
+        samples = self._make(data)
+        if self._class_weights is not None:
+            samples.normalize_weights(self._class_weights)
+        self._kept.append(EpochSet(data, samples))
+        return self._kept[-1]
+
+    def indices(self, idx: Any) -> EpochSet:
+        """A set as the methods below take it; also from what the function returned."""
+        if isinstance(idx, EpochSet):
+            return idx
+        whole = isinstance(idx, slice) and idx == WHOLE
+        return self._at(0) if whole else self._set_of(idx)
+
+    def first(self, start: int, stop: int) -> EpochSet:
+        """The samples of epoch 0 from `start` on, up to `stop`, or to the last one."""
+        whole = self._at(0)
+        return whole.part(whole.samples.indices(whole.samples.first(start, stop)))
+
+    def size(self, idx: EpochSet) -> int:
+        """How many samples a set has."""
+        return idx.shape[0]
+
+    def seed(self, seed: int, idx: EpochSet) -> int:
+        """A seed for a set, which is that of all sets of its size."""
+        return seed_for_set(seed, torch.tensor(idx.shape))
+
+    def evenly_spaced(self, idx: EpochSet, count: int) -> EpochSet:
+        """At most `count` samples, evenly spaced in a set."""
+        rows = idx.samples.evenly_spaced(idx.rows, count)
+        return idx if rows is idx.rows else idx.part(rows)
+
+    def normalize_weights(self, sample_weights: Callable[[Any], Tensor]) -> None:
+        """Divide, in every set, by the mean of the weights in the loss's own mean."""
+        self._class_weights = sample_weights
+        self._kept.clear()
+        self._at(0)  # one without any is refused here
+
+    def take(self, idx: EpochSet) -> tuple[Any, Any]:
+        """The inputs and targets of a set, on the device."""
+        return idx.samples.take(idx.rows)
+
+    def chunks(self, idx: Any, size: int) -> Iterator[Chunk]:
+        """The samples of a set, at most `size` at a time, with their weights."""
+        whole = self.indices(idx)
+        return whole.samples.chunks(whole.rows, size)
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return same_trees(as_tree(one), as_tree(other))
+    except TypeError:  # a Dataset: its samples are compared where values are
+        return True

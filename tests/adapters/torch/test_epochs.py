@@ -1,0 +1,158 @@
+"""Data as a function of the epoch: another set for each iteration, as of collocation points."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import ksdmin
+from tests.adapters.torch.dense import assert_close, directions
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.cuda, needs_cuda])]
+
+
+def net(device="cpu"):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1)).double().to(device)
+
+
+def points(epoch):
+    """Another number of them in each epoch."""
+    generator = torch.Generator().manual_seed(epoch)
+    X = torch.rand(20 + 3 * epoch, 1, generator=generator, dtype=torch.float64)
+    return X, torch.sin(3 * X)
+
+
+def make(data=points, device="cpu", loss=None, **options):
+    return ksdmin.from_torch(net(device), loss or nn.MSELoss(), data, **options)
+
+
+def numbers(problem, idx):
+    x, v = problem.x0 + 0.1, directions(problem.x0.cpu(), 1)[:, 0].to(problem.x0)
+    value, *vectors = problem.value_and_gradient(x, idx, diagonal=True)
+    product = problem.curvature(x, idx)(v).clone()
+    return [torch.tensor(value), *(u.cpu().clone() for u in vectors), product.cpu()]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_numbers_of_each_set(device):
+    """Sets of several sizes: CUDA graphs are replayed with padding, or captured anew."""
+    problem = make(device=device, chunk_size=16)
+    for epoch in (0, 3, 1, 0, 12, 11):
+        sets = problem.subsets.draw(epoch, None, None)
+        assert sets.A is sets.B is sets.C
+        right = make(points(epoch), chunk_size=16)
+        for idx in (sets.A, points(epoch)):
+            for one, other in zip(numbers(problem, idx), numbers(right, slice(None)), strict=True):
+                assert_close(one, other, 0.0 if device == "cpu" else 1e-9)
+
+
+def test_the_whole_set_is_that_of_epoch_0():
+    problem, right = make(), make(points(0))
+    x = problem.x0.numpy()
+    problem.subsets.draw(4, None, None)
+    assert problem.value(problem.x0) == right.value(right.x0)
+    assert problem.fun(x) == right.fun(x)
+    np.testing.assert_array_equal(problem.jac(x), right.jac(x))
+    np.testing.assert_array_equal(problem.hessp(x, x), right.hessp(x, x))
+
+
+def test_a_run_takes_the_set_of_each_iteration():
+    asked = []
+
+    def data(epoch):
+        asked.append(epoch)
+        return points(epoch)
+
+    res = ksdmin.minimize(make(data), rng=0, options={"maxiter": 4})
+    history = res.history
+    assert list(history["size_B"]) == list(history["size_C"]) == [20, 23, 26, 29, 32]
+    taken = history["accepted"]  # a step that is refused leaves the gradient that is there
+    assert list(history["size_A"][taken]) == list(history["size_B"][taken])
+    assert set(asked) == set(range(5))
+    assert res.status == ksdmin.minimize(make(), rng=0, options={"maxiter": 4}).status
+    assert not res.success  # no set is the whole: the run ends by its limits
+
+
+def test_the_same_object_is_the_same_set():
+    kept = [points(i) for i in range(2)]
+    problem = make(lambda epoch: kept[epoch // 10 % 2])
+    first, later, other = (problem.subsets.draw(i, None, None).A for i in (0, 9, 10))
+    assert first is later
+    assert first is not other
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 10})
+    values = list(res.history["value"])[:10]
+    assert values == sorted(values, reverse=True)  # on one set no step goes up
+
+
+def test_forms_and_class_weights():
+    def data(epoch):
+        X = points(epoch)[0]
+        return TensorDataset(X, (X[:, 0] * 2).long() * (epoch != 5) - 100 * (epoch == 5))
+
+    def make(data):
+        model = nn.Linear(1, 2).double()
+        nn.init.constant_(model.weight, 0.3)
+        nn.init.zeros_(model.bias)
+        weight = torch.tensor([1.0, 5.0], dtype=torch.float64)
+        return ksdmin.from_torch(model, nn.CrossEntropyLoss(weight), data)
+
+    problem = make(data)
+    for epoch in (0, 2):
+        right, idx = make(data(epoch)), problem.subsets.draw(epoch, None, None).A
+        assert problem.value(problem.x0, idx) == right.value(right.x0)
+    with pytest.raises(ValueError, match="every target is ignored"):
+        problem.subsets.draw(5, None, None)
+
+
+def test_dropout_and_fisher_are_repeatable():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(1, 8), nn.Dropout(0.5), nn.Linear(8, 1)).double()
+    problem = ksdmin.from_torch(model, nn.MSELoss(), points, curvature="fisher")
+    idx = problem.subsets.draw(2, None, None).A
+    first, second = numbers(problem, idx), numbers(problem, idx)
+    assert all(map(torch.equal, first, second))
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
+def test_copies(how):
+    problem = make()
+    twin = how(problem)
+    res = [ksdmin.minimize(p, rng=0, options={"maxiter": 2}) for p in (problem, twin)]
+    assert torch.equal(res[0].x, res[1].x)
+
+
+def unseeded(epoch):
+    X = torch.rand(10, 1, dtype=torch.float64)
+    return X, X
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        (unseeded, ValueError, "must return the same for the same epoch"),
+        (lambda epoch: torch.ones(3), TypeError, r"expected \(inputs, targets\)"),
+        (lambda epoch: (torch.ones(0, 1), torch.ones(0, 1)), ValueError, "no samples"),
+    ],
+)
+def test_what_the_function_must_return(data, error, message):
+    with pytest.raises(error, match=message):
+        make(data)
+
+
+def test_refused():
+    with pytest.raises(TypeError, match="sample_weight= goes with data that are the same"):
+        make(sample_weight=[1.0])
+    problem = make()
+    with pytest.raises(TypeError, match=r"expected \(inputs, targets\)"):
+        problem.value(problem.x0, torch.arange(3))
+
+
+def test_scipys_methods_need_one_set():
+    with pytest.raises((TypeError, ValueError), match="full="):
+        ksdmin.minimize(make(), method="L-BFGS-B")

@@ -1,0 +1,231 @@
+"""Data that do not fit into the memory budget are streamed: the same numbers, chunk by chunk."""
+
+import copy
+import gc
+import os
+import pickle
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import ksdmin
+from ksdmin._adapters.torch.data import Samples
+from ksdmin._adapters.torch.prefetch import DEPTH, Prefetcher
+from tests.adapters.torch.dense import assert_close, directions
+from tests.adapters.torch.test_data import Pairs, memmap
+
+N, CHUNK = 103, 10
+CPU = torch.device("cpu")
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.cuda, needs_cuda])]
+
+
+def mlp(device="cpu", dtype=torch.float64):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(7, 9), nn.Tanh(), nn.Linear(9, 3)).to(device, dtype)
+
+
+def arrays(n=N):
+    generator = torch.Generator().manual_seed(1)
+    X = torch.randn(n, 7, generator=generator, dtype=torch.float64)
+    return X, torch.randint(0, 3, (n,), generator=generator)
+
+
+def mapped(path):
+    X, y = arrays()
+    return memmap(X.numpy(), path / "X"), memmap(y.numpy(), path / "y")
+
+
+STREAMED = {
+    "memmap": mapped,
+    "view of a memmap": lambda path: tuple(np.asarray(part)[:] for part in mapped(path)),
+    "backwards": lambda path: tuple(part[::-1][::-1] for part in mapped(path)),
+    "Dataset": lambda path: DataLoader(Pairs(*arrays()), 8),
+    "tensors": lambda path: arrays(),  # streamed to CUDA only
+    "one on the device": lambda path: (mapped(path)[0], arrays()[1]),
+}
+
+
+def make(data, device="cpu", dtype=torch.float64, **options):
+    options = {"chunk_size": CHUNK, "memory_budget": 1.0} | options
+    return ksdmin.from_torch(mlp(device, dtype), nn.CrossEntropyLoss(), data, **options)
+
+
+def numbers(problem):
+    x, V = problem.x0 + 0.1, directions(problem.x0.cpu(), 2).to(problem.x0)
+    for idx in (slice(None), torch.arange(1, N, 2), torch.tensor([5, 3, 77])):
+        value, *vectors = problem.value_and_gradient(x, idx, diagonal=True)
+        yield from (torch.tensor(value), *vectors)
+        product = problem.curvature(x, idx)
+        yield from [product(v).clone() for v in V.T]
+
+
+def assert_same(one, other, tolerance=0.0):
+    for a, b in zip(numbers(one), numbers(other), strict=True):
+        assert_close(a.cpu(), b.cpu(), tolerance)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", STREAMED)
+def test_the_same_numbers_as_in_memory(kind, device, tmp_path):
+    X, y = arrays()
+    data = STREAMED[kind](tmp_path)
+    if kind == "one on the device":
+        data = data[0], data[1].to(device)
+    found = make(data, device)
+    right = make((X.to(device), y.to(device)), device)
+    assert found._sums.samples._streamed is not (kind == "tensors" and device == "cpu")
+    assert not right._sums.samples._streamed
+    assert_same(found, right)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_dtypes(device, tmp_path):
+    """Wider numbers are narrowed, narrower ones widened; integers stay what they are."""
+    X, y = arrays()
+    for given in (np.float16, np.float32, np.float64):
+        folder = tmp_path / given.__name__
+        folder.mkdir()
+        data = memmap(X.numpy().astype(given), folder / "X"), y
+        found = make(data, device, torch.float32)
+        right = make((torch.tensor(data[0], device=device), y.to(device)), device, torch.float32)
+        assert_same(found, right)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_run(device, tmp_path):
+    X, y = arrays()
+    one, other = (
+        ksdmin.minimize(make(data, device), rng=0, options={"maxiter": 3})
+        for data in (mapped(tmp_path), (X.to(device), y.to(device)))
+    )
+    assert torch.equal(one.x, other.x)
+    assert one.nfev == other.nfev
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_fits_is_brought_to_the_device(device, tmp_path):
+    for kind in ("memmap", "Dataset", "tensors"):
+        problem = make(STREAMED[kind](tmp_path), device, memory_budget=1e6)
+        assert not problem._sums.samples._streamed
+        ((X, y),) = problem._sums.samples._source.batches([slice(None)])
+        assert X.device.type == y.device.type == device
+
+
+def threads():
+    return [t for t in threading.enumerate() if t.name.startswith("ksdmin-prefetch")]
+
+
+def assert_no_threads():
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while threads() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not threads()
+
+
+def test_the_next_chunks_are_made_meanwhile():
+    ready, asked = threading.Event(), []
+
+    def make(i):
+        asked.append(i)
+        if i == DEPTH:
+            ready.set()
+        return i
+
+    results = Prefetcher().ahead([lambda i=i: make(i) for i in range(6)])
+    assert next(results) == 0
+    assert ready.wait(10)  # without asking again
+    assert max(asked) == DEPTH
+    assert list(results) == [1, 2, 3, 4, 5]
+    del results
+    assert_no_threads()
+
+
+class Failing(TensorDataset):
+    broken = False
+
+    def __getitem__(self, i):
+        if Failing.broken and i == 57:
+            raise OSError("sample 57 cannot be read")
+        return super().__getitem__(i)
+
+
+class BrokenArray(np.memmap):
+    broken = False
+
+    def __getitem__(self, rows):
+        if BrokenArray.broken:
+            raise OSError("sample 57 cannot be read")
+        return super().__getitem__(rows)
+
+
+@pytest.mark.parametrize("kind", ["Dataset", "memmap"])
+def test_an_exception_reaches_the_caller(kind, tmp_path, monkeypatch):
+    X, y = arrays()
+    data = DataLoader(Failing(X, y), 8)
+    if kind == "memmap":
+        data = memmap(X.numpy(), tmp_path / "X").view(BrokenArray), y
+    problem = make(data)
+    before = problem.value(problem.x0)
+    for broken in (Failing, BrokenArray):
+        monkeypatch.setattr(broken, "broken", True)
+    for _ in range(2):
+        with pytest.raises(OSError, match="sample 57 cannot be read"):
+            problem.value(problem.x0)
+    for broken in (Failing, BrokenArray):
+        monkeypatch.setattr(broken, "broken", False)
+    assert problem.value(problem.x0) == before
+    del problem
+    assert_no_threads()
+
+
+@pytest.mark.parametrize("kind", ["memmap", "Dataset"])
+def test_an_iteration_that_is_given_up(kind, tmp_path):
+    samples = Samples(STREAMED[kind](tmp_path), CPU, torch.float64, memory_budget=1.0)
+    for _ in range(3):
+        chunks = samples.chunks(slice(None), 2)
+        first = next(chunks)
+        chunks.close()
+    whole = torch.cat([chunk[0] for chunk in samples.chunks(slice(None), 2)])
+    assert torch.equal(whole, arrays()[0])
+    assert torch.equal(first[0], whole[:2])
+    assert len(threads()) <= 1
+    del samples, chunks
+    assert_no_threads()
+
+
+def test_a_copy_has_a_thread_of_its_own(tmp_path):
+    for data in (mapped(tmp_path), DataLoader(Pairs(*arrays()), 8)):
+        problem = make(data)
+        value = problem.value(problem.x0)
+        for twin in (copy.deepcopy(problem), pickle.loads(pickle.dumps(problem))):
+            assert twin.value(twin.x0) == value
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*")
+def test_in_a_forked_process(tmp_path):
+    """It has no thread but its own."""
+    samples = Samples(mapped(tmp_path), CPU, torch.float64, memory_budget=1.0)
+    total = sum(len(chunk[2]) for chunk in samples.chunks(slice(None), 9))
+    child = os.fork()
+    if child == 0:
+        found = sum(len(chunk[2]) for chunk in samples.chunks(slice(None), 9))
+        os._exit(0 if found == total == N else 1)
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.01)
+    else:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    assert done
+    assert os.waitstatus_to_exitcode(status) == 0
