@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -253,7 +254,7 @@ class KSD(Optimizer):
         """Warn, once."""
         if message not in self._said:
             self._said = self._said | {message}
-            warnings.warn(message, OptimizeWarning, stacklevel=5)
+            warnings.warn(message, OptimizeWarning, stacklevel=_frames_to_the_user())
 
 
 def _refuse(options: Mapping[str, Any]) -> None:
@@ -267,6 +268,16 @@ def _refuse(options: Mapping[str, Any]) -> None:
             f"options without effect on ksdmin.torch.KSD: {', '.join(useless)}. Leave them out: "
             "your loop decides how long it runs"
         )
+
+
+def _frames_to_the_user() -> int:
+    """How many calls above the caller of this the user's line is: torch wraps `step`."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("ksdmin", "torch"):
+            break
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _whole(iterations: Any) -> int:
