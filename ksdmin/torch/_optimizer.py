@@ -91,6 +91,9 @@ class KSD(Optimizer):
     digits, so that float64 is advised. Gradients must not be clipped or scaled. ``p.grad`` is the
     gradient at the new parameters.
 
+    It is for one process: with ``DistributedDataParallel`` each would judge a step by its own
+    loss, and the parameters would part.
+
     Groups have an entry ``lr``, since schedulers and loggers look for one; it has no effect.
 
     Examples
