@@ -62,7 +62,7 @@ class Session:
         old = None
         if saved is not None:
             old = decode(KSDState, saved["state"], {"problem": problem}, lambda u: u.to(x))
-        if saved is None or old is None or not math.isfinite(old.here.value):
+        if saved is None or old is None or never_finite(old):
             self.state = start(self._run, Ledger(problem), x)
         else:
             here = Evaluated(x, old.here.idx, *closure.value_and_gradient(x))
@@ -97,6 +97,11 @@ class Session:
         state = changed(self.state, ledger=changed(ledger, best=None))  # of use to results only
         status = None if self.status is None else int(self.status)
         return {"state": encode(state, {"problem": ledger.problem}), "status": status}
+
+
+def never_finite(state: KSDState) -> bool:
+    """Whether a run has not begun yet, for want of a finite value."""
+    return state.record.iteration == 0 and not math.isfinite(state.here.value)
 
 
 def is_same_function(space: Space, old: Evaluated, new: Evaluated) -> bool:

@@ -266,6 +266,18 @@ def test_a_loss_that_is_not_finite_is_said_and_may_recover():
     assert not torch.equal(flat(net), there)
 
 
+def test_one_bad_batch_does_not_end_a_run():
+    net, optimizer, _ = trained(5)
+    there = flat(net)
+    optimizer.step(lambda: loss_of(net) * float("nan"))
+    assert optimizer.status is ksdmin.Status.NOT_FINITE
+    assert torch.equal(flat(net), there)
+    before = loss_of(net).item()
+    optimizer.step(closure_of(net, optimizer, "graph"))
+    assert optimizer.last.iteration == 6
+    assert loss_of(net).item() < before
+
+
 # Other functions from step to step
 
 
