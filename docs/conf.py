@@ -54,6 +54,7 @@ html_last_updated_fmt = None
 html_context = {"default_mode": "auto"}
 html_sidebars = {
     "start": [],
+    "loop": [],
     "paper": [],
     "experiments": [],
     "benchmarks": [],

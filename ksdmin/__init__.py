@@ -3,6 +3,7 @@
 For sums of losses and plain functions.
 """
 
+from importlib import import_module as _import_module
 from typing import Any as _Any
 
 from ksdmin._adapters.entry_functional import from_autograd, from_jax
@@ -37,4 +38,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
+    if name == "torch":  # not before it is asked for: it imports torch
+        return _import_module("ksdmin.torch")
     raise AttributeError(f"module 'ksdmin' has no attribute {name!r}{_nearest(name, __all__)}")

@@ -27,10 +27,29 @@ def test_optional_packages_are_not_imported(loaded, name):
 def test_all_is_the_truth():
     assert len(set(ksdmin.__all__)) == len(ksdmin.__all__)
     public = {name for name in vars(ksdmin) if not name.startswith("_")}
-    assert public == set(ksdmin.__all__)
+    # ksdmin.torch is there once it has been asked for; `import *` must not hide the user's torch.
+    assert public - {"torch"} == set(ksdmin.__all__)
     for name in ksdmin.__all__:
         thing = getattr(ksdmin, name)
         assert getattr(thing, "__module__", "ksdmin.").startswith("ksdmin.") or name.isupper()
+
+
+@pytest.mark.parametrize("asked", ["import ksdmin.torch", "import ksdmin; ksdmin.torch.KSD"])
+def test_torch_is_imported_when_its_optimizer_is_asked_for(asked):
+    pytest.importorskip("torch")
+    command = f"import sys; {asked}; print('torch' in sys.modules, ksdmin.torch.KSD.__name__)"
+    process = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.split() == ["True", "KSD"]
+
+
+@pytest.mark.parametrize("asked", ["import ksdmin.torch", "import ksdmin; ksdmin.torch"])
+def test_without_torch_one_is_told_what_to_install(asked):
+    command = f"import sys; sys.modules['torch'] = None; {asked}"
+    process = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert process.returncode == 1
+    assert "ImportError: ksdmin.torch needs torch: pip install 'ksdmin[torch]'" in process.stderr
 
 
 def test_there_is_a_version():

@@ -1,0 +1,281 @@
+"""A training closure as a problem: it reads parameters, which are set to the point in question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import compress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ksdmin._adapters.torch.kernels import Product
+from ksdmin._problem import differences
+from ksdmin._problem.arrays import Space
+from ksdmin._problem.counting import CountingProblem, Counts
+from ksdmin._problem.protocol import Traits
+
+DTYPES = (torch.float32, torch.float64)
+SCHEME = "2-point"  # of products, where the closure gives gradients only
+
+NO_GRAPH = (
+    "the closure neither called loss.backward(), nor returned a loss with a graph from the "
+    "parameters: return the loss itself, without .item(), .detach() or torch.no_grad()"
+)
+CHANGED_ITS_WAY = (
+    "the closure called loss.backward() in one call, and not in another: expected one or the other"
+)
+NO_SECOND_DERIVATIVE = (
+    "ksdmin differentiates the loss that the closure returned twice. Where a part of it has a "
+    "first derivative only, call loss.backward() in the closure: products are then made of "
+    "differences of gradients"
+)
+
+
+class FlatParameters:
+    """Parameters as one flat vector: those that require a gradient now.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        All parameters of an optimizer.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.sizes = [p.numel() if p.requires_grad else 0 for p in tensors]
+        self.tensors = [p for p in tensors if p.requires_grad]
+        _check(self.tensors)
+
+    def flat(self) -> Tensor:
+        """The vector: a copy."""
+        return _joined(self.tensors, self.tensors)
+
+    def split(self, x: Tensor) -> list[Tensor]:
+        """A vector in the shapes of the parameters: views."""
+        pieces = torch.split(x, [p.numel() for p in self.tensors])
+        return [piece.view_as(p) for piece, p in zip(pieces, self.tensors, strict=True)]
+
+    def write(self, x: Tensor) -> None:
+        """Set the parameters to a vector."""
+        with torch.no_grad():
+            for p, piece in zip(self.tensors, self.split(x), strict=True):
+                p.copy_(piece)
+
+    def gradients(self) -> list[Tensor | None]:
+        """The attributes ``grad``, as they are."""
+        return [p.grad for p in self.tensors]
+
+    def set_gradients(self, gradients: Sequence[Tensor | None]) -> None:
+        """Set the attributes ``grad``."""
+        for p, g in zip(self.tensors, gradients, strict=True):
+            p.grad = g
+
+
+class Closure:
+    """The function of a flat vector that a closure computes, and what it gave at its last point.
+
+    It is taken as deterministic: asked twice at the same vector (the same object), it is called
+    once.
+
+    Parameters
+    ----------
+    function : callable
+        ``closure() -> loss``.
+    parameters : FlatParameters
+        What it reads.
+
+    Attributes
+    ----------
+    calls : int
+        How often it was called.
+    calls_backward : bool
+        Whether it did so itself when it was last called, so that there is no graph.
+    result : object
+        What it returned last, without its graph.
+    """
+
+    def __init__(self, function: Callable[[], Any], parameters: FlatParameters) -> None:
+        self._function, self.parameters = function, parameters
+        self.calls, self.calls_backward = 0, False
+        self.result: Any = None
+        self._x: Tensor | None = None  # where the parameters are
+        self._loss: Tensor | None = None  # with its graph, which holds for these parameters only
+        self._value, self._gradient = 0.0, torch.empty(0)
+
+    def value_and_gradient(self, x: Tensor) -> tuple[float, Tensor]:
+        """The loss and its gradient at `x`."""
+        if self._x is not x:
+            self._evaluate(x)
+        return self._value, self._gradient
+
+    def product(self, x: Tensor) -> Product:
+        """The product v -> Hv by a second derivative; to be used before the next evaluation."""
+        if self._x is not x:
+            self._evaluate(x)
+        loss, tensors, split = self._loss, self.parameters.tensors, self.parameters.split
+        assert loss is not None
+        with _noted():
+            gradients = _derivatives(loss, tensors, create_graph=True)
+        curved = [g is not None and g.requires_grad for g in gradients]
+        outputs = list(compress(gradients, curved))
+
+        def times(v: Tensor) -> Tensor:
+            if not outputs:  # a loss that is linear in its parameters
+                return torch.zeros_like(v)
+            with _noted():
+                Hv = _derivatives(outputs, tensors, list(compress(split(v), curved)))
+            return _joined(Hv, tensors)
+
+        return times
+
+    def leave(self) -> None:
+        """Forget the last point, and free its graph."""
+        self._x = self._loss = None
+
+    def _evaluate(self, x: Tensor) -> None:
+        self.leave()  # first, so that there is one graph at a time
+        self.parameters.write(x)
+        tensors = self.parameters.tensors
+        self.parameters.set_gradients([None] * len(tensors))
+        with _watching(tensors) as accumulated, torch.enable_grad():
+            self.calls += 1
+            loss = self._function()
+        self._value = _checked_value(loss)
+        graph = isinstance(loss, Tensor) and loss.requires_grad
+        # Beside a graph, a gradient that no backward() has put there: zeros, as a rule.
+        calls_backward = bool(accumulated) or not graph
+        if self.calls > 1 and calls_backward is not self.calls_backward:
+            raise ValueError(CHANGED_ITS_WAY)
+        self.calls_backward = calls_backward
+        found = self.parameters.gradients() if calls_backward else _derivatives(loss, tensors)
+        if all(g is None for g in found):
+            raise ValueError(NO_GRAPH)
+        self._gradient = _joined(found, tensors)
+        self.result = loss.detach() if isinstance(loss, Tensor) else loss
+        self._x, self._loss = x, None if calls_backward else loss
+
+
+class ClosureProblem(CountingProblem):
+    """A closure as a run takes it; it has been called once, so that its kind is known.
+
+    Parameters
+    ----------
+    closure : Closure
+        Of this step.
+    space : Space
+        Where the vectors live.
+    """
+
+    def __init__(self, closure: Closure, space: Space) -> None:
+        self._closure, self._space, self._counts = closure, space, Counts()
+        differenced = closure.calls_backward
+        power = differences.ERROR_POWER[SCHEME] if differenced else 1.0
+        self.traits = Traits(product_accuracy=power)
+
+    def value(self, x: Tensor, idx: Any) -> float:
+        """The loss."""
+        self._counts.nfev += 1
+        return self._closure.value_and_gradient(x)[0]
+
+    def value_and_gradient(self, x: Tensor, idx: Any, *, diagonal: bool = False) -> Any:
+        """The loss and its gradient."""
+        self._counts.nfev += 1
+        self._counts.njev += 1
+        return self._closure.value_and_gradient(x)
+
+    def curvature(self, x: Tensor, idx: Any) -> Product:
+        """The product v -> Hv, or a difference of gradients."""
+        if not self._closure.calls_backward:
+            product = self._closure.product(x)
+
+            def counted(v: Tensor) -> Tensor:
+                self._counts.nhev += 1
+                return product(v)
+
+            return counted
+
+        def gradient(at: Tensor) -> Tensor:
+            g: Tensor = self.value_and_gradient(at, idx)[1]
+            return g
+
+        _, g0 = self._closure.value_and_gradient(x)
+        space = self._space
+        return differences.product(gradient, x, g0, SCHEME, space.eps, space)
+
+
+def _check(tensors: Sequence[Tensor]) -> None:
+    """Refuse parameters that do not fit into one flat vector of real numbers."""
+    if not tensors:
+        raise ValueError("KSD: no parameter requires a gradient: there is nothing to minimise over")
+    for p in tensors:
+        if p.layout != torch.strided:
+            raise TypeError(f"KSD: a parameter has layout {p.layout}; expected a dense tensor")
+        if p.dtype not in DTYPES:
+            raise TypeError(
+                f"KSD: a parameter has dtype {p.dtype}; expected float32 or float64. Keep the "
+                "parameters in float32: the closure may compute in less, under torch.autocast"
+            )
+    kinds = sorted({f"{p.dtype} on {p.device}" for p in tensors})
+    if len(kinds) > 1:
+        raise ValueError(
+            "KSD: the parameters must share one dtype and device, but there are "
+            f"{' and '.join(kinds)}"
+        )
+
+
+def _derivatives(
+    outputs: Any, tensors: Sequence[Tensor], along: Any = None, *, create_graph: bool = False
+) -> Sequence[Tensor | None]:
+    """The derivatives of `outputs`, None where they do not depend on a tensor; the graph stays."""
+    return torch.autograd.grad(
+        outputs, tensors, along, retain_graph=True, create_graph=create_graph, allow_unused=True
+    )
+
+
+def _joined(parts: Sequence[Tensor | None], like: Sequence[Tensor]) -> Tensor:
+    """Derivatives with respect to the tensors `like` as one vector: a copy, without a graph."""
+    for part in parts:
+        if part is not None and part.layout != torch.strided:
+            raise TypeError(
+                f"KSD: the gradient of a parameter has layout {part.layout}; expected a dense one, "
+                "as of nn.Embedding(..., sparse=False)"
+            )
+    whole = [p.new_zeros(p.shape) if u is None else u for u, p in zip(parts, like, strict=True)]
+    return torch.cat([part.detach().reshape(-1) for part in whole])
+
+
+def _checked_value(loss: Any) -> float:
+    if loss is None:
+        raise TypeError("the closure returned None: expected the loss (is a return missing?)")
+    if isinstance(loss, Tensor) and (loss.numel() != 1 or loss.is_complex()):
+        raise ValueError(
+            f"the closure must return one real number, not {loss.dtype} of shape "
+            f"{tuple(loss.shape)}"
+        )
+    return float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
+
+
+@contextmanager
+def _watching(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """A list that backward() fills: with every tensor that it adds a gradient to."""
+    seen: list[Tensor] = []
+    watched: Sequence[Any] = tensors  # whose method has no types
+    hooks = [p.register_post_accumulate_grad_hook(seen.append) for p in watched]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def _noted() -> Iterator[None]:
+    """Add to torch's errors what the user can do."""
+    try:
+        with torch.enable_grad():
+            yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.cuda.OutOfMemoryError):
+            error.add_note(NO_SECOND_DERIVATIVE)
+        raise

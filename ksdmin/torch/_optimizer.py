@@ -1,0 +1,290 @@
+"""Krylov Subspace Descent as a torch optimizer."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import torch
+from scipy.optimize import OptimizeWarning
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ksdmin._adapters.torch.closure import Closure, FlatParameters
+from ksdmin._options import NotGiven, Options, parse_options
+from ksdmin._result import Record, Status
+from ksdmin.torch._session import Session
+
+KSD_STATE = "ksd"  # the key in `Optimizer.state`: what is there belongs to all parameters together
+
+# Options of minimize() that are of a whole run, which is the user's loop here.
+OF_A_RUN = ("maxiter", "maxfun", "maxtime", "disp", "progress", "return_all")
+NAMES = tuple(field.name for field in fields(Options) if field.name not in OF_A_RUN)
+
+# What other optimizers of torch call it.
+ELSEWHERE = {
+    "lr": "there is no learning rate: the length of a step follows from the curvature",
+    "weight_decay": "add the penalty to the loss in the closure, such as "
+    "l2 / 2 * sum(p.square().sum() for p in parameters)",
+    "max_iter": "here it is called iterations",
+    "tolerance_grad": "here it is called gtol",
+    "tolerance_change": "here it is called ftol (of the loss) or xtol (of the parameters)",
+    "history_size": "here it is called pairs",
+    "line_search_fn": "there is one search only",
+}
+DIFFERENCED = (
+    "KSD: the closure calls loss.backward(), so that curvature products are differences of float32 "
+    "gradients, with errors of about 1e-3. Return the loss without backward(), or use float64 "
+    "(model.double())"
+)
+NO_RATE = "KSD has no learning rate: that lr was set (by a scheduler?) has no effect"
+
+
+class KSD(Optimizer):
+    """Krylov Subspace Descent as a :class:`torch.optim.Optimizer`.
+
+    For training loops that exist already, in place of :class:`torch.optim.LBFGS`. Where the loop is
+    yours to change, ``ksdmin.minimize(ksdmin.from_torch(net, loss, data))`` is better: it samples
+    the sets of its steps, has the Gauss-Newton matrix, and uses CUDA graphs.
+
+    Parameters
+    ----------
+    params : iterable
+        Parameters, named parameters, or groups of them, which are taken together: groups have no
+        options of their own. What requires no gradient is skipped.
+    iterations : int
+        Iterations in a step.
+    **options
+        Those of :class:`ksdmin.Options` that are not of a whole run: `gtol`, `ftol`, `xtol`,
+        `krylov_dim`, `memory`, `memory_budget`, `pairs`, `floor`, `inner_maxiter`, `preset` and
+        `without`. (`damping` and `diagonal_power` are accepted but, as with any function
+        without subsets, have no effect.)
+
+    Attributes
+    ----------
+    status : Status or None
+        Why no more iterations were made: ``CONVERGED``, ``PRECISION_LOSS``, ``NOT_FINITE`` or
+        ``UNBOUNDED``. Further steps then do nothing, as long as the closure computes the same
+        function. None: there is more to do.
+    converged : bool
+        Whether the test of `gtol`, `ftol` or `xtol` holds.
+    last : Record or None
+        The last iteration: as a line of ``res.history``. Its `seconds` are those in `step`.
+    closure_calls : int
+        How often closures have been called.
+
+    Notes
+    -----
+    The closure is called several times in a step, at several points: the parameters are set to each
+    of them. At the end they are those of the last accepted iteration, also if the closure raises an
+    exception. It has to be deterministic within a step, so use no dropout, and the same samples.
+    From step to step the samples may change. It should be the whole set, or a large part of it, as
+    for LBFGS: each step minimises what it is given.
+
+    There are two kinds of closures. One returns the loss with its graph: gradients and curvature
+    products are exact, by double backward. ``p.grad`` stays as it is. The other calls
+    ``loss.backward()``, as with other optimizers: then only gradients are known, and products are
+    differences of them. Each costs one call of the closure, and is exact to about half of the
+    digits, so that float64 is advised. Gradients must not be clipped or scaled. ``p.grad`` is the
+    gradient at the new parameters.
+
+    It is for one process: with ``DistributedDataParallel`` each would judge a step by its own
+    loss, and the parameters would part.
+
+    Groups have an entry ``lr``, since schedulers and loggers look for one; it has no effect.
+
+    Examples
+    --------
+    >>> import torch, ksdmin.torch
+    >>> X = torch.linspace(-1, 1, 50, dtype=torch.float64)[:, None]
+    >>> net = torch.nn.Linear(1, 1).double()
+    >>> optimizer = ksdmin.torch.KSD(net.parameters(), gtol=1e-8)
+    >>> def closure():
+    ...     return torch.nn.functional.mse_loss(net(X), 3 * X + 1)
+    >>> for _ in range(10):
+    ...     loss = optimizer.step(closure)
+    >>> optimizer.converged
+    True
+    >>> round(net.weight.item(), 4), round(net.bias.item(), 4)
+    (3.0, 1.0)
+    """
+
+    _said: frozenset[str] = frozenset()
+
+    def __init__(self, params: Any, *, iterations: int = 1, **options: Any) -> None:
+        _refuse(options)
+        parsed = parse_options(options, Options)
+        chosen = {name: getattr(parsed, name) for name in NAMES}
+        if isinstance(parsed.gtol, NotGiven):
+            chosen["gtol"] = float(parsed.gtol)  # torch.load(weights_only=True) knows no other
+        super().__init__(params, {"lr": 1.0, "iterations": _whole(iterations), **chosen})
+        FlatParameters(self._tensors())  # refuse now what no step could take
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, before the first step only."""
+        if KSD_STATE in self.state:
+            raise ValueError(
+                "KSD: parameters cannot be added after the first step, as the curvature is known "
+                "for the others only: make a new optimizer"
+            )
+        own = set(param_group) - {"params", "param_names", "name"}
+        if own:
+            raise ValueError(
+                f"KSD: the group has {', '.join(sorted(own))} of its own, but all parameters are "
+                "taken together: give options to KSD itself"
+            )
+        super().add_param_group(param_group)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave, also in another process or on another device."""
+        for group in state_dict["param_groups"]:
+            missing = {"iterations", *NAMES} - set(group)
+            if missing:
+                raise ValueError(
+                    "KSD: the state_dict is that of another optimizer, or of another version of "
+                    f"ksdmin: its groups have no {', '.join(sorted(missing))}"
+                )
+        super().load_state_dict(dict(state_dict))
+
+    @property
+    def status(self) -> Status | None:
+        """Why no more iterations were made; None: there is more to do."""
+        code = self._saved.get("status")
+        return None if code is None else Status(code)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the test of `gtol`, `ftol` or `xtol` holds."""
+        return self.status == Status.CONVERGED
+
+    @property
+    def last(self) -> Record | None:
+        """The last iteration; None before the first step."""
+        if not self._saved:
+            return None
+        return Record(**self._saved["state"]["value"]["fields"]["record"]["fields"])
+
+    @property
+    def closure_calls(self) -> int:
+        """How often closures have been called."""
+        return int(self._saved.get("closure_calls", 0))
+
+    @property
+    def _saved(self) -> dict[str, Any]:
+        return self.state.get(KSD_STATE, {})  # type: ignore[call-overload,no-any-return]
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Make one iteration, or as many as the option `iterations` says.
+
+        Parameters
+        ----------
+        closure : callable
+            ``closure() -> loss``, with its graph, or after ``loss.backward()``.
+
+        Returns
+        -------
+        Tensor or float
+            The loss before the step, as the closure returned it, but without its graph.
+        """
+        if not callable(closure):
+            raise TypeError("KSD: step needs a closure that returns the loss: step(closure)")
+        parameters = FlatParameters(self._tensors())
+        self._check_parameters(parameters)
+        iterations, options = self._options()
+        with torch.no_grad():
+            return self._step(Closure(closure, parameters), parameters, iterations, options)
+
+    def _step(
+        self, closure: Closure, parameters: FlatParameters, iterations: int, options: Options
+    ) -> Any:
+        x, gradients = parameters.flat(), parameters.gradients()
+        session = None
+        try:
+            closure.value_and_gradient(x)
+            loss = closure.result
+            if closure.calls_backward and x.dtype == torch.float32:
+                self._say(DIFFERENCED)
+            session = Session(closure, x, options, self._saved or None)
+            session.advance(iterations)
+            if closure.calls_backward:
+                gradients = list(parameters.split(session.state.here.gradient.clone()))
+            return loss
+        finally:  # an exception of the closure passes, too
+            closure.leave()
+            parameters.write(x if session is None else session.state.here.x)
+            parameters.set_gradients(gradients)
+            if session is not None:
+                self._save(session, closure, parameters)
+
+    def _save(self, session: Session, closure: Closure, parameters: FlatParameters) -> None:
+        saved: Any = {
+            **session.encoded(),
+            "sizes": parameters.sizes,
+            "closure_calls": self.closure_calls + closure.calls,
+        }
+        self.state[KSD_STATE] = saved  # type: ignore[index]
+
+    def _tensors(self) -> list[Tensor]:
+        return [p for group in self.param_groups for p in group["params"]]
+
+    def _check_parameters(self, parameters: FlatParameters) -> None:
+        """Refuse parameters that the state is not of."""
+        sizes = self._saved.get("sizes", parameters.sizes)
+        if sizes != parameters.sizes:
+            raise ValueError(
+                "KSD: the parameters that require a gradient, or their sizes, are others than in "
+                "the steps before, which the state is of: make a new optimizer"
+            )
+
+    def _options(self) -> tuple[int, Options]:
+        """The options as they stand in the groups, where a user may have changed them."""
+        first = self.param_groups[0]
+        for group in self.param_groups:
+            differ = [name for name in ("iterations", *NAMES) if group[name] != first[name]]
+            if differ:
+                raise ValueError(
+                    f"KSD: the groups differ in {', '.join(differ)}, but all parameters are taken "
+                    "together: set the same in every group"
+                )
+            if group["lr"] != 1.0:
+                self._say(NO_RATE)
+        return _whole(first["iterations"]), Options(**{name: first[name] for name in NAMES})
+
+    def _say(self, message: str) -> None:
+        """Warn, once."""
+        if message not in self._said:
+            self._said = self._said | {message}
+            warnings.warn(message, OptimizeWarning, stacklevel=_frames_to_the_user())
+
+
+def _refuse(options: Mapping[str, Any]) -> None:
+    """Refuse what other optimizers, or `minimize`, would take."""
+    for name, reason in ELSEWHERE.items():
+        if name in options:
+            raise TypeError(f"KSD takes no {name}: {reason}")
+    useless = [name for name in OF_A_RUN if name in options]
+    if useless:
+        raise ValueError(
+            f"options without effect on ksdmin.torch.KSD: {', '.join(useless)}. Leave them out: "
+            "your loop decides how long it runs"
+        )
+
+
+def _frames_to_the_user() -> int:
+    """How many calls above the caller of this the user's line is: torch wraps `step`."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("ksdmin", "torch"):
+            break
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _whole(iterations: Any) -> int:
+    """`iterations`, if that is a whole number from 1 up."""
+    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
+        raise ValueError(f"option iterations={iterations!r}: expected a whole number from 1 up")
+    return iterations

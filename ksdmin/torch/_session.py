@@ -1,0 +1,129 @@
+"""The iterations of one step of the optimizer: a run that goes on with a fresh closure."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ksdmin._adapters.torch.closure import Closure, ClosureProblem
+from ksdmin._ksd.saddle import escape
+from ksdmin._ksd.start import prepare, start
+from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._ksd.step import step
+from ksdmin._options import Options
+from ksdmin._problem.arrays import Space
+from ksdmin._problem.subsets import PLAIN
+from ksdmin._problem.values import changed
+from ksdmin._result import Status
+from ksdmin._run.encode import decode, encode
+from ksdmin._run.evaluator import VALUE_ROUNDINGS, Evaluated, Ledger
+from ksdmin._run.stop import verdict
+from ksdmin._solver import make_run
+
+
+class Session:
+    """A run that is taken up again, for some iterations.
+
+    Parameters
+    ----------
+    closure : Closure
+        The objective of these iterations; called at `x` already.
+    x : Tensor
+        Where the parameters are.
+    options : Options
+        The user's.
+    saved : mapping or None
+        What `encoded` gave in the last step.
+
+    Attributes
+    ----------
+    state : KSDState
+        After the last iteration that was finished.
+    status : Status or None
+        Why no iteration can follow; None: one can.
+    """
+
+    state: KSDState
+    status: Status | None
+
+    def __init__(
+        self, closure: Closure, x: Tensor, options: Options, saved: Mapping[str, Any] | None
+    ) -> None:
+        space = Space(x)
+        problem = ClosureProblem(closure, space)
+        run = prepare(make_run(space, PLAIN, options, None), options, problem.traits)
+        self._run, self.status = changed(run, maxiter=math.inf), None
+        old = None
+        if saved is not None:
+            old = decode(KSDState, saved["state"], {"problem": problem}, lambda u: u.to(x))
+        if saved is None or old is None or never_finite(old):
+            self.state = start(self._run, Ledger(problem), x)
+        else:
+            here = Evaluated(x, old.here.idx, *closure.value_and_gradient(x))
+            self._take_up(old, here, ended=saved["status"] is not None)
+
+    def _take_up(self, old: KSDState, here: Evaluated, *, ended: bool) -> None:
+        """Go on from the last step's state, which may be the end of a run."""
+        began = time.perf_counter() - old.record.seconds  # records count the seconds in steps
+        self._run = changed(self._run, budget=changed(self._run.budget, began=began))
+        same = is_same_function(self._run.space, old.here, here)
+        self.state = taken_up(self._run, old, here, same=same)
+        if ended and same:
+            self.status = verdict(self._run, self.state)
+
+    def advance(self, iterations: int) -> None:
+        """Make so many iterations, or fewer where the run is at its end."""
+        last = self.state.record.iteration + iterations
+        while self.status is None:
+            status, escaped = verdict(self._run, self.state), False
+            if status == Status.CONVERGED:
+                self.state, escaped = escape(self._run, self.state)
+            if status is not None and not escaped:
+                self.status = status
+            elif self.state.record.iteration >= last:
+                return
+            elif not escaped:
+                self.state = step(self._run, self.state)
+
+    def encoded(self) -> dict[str, Any]:
+        """What the next session needs, as plain values and tensors."""
+        ledger = self.state.ledger
+        state = changed(self.state, ledger=changed(ledger, best=None))  # of use to results only
+        status = None if self.status is None else int(self.status)
+        return {"state": encode(state, {"problem": ledger.problem}), "status": status}
+
+
+def never_finite(state: KSDState) -> bool:
+    """Whether a run has not begun yet, for want of a finite value."""
+    return state.record.iteration == 0 and not math.isfinite(state.here.value)
+
+
+def is_same_function(space: Space, old: Evaluated, new: Evaluated) -> bool:
+    """Whether nothing but rounding has changed since the last step, as far as can be seen."""
+    noise = VALUE_ROUNDINGS * space.eps
+    return torch.equal(old.x, new.x) and abs(new.value - old.value) <= noise * abs(old.value)
+
+
+def taken_up(run: KSDRun, state: KSDState, here: Evaluated, *, same: bool) -> KSDState:
+    """The state with value and gradient of a fresh evaluation.
+
+    Where the function is another one (other samples, other parameters), what was learned of the
+    curvature is kept, as a preconditioner: the next step has products.
+    """
+    norm = run.stationarity(here.x, here.gradient)
+    record = replace(state.record, value=here.value, gradient_norm=norm)
+    state = changed(state, here=here, gradient_norm=norm, record=record)
+    if same:
+        return state
+    rules = changed(
+        state.rules,
+        stall=state.rules.stall.restarted(norm),
+        trust=state.rules.trust.withdrawn(),
+    )
+    return changed(state, last_decrease=math.nan, broken=False, rules=rules)

@@ -1,0 +1,197 @@
+"""A state can be saved as plain values, and is the same afterwards."""
+
+import copy
+import json
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import rosen, rosen_der, rosen_hess_prod
+
+import ksdmin
+from ksdmin import _solver
+from ksdmin._hf.state import HFState
+from ksdmin._ksd.state import KSDState
+from ksdmin._problem.subsets import WHOLE
+from ksdmin._run.encode import FORMAT, decode, encode
+from tests.ksd.snapshots import snapshot
+
+STATES = {"ksd": KSDState, "hf": HFState}
+methods = pytest.mark.parametrize("method", STATES)
+
+
+def states_of(monkeypatch, method, *args, **kwargs):
+    """(run, state) before every step of a run."""
+    seen, own = [], _solver.METHODS[method]
+
+    def step(run, state):
+        seen.append((run, state))
+        return own.step(run, state)
+
+    with monkeypatch.context() as patch:
+        patch.setitem(_solver.METHODS, method, own._replace(step=step))
+        ksdmin.minimize(*args, method=method, **kwargs)
+    assert len(seen) >= 3
+    return seen
+
+
+def saved_and_loaded(state):
+    """Through plain values, which are a copy, as from a file."""
+    problem = state.ledger.problem
+    plain = copy.deepcopy(encode(state, {"problem": problem}))
+    assert_plain(plain)
+    return decode(type(state), plain, {"problem": problem})
+
+
+def assert_plain(value):
+    if isinstance(value, dict):
+        assert all(type(key) is str for key in value)
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        assert type(value) in (tuple, list)
+        for part in value:
+            assert_plain(part)
+    else:
+        assert type(value) in (type(None), bool, int, float, str, np.ndarray)
+
+
+# States of runs
+
+
+@methods
+def test_every_field_of_a_state_comes_back(monkeypatch, method):
+    states = states_of(
+        monkeypatch, method, rosen, np.full(5, -1.2), jac=rosen_der, hessp=rosen_hess_prod
+    )
+    for _, state in states:
+        again = saved_and_loaded(state)
+        assert type(again) is STATES[method]
+        for field in fields(state):
+            assert snapshot(getattr(again, field.name)) == snapshot(getattr(state, field.name))
+
+
+@methods
+def test_a_run_goes_on_from_it_as_if_nothing_had_happened(monkeypatch, method):
+    own = _solver.METHODS[method]
+    states = states_of(
+        monkeypatch, method, rosen, np.full(5, -1.2), jac=rosen_der, hessp=rosen_hess_prod
+    )
+    for run, state in states:
+        assert snapshot(own.step(run, saved_and_loaded(state))) == snapshot(own.step(run, state))
+
+
+def test_sets_that_are_one_object_stay_one(monkeypatch, losses):
+    """The methods compare them by identity."""
+
+    def draw(iteration, rng):
+        A, B, C = np.array_split(rng.permutation(losses.n), 3)
+        return (A, B, C) if iteration % 2 else (A, A, A)
+
+    states = states_of(
+        monkeypatch, "ksd", losses.fun, losses.x0, jac=losses.jac, hessp=losses.hessp,
+        subsets=ksdmin.Subsets(draw, full=WHOLE), rng=0, options={"maxiter": 6},
+    )  # fmt: skip
+    both = [(state, saved_and_loaded(state)) for _, state in states]
+    for state, again in both:
+        assert again.curvature_is_sampled is state.curvature_is_sampled
+        assert (again.here.idx is again.sets.A) is (state.here.idx is state.sets.A)
+        assert (again.here.idx is WHOLE) is (state.here.idx is WHOLE)
+        assert snapshot(again) == snapshot(state)
+    assert {state.curvature_is_sampled for state, _ in both} == {True, False}
+
+
+# Any value
+
+
+@dataclass(frozen=True)
+class Inner:
+    u: object
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner | None
+    more: tuple[Inner, ...]
+    value: object
+
+
+numbers = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+arrays = st.lists(st.floats(width=32), max_size=3).map(np.array)
+ends = st.none() | st.integers(-9, 9)
+slices = st.builds(slice, ends, ends, st.none() | st.integers(1, 3))
+ranges = st.builds(range, st.integers(-9, 9), st.integers(-9, 9), st.integers(1, 3))
+values = st.recursive(
+    numbers | arrays | slices | ranges,
+    lambda inner: st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple),
+    max_leaves=8,
+)
+inners = st.builds(Inner, values)
+
+
+@given(st.builds(Outer, st.none() | inners, st.lists(inners, max_size=2).map(tuple), values))
+def test_whatever_it_is_made_of_comes_back(outer):
+    plain = encode(outer)
+    assert_plain(plain)
+    again = decode(Outer, plain)
+    assert snapshot(again) == snapshot(outer)
+    assert types(again.value) == types(outer.value)
+
+
+def types(value):
+    inner = [types(part) for part in value] if isinstance(value, (tuple, list)) else []
+    return type(value), inner
+
+
+def test_numbers_of_numpy_become_pythons():
+    plain = encode(Inner((np.float64(0.1), np.int64(3), np.bool_(True), ksdmin.Options().gtol)))
+    assert plain["value"]["fields"]["u"] == (0.1, 3, True, 1e-5)
+    assert_plain(plain)
+
+
+def test_plain_values_without_arrays_are_json():
+    value = Outer(Inner((1, 2.5, "a")), (), slice(None))
+    read = json.loads(json.dumps(encode(value)))
+    assert decode(Outer, read) == Outer(Inner([1, 2.5, "a"]), [], slice(None))
+
+
+def test_arrays_are_changed_by_the_function_given_once_each():
+    u, calls = np.ones(2), []
+
+    def array(v):
+        calls.append(v)
+        return v + 1
+
+    again = decode(Inner, encode(Inner((u, u))), array=array)
+    assert len(calls) == 1
+    assert again.u[0] is again.u[1]
+    assert again.u[0].tolist() == [2.0, 2.0]
+
+
+# What is refused
+
+
+def test_what_cannot_be_saved_is_told_where_it_is():
+    with pytest.raises(TypeError, match=r"Outer\.more\[1\]\.u is a complex, which cannot be saved"):
+        encode(Outer(None, (Inner(1), Inner(1j)), None))
+
+
+def test_another_format_is_refused():
+    plain = encode(Inner(1)) | {"format": FORMAT + 1}
+    with pytest.raises(ValueError, match=r"has format 2, expected 1: it was saved by another ver"):
+        decode(Inner, plain)
+
+
+def test_other_fields_are_refused():
+    plain = encode(Inner(1))
+    plain["value"]["fields"] = {"v": 1}
+    with pytest.raises(ValueError, match=r"saved Inner has other fields than this one \(u, v\)"):
+        decode(Inner, plain)
+
+
+def test_classes_that_the_state_does_not_name_are_refused():
+    with pytest.raises(ValueError, match=r"holds a 'Outer', which is unknown"):
+        decode(Inner, encode(Outer(None, (), None)))
+    with pytest.raises(ValueError, match=r"expected a saved Outer, not a Inner"):
+        decode(Outer, encode(Inner(1)))
