@@ -13,6 +13,7 @@ from ksdmin._adapters.curvature import check_provider
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
 from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.seeds import draw_seed
+from ksdmin._adapters.torch.backward_checks import fault_of_products, reads_parameters_again
 from ksdmin._adapters.torch.checks import (
     check_forward_pass,
     check_model,
@@ -190,6 +191,8 @@ def _probe(
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         outputs = check_forward_pass(model, probe[0])
         kernels.values_need_grad = differentiates(model, probe[0])
+        model.recomputes = reads_parameters_again(kernels, probe)
+        kernels.fault = fault_of_products(kernels, probe)
         nonlinear = model.is_nonlinear(probe[0])
         kept = bytes_per_sample(kernels, probe)
         kernel = diagonal_kernel(kernels, probe, budget) if diagonal else None

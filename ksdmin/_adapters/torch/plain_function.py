@@ -13,6 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from ksdmin._adapters.flat_problem import VALUE_NOISE
+from ksdmin._adapters.torch.double_backward import (
+    OF_THE_FUNCTION,
+    explained,
+    refuse_once_differentiable,
+)
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.problem import FINER_PRECISION, TensorProblem, as_product
@@ -67,6 +72,7 @@ class TorchFunctionProblem(TensorProblem):
         self._function, self._curvature = function, curvature
         self._l2 = l2 if l2 is not None and bool(l2.any()) else None
         self._precision = function.precision, function.precision  # as in FINER_PRECISION
+        self._twice_differentiable = False  # whether that has been checked
         # x, value and gradient there, and how many other values were computed: see `tried`.
         self._known: list[tuple[Tensor, Tensor, Tensor, int]] = []
 
@@ -106,16 +112,32 @@ class TorchFunctionProblem(TensorProblem):
         leaf = self._leaf(x)
         with self._function.arithmetic(self._precision[1]):
             value = self._call(leaf, idx)
-            g = _gradient(value, leaf, keep_graph=True)
+            with explained(OF_THE_FUNCTION):
+                g = self._gradient(value, leaf, keep_graph=True)
+                if not self._twice_differentiable:
+                    refuse_once_differentiable(g)
+                    self._twice_differentiable = True
         return self._counted(self._with_l2(partial(self._multiply, g, leaf)))
 
     def _multiply(self, g: Tensor, leaf: Tensor, v: Tensor) -> Tensor:
         if not g.requires_grad:  # a function that is linear in its parameters
             return torch.zeros_like(v)
-        with self._function.arithmetic(self._precision[1]):
-            return torch.autograd.grad(
+        with self._function.arithmetic(self._precision[1]), explained(OF_THE_FUNCTION):
+            return self._derivative(
                 g, leaf, v, retain_graph=True, allow_unused=True, materialize_grads=True
-            )[0]
+            )
+
+    def _derivative(self, y: Tensor, leaf: Tensor, *u: Tensor, **kwargs: Any) -> Any:
+        """``torch.autograd.grad`` in the leaf."""
+        pieces = self._function.split(leaf.detach().requires_grad_())
+        return self._function.derivatives(pieces, y, leaf, *u, **kwargs)[0]
+
+    def _gradient(self, value: Tensor, leaf: Tensor, *, keep_graph: bool = False) -> Tensor:
+        g: Tensor | None
+        g = self._derivative(value, leaf, create_graph=keep_graph, allow_unused=True)
+        if g is None:  # the graph is that of other tensors
+            raise ValueError(NO_GRAPH)
+        return g
 
     def _with_l2(self, product: Product) -> Product:
         l2 = self._l2
@@ -130,7 +152,7 @@ class TorchFunctionProblem(TensorProblem):
         leaf = self._leaf(x)
         with self._function.arithmetic(self._precision[0]):
             value = self._call(leaf, idx)
-            g = _gradient(value, leaf)
+            g = self._gradient(value, leaf)
         if self._l2 is not None:
             g = torch.addcmul(g, self._l2, leaf.detach())
         return self._penalized(value.detach(), leaf), g
@@ -181,6 +203,7 @@ class FlatFunction(FlatModel):
     def __init__(self, fun: Callable[..., Any], x0: Any, precision: str = "highest") -> None:
         self._fun, self._holder = fun, _Holder(x0)
         super().__init__(self._holder, None, precision)
+        self.recomputes = self._holder.module is not None  # it may, and this costs little
         if not self.x0.numel():
             raise ValueError("x0 is empty: there is nothing to minimise over")
 
@@ -302,13 +325,6 @@ def _checked_value(value: Any) -> Tensor:
     if not value.requires_grad:
         raise ValueError(NO_GRAPH)
     return value.reshape(())
-
-
-def _gradient(value: Tensor, leaf: Tensor, *, keep_graph: bool = False) -> Tensor:
-    (g,) = torch.autograd.grad(value, leaf, create_graph=keep_graph, allow_unused=True)
-    if g is None:  # the graph is that of other tensors
-        raise ValueError(NO_GRAPH)
-    return g
 
 
 def _noise(precision: str, dtype: torch.dtype) -> float | None:
