@@ -123,9 +123,10 @@ class TorchFunctionProblem(TensorProblem):
         if not g.requires_grad:  # a function that is linear in its parameters
             return torch.zeros_like(v)
         with self._function.arithmetic(self._precision[1]), explained(OF_THE_FUNCTION):
-            return self._derivative(
+            Hv: Tensor = self._derivative(
                 g, leaf, v, retain_graph=True, allow_unused=True, materialize_grads=True
             )
+            return Hv
 
     def _derivative(self, y: Tensor, leaf: Tensor, *u: Tensor, **kwargs: Any) -> Any:
         """``torch.autograd.grad`` in the leaf."""
