@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
 from ksdmin._adapters.flat_problem import host_indices
+from ksdmin._adapters.seeds import picked_rows, seed_for_set
 from ksdmin._adapters.torch.kernels import Chunk
 from ksdmin._problem.subsets import WHOLE
 
@@ -74,13 +75,14 @@ class Samples:
         """How many samples `idx` names."""
         return self.n if isinstance(idx, slice) else len(idx)
 
-    def evenly_spaced(self, idx: Any, count: int) -> Any:
-        """At most `count` samples, evenly spaced in a set."""
+    def picked(self, idx: Any, count: int, seed: int) -> Any:
+        """At most `count` samples of a set: for the same seed and set always the same ones."""
         size = self.size(idx)
         if size <= count:
             return idx
-        rows = torch.arange(count, device=self._device) * size // count
-        return rows if isinstance(idx, slice) else idx[rows]
+        rows = picked_rows(size, count, seed_for_set(seed, idx))
+        picked = torch.from_numpy(rows).to(self._device)
+        return picked if isinstance(idx, slice) else idx[picked]
 
     def normalize_weights(self, sample_weights: Callable[[Any], Tensor]) -> None:
         """Divide by the mean of the weights that the samples have in the loss's own mean.
