@@ -116,7 +116,7 @@ def phase_retrieval():
 
 
 @entry("torch")
-def smallest_eigenvalue():
+def largest_eigenvalue():
     """Of a symmetric matrix that depends on x, with a penalty."""
 
     def fun(x, A):
