@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ksdmin._problem.arrays import to_host
 
@@ -30,11 +31,20 @@ def draw_seed(rng: Any) -> int:
     return int(np.random.default_rng(rng).integers(MAX_SEED))
 
 
+def picked_rows(size: int, count: int, seed: int) -> npt.NDArray[np.int64]:
+    """`count` of `size` rows, each as likely as any other, in their order.
+
+    (Every k-th one would miss most of what is periodic in the data.)
+    """
+    rng = np.random.default_rng(seed)
+    return np.sort(rng.choice(size, count, replace=False, shuffle=False))
+
+
 def seed_for_set(seed: int, idx: Any) -> int:
     """A seed that depends on the set of samples.
 
-    So the labels and dropout masks that are drawn for a set are always the same, and those of
-    another set are different.
+    So the labels, dropout masks and samples that are drawn for a set are always the same, and those
+    of another set are different.
     """
     content = repr(idx).encode() if isinstance(idx, slice) else to_host(idx).tobytes()
     digest = hashlib.blake2b(content, digest_size=6, key=seed.to_bytes(8, "little")).digest()

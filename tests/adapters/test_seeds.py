@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ksdmin._adapters.seeds import MAX_SEED, seed_for_set, seed_from_rng
+from ksdmin._adapters.seeds import MAX_SEED, picked_rows, seed_for_set, seed_from_rng
 
 
 @pytest.mark.parametrize("rng", [0, 5, 2**64 - 1, np.int64(3), np.uint8(7)])
@@ -39,3 +39,10 @@ def test_every_set_has_its_own():
     seeds = [seed_for_set(seed, idx) for seed in (0, 1) for idx in sets]
     assert len(set(seeds)) == 8
     assert seeds[1] == seed_for_set(0, np.arange(3))
+
+
+def test_every_row_is_as_likely_to_be_picked():
+    picks = [picked_rows(10, 4, seed) for seed in range(500)]
+    assert all((np.diff(rows) > 0).all() for rows in picks)
+    share = np.bincount(np.concatenate(picks), minlength=10) / len(picks)
+    assert np.abs(share - 0.4).max() < 0.1

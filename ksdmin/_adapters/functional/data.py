@@ -9,6 +9,7 @@ import numpy as np
 
 from ksdmin._adapters.flat_problem import host_indices
 from ksdmin._adapters.functional.library import Chunk, Library
+from ksdmin._adapters.seeds import picked_rows, seed_for_set
 from ksdmin._adapters.weights import as_weights
 from ksdmin._problem.arrays import Array
 
@@ -59,12 +60,12 @@ class Samples:
         """How many samples `idx` names."""
         return len(range(*idx.indices(self.n))) if isinstance(idx, slice) else len(idx)
 
-    def evenly_spaced(self, idx: Any, count: int) -> Any:
-        """At most `count` samples, evenly spaced in a set."""
+    def picked(self, idx: Any, count: int, seed: int) -> Any:
+        """At most `count` samples of a set: for the same seed and set always the same ones."""
         size = self.size(idx)
         if size <= count:
             return idx
-        rows = np.arange(count) * size // count
+        rows = picked_rows(size, count, seed_for_set(seed, idx))
         return np.arange(self.n)[idx][rows] if isinstance(idx, slice) else np.asarray(idx)[rows]
 
     def chunks(self, idx: Any, rows: int) -> Iterator[Chunk]:

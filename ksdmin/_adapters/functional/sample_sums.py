@@ -43,7 +43,7 @@ class SampleSums:
     curvature : str
         A provider's name.
     seed : int
-        Of the labels that "fisher" draws.
+        Of the labels that "fisher" draws, and of the samples that the diagonal is estimated from.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class SampleSums:
 
     def diagonal_samples(self, idx: Any) -> Any:
         """The samples of a set that the diagonal is estimated from."""
-        return self._samples.evenly_spaced(idx, self._max_diagonal_samples)
+        return self._samples.picked(idx, self._max_diagonal_samples, self._seed)
 
     def nonlinear(self, x: Array) -> bool:
         """Whether the model is anything but linear in its parameters."""

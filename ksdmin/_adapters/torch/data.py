@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ksdmin._adapters.flat_problem import host_indices
-from ksdmin._adapters.seeds import seed_for_set
+from ksdmin._adapters.seeds import picked_rows, seed_for_set
 from ksdmin._adapters.torch.arrays import Arrays
 from ksdmin._adapters.torch.dataset import Fetched, from_dataset, from_loader
 from ksdmin._adapters.torch.kernels import Chunk
@@ -143,12 +143,12 @@ class Samples:
         """A seed for a set: always the same for the same set."""
         return seed_for_set(seed, idx)
 
-    def evenly_spaced(self, idx: Any, count: int) -> Any:
-        """At most `count` samples, evenly spaced in a set."""
+    def picked(self, idx: Any, count: int, seed: int) -> Any:
+        """At most `count` samples of a set: for the same seed and set always the same ones."""
         size = self.size(idx)
         if size <= count:
             return idx
-        rows = torch.arange(count, device=self._home) * size // count
+        rows = torch.from_numpy(picked_rows(size, count, self.seed(seed, idx))).to(self._home)
         return rows if isinstance(idx, slice) else idx[rows]
 
     def normalize_weights(self, sample_weights: Callable[[Any], Tensor]) -> None:

@@ -128,7 +128,9 @@ class Diagonal:
                 hook.remove()
         total = self._kernels.total_loss(z, targets, w)
         outputs = [seen[use.layer][1] for use in self._linear_uses]
-        grads = torch.autograd.grad(total, [*parameters, *outputs], allow_unused=True)
+        grads = self._model.derivatives(
+            parameters, total, [*parameters, *outputs], allow_unused=True
+        )
         squares: list[Tensor | None] = [None] * len(parameters)
         for use, delta in zip(self._linear_uses, grads[len(parameters) :], strict=True):
             if delta is not None:
@@ -170,7 +172,9 @@ class Diagonal:
         parameters = self._model.leaves(x)
         total = torch.zeros_like(x)
         for loss in self._kernels.single_losses(parameters, chunk):
-            g = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+            g = self._model.derivatives(
+                parameters, loss, parameters, retain_graph=True, allow_unused=True
+            )
             total += flatten(g, self._model.shapes, x).to(x.dtype).square()
         return total
 

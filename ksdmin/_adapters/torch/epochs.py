@@ -108,9 +108,9 @@ class EpochSamples:
         """A seed for a set, which is that of all sets of its size."""
         return seed_for_set(seed, torch.tensor(idx.shape))
 
-    def evenly_spaced(self, idx: EpochSet, count: int) -> EpochSet:
-        """At most `count` samples, evenly spaced in a set."""
-        rows = idx.samples.evenly_spaced(idx.rows, count)
+    def picked(self, idx: EpochSet, count: int, seed: int) -> EpochSet:
+        """At most `count` samples of a set: for the same seed and set always the same ones."""
+        rows = idx.samples.picked(idx.rows, count, seed)
         return idx if rows is idx.rows else idx.part(rows)
 
     def normalize_weights(self, sample_weights: Callable[[Any], Tensor]) -> None:

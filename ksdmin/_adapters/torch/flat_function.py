@@ -38,6 +38,7 @@ class FlatFunction(FlatModel):
     def __init__(self, fun: Callable[..., Any], x0: Any, precision: str = "highest") -> None:
         self._fun, self._holder = fun, _Holder(x0)
         super().__init__(self._holder, None, precision)
+        self.recomputes = self._holder.module is not None  # it may, and this costs little
         if not self.x0.numel():
             raise ValueError("x0 is empty: there is nothing to minimise over")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from threading import RLock
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parameter import is_lazy
 
 from ksdmin._adapters.linearity import is_nonlinear
 from ksdmin._adapters.torch.model_inputs import arguments, detached, row_count
@@ -46,6 +48,8 @@ class FlatModel:
         self.model, self.precision = model, precision
         self.is_random = False  # whether a forward pass draws random numbers (dropout)
         self.reader: Reader = OneTensor(None)
+        # Whether a backward pass reads the module's parameters again (activation checkpoints)
+        self.recomputes = False
         self._names, parameters = _select(model, params)
         self.shapes = [tuple(p.shape) for p in parameters]
         self.sizes = [p.numel() for p in parameters]
@@ -84,6 +88,23 @@ class FlatModel:
     def read(self, outputs: Any, inputs: Any) -> Tensor:
         """What the module returned for `inputs`, as one tensor with a row per sample."""
         return self.reader(outputs, row_count(inputs)).to(self.x0.dtype)
+
+    def derivatives(
+        self, parameters: list[Tensor], outputs: Any, inputs: Any, *grad_outputs: Any, **kwargs: Any
+    ) -> tuple[Any, ...]:
+        """``torch.autograd.grad``, with `parameters` in the module where it reads them again."""
+
+        def differentiate() -> tuple[Any, ...]:
+            grads: tuple[Any, ...] = torch.autograd.grad(outputs, inputs, *grad_outputs, **kwargs)
+            return grads
+
+        if not self.recomputes:
+            return differentiate()
+        named = {f"model.{name}": p for name, p in zip(self._names, parameters, strict=True)}
+        with LOCK:
+            grads: tuple[Any, ...]
+            grads = torch.func.functional_call(_Held(self.model), named, (differentiate,))
+        return grads
 
     def is_nonlinear(self, inputs: Any) -> bool:
         """Whether the outputs are nonlinear in the parameters, but for rounding and dropout."""
@@ -153,6 +174,7 @@ class FlatModel:
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             stack.enter_context(_tf32(precision == "high", self.device))
             stack.enter_context(_no_fast_path(self._recurrent))
+            stack.enter_context(_not_compiled())
             if precision == "bfloat16":
                 stack.enter_context(
                     torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
@@ -225,6 +247,26 @@ def _no_fast_path(recurrent: bool) -> Iterator[None]:
         cudnn.enabled = before[1]
 
 
+def _not_compiled() -> AbstractContextManager[Any]:
+    """Run eagerly what torch.compile was applied to: compiled, it has no second derivatives."""
+    set_stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
+    if set_stance is None or "torch._dynamo" not in sys.modules:  # then nothing is compiled
+        return nullcontext()
+    stance: AbstractContextManager[Any] = set_stance("force_eager")
+    return stance
+
+
+class _Held(nn.Module):
+    """Runs a function while other parameters are in a module."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, run: Callable[[], Any]) -> Any:
+        return run()
+
+
 def flatten(pieces: Iterable[Tensor | None], shapes: list[tuple[int, ...]], like: Tensor) -> Tensor:
     """One vector of all pieces; None, for a parameter that is not used, becomes zeros."""
     return torch.cat(
@@ -249,6 +291,7 @@ def _select(
     model: nn.Module, params: Iterable[str | Tensor] | None
 ) -> tuple[list[str], list[Tensor]]:
     """The variables: names and tensors; a tied parameter goes by the first of its names."""
+    _check_replaceable(model)
     every: Mapping[str, Tensor] = dict(model.named_parameters())
     if params is None:
         chosen = [name for name, parameter in every.items() if parameter.requires_grad]
@@ -264,6 +307,27 @@ def _select(
     parameters = [every[name] for name in chosen]
     _check_alike(parameters)
     return chosen, parameters
+
+
+def _check_replaceable(model: nn.Module) -> None:
+    """Refuse modules whose parameters cannot be replaced for a forward pass."""
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise TypeError(
+                f"module {name!r} has been compiled by torch.jit, which fixes its parameters: give "
+                "the module that it was made from (functions of torch.jit.script may be called)"
+            )
+        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            raise TypeError(
+                f"module {name!r} is a {type(module).__name__}, which copies its parameters: give "
+                "the module inside, model.module"
+            )
+    for name, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise ValueError(
+                f"the parameter {name!r} is not initialised: a lazy module learns its shape in the "
+                "first forward pass. Call model(inputs) once before from_torch"
+            )
 
 
 def _meant(model: nn.Module, wanted: Any) -> list[Tensor]:
@@ -291,6 +355,11 @@ def _meant(model: nn.Module, wanted: Any) -> list[Tensor]:
 
 
 def _check_alike(parameters: list[Tensor]) -> None:
+    if any(parameter.is_complex() for parameter in parameters):
+        raise TypeError(
+            "a trainable parameter is complex; expected real ones: keep its real and imaginary "
+            "parts in one real parameter, and take torch.view_as_complex of it in the forward pass"
+        )
     kinds = {(parameter.dtype, parameter.device) for parameter in parameters}
     if len(kinds) > 1:
         raise ValueError(

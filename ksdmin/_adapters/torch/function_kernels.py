@@ -12,6 +12,11 @@ import torch
 from torch import Tensor
 
 from ksdmin._adapters.torch.cuda_graphs import captured, compare, warm_up
+from ksdmin._adapters.torch.double_backward import (
+    OF_THE_FUNCTION,
+    explained,
+    refuse_once_differentiable,
+)
 from ksdmin._adapters.torch.flat_function import NO_GRAPH, FlatFunction
 from ksdmin._adapters.torch.flat_model import LOCK
 from ksdmin._adapters.torch.kernels import Product
@@ -41,6 +46,7 @@ class FunctionKernels:
 
     def __init__(self, function: FlatFunction) -> None:
         self.function = function
+        self._twice_differentiable = False  # whether that has been checked
 
     def run(self, kind: str, x: Tensor, idx: Any, precision: str) -> tuple[Tensor, ...]:
         """("value") the value; ("gradient") the value and the gradient."""
@@ -72,36 +78,45 @@ class FunctionKernels:
         """The value and the gradient."""
         leaf = _leaf(x)
         value = self._call(leaf, idx)
-        return value.detach(), _gradient(value, leaf)
+        return value.detach(), self._gradient(value, leaf)
 
     def hessian(self, x: Tensor, idx: Any) -> Product:
         """The product v -> Hv."""
         leaf = _leaf(x)
-        g = _gradient(self._call(leaf, idx), leaf, keep_graph=True)
+        value = self._call(leaf, idx)
+        with explained(OF_THE_FUNCTION):
+            g = self._gradient(value, leaf, create_graph=True)
+            if not self._twice_differentiable:
+                refuse_once_differentiable(g)
+                self._twice_differentiable = True
         if not g.requires_grad:  # a function that is linear in its parameters
             return torch.zeros_like
-        return partial(_multiply, g, leaf)
+
+        def product(v: Tensor) -> Tensor:
+            with explained(OF_THE_FUNCTION):
+                return self._derivative(g, leaf, v, retain_graph=True, materialize_grads=True)
+
+        return product
 
     def _call(self, leaf: Tensor, idx: Any) -> Tensor:
         return self.function.value(leaf, *idx)
+
+    def _gradient(self, value: Tensor, leaf: Tensor, **kwargs: Any) -> Tensor:
+        g: Tensor | None = self._derivative(value, leaf, **kwargs)
+        if g is None:  # the graph is that of other tensors
+            raise ValueError(NO_GRAPH)
+        return g
+
+    def _derivative(self, y: Tensor, leaf: Tensor, *u: Tensor, **kwargs: Any) -> Any:
+        """``torch.autograd.grad`` in the leaf."""
+        function = self.function
+        pieces = function.split(leaf.detach().requires_grad_()) if function.recomputes else []
+        return function.derivatives(pieces, y, leaf, *u, allow_unused=True, **kwargs)[0]
 
 
 def _leaf(x: Tensor) -> Tensor:
     """A point, as a leaf of a new graph: a copy, as the caller may write into x."""
     return x.detach().clone().requires_grad_()
-
-
-def _gradient(value: Tensor, leaf: Tensor, *, keep_graph: bool = False) -> Tensor:
-    (g,) = torch.autograd.grad(value, leaf, create_graph=keep_graph, allow_unused=True)
-    if g is None:  # the graph is that of other tensors
-        raise ValueError(NO_GRAPH)
-    return g
-
-
-def _multiply(g: Tensor, leaf: Tensor, v: Tensor) -> Tensor:
-    return torch.autograd.grad(
-        g, leaf, v, retain_graph=True, allow_unused=True, materialize_grads=True
-    )[0]
 
 
 class FunctionGraphs:

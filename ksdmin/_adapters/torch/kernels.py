@@ -16,6 +16,7 @@ from torch import Tensor
 from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.torch.convolution import LeanConvolutions
+from ksdmin._adapters.torch.double_backward import OF_THE_LOSS, OF_THE_MODEL, explained
 from ksdmin._adapters.torch.flat_model import FlatModel, flatten
 
 Product = Callable[[Tensor], Tensor]
@@ -35,6 +36,7 @@ class Kernels:
         self.is_scalar = False  # whether the model returns its own loss, as the mean of a batch
         self.values_need_grad = False  # whether the model differentiates in its forward pass
         self.lean_convolutions = False  # whether its convolutions are replaced for products
+        self.fault: str | None = None  # why its curvature products would be wrong
 
     def by_name(self, kind: str) -> Kernel:
         """The kernel "value", "gradient" or "diagonal"."""
@@ -54,18 +56,32 @@ class Kernels:
         inputs, targets, w = chunk
         parameters = self.model.leaves(x)
         total = self.total_loss(self.model(parameters, inputs), targets, w)
-        g = torch.autograd.grad(total, parameters, allow_unused=True)
+        g = self.model.derivatives(parameters, total, parameters, allow_unused=True)
         return total.detach(), flatten(g, self.model.shapes, x)
 
     def product(self, x: Tensor, chunk: Chunk) -> Product:
         """The curvature at x: what all products share is computed here, once."""
+        if self.fault is not None:
+            raise ValueError(self.fault)
+        with explained(OF_THE_MODEL):
+            product = self._product(x, chunk)
+
+        def multiply(v: Tensor) -> Tensor:
+            with explained(OF_THE_MODEL):
+                return product(v)
+
+        return multiply
+
+    def _product(self, x: Tensor, chunk: Chunk) -> Product:
         inputs, targets, w = chunk
         parameters = self.model.leaves(x)
         with self.for_products():
             z = self.model(parameters, inputs)
         if self.curvature == "hessian":
             total = self.total_loss(z, targets, w)
-            g = torch.autograd.grad(total, parameters, create_graph=True, allow_unused=True)
+            g = self.model.derivatives(
+                parameters, total, parameters, create_graph=True, allow_unused=True
+            )
             return self._second_derivative(g, parameters)
         jvp, vjp = self._jacobian(z, parameters)
         if self.curvature == "gauss-newton":
@@ -119,6 +135,12 @@ class Kernels:
         inputs, targets, w = chunk
         return self.losses(self.model(parameters, inputs), targets, len(w)) * w
 
+    def jacobian(self, x: Tensor, chunk: Chunk) -> tuple[Product, Product]:
+        """J v and J^T u at x."""
+        parameters = self.model.leaves(x)
+        with explained(OF_THE_MODEL):
+            return self._jacobian(self.model(parameters, chunk[0]), parameters)
+
     def _jacobian(self, z: Tensor, parameters: list[Tensor]) -> tuple[Product, Product]:
         """J v and J^T u over the graph of one forward pass.
 
@@ -126,18 +148,27 @@ class Kernels:
         so that no activation is computed again.
         """
         u = torch.zeros_like(z, requires_grad=True)
-        transposed = torch.autograd.grad(z, parameters, u, create_graph=True, allow_unused=True)
+        transposed = self.model.derivatives(
+            parameters, z, parameters, u, create_graph=True, allow_unused=True
+        )
         used = _differentiable(transposed)
 
         def jvp(v: Tensor) -> Tensor:
             pieces = self.model.split(v)
-            return torch.autograd.grad(
-                [transposed[i] for i in used], u, [pieces[i] for i in used], retain_graph=True
-            )[0]
+            (Jv,) = self.model.derivatives(
+                parameters,
+                [transposed[i] for i in used],
+                u,
+                [pieces[i] for i in used],
+                retain_graph=True,
+                allow_unused=True,
+            )
+            return torch.zeros_like(u) if Jv is None else Jv
 
         def vjp(s: Tensor) -> Tensor:
-            pieces: tuple[Tensor | None, ...]
-            pieces = torch.autograd.grad(z, parameters, s, retain_graph=True, allow_unused=True)
+            pieces = self.model.derivatives(
+                parameters, z, parameters, s, retain_graph=True, allow_unused=True
+            )
             return flatten(pieces, self.model.shapes, s)
 
         return jvp, vjp
@@ -150,7 +181,8 @@ class Kernels:
             if not used:  # a loss that is linear in the parameters
                 return torch.zeros_like(v)
             pieces = self.model.split(v)
-            second = torch.autograd.grad(
+            second = self.model.derivatives(
+                parameters,
                 [g[i] for i in used],
                 parameters,
                 [pieces[i] for i in used],
@@ -170,9 +202,14 @@ class Kernels:
         (r,) = torch.autograd.grad(total, z, create_graph=True)
         if not r.requires_grad:  # a loss that is linear in the outputs
             return torch.zeros_like
-        return lambda u: torch.autograd.grad(
-            r, z, u, retain_graph=True, allow_unused=True, materialize_grads=True
-        )[0]
+
+        def product(u: Tensor) -> Tensor:
+            with explained(OF_THE_LOSS):
+                return torch.autograd.grad(
+                    r, z, u, retain_graph=True, allow_unused=True, materialize_grads=True
+                )[0]
+
+        return product
 
     def _residual(self, z: Tensor, targets: Any, w: Tensor) -> Tensor:
         """The gradient of each weighted loss in the outputs."""
@@ -201,7 +238,7 @@ def lean_convolutions_work(kernels: Kernels, probe: Chunk) -> bool:
     try:
         with mode, model.restored_randomness():
             model(model.leaves(x), probe[0])
-        if not mode.seen or not kernels.curvature:
+        if not mode.seen or not kernels.curvature or kernels.fault:
             return False
         expected, found = product(lean=False), product(lean=True)
     except RuntimeError:  # such as a model that differentiates with torch.func

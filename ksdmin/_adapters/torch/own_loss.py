@@ -133,10 +133,10 @@ class OwnLossKernels(Kernels):
         usable = isinstance(z, Tensor) and z.requires_grad and z.shape[:1] == (len(w),)
         return total, z if usable else None
 
-    def product(self, x: Tensor, chunk: Chunk) -> Product:
+    def _product(self, x: Tensor, chunk: Chunk) -> Product:
         """The curvature at x: through the logits, as a part of one graph with the loss."""
         if self.curvature == "hessian" or not self._through_logits:
-            return super().product(x, chunk)
+            return super()._product(x, chunk)
         parameters = self.model.leaves(x)
         with self.for_products():
             total, z = self._total_and_logits(parameters, chunk)

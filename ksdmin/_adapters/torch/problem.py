@@ -150,7 +150,7 @@ class TorchProblem(TensorProblem):
         return self._mean(total, x, idx), mean, *(u / size + self._l2 for u in squares)
 
     def _diagonal_samples(self, idx: Any) -> Any:
-        return self._sums.samples.evenly_spaced(idx, self._max_diagonal_samples)
+        return self._sums.picked(idx, self._max_diagonal_samples)
 
     def _checked(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
         """A point and a set, as the sums take them."""

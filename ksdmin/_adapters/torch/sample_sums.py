@@ -59,7 +59,8 @@ class SampleSums:
     graphs : bool
         Whether to try CUDA graphs.
     seed : int
-        Of what the model draws itself (dropout), and of the labels of "fisher".
+        Of what the model draws itself (dropout), of the labels of "fisher", and of the samples that
+        the diagonal is estimated from.
     """
 
     def __init__(
@@ -78,6 +79,10 @@ class SampleSums:
         if graphs and not kernels.model.is_random:
             self._executor = GraphExecutor(kernels)
         self._buffer_owner: object = None  # the product that the executor's buffers belong to
+
+    def picked(self, idx: Any, count: int) -> Any:
+        """At most `count` samples of a set, always the same ones."""
+        return self.samples.picked(idx, count, self._seed)
 
     def total(self, kind: str, x: Tensor, idx: Any, precision: str) -> list[Tensor]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set.

@@ -157,8 +157,9 @@ def test_what_takes_single_gradients_is_estimated_from_some_samples(every):
     case = repeated("cnn", 100)
     n = len(case.data[1])
     idx = torch.arange(0, n, every)
-    chosen = idx[torch.arange(DIAGONAL_SAMPLES) * len(idx) // DIAGONAL_SAMPLES]
     problem, counts = ksdmin.from_torch(case.model, case.loss, case.data), Counts()
+    chosen = problem._diagonal_samples(idx)
+    assert len(chosen) == len(set(chosen.tolist()) & set(idx.tolist())) == DIAGONAL_SAMPLES
     _, g, squares = problem.counting(counts).value_and_gradient(problem.x0, idx, diagonal=True)
     assert_close(g, problem.value_and_gradient(problem.x0, idx)[1], 1e-14)
     assert_close(squares, Dense(case, problem.x0, chosen).squares)
@@ -172,3 +173,16 @@ def test_what_comes_with_the_gradient_takes_all_samples():
     squares = problem.counting(counts).value_and_gradient(problem.x0, diagonal=True)[2]
     assert_close(squares, Dense(case, problem.x0).squares)
     assert counts.passes == 0
+
+
+def test_the_samples_of_the_estimate_are_no_stride():
+    """Of data with a period (here 2), every k-th sample would show one phase only."""
+    case = repeated("cnn", 100)
+    idx = torch.arange(2 * DIAGONAL_SAMPLES)
+    first, again, other = (
+        ksdmin.from_torch(case.model, case.loss, case.data, rng=seed)._diagonal_samples(idx)
+        for seed in (0, 0, 1)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert 0.3 < (first % 2).double().mean() < 0.7

@@ -1,0 +1,106 @@
+"""Checks of a model's backward pass, on a few samples."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ksdmin._adapters.torch.double_backward import OWN_PRODUCTS, MissingDerivative
+from ksdmin._adapters.torch.kernels import Chunk, Kernels
+
+# Relative difference between two numbers that are the same but for rounding, by precision.
+_TOLERANCE = {"highest": 1e-4, "high": 1e-2, "bfloat16": 1e-1}
+# The step of a difference of gradients, relative to the point: in float64 both the rounding error
+# and the curvature of the gradient are far below the tolerance, and so is the chance of a kink.
+_STEP = 1e-6
+_MAX_DIFFERENCE = 1e-2
+
+
+def reads_parameters_again(kernels: Kernels, probe: Chunk) -> bool:
+    """Whether the backward pass reads parameters from the module, as activation checkpoints do.
+
+    They compute the activations again, after the forward pass has given the module its own
+    parameters back: the gradient is another one then. (Where a gradient is not the same each time,
+    the answer may be True for nothing, which costs little.)
+    """
+    model, x = kernels.model, kernels.model.near_x0()
+    gradients = []
+    for model.recomputes in (False, True):
+        with model.restored_randomness():
+            gradients.append(kernels.gradient(x, probe)[1])
+    return not torch.equal(*gradients)
+
+
+def fault_of_products(kernels: Kernels, probe: Chunk) -> str | None:
+    """Why curvature products would be wrong; None where they are right, or raise themselves.
+
+    Either a torch.autograd.Function computes something in its backward pass that torch does not
+    see, or torch itself is wrong (its weight_norm is). The first product says so, and not
+    from_torch: who wants gradients only needs no products.
+    """
+    try:
+        if kernels.curvature == "hessian":
+            found = _fault_of_hessian(kernels, probe)
+        else:
+            found = _fault_of_jacobian(kernels, probe) if kernels.curvature else None
+    except MissingDerivative:
+        return None
+    return None if found is None else _wrong(kernels, found)
+
+
+def _fault_of_jacobian(kernels: Kernels, probe: Chunk) -> str | None:
+    """J v, from differentiating the backward pass, and J^T u, from the backward pass itself."""
+    model = kernels.model
+    x = model.near_x0()
+    v = _direction(x, 1)
+    with model.restored_randomness():
+        jvp, vjp = kernels.jacobian(x, probe)
+        Jv = jvp(v)
+        u = _direction(Jv, 2)
+        here, there = float(u.flatten() @ Jv.flatten()), float(vjp(u) @ v)
+    scale = max(float(u.norm() * Jv.norm()), abs(there))
+    if abs(here - there) > _TOLERANCE[model.precision] * scale:
+        return "products with the Jacobian and with its transpose disagree"
+    return None
+
+
+def _fault_of_hessian(kernels: Kernels, probe: Chunk) -> str | None:
+    """The product is symmetric; in float64 also a difference of gradients."""
+    model = kernels.model
+    x = model.near_x0()
+    u, v = _direction(x, 1), _direction(x, 2)
+    with model.restored_randomness():
+        product = kernels.product(x, probe)
+        Hu, Hv = product(u).clone(), product(v)
+    scale = float(u.norm() * Hv.norm() + v.norm() * Hu.norm())
+    if abs(float(u @ Hv - v @ Hu)) > _TOLERANCE[model.precision] * scale:
+        return "the Hessian is not symmetric"
+    if x.dtype == torch.float64 and not _is_slope(kernels, probe, x, u, Hu):
+        return "products differ from differences of gradients"
+    return None
+
+
+def _is_slope(kernels: Kernels, probe: Chunk, x: Tensor, u: Tensor, Hu: Tensor) -> bool:
+    step = _STEP * max(1.0, float(x.norm())) / float(u.norm())
+    gradients = []
+    for at in (x + step * u, x - step * u):
+        with kernels.model.restored_randomness():
+            gradients.append(kernels.gradient(at, probe)[1])
+    slope = (gradients[0] - gradients[1]) / (2 * step)
+    rounding = 1e-12 * float(gradients[0].norm()) / step
+    return not float((slope - Hu).norm()) > _MAX_DIFFERENCE * float(slope.norm()) + rounding
+
+
+def _direction(like: Tensor, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(like.shape, generator=generator, dtype=like.dtype).to(like.device)
+
+
+def _wrong(kernels: Kernels, what: str) -> str:
+    advice = "" if kernels.curvature != "hessian" else "use curvature='gauss-newton', "
+    return (
+        f"second derivatives of {type(kernels.model.model).__name__} by torch are wrong: {what}. "
+        "An autograd.Function in it may be once_differentiable, detach something in its backward "
+        "pass, or keep a derivative that it computed in the forward pass; torch's own weight_norm "
+        f"is wrong, too. Mend that, {advice}{OWN_PRODUCTS}"
+    )

@@ -1,0 +1,186 @@
+"""Backward passes that read parameters again, or that torch cannot differentiate, or not well."""
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from torch.nn.utils import parametrizations
+from torch.utils.checkpoint import checkpoint
+
+import ksdmin
+from tests.adapters.torch.dense import assert_close
+
+X = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(6, 2)
+DATA = X, X.sin()
+
+
+def problem_of(model, loss=None, **options):
+    return ksdmin.from_torch(model.double(), loss or nn.MSELoss(), DATA, **options)
+
+
+class Through(nn.Module):
+    """A Linear layer, then a function."""
+
+    def __init__(self, function):
+        super().__init__()
+        torch.manual_seed(0)
+        self.function, self.layer = function, nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.function(self.layer(x))
+
+
+class Checkpointed(Through):
+    def forward(self, x):
+        return checkpoint(super().forward, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("curvature", ["gauss-newton", "hessian", "fisher", "empirical-fisher"])
+def test_checkpoints_compute_activations_at_the_point_itself(curvature):
+    """Not at the module's own parameters, which it has back when the backward pass begins."""
+    plain, other = (problem_of(m(torch.tanh), curvature=curvature) for m in (Through, Checkpointed))
+    x, v = plain.x0 + 0.3, torch.ones_like(plain.x0)
+    assert other._model.recomputes
+    assert not plain._model.recomputes
+    for one, two in zip(
+        plain.value_and_gradient(x, diagonal=True)[1:],
+        other.value_and_gradient(x, diagonal=True)[1:],
+        strict=True,
+    ):
+        assert_close(two, one)
+    assert_close(other.curvature(x)(v), plain.curvature(x)(v))
+
+
+def test_checkpoints_in_a_plain_function_of_a_module():
+    plain, other = (
+        ksdmin.from_torch(lambda net: net(X).square().mean(), x0=m(torch.tanh).double())
+        for m in (Through, Checkpointed)
+    )
+    x, v = plain.x0 + 0.3, torch.ones_like(plain.x0)
+    assert_close(other.value_and_gradient(x)[1], plain.value_and_gradient(x)[1])
+    assert_close(other.curvature(x)(v), plain.curvature(x)(v))
+
+
+def test_checkpoints_leave_the_model_as_it_was():
+    model = Checkpointed(torch.tanh).double()
+    before = [(p, p.detach().clone()) for p in model.parameters()]
+    problem = problem_of(model)
+    problem.curvature(problem.x0 + 1)(problem.x0)
+    for (parameter, value), now in zip(before, model.parameters(), strict=True):
+        assert now is parameter
+        assert torch.equal(now, value)
+
+
+def test_compiled_modules_run_eagerly():
+    calls = []
+
+    def backend(graph, inputs):
+        calls.append(graph)
+        return graph.forward
+
+    plain = problem_of(Through(torch.tanh), curvature="hessian")
+    other = problem_of(torch.compile(Through(torch.tanh), backend=backend), curvature="hessian")
+    v = torch.ones_like(plain.x0)
+    assert_close(other.curvature(plain.x0)(v), plain.curvature(plain.x0)(v))
+    assert not calls
+    torch.compile(torch.sin, backend=backend)(torch.ones(2))  # afterwards as before
+    assert calls
+
+
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(z)
+        return z.tanh()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        return grad / ctx.saved_tensors[0].cosh() ** 2
+
+
+class ByNumpy(Once):
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.from_numpy(grad.numpy() / ctx.saved_tensors[0].detach().numpy() ** 2)
+
+
+class Detached(Once):
+    """Nothing raises, but torch does not see that it depends on `grad`."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.detach() / ctx.saved_tensors[0].detach().cosh() ** 2
+
+
+class KeptDerivative(Once):
+    """The derivative is computed in the forward pass, where torch does not see it."""
+
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(1 / z.cosh() ** 2)
+        return z.tanh()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0]
+
+
+@pytest.mark.parametrize("function", [Once, ByNumpy, Detached])
+@pytest.mark.parametrize("curvature", ["gauss-newton", "hessian"])
+def test_without_second_derivatives_the_first_product_says_so(function, curvature):
+    problem = problem_of(Through(function.apply), curvature=curvature, precond=None)
+    problem.value_and_gradient(problem.x0)  # gradients need none
+    with pytest.raises((RuntimeError, ValueError), match=r"autograd\.Function.* of your own"):
+        problem.curvature(problem.x0)(problem.x0)
+
+
+def test_the_advice_works():
+    problem = problem_of(Through(Once.apply), precond=None)
+    res = ksdmin.minimize(problem.fun, problem.x0.numpy(), jac=problem.jac)
+    assert res.success
+    assert res.fun < 0.5 * problem.value(problem.x0)
+
+
+def test_a_plain_function_without_second_derivatives():
+    problem = ksdmin.from_torch(lambda x: Once.apply(x).square().sum(), x0=X[0])
+    with pytest.raises(RuntimeError, match="the function's gradient, which torch cannot do"):
+        problem.curvature(problem.x0)(problem.x0)
+
+
+def test_a_kept_derivative_is_refused_for_the_hessian_only():
+    problem = problem_of(Through(KeptDerivative.apply))
+    problem.curvature(problem.x0)(problem.x0)
+    problem = problem_of(Through(KeptDerivative.apply), curvature="hessian")
+    with pytest.raises(ValueError, match="products differ from differences of gradients"):
+        problem.curvature(problem.x0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_weight_norm_is_refused_for_the_hessian_only(dtype):
+    """Torch's double backward takes the norm for a constant."""
+    torch.manual_seed(0)
+    model = nn.Sequential(parametrizations.weight_norm(nn.Linear(2, 4)), nn.Tanh(), nn.Linear(4, 2))
+    problem = ksdmin.from_torch(model.to(dtype), nn.MSELoss(), DATA)
+    problem.curvature(problem.x0)(problem.x0)
+    problem = ksdmin.from_torch(model, nn.MSELoss(), DATA, curvature="hessian")
+    with pytest.raises(ValueError, match="weight_norm is wrong, too"):
+        problem.curvature(problem.x0)
+
+
+def test_a_loss_without_second_derivatives():
+    targets = torch.tensor([0, 1, 1, 0, 1, 0])
+    model, loss = Through(torch.tanh).double(), nn.MultiMarginLoss(p=2)
+    problem = ksdmin.from_torch(model, loss, (X, targets))
+    with pytest.raises(RuntimeError, match=r"derivatives of the loss.*'empirical-fisher'"):
+        problem.curvature(problem.x0)(problem.x0)
+    problem = ksdmin.from_torch(model, loss, (X, targets), curvature="empirical-fisher")
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 5})
+    assert res.fun < res.history[0].value
+
+
+def test_relu_in_float32_is_not_refused():
+    torch.manual_seed(0)
+    layers = nn.Linear(2, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 2)
+    problem = ksdmin.from_torch(nn.Sequential(*layers), nn.MSELoss(), DATA, curvature="hessian")
+    problem.curvature(problem.x0)(problem.x0)

@@ -1,0 +1,146 @@
+"""Convolutions and the norms that go with them."""
+
+import torch
+from torch import nn
+
+from tests.zoo.registry import Model, entry, labels, real
+
+
+@entry("torch")
+def conv1d_with_in_place_relu():
+    model = nn.Sequential(
+        nn.Conv1d(2, 3, 3), nn.ReLU(inplace=True), nn.Conv1d(3, 2, 2), nn.Flatten(), nn.Linear(4, 1)
+    )
+    return Model(model, nn.MSELoss(), (real(10, 2, 5), real(10, 1)))
+
+
+@entry("torch")
+def conv2d_with_max_pool():
+    layers = nn.Conv2d(1, 3, 3, padding="same"), nn.SiLU(), nn.MaxPool2d(2), nn.Flatten()
+    model = nn.Sequential(*layers, nn.Linear(12, 3))
+    return Model(model, nn.CrossEntropyLoss(), (real(10, 1, 4, 4), labels(3, 10)))
+
+
+@entry("torch")
+def conv2d_with_dropout():
+    layers = nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Dropout2d(0.3), nn.Flatten(), nn.Dropout(0.2)
+    model = nn.Sequential(*layers, nn.Linear(8, 3))
+    return Model(model, nn.CrossEntropyLoss(), (real(10, 1, 4, 4), labels(3, 10)), draws=True)
+
+
+@entry("torch")
+def conv3d():
+    model = nn.Sequential(
+        nn.Conv3d(1, 2, 2, stride=2),
+        nn.ELU(),
+        nn.AdaptiveAvgPool3d(1),
+        nn.Flatten(),
+        nn.Linear(2, 1),
+    )
+    return Model(model, nn.MSELoss(), (real(8, 1, 4, 4, 4), real(8, 1)))
+
+
+@entry("torch")
+def conv_transpose_decoder():
+    model = nn.Sequential(
+        nn.Linear(2, 4),
+        nn.Unflatten(1, (1, 2, 2)),
+        nn.GELU(),
+        nn.ConvTranspose2d(1, 1, 2, stride=2),
+    )
+    return Model(model, nn.MSELoss(), (real(6, 2), real(6, 1, 4, 4)))
+
+
+@entry("torch")
+def depthwise_separable_convolution():
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 3, groups=2, dilation=1, padding=1, padding_mode="circular"),
+        nn.Hardswish(),
+        nn.Conv2d(4, 2, 1),
+        nn.AvgPool2d(2),
+    )
+    return Model(model, nn.MSELoss(), (real(6, 2, 4, 4), real(6, 2, 2, 2)))
+
+
+@entry("torch")
+def group_norm():
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Mish(), nn.Flatten(), nn.Linear(16, 1)
+    )
+    return Model(model, nn.MSELoss(), (real(8, 1, 4, 4), real(8, 1)))
+
+
+@entry("torch")
+def instance_norm():
+    model = nn.Sequential(
+        nn.Conv1d(1, 3, 2),
+        nn.InstanceNorm1d(3, affine=True),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(12, 1),
+    )
+    return Model(model, nn.MSELoss(), (real(8, 1, 5), real(8, 1)))
+
+
+@entry("torch")
+def batch_norm_in_eval_mode():
+    model = nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.LeakyReLU(0.1), nn.Flatten(), nn.Linear(12, 2)
+    )
+    model(torch.randn(20, 1, 4, 4))  # its running statistics
+    return Model(model.eval(), nn.CrossEntropyLoss(), (real(9, 1, 4, 4), labels(2, 9)))
+
+
+class ResidualBlock(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.first = nn.Conv1d(channels, channels, 3, padding=1)
+        self.second = nn.Conv1d(channels, channels, 3, padding=1)
+
+    def forward(self, x):
+        z = torch.relu_(self.first(x))
+        z = self.second(z)
+        z += x
+        return z
+
+
+@entry("torch")
+def residual_net():
+    model = nn.Sequential(ResidualBlock(2), ResidualBlock(2), nn.Flatten(), nn.Linear(8, 1))
+    return Model(model, nn.SmoothL1Loss(), (real(10, 2, 4), real(10, 1)))
+
+
+class UNet(nn.Module):
+    """Down, up, and the skip between; every pixel has a class."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.inner = nn.Conv2d(1, 2, 3, padding=1), nn.Conv2d(2, 2, 3, padding=1)
+        self.up, self.head = nn.ConvTranspose2d(2, 2, 2, stride=2), nn.Conv2d(4, 3, 1)
+
+    def forward(self, image):
+        fine = torch.tanh(self.down(image))
+        coarse = torch.tanh(self.inner(nn.functional.max_pool2d(fine, 2)))
+        return self.head(torch.cat([fine, self.up(coarse)], 1))
+
+
+@entry("torch")
+def u_net_for_segmentation_with_ignored_pixels():
+    masks = labels(3, 4, 4, 4)
+    masks[:, 0] = 255
+    return Model(UNet(), nn.CrossEntropyLoss(ignore_index=255), (real(4, 1, 4, 4), masks))
+
+
+class Upsampler(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.filter = nn.Conv2d(1, 4, 2)
+
+    def forward(self, image):
+        wide = nn.functional.interpolate(image, scale_factor=2, mode="bilinear")
+        return nn.functional.pixel_shuffle(self.filter(wide).sigmoid(), 2)
+
+
+@entry("torch")
+def bilinear_upsampling_and_pixel_shuffle():
+    return Model(Upsampler(), nn.MSELoss(), (real(4, 1, 2, 2), real(4, 1, 6, 6)))

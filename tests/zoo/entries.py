@@ -1,0 +1,24 @@
+"""All entries: importing this file imports every family."""
+
+from importlib import import_module
+
+from tests.zoo.registry import ENTRIES
+
+FAMILIES = (
+    "physics",
+    "recurrent",
+    "attention",
+    "convolution",
+    "odd_modules",
+    "wrapped_modules",
+    "architectures",
+    "torch_losses",
+    "functions",
+    "autograd_entries",
+    "jax_entries",
+    "flax_and_equinox",
+)
+for family in FAMILIES:
+    import_module(f"tests.zoo.{family}")
+
+__all__ = ["ENTRIES"]

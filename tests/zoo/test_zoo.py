@@ -1,0 +1,201 @@
+"""Every entry of the zoo: values, gradients, products, ten iterations, and the way back."""
+
+from contextlib import nullcontext
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import ksdmin
+from ksdmin._problem.arrays import to_host
+from tests.adapters.functional.backends import jax_settings
+from tests.zoo.dense import DENSE
+from tests.zoo.entries import ENTRIES
+
+pytestmark = [
+    # Said by torch itself, of its own forward-mode differentiation and of scripted modules
+    pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated"),
+]
+
+TOLERANCE = 1e-9  # of the largest entry
+
+
+def named(choose):
+    entries = [entry for entry in ENTRIES.values() if choose(entry)]
+    params = [pytest.param(entry.name, marks=entry.marks) for entry in entries]
+    return pytest.mark.parametrize("name", params)
+
+
+every = named(lambda entry: True)
+of_torch = named(lambda entry: entry.library == "torch")
+
+
+@pytest.fixture(autouse=True)
+def _float64(request):
+    """Jax in float64, for its entries."""
+    entry = ENTRIES[request.node.callspec.params["name"]]
+    with jax_settings(x64=True) if entry.library == "jax" else nullcontext():
+        yield
+
+
+@cache
+def specimen(name):
+    return ENTRIES[name].make("cpu")
+
+
+@cache
+def problem(name, curvature=None):
+    return specimen(name).problem(**({} if curvature is None else {"curvature": curvature}))
+
+
+@cache
+def point(name):
+    """Away from x0, as a host vector."""
+    x0 = to_host(problem(name).x0)
+    return x0 + 0.1 * np.random.default_rng(0).standard_normal(x0.size)
+
+
+@cache
+def dense(name):
+    library = ENTRIES[name].library
+    x = torch.from_numpy(point(name)) if library == "torch" else point(name)
+    return DENSE[library](specimen(name), x)
+
+
+def draws(name):
+    return getattr(specimen(name), "draws", False)
+
+
+def directions(n, count=3):
+    return np.random.default_rng(1).standard_normal((count, n))
+
+
+def assert_close(found, wanted, tolerance=TOLERANCE):
+    difference = np.max(np.abs(to_host(found) - wanted), initial=0.0)
+    assert difference <= tolerance * np.max(np.abs(wanted), initial=1e-300), difference
+
+
+def differences(value_and_gradient, x, v, h=1e-5):
+    """The derivatives along v of a value and a gradient."""
+    above, below = value_and_gradient(x + h * v), value_and_gradient(x - h * v)
+    return [(a - b) / (2 * h) for a, b in zip(above, below, strict=True)]
+
+
+def check_values(one, name):
+    """Value and gradient, against those of the reference or against differences."""
+    x = one._to_device(point(name))
+    value, g = one.value_and_gradient(x)
+    assert one.value(x) == pytest.approx(value, rel=1e-12)
+    if draws(name):
+        v = directions(len(g))[0]
+        slope, _ = differences(lambda x: host_pair(one, x), point(name), v)
+        assert to_host(g) @ v == pytest.approx(slope, rel=1e-6)
+        return
+    wanted, gradient = dense(name).value_and_gradient
+    assert value == pytest.approx(wanted, rel=TOLERANCE)
+    assert_close(g, gradient)
+
+
+def host_pair(one, x):
+    value, g = one.value_and_gradient(one._to_device(x))
+    return value, to_host(g)
+
+
+def default_matrix(name):
+    plain = specimen(name).outputs is None
+    return dense(name).hessian if plain else dense(name).gauss_newton
+
+
+def check_products(one, name, matrix):
+    product = one.curvature(one._to_device(point(name)))
+    for v in directions(len(point(name))):
+        assert_close(product(one._to_device(v)), matrix @ v)
+
+
+def check_hessian_by_differences(one, name):
+    """Of a model that draws: only it knows its objective."""
+    x, V = point(name), directions(len(point(name)))
+    product = one.curvature(one._to_device(x))
+    found = np.array([to_host(product(one._to_device(v))) for v in V])
+    small = found @ V.T
+    assert_close(small, small.T, 1e-10)
+    _, slope = differences(lambda x: host_pair(one, x), x, V[0])
+    assert_close(found[0], slope, 1e-6)
+
+
+@every
+def test_value_and_gradient(name):
+    check_values(problem(name), name)
+
+
+@every
+def test_products_of_the_default_curvature(name):
+    if draws(name):
+        pytest.skip("only its Hessian can be checked by differences")
+    check_products(problem(name), name, default_matrix(name))
+
+
+@every
+def test_products_of_the_hessian(name):
+    if specimen(name).outputs is None:
+        pytest.skip("the default of a plain function")
+    if not getattr(specimen(name), "has_hessian", True):
+        pytest.skip("torch's own second derivatives are wrong")
+    one = problem(name, "hessian")
+    if draws(name):
+        check_hessian_by_differences(one, name)
+    else:
+        check_products(one, name, dense(name).hessian)
+
+
+@every
+def test_ten_iterations_go_down(name):
+    res = ksdmin.minimize(problem(name), rng=0, options={"maxiter": 10})
+    assert np.isfinite(res.fun)
+    assert np.isfinite(to_host(res.x)).all()
+    assert res.fun < res.history[0].value
+
+
+@every
+def test_the_way_back(name):
+    """`load` writes into the user's own tensors; `unflatten` has the form of the user's own."""
+    own = ENTRIES[name].make("cpu")
+    one, x = own.problem(), point(name)
+    if ENTRIES[name].library == "torch":
+        one.load(x)
+        back = np.concatenate([part.cpu().numpy().reshape(-1) for part in own.written()])
+    else:
+        back, _ = one._library.flatten(one.unflatten(x))
+    np.testing.assert_array_equal(back, x)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("graphs", [None, False])
+@of_torch
+def test_the_same_on_cuda(name, graphs):
+    """With graphs, where the model has them, and without; the reference is that of the CPU."""
+    own = ENTRIES[name].make("cuda")
+    if own.outputs is None:
+        if graphs is False:
+            pytest.skip("a plain function always runs without graphs")
+        options = [{}]
+    else:
+        options = [{"graphs": graphs}, {"graphs": graphs, "curvature": "hessian"}]
+    for chosen in options if getattr(own, "has_hessian", True) else options[:1]:
+        one = own.problem(**chosen)
+        check_on_cuda(one, name, "curvature" in chosen)
+    res = ksdmin.minimize(own.problem(**options[0]), rng=0, options={"maxiter": 5})
+    assert res.x.is_cuda
+    assert res.fun < res.history[0].value
+
+
+def check_on_cuda(one, name, hessian):
+    for _ in range(2):  # the second time graphs are replayed
+        check_values(one, name)
+        if not draws(name):
+            matrix = dense(name).hessian if hessian else default_matrix(name)
+            check_products(one, name, matrix)
+        elif hessian:
+            check_hessian_by_differences(one, name)

@@ -1,0 +1,225 @@
+"""Modules that something has been done to: parametrized, checkpointed, compiled, scripted."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, parametrize
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+from tests.zoo.registry import Model, entry, labels, real
+
+
+def regression(model, **kwargs):
+    return Model(model, nn.MSELoss(), (real(10, 3), real(10, 2)), **kwargs)
+
+
+@entry("torch")
+def orthogonal_parametrization():
+    layer = parametrizations.orthogonal(nn.Linear(3, 3), orthogonal_map="matrix_exp")
+    return regression(nn.Sequential(layer, nn.Tanh(), nn.Linear(3, 2)))
+
+
+@entry("torch")
+def cayley_parametrization():
+    layer = parametrizations.orthogonal(nn.Linear(3, 3), orthogonal_map="cayley")
+    return regression(nn.Sequential(layer, nn.Tanh(), nn.Linear(3, 2)))
+
+
+@entry("torch")
+def weight_norm_parametrization():
+    return regression(
+        nn.Sequential(parametrizations.weight_norm(nn.Linear(3, 4)), nn.Tanh(), nn.Linear(4, 2)),
+        has_hessian=False,
+    )
+
+
+@entry("torch", pytest.mark.filterwarnings("ignore:.torch.nn.utils.weight_norm. is deprecated"))
+def old_weight_norm():
+    first = nn.utils.weight_norm(nn.Linear(3, 4).double())
+    return regression(nn.Sequential(first, nn.Tanh(), nn.Linear(4, 2)), has_hessian=False)
+
+
+@entry("torch")
+def spectral_norm_in_eval_mode():
+    layer = parametrizations.spectral_norm(nn.Linear(3, 4))
+    return regression(nn.Sequential(layer, nn.Tanh(), nn.Linear(4, 2)).eval())
+
+
+class Positive(nn.Module):
+    def forward(self, weight):
+        return nn.functional.softplus(weight)
+
+
+@entry("torch")
+def parametrization_of_ones_own():
+    layer = nn.Linear(3, 4)
+    parametrize.register_parametrization(layer, "weight", Positive())
+    return regression(nn.Sequential(layer, nn.Tanh(), nn.Linear(4, 2)))
+
+
+def layers():
+    return nn.Sequential(
+        nn.Sequential(nn.Linear(3, 4), nn.Tanh()),
+        nn.Sequential(nn.Linear(4, 3), nn.Tanh()),
+        nn.Linear(3, 2),
+    )
+
+
+class Checkpointed(nn.Sequential):
+    """Its activations are computed again in the backward pass."""
+
+    def forward(self, x):
+        for layer in self[:-1]:
+            x = checkpoint(layer, x, use_reentrant=False)
+        return self[-1](x)
+
+
+@entry("torch")
+def checkpointed():
+    model = layers()
+    return regression(Checkpointed(*model), plain=copy.deepcopy(model))
+
+
+@entry("torch")
+def checkpointed_sequential():
+    class Segments(nn.Sequential):
+        def forward(self, x):
+            return checkpoint_sequential(list(self), 2, x, use_reentrant=False)
+
+    model = layers()
+    return regression(Segments(*model), plain=copy.deepcopy(model))
+
+
+@entry("torch")
+def compiled_eagerly():
+    model = layers()
+    return regression(torch.compile(model, backend="eager"), plain=copy.deepcopy(model))
+
+
+@entry("torch")
+def compiled_ahead_of_time():
+    model = layers()
+    return regression(torch.compile(model, backend="aot_eager"), plain=copy.deepcopy(model))
+
+
+@entry("torch")
+def compiled_in_place():
+    model = layers()
+    plain = copy.deepcopy(model)
+    model[0].compile(backend="aot_eager")
+    return regression(model, plain=plain)
+
+
+@entry("torch")
+def with_a_compiled_function():
+    @torch.compile(backend="aot_eager")
+    def bend(x):
+        return x.tanh() * x.sigmoid()
+
+    class Bent(nn.Sequential):
+        def forward(self, x):
+            return self[1](bend(self[0](x)))
+
+    class Plain(nn.Sequential):
+        def forward(self, x):
+            z = self[0](x)
+            return self[1](z.tanh() * z.sigmoid())
+
+    parts = nn.Linear(3, 4), nn.Linear(4, 2)
+    return regression(Bent(*parts), plain=copy.deepcopy(Plain(*parts)))
+
+
+@entry("torch", pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated"))
+def scripted_function_inside():
+    @torch.jit.script
+    def bend(x: torch.Tensor) -> torch.Tensor:
+        return x.tanh() * x.sigmoid()
+
+    class Bent(nn.Sequential):
+        def forward(self, x):
+            return self[1](bend(self[0](x)))
+
+    return regression(Bent(nn.Linear(3, 4), nn.Linear(4, 2)))
+
+
+class Cube(torch.autograd.Function):
+    """A function with a backward pass of its own, which torch can differentiate again."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return 3 * grad * x**2
+
+
+@entry("torch")
+def autograd_function_of_ones_own():
+    class Cubic(nn.Sequential):
+        def forward(self, x):
+            return self[1](Cube.apply(self[0](x)))
+
+    return regression(Cubic(nn.Linear(3, 4), nn.Linear(4, 2)))
+
+
+class Exponential(torch.autograd.Function):
+    """The same in the form that torch.func takes, with vmap."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return torch.exp(-x.square())
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0], output)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, output = ctx.saved_tensors
+        return -2 * x * output * grad
+
+
+@entry("torch")
+def autograd_function_with_setup_context():
+    class Bumps(nn.Sequential):
+        def forward(self, x):
+            return self[1](Exponential.apply(self[0](x)))
+
+    return regression(Bumps(nn.Linear(3, 4), nn.Linear(4, 2)))
+
+
+@entry("torch")
+def forward_hooks():
+    model = layers()
+    model[0].register_forward_hook(lambda module, args, out: 2 * out)
+    model[1].register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    return regression(model)
+
+
+@entry("torch")
+def like_lightning():
+    """Methods beside forward, as a LightningModule has them."""
+
+    class Lit(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3))
+
+        def forward(self, x):
+            return self.net(x)
+
+        def training_step(self, batch, batch_idx):
+            x, y = batch
+            return nn.functional.cross_entropy(self(x), y)
+
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.parameters())
+
+    return Model(Lit(), nn.CrossEntropyLoss(), (real(12, 3), labels(3, 12)))
