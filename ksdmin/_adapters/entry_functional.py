@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 from ksdmin._adapters.library_import import adapter
 
 if TYPE_CHECKING:
+    from ksdmin._adapters.blocks import BlockProblem
     from ksdmin._adapters.functional.problem import FunctionalProblem
 
 
 def from_autograd(
-    model: Callable[..., Any],
+    model: Callable[..., Any] | None = None,
     loss: str | Callable[..., Any] | None = None,
     data: Any = None,
     *,
+    residuals: Any = None,
     params: Any = None,
     x0: Any = None,
     subsets: Any = None,
@@ -25,7 +27,7 @@ def from_autograd(
     chunk_size: int | None = None,
     memory_budget: float | None = None,
     rng: Any = 0,
-) -> FunctionalProblem:
+) -> FunctionalProblem | BlockProblem:
     """Make a function written for HIPS autograd into a problem that ``minimize`` takes.
 
     Parameters
@@ -97,10 +99,11 @@ def from_autograd(
     >>> res.x.round(4).tolist()
     [0.4102, 0.4102, 0.4102]
     """
-    problem: FunctionalProblem = adapter("autograd").build(
+    problem: FunctionalProblem | BlockProblem = adapter("autograd").build(
         model,
         loss,
         data,
+        residuals=residuals,
         params=params,
         x0=x0,
         subsets=subsets,
@@ -115,10 +118,11 @@ def from_autograd(
 
 
 def from_jax(
-    model: Callable[..., Any],
+    model: Callable[..., Any] | None = None,
     loss: str | Callable[..., Any] | None = None,
     data: Any = None,
     *,
+    residuals: Any = None,
     params: Any = None,
     x0: Any = None,
     subsets: Any = None,
@@ -129,7 +133,7 @@ def from_jax(
     memory_budget: float | None = None,
     precision: str = "highest",
     rng: Any = 0,
-) -> FunctionalProblem:
+) -> FunctionalProblem | BlockProblem:
     """Make a jax function into a problem that ``minimize`` takes: compiled, on its device.
 
     Parameters
@@ -196,10 +200,11 @@ def from_jax(
     >>> round(float(found["slope"][0, 0]), 4), round(float(found["shift"][0]), 4)
     (3.0, 1.0)
     """
-    problem: FunctionalProblem = adapter("jax").build(
+    problem: FunctionalProblem | BlockProblem = adapter("jax").build(
         model,
         loss,
         data,
+        residuals=residuals,
         params=params,
         x0=x0,
         subsets=subsets,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ksdmin._adapters.library_import import adapter
 
 if TYPE_CHECKING:
+    from ksdmin._adapters.blocks import BlockProblem
     from ksdmin._adapters.torch.plain_function import TorchFunctionProblem
     from ksdmin._adapters.torch.problem import TorchProblem
 
@@ -17,6 +18,7 @@ def from_torch(
     loss: Any = None,
     data: Any = None,
     *,
+    residuals: Any = None,
     x0: Any = None,
     subsets: Any = None,
     curvature: str | Callable[..., Any] | None = None,
@@ -28,7 +30,7 @@ def from_torch(
     precision: str = "highest",
     graphs: bool | None = None,
     rng: Any = 0,
-) -> TorchProblem | TorchFunctionProblem:
+) -> TorchProblem | TorchFunctionProblem | BlockProblem:
     """Make a torch model, or a plain function, into a problem that ``minimize`` takes.
 
     Parameters
@@ -133,10 +135,11 @@ def from_torch(
     >>> problem.unflatten(res.x)["a"].numpy().round(4).tolist()
     [0.4102, 0.4102]
     """
-    problem: TorchProblem | TorchFunctionProblem = adapter("torch").build(
+    problem: TorchProblem | TorchFunctionProblem | BlockProblem = adapter("torch").build(
         model,
         loss,
         data,
+        residuals=residuals,
         x0=x0,
         subsets=subsets,
         curvature=curvature,

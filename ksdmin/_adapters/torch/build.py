@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from ksdmin._adapters.blocks import (
+    Block,
+    BlockProblem,
+    Term,
+    as_blocks,
+    check_block_curvature,
+    noting_block,
+)
 from ksdmin._adapters.curvature import check_provider
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
 from ksdmin._adapters.sample_loss import SampleLoss
@@ -28,6 +38,7 @@ from ksdmin._adapters.torch.memory import bytes_per_sample, default_budget
 from ksdmin._adapters.torch.plain_function import FlatFunction, TorchFunctionProblem
 from ksdmin._adapters.torch.problem import TorchProblem
 from ksdmin._adapters.torch.random import seeded_generators
+from ksdmin._adapters.torch.residuals import ResidualModel, squared_residuals
 from ksdmin._adapters.torch.sample_sums import SampleSums
 from ksdmin._problem.subsets import WHOLE, as_subsets
 
@@ -41,6 +52,7 @@ def build(
     loss: Any,
     data: Any,
     *,
+    residuals: Any,
     x0: Any,
     subsets: Any,
     curvature: str | Callable[..., Any] | None,
@@ -52,27 +64,69 @@ def build(
     precision: str,
     graphs: bool | None,
     rng: Any,
-) -> TorchProblem | TorchFunctionProblem:
+) -> TorchProblem | TorchFunctionProblem | BlockProblem:
     """The problem of :func:`ksdmin.from_torch`, which documents the arguments."""
     check_provider(curvature)
+    model_settings = {"chunk_size": chunk_size, "graphs": graphs, "rng": rng}
+    if residuals is not None:
+        instead = "a model, or x0= with a plain function, not with residuals="
+        _refuse(instead, loss=loss, data=data, x0=x0, subsets=subsets)
+        return _blocks(
+            model,
+            as_blocks(residuals),
+            params,
+            precision,
+            curvature=curvature,
+            l2=l2,
+            precond=precond,
+            memory_budget=memory_budget,
+            **model_settings,
+        )
     if x0 is not None:
         a_models = {"params": params, "chunk_size": chunk_size, "memory_budget": memory_budget}
         _refuse("a model, not with x0=", loss=loss, data=data, **a_models, graphs=graphs or None)
         return _plain_function(model, x0, subsets, curvature, l2, precond, precision)
     _refuse("a plain function and its x0=; a model's samples are its data", subsets=subsets)
     _require(loss=loss, data=data)
-    curvature = curvature or "gauss-newton"
     check_model(model)
-    _check_chunk_size(chunk_size)
     flat_model = FlatModel(model, params, precision)
     samples = Samples(data, flat_model.device, flat_model.x0.dtype)
-    sample_loss = _sample_loss(loss, samples, curvature)
+    curvature = curvature or "gauss-newton"
+    return _of_samples(
+        flat_model,
+        samples,
+        _sample_loss(loss, samples, curvature),
+        curvature=curvature,
+        l2=l2,
+        precond=precond,
+        memory_budget=memory_budget,
+        loss=loss,
+        **model_settings,
+    )
+
+
+def _of_samples(
+    flat_model: FlatModel,
+    samples: Samples,
+    sample_loss: SampleLoss,
+    *,
+    curvature: str | Callable[..., Any],
+    l2: float | Mapping[str, float],
+    precond: Any,
+    chunk_size: int | None,
+    memory_budget: float | None,
+    graphs: bool | None,
+    rng: Any,
+    loss: Any,
+) -> TorchProblem:
+    """The problem of a model and its samples."""
+    _check_chunk_size(chunk_size)
     kernels = Kernels(flat_model, sample_loss, curvature if isinstance(curvature, str) else "")
     found = _probe(kernels, samples, memory_budget, diagonal=isinstance(precond, str))
     if isinstance(precond, str) and precond == "fisher" and kernels.diagonal is None:
         precond = None
     if curvature == "gauss-newton":
-        warn_of_output_nonlinearity(found.outputs, loss, stacklevel=3)
+        warn_of_output_nonlinearity(found.outputs, loss, stacklevel=4)
     sums = SampleSums(
         kernels,
         samples,
@@ -93,6 +147,52 @@ def build(
     )
     check_values(problem, flat_model)
     return problem
+
+
+def _blocks(
+    model: Any,
+    blocks: list[Block],
+    params: Iterable[Any] | None,
+    precision: str,
+    *,
+    l2: float | Mapping[str, float],
+    precond: Any,
+    memory_budget: float | None,
+    rng: Any,
+    **settings: Any,
+) -> BlockProblem:
+    """The sum of blocks of squared residuals."""
+    if not isinstance(model, nn.Module):
+        kind = type(model).__name__
+        raise TypeError(f"model: residuals= needs the nn.Module that r is given, not {kind}")
+    check_model(model)
+    check_block_curvature(settings["curvature"])
+    settings["curvature"] = settings["curvature"] or "gauss-newton"
+    generator = np.random.default_rng(rng)  # the blocks draw labels and masks of their own
+    params = params if params is None or isinstance(params, (str, Tensor)) else list(params)
+    terms = []
+    for number, block in enumerate(blocks):
+        with noting_block(number):
+            flat_model = ResidualModel(model, block, params, precision)
+            budget = memory_budget or default_budget(flat_model.device)
+            samples = Samples(flat_model.data, flat_model.device, flat_model.x0.dtype)
+            outputs = flat_model.checked_residuals(
+                samples.take(slice(min(PROBE_SAMPLES, samples.n)))[0]
+            )
+            problem = _of_samples(
+                flat_model,
+                samples,
+                squared_residuals(),
+                l2=0.0,
+                precond=precond if isinstance(precond, str) else None,
+                memory_budget=budget / len(blocks),
+                rng=generator,
+                loss=None,
+                **settings,
+            )
+        terms.append(Term(problem, block.weight, math.prod(outputs.shape[1:])))
+    penalty = _l2_vector(l2, flat_model)
+    return BlockProblem(terms, penalty if bool(penalty.any()) else None, precond)
 
 
 def _plain_function(

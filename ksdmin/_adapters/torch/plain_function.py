@@ -91,13 +91,13 @@ class TorchFunctionProblem(TensorProblem):
         """A flat vector (also one of numpy) in the form of x0; for a module, {name: tensor}."""
         return self._function.unflatten(self._to_device(x).detach().clone())
 
-    def value(self, x: Tensor, idx: Any = WHOLE) -> float:
+    def _value(self, x: Tensor, idx: Any) -> Tensor:
         """The function's value, and the penalty's."""
         leaf = self._leaf(x)
         self._counts.nfev += 1
         with self._function.arithmetic(self._precision[0]):
             value = self._call(leaf, idx)
-        return float(self._penalized(value.detach(), leaf))
+        return self._penalized(value.detach(), leaf)
 
     def curvature(self, x: Tensor, idx: Any = WHOLE) -> Product:
         """The product v -> Hv: the gradient's graph is made once, and kept for all products."""
