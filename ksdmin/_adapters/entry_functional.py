@@ -41,6 +41,11 @@ def from_autograd(
         (outputs, targets) -> one loss per sample, differentiated in the outputs.
     data : (inputs, targets)
         Numpy arrays with one row per sample, or nested tuples, lists and dictionaries of them.
+    residuals : list of (r, data) or (r, data, weight), optional
+        In place of `model`, `loss` and `data`: blocks of residuals whose squares are summed.
+        ``r(params, batch)`` returns one row per sample of the tree of arrays `data`;
+        ``(r, None)``: ``r(params)`` returns residuals that are always taken whole. The objective
+        is the sum of ``weight * mean(r**2)`` over the blocks, and the penalty of `l2`.
     params : tree of arrays
         The initial parameters, all float32 or all float64.
     x0 : array or tree of arrays
@@ -67,7 +72,7 @@ def from_autograd(
 
     Returns
     -------
-    FunctionalProblem
+    FunctionalProblem or BlockProblem
         With ``x0``, ``unflatten(x)``, the verbs of :class:`Problem`, and numpy callables ``fun``,
         ``jac``, ``hessp``.
 
@@ -149,6 +154,11 @@ def from_jax(
         Arrays with one row per sample, or nested tuples, lists and dictionaries of them. Numpy
         arrays are put on the device of `params`, or where they exceed `memory_budget` brought there
         chunk by chunk.
+    residuals : list of (r, data) or (r, data, weight), optional
+        In place of `model`, `loss` and `data`: blocks of residuals whose squares are summed.
+        ``r(params, batch)`` returns one row per sample of the tree of arrays `data`;
+        ``(r, None)``: ``r(params)`` returns residuals that are always taken whole. The objective
+        is the sum of ``weight * mean(r**2)`` over the blocks, and the penalty of `l2`.
     params : tree of arrays
         The initial parameters, all float32 or all float64.
     x0 : array or tree of arrays
@@ -178,7 +188,7 @@ def from_jax(
 
     Returns
     -------
-    FunctionalProblem
+    FunctionalProblem or BlockProblem
         With ``x0``, ``unflatten(x)``, the verbs of :class:`Problem`, and numpy callables ``fun``,
         ``jac``, ``hessp``.
 

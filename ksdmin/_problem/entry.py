@@ -23,7 +23,7 @@ def as_problem(
     loss: str | Callable[..., Any] = "linear",
     f_scale: float = 1.0,
 ) -> FunctionProblem:
-    """Make SciPy-style callables into a problem object.
+    """Make SciPy-style callables, or a vector of residuals, into a problem object.
 
     Parameters
     ----------
@@ -52,6 +52,20 @@ def as_problem(
         Whether the losses belong to a model that is not linear in its parameters, such as a net.
         With subsets, its first steps are then damped and its sets B and C may be small, as those
         of ``from_torch`` (see :class:`Traits`).
+    residuals : callable, optional
+        In place of `fun`: ``residuals(x, *args)``, a vector of m residuals, as in
+        :func:`scipy.optimize.least_squares`. The objective is SciPy's cost,
+        ``0.5 * sum(f_scale**2 * rho((r / f_scale)**2))``; the curvature is the Gauss-Newton
+        matrix. `jac` is then the Jacobian, of shape (m, n): dense, sparse, a LinearOperator or by
+        differences. With subsets, ``residuals(x, idx, *args)`` and ``jac(x, idx, *args)`` give the
+        rows `idx`, and the mean over rows takes the place of the sum. The diagonal of the
+        Gauss-Newton matrix is the preconditioner where `precond` is not given (none for a
+        LinearOperator).
+    loss : {'linear', 'soft_l1', 'huber', 'cauchy', 'arctan'} or callable, optional
+        rho, of squared residuals z; a callable returns rho(z) and its first and second
+        derivatives, shape (3, m).
+    f_scale : float, optional
+        The size of residuals from which on `loss` takes them for outliers.
 
     Returns
     -------
@@ -64,6 +78,12 @@ def as_problem(
     >>> problem = ksdmin.as_problem(lambda x: x @ x, jac=lambda x: 2 * x)
     >>> problem.value(np.array([3.0, 4.0]))
     25.0
+
+    Residuals:
+
+    >>> problem = ksdmin.as_problem(residuals=lambda x: [10 * (x[1] - x[0] ** 2), 1 - x[0]])
+    >>> ksdmin.minimize(problem, [-1.2, 1.0]).x.round(4).tolist()
+    [1.0, 1.0]
     """
     if residuals is None:
         if loss != "linear" or f_scale != 1.0:

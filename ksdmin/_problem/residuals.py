@@ -120,7 +120,8 @@ class ResidualProblem(FunctionProblem):
         return self._at(x).vector(_squared_columns(J, self._weights(r)), "jac")
 
     def _rho(self, r: Small) -> Small:
-        return self._loss((r / self._f_scale) ** 2)
+        with np.errstate(over="ignore", invalid="ignore"):  # far away: such a step is refused
+            return self._loss((r / self._f_scale) ** 2)
 
     def _weights(self, r: Small) -> Small:
         """The second derivative of each loss along its residual, kept positive."""
