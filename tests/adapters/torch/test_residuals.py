@@ -41,7 +41,10 @@ def by_jvp(net, x):
     def second(i):
         unit = torch.zeros_like(x)
         unit[:, i] = 1
-        slope = lambda x: torch.func.jvp(net, (x,), (unit,))[1]
+
+        def slope(x):
+            return torch.func.jvp(net, (x,), (unit,))[1]
+
         return torch.func.jvp(slope, (x,), (unit,))[1][:, 0]
 
     return second(0) + second(1) + source(x)
@@ -151,7 +154,10 @@ def test_the_hessian(part):
     net, (idx, by_block) = make_net(), PARTS[part]
     problem = make(curvature="hessian", l2=0.3)
     x, V = problem.x0 + 0.1, directions(problem.x0)
-    penalized = lambda x: objective(net, x, by_block) + 0.15 * x @ x
+
+    def penalized(x):
+        return objective(net, x, by_block) + 0.15 * x @ x
+
     H = torch.autograd.functional.hessian(penalized, x)
     assert_close(multiply(problem.curvature(x, idx), V), H @ V, 1e-9)
     assert problem.value(x, idx) == pytest.approx(penalized(x).item(), rel=1e-12)
@@ -377,7 +383,7 @@ def test_wrong_arguments():
         ksdmin.from_torch(make_net(), nn.MSELoss(), residuals=blocks)
     with pytest.raises(TypeError, match="data= goes with"):
         ksdmin.from_torch(make_net(), data=(EDGE, EDGE), residuals=blocks)
-    with pytest.raises(TypeError, match="needs the nn.Module that r is given, not NoneType"):
+    with pytest.raises(TypeError, match=r"needs the nn[.]Module that r is given, not NoneType"):
         ksdmin.from_torch(None, residuals=blocks)
     with pytest.raises(TypeError, match="with residuals= expected a name"):
         make(curvature=lambda x, idx: lambda v: v)
