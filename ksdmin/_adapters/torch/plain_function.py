@@ -240,7 +240,7 @@ class _Holder(nn.Module):
         if self.module is not None:
             return {self.paths[name]: tensor for name, tensor in tensors.items()}
         own = {f"tensors.{i}": tensor.detach() for i, tensor in enumerate(self.tensors)}
-        return _filled(self.form, iter((own | dict(tensors)).values()))
+        return filled(self.form, iter((own | dict(tensors)).values()))
 
 
 def _as_form(x0: Any) -> Any:
@@ -266,12 +266,12 @@ def _leaves(form: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
     yield path, form
 
 
-def _filled(form: Any, tensors: Iterator[Tensor]) -> Any:
+def filled(form: Any, tensors: Iterator[Any]) -> Any:
     """The nested form, with other tensors in the same order."""
     if isinstance(form, Mapping):
-        return {key: _filled(part, tensors) for key, part in form.items()}
+        return {key: filled(part, tensors) for key, part in form.items()}
     if isinstance(form, (list, tuple)):
-        parts = [_filled(part, tensors) for part in form]
+        parts = [filled(part, tensors) for part in form]
         if isinstance(form, list):
             return parts
         return type(form)(*parts) if hasattr(form, "_fields") else tuple(parts)

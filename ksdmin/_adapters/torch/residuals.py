@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.data import TensorDataset
 
 from ksdmin._adapters.blocks import Block, check_rows
 from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
 from ksdmin._adapters.torch.losses import as_sample_loss
+from ksdmin._adapters.torch.plain_function import filled
 
 
 class ResidualModel(FlatModel):
@@ -42,10 +43,11 @@ class ResidualModel(FlatModel):
     ) -> None:
         super().__init__(model, params, precision)
         self._residuals, self._holder = block.residuals, _Holder(model)
-        self._form: Any = None
+        self._takes_samples, data = block.data is not None, _plain(block.data)
+        self._form = filled(data, repeat(None))  # how tuples and dicts hold the arrays
         arrays: list[Any] = [torch.zeros(1)]  # stands for the one "sample" of a function of none
-        if block.data is not None:
-            arrays, self._form = tree_flatten(_plain(block.data))
+        if self._takes_samples:
+            arrays = list(_arrays(data))
             _check_arrays(arrays)
         zeros = torch.zeros(len(arrays[0]), dtype=self.x0.dtype, device=self.device)
         self.data = tuple(arrays), zeros
@@ -57,14 +59,14 @@ class ResidualModel(FlatModel):
         }
         # Without their own flags: a function that differentiates in them sets requires_grad.
         leaves = [leaf.detach() for leaf in inputs]
-        batch = () if self._form is None else (tree_unflatten(leaves, self._form),)
+        batch = (filled(self._form, iter(leaves)),) if self._takes_samples else ()
         with LOCK:
             r = torch.func.functional_call(self._holder, named, (self._residuals, *batch))
         if not isinstance(r, Tensor):
             raise TypeError(f"r returned {type(r).__name__}: expected one tensor of residuals")
-        check_rows(tuple(r.shape), None if self._form is None else len(leaves[0]))
+        check_rows(tuple(r.shape), len(leaves[0]) if self._takes_samples else None)
         r = r.to(self.x0.dtype)
-        return r[None] if self._form is None else r
+        return r if self._takes_samples else r[None]
 
     def checked_residuals(self, inputs: Any) -> Tensor:
         """Those of a few samples; what torch cannot differentiate in the parameters is refused."""
@@ -108,6 +110,15 @@ def _plain(data: Any) -> Any:
     return tuple(data.tensors) if isinstance(data, TensorDataset) else data
 
 
+def _arrays(data: Any) -> Iterator[Any]:
+    """The arrays in nested tuples, lists and dicts, in the order in which `filled` takes them."""
+    if isinstance(data, (Mapping, tuple, list)):
+        for part in data.values() if isinstance(data, Mapping) else data:
+            yield from _arrays(part)
+        return
+    yield data
+
+
 def _check_arrays(arrays: list[Any]) -> None:
     """Refuse what has no rows, or not the same number of them."""
     for array in arrays:
@@ -118,6 +129,8 @@ def _check_arrays(arrays: list[Any]) -> None:
                 f"dict of them, not {kind}"
             )
     lengths = {len(array) for array in arrays}
+    if not lengths:
+        raise ValueError("data: a block holds no array; for a function of none give data=None")
     if len(lengths) != 1:
         raise ValueError(
             f"data: the arrays of a block must have the same number of rows, not {sorted(lengths)}"
