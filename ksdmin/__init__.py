@@ -12,7 +12,7 @@ from ksdmin._ksd.presets import PAPER
 from ksdmin._minimize import ksd, minimize
 from ksdmin._options import HFOptions, Options
 from ksdmin._options import nearest as _nearest
-from ksdmin._problem.functions import as_problem
+from ksdmin._problem.entry import as_problem
 from ksdmin._problem.protocol import Problem, Traits
 from ksdmin._problem.subsets import Subsets
 from ksdmin._result import History, Status

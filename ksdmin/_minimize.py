@@ -15,7 +15,8 @@ from ksdmin._options import MethodOptions, Options, nearest, parse_options
 from ksdmin._problem.arrays import Space, as_vector, to_host
 from ksdmin._problem.box import as_box
 from ksdmin._problem.counting import as_counting
-from ksdmin._problem.functions import FunctionProblem, as_problem
+from ksdmin._problem.entry import as_problem
+from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.protocol import Problem
 from ksdmin._solver import METHODS, resolve_subsets, solve, start_point
 

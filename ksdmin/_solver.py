@@ -128,13 +128,15 @@ def resolve_subsets(problem: Problem, subsets: Any) -> Subsets:
     if subsets is None:
         return PLAIN if own is None else as_subsets(own)
     sets = as_subsets(subsets)
-    n = None if own is None else as_subsets(own).n
+    if own is None:
+        return sets
+    n = as_subsets(own).n
     if n is not None and sets.n is not None and sets.n != n:
         raise ValueError(
             f"subsets: {sets.n} samples, but the problem has {n}: leave subsets out, or pass "
             f"ksdmin.Subsets({n}, ...)"
         )
-    return sets
+    return as_subsets(own).adopting(sets)
 
 
 def make_run(

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 from ksdmin._adapters.library_import import adapter
 
 if TYPE_CHECKING:
+    from ksdmin._adapters.blocks import BlockProblem
     from ksdmin._adapters.functional.problem import FunctionalProblem
 
 
 def from_autograd(
-    model: Callable[..., Any],
+    model: Callable[..., Any] | None = None,
     loss: str | Callable[..., Any] | None = None,
     data: Any = None,
     *,
+    residuals: Any = None,
     params: Any = None,
     x0: Any = None,
     subsets: Any = None,
@@ -26,7 +28,7 @@ def from_autograd(
     memory_budget: float | None = None,
     rng: Any = 0,
     sample_weight: Any = None,
-) -> FunctionalProblem:
+) -> FunctionalProblem | BlockProblem:
     """Make a function written for HIPS autograd into a problem that ``minimize`` takes.
 
     Parameters
@@ -40,6 +42,11 @@ def from_autograd(
         (outputs, targets) -> one loss per sample, differentiated in the outputs.
     data : (inputs, targets)
         Numpy arrays with one row per sample, or nested tuples, lists and dictionaries of them.
+    residuals : list of (r, data) or (r, data, weight), optional
+        In place of `model`, `loss` and `data`: blocks of residuals whose squares are summed.
+        ``r(params, batch)`` returns one row per sample of the tree of arrays `data`;
+        ``(r, None)``: ``r(params)`` returns residuals that are always taken whole. The objective
+        is the sum of ``weight * mean(r**2)`` over the blocks, and the penalty of `l2`.
     params : tree of arrays
         The initial parameters, all float32 or all float64. Other leaves (whole numbers, functions,
         None) are kept as they are.
@@ -71,7 +78,7 @@ def from_autograd(
 
     Returns
     -------
-    FunctionalProblem
+    FunctionalProblem or BlockProblem
         With ``x0``, ``unflatten(x)``, the verbs of :class:`Problem`, and numpy callables ``fun``,
         ``jac``, ``hessp``.
 
@@ -103,10 +110,11 @@ def from_autograd(
     >>> res.x.round(4).tolist()
     [0.4102, 0.4102, 0.4102]
     """
-    problem: FunctionalProblem = adapter("autograd").build(
+    problem: FunctionalProblem | BlockProblem = adapter("autograd").build(
         model,
         loss,
         data,
+        residuals=residuals,
         params=params,
         x0=x0,
         subsets=subsets,
@@ -122,10 +130,11 @@ def from_autograd(
 
 
 def from_jax(
-    model: Callable[..., Any],
+    model: Callable[..., Any] | None = None,
     loss: str | Callable[..., Any] | None = None,
     data: Any = None,
     *,
+    residuals: Any = None,
     params: Any = None,
     x0: Any = None,
     subsets: Any = None,
@@ -137,7 +146,7 @@ def from_jax(
     precision: str = "highest",
     rng: Any = 0,
     sample_weight: Any = None,
-) -> FunctionalProblem:
+) -> FunctionalProblem | BlockProblem:
     """Make a jax function into a problem that ``minimize`` takes: compiled, on its device.
 
     Parameters
@@ -153,6 +162,11 @@ def from_jax(
         Arrays with one row per sample, or nested tuples, lists and dictionaries of them. Numpy
         arrays are put on the device of `params`, or where they exceed `memory_budget` brought there
         chunk by chunk.
+    residuals : list of (r, data) or (r, data, weight), optional
+        In place of `model`, `loss` and `data`: blocks of residuals whose squares are summed.
+        ``r(params, batch)`` returns one row per sample of the tree of arrays `data`;
+        ``(r, None)``: ``r(params)`` returns residuals that are always taken whole. The objective
+        is the sum of ``weight * mean(r**2)`` over the blocks, and the penalty of `l2`.
     params : tree of arrays
         The initial parameters, all float32 or all float64: any tree of jax, also a module of
         equinox, or the variables of flax. Other leaves (whole numbers, random keys, functions) are
@@ -188,7 +202,7 @@ def from_jax(
 
     Returns
     -------
-    FunctionalProblem
+    FunctionalProblem or BlockProblem
         With ``x0``, ``unflatten(x)``, the verbs of :class:`Problem`, and numpy callables ``fun``,
         ``jac``, ``hessp``.
 
@@ -210,10 +224,11 @@ def from_jax(
     >>> round(float(found["slope"][0, 0]), 4), round(float(found["shift"][0]), 4)
     (3.0, 1.0)
     """
-    problem: FunctionalProblem = adapter("jax").build(
+    problem: FunctionalProblem | BlockProblem = adapter("jax").build(
         model,
         loss,
         data,
+        residuals=residuals,
         params=params,
         x0=x0,
         subsets=subsets,

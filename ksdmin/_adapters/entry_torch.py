@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ksdmin._adapters.library_import import adapter
 
 if TYPE_CHECKING:
+    from ksdmin._adapters.blocks import BlockProblem
     from ksdmin._adapters.torch.plain_function import TorchFunctionProblem
     from ksdmin._adapters.torch.problem import TorchProblem
 
@@ -17,6 +18,7 @@ def from_torch(
     loss: Any = None,
     data: Any = None,
     *,
+    residuals: Any = None,
     x0: Any = None,
     subsets: Any = None,
     output: str | int | Callable[[Any], Any] | None = None,
@@ -30,7 +32,7 @@ def from_torch(
     graphs: bool | None = None,
     rng: Any = 0,
     sample_weight: Any = None,
-) -> TorchProblem | TorchFunctionProblem:
+) -> TorchProblem | TorchFunctionProblem | BlockProblem:
     """Make a torch model, or a plain function, into a problem that ``minimize`` takes.
 
     Parameters
@@ -54,6 +56,14 @@ def from_torch(
         others are the inputs. A Dataset has such pairs or dicts of one sample, a DataLoader
         batches of them. Floating-point numbers are converted to the model's dtype. A callable
         ``data(epoch)`` returns the samples of one iteration. See the notes.
+    residuals : list of (r, data) or (r, data, weight), optional
+        In place of `loss` and `data`: blocks of residuals whose squares are summed, as for
+        physics-informed nets. ``r(model, batch)`` returns one row per sample; `data` are an array,
+        or a tuple or dict of arrays, with one row per sample (or a Dataset or DataLoader of such),
+        and `batch` are some of their rows. ``(r, None)``: ``r(model)`` returns residuals that are
+        always taken whole, as one sample. The objective is the sum of ``weight * mean(r**2)`` over
+        the blocks (and the penalty of `l2`). Each block is sampled by itself, and its term is the
+        mean over its own samples.
     x0 : Tensor, nn.Module, or nested dict, list or tuple of tensors, optional
         Where a plain function starts; its argument `theta` has the same form. An iterator such as
         ``net.parameters()`` becomes a list. For a module, the function gets the module itself,
@@ -106,7 +116,7 @@ def from_torch(
 
     Returns
     -------
-    TorchProblem or TorchFunctionProblem
+    TorchProblem, TorchFunctionProblem or BlockProblem
         With ``x0``, ``load(x)``, the verbs of :class:`Problem`, and numpy callables ``fun``,
         ``jac``, ``hessp``; that of a plain function also with ``unflatten(x)``, a flat vector in
         the form of `x0` (for a module {name: tensor}).
@@ -194,11 +204,24 @@ def from_torch(
     >>> res = ksdmin.minimize(problem)
     >>> problem.unflatten(res.x)["a"].numpy().round(4).tolist()
     [0.4102, 0.4102]
+
+    Two blocks of residuals, a fit and a condition at one point:
+
+    >>> def fit(net, batch):
+    ...     return net(batch[0]) - batch[1]
+    >>> def at_zero(net, x):
+    ...     return net(x) - 1
+    >>> blocks = [(fit, (X, 3 * X + 2)), (at_zero, torch.zeros(1, 1).double(), 1e6)]
+    >>> problem = ksdmin.from_torch(net, residuals=blocks)
+    >>> problem.load(ksdmin.minimize(problem, rng=0).x)
+    >>> round(net.weight.item(), 3), round(net.bias.item(), 3)
+    (3.0, 1.0)
     """
-    problem: TorchProblem | TorchFunctionProblem = adapter("torch").build(
+    problem: TorchProblem | TorchFunctionProblem | BlockProblem = adapter("torch").build(
         model,
         loss,
         data,
+        residuals=residuals,
         x0=x0,
         subsets=subsets,
         output=output,

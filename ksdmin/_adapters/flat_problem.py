@@ -62,8 +62,8 @@ class FlatProblem(CountingProblem):
 
     # What each adapter computes
 
-    def value(self, x: Array, idx: Any = WHOLE) -> float:
-        """The mean loss."""
+    def _value(self, x: Array, idx: Any) -> Any:
+        """The mean loss, still where it was computed: a number, or a scalar on a device."""
         raise NotImplementedError
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
@@ -79,6 +79,10 @@ class FlatProblem(CountingProblem):
         raise NotImplementedError
 
     # What is derived from it
+
+    def value(self, x: Array, idx: Any = WHOLE) -> float:
+        """The mean loss."""
+        return float(self._value(x, idx))
 
     def value_and_gradient(self, x: Array, idx: Any = WHOLE, *, diagonal: bool = False) -> Any:
         """(value, gradient), or with the diagonal of the preconditioner."""

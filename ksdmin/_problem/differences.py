@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +22,8 @@ LEAST_SHARE = 1e-3
 
 Function = Callable[[Array], float]
 
-Sample = tuple[float, float]
-"""What one variable is, and the value there."""
+Sample = tuple[float, Any]
+"""What one variable is, and the value there: a number, or a vector."""
 
 
 def slope(fun: Function, x: Array, v: Array, h: float, f0: float, scheme: str) -> float:
@@ -52,16 +53,33 @@ def gradient(
     return space.to_device(slopes)
 
 
+def jacobian(
+    fun: Callable[[Array], Small], x: Array, r0: Small, scheme: str, space: Space, box: Box | None
+) -> Small:
+    """The derivatives of a vector `fun`, whose value at x is `r0`: one column per axis.
+
+    As many evaluations as for a gradient, none of them outside the box.
+    """
+    J, relative = np.empty((r0.shape[0], space.n), dtype=r0.dtype), space.eps ** STEP_POWER[scheme]
+    for i in range(space.n):
+        h = relative * max(1.0, abs(float(x[i])))
+        if scheme == "cs":
+            J[:, i] = vector_slope(fun, x, space.unit(i), h, r0, scheme)
+        else:
+            J[:, i] = _partial(fun, x, i, h, lambda: r0, scheme, space, box)
+    return J
+
+
 def _partial(
-    fun: Function,
+    fun: Callable[[Array], Any],
     x: Array,
     i: int,
     h: float,
-    value: Callable[[], float],
+    value: Callable[[], Any],
     scheme: str,
     space: Space,
     box: Box | None,
-) -> float:
+) -> Any:
     """The slope along axis i; 0 where x[i] cannot move. `value` gives the one at x."""
     at, low, high = float(x[i]), -np.inf, np.inf
     if box is not None:
@@ -83,11 +101,11 @@ def _partial(
     return _parabola((at, value()), sample(at + step / 2), sample(at + step))
 
 
-def _secant(one: Sample, other: Sample) -> float:
+def _secant(one: Sample, other: Sample) -> Any:
     return (one[1] - other[1]) / (one[0] - other[0])
 
 
-def _parabola(start: Sample, middle: Sample, end: Sample) -> float:
+def _parabola(start: Sample, middle: Sample, end: Sample) -> Any:
     """The slope at `start` of the parabola through all three; of a line, where two are the same."""
     if middle[0] in (start[0], end[0]):
         return _secant(end, start)
@@ -99,6 +117,25 @@ def slopes_along(fun: Function, x: Array, V: Array, f0: float, scheme: str, spac
     """The slopes along the rows of `V` only: as many evaluations as there are rows."""
     h = space.eps ** STEP_POWER[scheme] * max(1.0, space.max_abs(x))
     return np.array([slope(fun, x, V[k, :], h, f0, scheme) for k in range(V.shape[0])])
+
+
+def vector_slopes_along(
+    fun: Callable[[Array], Small], x: Array, V: Array, r0: Small, scheme: str, space: Space
+) -> Small:
+    """The derivatives of a vector `fun` along the rows of `V`, one row each."""
+    h = space.eps ** STEP_POWER[scheme] * max(1.0, space.max_abs(x))
+    return np.array([vector_slope(fun, x, V[k, :], h, r0, scheme) for k in range(V.shape[0])])
+
+
+def vector_slope(
+    fun: Callable[[Array], Small], x: Array, v: Array, h: float, r0: Small, scheme: str
+) -> Small:
+    """The derivative of a vector `fun` along `v`."""
+    if scheme == "cs":
+        return np.imag(fun(x + 1j * h * v)) / h
+    if scheme == "3-point":
+        return (fun(x + h * v) - fun(x - h * v)) / (2 * h)
+    return (fun(x + h * v) - r0) / h
 
 
 def product(

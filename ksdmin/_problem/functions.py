@@ -32,6 +32,8 @@ class FunctionProblem(CountingProblem):
     ``fun(x, *args)``, or ``fun(x, idx, *args)`` where there are subsets, likewise the others.
     """
 
+    called_as = CALLED_AS
+
     def __init__(
         self,
         fun: Callable[..., Any],
@@ -49,7 +51,7 @@ class FunctionProblem(CountingProblem):
         self.subsets = subsets
         self.traits = self._traits(nonlinear)
         self._counts = Counts()
-        self._memo: _Memo | None = None  # only in a run's own copy: see `counting`
+        self._memo: Memo | None = None  # only in a run's own copy: see `counting`
         self._space: Space | None = None
         self._box: Box | None = None
 
@@ -70,7 +72,7 @@ class FunctionProblem(CountingProblem):
         The memory compares points by identity, which is right for the solver (it never writes
         into a point) and would not be for a user who reuses an array.
         """
-        memo = _Memo() if self._memo is None else self._memo.copy()
+        memo = Memo() if self._memo is None else self._memo.copy()
         return changed(self, _counts=counts, _memo=memo)
 
     def within(self, box: Box) -> Self:
@@ -133,7 +135,7 @@ class FunctionProblem(CountingProblem):
             return function(*at, idx, *self._args)
         except (TypeError, IndexError, KeyError) as error:  # it may not know of idx
             with suppress(Exception):  # an exception may refuse it
-                error.add_note(CALLED_AS)
+                error.add_note(self.called_as)
             raise
 
     def _raw_value(self, x: Array, idx: Any) -> float:
@@ -195,11 +197,11 @@ class FunctionProblem(CountingProblem):
 
     # What they remember
 
-    def _recall(self, x: Array, idx: Any) -> _Memo:
+    def _recall(self, x: Array, idx: Any) -> Memo:
         if self._memo is None:
-            return _Memo()
+            return Memo()
         if self._memo.x is not x or self._memo.idx is not idx:
-            self._memo = _Memo(x, idx)
+            self._memo = Memo(x, idx)
         return self._memo
 
     def _at(self, x: Array) -> Space:
@@ -225,86 +227,49 @@ class DifferencedProblem(FunctionProblem):
 
 
 @dataclass(slots=True)
-class _Memo:
+class Memo:
+    """What was last computed, and where."""
+
     x: Array = None
     idx: Any = None
     value: float | None = None
     gradient: Array = None
 
-    def copy(self) -> _Memo:
+    residuals: Any = None  # of a sum of squares: see `ResidualProblem`
+    jacobian: Any = None
+
+    def copy(self) -> Memo:
         """A memory that goes on from this one, which stays as it is."""
-        return _Memo(self.x, self.idx, self.value, self.gradient)
+        return replace(self)
 
 
-def as_problem(
-    fun: Callable[..., Any],
-    args: Any = (),
-    jac: Callable[..., Any] | bool | str | None = None,
-    hess: Callable[..., Any] | str | None = None,
-    hessp: Callable[..., Any] | None = None,
-    subsets: Any = None,
-    precond: Any = None,
-    *,
-    nonlinear: bool = False,
+def function_problem(
+    fun: Any,
+    args: Any,
+    jac: Callable[..., Any] | bool | str | None,
+    hess: Callable[..., Any] | str | None,
+    hessp: Callable[..., Any] | None,
+    subsets: Any,
+    precond: Any,
+    nonlinear: bool,
 ) -> FunctionProblem:
-    """Make SciPy-style callables into a problem object.
-
-    Parameters
-    ----------
-    fun : callable
-        ``fun(x, *args) -> float``; with subsets ``fun(x, idx, *args)``, the mean over `idx`.
-    args : tuple, optional
-        Extra arguments of all callables.
-    jac : callable, bool, '2-point', '3-point', 'cs', optional
-        The gradient; True: `fun` returns it beside the value; a scheme: by differences. None is
-        '2-point'.
-    hess : callable, '2-point', '3-point', 'cs', optional
-        ``hess(x, *args)`` gives the Hessian: dense, sparse or a LinearOperator. It has precedence
-        over `hessp`. A scheme: products by differences of the gradient; 'cs' is taken as
-        '2-point', as gradients are real.
-    hessp : callable, optional
-        ``hessp(x, p, *args)``, with subsets ``hessp(x, p, idx, *args)``. With neither `hess` nor
-        `hessp` the gradient is differenced along p.
-    subsets : int, Subsets, callable or iterable, optional
-        See :class:`Subsets`.
-    precond : array or callable, optional
-        A positive diagonal D that roughly approximates the Hessian's: n numbers, or
-        ``precond(x, *args)`` (with subsets ``precond(x, idx, *args)``) that returns them. Zeros
-        are floored to a small share of the largest; where a function returns zeros only, the
-        identity takes its place.
-    nonlinear : bool, optional
-        Whether the losses belong to a model that is not linear in its parameters, such as a net.
-        With subsets, its first steps are then damped and its sets B and C may be small, as those
-        of ``from_torch`` (see :class:`Traits`).
-
-    Returns
-    -------
-    FunctionProblem
-        With the verbs ``value``, ``value_and_gradient`` and ``curvature`` at (x, idx).
-
-    Examples
-    --------
-    >>> import numpy as np, ksdmin
-    >>> problem = ksdmin.as_problem(lambda x: x @ x, jac=lambda x: 2 * x)
-    >>> problem.value(np.array([3.0, 4.0]))
-    25.0
-    """
+    """The problem of :func:`ksdmin.as_problem`, which documents the arguments."""
     if not callable(fun):
         raise TypeError(f"fun must be callable or a problem object, not {type(fun).__name__}")
     if jac is None or jac is False:
         jac = "2-point"
     if jac is not True:
-        _check_derivative("jac", jac, "a callable, True, '2-point', '3-point', 'cs' or None")
+        check_derivative("jac", jac, "a callable, True, '2-point', '3-point', 'cs' or None")
     if isinstance(hess, HessianUpdateStrategy):
         warnings.warn(
             f"ksd makes no quasi-Newton updates: in place of hess={type(hess).__name__}(), "
             "gradients are differenced along the Krylov directions; leave hess out to say so",
             OptimizeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
         hess = None
     if hess is not None:
-        _check_derivative("hess", hess, "a callable, '2-point', '3-point', 'cs' or None")
+        check_derivative("hess", hess, "a callable, '2-point', '3-point', 'cs' or None")
     if hessp is not None and not callable(hessp):
         raise TypeError("hessp must be callable: hessp(x, p, *args)")
     args = args if isinstance(args, tuple) else (args,)
@@ -313,7 +278,7 @@ def as_problem(
     return kind(fun, args, jac, hess, hessp, sets, precond, nonlinear)
 
 
-def _check_derivative(name: str, given: Any, expected: str) -> None:
+def check_derivative(name: str, given: Any, expected: str) -> None:
     """Refuse what is neither a function nor a scheme."""
     if not callable(given) and not isinstance(given, str):
         raise TypeError(

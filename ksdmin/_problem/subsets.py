@@ -181,6 +181,10 @@ class Subsets:
         assert self.n is not None
         return self.full if size >= self.n else np.sort(rng.choice(self.n, size, replace=False))
 
+    def adopting(self, subsets: Subsets) -> Subsets:
+        """The sets that a caller asks for, of samples as these."""
+        return subsets
+
     def everything(self, sizes: Sizes | None) -> bool:
         """Whether sets of these sizes are all the whole set, so that nothing need be drawn."""
         return sizes is not None and self.n == sizes.A == sizes.B == sizes.C

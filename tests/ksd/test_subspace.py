@@ -10,7 +10,7 @@ from ksdmin._ksd.krylov import krylov_basis
 from ksdmin._ksd.subspace import SubspaceObjective, Whitening, absolute, floored
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import as_counting
-from ksdmin._problem.functions import as_problem
+from ksdmin._problem.entry import as_problem
 from ksdmin._problem.subsets import Subsets
 from ksdmin._run.evaluator import Budget, Evaluator, Ledger
 

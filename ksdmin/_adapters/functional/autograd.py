@@ -14,6 +14,7 @@ import autograd.numpy as anp
 import numpy as np
 from autograd.scipy.special import logsumexp
 
+from ksdmin._adapters.blocks import BlockProblem
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import VALUE_NOISE
 from ksdmin._adapters.functional.autograd_per_sample import Pieces, sums_in_one_pass
@@ -206,6 +207,6 @@ def _is_floating(leaf: Any) -> bool:
     return np.asarray(leaf).dtype.kind in "fc"
 
 
-def build(model: Any, loss: Any, data: Any, **arguments: Any) -> FunctionalProblem:
+def build(model: Any, loss: Any, data: Any, **arguments: Any) -> FunctionalProblem | BlockProblem:
     """The problem of :func:`ksdmin.from_autograd`, which documents the arguments."""
     return build_functional(Autograd(), model, loss, data, **arguments)

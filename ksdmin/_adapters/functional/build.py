@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from ksdmin._adapters.blocks import (
+    Block,
+    BlockProblem,
+    Term,
+    as_blocks,
+    check_block_curvature,
+    noting_block,
+)
 from ksdmin._adapters.curvature import check_provider
-from ksdmin._adapters.functional.data import Samples
+from ksdmin._adapters.functional.data import Samples, tree_map
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.losses import as_sample_loss
 from ksdmin._adapters.functional.plain_function import PlainFunction
 from ksdmin._adapters.functional.problem import FunctionalProblem
+from ksdmin._adapters.functional.residuals import as_data, as_model, squared_residuals
 from ksdmin._adapters.functional.sample_sums import SampleSums
+from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.seeds import seed_from_rng
 from ksdmin._problem.arrays import Array, as_vector
 from ksdmin._problem.subsets import Subsets, as_subsets
@@ -32,6 +44,7 @@ def build(
     loss: Any,
     data: Any,
     *,
+    residuals: Any,
     params: Any,
     x0: Any,
     subsets: Any,
@@ -42,37 +55,112 @@ def build(
     memory_budget: float | None,
     rng: Any,
     sample_weight: Any,
-) -> FunctionalProblem:
+) -> FunctionalProblem | BlockProblem:
     """The problem of ``from_autograd`` or ``from_jax``, which document the arguments."""
     check_provider(curvature)
+    budget = memory_budget or DEFAULT_MEMORY_BUDGET
+    settings = {"curvature": curvature, "l2": l2, "precond": precond, "chunk_size": chunk_size}
+    if residuals is not None:
+        given = {"model": model, "loss": loss, "data": data, "x0": x0, "subsets": subsets}
+        given |= {"sample_weight": sample_weight}
+        _refuse("a model or a plain function, not with residuals=", **given)
+        _require("a list of residuals", params=params)
+        blocks = as_blocks(residuals)
+        return _blocks(library, blocks, params, budget=budget, rng=rng, **settings)
     a_models = {"params": params, "chunk_size": chunk_size, "sample_weight": sample_weight}
-    plain = _is_plain(model, loss, data, x0, subsets, a_models)
-    seed = seed_from_rng(rng)
-    tree = x0 if plain else params
+    if not _is_plain(model, loss, data, x0, subsets, a_models):
+        as_loss, seed = partial(_sample_loss, library, loss, curvature), seed_from_rng(rng)
+        settings |= {"sample_weight": sample_weight, "budget": budget, "seed": seed}
+        return _of_samples(library, model, as_loss, data, params, **settings)
+    x0, flat, unflatten = _flattened(library, x0)
+    x = as_vector(flat)
+    sets = None if subsets is None else as_subsets(subsets)
+    terms = _plain_function(library, _on_vectors(model, unflatten), sets, curvature)
+    penalty = _penalty(l2, x0, library, x)
+    return FunctionalProblem(library, terms, x, unflatten, sets, curvature, penalty, precond)
+
+
+def _of_samples(
+    library: Library,
+    model: Callable[..., Any],
+    as_loss: Callable[[], SampleLoss],
+    data: Any,
+    params: Any,
+    *,
+    curvature: Any,
+    l2: Any,
+    precond: Any,
+    chunk_size: int | None,
+    budget: float,
+    seed: int,
+    sample_weight: Any = None,
+) -> FunctionalProblem:
+    """The problem of a model and its samples."""
+    params, flat, unflatten = _flattened(library, params)
+    x = as_vector(flat)
+    samples = Samples(data, library, x, budget, sample_weight)
+    provider = curvature if isinstance(curvature, str) else "gauss-newton"
+    on_vectors = _on_vectors(model, unflatten)
+    terms = SampleSums(library, on_vectors, as_loss(), samples, provider, seed)
+    terms.fit(x, chunk_size, budget)
+    sets, penalty = Subsets(samples.n), _penalty(l2, params, library, x)
+    problem = FunctionalProblem(library, terms, x, unflatten, sets, curvature, penalty, precond)
+    _check_samples(problem)
+    return problem
+
+
+def _blocks(
+    library: Library,
+    blocks: list[Block],
+    params: Any,
+    *,
+    curvature: Any,
+    l2: Any,
+    precond: Any,
+    chunk_size: int | None,
+    budget: float,
+    rng: Any,
+) -> BlockProblem:
+    """The sum of blocks of squared residuals."""
+    check_block_curvature(curvature)
+    generator = np.random.default_rng(rng)  # each block draws labels of its own
+    terms = []
+    for number, block in enumerate(blocks):
+        with noting_block(number):
+            model, data = as_model(block), as_data(block)
+            problem = _of_samples(
+                library,
+                model,
+                partial(squared_residuals, library.xp),
+                data,
+                params,
+                curvature=curvature,
+                l2=0.0,
+                precond=precond if isinstance(precond, str) else None,
+                chunk_size=chunk_size,
+                budget=budget / len(blocks),
+                seed=seed_from_rng(generator),
+            )
+            one_sample = model(params, tree_map(lambda array: array[:1], data[0]))
+        terms.append(Term(problem, block.weight, math.prod(one_sample.shape[1:])))
+    penalty = _penalty(l2, params, library, problem.x0)
+    return BlockProblem(terms, penalty, precond)
+
+
+def _flattened(library: Library, tree: Any) -> tuple[Any, Array, Callable[[Array], Any]]:
+    """The tree, its vector, and the way back."""
     flat, unflatten = library.flatten(tree)
     if flat.shape[0] == 0:  # whole numbers are as good where there is nothing else
         tree = library.as_floats(tree)
         flat, unflatten = library.flatten(tree)
-    x = as_vector(flat)
+    return tree, flat, unflatten
 
+
+def _on_vectors(model: Callable[..., Any], unflatten: Callable[[Array], Any]) -> Any:
     def on_vectors(x: Array, *more: Any) -> Any:
         return model(unflatten(x), *more)
 
-    terms: PlainFunction | SampleSums
-    if plain:
-        sets = None if subsets is None else as_subsets(subsets)
-        terms = _plain_function(library, on_vectors, sets, curvature)
-    else:
-        budget = memory_budget or DEFAULT_MEMORY_BUDGET
-        samples = Samples(data, library, x, budget, sample_weight)
-        sets = Subsets(samples.n)
-        terms = _sample_sums(library, on_vectors, loss, samples, curvature, seed)
-        terms.fit(x, chunk_size, budget)
-    penalty = _penalty(l2, tree, library, x)
-    problem = FunctionalProblem(library, terms, x, unflatten, sets, curvature, penalty, precond)
-    if not plain:
-        _check_samples(problem)
-    return problem
+    return on_vectors
 
 
 def _is_plain(
@@ -113,22 +201,14 @@ def _plain_function(
     return PlainFunction(library, function, sets is not None)
 
 
-def _sample_sums(
-    library: Library,
-    model: Callable[..., Any],
-    loss: Any,
-    samples: Samples,
-    curvature: Any,
-    seed: int,
-) -> SampleSums:
+def _sample_loss(library: Library, loss: Any, curvature: Any) -> SampleLoss:
     sample_loss = as_sample_loss(loss, library.xp, library.logsumexp)
     if curvature == "fisher" and sample_loss.draw is None:
         raise ValueError(
             "curvature='fisher' draws labels from the model's likelihood, which a callable loss "
             "does not define: use a loss by name, 'gauss-newton' or 'empirical-fisher'"
         )
-    provider = curvature if isinstance(curvature, str) else "gauss-newton"
-    return SampleSums(library, model, sample_loss, samples, provider, seed)
+    return sample_loss
 
 
 def _penalty(l2: Any, tree: Any, library: Library, x: Array) -> float | Array | None:

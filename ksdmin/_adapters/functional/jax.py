@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial, register_dataclass, tree_leaves
 
+from ksdmin._adapters.blocks import BlockProblem
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import VALUE_NOISE
 from ksdmin._adapters.functional.build import build as build_functional
@@ -177,6 +178,6 @@ def _pullback_in(dtype: Any) -> Callable[[Any, Array], Array]:
 
 def build(
     model: Any, loss: Any, data: Any, *, precision: str, **arguments: Any
-) -> FunctionalProblem:
+) -> FunctionalProblem | BlockProblem:
     """The problem of :func:`ksdmin.from_jax`, which documents the arguments."""
     return build_functional(Jax(precision), model, loss, data, **arguments)

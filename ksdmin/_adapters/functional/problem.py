@@ -76,8 +76,7 @@ class FunctionalProblem(FlatProblem):
         """
         return self._unflatten(self._to_device(x) if isinstance(x, np.ndarray) else x)
 
-    def value(self, x: Array, idx: Any = WHOLE) -> float:
-        """The mean loss."""
+    def _value(self, x: Array, idx: Any) -> float:
         idx = self._checked(x, idx)
         self._counts.nfev += 1
         (total,) = self._terms.total("value", x, idx)

@@ -8,10 +8,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from ksdmin._adapters.blocks import (
+    Block,
+    BlockProblem,
+    Term,
+    as_blocks,
+    check_block_curvature,
+    noting_block,
+)
 from ksdmin._adapters.curvature import check_provider
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
 from ksdmin._adapters.seeds import draw_seed
@@ -29,6 +38,7 @@ from ksdmin._adapters.torch.model_outputs import check_output
 from ksdmin._adapters.torch.plain_function import TorchFunctionProblem
 from ksdmin._adapters.torch.problem import TorchProblem
 from ksdmin._adapters.torch.random import seeded_generators
+from ksdmin._adapters.torch.residuals import ResidualModel, residual_kernels
 from ksdmin._adapters.torch.sample_sums import SampleSums
 from ksdmin._problem.subsets import as_subsets
 
@@ -38,6 +48,7 @@ def build(
     loss: Any,
     data: Any,
     *,
+    residuals: Any,
     x0: Any,
     subsets: Any,
     output: Any,
@@ -51,10 +62,17 @@ def build(
     graphs: bool | None,
     rng: Any,
     sample_weight: Any,
-) -> TorchProblem | TorchFunctionProblem:
+) -> TorchProblem | TorchFunctionProblem | BlockProblem:
     """The problem of :func:`ksdmin.from_torch`, which documents the arguments."""
     check_provider(curvature)
     check_output(output)
+    settings = {"l2": l2, "precond": precond, "memory_budget": memory_budget}
+    settings |= {"chunk_size": chunk_size, "graphs": graphs, "rng": rng}
+    if residuals is not None:
+        instead = "a model, or x0= with a plain function, not with residuals="
+        given = {"loss": loss, "data": data, "x0": x0, "subsets": subsets, "output": output}
+        _refuse(instead, **given, sample_weight=sample_weight)
+        return _blocks(model, as_blocks(residuals), params, precision, curvature, **settings)
     if x0 is not None:
         a_models = {"params": params, "chunk_size": chunk_size, "memory_budget": memory_budget}
         a_models |= {"sample_weight": sample_weight, "output": output}
@@ -63,10 +81,27 @@ def build(
     _refuse("a plain function and its x0=; a model's samples are its data", subsets=subsets)
     _require(model, loss, data)
     check_model(model, stacklevel=3)
-    _check_chunk_size(chunk_size)
     flat_model = FlatModel(model, params, precision)
     samples = _samples(data, sample_weight, flat_model, memory_budget, loss is not None)
     kernels, curvature = kernels_of(flat_model, loss, samples, output, curvature, stacklevel=3)
+    return _of_samples(kernels, samples, curvature, **settings)
+
+
+def _of_samples(
+    kernels: Kernels,
+    samples: Samples | EpochSamples,
+    curvature: str | Callable[..., Any],
+    *,
+    l2: float | Mapping[str, float],
+    precond: Any,
+    chunk_size: int | None,
+    memory_budget: float | None,
+    graphs: bool | None,
+    rng: Any,
+) -> TorchProblem:
+    """The problem of a model and its samples."""
+    _check_chunk_size(chunk_size)
+    flat_model = kernels.model
     found = _probe(kernels, samples, memory_budget, diagonal=isinstance(precond, str))
     if isinstance(precond, str) and precond == "fisher" and kernels.diagonal is None:
         precond = None
@@ -92,6 +127,50 @@ def build(
     )
     check_values(problem, flat_model)
     return problem
+
+
+def _blocks(
+    model: Any,
+    blocks: list[Block],
+    params: Iterable[Any] | None,
+    precision: str,
+    curvature: Any,
+    *,
+    l2: float | Mapping[str, float],
+    precond: Any,
+    memory_budget: float | None,
+    rng: Any,
+    **settings: Any,
+) -> BlockProblem:
+    """The sum of blocks of squared residuals."""
+    if not isinstance(model, nn.Module):
+        kind = type(model).__name__
+        raise TypeError(f"model: residuals= needs the nn.Module that r is given, not {kind}")
+    check_model(model, stacklevel=4)
+    check_block_curvature(curvature)
+    generator = np.random.default_rng(rng)  # the blocks draw labels and masks of their own
+    params = params if params is None or isinstance(params, (str, Tensor)) else list(params)
+    settings |= {"l2": 0.0, "precond": precond if isinstance(precond, str) else None}
+    terms = []
+    for number, block in enumerate(blocks):
+        with noting_block(number):
+            flat_model = ResidualModel(model, block, params, precision)
+            budget = (memory_budget or default_budget(flat_model.device)) / len(blocks)
+            samples = flat_model.samples(budget)
+            kernels, per_sample = residual_kernels(
+                flat_model, probe_of(samples), curvature or "gauss-newton"
+            )
+            problem = _of_samples(
+                kernels,
+                samples,
+                kernels.curvature,
+                memory_budget=budget,
+                rng=generator,
+                **settings,
+            )
+        terms.append(Term(problem, block.weight, per_sample))
+    penalty = _l2_vector(l2, flat_model)
+    return BlockProblem(terms, penalty if bool(penalty.any()) else None, precond)
 
 
 def _plain_function(

@@ -94,7 +94,8 @@ class FunctionKernels:
 
         def product(v: Tensor) -> Tensor:
             with explained(OF_THE_FUNCTION):
-                return self._derivative(g, leaf, v, retain_graph=True, materialize_grads=True)
+                Hv: Tensor = self._derivative(g, leaf, v, retain_graph=True, materialize_grads=True)
+                return Hv
 
         return product
 

@@ -93,12 +93,12 @@ class TorchFunctionProblem(TensorProblem):
         """A flat vector (also one of numpy) in the form of x0; for a module, {name: tensor}."""
         return self._function.unflatten(self._to_device(x).detach().clone())
 
-    def value(self, x: Tensor, idx: Any = WHOLE) -> float:
+    def _value(self, x: Tensor, idx: Any) -> Tensor:
         """The function's value, and the penalty's."""
         self._check_point(x)
         self._counts.nfev += 1
         (value,) = self._executor.run("value", x, self._arguments(idx), self._precision[0])
-        return float(self._penalized(value, x))
+        return self._penalized(value, x)
 
     def curvature(self, x: Tensor, idx: Any = WHOLE) -> Product:
         """The product v -> Hv: what all products share is computed once."""

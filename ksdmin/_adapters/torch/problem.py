@@ -112,14 +112,12 @@ class TorchProblem(TensorProblem):
         self._model.load(x)
         self.x0 = x
 
-    def value(self, x: Tensor, idx: Any = WHOLE) -> float:
-        """The mean loss."""
+    def _value(self, x: Tensor, idx: Any) -> Tensor:
         x, idx = self._checked(x, idx)
         with LOCK:
             self._counts.nfev += 1
             (total,) = self._sums.total("value", x, idx, self._precision[0])
-            mean = self._mean(total, x, idx)
-        return float(mean)
+            return self._mean(total, x, idx)
 
     def curvature(self, x: Tensor, idx: Any = WHOLE) -> Product:
         """The product v -> Hv with the curvature that was asked for."""

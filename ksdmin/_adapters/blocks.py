@@ -1,0 +1,318 @@
+"""A sum of several means, each over samples of its own: blocks of squared residuals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any, Self
+
+from ksdmin._adapters.curvature import Product
+from ksdmin._adapters.flat_problem import FlatProblem, host_indices
+from ksdmin._problem.arrays import Array, Small, Space
+from ksdmin._problem.counting import Counts
+from ksdmin._problem.protocol import Traits
+from ksdmin._problem.stratified import StratifiedSubsets
+from ksdmin._problem.subsets import WHOLE
+from ksdmin._problem.values import changed
+
+# Sets on a device whose parts are kept: A, B and C of an iteration, and one more.
+KEPT_SETS = 4
+# Added to the mean square that a diagonal is divided by, which may be zero; float32 holds it.
+LEAST_SQUARE = 1e-30
+
+
+@dataclass(frozen=True)
+class Block:
+    """One entry of ``residuals=``: a function, its samples (None: it takes none), its weight."""
+
+    residuals: Callable[..., Any]
+    data: Any
+    weight: float
+
+
+@dataclass(frozen=True)
+class Term:
+    """A block as a problem of its own: the mean of its squared residuals.
+
+    Attributes
+    ----------
+    problem : FlatProblem
+        Without a penalty.
+    weight : float
+        Its factor in the sum.
+    elements : int
+        How many residuals a sample has.
+    """
+
+    problem: FlatProblem
+    weight: float
+    elements: int
+
+
+class BlockProblem(FlatProblem):
+    """The weighted sum of problems over the same variables, each with samples of its own.
+
+    Made by ``from_torch``, ``from_jax`` and ``from_autograd`` with ``residuals=``. The samples of
+    the blocks follow each other: a set of samples is an index into all of them, and the term of
+    each block is the mean over its own samples in the set.
+
+    Attributes
+    ----------
+    x0 : array
+        The initial parameters, as one flat vector.
+    subsets : Subsets
+        The samples of all blocks; each block is drawn by itself.
+    """
+
+    def __init__(self, terms: Sequence[Term], l2: Any, precond: Any) -> None:
+        blocks = tuple(term.problem for term in terms)
+        sizes = [_size(block) for block in blocks]
+        noises = [block.traits.noise for block in blocks if block.traits.noise is not None]
+        traits = Traits(
+            nonlinear=any(block.traits.nonlinear for block in blocks),
+            noise=max(noises, default=None),
+            has_projected_gradient=blocks[0].traits.has_projected_gradient,
+            has_finer_arithmetic=True,
+        )
+        if isinstance(precond, str) and not all(block.traits.has_diagonal for block in blocks):
+            precond = None  # that of some of the terms is not the sum's
+        super().__init__(blocks[0].x0, StratifiedSubsets(sizes), traits, precond)
+        self._blocks, self._l2 = blocks, l2
+        self._weights = tuple(term.weight for term in terms)
+        self._elements = tuple(term.elements for term in terms)
+        self._partition = Partition(sizes)
+
+    def in_finer_arithmetic(self) -> Self | None:
+        """The same with less rounding; None where there is none."""
+        finer = [block.in_finer_arithmetic() for block in self._blocks]
+        if None in finer:
+            return None
+        noise = max(one.traits.noise or 0.0 for one in finer if one is not None)
+        traits = replace(self.traits, noise=noise)
+        return changed(self, _blocks=tuple(finer), traits=traits)
+
+    def counting(self, counts: Counts) -> Self:
+        """A copy for one run; what the blocks count themselves is part of what the sum counts."""
+        blocks = tuple(block.counting(Counts()) for block in self._blocks)
+        return changed(self, _counts=counts, _blocks=blocks)
+
+    def load(self, x: Any) -> None:
+        """Write a flat vector (a tensor, or a numpy array) back into the torch module.
+
+        It becomes ``problem.x0``, too: ``minimize(problem)`` then starts there.
+        """
+        self._of_first("load", "unflatten(x) gives the parameters of a problem without a module")(x)
+        self.x0 = self._blocks[0].x0
+
+    def unflatten(self, x: Any) -> Any:
+        """A flat vector (also one of numpy) as the parameters that the residuals take."""
+        return self._of_first("unflatten", "load(x) writes a vector into the module")(x)
+
+    def _of_first(self, verb: str, instead: str) -> Callable[[Any], Any]:
+        found: Callable[[Any], Any] | None = getattr(self._blocks[0], verb, None)
+        if found is None:
+            raise TypeError(f"this problem has no {verb}: {instead}")
+        return found
+
+    def _value(self, x: Array, idx: Any) -> Any:
+        self._counts.nfev += 1
+        return self._sum(
+            [block._value(x, part) for block, part in self._parts(idx)], *self._penalty(x)
+        )
+
+    def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
+        """The value and V^T g, fetched in one transfer for all blocks."""
+        value, g = self._evaluate(x, idx, False)
+        value, slopes = self._space.to_host(value, V @ g)
+        return float(value), slopes
+
+    def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
+        """The product v -> Hv with the curvature that was asked for."""
+        products = [block.curvature(x, part) for block, part in self._parts(idx)]
+
+        def multiply(v: Array) -> Array:
+            before = [block._counts.nfev for block in self._blocks]
+            total = self._sum([product(v) for product in products], *self._l2_times(v))
+            # A forward pass that some of the blocks make again is one of the sum
+            again = zip(self._blocks, before, strict=True)
+            self._counts.nfev += max(block._counts.nfev - count for block, count in again)
+            return total
+
+        return self._counted(multiply)
+
+    def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
+        self._counts.nfev += 1
+        self._counts.njev += 1
+        fisher = diagonal and isinstance(self._precond, str)
+        terms = [block._evaluate(x, part, fisher) for block, part in self._parts(idx)]
+        values, gradients, *diagonals = zip(*terms, strict=True)
+        value = self._sum(values, *self._penalty(x))
+        g = self._sum(gradients, *self._l2_times(x))
+        if not diagonal:
+            return value, g
+        if not fisher:
+            return value, g, self._user_diagonal(x, idx)
+        self._count_diagonals()
+        return value, g, self._summed_diagonals(values, diagonals[0])
+
+    def _summed_diagonals(self, values: Sequence[Any], diagonals: Sequence[Array]) -> Array:
+        """The diagonal of the empirical Fisher matrix, in the scale of the Gauss-Newton matrix.
+
+        A squared gradient of r^2 holds r^2: a block whose residuals are small would hardly count.
+        So each block's is that of a Gaussian likelihood whose variance is its mean square.
+        """
+        scaled = [
+            elements / 2 * squares / (value + LEAST_SQUARE)
+            for elements, squares, value in zip(self._elements, diagonals, values, strict=True)
+        ]
+        total = self._sum(scaled)
+        return total if self._l2 is None else total + self._l2
+
+    def _penalty(self, x: Array) -> tuple[Any, ...]:
+        """(l2 / 2) |x|^2, if there is a penalty."""
+        return tuple(self._space.xp.sum(part * x) / 2 for part in self._l2_times(x))
+
+    def _l2_times(self, v: Array) -> tuple[Array, ...]:
+        return () if self._l2 is None else (self._l2 * v,)
+
+    def _count_diagonals(self) -> None:
+        """The passes over a block for its diagonal, as passes over the samples of all blocks."""
+        for block, size in zip(self._blocks, self._partition.sizes, strict=True):
+            self._counts.passes += block._counts.passes * size / self._partition.n
+            block._counts.passes = 0.0
+
+    def _parts(self, idx: Any) -> list[tuple[FlatProblem, Any]]:
+        """Every block with its own part of a set."""
+        return list(zip(self._blocks, self._partition.split(idx, self._space), strict=True))
+
+    def _sum(self, terms: Sequence[Any], *more: Any) -> Any:
+        """Every block's times its weight, and the penalty's: nothing is fetched from a device."""
+        total, *others = (w * term for w, term in zip(self._weights, terms, strict=True))
+        for term in (*others, *more):
+            total = total + term
+        return total
+
+
+class Partition:
+    """Where the samples of each block lie among all; splits sets of samples into their parts.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        How many samples each block has.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes, self.n = tuple(sizes), sum(sizes)
+        # A set, which may be on a device, its version, and its parts: to split it waits for it
+        self._known: list[tuple[Any, int, list[Any]]] = []
+
+    def split(self, idx: Any, space: Space) -> list[Any]:
+        """The part of a set that each block has, as an index of its own samples."""
+        if isinstance(idx, slice):
+            rows = range(*idx.indices(self.n))
+            return [WHOLE] * len(self.sizes) if len(rows) == self.n else self._split(list(rows))
+        if not getattr(idx, "is_cuda", False):
+            return self._split(idx)
+        for known, version, parts in self._known:
+            if known is idx and version == idx._version:
+                return parts
+        parts = [space.indices(part) for part in self._split(idx.cpu())]
+        self._known = [(idx, idx._version, parts), *self._known[: KEPT_SETS - 1]]
+        return parts
+
+    def _split(self, idx: Any) -> list[Any]:
+        rows, parts, start = host_indices(idx, self.n), [], 0
+        for number, size in enumerate(self.sizes):
+            part = rows[(rows >= start) & (rows < start + size)] - start
+            if not part.size:
+                raise ValueError(
+                    f"a set of samples has none of block {number} of the residuals (samples "
+                    f"{start} to {start + size - 1}): it must have at least one of each block, "
+                    "whose term is the mean over its own samples"
+                )
+            parts.append(part)
+            start += size
+        return parts
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": []}
+
+
+def as_blocks(residuals: Any) -> list[Block]:
+    """What the user gave as ``residuals=``: (r, data) or (r, data, weight) for each block."""
+    if not isinstance(residuals, Iterable) or isinstance(residuals, (str, bytes)):
+        raise TypeError(
+            "residuals: expected a list of (r, data) or (r, data, weight), not "
+            f"{type(residuals).__name__}"
+        )
+    blocks = [_as_block(number, entry) for number, entry in enumerate(residuals)]
+    if not blocks:
+        raise ValueError("residuals: the list is empty; expected (r, data) or (r, data, weight)")
+    return blocks
+
+
+def _as_block(number: int, entry: Any) -> Block:
+    if not isinstance(entry, (tuple, list)) or len(entry) not in (2, 3):
+        of = f" of {len(entry)}" if isinstance(entry, (tuple, list)) else ""
+        raise TypeError(
+            f"residuals: block {number} is a {type(entry).__name__}{of}; expected (r, data) or "
+            "(r, data, weight), data=None where r takes none"
+        )
+    r, data, weight = (*entry, 1.0) if len(entry) == 2 else entry
+    if not callable(r):
+        raise TypeError(
+            f"residuals: block {number} begins with a {type(r).__name__}; expected a function that "
+            "returns the residuals"
+        )
+    if not isinstance(weight, Real) or isinstance(weight, bool):
+        raise TypeError(f"residuals: the weight of block {number} is {weight!r}, not a number")
+    if not 0 < float(weight) < math.inf:
+        raise ValueError(
+            f"residuals: the weight of block {number} is {weight!r}; expected a positive number"
+        )
+    return Block(r, data, float(weight))
+
+
+def check_rows(shape: tuple[int, ...], rows: int | None) -> None:
+    """Refuse residuals that are not one row per sample (`rows` None: one vector of them)."""
+    if not shape:
+        raise ValueError(
+            "r returned one number: it must return the residuals themselves, one row per sample; "
+            "they are squared and averaged here"
+        )
+    if rows is not None and shape[0] != rows:
+        raise ValueError(
+            f"r returned shape {shape} for {rows} samples: it must return one row per sample"
+        )
+    if 0 in shape:
+        raise ValueError(f"r returned no residuals: shape {shape}")
+
+
+def check_block_curvature(curvature: Any) -> None:
+    """Refuse a user's own curvature, of which the terms are not known."""
+    if curvature is not None and not isinstance(curvature, str):
+        raise TypeError(
+            "curvature: with residuals= expected a name, such as 'gauss-newton' or 'hessian', not "
+            f"a {type(curvature).__name__}"
+        )
+
+
+@contextmanager
+def noting_block(number: int) -> Iterator[None]:
+    """Errors within say which block of the residuals they are about."""
+    try:
+        yield
+    except Exception as error:
+        with suppress(Exception):  # an exception may refuse it
+            error.add_note(f"in block {number} of residuals=")
+        raise
+
+
+def _size(block: FlatProblem) -> int:
+    assert block.subsets is not None
+    assert block.subsets.n is not None
+    return block.subsets.n

@@ -1,0 +1,114 @@
+"""A torch function of a module and some samples, r(model, batch), as a model with outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from ksdmin._adapters.blocks import Block, check_rows
+from ksdmin._adapters.sample_loss import SampleLoss
+from ksdmin._adapters.torch.checks import check_forward_pass
+from ksdmin._adapters.torch.data import Samples
+from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
+from ksdmin._adapters.torch.kernels import Chunk, Kernels
+from ksdmin._adapters.torch.losses import as_sample_loss
+from ksdmin._adapters.torch.model_inputs import detached, row_count
+from ksdmin._adapters.torch.random import seeded_generators
+
+
+class ResidualModel(FlatModel):
+    """The residuals of one block, as outputs of a flat vector.
+
+    Parameters
+    ----------
+    model : nn.Module
+        What the block's function gets; its own forward pass need not be used.
+    block : Block
+        The function and its samples.
+    params, precision
+        As in :class:`FlatModel`.
+    """
+
+    def __init__(
+        self, model: nn.Module, block: Block, params: Iterable[str | Tensor] | None, precision: str
+    ) -> None:
+        super().__init__(model, params, precision)
+        self._residuals, self._holder = block.residuals, _Holder(model)
+        self._takes_samples = block.data is not None
+        # What stands for the one "sample" of a function of none
+        self._data = block.data if self._takes_samples else torch.zeros(1)
+
+    def samples(self, memory_budget: float) -> Samples:
+        """The samples of the block: inputs, without targets."""
+        if callable(self._data) and not isinstance(self._data, Dataset):
+            raise TypeError("data: a block of residuals takes no function of the epoch")
+        return Samples(
+            self._data,
+            self.device,
+            self.x0.dtype,
+            split_targets=False,
+            memory_budget=memory_budget,
+        )
+
+    def outputs(self, parameters: list[Tensor], inputs: Any) -> Tensor:
+        """The residuals, one row per sample."""
+        named = {
+            f"module.{name}": piece for name, piece in zip(self._names, parameters, strict=True)
+        }
+        # Without their own flags: a function that differentiates in them sets requires_grad.
+        batch = (detached(inputs),) if self._takes_samples else ()
+        with LOCK:
+            r = torch.func.functional_call(self._holder, named, (self._residuals, *batch))
+        if not isinstance(r, Tensor):
+            raise TypeError(f"r returned {type(r).__name__}: expected one tensor of residuals")
+        check_rows(tuple(r.shape), row_count(inputs) if self._takes_samples else None)
+        return r if self._takes_samples else r[None]
+
+    def read(self, outputs: Tensor, inputs: Any) -> Tensor:
+        """The residuals, in the dtype of the parameters."""
+        return outputs.to(self.x0.dtype)
+
+
+def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tuple[Kernels, int]:
+    """The computations for a block, and how many residuals a sample has.
+
+    What torch cannot differentiate in the parameters is refused.
+    """
+    with model.arithmetic(model.precision), seeded_generators(0, model.device):
+        r = check_forward_pass(model, probe[0])
+    if not r.requires_grad:
+        raise ValueError(
+            "the residuals do not depend on the model's parameters, as far as autograd knows: use "
+            "the model that r is given, and neither .detach(), .item(), numpy nor torch.no_grad()"
+        )
+    return Kernels(model, squared_residuals(), curvature), math.prod(r.shape[1:])
+
+
+class _Holder(nn.Module):
+    """Lets functional_call swap the parameters of a module for the time of another function."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, function: Callable[..., Any], *batch: Any) -> Any:
+        """Call a function with the module."""
+        return function(self.module, *batch)
+
+
+def squared_residuals() -> SampleLoss:
+    """The mean of the squared residuals of a sample, which has no target."""
+    squares = as_sample_loss(nn.MSELoss())
+    return replace(squares, losses=partial(_losses, squares.losses))
+
+
+def _losses(losses: Callable[[Tensor, Tensor], Tensor], z: Tensor, y: Any) -> Tensor:
+    """Against zero; or, for "fisher", targets drawn like the residuals."""
+    return losses(z, y if isinstance(y, Tensor) else torch.zeros_like(z))

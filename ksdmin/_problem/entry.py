@@ -1,0 +1,99 @@
+"""``as_problem``: SciPy-style callables, or a vector of residuals, as a problem object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ksdmin._problem.functions import FunctionProblem, function_problem
+from ksdmin._problem.residuals import residual_problem
+
+
+def as_problem(
+    fun: Callable[..., Any] | None = None,
+    args: Any = (),
+    jac: Callable[..., Any] | bool | str | None = None,
+    hess: Callable[..., Any] | str | None = None,
+    hessp: Callable[..., Any] | None = None,
+    subsets: Any = None,
+    precond: Any = None,
+    *,
+    nonlinear: bool = False,
+    residuals: Callable[..., Any] | None = None,
+    loss: str | Callable[..., Any] = "linear",
+    f_scale: float = 1.0,
+) -> FunctionProblem:
+    """Make SciPy-style callables, or a vector of residuals, into a problem object.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(x, *args) -> float``; with subsets ``fun(x, idx, *args)``, the mean over `idx`.
+    args : tuple, optional
+        Extra arguments of all callables.
+    jac : callable, bool, '2-point', '3-point', 'cs', optional
+        The gradient; True: `fun` returns it beside the value; a scheme: by differences. None is
+        '2-point'.
+    hess : callable, '2-point', '3-point', 'cs', optional
+        ``hess(x, *args)`` gives the Hessian: dense, sparse or a LinearOperator. It has precedence
+        over `hessp`. A scheme: products by differences of the gradient; 'cs' is taken as
+        '2-point', as gradients are real.
+    hessp : callable, optional
+        ``hessp(x, p, *args)``, with subsets ``hessp(x, p, idx, *args)``. With neither `hess` nor
+        `hessp` the gradient is differenced along p.
+    subsets : int, Subsets, callable or iterable, optional
+        See :class:`Subsets`.
+    precond : array or callable, optional
+        A positive diagonal D that roughly approximates the Hessian's: n numbers, or
+        ``precond(x, *args)`` (with subsets ``precond(x, idx, *args)``) that returns them. Zeros
+        are floored to a small share of the largest; where a function returns zeros only, the
+        identity takes its place.
+    nonlinear : bool, optional
+        Whether the losses belong to a model that is not linear in its parameters, such as a net.
+        With subsets, its first steps are then damped and its sets B and C may be small, as those
+        of ``from_torch`` (see :class:`Traits`).
+    residuals : callable, optional
+        In place of `fun`: ``residuals(x, *args)``, a vector of m residuals, as in
+        :func:`scipy.optimize.least_squares`. The objective is SciPy's cost,
+        ``0.5 * sum(f_scale**2 * rho((r / f_scale)**2))``; the curvature is the Gauss-Newton
+        matrix. `jac` is then the Jacobian, of shape (m, n): dense, sparse, a LinearOperator or by
+        differences. With subsets, ``residuals(x, idx, *args)`` and ``jac(x, idx, *args)`` give the
+        rows `idx`, and the mean over rows takes the place of the sum. The diagonal of the
+        Gauss-Newton matrix is the preconditioner where `precond` is not given (none for a
+        LinearOperator).
+    loss : {'linear', 'soft_l1', 'huber', 'cauchy', 'arctan'} or callable, optional
+        rho, of squared residuals z; a callable returns rho(z) and its first and second
+        derivatives, shape (3, m).
+    f_scale : float, optional
+        The size of residuals from which on `loss` takes them for outliers.
+
+    Returns
+    -------
+    FunctionProblem
+        With the verbs ``value``, ``value_and_gradient`` and ``curvature`` at (x, idx).
+
+    Examples
+    --------
+    >>> import numpy as np, ksdmin
+    >>> problem = ksdmin.as_problem(lambda x: x @ x, jac=lambda x: 2 * x)
+    >>> problem.value(np.array([3.0, 4.0]))
+    25.0
+
+    Residuals:
+
+    >>> problem = ksdmin.as_problem(residuals=lambda x: [10 * (x[1] - x[0] ** 2), 1 - x[0]])
+    >>> ksdmin.minimize(problem, [-1.2, 1.0]).x.round(4).tolist()
+    [1.0, 1.0]
+    """
+    if residuals is None:
+        if loss != "linear" or f_scale != 1.0:
+            raise TypeError("loss= and f_scale= go with residuals=: leave them out")
+        return function_problem(fun, args, jac, hess, hessp, subsets, precond, nonlinear)
+    beside = {"fun": fun, "hess": hess, "hessp": hessp}
+    given = [name for name, value in beside.items() if value is not None]
+    if given:
+        raise TypeError(
+            f"{', '.join(given)} beside residuals=, whose squares are the objective and whose "
+            "Jacobian gives its curvature: leave out"
+        )
+    return residual_problem(residuals, args, jac, loss, f_scale, subsets, precond, nonlinear)

@@ -1,0 +1,250 @@
+"""A vector of residuals as a problem: nonlinear least squares, as SciPy's ``least_squares``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from array_api_compat import is_array_api_obj, is_numpy_array
+from scipy.sparse import csr_array, issparse
+from scipy.sparse.linalg import LinearOperator
+
+from ksdmin._problem import differences
+from ksdmin._problem.arrays import Array, Small
+from ksdmin._problem.functions import FunctionProblem, Memo, check_derivative
+from ksdmin._problem.protocol import Product, Traits
+from ksdmin._problem.robust_losses import Loss, as_loss
+from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
+
+# The weight of a residual in the Gauss-Newton matrix, at least: that of an outlier is negative
+# (SciPy's least_squares has the same floor).
+LEAST_WEIGHT = float(np.finfo(np.float64).eps)
+
+NUMPY_ONLY = (
+    "residuals= takes numpy arrays; for others see ksdmin.from_torch, from_jax and from_autograd, "
+    "which take residuals=[(r, data), ...]"
+)
+
+
+class ResidualProblem(FunctionProblem):
+    """Squared residuals as a problem; made by :func:`ksdmin.as_problem` with ``residuals=``.
+
+    The value is 0.5 * sum(rho(r^2)), in units of `f_scale`; with subsets the mean takes the place
+    of the sum. The curvature is the Gauss-Newton matrix J^T d J, with d = rho' + 2 rho'' r^2.
+    """
+
+    called_as = (
+        "with subsets=, residuals is called as residuals(x, idx, *args) and gives the rows idx, "
+        "jac likewise; idx is slice(None) or a sorted array of int64 rows, or what your own "
+        "subsets hold"
+    )
+
+    def __init__(
+        self,
+        residuals: Callable[..., Any],
+        args: tuple[Any, ...],
+        jac: Callable[..., Any] | str,
+        loss: Loss,
+        f_scale: float,
+        subsets: Subsets | None,
+        precond: Any,
+        nonlinear: bool,
+    ) -> None:
+        self._loss, self._f_scale = loss, f_scale
+        super().__init__(residuals, args, jac, None, None, subsets, precond, nonlinear)
+
+    def _traits(self, nonlinear: bool) -> Traits:
+        traits = super()._traits(nonlinear)
+        return replace(
+            traits,
+            product_accuracy=traits.gradient_accuracy,
+            has_diagonal=True,
+            has_projected_gradient=isinstance(self._jac, str),
+        )
+
+    # The verbs
+
+    def value(self, x: Array, idx: Any = WHOLE) -> float:
+        """0.5 * the sum (with subsets: the mean) of the losses."""
+        memo = self._recall(x, idx)
+        if memo.value is None:
+            r = self._residuals(memo, x, idx)
+            squares = self._f_scale**2 * self._rho(r)[0]
+            memo.value = float(self._scale(r) / 2 * squares.sum())
+        return memo.value
+
+    def value_and_gradient(self, x: Array, idx: Any = WHOLE, *, diagonal: bool = False) -> Any:
+        """(value, gradient), or with the diagonal of the preconditioner."""
+        memo = self._recall(x, idx)
+        value = memo.value = self.value(x, idx) if memo.value is None else memo.value
+        if memo.gradient is None:
+            r, J = self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
+            force = self._scale(r) * self._rho(r)[1] * r
+            memo.gradient = self._at(x).vector(_transposed(J, force), "jac")
+        if diagonal:
+            return value, memo.gradient, self._diagonal(x, idx, value)
+        return value, memo.gradient
+
+    def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
+        """The value and V^T g, from differences of the residuals along the rows of V."""
+        memo, space = self._recall(x, idx), self._at(x)
+        value, r = self.value(x, idx), self._residuals(memo, x, idx)
+        force = self._scale(r) * self._rho(r)[1] * r
+        probe = partial(self._probed, idx=idx)
+        return value, differences.vector_slopes_along(probe, x, V, r, str(self._jac), space) @ force
+
+    def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
+        """The product v -> J^T d J v."""
+        memo, space = self._recall(x, idx), self._at(x)
+        r, J = self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
+        weights = self._weights(r)
+
+        def times(v: Array) -> Array:
+            self._counts.nhev += 1
+            return space.vector(_transposed(J, weights * _times(J, v)), "the product with jac")
+
+        return times
+
+    def _diagonal(self, x: Array, idx: Any, value: float | None) -> Array:
+        """The user's, or that of the Gauss-Newton matrix; all the same for a LinearOperator."""
+        if self._precond is not None:
+            return super()._diagonal(x, idx, value)
+        memo = self._recall(x, idx)
+        r, J = self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
+        if isinstance(J, LinearOperator):
+            return np.ones_like(x)
+        return self._at(x).vector(_squared_columns(J, self._weights(r)), "jac")
+
+    def _rho(self, r: Small) -> Small:
+        with np.errstate(over="ignore", invalid="ignore"):  # far away: such a step is refused
+            return self._loss((r / self._f_scale) ** 2)
+
+    def _weights(self, r: Small) -> Small:
+        """The second derivative of each loss along its residual, kept positive."""
+        rho = self._rho(r)
+        curved = rho[1] + 2 * rho[2] * (r / self._f_scale) ** 2
+        weights: Small = self._scale(r) * np.maximum(curved, LEAST_WEIGHT)
+        return weights
+
+    def _scale(self, r: Small) -> float:
+        return 1.0 if self.subsets is None else 1 / len(r)
+
+    # How they call the user's functions
+
+    def _residuals(self, memo: Memo, x: Array, idx: Any) -> Small:
+        if memo.residuals is None:
+            self._counts.nfev += 1
+            memo.residuals = self._vector(self._call(self._fun, x, idx), x, idx)
+        residuals: Small = memo.residuals
+        return residuals
+
+    def _vector(self, r: Any, x: Array, idx: Any, kinds: str = "fiub") -> Small:
+        """What the user's function returned, as a vector of float64 (or complex numbers)."""
+        if not self._at(x).numpy or (is_array_api_obj(r) and not is_numpy_array(r)):
+            raise TypeError(NUMPY_ONLY)
+        if r is None:
+            raise TypeError("residuals returned None: is a return statement missing?")
+        r = np.atleast_1d(np.asarray(r))
+        if r.ndim != 1 or not r.size:
+            raise ValueError(
+                f"residuals returned shape {r.shape}: expected a vector of at least one residual"
+            )
+        if r.dtype.kind not in kinds:
+            raise TypeError("residuals returned values that are not real numbers")
+        expected = None if self.subsets is None else self.subsets.size_of(idx)
+        if expected is not None and len(r) != expected:
+            raise ValueError(
+                f"residuals returned {len(r)} rows for a set of {expected}: expected the rows idx"
+            )
+        return np.array(r, dtype=np.complex128 if r.dtype.kind == "c" else np.float64)
+
+    def _jacobian(self, memo: Memo, x: Array, idx: Any) -> Any:
+        if memo.jacobian is None:
+            self._counts.njev += 1
+            r = self._residuals(memo, x, idx)
+            if callable(self._jac):
+                memo.jacobian = _matrix(self._call(self._jac, x, idx), (len(r), len(x)))
+            else:
+                self._counts.differenced += 1
+                probe, scheme = partial(self._probed, idx=idx), str(self._jac)
+                memo.jacobian = differences.jacobian(probe, x, r, scheme, self._at(x), self._box)
+        return memo.jacobian
+
+    def _probed(self, at: Array, idx: Any) -> Small:
+        """The residuals as the difference formulas call them: counted, complex for "cs"."""
+        self._counts.nfev += 1
+        r = self._with_idx(self._fun, at.copy(), idx=idx)
+        return self._vector(r, at.real, idx, "fiubc" if self._jac == "cs" else "fiub")
+
+
+def residual_problem(
+    residuals: Any,
+    args: Any,
+    jac: Any,
+    loss: Any,
+    f_scale: Any,
+    subsets: Any,
+    precond: Any,
+    nonlinear: bool,
+) -> ResidualProblem:
+    """The problem of :func:`ksdmin.as_problem` with ``residuals=``."""
+    if not callable(residuals):
+        raise TypeError(f"residuals must be callable, not {type(residuals).__name__}")
+    jac = "2-point" if jac is None else jac
+    if jac is True or jac is False:
+        raise TypeError("jac: with residuals= a function or the name of a scheme, not a bool")
+    check_derivative("jac", jac, "a callable, '2-point', '3-point', 'cs' or None")
+    if not isinstance(f_scale, (int, float)) or not 0 < f_scale < math.inf:
+        raise ValueError(f"f_scale={f_scale!r}: expected a positive number")
+    args = args if isinstance(args, tuple) else (args,)
+    sets = None if subsets is None else as_subsets(subsets)
+    return ResidualProblem(
+        residuals, args, jac, as_loss(loss), float(f_scale), sets, precond, nonlinear
+    )
+
+
+def _matrix(J: Any, shape: tuple[int, int]) -> Any:
+    """The Jacobian that the user's function returned: dense ones are copied."""
+    if is_array_api_obj(J) and not is_numpy_array(J):
+        raise TypeError(NUMPY_ONLY)
+    if J is None:
+        raise TypeError("jac returned None: is a return statement missing?")
+    if issparse(J):
+        J = csr_array(J, copy=True)
+    elif not isinstance(J, LinearOperator):
+        J = np.array(J, ndmin=2)
+        if J.dtype.kind not in "fiub":
+            raise TypeError("jac returned values that are not real numbers")
+        J = J.astype(np.float32 if J.dtype == np.float32 else np.float64, copy=False)
+    if tuple(J.shape) != shape:
+        raise ValueError(
+            f"jac returned shape {tuple(J.shape)}, expected {shape}: one row per residual, one "
+            "column per variable"
+        )
+    return J
+
+
+def _times(J: Any, v: Array) -> Small:
+    """J v, in float64."""
+    return np.asarray(J @ _in_dtype_of(J, v), dtype=np.float64).reshape(-1)
+
+
+def _transposed(J: Any, u: Small) -> Small:
+    """J^T u."""
+    u = _in_dtype_of(J, u)
+    return np.asarray(J.rmatvec(u) if isinstance(J, LinearOperator) else J.T @ u).reshape(-1)
+
+
+def _squared_columns(J: Any, weights: Small) -> Small:
+    """The diagonal of J^T diag(weights) J."""
+    squares = J.power(2).T @ weights if issparse(J) else np.einsum("i,ij,ij->j", weights, J, J)
+    return np.asarray(squares)
+
+
+def _in_dtype_of(J: Any, u: Small) -> Small:
+    """`u` in the dtype of a dense matrix, which would be converted as a whole otherwise."""
+    return u.astype(J.dtype, copy=False) if isinstance(J, np.ndarray) else u

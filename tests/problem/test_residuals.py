@@ -1,0 +1,366 @@
+"""Residuals of numpy functions, against scipy.optimize.least_squares."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.optimize import least_squares
+from scipy.sparse import coo_matrix, csr_array, diags_array
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
+
+import ksdmin
+
+T = np.linspace(0, 3, 30)
+NOISE = np.random.default_rng(0).standard_normal(30)
+
+
+def powell(x):
+    return np.stack(
+        [
+            x[0] + 10 * x[1],
+            5**0.5 * (x[2] - x[3]),
+            (x[1] - 2 * x[2]) ** 2,
+            10**0.5 * (x[0] - x[3]) ** 2,
+        ]
+    )
+
+
+def helix(x):
+    turns = np.arctan(x[1] / x[0]) / (2 * np.pi)
+    return np.stack([10 * (x[2] - 10 * turns), 10 * ((x[0] ** 2 + x[1] ** 2) ** 0.5 - 1), x[2]])
+
+
+KOWALIK_U = 1 / np.array([0.25, 0.5, 1, 2, 4, 6, 8, 10, 12, 14, 16])
+KOWALIK_Y = np.array(
+    [0.1957, 0.1947, 0.1735, 0.16, 0.0844, 0.0627, 0.0456, 0.0342, 0.0323, 0.0235, 0.0246]
+)
+MISRA_T = np.array([77.6, 114.9, 141.1, 190.8, 239.9, 289.0, 332.8, 378.4, 434.8, 477.3, 536.8])
+MISRA_Y = np.array([10.07, 14.73, 17.94, 23.93, 29.61, 35.18, 40.02, 44.82, 50.76, 55.05, 61.01])
+BARD_Y = np.array(
+    [0.14, 0.18, 0.22, 0.25, 0.29, 0.32, 0.35, 0.39, 0.37, 0.58, 0.73, 0.96, 1.34, 2.1, 4.39]
+)
+U = np.arange(1.0, 16.0)
+PROBLEMS = {
+    "rosenbrock": (lambda x: np.stack([10 * (x[1] - x[0] ** 2), 1 - x[0]]), [-1.2, 1.0]),
+    "powell": (powell, [3.0, -1.0, 0.0, 1.0]),
+    "helix": (helix, [1.0, 0.5, 0.0]),
+    "bard": (
+        lambda x: BARD_Y - x[0] - U / ((16 - U) * x[1] + np.minimum(U, 16 - U) * x[2]),
+        [0.5, 1.2, 2.0],
+    ),
+    "kowalik": (
+        lambda x: (
+            KOWALIK_Y
+            - x[0] * (KOWALIK_U**2 + KOWALIK_U * x[1]) / (KOWALIK_U**2 + KOWALIK_U * x[2] + x[3])
+        ),
+        [0.25, 0.39, 0.415, 0.39],
+    ),
+    "misra1a": (lambda x: x[0] * (1 - np.exp(-x[1] * MISRA_T)) - MISRA_Y, [250.0, 5e-4]),
+    "decay": (
+        lambda x: x[0] * np.exp(-x[1] * T) + x[2] - 2 * np.exp(-T) - 0.5 - 0.1 * NOISE,
+        [1.0, 0.5, 0.0],
+    ),
+    "beale": (
+        lambda x: np.stack(
+            [y - x[0] * (1 - x[1] ** i) for i, y in ((1, 1.5), (2, 2.25), (3, 2.625))]
+        ),
+        [1.0, 0.8],
+    ),
+    "sine": (
+        lambda x: x[0] * np.sin(x[1] * T + x[2]) - 2 * np.sin(1.5 * T) + 0.05 * NOISE,
+        [1, 1.3, 0.1],
+    ),
+}
+LOSSES = ["linear", "soft_l1", "huber", "cauchy", "arctan"]
+
+
+def jacobian(r):
+    """The exact derivatives, by complex steps."""
+
+    def jac(x, *args):
+        steps = 1e-30j * np.eye(len(x))
+        return np.stack([r(x + step, *args).imag / 1e-30 for step in steps], 1)
+
+    return jac
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_same_minimum_as_least_squares(name, loss):
+    r, x0 = PROBLEMS[name]
+    jac = jacobian(r)
+    exact = least_squares(r, x0, jac, loss=loss, ftol=1e-14, xtol=1e-14, gtol=1e-14, x_scale="jac")
+    problem = ksdmin.as_problem(residuals=r, jac=jac, loss=loss)
+    assert problem.value(exact.x) == pytest.approx(exact.cost, rel=1e-12)
+    res = ksdmin.minimize(problem, x0, tol=1e-9, options={"maxiter": 300})
+    assert res.fun <= exact.cost * (1 + 1e-6) + 1e-12
+
+
+@pytest.mark.parametrize(
+    "loss", [*LOSSES, lambda z: np.stack([z**1.5, 1.5 * z**0.5, 0.75 * z**-0.5])]
+)
+@pytest.mark.parametrize("f_scale", [1.0, 0.3])
+def test_derivatives(loss, f_scale):
+    r, _ = PROBLEMS["decay"]
+    problem = ksdmin.as_problem(residuals=r, jac=jacobian(r), loss=loss, f_scale=f_scale)
+    x = np.array([1.1, 0.7, 0.2])
+    value, g, D = problem.value_and_gradient(x, diagonal=True)
+    slopes = [(problem.value(x + h) - problem.value(x - h)) / 2e-6 for h in 1e-6 * np.eye(3)]
+    assert g == pytest.approx(slopes, rel=1e-5)
+    own = least_squares(r, x, loss=loss, f_scale=f_scale, max_nfev=1)
+    assert value == pytest.approx(own.cost)
+    H = np.stack([problem.curvature(x)(v) for v in np.eye(3)])
+    assert pytest.approx(H.T) == H
+    assert (np.linalg.eigvalsh(H) > 0).all()
+    assert D == pytest.approx(np.diag(H))
+
+
+def test_gauss_newton_with_scipys_weights():
+    r, _ = PROBLEMS["decay"]
+    x, s = np.array([1.1, 0.7, 0.2]), 0.3
+    J, z = jacobian(r)(x), (r(x) / s) ** 2
+    weights = np.maximum(1 / (1 + z) - 2 * z / (1 + z) ** 2, np.finfo(float).eps)
+    problem = ksdmin.as_problem(residuals=r, jac=jacobian(r), loss="cauchy", f_scale=s)
+    v = np.array([1.0, -2.0, 0.5])
+    assert problem.curvature(x)(v) == pytest.approx(J.T @ (weights * (J @ v)))
+    assert (weights == np.finfo(float).eps).any()
+
+
+@pytest.mark.parametrize("scheme", ["2-point", "3-point", "cs", None])
+@pytest.mark.parametrize("name", ["rosenbrock", "decay", "kowalik"])
+def test_differences(name, scheme):
+    r, x0 = PROBLEMS[name]
+    exact = least_squares(r, x0, jacobian(r), ftol=1e-14, xtol=1e-14, gtol=1e-14)
+    problem = ksdmin.as_problem(residuals=r, jac=scheme)
+    res = ksdmin.minimize(problem, x0, options={"maxiter": 300})
+    assert res.fun <= exact.cost * (1 + 1e-5) + 1e-10
+    x = np.array(x0)
+    V = np.linalg.qr(np.random.default_rng(0).standard_normal((len(x), 2)))[0].T
+    value, slopes = problem.value_and_projected_gradient(x, slice(None), V)
+    assert slopes == pytest.approx(V @ (jacobian(r)(x).T @ r(x)), rel=1e-4)
+    assert value == problem.value(x)
+
+
+def test_counts():
+    calls = {"r": 0, "jac": 0}
+    r, x0 = PROBLEMS["decay"]
+
+    def counted(x):
+        calls["r"] += 1
+        return r(x)
+
+    def counted_jac(x):
+        calls["jac"] += 1
+        return jacobian(r)(x)
+
+    res = ksdmin.minimize(ksdmin.as_problem(residuals=counted, jac=counted_jac), x0)
+    assert (res.nfev, res.njev) == (calls["r"], calls["jac"])
+    assert res.nhev > 0
+    calls["r"] = 0
+    res = ksdmin.minimize(ksdmin.as_problem(residuals=counted), x0)
+    assert res.nfev == calls["r"]
+
+
+def bratu(n):
+    """u'' + e^u / 2 = s on a grid, with its tridiagonal Jacobian."""
+    h, s = 1 / (n + 1), np.sin(np.arange(n))
+
+    def r(x):
+        padded = np.concatenate([[0.0], x, [0.0]])
+        return (padded[2:] - 2 * x + padded[:-2]) + h * np.exp(x) / 2 - h * s
+
+    def jac(x):
+        ones = np.ones(n - 1)
+        return diags_array([ones, -2 + h * np.exp(x) / 2, ones], offsets=[-1, 0, 1])
+
+    return r, jac
+
+
+def test_sparse_with_two_thousand_variables():
+    n = 2000
+    rng = np.random.default_rng(0)
+    scales, at = 10 ** rng.uniform(-1, 1, n), rng.integers(0, n, (n, 2))
+    y = rng.standard_normal(2 * n)
+
+    def r(x):
+        u = scales * x
+        return np.concatenate([np.tanh(u) + 0.3 * u, 0.5 * u[at[:, 0]] * u[at[:, 1]]]) - 0.3 * y
+
+    def jac(x):
+        u, rows = scales * x, np.arange(n)
+        values = np.concatenate([1 - np.tanh(u) ** 2 + 0.3, 0.5 * u[at[:, 1]], 0.5 * u[at[:, 0]]])
+        i, j = np.concatenate([rows, n + rows, n + rows]), np.concatenate([rows, *at.T])
+        return coo_matrix((values * scales[j], (i, j)), (2 * n, n))
+
+    x0 = np.zeros(n)
+    exact = least_squares(r, x0, lambda x: csr_array(jac(x)), gtol=1e-10, x_scale="jac")
+    res = ksdmin.minimize(ksdmin.as_problem(residuals=r, jac=jac), x0)
+    assert res.success
+    assert res.fun == pytest.approx(exact.cost, rel=1e-8)
+
+
+def test_a_linear_operator():
+    r, jac = bratu(40)
+
+    def operator(x):
+        J = csr_array(jac(x))
+        return LinearOperator(J.shape, matvec=lambda v: J @ v, rmatvec=lambda u: J.T @ u)
+
+    x0 = np.zeros(40)
+    exact = least_squares(r, x0, lambda x: jac(x).toarray())
+    res = ksdmin.minimize(ksdmin.as_problem(residuals=r, jac=operator), x0, tol=1e-8)
+    assert res.fun <= exact.cost * (1 + 1e-9)
+    with_dense, without = (
+        ksdmin.as_problem(residuals=r, jac=j).curvature(x0)(x0 + 1)
+        for j in (lambda x: jac(x).toarray(), lambda x: aslinearoperator(csr_array(jac(x))))
+    )
+    assert with_dense == pytest.approx(without)
+
+
+def test_the_diagonal_makes_up_for_scales():
+    """The automatic preconditioner: without it, this takes more than 200 iterations."""
+    rng = np.random.default_rng(0)
+    scales, A = 10 ** rng.uniform(-2, 2, 100), rng.standard_normal((200, 100)) / 10
+    y = np.tanh(A @ rng.standard_normal(100))
+    problem = ksdmin.as_problem(
+        residuals=lambda x: np.tanh(A @ (scales * x)) - y,
+        jac=lambda x: (1 - np.tanh(A @ (scales * x)) ** 2)[:, None] * A * scales,
+    )
+    res = ksdmin.minimize(problem, np.zeros(100), options={"maxiter": 60})
+    assert res.success
+    assert res.fun < 1e-10
+
+
+def line(x, idx, X, y):
+    return X[idx] @ x - y[idx]
+
+
+def test_samples():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((5000, 20))
+    y = X @ np.arange(20.0) + rng.standard_normal(5000)
+    problem = ksdmin.as_problem(
+        residuals=line, jac=lambda x, idx, X, y: X[idx], args=(X, y), subsets=5000
+    )
+    x, idx = np.ones(20), np.array([1, 5, 7])
+    assert problem.value(x, idx) == pytest.approx(0.5 * np.mean((X[idx] @ x - y[idx]) ** 2))
+    assert problem.curvature(x, idx)(x) == pytest.approx(X[idx].T @ (X[idx] @ x) / 3)
+    res = ksdmin.minimize(problem, np.zeros(20), rng=0)
+    assert res.success
+    assert res.x == pytest.approx(np.linalg.lstsq(X, y)[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("jac", [None, "3-point", jacobian(PROBLEMS["decay"][0])])
+def test_bounds(jac):
+    r, x0 = PROBLEMS["decay"]
+    bounds = [(0.0, 1.5), (0.0, None), (0.0, 0.4)]
+
+    def inside(x):
+        assert all(
+            low <= v <= (np.inf if high is None else high)
+            for v, (low, high) in zip(x, bounds, strict=True)
+        )
+        return r(x)
+
+    exact = least_squares(r, x0, bounds=([0, 0, 0], [1.5, np.inf, 0.4]), ftol=1e-12, xtol=1e-12)
+    res = ksdmin.minimize(ksdmin.as_problem(residuals=inside, jac=jac), x0, bounds=bounds)
+    assert res.fun == pytest.approx(exact.cost, rel=1e-6)
+
+
+def test_float32():
+    r, _ = PROBLEMS["decay"]
+    x0 = np.array([1.0, 0.5, 0.0], np.float32)
+    exact = least_squares(r, x0.astype(float))
+    for jac in (None, lambda x: jacobian(r)(x.astype(float)).astype(np.float32)):
+        res = ksdmin.minimize(ksdmin.as_problem(residuals=r, jac=jac), x0)
+        assert res.x.dtype == np.float32
+        assert res.fun == pytest.approx(exact.cost, rel=1e-3)
+
+
+def test_your_own_preconditioner_replaces_the_diagonal():
+    r, x0 = PROBLEMS["decay"]
+    problem = ksdmin.as_problem(residuals=r, precond=np.array([1.0, 2.0, 3.0]))
+    assert problem.value_and_gradient(np.array(x0), diagonal=True)[2].tolist() == [1, 2, 3]
+
+
+def first(x, y):
+    return x - y
+
+
+def test_pickles():
+    problem = ksdmin.as_problem(residuals=first, args=(np.ones(2),), loss="huber")
+    x = np.array([3.0, -1.0])
+    assert pickle.loads(pickle.dumps(problem)).value(x) == problem.value(x)
+
+
+def test_scipys_methods_take_it():
+    r, x0 = PROBLEMS["decay"]
+    problem = ksdmin.as_problem(residuals=r, jac=jacobian(r))
+    res = ksdmin.minimize(problem, x0, method="trust-ncg")
+    assert res.fun == pytest.approx(least_squares(r, x0).cost, rel=1e-6)
+
+
+REFUSED = {
+    "fun beside residuals=": {"fun": np.sum, "residuals": np.sin},
+    "hess beside residuals=": {"residuals": np.sin, "hess": np.sin},
+    "residuals must be callable, not int": {"residuals": 3},
+    "jac: with residuals= a function or the name": {"residuals": np.sin, "jac": True},
+    "jac='5-point': expected": {"residuals": np.sin, "jac": "5-point"},
+    "loss='l1': expected one of 'linear'": {"residuals": np.sin, "loss": "l1"},
+    "loss=3: expected one of": {"residuals": np.sin, "loss": 3},
+    "f_scale=0: expected a positive number": {"residuals": np.sin, "f_scale": 0},
+    "loss= and f_scale= go with residuals=": {"fun": np.sum, "loss": "huber"},
+    "fun must be callable or a problem object, not NoneType": {},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_wrong_arguments(message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        ksdmin.as_problem(**REFUSED[message])
+
+
+RETURNED = {
+    r"residuals returned shape \(2, 2\): expected a vector": {"residuals": lambda x: np.eye(2)},
+    r"residuals returned shape \(0,\)": {"residuals": lambda x: np.ones(0)},
+    "residuals returned None: is a return": {"residuals": lambda x: None},
+    "residuals returned values that are not real": {"residuals": lambda x: 1j * x},
+    r"jac returned shape \(3, 2\), expected \(2, 3\)": {
+        "residuals": lambda x: x[:2],
+        "jac": lambda x: np.ones((3, 2)),
+    },
+    "jac returned None": {"residuals": lambda x: x, "jac": lambda x: None},
+    "jac returned values that are not real": {
+        "residuals": lambda x: x,
+        "jac": lambda x: 1j * np.eye(3),
+    },
+    r"loss returned shape \(3,\), expected \(3, 3\)": {
+        "residuals": lambda x: x,
+        "loss": lambda z: z,
+    },
+    "residuals returned 3 rows for a set of 7: expected the rows idx": {
+        "residuals": lambda x, idx: x,
+        "subsets": 7,
+    },
+}
+
+
+@pytest.mark.parametrize("message", RETURNED)
+def test_wrong_results(message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        ksdmin.minimize(ksdmin.as_problem(**RETURNED[message]), np.ones(3))
+
+
+def test_a_function_without_idx_is_told_how_it_is_called():
+    problem = ksdmin.as_problem(residuals=lambda x: x, subsets=3)
+    with pytest.raises(TypeError) as caught:
+        problem.value(np.ones(3))
+    assert "residuals(x, idx, *args)" in caught.value.__notes__[0]
+
+
+def test_tensors_are_sent_to_the_adapters():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match=r"see ksdmin[.]from_torch"):
+        ksdmin.as_problem(residuals=lambda x: x).value(torch.ones(3))
+    with pytest.raises(TypeError, match=r"see ksdmin[.]from_torch"):
+        ksdmin.as_problem(residuals=lambda x: torch.as_tensor(x)).value(np.ones(3))
