@@ -23,6 +23,7 @@ from ksdmin._problem.protocol import Problem
 from ksdmin._problem.subsets import PLAIN, Subsets, as_subsets
 from ksdmin._result import MESSAGES, History, Result, Status
 from ksdmin._run.evaluator import Budget, Ledger
+from ksdmin._run.explain import explained
 from ksdmin._run.run import LEDGER, Run
 from ksdmin._run.state import State
 from ksdmin._run.stop import verdict
@@ -188,7 +189,8 @@ def finish(run: Run, state: State, observer: Observer, status: Status) -> Optimi
             else:
                 point = Point(*best, gradient)
                 status = Status.CONVERGED if norm <= run.options.gtol else status
-        return make_result(run, state, evaluator.ledger, observer, status, point)
+        message = explained(run, evaluator, status, point.value, point.gradient)
+        return make_result(run, state, evaluator.ledger, observer, status, point, message)
 
 
 def cut_short(
@@ -208,7 +210,7 @@ def cut_short(
         point = Point(here.x, *known)
     if ledger.best is not None and not point.value <= ledger.best[1]:
         point = Point(*ledger.best, None)
-    return make_result(run, state, ledger, observer, status, point)
+    return make_result(run, state, ledger, observer, status, point, MESSAGES[status])
 
 
 def make_result(
@@ -218,6 +220,7 @@ def make_result(
     observer: Observer,
     status: Status,
     point: Point,
+    message: str,
 ) -> OptimizeResult:
     """SciPy's fields, and ours."""
     counts = ledger.counts
@@ -231,7 +234,7 @@ def make_result(
         nhev=counts.nhev,
         status=int(status),
         success=status == Status.CONVERGED,
-        message=MESSAGES[status],
+        message=message,
         passes=counts.passes,
         history=History(observer.records),
         preconditioner="diagonal" if ledger.problem.traits.has_diagonal else "identity",

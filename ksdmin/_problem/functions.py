@@ -216,7 +216,22 @@ class DifferencedProblem(FunctionProblem):
     """Callables without a gradient: the search differences along the basis, not all n axes."""
 
     def _traits(self, nonlinear: bool) -> Traits:
-        return replace(super()._traits(nonlinear), has_projected_gradient=True)
+        return replace(
+            super()._traits(nonlinear),
+            has_projected_gradient=True,
+            has_finer_arithmetic=self._jac == "2-point",
+        )
+
+    def in_finer_arithmetic(self) -> Self | None:
+        """The same by 3-point differences, where they were 2-point ones: 500 times as accurate.
+
+        What is known of the last point stays known but for its gradient.
+        """
+        if self._jac != "2-point":
+            return None
+        memo = self._memo and replace(self._memo, gradient=None)
+        finer = changed(self, _jac="3-point", _memo=memo)
+        return changed(finer, traits=finer._traits(self.traits.nonlinear))
 
     def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
         value, space = self.value(x, idx), self._at(x)
@@ -257,7 +272,8 @@ def as_problem(
         Extra arguments of all callables.
     jac : callable, bool, '2-point', '3-point', 'cs', optional
         The gradient; True: `fun` returns it beside the value; a scheme: by differences. None is
-        '2-point'.
+        '2-point', which a run turns into '3-point' where the error of the former comes to hide
+        the gradient, so that it can still be brought below gtol.
     hess : callable, '2-point', '3-point', 'cs', optional
         ``hess(x, *args)`` gives the Hessian: dense, sparse or a LinearOperator. It has precedence
         over `hessp`. A scheme: products by differences of the gradient; 'cs' is taken as
