@@ -7,6 +7,7 @@ from typing import Any as _Any
 
 from ksdmin._adapters.entry_functional import from_autograd, from_jax
 from ksdmin._adapters.entry_torch import from_torch
+from ksdmin._covariance import covariance
 from ksdmin._ksd.presets import PAPER
 from ksdmin._minimize import ksd, minimize
 from ksdmin._options import HFOptions, Options
@@ -28,6 +29,7 @@ __all__ = [
     "Subsets",
     "Traits",
     "as_problem",
+    "covariance",
     "from_autograd",
     "from_jax",
     "from_torch",

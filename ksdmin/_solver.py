@@ -13,6 +13,7 @@ from scipy.optimize import OptimizeResult, OptimizeWarning
 from ksdmin._hf import step as hf
 from ksdmin._ksd import saddle, start
 from ksdmin._ksd import step as ksd
+from ksdmin._ksd.inverse_hessian import learned_curvature
 from ksdmin._observer import Observer
 from ksdmin._options import HFOptions, MethodOptions, Options
 from ksdmin._problem.arrays import Array, Space, as_vector
@@ -42,6 +43,8 @@ class Method(NamedTuple):
         (run, ledger, x0) -> state, and (run, state) -> state.
     escape : callable
         (run, state) -> (state, whether it lies further down): where the gradient has vanished.
+    extras : callable
+        (run, state) -> fields of the result that only this method has.
     """
 
     options: type[MethodOptions]
@@ -49,6 +52,7 @@ class Method(NamedTuple):
     start: Callable[..., Any]
     step: Callable[..., Any]
     escape: Callable[..., tuple[Any, bool]]
+    extras: Callable[..., dict[str, Any]]
 
 
 def no_escape(run: Run, state: State) -> tuple[State, bool]:
@@ -56,8 +60,13 @@ def no_escape(run: Run, state: State) -> tuple[State, bool]:
     return state, False
 
 
-KSD = Method(Options, start.prepare, start.start, ksd.step, saddle.escape)
-HF = Method(HFOptions, hf.prepare, hf.start, hf.step, no_escape)
+def no_extras(run: Run, state: State) -> dict[str, Any]:
+    """SciPy's fields are all."""
+    return {}
+
+
+KSD = Method(Options, start.prepare, start.start, ksd.step, saddle.escape, learned_curvature)
+HF = Method(HFOptions, hf.prepare, hf.start, hf.step, no_escape, no_extras)
 METHODS = {"ksd": KSD, "hf": HF}
 
 
@@ -98,7 +107,9 @@ def solve(
                 if status is not None and not escaped:
                     break
                 state = state if escaped else method.step(run, state)
-            return finish(run, state, observer, status)
+            result = finish(run, state, observer, status)
+            result.update(method.extras(run, state))
+            return result
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             status = Status.INTERRUPTED if interrupted else Status.FAILED

@@ -77,6 +77,11 @@ class FunctionProblem(CountingProblem):
         """A copy that calls the user's functions in the box only."""
         return changed(self, _box=box)
 
+    def by_best_differences(self) -> Self:
+        """A copy for few products that must be accurate: 3-point, where they are differences."""
+        best = changed(self, _scheme="3-point")
+        return changed(best, traits=best._traits(self.traits.nonlinear))
+
     # The verbs
 
     def value(self, x: Array, idx: Any = WHOLE) -> float:
@@ -232,6 +237,10 @@ class DifferencedProblem(FunctionProblem):
         memo = self._memo and replace(self._memo, gradient=None)
         finer = changed(self, _jac="3-point", _memo=memo)
         return changed(finer, traits=finer._traits(self.traits.nonlinear))
+
+    def by_best_differences(self) -> Self:
+        """Those of the gradient, too."""
+        return super(DifferencedProblem, self.in_finer_arithmetic() or self).by_best_differences()
 
     def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
         value, space = self.value(x, idx), self._at(x)
