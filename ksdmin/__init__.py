@@ -7,11 +7,11 @@ from typing import Any as _Any
 
 from ksdmin._adapters.entry_functional import from_autograd, from_jax
 from ksdmin._adapters.entry_torch import from_torch
-from ksdmin._covariance import covariance
 from ksdmin._ksd.presets import PAPER
 from ksdmin._minimize import ksd, minimize
 from ksdmin._options import HFOptions, Options
 from ksdmin._options import nearest as _nearest
+from ksdmin._problem.covariance import covariance
 from ksdmin._problem.functions import as_problem
 from ksdmin._problem.protocol import Problem, Traits
 from ksdmin._problem.subsets import Subsets

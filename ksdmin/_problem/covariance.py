@@ -39,8 +39,8 @@ def covariance(
         What was minimised: of :func:`as_problem`, :func:`from_torch` and so on, or your own. Its
         curvature is used as it is: a Gauss-Newton matrix, where it has that, is the Fisher
         information for losses with canonical links; an L2 penalty is part of it. Without `hess`
-        and `hessp`, gradients are differenced along every axis, by '3-point'; without `jac` too, the
-        result has about four digits.
+        and `hessp`, gradients are differenced along every axis, by '3-point'; without `jac` too,
+        the result has about four digits.
     x : array
         The minimum, such as ``res.x``; at another point it is not a covariance.
     columns : sequence of int, optional
