@@ -200,7 +200,7 @@ def finish(run: Run, state: State, observer: Observer, status: Status) -> Optimi
             else:
                 point = Point(*best, gradient)
                 status = Status.CONVERGED if norm <= run.options.gtol else status
-        message = explained(run, evaluator, status, point.value, point.gradient)
+        message = explained(run, evaluator, state, status, *point)
         return make_result(run, state, evaluator.ledger, observer, status, point, message)
 
 
