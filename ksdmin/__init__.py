@@ -12,6 +12,7 @@ from ksdmin._ksd.presets import PAPER
 from ksdmin._minimize import ksd, minimize
 from ksdmin._options import HFOptions, Options
 from ksdmin._options import nearest as _nearest
+from ksdmin._problem.covariance import covariance
 from ksdmin._problem.entry import as_problem
 from ksdmin._problem.protocol import Problem, Traits
 from ksdmin._problem.subsets import Subsets
@@ -29,6 +30,7 @@ __all__ = [
     "Subsets",
     "Traits",
     "as_problem",
+    "covariance",
     "from_autograd",
     "from_jax",
     "from_torch",

@@ -228,6 +228,10 @@ def parse_options(
     """
     if isinstance(given, MethodOptions):
         return _as_object(given, kind, tol)
+    if isinstance(given, str):
+        raise TypeError(
+            f"options: expected a mapping or ksdmin.{kind.__name__}, not {given!r}{_paper(given)}"
+        )
     given = dict(given or {})
     if tol is not None:
         given.setdefault("gtol", tol)
@@ -235,9 +239,15 @@ def parse_options(
     _refuse_foreign([name for name in given if name not in known], kind)
     unknown = [name for name in given if name not in known]
     if unknown:
-        hints = ", ".join(f"{name}{nearest(name, known)}" for name in unknown)
+        hints = ", ".join(f"{name}{nearest(name, known)}{_paper(given[name])}" for name in unknown)
         warnings.warn(f"Unknown solver options: {hints}", OptimizeWarning, stacklevel=frames + 1)
     return kind(**{name: value for name, value in given.items() if name in known})
+
+
+def _paper(given: Any) -> str:
+    """A hint for whoever looks for the paper's algorithm."""
+    asked = isinstance(given, str) and given.lower() == "paper"
+    return " (for the paper's algorithm: options=ksdmin.PAPER)" if asked else ""
 
 
 def _as_object(given: MethodOptions, kind: type[Chosen], tol: float | None) -> Chosen:

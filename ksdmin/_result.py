@@ -142,7 +142,7 @@ class Result(OptimizeResult):  # type: ignore[misc]
       counts: nit 1, ...
      history: max |gradient| 8.00e+00 -> ... in ... s
               █▁
-        also: preconditioner
+        also: preconditioner, hess_inv
     """
 
     def __getattr__(self, name: str) -> Any:

@@ -13,6 +13,7 @@ from scipy.optimize import OptimizeResult, OptimizeWarning
 from ksdmin._hf import step as hf
 from ksdmin._ksd import saddle, start
 from ksdmin._ksd import step as ksd
+from ksdmin._ksd.inverse_hessian import learned_curvature
 from ksdmin._observer import Observer
 from ksdmin._options import HFOptions, MethodOptions, Options
 from ksdmin._problem.arrays import Array, Space, as_vector
@@ -23,6 +24,7 @@ from ksdmin._problem.protocol import Problem
 from ksdmin._problem.subsets import PLAIN, Subsets, as_subsets
 from ksdmin._result import MESSAGES, History, Result, Status
 from ksdmin._run.evaluator import Budget, Ledger
+from ksdmin._run.explain import explained
 from ksdmin._run.run import LEDGER, Run
 from ksdmin._run.state import State
 from ksdmin._run.stop import verdict
@@ -41,6 +43,8 @@ class Method(NamedTuple):
         (run, ledger, x0) -> state, and (run, state) -> state.
     escape : callable
         (run, state) -> (state, whether it lies further down): where the gradient has vanished.
+    extras : callable
+        (run, state) -> fields of the result that only this method has.
     """
 
     options: type[MethodOptions]
@@ -48,6 +52,7 @@ class Method(NamedTuple):
     start: Callable[..., Any]
     step: Callable[..., Any]
     escape: Callable[..., tuple[Any, bool]]
+    extras: Callable[..., dict[str, Any]]
 
 
 def no_escape(run: Run, state: State) -> tuple[State, bool]:
@@ -55,8 +60,13 @@ def no_escape(run: Run, state: State) -> tuple[State, bool]:
     return state, False
 
 
-KSD = Method(Options, start.prepare, start.start, ksd.step, saddle.escape)
-HF = Method(HFOptions, hf.prepare, hf.start, hf.step, no_escape)
+def no_extras(run: Run, state: State) -> dict[str, Any]:
+    """SciPy's fields are all."""
+    return {}
+
+
+KSD = Method(Options, start.prepare, start.start, ksd.step, saddle.escape, learned_curvature)
+HF = Method(HFOptions, hf.prepare, hf.start, hf.step, no_escape, no_extras)
 METHODS = {"ksd": KSD, "hf": HF}
 
 
@@ -97,7 +107,9 @@ def solve(
                 if status is not None and not escaped:
                     break
                 state = state if escaped else method.step(run, state)
-            return finish(run, state, observer, status)
+            result = finish(run, state, observer, status)
+            result.update(method.extras(run, state))
+            return result
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             status = Status.INTERRUPTED if interrupted else Status.FAILED
@@ -190,7 +202,8 @@ def finish(run: Run, state: State, observer: Observer, status: Status) -> Optimi
             else:
                 point = Point(*best, gradient)
                 status = Status.CONVERGED if norm <= run.options.gtol else status
-        return make_result(run, state, evaluator.ledger, observer, status, point)
+        message = explained(run, evaluator, state, status, *point)
+        return make_result(run, state, evaluator.ledger, observer, status, point, message)
 
 
 def cut_short(
@@ -210,7 +223,7 @@ def cut_short(
         point = Point(here.x, *known)
     if ledger.best is not None and not point.value <= ledger.best[1]:
         point = Point(*ledger.best, None)
-    return make_result(run, state, ledger, observer, status, point)
+    return make_result(run, state, ledger, observer, status, point, MESSAGES[status])
 
 
 def make_result(
@@ -220,6 +233,7 @@ def make_result(
     observer: Observer,
     status: Status,
     point: Point,
+    message: str,
 ) -> OptimizeResult:
     """SciPy's fields, and ours."""
     counts = ledger.counts
@@ -233,7 +247,7 @@ def make_result(
         nhev=counts.nhev,
         status=int(status),
         success=status == Status.CONVERGED,
-        message=MESSAGES[status],
+        message=message,
         passes=counts.passes,
         history=History(observer.records),
         preconditioner="diagonal" if ledger.problem.traits.has_diagonal else "identity",

@@ -285,7 +285,7 @@ def test_not_finite_at_the_start(value, where, preset):
     jac = (lambda x: np.full(3, value)) if where == "jac" else rosen_der
     res = minimize(fun, X0, jac=jac, options=preset)
     assert (res.status, res.success, res.nit) == (Status.NOT_FINITE, False, 0)
-    assert res.message == "NaN result encountered."
+    assert res.message.startswith("NaN result encountered.")
     assert_array_equal(res.x, X0)
     assert_array_equal(res.fun, fun(X0))
     assert_array_equal(res.jac, jac(X0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ksdmin._ksd.krylov import Basis
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.values import changed
@@ -29,6 +30,7 @@ def judge_step(
         noise=evaluator.noise * max(abs(before), abs(there.value)),
         value_noise=evaluator.noise * abs(here.value if np.isnan(before) else before),
         gradient_noise=evaluator.gradient_error * abs(there.value),
+        gradient_error=gradient_error(run, evaluator, there, trial.basis),
         compared=not np.isnan(before),
         moved=moved,
         measured=trial.basis.measured,
@@ -42,6 +44,15 @@ def judge_step(
         gradient_norm=run.stationarity(there.x, there.gradient),
         step_norm=run.space.norm(trial.d) if moved else 0.0,
     )
+
+
+def gradient_error(run: KSDRun, evaluator: Evaluator, there: Evaluated, basis: Basis) -> float:
+    """The error of a gradient made of differences: the value's rounding, the curvature's share."""
+    if not evaluator.gradient_error:
+        return 0.0
+    steep = float(np.abs(basis.H_bar).max()) if basis.dim else 0.0
+    scale = max(1.0, run.space.max_abs(there.x))
+    return evaluator.gradient_error * (abs(there.value) + scale * steep / 2)
 
 
 def slope_correction(here: Evaluated, trial: Trial, actual: float, there: Evaluated) -> float:

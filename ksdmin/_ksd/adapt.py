@@ -68,7 +68,12 @@ def refine_arithmetic(
     """Finer arithmetic from here on, where that is due and the problem has any."""
     rules = after.rules
     short = before.damping > 0 and before.rules.damping.initial_phase
-    finer = rules.finer_arithmetic.after(outcome, short_on_purpose=short)
+    finer = rules.finer_arithmetic.after(
+        outcome,
+        short_on_purpose=short,
+        stalled=rules.stall.stalled,
+        gtol=run.options.gtol,
+    )
     if finer is not rules.finer_arithmetic:
         after = changed(after, rules=changed(rules, finer_arithmetic=finer))
     if finer.due and evaluator.refine():

@@ -28,6 +28,9 @@ GRADIENT_TOL = 1e-8  # relative to the first gradient
 MAX_TRIALS = 12  # evaluations in one line search, where the value has to be brought down
 SLOW_CUTS = 4  # of which so many before the steps are cut ever faster
 MAX_GROWTH = 30  # and where the step is made longer
+# Times the noise: a predicted reduction that values must show. A wrong gradient is noticed by that.
+MANY_NOISES = 1e4
+TINY_STEP = 1e-8  # of the first step
 
 
 class Point(Protocol):
@@ -97,6 +100,9 @@ def bfgs(
         if here.value <= lowest or spent() or enough(predicted, gained):
             return here, iteration
         there = line_search(at, here, p, slope, noise, lowest, spent)
+        exact = iteration == 0 and not slope_noise
+        if exact and there is not None and contradicted(start, there, predicted, noise):
+            return start, 0
         if there is not None:
             if there.value <= lowest:
                 return there, iteration + 1
@@ -107,6 +113,15 @@ def bfgs(
         else:  # discard the approximation, and try steepest descent once
             inverse, fresh = np.eye(len(g)), True
     return here, maxiter
+
+
+def contradicted(start: Point, there: Point, predicted: float, noise: float) -> bool:
+    """Whether a first line search came to nothing although slopes promised much: they are wrong.
+
+    Close to a minimum, where values are noise, the promise is small.
+    """
+    tiny = np.linalg.norm(there.a - start.a) <= TINY_STEP * np.linalg.norm(start.gradient)
+    return bool(tiny) and there.value >= start.value and predicted > MANY_NOISES * noise
 
 
 def update(inverse: Small, s: Small, y: Small) -> Small:

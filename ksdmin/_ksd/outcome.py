@@ -29,6 +29,8 @@ class Outcome:
     value_noise, gradient_noise : float
         The rounding error of the value before the step, and the error of a value change that a
         gradient made of differences predicts.
+    gradient_error : float
+        The error of an entry of a gradient made of differences; 0 where gradients are exact.
     compared : bool
         Whether values before and after the step are of the same samples.
     accepted : bool
@@ -52,6 +54,7 @@ class Outcome:
     noise: float = 0.0
     value_noise: float = 0.0
     gradient_noise: float = 0.0
+    gradient_error: float = 0.0
     compared: bool = True
     accepted: bool = True
     moved: bool = True

@@ -78,7 +78,9 @@ class QuasiNewton:
         if self.capacity == 0:
             return self
         along, s2, y2 = float(s @ y), float(s @ s), float(y @ y)
-        if not along > MIN_CURVATURE * (s2 * y2) ** 0.5 or not 0 < y2 < np.inf:
+        if not along > MIN_CURVATURE * (s2 * y2) ** 0.5 or not (
+            0 < s2 < np.inf and 0 < y2 < np.inf
+        ):
             return self
         return changed(self, pairs=(*self.pairs, (s, y, 1 / along))[-self.capacity :])
 

@@ -27,6 +27,7 @@ from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.precond import preconditioner
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.subspace import SubspaceObjective, Whitening
+from ksdmin._ksd.sum_check import warn_if_sum
 from ksdmin._problem.arrays import Array, Small
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluated, Evaluator
@@ -121,6 +122,8 @@ def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> 
         box=run.box,
     )
     origin = phi.start()
+    if state.record.iteration == 0:
+        warn_if_sum(run, state, basis, origin)
     found, iterations = bfgs(  # lines 10 and 11
         phi.at,
         origin,

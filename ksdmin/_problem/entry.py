@@ -33,7 +33,8 @@ def as_problem(
         Extra arguments of all callables.
     jac : callable, bool, '2-point', '3-point', 'cs', optional
         The gradient; True: `fun` returns it beside the value; a scheme: by differences. None is
-        '2-point'.
+        '2-point', which a run turns into '3-point' where the error of the former comes to hide
+        the gradient, so that it can still be brought below gtol.
     hess : callable, '2-point', '3-point', 'cs', optional
         ``hess(x, *args)`` gives the Hessian: dense, sparse or a LinearOperator. It has precedence
         over `hessp`. A scheme: products by differences of the gradient; 'cs' is taken as

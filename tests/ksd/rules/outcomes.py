@@ -30,6 +30,7 @@ outcomes = st.builds(
     noise=not_negative,
     value_noise=not_negative,
     gradient_noise=not_negative,
+    gradient_error=not_negative,
     compared=st.booleans(),
     accepted=st.booleans(),
     moved=st.booleans(),

@@ -48,6 +48,33 @@ def test_steps_that_are_short_on_purpose_say_nothing(told):
     assert not FinerArithmetic().after(told, short_on_purpose=True).due
 
 
+@given(not_negative, not_negative, not_negative, not_negative)
+def test_a_larger_error_of_differences_never_asks_for_less(one, other, norm, gtol):
+    less, more = (
+        FinerArithmetic().after(outcome(gradient_error=error, gradient_norm=norm), gtol=gtol).due
+        for error in sorted([one, other])
+    )
+    assert more >= less or one * other == 0  # 0: exact, where the gain decides
+
+
+def test_it_is_due_where_differences_hide_both_the_gradient_and_gtol():
+    def due(error, norm, gtol, before=1.0):
+        told = outcome(gradient_error=error, gradient_norm=norm, previous_gradient_norm=before)
+        return FinerArithmetic().after(told, gtol=gtol).due
+
+    assert due(error=1e-4, norm=1e-4, gtol=1e-5)
+    assert due(error=1e-4, norm=1e-6, gtol=1e-5)  # converged by chance?
+    assert not due(error=1e-4, norm=1.0, gtol=1e-5)
+    assert not due(error=1e-8, norm=1e-6, gtol=1e-5)
+    assert not due(error=1e-4, norm=np.nan, gtol=1e-5)  # the step was refused, back to 1.0
+    assert due(error=1e-4, norm=np.nan, gtol=1e-5, before=1e-4)
+
+
+def test_a_run_that_would_give_up_asks_first():
+    assert FinerArithmetic().after(outcome(), stalled=True).due
+    assert not FinerArithmetic.off().after(outcome(), stalled=True).due
+
+
 @given(outcomes)
 def test_off_never_asks(told):
     assert not FinerArithmetic.off().after(told).due

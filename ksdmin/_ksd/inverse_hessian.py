@@ -1,0 +1,54 @@
+"""`res.hess_inv`: what a run has learned of the curvature, as an operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator
+
+from ksdmin._ksd.quasi_newton import QuasiNewton
+from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._problem.arrays import Small
+
+
+class InverseHessian(LinearOperator):  # type: ignore[misc]
+    """The inverse of the quasi-Newton model: rough, but for the directions of the last steps.
+
+    As SciPy's ``LbfgsInvHessProduct``, with ``todense``; but outside of the span of its pairs it
+    is scaled by the last one. Nothing is computed before it is used.
+
+    Parameters
+    ----------
+    model : QuasiNewton
+        With at least one pair of numpy vectors.
+    """
+
+    def __init__(self, model: QuasiNewton) -> None:
+        n = len(model.pairs[0][0])
+        super().__init__(np.dtype(np.float64), (n, n))
+        self._model = model
+
+    @property
+    def n_corrs(self) -> int:
+        """How many pairs it is made of."""
+        return len(self._model.pairs)
+
+    def _matvec(self, v: Any) -> Small:
+        return np.asarray(self._model.solve(np.asarray(v, dtype=np.float64).reshape(-1)))
+
+    def _adjoint(self) -> InverseHessian:
+        return self
+
+    def todense(self) -> Small:
+        """The matrix, (n, n)."""
+        return np.stack([self._matvec(unit) for unit in np.eye(self.shape[0])])
+
+
+def learned_curvature(run: KSDRun, state: KSDState) -> dict[str, InverseHessian]:
+    """The field of the result; none where nothing was learned, or where it is not on the host.
+
+    A result must not keep a device's memory, nor copy all of it to the host unasked.
+    """
+    learned = run.space.numpy and state.model.pairs
+    return {"hess_inv": InverseHessian(state.model)} if learned else {}

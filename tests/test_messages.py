@@ -1,0 +1,185 @@
+"""Messages that name the cause of a bad end, and the cure."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import OptimizeWarning, rosen, rosen_der, rosen_hess_prod
+
+import ksdmin
+from ksdmin import Status
+
+START = np.array([-1.2, 1.0, 0.5])
+
+
+def bowl(x):
+    return float(x @ x)
+
+
+# A wrong gradient
+
+
+@pytest.mark.parametrize(
+    "jac",
+    [
+        lambda x: -rosen_der(x),
+        lambda x: rosen_der(x)[::-1].copy(),
+        lambda x: rosen_der(x) + np.array([1.0, 0, 0]),
+    ],
+)
+def test_a_gradient_along_which_fun_rises(jac):
+    res = ksdmin.minimize(rosen, START, jac=jac)
+    assert res.status == Status.PRECISION_LOSS
+    assert "fun rises along -jac: check jac, and its sign" in res.message
+
+
+def test_a_wrong_sign_is_noticed_early():
+    """It took 5,900 values before; BFGS takes 60."""
+    assert ksdmin.minimize(rosen, START, jac=lambda x: -rosen_der(x)).nfev < 60
+
+
+@pytest.mark.parametrize("bounds", [None, [(-3, 3)] * 3])
+def test_a_gradient_that_is_too_large(bounds):
+    """It ends where fun has its minimum, and this gradient does not vanish."""
+
+    def jac(x):
+        return 2 * x + 1e3 * np.array([1.0, 1, 1]) * (1 + x @ x)
+
+    res = ksdmin.minimize(bowl, np.ones(3), jac=jac, bounds=bounds)
+    assert res.status == Status.PRECISION_LOSS
+    assert "jac" in res.message
+    assert "check" in res.message
+
+
+def test_honest_ends_read_nothing_of_it():
+    res = ksdmin.minimize(rosen, START, jac=rosen_der, options={"gtol": 1e-30})
+    assert res.success or res.message.endswith("precision loss.")
+
+
+def test_a_kink_is_no_wrong_gradient():
+    def fun(x):
+        return float(abs(x[0] - np.pi / 7) + 10 * abs(x[1] - x[0] ** 2))
+
+    def jac(x):  # one of the slopes at a kink, never zero
+        first = 1.0 if x[0] >= np.pi / 7 else -1.0
+        second = 10.0 if x[1] >= x[0] ** 2 else -10.0
+        return np.array([first - 2 * x[0] * second, second])
+
+    res = ksdmin.minimize(fun, START[:2], jac=jac)
+    assert res.status == Status.PRECISION_LOSS
+    assert "jac" not in res.message
+
+
+def test_the_two_differences_are_counted():
+    calls = []
+
+    def fun(x):
+        calls.append(1)
+        return rosen(x)
+
+    res = ksdmin.minimize(fun, START, jac=lambda x: -rosen_der(x))
+    assert res.nfev == len(calls)
+
+
+# Not finite
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_a_start_that_is_not_finite(bad):
+    res = ksdmin.minimize(lambda x: bad, START, jac=lambda x: 2 * x)
+    assert res.status == Status.NOT_FINITE
+    assert res.message.endswith(f"fun(x0) is {bad}: start where it is finite.")
+
+
+def test_a_gradient_that_is_not_finite():
+    res = ksdmin.minimize(bowl, START, jac=lambda x: x * np.nan)
+    assert res.message.endswith(
+        "The gradient at x0 has entries that are not finite, the value is finite."
+    )
+
+
+def test_products_that_are_not_finite():
+    res = ksdmin.minimize(rosen, START, jac=rosen_der, hessp=lambda x, p: p * np.nan)
+    assert res.status == Status.NOT_FINITE
+    assert "(hess or hessp) gives no finite product" in res.message
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@pytest.mark.parametrize("scale", [1e200, 1e300])
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_huge_values_end_with_a_status(n, scale):
+    res = ksdmin.minimize(
+        lambda x: scale * (x @ x), np.arange(1.0, n + 1), jac=lambda x: 2 * scale * x
+    )
+    assert res.status in set(Status)
+
+
+# What callables may be
+
+
+def test_a_hess_that_is_not_written():
+    def hess(x):
+        raise NotImplementedError
+
+    with pytest.warns(OptimizeWarning, match="hess raised NotImplementedError: gradients are diff"):
+        res = ksdmin.minimize(rosen, START, jac=rosen_der, hess=hess)
+    expected = ksdmin.minimize(rosen, START, jac=rosen_der)
+    assert res.success
+    assert_allclose(res.x, expected.x, atol=1e-4)
+    with pytest.warns(OptimizeWarning, match="hessp is used"):
+        res = ksdmin.minimize(rosen, START, jac=rosen_der, hess=hess, hessp=rosen_hess_prod)
+    assert res.nhev > 0
+
+
+def test_a_hess_that_fails_otherwise():
+    def hess(x):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        ksdmin.minimize(rosen, START, jac=rosen_der, hess=hess)
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (1, 3)])
+def test_a_gradient_that_is_a_column_or_a_row(shape):
+    expected = ksdmin.minimize(rosen, START, jac=rosen_der)
+    for given in (
+        {"fun": rosen, "jac": lambda x: rosen_der(x).reshape(shape)},
+        {"fun": lambda x: (rosen(x), rosen_der(x).reshape(shape)), "jac": True},
+    ):
+        assert_allclose(ksdmin.minimize(x0=START, **given).x, expected.x, atol=1e-5)
+    with pytest.raises(ValueError, match=r"jac returned shape \(9,\), expected \(3,\)"):
+        ksdmin.minimize(rosen, START, jac=lambda x: np.ones((1, 9)))
+
+
+def test_a_function_that_takes_no_idx():
+    with pytest.raises(TypeError) as caught:
+        ksdmin.minimize(lambda x: x @ x, START, subsets=1000)
+    assert "fun is called as fun(x, idx, *args)" in caught.value.__notes__[0]
+
+
+def test_a_data_frame():
+    class Frame:
+        """A pandas.DataFrame, as far as brackets go: they look for columns."""
+
+        def __getitem__(self, columns):
+            raise KeyError(f"None of {columns} are in the columns")
+
+    with pytest.raises(KeyError) as caught:
+        ksdmin.minimize(lambda x, idx: Frame()[idx] @ x, START, subsets=10_000)
+    assert "df.iloc[idx]" in caught.value.__notes__[1]
+
+
+def test_the_paper_is_an_object():
+    with pytest.raises(TypeError, match=r"not 'paper' \(for the paper's .*: options=ksdmin.PAPER"):
+        ksdmin.minimize(bowl, START, options="paper")
+    with pytest.warns(OptimizeWarning, match=r"policies \(for the paper's algorithm"):
+        ksdmin.minimize(bowl, START, options={"policies": "paper"})
+
+
+def test_an_array_in_place_of_a_function():
+    with pytest.raises(TypeError, match="hess must be a function"):
+        ksdmin.minimize(bowl, START, hess=np.eye(3))
+
+
+def test_an_infinite_dimension():
+    with pytest.raises(ValueError, match="krylov_dim=inf: expected a whole number"):
+        ksdmin.minimize(bowl, START, options={"krylov_dim": np.inf})
