@@ -286,6 +286,12 @@ class Memo:
         return replace(self)
 
 
+def _flat(g: Any) -> Any:
+    """A gradient that is a row or a column of a matrix as a vector; anything else as it is."""
+    shape = tuple(getattr(g, "shape", ()))
+    return g.reshape(-1) if len(shape) == 2 and 1 in shape else g
+
+
 def function_problem(
     fun: Any,
     args: Any,
