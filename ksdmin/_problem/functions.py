@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -48,6 +48,7 @@ class FunctionProblem(CountingProblem):
     ) -> None:
         self._fun, self._args, self._jac = fun, args, jac
         self._hess, self._hessp, self._precond = hess, hessp, precond
+        self._hess_works = False  # whether it has returned something
         self._scheme = hess if isinstance(hess, str) and hess != "cs" else "2-point"
         self.subsets = subsets
         self.traits = self._traits(nonlinear)
@@ -110,11 +111,11 @@ class FunctionProblem(CountingProblem):
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
         space = self._at(x)
-        if callable(self._hess):
-            with self._leaving_unwritten():
-                H = space.matrix(self._call(self._hess, x, idx), "hess")
-                self._counts.nhev += 1
-                return lambda v: space.vector(H @ v, "hess")
+        given = self._given_hessian(x, idx) if callable(self._hess) else None
+        if given is not None:
+            H = space.matrix(given[0], "hess")
+            self._counts.nhev += 1
+            return lambda v: space.vector(H @ v, "hess")
         if self._hessp is not None:
             return lambda v: self._hessian_product(x, v, idx)
         _, g0 = self.value_and_gradient(x, idx)
@@ -147,20 +148,27 @@ class FunctionProblem(CountingProblem):
                     error.add_note(BY_POSITION)
             raise
 
-    @contextmanager
-    def _leaving_unwritten(self) -> Iterator[None]:
-        """Do without a `hess` that raises NotImplementedError, as base classes hand over."""
+    def _given_hessian(self, x: Array, idx: Any) -> tuple[Any] | None:
+        """What `hess` returns; None where it raises in its first call: it is left unused then.
+
+        Other libraries hand over such, as placeholders. Wrong arguments are the user's to mend.
+        """
         try:
-            yield
-        except NotImplementedError:
+            H = self._call(self._hess, x, idx)  # type: ignore[arg-type]
+        except Exception as error:
+            if self._hess_works or isinstance(error, TypeError):
+                raise
             instead = "hessp is used" if self._hessp is not None else "gradients are differenced"
             warnings.warn(
-                f"hess raised NotImplementedError: {instead} in its place",
+                f"hess raised {type(error).__name__} ({error}): {instead} in its place",
                 OptimizeWarning,
                 stacklevel=2,
             )
             self._hess = None
             self.traits = self._traits(self.traits.nonlinear)
+            return None
+        self._hess_works = True
+        return (H,)
 
     def _raw_value(self, x: Array, idx: Any) -> float:
         self._counts.nfev += 1

@@ -178,9 +178,7 @@ def test_the_same_on_cuda(name, graphs):
     """With graphs, where the model has them, and without; the reference is that of the CPU."""
     own = ENTRIES[name].make("cuda")
     if own.outputs is None:
-        if graphs is False:
-            pytest.skip("a plain function always runs without graphs")
-        options = [{}]
+        options = [{"graphs": graphs}]
     else:
         options = [{"graphs": graphs}, {"graphs": graphs, "curvature": "hessian"}]
     for chosen in options if getattr(own, "has_hessian", True) else options[:1]:

@@ -7,6 +7,7 @@ launches all of them at once. A chunk that is not full is padded, and the paddin
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -172,14 +173,33 @@ def captured(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None
 
 
 def warm_up(run: Callable[[], Any]) -> None:
-    """Run a few times on the side stream, as a capture requires."""
+    """Run a few times on the side stream, as a capture requires.
+
+    Raises a RuntimeError where the last one waits for the device: a capture would fail, and that
+    leaves libraries such as cuSOLVER unusable.
+    """
     here = torch.cuda.current_stream()
     side = side_stream(here.device)
     side.wait_stream(here)
     with torch.cuda.stream(side):
-        for _ in range(WARM_UP_RUNS):
+        for _ in range(WARM_UP_RUNS - 1):
+            run()
+        with _no_waiting():
             run()
     here.wait_stream(side)
+
+
+@contextmanager
+def _no_waiting() -> Iterator[None]:
+    """Operations that wait for the device raise a RuntimeError, as far as torch knows them."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that it does not know all of them
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 def compare(replayed: Tensor, eager: Tensor) -> None:
