@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import torch
@@ -15,6 +16,7 @@ from ksdmin._adapters.flat_problem import host_indices
 from ksdmin._adapters.seeds import picked_rows, seed_for_set
 from ksdmin._adapters.torch.arrays import Arrays
 from ksdmin._adapters.torch.dataset import Fetched, from_dataset, from_loader
+from ksdmin._adapters.torch.kept_sets import KeptSets
 from ksdmin._adapters.torch.kernels import Chunk
 from ksdmin._adapters.torch.memory import default_budget
 from ksdmin._adapters.torch.prefetch import Prefetcher
@@ -98,6 +100,7 @@ class Samples:
         if weights is not None:
             self._weights = self._weights / self._weights.mean()
         self._prefetcher = Prefetcher()
+        self._kept = KeptSets(default_budget(device) if memory_budget is None else memory_budget)
 
     @property
     def has_equal_weights(self) -> bool:
@@ -172,6 +175,13 @@ class Samples:
         parts = self._parts(idx, size)
         if not self._streamed:
             return self._moved(self._at_home(parts))
+        if isinstance(idx, slice):  # it would be in memory if it fitted
+            return self._brought(parts)
+        key = size, blake2b(idx.numpy()).digest()
+        return self._kept.chunks(key, len(parts), partial(self._brought, parts))
+
+    def _brought(self, parts: list[Any]) -> Iterator[Chunk]:
+        """Chunks on the device, made ahead."""
         if self._device.type == "cuda":
             return self._moved(self._uploaded(parts))
         return self._ahead(self._moved(self._at_home(parts)), len(parts))
