@@ -1,8 +1,12 @@
 """What the tests share: `backend` (an array library, dtype, device) and `losses` (a problem)."""
 
+import os
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # a process per core: more threads would get in the way
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest

@@ -520,6 +520,8 @@ def failing(verb, error, at, run):
 def test_an_exception_passes_unchanged(verb, kind, at):
     if (verb, kind) == ("callback", StopIteration):
         pytest.skip("this is how a callback ends a run")
+    if (verb, at) == ("hess", 1) and issubclass(kind, Exception):
+        pytest.skip("a hess that fails at once is left unused: see test_messages.py")
     error = kind("mine")
     with pytest.raises(kind) as caught:
         failing(verb, error, at, minimize)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.optimize import OptimizeWarning, rosen, rosen_der, rosen_hess_prod
+from scipy.optimize import OptimizeWarning, rosen, rosen_der, rosen_hess, rosen_hess_prod
 
 import ksdmin
 from ksdmin import Status
@@ -131,11 +131,24 @@ def test_a_hess_that_is_not_written():
 
 
 def test_a_hess_that_fails_otherwise():
-    def hess(x):
-        raise ZeroDivisionError
+    """At once, as statsmodels hands one over; later it is an error; so is a wrong argument."""
 
+    def fails_at(call, error):
+        calls = iter(range(100))
+
+        def hess(x):
+            if next(calls) == call:
+                raise error
+            return rosen_hess(x)
+
+        return hess
+
+    with pytest.warns(OptimizeWarning, match=r"hess raised ValueError \(complex step\): gradients"):
+        ksdmin.minimize(rosen, START, jac=rosen_der, hess=fails_at(0, ValueError("complex step")))
     with pytest.raises(ZeroDivisionError):
-        ksdmin.minimize(rosen, START, jac=rosen_der, hess=hess)
+        ksdmin.minimize(rosen, START, jac=rosen_der, hess=fails_at(1, ZeroDivisionError))
+    with pytest.raises(TypeError):
+        ksdmin.minimize(rosen, START, jac=rosen_der, hess=lambda: 0)
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (1, 3)])

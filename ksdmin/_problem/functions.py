@@ -159,8 +159,9 @@ class FunctionProblem(CountingProblem):
             if self._hess_works or isinstance(error, TypeError):
                 raise
             instead = "hessp is used" if self._hessp is not None else "gradients are differenced"
+            reason = f" ({error})" if str(error) else ""
             warnings.warn(
-                f"hess raised {type(error).__name__} ({error}): {instead} in its place",
+                f"hess raised {type(error).__name__}{reason}: {instead} in its place",
                 OptimizeWarning,
                 stacklevel=2,
             )

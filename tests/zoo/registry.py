@@ -6,9 +6,7 @@ function of the flat vector (`objective`; for a model also `outputs` and `mean_l
 the tests compute dense derivatives without ksdmin.
 
 To add one: a function with the decorator `entry` in the file of its family; a new file is named in
-`FAMILIES` of entries.py. What other sessions build (outputs that are dictionaries or tuples,
-DataLoaders, residuals, means with variances) has its place in files of its own: outputs.py,
-data.py, residuals.py.
+`FAMILIES` of entries.py.
 """
 
 import zlib
@@ -61,7 +59,9 @@ class Model:
     `mean` is the mean loss of (outputs, targets), where `loss` is no module whose own mean it is;
     `plain` a module that computes the same without what is special about `model`, with parameters
     of the same names; `draws`: whether it draws random numbers, so that only it knows its value;
-    `has_hessian`: False where torch's own is wrong (see tests/adapters/torch/test_backward.py).
+    `has_hessian`: False where torch's own is wrong (see tests/adapters/torch/test_backward.py);
+    `given`: the arguments of from_torch, where they are others than `loss` and `data`; `read`:
+    which part of what the module returns the loss is of.
     """
 
     model: nn.Module
@@ -71,18 +71,21 @@ class Model:
     plain: nn.Module | None = None
     draws: bool = False
     has_hessian: bool = True
+    given: Callable[["Model"], dict[str, Any]] | None = None
+    read: Callable[[Any], Any] = lambda z: z
     options: dict[str, Any] = field(default_factory=dict)
 
     def to(self, device):
         move = nn.Module.to
-        data = tree_map(lambda part: part.to(device), self.data)
+        data = tree_map(lambda part: part.to(device) if hasattr(part, "to") else part, self.data)
         loss = move(self.loss, device) if isinstance(self.loss, nn.Module) else self.loss
         plain = None if self.plain is None else move(self.plain.double(), device)
         model = move(self.model.double(), device)
         return replace(self, model=model, loss=loss, data=data, plain=plain)
 
     def problem(self, **options):
-        return ksdmin.from_torch(self.model, self.loss, self.data, **self.options, **options)
+        given = {"loss": self.loss, "data": self.data} if self.given is None else self.given(self)
+        return ksdmin.from_torch(self.model, **given, **self.options, **options)
 
     def outputs(self, x):
         model = self.plain or self.model
@@ -91,7 +94,7 @@ class Model:
         named = {name.replace("_orig_mod.", ""): piece for name, piece in named.items()}
         inputs = tree_map(lambda part: part.detach().clone(), self.data[0])
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
-        return torch.func.functional_call(model, named, inputs)
+        return self.read(torch.func.functional_call(model, named, inputs))
 
     def mean_loss(self, z):
         return (self.mean or self.loss)(z, self.data[1])
@@ -122,7 +125,9 @@ class Function:
         return Function(self.fun, x0, tree_map(lambda part: part.to(device), self.constants))
 
     def problem(self, **options):
-        return ksdmin.from_torch(lambda theta: self.fun(theta, *self.constants), x0=self.x0)
+        return ksdmin.from_torch(
+            lambda theta: self.fun(theta, *self.constants), x0=self.x0, **options
+        )
 
     def objective(self, x):
         if isinstance(self.x0, nn.Module):

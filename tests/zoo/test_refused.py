@@ -88,8 +88,34 @@ def test_reentrant_checkpoints():
         def forward(self, x):
             return checkpoint(super().forward, x.requires_grad_(), use_reentrant=True)
 
-    with pytest.raises(RuntimeError, match="use_reentrant=False"):
+    with pytest.raises((RuntimeError, ValueError), match="use_reentrant=False"):
         problem_of(Checkpointed(3, 2), (real(N, 3), real(N, 2)))
+
+
+def test_a_layer_whose_gradient_is_lost():
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.second(self.first(x).detach())
+
+    net = Half()
+    with pytest.raises(ValueError, match=r"depends on 'first.weight', 'first.bias', but torch"):
+        problem_of(net, (real(N, 3), real(N, 2)))
+    net.first.requires_grad_(False)
+    problem_of(net, (real(N, 3), real(N, 2)))
+
+
+def test_a_layer_that_is_not_used():
+    class Spare(nn.Linear):
+        def __init__(self):
+            super().__init__(3, 2)
+            self.spare = nn.Linear(3, 2)
+
+    problem = problem_of(Spare(), (real(N, 3), real(N, 2)))
+    assert len(problem.x0) == 16
 
 
 def test_embedding_bag():
@@ -99,23 +125,6 @@ def test_embedding_bag():
     with pytest.raises(
         RuntimeError, match=r"embedding_bag.*Compute the same with other operations"
     ):
-        first_product(problem)
-
-
-def test_grid_sample():
-    class Warped(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.theta = nn.Parameter(torch.eye(2, 3) + 0.1)
-
-        def forward(self, image):
-            grid = F.affine_grid(
-                self.theta.expand(len(image), 2, 3), image.shape, align_corners=False
-            )
-            return F.grid_sample(image, grid, align_corners=False)
-
-    problem = problem_of(Warped(), (real(N, 1, 4, 4), real(N, 1, 4, 4)))
-    with pytest.raises(RuntimeError, match=r"grid_sampler.*Compute the same with other operations"):
         first_product(problem)
 
 

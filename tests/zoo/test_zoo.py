@@ -19,6 +19,12 @@ pytestmark = [
 ]
 
 TOLERANCE = 1e-9  # of the largest entry
+# Torch's CUDA kernels of Hardswish and of weight_norm have float32 numbers in float64 arithmetic.
+COARSE_ON_CUDA = {
+    "depthwise_separable_convolution": 1e-6,
+    "weight_norm_parametrization": 1e-6,
+    "old_weight_norm": 1e-6,
+}
 
 
 def named(choose):
@@ -82,7 +88,7 @@ def differences(value_and_gradient, x, v, h=1e-5):
     return [(a - b) / (2 * h) for a, b in zip(above, below, strict=True)]
 
 
-def check_values(one, name):
+def check_values(one, name, tolerance=TOLERANCE):
     """Value and gradient, against those of the reference or against differences."""
     x = one._to_device(point(name))
     value, g = one.value_and_gradient(x)
@@ -93,8 +99,8 @@ def check_values(one, name):
         assert to_host(g) @ v == pytest.approx(slope, rel=1e-6)
         return
     wanted, gradient = dense(name).value_and_gradient
-    assert value == pytest.approx(wanted, rel=TOLERANCE)
-    assert_close(g, gradient)
+    assert value == pytest.approx(wanted, rel=tolerance)
+    assert_close(g, gradient, tolerance)
 
 
 def host_pair(one, x):
@@ -107,10 +113,10 @@ def default_matrix(name):
     return dense(name).hessian if plain else dense(name).gauss_newton
 
 
-def check_products(one, name, matrix):
+def check_products(one, name, matrix, tolerance=TOLERANCE):
     product = one.curvature(one._to_device(point(name)))
     for v in directions(len(point(name))):
-        assert_close(product(one._to_device(v)), matrix @ v)
+        assert_close(product(one._to_device(v)), matrix @ v, tolerance)
 
 
 def check_hessian_by_differences(one, name):
@@ -190,10 +196,11 @@ def test_the_same_on_cuda(name, graphs):
 
 
 def check_on_cuda(one, name, hessian):
+    tolerance = COARSE_ON_CUDA.get(name, TOLERANCE)
     for _ in range(2):  # the second time graphs are replayed
-        check_values(one, name)
+        check_values(one, name, tolerance)
         if not draws(name):
             matrix = dense(name).hessian if hessian else default_matrix(name)
-            check_products(one, name, matrix)
+            check_products(one, name, matrix, tolerance)
         elif hessian:
             check_hessian_by_differences(one, name)

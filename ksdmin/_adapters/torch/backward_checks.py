@@ -16,6 +16,32 @@ _STEP = 1e-6
 _MAX_DIFFERENCE = 1e-2
 
 
+def check_gradients_found(kernels: Kernels, probe: Chunk) -> None:
+    """Refuse parameters that the loss depends on, but that torch finds no gradient for."""
+    model, (inputs, targets, w) = kernels.model, probe
+    x = model.near_x0()
+    parameters = model.leaves(x)
+    with model.restored_randomness():
+        total = kernels.total_loss(model(parameters, inputs), targets, w)
+    g: tuple[Tensor | None, ...] = (None,) * len(parameters)
+    if total.requires_grad:
+        g = torch.autograd.grad(total, parameters, allow_unused=True)
+    missing = [name for name, piece in zip(model.slices(), g, strict=True) if piece is None]
+    if not missing:
+        return
+    moved, slices = x.clone(), model.slices()
+    for name in missing:
+        moved[slices[name]] += _direction(moved[slices[name]], 3)
+    with model.restored_randomness():
+        there = kernels.value(moved, probe)[0]
+    if abs(float(there - total.detach())) > _TOLERANCE[model.precision] * abs(float(there)):
+        raise ValueError(
+            f"the loss depends on {', '.join(map(repr, missing[:3]))}, but torch finds no gradient "
+            "in it: a checkpoint needs use_reentrant=False; take away .detach(), .data or "
+            "torch.no_grad(), or freeze the parameter with requires_grad_(False)"
+        )
+
+
 def reads_parameters_again(kernels: Kernels, probe: Chunk) -> bool:
     """Whether the backward pass reads parameters from the module, as activation checkpoints do.
 
@@ -43,7 +69,7 @@ def fault_of_products(kernels: Kernels, probe: Chunk) -> str | None:
             found = _fault_of_hessian(kernels, probe)
         else:
             found = _fault_of_jacobian(kernels, probe) if kernels.curvature else None
-    except MissingDerivative:
+    except (MissingDerivative, NotImplementedError):  # the first product will say so
         return None
     return None if found is None else _wrong(kernels, found)
 

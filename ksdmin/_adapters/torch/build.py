@@ -24,7 +24,11 @@ from ksdmin._adapters.blocks import (
 from ksdmin._adapters.curvature import check_provider
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
 from ksdmin._adapters.seeds import draw_seed
-from ksdmin._adapters.torch.backward_checks import fault_of_products, reads_parameters_again
+from ksdmin._adapters.torch.backward_checks import (
+    check_gradients_found,
+    fault_of_products,
+    reads_parameters_again,
+)
 from ksdmin._adapters.torch.checks import check_model, check_values
 from ksdmin._adapters.torch.data import Samples
 from ksdmin._adapters.torch.diagonal import diagonal_kernel
@@ -287,6 +291,7 @@ def _probe(
     probe = probe_of(samples)
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         kernels.values_need_grad = differentiates(model, probe[0])
+        check_gradients_found(kernels, probe)
         model.recomputes = reads_parameters_again(kernels, probe)
         kernels.fault = fault_of_products(kernels, probe)
         nonlinear = model.is_nonlinear(probe[0])

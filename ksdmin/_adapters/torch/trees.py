@@ -71,7 +71,9 @@ def sample_count(tree: Any) -> int:
     """How many samples all the arrays have."""
     lengths = {len(leaf) for leaf in tree_leaves(tree)}
     if len(lengths) != 1:
-        raise ValueError(f"data: inputs and targets differ in length: {sorted(lengths)}")
+        raise ValueError(
+            f"data: the arrays differ in their number of samples (rows): {sorted(lengths)}"
+        )
     return int(lengths.pop())
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
@@ -72,21 +71,9 @@ def _pinned(leaf: Any, rows: int, dtype: torch.dtype) -> Tensor:
 
 
 def _gather(leaf: Any, part: Any, out: Tensor) -> Tensor:
-    """Into `out`, by numpy: torch's many threads would wait busily, and keep the cores."""
-    import os
-
-    if os.environ.get("OLDGATHER"):
-        if isinstance(leaf, Tensor) and isinstance(part, Tensor) and leaf.dtype == out.dtype:
-            return torch.index_select(leaf, 0, part, out=out)
-        return out.copy_(leaf[part] if isinstance(leaf, Tensor) else take_rows(leaf, part))
-    rows, into = leaf.numpy() if isinstance(leaf, Tensor) else leaf, out.numpy()
-    if isinstance(part, slice):
-        np.copyto(into, rows[part], casting="same_kind")
-    elif rows.dtype == into.dtype:
-        np.take(rows, part.numpy(), axis=0, out=into, mode="clip")  # "raise" makes a copy
-    else:
-        np.copyto(into, rows[part.numpy()], casting="same_kind")
-    return out
+    if isinstance(leaf, Tensor) and isinstance(part, Tensor) and leaf.dtype == out.dtype:
+        return torch.index_select(leaf, 0, part, out=out)
+    return out.copy_(leaf[part] if isinstance(leaf, Tensor) else take_rows(leaf, part))
 
 
 def gathered(

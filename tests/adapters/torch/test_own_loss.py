@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from dataclasses import dataclass, fields
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -281,16 +282,16 @@ def test_a_forgotten_loss():
 
 
 @pytest.mark.parametrize(("reduction", "refused"), [("mean", True), ("none", False)])
-def test_weights_of_samples(reduction, refused, monkeypatch):
-    monkeypatch.setattr(
-        "ksdmin._adapters.torch.data.Samples.has_equal_weights", property(lambda samples: False)
-    )
-    model = Classifier(reduction)
+def test_weights_of_samples(reduction, refused):
+    model, weights = Classifier(reduction), np.arange(1.0, N + 1)
     if refused:
         with pytest.raises(ValueError, match="in which samples cannot be weighted"):
-            ksdmin.from_torch(model, data=encoded())
-    else:
-        ksdmin.from_torch(model, data=encoded())
+            ksdmin.from_torch(model, data=encoded(), sample_weight=weights)
+        return
+    problem = ksdmin.from_torch(model, data=encoded(), sample_weight=weights)
+    plain = ksdmin.from_torch(model, data=encoded())
+    singles = [plain.value(plain.x0, [i]) for i in range(N)]
+    assert problem.value(problem.x0) == pytest.approx(np.average(singles, weights=weights))
 
 
 def test_no_graphs_for_a_mean():

@@ -366,8 +366,9 @@ REFUSED = {
     "residuals: expected a list of": 3,
     "block 0 is a tuple of 1; expected": [(boundary,)],
     "block 0 begins with a Tensor; expected a function": [(EDGE, boundary)],
-    "the arrays of a block must have the same number of rows, not": [(boundary, (EDGE, INSIDE))],
-    "expected a tensor or numpy array with one row per sample": [(boundary, "edge")],
+    "data: the arrays differ in their number of samples": [(boundary, (EDGE, INSIDE))],
+    "expected tensors or numpy arrays with one row per sample": [(boundary, "edge")],
+    "a block of residuals takes no function of the epoch": [(boundary, lambda epoch: EDGE)],
 }
 
 
