@@ -103,6 +103,37 @@ def products():
     return "\n\n".join(parts)
 
 
+def product_cost():
+    """What a product of several nets costs, in units of a gradient."""
+    path = RESULTS / "product_cost_h200.json"
+    report = json.loads(path.read_text())
+    about = ("date", "commit", "hardware", "torch")
+    rows = [
+        [name, *(f"{times[f'{kind} in gradients']:.2f}" for kind in ("gauss-newton", "hessian"))]
+        for name, times in report.items()
+        if name not in about
+    ]
+    table = markdown(["net, precision", "Gauss-Newton", "Hessian"], rows)
+    return (
+        f"**{report['hardware']}, commit {report['commit']}** ({link(path, 'results')})\n\n{table}"
+    )
+
+
+def streaming():
+    """What a streamed set takes, in units of one in memory."""
+    parts = []
+    for path in sorted(RESULTS.glob("streamed_data_*.json")):
+        report = json.loads(path.read_text())
+        nets = report["seconds"]
+        rows = [
+            [task, *(f"{nets[net][task]['ratio']:.2f}" for net in nets)]
+            for task in nets[next(iter(nets))]
+        ]
+        about = f"{report['hardware']}, {report['samples']:,} samples, commit {report['commit']}"
+        parts += [f"**{about}** ({link(path, 'results')})", markdown(["", *nets], rows)]
+    return "\n\n".join(parts)
+
+
 def timed(name):
     return not name.startswith(("error", "overhead", "search", "peak", "its", "value", "of it"))
 

@@ -24,6 +24,8 @@ GENERATORS = {
     "picture": benchmarks.picture,
     "presets": from_code.presets,
     "products": benchmarks.products,
+    "product_cost": benchmarks.product_cost,
+    "streaming": benchmarks.streaming,
     "statuses": from_code.statuses,
     "sums": benchmarks.sums_of_losses,
 }

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler
@@ -43,7 +44,7 @@ def with_data(make, **options):
     )
 
 
-@entry("torch")
+@entry("torch", pytest.mark.filterwarnings("ignore:.*fork.*"))  # other entries have started jax
 def data_loader_with_workers():
     return with_data(lambda X, y: DataLoader(Items(X, y), 4, shuffle=True, num_workers=2))
 

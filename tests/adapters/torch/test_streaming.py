@@ -120,8 +120,18 @@ def test_what_fits_is_brought_to_the_device(device, tmp_path):
         assert X.device.type == y.device.type == device
 
 
+@pytest.fixture(autouse=True)
+def older_threads(monkeypatch):
+    """Those of problems that other tests keep."""
+    monkeypatch.setattr(f"{__name__}.OLDER", set(threading.enumerate()))
+
+
+OLDER: set[threading.Thread] = set()
+
+
 def threads():
-    return [t for t in threading.enumerate() if t.name.startswith("ksdmin-prefetch")]
+    named = [t for t in threading.enumerate() if t.name.startswith("ksdmin-prefetch")]
+    return [t for t in named if t not in OLDER]
 
 
 def assert_no_threads():
