@@ -114,9 +114,8 @@ def product_cost():
         if name not in about
     ]
     table = markdown(["net, precision", "Gauss-Newton", "Hessian"], rows)
-    return (
-        f"**{report['hardware']}, commit {report['commit']}** ({link(path, 'results')})\n\n{table}"
-    )
+    origin = f"**{report['hardware']}, commit {report['commit']}** ({link(path, 'results')})"
+    return f"{origin}\n\n{table}"
 
 
 def streaming():
