@@ -123,7 +123,7 @@ def test_errors_name_the_cause():
     )
     with pytest.raises(ValueError, match=r"smallest eigenvalue is -2\.00e\+00"):
         ksdmin.covariance(saddle, np.zeros(2))
-    with pytest.raises(ValueError, match="no column 1"):
+    with pytest.raises(ValueError, match="not positive definite"):
         ksdmin.covariance(saddle, np.zeros(2), columns=[1])
     flat = ksdmin.as_problem(lambda x: (x[0] + x[1]) ** 2)
     with pytest.raises(ValueError, match="not all determined by the data"):
@@ -166,3 +166,30 @@ def test_hess_inv_is_left_out_where_nothing_was_learned():
     assert "hess_inv" not in ksdmin.minimize(
         lambda x: x @ x, [1.0], method="hf", jac=lambda x: 2 * x
     )
+
+
+def test_what_is_no_likelihood_of_n_samples_asks_for_a_scale():
+    torch = pytest.importorskip("torch")
+    X, y = torch.randn(30, 2, dtype=torch.float64), torch.randint(0, 2, (30, 1)).double()
+    weighted = ksdmin.from_torch(
+        torch.nn.Linear(2, 1).double(),
+        torch.nn.BCEWithLogitsLoss(),
+        (X, y),
+        sample_weight=np.arange(30.0),
+    )
+    blocks = ksdmin.from_torch(
+        torch.nn.Linear(2, 1).double(), residuals=[(lambda net, b: net(b[0]) - b[1], (X, y))]
+    )
+    for problem, why in ((weighted, "samples have weights"), (blocks, "no likelihood")):
+        with pytest.raises(ValueError, match=why):
+            ksdmin.covariance(problem, problem.x0)
+        assert ksdmin.covariance(problem, problem.x0, scale=0.5).shape == (3, 3)
+    with pytest.raises(TypeError, match="expected a problem, not a function"):
+        ksdmin.covariance(lambda x: x @ x, np.zeros(2))
+
+
+def test_columns_of_a_matrix_that_is_not_positive_definite():
+    H = np.array([[1.0, 0.5, 0.0], [0.5, -1.0, 0.2], [0.0, 0.2, 1.0]])
+    problem = ksdmin.as_problem(lambda x: x @ H @ x / 2, jac=lambda x: H @ x, hess=lambda x: H)
+    with pytest.raises(ValueError, match="not positive definite"):
+        ksdmin.covariance(problem, np.zeros(3), columns=[0])

@@ -280,9 +280,10 @@ def _as_block(number: int, entry: Any) -> Block:
 def check_rows(shape: tuple[int, ...], rows: int | None) -> None:
     """Refuse residuals that are not one row per sample (`rows` None: one vector of them)."""
     if not shape:
+        wanted = "a vector (for a single one reshape(1))" if rows is None else "one row per sample"
         raise ValueError(
-            "r returned one number: it must return the residuals themselves, one row per sample; "
-            "they are squared and averaged here"
+            f"r returned one number: it must return the residuals themselves, {wanted}; they are "
+            "squared and averaged here"
         )
     if rows is not None and shape[0] != rows:
         raise ValueError(

@@ -165,7 +165,8 @@ def from_torch(
     size, for gradient, curvature and search alike: collocation points that are drawn anew, say. The
     epoch is the number of the iteration. The function must return the same samples for the same
     epoch; where it returns the same object again, the run goes on with the same set, which is
-    better for its steps than another one every time. A step that is refused keeps the gradient of
+    better for its steps than another one every time (so a Dataset that changes itself must be
+    returned as a new object). A step that is refused keeps the gradient of
     the set before. No set is the whole, so that such a run ends by ``maxiter``, ``maxtime`` or the
     callback, never with ``success``, and the result's values are those of the last set; SciPy's
     methods do not take such a problem. ``problem.value(x, idx)`` and the other verbs take as `idx`

@@ -14,6 +14,7 @@ from ksdmin._problem.arrays import Array, Small, Space, as_vector, to_host
 from ksdmin._problem.counting import as_counting
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.protocol import Problem, Product, traits_of
+from ksdmin._problem.stratified import StratifiedSubsets
 from ksdmin._problem.subsets import PLAIN, as_subsets
 
 MAX_DENSE = 1000  # unknowns: so many products, and a matrix of 8 MB
@@ -73,6 +74,9 @@ def covariance(
     >>> bool(np.isclose(error, 1 / np.sqrt(counts.sum())))
     True
     """
+    if not hasattr(problem, "curvature"):
+        kind = type(problem).__name__
+        raise TypeError(f"expected a problem, not a {kind}: ksdmin.as_problem(fun, jac=...)")
     x, scale = _located(problem, x), _scale(problem, scale)
     space = Space(x)
     wanted = None if columns is None else _checked_columns(columns, space.n)
@@ -110,6 +114,16 @@ def _scale(problem: Problem, scale: float | None) -> float:
     subsets = getattr(problem, "subsets", None)
     if subsets is None:
         return 1.0
+    if isinstance(subsets, StratifiedSubsets):
+        raise ValueError(
+            "a weighted sum of blocks of residuals is no likelihood of n samples: pass scale=, "
+            "such as the variance of a residual over its weight and the size of its block"
+        )
+    if getattr(problem, "is_weighted", False):
+        raise ValueError(
+            "the samples have weights, or ignored labels, so that their number is not that of the "
+            "observations: pass scale=1 / observations"
+        )
     n = as_subsets(subsets).size_of(as_subsets(subsets).full)
     if n is None:
         raise ValueError(
@@ -162,7 +176,11 @@ def _solved_columns(product: Product, space: Space, wanted: Any, rtol: float) ->
     """H^-1 e_i for each i that is wanted."""
 
     def times(v: Any) -> Small:
-        return to_host(product(space.to_device(np.ravel(v))))
+        v = np.ravel(v)
+        Hv = to_host(product(space.to_device(v)))
+        if v @ Hv <= 0 < v @ v:  # v is a direction of the conjugate gradients
+            raise ValueError("the Hessian at x is not positive definite: x is no strict minimum")
+        return Hv
 
     H = LinearOperator((space.n, space.n), matvec=times, dtype=np.float64)
     return np.stack([_solved(H, int(i), rtol) for i in wanted], axis=1)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array
@@ -19,6 +19,7 @@ from ksdmin._problem.functions import FunctionProblem, Memo, check_derivative
 from ksdmin._problem.protocol import Product, Traits
 from ksdmin._problem.robust_losses import Loss, as_loss
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
+from ksdmin._problem.values import changed
 
 # The weight of a residual in the Gauss-Newton matrix, at least: that of an outlier is negative
 # (SciPy's least_squares has the same floor).
@@ -65,6 +66,13 @@ class ResidualProblem(FunctionProblem):
             has_diagonal=True,
             has_projected_gradient=isinstance(self._jac, str),
         )
+
+    def by_best_differences(self) -> Self:
+        """A copy for few products that must be accurate: 3-point, where J is by differences."""
+        if self._jac != "2-point":
+            return self
+        best = changed(self, _jac="3-point")
+        return changed(best, traits=best._traits(self.traits.nonlinear))
 
     # The verbs
 

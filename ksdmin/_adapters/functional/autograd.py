@@ -19,7 +19,7 @@ from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import VALUE_NOISE
 from ksdmin._adapters.functional.autograd_per_sample import Pieces, sums_in_one_pass
 from ksdmin._adapters.functional.build import build as build_functional
-from ksdmin._adapters.functional.data import tree_map
+from ksdmin._adapters.functional.data import like, tree_map
 from ksdmin._adapters.functional.library import Chunk, Kernel
 from ksdmin._adapters.functional.problem import FunctionalProblem
 from ksdmin._problem.arrays import Array
@@ -198,7 +198,7 @@ def _rebuilt(tree: Any, pieces: Iterator[Any]) -> Any:
     if isinstance(tree, dict):
         return {key: _rebuilt(tree[key], pieces) for key in sorted(tree)}
     if isinstance(tree, (tuple, list)):
-        return type(tree)([_rebuilt(part, pieces) for part in tree])
+        return like(tree, [_rebuilt(part, pieces) for part in tree])
     return next(pieces) if _is_floating(tree) else tree
 
 

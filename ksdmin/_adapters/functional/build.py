@@ -19,7 +19,7 @@ from ksdmin._adapters.blocks import (
     noting_block,
 )
 from ksdmin._adapters.curvature import check_provider
-from ksdmin._adapters.functional.data import Samples, tree_map
+from ksdmin._adapters.functional.data import Samples, like, tree_map
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.losses import as_sample_loss
 from ksdmin._adapters.functional.plain_function import PlainFunction
@@ -229,7 +229,7 @@ def _broadcast(l2: Any, tree: Any, library: Library) -> Any:
         return made if type(tree) is dict else type(tree)(made)  # type: ignore[call-arg]
     sequences = isinstance(l2, (tuple, list)) and isinstance(tree, (tuple, list))
     if sequences and len(l2) == len(tree):
-        return type(tree)([_broadcast(*pair, library) for pair in zip(l2, tree, strict=True)])
+        return like(tree, [_broadcast(*pair, library) for pair in zip(l2, tree, strict=True)])
     raise ValueError(
         "l2: expected a number, or numbers in the order and under the names of params (0 for a "
         "name left out)"

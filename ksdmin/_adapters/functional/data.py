@@ -48,6 +48,11 @@ class Samples:
             weights = as_weights(sample_weight, self.n)
             self._weights = (weights / weights.mean()).astype(self._dtype)
 
+    @property
+    def is_weighted(self) -> bool:
+        """Whether the samples have weights."""
+        return self._weights is not None
+
     def indices(self, idx: Any) -> Any:
         """A set as the methods below take it: a slice, or a vector of indices on the host."""
         if not isinstance(idx, slice):
@@ -108,8 +113,13 @@ def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, dict):
         return {key: tree_map(function, part) for key, part in tree.items()}
     if isinstance(tree, (tuple, list)):
-        return type(tree)([tree_map(function, part) for part in tree])
+        return like(tree, [tree_map(function, part) for part in tree])
     return function(tree)
+
+
+def like(tree: Any, parts: list[Any]) -> Any:
+    """A sequence like `tree`, which may have names for its parts."""
+    return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
 
 
 def _padded(part: Any, rows: int) -> Any:

@@ -57,6 +57,11 @@ class FunctionalProblem(FlatProblem):
         self._mean_squares = library.compile(_mean_squares, shared=True)
         self._penalty = library.compile(_penalty, shared=True)
 
+    @property
+    def is_weighted(self) -> bool:
+        """Whether the samples have weights."""
+        return isinstance(self._terms, SampleSums) and self._terms.is_weighted
+
     def in_finer_arithmetic(self) -> Self | None:
         """The same with values and gradients in float32; None where they are that already.
 

@@ -64,6 +64,11 @@ class SampleSums:
         self._max_kept_samples = self._max_diagonal_samples = samples.n
         self.size, self.indices = samples.size, samples.indices
 
+    @property
+    def is_weighted(self) -> bool:
+        """Whether the samples have weights."""
+        return self._samples.is_weighted
+
     def _compiled(self, library: Library) -> dict[str, Kernel]:
         kernels = {"value": self._value, "gradient": self._gradient, "diagonal": self._diagonal}
         return {name: library.compile(kernel) for name, kernel in kernels.items()}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.losses import as_loss_module
@@ -34,6 +36,7 @@ _TAKE_STATISTICS = (
     "model.eval(). Or use GroupNorm or LayerNorm, which need none"
 )
 _MEAN_SAMPLES = 32  # of a loss that is a mean already: each is computed by itself
+_IGNORED, _LABELS_PER_READ = -100, 4096
 _LOSS_SAMPLES = 2  # enough to see what a loss reads
 
 
@@ -84,13 +87,21 @@ def _has_no_statistics(module: Any) -> bool:
 def check_forward_pass(model: FlatModel, inputs: Any) -> Any:
     """What the model returns for a few samples; a model that writes into its buffers is refused.
 
-    Sets ``model.is_random``: whether it draws from torch's global generators.
+    Sets ``model.is_random``: whether it draws from torch's global generators; and
+    ``model.writes_into_inputs``.
     """
     buffers = {name: buffer.clone() for name, buffer in model.model.named_buffers()}
     before = generator_states(model.device)
-    outputs = model.outputs(model.leaves(model.x0), inputs)
+    copies = tree_map(Tensor.clone, inputs)
+    try:
+        outputs = model.outputs(model.leaves(model.x0), copies)
+    except Exception as error:
+        with suppress(Exception):  # an exception may refuse it
+            error.add_note(f"the model was called with {_described(inputs)}")
+        raise
     after = generator_states(model.device)
     model.is_random = not all(map(torch.equal, before, after))
+    model.writes_into_inputs = any(leaf._version for leaf in tree_leaves(copies))
     for name, buffer in model.model.named_buffers():
         if name not in buffers or not _equal(buffer, buffers[name]):
             raise ValueError(
@@ -99,6 +110,12 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> Any:
                 "does so) into eval mode: model.eval()"
             )
     return outputs
+
+
+def _described(inputs: Any) -> str:
+    """The inputs in words: names, dtypes and shapes."""
+    forms = tree_map(lambda leaf: f"{leaf.dtype} {tuple(leaf.shape)}", inputs)
+    return str(forms).replace("'", "")
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
@@ -140,7 +157,7 @@ def check_values(problem: Any, model: FlatModel) -> None:
     half = samples.shape[0] // 2
     if problem._sums._kernels.is_scalar:
         _check_mean_losses(problem, model, x)
-    elif not model.is_random and half >= 2:
+    elif not model.is_random and half >= 1:
         halves = first_samples(0, half), first_samples(half, samples.shape[0])
         _check_batches(problem, x, halves, first, tolerance, name)
 
@@ -155,21 +172,38 @@ def _check_mean_losses(problem: Any, model: FlatModel, x: Tensor) -> None:
     count = min(_MEAN_SAMPLES, n)
     samples, singles = source.first(0, count), [source.first(i, i + 1) for i in range(count)]
     if problem.subsets.n is not None:  # over all of them: neighbours may be of one length
-        samples = torch.arange(count) * n // count
+        spread = torch.arange(count) * n // count
+        samples = torch.unique(torch.cat([spread, _with_ignored_labels(source)]))
         singles = list(samples.split(1))
     with _in_eval_mode(model.model if model.is_random else None):
         together = problem.value(x, samples)
-        apart = sum(problem.value(x, one) for one in singles) / count
-    tolerance = _VALUE_TOLERANCE[model.precision]
-    if abs(together - apart) > tolerance * max(abs(together), abs(apart)):
+        apart = sum(problem.value(x, one) for one in singles) / len(singles)
+    difference, largest = abs(together - apart), max(abs(together), abs(apart))
+    # A sample that is left out altogether has no loss of its own: NaN
+    alone = math.isfinite(together) and math.isnan(apart)
+    if alone or difference > _VALUE_TOLERANCE[model.precision] * largest:
         raise ValueError(
             f"the loss that {name} returns is not the mean of its samples' losses: that of "
-            f"{count} is {together!r}, but their mean one by one {apart!r}. If it is a mean "
+            f"{len(singles)} is {together!r}, but their mean one by one {apart!r}. If it is a mean "
             "over words, of which samples have different numbers, then give the loss, "
             "loss=CrossEntropyLoss(ignore_index=-100), and the labels as targets, "
             "data=(inputs, labels): the mean is then that over all words of the set. Otherwise let "
             "the model return one loss per sample"
         )
+
+
+def _with_ignored_labels(source: Any) -> Tensor:
+    """A few samples with labels that HuggingFace's models leave out of their mean, if any have."""
+    found: list[Tensor] = []
+    at = 0
+    for inputs, _, w in source.chunks(source.indices(WHOLE), _LABELS_PER_READ):
+        labels = inputs.get("labels") if isinstance(inputs, dict) else None
+        if labels is None:
+            break
+        ignored = (labels == _IGNORED).reshape(len(w), -1).any(1)
+        found.append(at + ignored.nonzero()[:, 0].cpu())
+        at += len(w)
+    return torch.cat(found)[:_MEAN_SAMPLES] if found else torch.zeros(0, dtype=torch.int64)
 
 
 @contextmanager
@@ -198,9 +232,11 @@ def _check_batches(
     apart = sum(batch.shape[0] / n * problem.value(x, batch) for batch in batches)
     if abs(together - apart) > tolerance * max(abs(together), abs(apart)):
         raise ValueError(
-            f"{name} mixes its samples: the mean loss of {n} is {together!r}, but {apart!r} if "
-            "computed in two batches. The samples must lie along the first axis "
-            "(batch_first=True), and the outputs of one must not depend on another"
+            f"{name}, or its loss, mixes its samples: the mean loss of {n} is {together!r}, but "
+            f"{apart!r} if computed in two batches. The samples must lie along the first axis "
+            "(batch_first=True), and neither the outputs nor the loss of one may depend on "
+            "another: in a loss or residual of your own, shapes such as (n, 1) and (n,) broadcast "
+            "to (n, n)"
         )
 
 

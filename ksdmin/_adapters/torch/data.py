@@ -103,6 +103,11 @@ class Samples:
         self._kept = KeptSets(default_budget(device) if memory_budget is None else memory_budget)
 
     @property
+    def is_weighted(self) -> bool:
+        """Whether the loss is another one than the mean over the samples."""
+        return not bool((self._weights == 1).all())
+
+    @property
     def has_equal_weights(self) -> bool:
         """Whether all samples have the same weight."""
         return bool((self._weights == self._weights[0]).all())
@@ -153,6 +158,10 @@ class Samples:
             return idx
         rows = torch.from_numpy(picked_rows(size, count, self.seed(seed, idx))).to(self._home)
         return rows if isinstance(idx, slice) else idx[rows]
+
+    def forget(self) -> None:
+        """Drop the sets that are kept for a run: the data may have changed since."""
+        self._kept.clear()
 
     def normalize_weights(self, sample_weights: Callable[[Any], Tensor]) -> None:
         """Divide by the mean of the weights that the samples have in the loss's own mean.

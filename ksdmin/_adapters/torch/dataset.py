@@ -94,7 +94,7 @@ class Fetched:
                 self.dataset,
                 batch_sampler=self._handed,
                 generator=torch.Generator().manual_seed(0),
-                **self.options,
+                **self.options | {"persistent_workers": bool(self.options.get("num_workers"))},
             )
         self._handed.batches = [self._numbers(part) for part in parts]
         wanted = [len(batch) for batch in self._handed.batches]

@@ -113,6 +113,9 @@ class EpochSamples:
         rows = idx.samples.picked(idx.rows, count, seed)
         return idx if rows is idx.rows else idx.part(rows)
 
+    def forget(self) -> None:
+        """The sets of an epoch are kept as long as the set itself."""
+
     def normalize_weights(self, sample_weights: Callable[[Any], Tensor]) -> None:
         """Divide, in every set, by the mean of the weights in the loss's own mean."""
         self._class_weights = sample_weights

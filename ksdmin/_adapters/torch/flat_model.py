@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.linearity import is_nonlinear
 from ksdmin._adapters.torch.model_inputs import arguments, detached, row_count
@@ -48,6 +49,7 @@ class FlatModel:
         self.model, self.precision = model, precision
         self.is_random = False  # whether a forward pass draws random numbers (dropout)
         self.reader: Reader = OneTensor(None)
+        self.writes_into_inputs = False  # as with an in-place ReLU as the first layer
         # Whether a backward pass reads the module's parameters again (activation checkpoints)
         self.recomputes = False
         self._names, parameters = _select(model, params)
@@ -79,11 +81,18 @@ class FlatModel:
 
     def outputs(self, parameters: list[Tensor], inputs: Any) -> Any:
         """What the module returns."""
-        # Without their own flags: a model that differentiates in its inputs sets requires_grad.
-        positional, keywords = arguments(self.model, detached(inputs))
+        positional, keywords = arguments(self.model, self.own_inputs(inputs))
         named = dict(zip(self._names, parameters, strict=True))
         with LOCK:
             return torch.func.functional_call(self.model, named, positional, keywords)
+
+    def own_inputs(self, inputs: Any) -> Any:
+        """The inputs for one pass: copies where the model writes into them.
+
+        Without their own flags: a model that differentiates in its inputs sets requires_grad.
+        """
+        own = detached(inputs)
+        return tree_map(Tensor.clone, own) if self.writes_into_inputs else own
 
     def read(self, outputs: Any, inputs: Any) -> Tensor:
         """What the module returned for `inputs`, as one tensor with a row per sample."""

@@ -45,7 +45,7 @@ def _losses(loss: Any, mean: bool, z: Tensor, y: Any) -> Tensor:
             "GaussianNLLLoss: the model returned one tensor, so the targets must be a pair "
             "(y, variance); or let the model return a pair (mean, variance)"
         )
-    return _log_likelihoods(loss, mean, z, y[0], _columns(z, y[1]).clamp(loss.eps))
+    return _log_likelihoods(loss, mean, z, y[0], _variance(loss, z, y[1]))
 
 
 def _log_likelihoods(loss: Any, mean: bool, z: Tensor, target: Tensor, v: Tensor) -> Tensor:
@@ -59,13 +59,19 @@ def _columns(z: Tensor, given: Tensor) -> Tensor:
     return given.unsqueeze(-1) if given.shape == z.shape[:-1] else given
 
 
+def _variance(loss: Any, z: Tensor, given: Tensor) -> Tensor:
+    """The given variances, as torch clamps them; NaN for a negative one, which torch refuses."""
+    v = _columns(z, given)
+    return v.clamp(loss.eps).masked_fill(v < 0, math.nan)
+
+
 def _hessian(loss: Any, scale: Scale, z: Tensor, y: tuple[Tensor, Tensor], w: Tensor) -> Product:
-    v = _columns(z, y[1]).clamp(loss.eps)
+    v = _variance(loss, z, y[1])
     return _curvature.gaussian(z, (y[0], v), w, scale=scale(z))
 
 
 def _draw(loss: Any, z: Tensor, y: tuple[Tensor, Tensor], generator: torch.Generator) -> Any:
-    return z + normal(z, generator) * _columns(z, y[1]).clamp(loss.eps).sqrt(), y[1]
+    return z + normal(z, generator) * _variance(loss, z, y[1]).sqrt(), y[1]
 
 
 # The outputs are pairs (mean, variance), the targets y

@@ -36,6 +36,10 @@ class KeptSets:
             return iter(self._sets[key])
         return self._kept(key, count, make())
 
+    def clear(self) -> None:
+        """Drop all."""
+        self._sets.clear()
+
     def _kept(self, key: Hashable, count: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         kept: list[Chunk] = []
         for i, chunk in enumerate(chunks):

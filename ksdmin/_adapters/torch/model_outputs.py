@@ -221,7 +221,8 @@ def _rebuilt(tree: Any, leaves: Iterator[Any]) -> Any:
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         return dataclasses.replace(tree, **dict(made))
     if isinstance(tree, Mapping):
-        return type(tree)(made)  # type: ignore[call-arg]
+        plain = dict(made)  # a defaultdict takes something else first
+        return plain if isinstance(tree, dict) else type(tree)(plain)  # type: ignore[call-arg]
     if is_namedtuple(tree):
         return type(tree)(*(part for _, part in made))
     return type(tree)(part for _, part in made)

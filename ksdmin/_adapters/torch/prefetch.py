@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Queue = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 # Chunks that are made ahead: one is enough where all take the same time, the second one makes up
 # for a slow one. Each takes memory.
@@ -22,7 +26,7 @@ class Prefetcher:
     """
 
     def __init__(self) -> None:
-        self._thread: ThreadPoolExecutor | None = None
+        self._tasks: Queue | None = None
         self._process = 0
 
     def ahead(self, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
@@ -43,11 +47,30 @@ class Prefetcher:
                 future.cancel()
 
     def _submit(self, task: Callable[[], T]) -> Future[T]:
-        if self._thread is None or self._process != os.getpid():  # a fork has no threads
-            self._thread = ThreadPoolExecutor(1, "ksdmin-prefetch")
-            self._process = os.getpid()
-        return self._thread.submit(task)
+        if self._tasks is None or self._process != os.getpid():  # a fork has no threads
+            # No ThreadPoolExecutor: processes that its threads fork, such as the workers of a
+            # DataLoader, wait for these threads at their end, and fail.
+            self._tasks, self._process = SimpleQueue(), os.getpid()
+            threading.Thread(
+                target=_work, args=(self._tasks,), name="ksdmin-prefetch", daemon=True
+            ).start()
+            weakref.finalize(self, self._tasks.put, None)
+        future: Future[T] = Future()
+        self._tasks.put((future, task))
+        return future
 
     def __getstate__(self) -> dict[str, Any]:
         # A thread cannot be copied: a copy starts its own
-        return {"_thread": None, "_process": 0}
+        return {"_tasks": None, "_process": 0}
+
+
+def _work(tasks: Queue) -> None:
+    """Run tasks until None comes."""
+    for future, task in iter(tasks.get, None):
+        if not future.set_running_or_notify_cancel():
+            continue
+        try:
+            future.set_result(task())
+        except BaseException as error:
+            future.set_exception(error)
+        del future, task  # a thread that waits must not keep what they hold

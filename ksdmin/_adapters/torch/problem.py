@@ -89,6 +89,12 @@ class TorchProblem(TensorProblem):
         self._max_diagonal_samples = max_diagonal_samples
         self._curvature, self._l2 = curvature, l2
         self._precision = model.precision, model.precision  # as in FINER_PRECISION
+        self._in_a_run = False
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether the samples have weights, or ignored labels."""
+        return bool(getattr(self._sums.samples, "is_weighted", False))
 
     def in_finer_arithmetic(self) -> Self | None:
         """The same with less rounding; None where there is none."""
@@ -99,9 +105,11 @@ class TorchProblem(TensorProblem):
         return changed(self, _precision=finer, traits=traits)
 
     def counting(self, counts: Counts) -> Self:
-        """A copy for one run, that counts in `counts`."""
+        """A copy that counts in `counts`: for a run, or for the next step of one."""
         self._model.check_mode()
-        return super().counting(counts)
+        if not self._in_a_run:
+            self._sums.samples.forget()
+        return changed(super().counting(counts), _in_a_run=True)
 
     def load(self, x: Any) -> None:
         """Write a flat vector (a tensor, or a numpy array) back into the model.
@@ -153,6 +161,8 @@ class TorchProblem(TensorProblem):
     def _checked(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
         """A point and a set, as the sums take them."""
         self._check_point(x)
+        if not self._in_a_run:
+            self._sums.samples.forget()
         return x.detach(), self._sums.samples.indices(idx)
 
     def _mean(self, total: Tensor, x: Tensor, idx: Any) -> Tensor:

@@ -19,7 +19,7 @@ from ksdmin._adapters.torch.data import Samples
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.torch.losses import as_sample_loss
-from ksdmin._adapters.torch.model_inputs import detached, row_count
+from ksdmin._adapters.torch.model_inputs import row_count
 from ksdmin._adapters.torch.random import seeded_generators
 
 
@@ -62,8 +62,7 @@ class ResidualModel(FlatModel):
         named = {
             f"module.{name}": piece for name, piece in zip(self._names, parameters, strict=True)
         }
-        # Without their own flags: a function that differentiates in them sets requires_grad.
-        batch = (detached(inputs),) if self._takes_samples else ()
+        batch = (self.own_inputs(inputs),) if self._takes_samples else ()
         with LOCK:
             r = torch.func.functional_call(self._holder, named, (self._residuals, *batch))
         if not isinstance(r, Tensor):

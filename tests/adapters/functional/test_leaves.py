@@ -1,6 +1,6 @@
 """Parameters with leaves that are no floating-point arrays: these are kept as they are."""
 
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from typing import Any
 
@@ -240,3 +240,20 @@ def test_flax(jax_backend):
 
 def l2_of_kernels():
     return {"params": {"layers_0": {"kernel": 0.5}}}
+
+
+def test_namedtuples_with_autograd():
+    anp = pytest.importorskip("autograd.numpy")
+    Line = namedtuple("Line", ["slope", "shift"])
+    Points = namedtuple("Points", ["x", "y"])
+    x = np.linspace(0, 1, 9)
+
+    def r(line, points):
+        return points.x * line.slope - points.y + anp.array(1.0) * line.shift
+
+    problem = ksdmin.from_autograd(
+        residuals=[(r, Points(x, 2 * x + 1))], params=Line(np.zeros(1), np.zeros(1))
+    )
+    found = problem.unflatten(ksdmin.minimize(problem, rng=0).x)
+    assert isinstance(found, Line)
+    np.testing.assert_allclose([found.slope[0], found.shift[0]], [2, 1], atol=1e-4)

@@ -41,8 +41,8 @@ class Wandering(nn.Linear):
         (nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, track_running_stats=False)).eval(),
          "BatchNorm1d '1' keeps no running statistics.*track_running_stats=True"),
         (Forward(lambda m, x: m.recur(x[None])[0][0], recur=nn.RNN(3, 2, batch_first=True)),
-         r"Forward mixes its samples.*batch_first=True"),
-        (Forward(lambda m, x: m.linear(x - x.mean(0)), linear=nn.Linear(3, 2)), "Forward mixes"),
+         r"Forward, or its loss, mixes its samples.*batch_first=True"),
+        (Forward(lambda m, x: m.linear(x - x.mean(0)), linear=nn.Linear(3, 2)), "its loss, mixes"),
         (Wandering(3, 2), "Wandering is not deterministic"),
         (Counting(), "Counting writes into its buffer 'calls'"),
         (nn.Sequential(nn.Embedding(2, 2, max_norm=1.0)), "Embedding '0' rescales"),
@@ -115,3 +115,30 @@ def test_a_missing_torch():
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     last = process.stderr.strip().splitlines()[-1]
     assert last == "ImportError: ksdmin.from_torch needs torch: pip install 'ksdmin[torch]'"
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_a_loss_that_broadcasts_is_refused_however_few_samples_there_are(n):
+    X, y = torch.randn(n, 3, dtype=torch.float64), torch.arange(n, dtype=torch.float64)
+    net = nn.Linear(3, 1).double()
+    with pytest.raises(ValueError, match=r"mixes its samples.*\(n, 1\) and \(n,\)"):
+        ksdmin.from_torch(net, lambda z, y: ((z - y) ** 2).mean(1), (X, y))
+    with pytest.raises(ValueError, match="mixes its samples"):
+        ksdmin.from_torch(net, residuals=[(lambda m, b: m(b[0]) - b[1], (X, y))])
+
+
+def test_an_own_loss_with_few_ignored_labels():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+
+        def forward(self, x, labels):
+            return {"loss": nn.functional.cross_entropy(self.linear(x), labels)}
+
+    labels = torch.arange(200) % 2
+    data = {"x": torch.randn(200, 3, dtype=torch.float64), "labels": labels}
+    ksdmin.from_torch(Own().double(), data=data)
+    labels[[50, 151]] = -100
+    with pytest.raises(ValueError, match="is not the mean of its samples' losses"):
+        ksdmin.from_torch(Own().double(), data=data)

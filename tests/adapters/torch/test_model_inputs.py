@@ -122,3 +122,36 @@ def test_a_model_that_differentiates_in_its_inputs(inputs):
     one = ksdmin.from_torch(Slope(), nn.MSELoss(), ((A, B), Y))
     assert problem.value(problem.x0) == one.value(one.x0)
     assert not A.requires_grad
+
+
+class Shifting(nn.Module):
+    """Writes into its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x):
+        x -= 1.0
+        return self.linear(x)
+
+
+def test_a_model_that_writes_into_its_inputs_gets_copies():
+    X, Y = torch.randn(6, 3, dtype=torch.float64), torch.randn(6, 2, dtype=torch.float64)
+    kept = X.clone()
+    problem = ksdmin.from_torch(Shifting().double(), nn.MSELoss(), (X, Y))
+    values = {problem.value(problem.x0) for _ in range(3)}
+    problem.curvature(problem.x0)(problem.x0)
+    assert len(values) == 1
+    assert torch.equal(X, kept)
+    assert values == {problem.value(problem.x0, torch.arange(6))}
+
+
+def test_an_error_in_the_model_tells_what_it_was_called_with():
+    Y, net = torch.ones(4, 2), nn.Linear(3, 2)
+    with pytest.raises(RuntimeError) as caught:
+        ksdmin.from_torch(net, nn.MSELoss(), (torch.ones(4, 3, dtype=torch.uint8), Y))
+    assert caught.value.__notes__ == ["the model was called with torch.uint8 (3, 3)"]
+    with pytest.raises(TypeError) as caught:
+        ksdmin.from_torch(net, nn.MSELoss(), {"x": torch.ones(4, 3), "y": Y})
+    assert caught.value.__notes__ == ["the model was called with {x: torch.float32 (3, 3)}"]

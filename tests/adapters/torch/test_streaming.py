@@ -4,6 +4,8 @@ import copy
 import gc
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 
@@ -242,3 +244,38 @@ def test_in_a_forked_process(tmp_path):
         os.waitpid(child, 0)
     assert done
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_sets_are_kept_within_a_run_only(tmp_path):
+    """Where the file changes between two calls, both see it."""
+    X = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float64, (N, 7))
+    X[:] = arrays()[0].numpy()
+    problem = make((X, arrays()[1]), memory_budget=4000.0)
+    some = torch.arange(20)
+    before = problem.value(problem.x0, some)
+    copy = problem.counting(problem._counts)
+    assert copy.value(problem.x0, some) == before
+    assert problem._sums.samples._kept._sets
+    X *= 2
+    assert copy.value(problem.x0, some) == before  # one run, one objective
+    assert problem.value(problem.x0, some) != before
+
+
+def test_workers_of_a_loader_end_well(tmp_path):
+    """Those that a thread has forked, too; a failure is printed, so in a process of its own."""
+    code = """
+import torch, ksdmin
+from torch import nn
+from torch.utils.data import DataLoader
+from tests.adapters.torch.test_data import Pairs
+X, y = torch.randn(40, 7, dtype=torch.float64), torch.randint(0, 3, (40,))
+net = nn.Linear(7, 3).double()
+data = DataLoader(Pairs(X, y), 8, num_workers=1)
+p = ksdmin.from_torch(net, nn.CrossEntropyLoss(), data, memory_budget=1.0, chunk_size=8)
+print(all(p.value(p.x0) == p.value(p.x0) for _ in range(3)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True
+    )
+    assert done.stdout == "True\n"
+    assert "exited unexpectedly" not in done.stderr
