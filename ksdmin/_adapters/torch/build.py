@@ -30,9 +30,9 @@ from ksdmin._adapters.torch.backward_checks import (
     reads_parameters_again,
 )
 from ksdmin._adapters.torch.checks import check_model, check_values
-from ksdmin._adapters.torch.data import Samples
+from ksdmin._adapters.torch.data.epochs import EpochSamples
+from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.diagonal import diagonal_kernel
-from ksdmin._adapters.torch.epochs import EpochSamples
 from ksdmin._adapters.torch.flat_function import FlatFunction
 from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
 from ksdmin._adapters.torch.kernels import Kernels, lean_convolutions_work

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.torch.checks import check_forward_pass, warn_of_output_nonlinearity
-from ksdmin._adapters.torch.data import Samples
-from ksdmin._adapters.torch.epochs import EpochSamples
+from ksdmin._adapters.torch.data.epochs import EpochSamples
+from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.gaussian_loss import check_variance
 from ksdmin._adapters.torch.kernels import Chunk, Kernels

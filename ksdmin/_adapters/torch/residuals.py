@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from ksdmin._adapters.blocks import Block, check_rows
 from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.torch.checks import check_forward_pass
-from ksdmin._adapters.torch.data import Samples
+from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.torch.losses import as_sample_loss

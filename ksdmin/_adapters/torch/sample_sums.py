@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ksdmin._adapters.torch.cuda_graphs import GraphExecutor
-from ksdmin._adapters.torch.data import Samples
-from ksdmin._adapters.torch.epochs import EpochSamples
+from ksdmin._adapters.torch.data.epochs import EpochSamples
+from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
 from ksdmin._adapters.torch.random import seeded_generators
 

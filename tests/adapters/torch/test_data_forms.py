@@ -21,7 +21,7 @@ from torch.utils.data import (
 )
 
 import ksdmin
-from ksdmin._adapters.torch.data import Samples
+from ksdmin._adapters.torch.data.samples import Samples
 from tests.adapters.torch.test_data import Pairs, assert_same
 
 N = 13

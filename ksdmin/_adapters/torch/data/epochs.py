@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ksdmin._adapters.seeds import seed_for_set
-from ksdmin._adapters.torch.data import Samples
+from ksdmin._adapters.torch.data.samples import Samples
+from ksdmin._adapters.torch.data.trees import as_tree, same_trees
 from ksdmin._adapters.torch.kernels import Chunk
-from ksdmin._adapters.torch.trees import as_tree, same_trees
 from ksdmin._problem.subsets import WHOLE, Subsets
 
 # Sets that are kept: that of the iteration, and the one before.

@@ -14,14 +14,14 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ksdmin._adapters.flat_problem import host_indices
 from ksdmin._adapters.seeds import picked_rows, seed_for_set
-from ksdmin._adapters.torch.arrays import Arrays
-from ksdmin._adapters.torch.dataset import Fetched, from_dataset, from_loader
-from ksdmin._adapters.torch.kept_sets import KeptSets
+from ksdmin._adapters.torch.data.arrays import Arrays
+from ksdmin._adapters.torch.data.dataset import Fetched, from_dataset, from_loader
+from ksdmin._adapters.torch.data.kept_sets import KeptSets
+from ksdmin._adapters.torch.data.prefetch import Prefetcher
+from ksdmin._adapters.torch.data.trees import as_pair, cast, take_rows
+from ksdmin._adapters.torch.data.upload import gathered, to_device, uploaded
 from ksdmin._adapters.torch.kernels import Chunk
 from ksdmin._adapters.torch.memory import default_budget
-from ksdmin._adapters.torch.prefetch import Prefetcher
-from ksdmin._adapters.torch.trees import as_pair, cast, take_rows
-from ksdmin._adapters.torch.upload import gathered, to_device, uploaded
 from ksdmin._adapters.weights import as_weights
 from ksdmin._problem.subsets import WHOLE, Subsets
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ksdmin._adapters.torch.trees import byte_count, cast, sample_count, take_rows
+from ksdmin._adapters.torch.data.trees import byte_count, cast, sample_count, take_rows
 
 # Targets that are read at once, where their weights are summed before the run: large enough to be
 # fast, and small in memory even where a target is an image.

@@ -24,7 +24,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from ksdmin._adapters.torch.trees import as_pair, as_tensors, byte_count, sample_count
+from ksdmin._adapters.torch.data.trees import as_pair, as_tensors, byte_count, sample_count
 
 # Samples that are read at once from a Dataset without a DataLoader.
 BATCH_SIZE = 64

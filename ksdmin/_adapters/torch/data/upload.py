@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ksdmin._adapters.torch.data.prefetch import DEPTH, Prefetcher
+from ksdmin._adapters.torch.data.trees import take_rows
 from ksdmin._adapters.torch.kernels import Chunk
-from ksdmin._adapters.torch.prefetch import DEPTH, Prefetcher
-from ksdmin._adapters.torch.trees import take_rows
 
 # Chunks that may be on the device before the one that it computes with is done: that one, and the
 # next. Each takes memory.
