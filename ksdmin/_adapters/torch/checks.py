@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ksdmin._adapters.torch.flat_model import FlatModel
-from ksdmin._adapters.torch.losses import as_loss_module
+from ksdmin._adapters.torch.losses.known import as_loss_module
 from ksdmin._adapters.torch.model_inputs import detached
 from ksdmin._adapters.torch.random import generator_states, seeded_generators
 from ksdmin._problem.subsets import WHOLE

@@ -11,12 +11,12 @@ from ksdmin._adapters.torch.checks import check_forward_pass, warn_of_output_non
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.flat_model import FlatModel
-from ksdmin._adapters.torch.gaussian_loss import check_variance
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
-from ksdmin._adapters.torch.losses import as_sample_loss, is_gaussian
+from ksdmin._adapters.torch.losses.gaussian import check_variance
+from ksdmin._adapters.torch.losses.known import as_sample_loss, is_gaussian
+from ksdmin._adapters.torch.losses.own import OwnLosses, OwnLossKernels
 from ksdmin._adapters.torch.model_inputs import arguments, takes
 from ksdmin._adapters.torch.model_outputs import SeveralTensors, reader_of
-from ksdmin._adapters.torch.own_loss import OwnLosses, OwnLossKernels
 from ksdmin._adapters.torch.random import seeded_generators
 
 # Samples of the forward passes that show what a model is like: more than one, so that the axis of

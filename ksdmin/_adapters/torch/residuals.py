@@ -18,7 +18,7 @@ from ksdmin._adapters.torch.checks import check_forward_pass
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
-from ksdmin._adapters.torch.losses import as_sample_loss
+from ksdmin._adapters.torch.losses.known import as_sample_loss
 from ksdmin._adapters.torch.model_inputs import row_count
 from ksdmin._adapters.torch.random import seeded_generators
 

@@ -17,8 +17,7 @@ from torch.nn import functional
 from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.sample_loss import SampleLoss, unit_scale
-from ksdmin._adapters.torch.gaussian_loss import gaussian, gaussian_of_pair
-from ksdmin._adapters.torch.loss_elements import (
+from ksdmin._adapters.torch.losses.elements import (
     Scale,
     check_elements,
     normal,
@@ -26,6 +25,7 @@ from ksdmin._adapters.torch.loss_elements import (
     per_element,
     per_position,
 )
+from ksdmin._adapters.torch.losses.gaussian import gaussian, gaussian_of_pair
 from ksdmin._adapters.torch.model_outputs import CHOOSE, SeveralTensors
 
 Draw = Callable[[Tensor, Any, torch.Generator], Any]

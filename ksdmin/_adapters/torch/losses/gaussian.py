@@ -16,7 +16,7 @@ from torch import Tensor
 from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.sample_loss import SampleLoss, unit_scale
-from ksdmin._adapters.torch.loss_elements import (
+from ksdmin._adapters.torch.losses.elements import (
     Scale,
     check_elements,
     normal,

@@ -1,0 +1,1 @@
+"""What a torch model is trained by: one number per sample."""
