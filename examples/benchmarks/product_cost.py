@@ -8,8 +8,6 @@ paper's auto-encoder, and other ways to a product, are in torch_products.py.)
 
 from __future__ import annotations
 
-import argparse
-import json
 from itertools import pairwise
 
 import this_checkout  # noqa: F401
@@ -19,11 +17,13 @@ from torch.nn import functional
 from torch_products import median_seconds
 
 import ksdmin
-from examples.harness.provenance import provenance
+from examples.harness.device_script import arguments, origin, write
+
+REPEATS = 30
 
 
 class Attention(nn.Module):
-    """A transformer encoder over `length` tokens, and a linear layer on their mean."""
+    """A transformer encoder over tokens, and a linear layer on their mean."""
 
     def __init__(self, width: int = 64, heads: int = 4, layers: int = 2) -> None:
         super().__init__()
@@ -135,23 +135,13 @@ def measure(model, loss, inputs, targets, device: str, precision: str, repeats: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--repeats", type=int, default=30)
-    parser.add_argument("--commit", help="where it is measured without git")
-    parser.add_argument("--out")
-    args = parser.parse_args()
-    cuda = args.device == "cuda"
-    hardware = torch.cuda.get_device_name() if cuda else None
-    report: dict[str, object] = provenance("torch", hardware=hardware, commit=args.commit)
-    for precision in ("high", "highest") if cuda else ("highest",):
+    args = arguments(__doc__)
+    report = origin(args)
+    for precision in ("high", "highest") if args.device == "cuda" else ("highest",):
         for name, *case in cases(args.device):
-            found = measure(*case, args.device, precision, args.repeats)
+            found = measure(*case, args.device, precision, args.repeats or REPEATS)
             report[f"{name}, {precision}"] = found
-            print(f"{name:26} {precision:8}", {k: f"{v:.3g}" for k, v in found.items()})
-    if args.out:
-        with open(args.out, "w") as file:
-            file.write(json.dumps(report, indent=1) + "\n")
+    write(report, args)
 
 
 if __name__ == "__main__":

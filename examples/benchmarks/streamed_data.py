@@ -10,8 +10,6 @@ on the machine to measure; beside the seconds it says whether both gave the same
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -26,7 +24,8 @@ import torch
 from torch import nn
 
 import ksdmin
-from examples.harness.provenance import provenance
+from examples.harness.device_script import arguments, origin
+from examples.harness.device_script import write as write_report
 
 INPUTS, CLASSES = 784, 10
 # The layers between: of a net that computes as little as it reads, and of the paper's classifier
@@ -123,30 +122,19 @@ def measure(kind: str, n: int, device: str, repeats: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--samples", type=int)
-    parser.add_argument("--repeats", type=int)
-    parser.add_argument("--commit", help="where it is measured without git")
-    parser.add_argument("--out")
-    args = parser.parse_args()
+    args = arguments(__doc__)
     cuda = args.device == "cuda"
     n, repeats = args.samples or (400_000 if cuda else 40_000), args.repeats or (9 if cuda else 5)
-    hardware = torch.cuda.get_device_name() if cuda else None
-    about = provenance("torch", hardware=hardware, commit=args.commit)
     megabytes = n * (INPUTS * 4 + 8) / 1e6
     report = {
-        **about,
+        **origin(args),
         "samples": n,
         "data (MB)": megabytes,
         "memory budget (MB)": megabytes / BUDGETS,
         "chunk_size": n // CHUNKS,
         "seconds": {kind: measure(kind, n, args.device, repeats) for kind in HIDDEN},
     }
-    text = json.dumps(report, indent=1)
-    print(text)
-    if args.out:
-        Path(args.out).write_text(text + "\n")
+    write_report(report, args)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ one process; on the CPU the median of a few.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from itertools import pairwise
@@ -21,7 +19,7 @@ import torch
 from torch import nn
 
 import ksdmin
-from examples.harness.provenance import provenance
+from examples.harness.device_script import arguments, origin, write
 
 SIZES = (784, 1000, 500, 250, 30, 250, 500, 1000, 784)
 CODE = 4  # the layer whose units are linear
@@ -257,27 +255,15 @@ def iteration_parts(problem, size: int, dim: int, searches: float) -> dict[str, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--samples", type=int)
-    parser.add_argument("--repeats", type=int)
-    parser.add_argument("--commit", help="where it is measured without git")
-    parser.add_argument("--out")
-    args = parser.parse_args()
+    args = arguments(__doc__)
     cuda = args.device == "cuda"
     n, repeats = args.samples or (3000 if cuda else 2000), args.repeats or (50 if cuda else 3)
-    hardware = torch.cuda.get_device_name() if cuda else None
-    about = provenance("torch", hardware=hardware, commit=args.commit)
-    report: dict[str, object] = {**about, "samples": n}
+    report: dict[str, object] = {**origin(args), "samples": n}
     for precision in ("high", "highest") if cuda else ("highest",):
         report[precision] = measure(precision, n, args.device, repeats)
         if cuda:
             report[precision] |= iteration_seconds(precision, 15)  # type: ignore[operator]
-    text = json.dumps(report, indent=1)
-    print(text)
-    if args.out:
-        with open(args.out, "w") as file:
-            file.write(text + "\n")
+    write(report, args)
 
 
 if __name__ == "__main__":

@@ -154,8 +154,8 @@ def from_torch(
     collate_fn, if all samples fit into memory, judged by the first batch: random augmentation is
     then frozen, as the objective has to be the same in every evaluation. Larger ones are fetched
     chunk by chunk whenever they are needed, and so are batches of several lengths (padded by the
-    collate_fn): they must come out the same each time, and `persistent_workers` saves starting the
-    workers again. Padding all samples to one length, so that they can be kept, is faster. All
+    collate_fn): they must come out the same each time. The workers that fetch them stay as long
+    as the problem. Padding all samples to one length, so that they can be kept, is faster. All
     samples count, also with `drop_last`, and their order does not: shuffling and a
     DistributedSampler are ignored. A SubsetRandomSampler, or a list of indices as the sampler,
     restricts the samples. Other samplers change the objective and are refused: use

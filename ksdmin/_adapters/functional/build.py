@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ksdmin._adapters.arguments import check_curvature_of_function, refuse
 from ksdmin._adapters.blocks import (
     Block,
     BlockProblem,
@@ -63,7 +64,7 @@ def build(
     if residuals is not None:
         given = {"model": model, "loss": loss, "data": data, "x0": x0, "subsets": subsets}
         given |= {"sample_weight": sample_weight}
-        _refuse("a model or a plain function, not with residuals=", **given)
+        refuse("a model or a plain function, not with residuals=", **given)
         _require("a list of residuals", params=params)
         blocks = as_blocks(residuals)
         return _blocks(library, blocks, params, budget=budget, rng=rng, **settings)
@@ -170,10 +171,10 @@ def _is_plain(
     if not callable(model):
         raise TypeError(f"model: expected a function, not {type(model).__name__}")
     if loss is None and data is None:
-        _refuse("a model with loss and data", **a_models)
+        refuse("a model with loss and data", **a_models)
         _require("a function without loss and data", x0=x0)
         return True
-    _refuse("a function without loss and data", x0=x0, subsets=subsets)
+    refuse("a function without loss and data", x0=x0, subsets=subsets)
     _require("a model", params=a_models["params"], loss=loss, data=data)
     return False
 
@@ -184,20 +185,10 @@ def _require(by: str, **arguments: Any) -> None:
             raise TypeError(f"{name}= is missing: {by} needs {' and '.join(arguments)}")
 
 
-def _refuse(instead: str, **arguments: Any) -> None:
-    for name, value in arguments.items():
-        if value is not None:
-            raise TypeError(f"{name}= goes with {instead}: leave it out")
-
-
 def _plain_function(
     library: Library, function: Callable[..., Any], sets: Subsets | None, curvature: Any
 ) -> PlainFunction:
-    if curvature not in (None, "hessian") and not callable(curvature):
-        raise ValueError(
-            f"curvature={curvature!r} needs a model with outputs and a loss, which a plain "
-            "function does not have: leave it out, or give loss and data"
-        )
+    check_curvature_of_function(curvature)
     return PlainFunction(library, function, sets is not None)
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from ksdmin._adapters.arguments import check_curvature_of_function, refuse
 from ksdmin._adapters.blocks import (
     Block,
     BlockProblem,
@@ -75,14 +76,14 @@ def build(
     if residuals is not None:
         instead = "a model, or x0= with a plain function, not with residuals="
         given = {"loss": loss, "data": data, "x0": x0, "subsets": subsets, "output": output}
-        _refuse(instead, **given, sample_weight=sample_weight)
+        refuse(instead, **given, sample_weight=sample_weight)
         return _blocks(model, as_blocks(residuals), params, precision, curvature, **settings)
     if x0 is not None:
         a_models = {"params": params, "chunk_size": chunk_size, "memory_budget": memory_budget}
         a_models |= {"sample_weight": sample_weight, "output": output}
-        _refuse("a model, not with x0=", loss=loss, data=data, **a_models)
+        refuse("a model, not with x0=", loss=loss, data=data, **a_models)
         return _plain_function(model, x0, subsets, curvature, l2, precond, precision, graphs)
-    _refuse("a plain function and its x0=; a model's samples are its data", subsets=subsets)
+    refuse("a plain function and its x0=; a model's samples are its data", subsets=subsets)
     _require(model, loss, data)
     check_model(model, stacklevel=3)
     flat_model = FlatModel(model, params, precision)
@@ -195,11 +196,7 @@ def _plain_function(
         )
     if not callable(fun):
         raise TypeError(f"beside x0=, expected a function fun(theta), not {type(fun).__name__}")
-    if curvature not in (None, "hessian") and not callable(curvature):
-        raise ValueError(
-            f"curvature={curvature!r} needs a model with outputs and a loss, which a plain "
-            "function does not have: leave it out, or give loss and data"
-        )
+    check_curvature_of_function(curvature)
     function = FlatFunction(fun, x0, precision)
     sets = None if subsets is None else as_subsets(subsets)
     return TorchFunctionProblem(
@@ -221,12 +218,6 @@ def _require(model: Any, loss: Any, data: Any) -> None:
         )
 
 
-def _refuse(instead: str, **arguments: Any) -> None:
-    for name, value in arguments.items():
-        if value is not None:
-            raise TypeError(f"{name}= goes with {instead}: leave it out")
-
-
 def _check_chunk_size(chunk_size: int | None) -> None:
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"chunk_size={chunk_size!r}: expected at least one sample")
@@ -245,7 +236,7 @@ def _samples(
     )
     if isinstance(data, Dataset) or not callable(data):
         return make(data, sample_weight=sample_weight)
-    _refuse("data that are the same in every iteration", sample_weight=sample_weight)
+    refuse("data that are the same in every iteration", sample_weight=sample_weight)
     return EpochSamples(data, make)
 
 

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ksdmin._adapters.torch.data.arrays import TARGETS_PER_READ
+from ksdmin._adapters.torch.data.trees import same
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.losses.known import as_loss_module
 from ksdmin._adapters.torch.model_inputs import detached
@@ -36,7 +38,7 @@ _TAKE_STATISTICS = (
     "model.eval(). Or use GroupNorm or LayerNorm, which need none"
 )
 _MEAN_SAMPLES = 32  # of a loss that is a mean already: each is computed by itself
-_IGNORED, _LABELS_PER_READ = -100, 4096
+_IGNORED = -100  # the label that HuggingFace's models leave out of their mean
 _LOSS_SAMPLES = 2  # enough to see what a loss reads
 
 
@@ -103,7 +105,7 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> Any:
     model.is_random = not all(map(torch.equal, before, after))
     model.writes_into_inputs = any(leaf._version for leaf in tree_leaves(copies))
     for name, buffer in model.model.named_buffers():
-        if name not in buffers or not _equal(buffer, buffers[name]):
+        if name not in buffers or not same(buffer, buffers[name]):
             raise ValueError(
                 f"{type(model.model).__name__} writes into its buffer {name!r} in the forward "
                 "pass, which makes it another function every time. Put it (or the module that "
@@ -116,11 +118,6 @@ def _described(inputs: Any) -> str:
     """The inputs in words: names, dtypes and shapes."""
     forms = tree_map(lambda leaf: f"{leaf.dtype} {tuple(leaf.shape)}", inputs)
     return str(forms).replace("'", "")
-
-
-def _equal(a: Tensor, b: Tensor) -> bool:
-    """Whether all entries are equal; a NaN equals a NaN."""
-    return a.shape == b.shape and bool(((a == b) | (a != a) & (b != b)).all())
 
 
 def warn_of_output_nonlinearity(z: Tensor, loss: Any, stacklevel: int) -> None:
@@ -193,10 +190,10 @@ def _check_mean_losses(problem: Any, model: FlatModel, x: Tensor) -> None:
 
 
 def _with_ignored_labels(source: Any) -> Tensor:
-    """A few samples with labels that HuggingFace's models leave out of their mean, if any have."""
+    """A few samples with labels that are left out of a mean, if any have such."""
     found: list[Tensor] = []
     at = 0
-    for inputs, _, w in source.chunks(source.indices(WHOLE), _LABELS_PER_READ):
+    for inputs, _, w in source.chunks(source.indices(WHOLE), TARGETS_PER_READ):
         labels = inputs.get("labels") if isinstance(inputs, dict) else None
         if labels is None:
             break

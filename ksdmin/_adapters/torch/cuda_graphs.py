@@ -45,7 +45,7 @@ class GraphExecutor:
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
-        self._captured: dict[tuple[str, int, str], Graphed] = {}  # the latest used last
+        self._captured: dict[tuple[Any, ...], Graphed] = {}  # the latest used last
         self._products: dict[tuple[int, int, str], GraphedProduct] = {}
 
     def chunk_rows(self, kind: str, size: int, max_rows: int) -> int:
@@ -68,17 +68,11 @@ class GraphExecutor:
         kernel = self._kernels.by_name(kind)
         graphed = self._captured.pop((kind, rows, precision), None)
         if graphed is None:
-            self._drop_oldest(kind)
+            drop_oldest(self._captured, kind)
             with self._kernels.model.arithmetic(precision):
-                graphed = Graphed(kernel, x, repeated(chunk, rows))
+                graphed = Graphed(kernel, x, *buffers_and_probe(chunk, rows))
         self._captured[kind, rows, precision] = graphed
         return graphed(x, with_padded_weights(chunk, rows))
-
-    def _drop_oldest(self, kind: str) -> None:
-        """Drop the graphs of a kernel that were used least recently."""
-        of_this_kind = [key for key in self._captured if key[0] == kind]
-        for key in of_this_kind[: 1 - GRAPHS_PER_KERNEL]:
-            del self._captured[key]
 
     def product(self, slot: int, rows: int, x: Tensor, chunk: Chunk, precision: str) -> Product:
         """The curvature of a chunk, in the buffers `slot`, which the next one there overwrites."""
@@ -87,8 +81,8 @@ class GraphExecutor:
             for other in [old for old in self._products if old[1:] != key[1:]]:
                 del self._products[other]
             with self._kernels.model.arithmetic(precision):
-                full = repeated(chunk, rows)
-                self._products[key] = GraphedProduct(self._kernels.product, x, full)
+                samples = buffers_and_probe(chunk, rows)
+                self._products[key] = GraphedProduct(self._kernels.product, x, *samples)
         self._products[key].set_up(x, with_padded_weights(chunk, rows))
         return self._products[key]
 
@@ -98,49 +92,70 @@ class GraphExecutor:
 
 
 class Graphed:
-    """A kernel (x, chunk) -> tensors, captured for the shape of `chunk`, which becomes its buffers.
+    """A kernel (x, values) -> tensors, captured with `buffers`, which have the values' shapes.
 
-    It is warmed up, and compared with eager, on a few of the samples: eager needs its own memory.
+    Parameters
+    ----------
+    kernel : callable
+        Of x, and the tree of values that it reads beside it.
+    x : Tensor
+        A point.
+    buffers : tree of tensors
+        What the graph reads; each run fills them.
+    probe, filled : tree of tensors
+        Values that it is warmed up with, and compared with eager on; and those that fill the
+        buffers with them.
     """
 
-    def __init__(self, kernel: Kernel, x: Tensor, chunk: Chunk) -> None:
-        probe = first_rows(chunk)
-        self._x, self._chunk = x.clone(), chunk
+    def __init__(self, kernel: Kernel, x: Tensor, buffers: Any, probe: Any, filled: Any) -> None:
+        self._x, self._buffers = x.clone(), buffers
         warm_up(lambda: kernel(x, probe))
         self._graph = torch.cuda.CUDAGraph()
         with captured(self._graph, x.device):
-            self._outputs = kernel(self._x, self._chunk)
-        replayed = self(x, with_padded_weights(probe, len(chunk[2])))
-        for one, other in zip(replayed, kernel(x, probe), strict=True):
-            compare(one, other)
+            self._outputs = kernel(self._x, self._buffers)
+        for replayed, eager in zip(self(x, filled), kernel(x, probe), strict=True):
+            compare(replayed, eager)
 
-    def __call__(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, ...]:
+    def __call__(self, x: Tensor, values: Any) -> tuple[Tensor, ...]:
         self._x.copy_(x)
-        _fill(self._chunk, chunk)
+        fill(self._buffers, values)
         self._graph.replay()
         return self._outputs
 
 
 class GraphedProduct:
-    """The curvature of one chunk: a graph for what all products share, and one for a product."""
+    """A curvature, likewise: a graph for what all products share, and one for a product.
 
-    def __init__(self, kernel: Callable[[Tensor, Chunk], Product], x: Tensor, chunk: Chunk) -> None:
-        probe = first_rows(chunk)
-        self._x, self._chunk = x.clone(), chunk
+    Attributes
+    ----------
+    owner : object
+        For whoever shares it: whose point it is set up at.
+    """
+
+    def __init__(
+        self,
+        kernel: Callable[[Tensor, Any], Product],
+        x: Tensor,
+        buffers: Any,
+        probe: Any,
+        filled: Any,
+    ) -> None:
+        self.owner: object = None
+        self._x, self._buffers = x.clone(), buffers
         self._v = torch.randn_like(x)
         warm_up(lambda: kernel(x, probe)(self._v))
         self._set_up, self._multiply = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with captured(self._set_up, x.device):
-            self._product = kernel(self._x, self._chunk)  # keeps its activations in the graph
+            self._product = kernel(self._x, self._buffers)  # keeps its activations in the graph
         with captured(self._multiply, x.device, pool=self._set_up.pool()):
             self._output = self._product(self._v)
-        self.set_up(x, with_padded_weights(probe, len(chunk[2])))
+        self.set_up(x, filled)
         compare(self(self._v.clone()), kernel(x, probe)(self._v))
 
-    def set_up(self, x: Tensor, chunk: Chunk) -> None:
+    def set_up(self, x: Tensor, values: Any) -> None:
         """Compute what the products at x share."""
         self._x.copy_(x)
-        _fill(self._chunk, chunk)
+        fill(self._buffers, values)
         self._set_up.replay()
 
     def __call__(self, v: Tensor) -> Tensor:
@@ -148,6 +163,13 @@ class GraphedProduct:
         self._v.copy_(v)
         self._multiply.replay()
         return self._output
+
+
+def drop_oldest(graphs: dict[tuple[Any, ...], Any], kind: str) -> None:
+    """Drop the graphs of a kernel that were used least recently, so that one more may be kept."""
+    of_this_kind = [key for key in graphs if key[0] == kind]
+    for key in of_this_kind[: 1 - GRAPHS_PER_KERNEL]:
+        del graphs[key]
 
 
 @cache
@@ -211,9 +233,11 @@ def compare(replayed: Tensor, eager: Tensor) -> None:
         )
 
 
-def first_rows(chunk: Any) -> Any:
-    """A few of the samples."""
-    return tree_map(lambda part: part[:GRAPH_CHECK_SAMPLES].clone(), chunk)
+def buffers_and_probe(chunk: Chunk, rows: int) -> tuple[Chunk, Chunk, Chunk]:
+    """Buffers for a chunk; a few samples (eager needs memory of its own); and these, padded."""
+    buffers = repeated(chunk, rows)
+    probe = tree_map(lambda part: part[:GRAPH_CHECK_SAMPLES].clone(), buffers)
+    return buffers, probe, with_padded_weights(probe, rows)
 
 
 def with_padded_weights(chunk: Chunk, rows: int) -> Chunk:
@@ -230,7 +254,7 @@ def repeated(chunk: Chunk, rows: int) -> Chunk:
     return inputs, targets, w
 
 
-def _fill(buffers: Any, values: Any) -> None:
+def fill(buffers: Any, values: Any) -> None:
     """Copy into static buffers; the rows that a short chunk does not fill repeat its first row.
 
     The loss of an older sample left there could be infinite at this x, and zero times that is NaN.
@@ -238,7 +262,9 @@ def _fill(buffers: Any, values: Any) -> None:
     tree_map(_fill_one, buffers, values)
 
 
-def _fill_one(buffer: Tensor, value: Tensor) -> None:
+def _fill_one(buffer: Any, value: Any) -> None:
+    if not isinstance(buffer, Tensor):  # the slice of the whole set
+        return
     if value.shape[1:] != buffer.shape[1:]:  # one that is smaller would be broadcast
         raise RuntimeError(
             f"samples of shape {tuple(value.shape[1:])}, after some of {tuple(buffer.shape[1:])}"

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ksdmin._adapters.torch.flat_model import FlatModel
+from ksdmin._adapters.torch.model_inputs import is_namedtuple
 
 CALLED_AS = (
     "with subsets=, the function is called as fun(theta, idx), the mean over the samples idx: "
@@ -56,8 +56,7 @@ class FlatFunction(FlatModel):
     def _call(self, x: Tensor, *idx: Any) -> Any:
         if self._holder.module is None:
             return self._fun(self.unflatten(x), *idx)
-        named = dict(zip(self._names, self.split(x), strict=True))
-        return torch.func.functional_call(self._holder, named, (self._fun, *idx))
+        return self.holding(self.split(x), self._fun, self._holder.module, *idx)
 
     def unflatten(self, x: Tensor) -> Any:
         """A vector in the form of x0."""
@@ -69,7 +68,7 @@ class FlatFunction(FlatModel):
 
 
 class _Holder(nn.Module):
-    """Holds x0: a module, whose parameters functional_call can swap, or tensors as parameters.
+    """Holds x0: a module, or tensors as parameters.
 
     These share the memory of the tensors: what is copied into them arrives there.
     """
@@ -88,10 +87,6 @@ class _Holder(nn.Module):
             raise ValueError("x0 holds the same tensor twice: give it once, and use it twice")
         self.tensors = nn.ParameterList([_parameter(leaf) for _, leaf in leaves])
         self.paths = {f"tensors.{i}": path for i, (path, _) in enumerate(leaves)}
-
-    def forward(self, fun: Callable[..., Any], *idx: Any) -> Any:
-        """Call `fun` with the module, while other parameters are in place."""
-        return fun(self.module, *idx)
 
     def rebuilt(self, tensors: Mapping[str, Tensor]) -> Any:
         """The form of x0 with these tensors."""
@@ -132,7 +127,7 @@ def _filled(form: Any, tensors: Iterator[Tensor]) -> Any:
         parts = [_filled(part, tensors) for part in form]
         if isinstance(form, list):
             return parts
-        return type(form)(*parts) if hasattr(form, "_fields") else tuple(parts)
+        return type(form)(*parts) if is_namedtuple(form) else tuple(parts)
     return next(tensors)
 
 

@@ -109,11 +109,14 @@ class FlatModel:
 
         if not self.recomputes:
             return differentiate()
+        grads: tuple[Any, ...] = self.holding(parameters, differentiate)
+        return grads
+
+    def holding(self, parameters: list[Tensor], function: Callable[..., Any], *args: Any) -> Any:
+        """``function(*args)``, for the time of which `parameters` are those of the module."""
         named = {f"model.{name}": p for name, p in zip(self._names, parameters, strict=True)}
         with LOCK:
-            grads: tuple[Any, ...]
-            grads = torch.func.functional_call(_Held(self.model), named, (differentiate,))
-        return grads
+            return torch.func.functional_call(_Held(self.model), named, (function, *args))
 
     def is_nonlinear(self, inputs: Any) -> bool:
         """Whether the outputs are nonlinear in the parameters, but for rounding and dropout."""
@@ -272,8 +275,8 @@ class _Held(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, run: Callable[[], Any]) -> Any:
-        return run()
+    def forward(self, function: Callable[..., Any], *args: Any) -> Any:
+        return function(*args)
 
 
 def flatten(pieces: Iterable[Tensor | None], shapes: list[tuple[int, ...]], like: Tensor) -> Tensor:

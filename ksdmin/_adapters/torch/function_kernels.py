@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
-from ksdmin._adapters.torch.cuda_graphs import captured, compare, warm_up
+from ksdmin._adapters.torch.cuda_graphs import Graphed, GraphedProduct, drop_oldest
 from ksdmin._adapters.torch.double_backward import (
     OF_THE_FUNCTION,
     explained,
@@ -26,7 +27,6 @@ log = logging.getLogger("ksdmin")
 # A capture takes about as long as so many eager runs: with fewer of them before it, functions whose
 # sets are of another size every time would take longer; with more, the others.
 RUNS_BEFORE_CAPTURE = 5
-GRAPHS_PER_KERNEL = 2  # for the sets of the search, and for the whole set, as for models
 
 Kernel = Callable[[Tensor, Any], Any]
 
@@ -137,7 +137,8 @@ class FunctionGraphs:
         """As that of the kernels; the outputs are copies."""
         key = kind, _size(idx), precision
         self._runs[key] += 1
-        at_hand = self._at_hand(key, partial(_Captured, self._kernels.by_name(kind), x, idx))
+        kernel = self._kernels.by_name(kind)
+        at_hand = self._at_hand(key, lambda: Graphed(kernel, x, *_samples(idx)))
         if at_hand is None:
             return self._kernels.run(kind, x, idx, precision)
         with LOCK:
@@ -146,14 +147,18 @@ class FunctionGraphs:
     def product(self, x: Tensor, idx: Any, precision: str) -> Product:
         """As that of the kernels."""
         key = "hessian", _size(idx), precision
-        at_hand = self._at_hand(key, partial(_CapturedProduct, self._kernels.hessian, x, idx))
+        kernel = self._kernels.hessian
+        at_hand = self._at_hand(key, lambda: GraphedProduct(kernel, x, *_samples(idx)))
         if at_hand is None:
             return self._counting(key, self._kernels.product(x, idx, precision))
-        x, owner = x.clone(), object()
+        point, owner = x.clone(), object()
 
         def product(v: Tensor) -> Tensor:
             with LOCK:
-                return at_hand(x, idx, v, owner).clone()  # type: ignore[no-any-return]
+                if at_hand.owner is not owner:
+                    at_hand.set_up(point, idx)
+                    at_hand.owner = owner
+                return at_hand(v).clone()  # type: ignore[no-any-return]
 
         return product
 
@@ -171,9 +176,7 @@ class FunctionGraphs:
             return None
         found = self._captured.pop(key, None)
         if found is None:
-            same_kind = [other for other in self._captured if other[0] == kind]
-            for other in same_kind[: 1 - GRAPHS_PER_KERNEL]:
-                del self._captured[other]
+            drop_oldest(self._captured, kind)
             try:
                 with self._kernels.function.arithmetic(precision):
                     found = capture()
@@ -194,57 +197,6 @@ def _size(idx: tuple[Any, ...]) -> int | None:
     return len(rows) if plain and rows.dtype == torch.int64 else None
 
 
-class _Captured:
-    """A kernel (x, idx) -> tensors, captured for one number of samples."""
-
-    def __init__(self, kernel: Kernel, x: Tensor, idx: Any) -> None:
-        self._x, self._idx = x.clone(), _buffer(idx)
-        warm_up(lambda: kernel(self._x, self._idx))
-        self._graph = torch.cuda.CUDAGraph()
-        with captured(self._graph, x.device):
-            self._outputs = kernel(self._x, self._idx)
-        for replayed, eager in zip(self(x, idx), kernel(x, idx), strict=True):
-            compare(replayed, eager)
-
-    def __call__(self, x: Tensor, idx: Any) -> Any:
-        self._x.copy_(x)
-        _fill(self._idx, idx)
-        self._graph.replay()
-        return self._outputs
-
-
-class _CapturedProduct:
-    """A Hessian: a graph for what all products share, and one for a product."""
-
-    def __init__(self, kernel: Callable[[Tensor, Any], Product], x: Tensor, idx: Any) -> None:
-        self._x, self._idx, self._v = x.clone(), _buffer(idx), torch.randn_like(x)
-        self._owner: object = None  # whose point it is set up at
-        warm_up(lambda: kernel(self._x, self._idx)(self._v))
-        self._set_up, self._multiply = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with captured(self._set_up, x.device):
-            self._product = kernel(self._x, self._idx)  # keeps its activations in the graph
-        with captured(self._multiply, x.device, pool=self._set_up.pool()):
-            self._output = self._product(self._v)
-        v = self._v.clone()
-        compare(self(x, idx, v, object()), kernel(x, idx)(v))
-
-    def __call__(self, x: Tensor, idx: Any, v: Tensor, owner: object) -> Tensor:
-        if self._owner is not owner:
-            self._x.copy_(x)
-            _fill(self._idx, idx)
-            self._set_up.replay()
-            self._owner = owner
-        self._v.copy_(v)
-        self._multiply.replay()
-        return self._output
-
-
-def _buffer(idx: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a graph reads the samples from."""
-    return tuple(rows.clone() if isinstance(rows, Tensor) else rows for rows in idx)
-
-
-def _fill(buffer: tuple[Any, ...], idx: tuple[Any, ...]) -> None:
-    for into, rows in zip(buffer, idx, strict=True):
-        if isinstance(into, Tensor):
-            into.copy_(rows)
+def _samples(idx: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    """What a graph reads the samples from, and what it is compared on: all of them."""
+    return tree_map(lambda rows: rows.clone() if isinstance(rows, Tensor) else rows, idx), idx, idx

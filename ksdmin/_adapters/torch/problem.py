@@ -94,7 +94,7 @@ class TorchProblem(TensorProblem):
     @property
     def is_weighted(self) -> bool:
         """Whether the samples have weights, or ignored labels."""
-        return bool(getattr(self._sums.samples, "is_weighted", False))
+        return self._sums.samples.is_weighted
 
     def in_finer_arithmetic(self) -> Self | None:
         """The same with less rounding; None where there is none."""

@@ -16,7 +16,7 @@ from ksdmin._adapters.blocks import Block, check_rows
 from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.torch.checks import check_forward_pass
 from ksdmin._adapters.torch.data.samples import Samples
-from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
+from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.torch.losses.known import as_sample_loss
 from ksdmin._adapters.torch.model_inputs import row_count
@@ -40,7 +40,7 @@ class ResidualModel(FlatModel):
         self, model: nn.Module, block: Block, params: Iterable[str | Tensor] | None, precision: str
     ) -> None:
         super().__init__(model, params, precision)
-        self._residuals, self._holder = block.residuals, _Holder(model)
+        self._residuals = block.residuals
         self._takes_samples = block.data is not None
         # What stands for the one "sample" of a function of none
         self._data = block.data if self._takes_samples else torch.zeros(1)
@@ -59,12 +59,8 @@ class ResidualModel(FlatModel):
 
     def outputs(self, parameters: list[Tensor], inputs: Any) -> Tensor:
         """The residuals, one row per sample."""
-        named = {
-            f"module.{name}": piece for name, piece in zip(self._names, parameters, strict=True)
-        }
         batch = (self.own_inputs(inputs),) if self._takes_samples else ()
-        with LOCK:
-            r = torch.func.functional_call(self._holder, named, (self._residuals, *batch))
+        r = self.holding(parameters, self._residuals, self.model, *batch)
         if not isinstance(r, Tensor):
             raise TypeError(f"r returned {type(r).__name__}: expected one tensor of residuals")
         check_rows(tuple(r.shape), row_count(inputs) if self._takes_samples else None)
@@ -88,18 +84,6 @@ def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tupl
             "the model that r is given, and neither .detach(), .item(), numpy nor torch.no_grad()"
         )
     return Kernels(model, squared_residuals(), curvature), math.prod(r.shape[1:])
-
-
-class _Holder(nn.Module):
-    """Lets functional_call swap the parameters of a module for the time of another function."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, function: Callable[..., Any], *batch: Any) -> Any:
-        """Call a function with the module."""
-        return function(self.module, *batch)
 
 
 def squared_residuals() -> SampleLoss:

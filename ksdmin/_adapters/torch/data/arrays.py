@@ -11,7 +11,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ksdmin._adapters.torch.data.trees import byte_count, cast, sample_count, take_rows
+from ksdmin._adapters.torch.data.trees import (
+    as_tensor,
+    byte_count,
+    cast,
+    sample_count,
+    take_rows,
+)
 
 # Targets that are read at once, where their weights are summed before the run: large enough to be
 # fast, and small in memory even where a target is an image.
@@ -50,8 +56,7 @@ class Arrays:
         def bring(leaf: Any) -> Any:
             if not _is_far(leaf, device):
                 return leaf
-            tensor = leaf if isinstance(leaf, Tensor) else torch.from_numpy(np.array(leaf))
-            return cast(tensor, dtype).to(device)
+            return cast(as_tensor(leaf), dtype).to(device)
 
         return Arrays(tree_map(bring, self.pair))
 

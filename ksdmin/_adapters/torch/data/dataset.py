@@ -89,7 +89,8 @@ class Fetched:
     def batches(self, parts: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
         """The inputs and targets of each part (a slice, or a tensor of indices)."""
         if self._loader is None:
-            # With a generator of its own: a DataLoader draws a seed, else from the global one
+            # With a generator of its own: a DataLoader draws a seed, else from the global one. Its
+            # workers stay: to start them takes longer than most evaluations.
             self._loader = DataLoader(
                 self.dataset,
                 batch_sampler=self._handed,
@@ -189,7 +190,6 @@ def from_loader(loader: DataLoader[Any], split_targets: bool) -> Fetched:
     source.options = {
         "collate_fn": loader.collate_fn,
         "num_workers": loader.num_workers,
-        "persistent_workers": loader.persistent_workers,
         "prefetch_factor": loader.prefetch_factor,
         "worker_init_fn": loader.worker_init_fn,
         "multiprocessing_context": loader.multiprocessing_context,

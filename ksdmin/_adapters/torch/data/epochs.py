@@ -67,6 +67,11 @@ class EpochSamples:
         self.one_shape, self.has_equal_weights = first.samples.one_shape, True
 
     @property
+    def is_weighted(self) -> bool:
+        """Whether the loss is another one than the mean over the samples."""
+        return self._class_weights is not None
+
+    @property
     def subsets(self) -> Subsets:
         """The sets that a run takes: all samples of the epoch, for the gradient and the rest."""
         return Subsets(self._draw)

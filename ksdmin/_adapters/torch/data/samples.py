@@ -88,7 +88,8 @@ class Samples:
         if self.n == 0:
             raise ValueError("data: there are no samples")
         weights = None if sample_weight is None else as_weights(sample_weight, self.n)
-        self._source = _brought(source, device, dtype, memory_budget)
+        budget = default_budget(device) if memory_budget is None else memory_budget
+        self._source = _brought(source, device, dtype, budget)
         self.one_shape = self._source.one_shape
         self._streamed = not isinstance(self._source, Arrays) or self._source.is_far_from(device)
         if isinstance(self._source, Arrays) and self._streamed and device.type == "cuda":
@@ -100,7 +101,7 @@ class Samples:
         if weights is not None:
             self._weights = self._weights / self._weights.mean()
         self._prefetcher = Prefetcher()
-        self._kept = KeptSets(default_budget(device) if memory_budget is None else memory_budget)
+        self._kept = KeptSets(budget)
 
     @property
     def is_weighted(self) -> bool:
@@ -256,17 +257,14 @@ def as_source(data: Any, split_targets: bool) -> Source:
     return Arrays(as_pair(data, split_targets))
 
 
-def _brought(
-    source: Source, device: torch.device, dtype: torch.dtype, budget: float | None
-) -> Source:
+def _brought(source: Source, device: torch.device, dtype: torch.dtype, budget: float) -> Source:
     """A Dataset read into tensors, and arrays brought to the device, where they fit there."""
     here, host = device.type == "cpu", torch.device("cpu")
-    room = default_budget(device) if budget is None else budget
     if isinstance(source, Fetched):
-        pair = source.read(dtype, room if here else default_budget(host))
+        pair = source.read(dtype, budget if here else default_budget(host))
         if pair is None:
             return source
         source = Arrays(pair)
-    if isinstance(source, Arrays) and source.far_bytes(device, dtype) <= room:
+    if isinstance(source, Arrays) and source.far_bytes(device, dtype) <= budget:
         return source.brought_to(device, dtype)
     return source

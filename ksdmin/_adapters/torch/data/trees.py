@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ksdmin._adapters.torch.model_inputs import is_namedtuple
+
 TARGET_NAMES = ("labels", "label", "targets", "target", "y")
 """Under which of these names the targets are in a dict of fields."""
 
@@ -18,7 +20,7 @@ def as_tree(data: Any) -> Any:
     """The data with lists as tuples and mappings as dicts; its leaves are tensors and arrays."""
     if isinstance(data, Mapping):
         return {key: as_tree(part) for key, part in data.items()}
-    if isinstance(data, tuple) and hasattr(data, "_fields"):
+    if is_namedtuple(data):
         return type(data)(*map(as_tree, data))
     if isinstance(data, (tuple, list)):
         return tuple(map(as_tree, data))
@@ -92,10 +94,10 @@ def _rows(leaf: Any, idx: Any) -> Tensor:
 
 def as_tensors(tree: Any, dtype: torch.dtype) -> Any:
     """The arrays as tensors, those of floating-point numbers in `dtype`."""
-    return tree_map(lambda leaf: cast(_as_tensor(leaf), dtype), tree)
+    return tree_map(lambda leaf: cast(as_tensor(leaf), dtype), tree)
 
 
-def _as_tensor(leaf: Any) -> Tensor:
+def as_tensor(leaf: Any) -> Tensor:
     """A copy of an array, which may be read-only."""
     return leaf if isinstance(leaf, Tensor) else torch.from_numpy(np.array(leaf))
 
@@ -107,7 +109,7 @@ def cast(leaf: Tensor, dtype: torch.dtype) -> Tensor:
 
 def byte_count(leaf: Any, dtype: torch.dtype) -> int:
     """What an array takes once its floating-point numbers are in `dtype`."""
-    empty = _as_tensor(leaf[:0])
+    empty = as_tensor(leaf[:0])
     itemsize = dtype.itemsize if empty.is_floating_point() else empty.element_size()
     entries = leaf.numel() if isinstance(leaf, Tensor) else leaf.size
     return int(entries) * itemsize
@@ -116,9 +118,10 @@ def byte_count(leaf: Any, dtype: torch.dtype) -> int:
 def same_trees(one: Any, other: Any) -> bool:
     """Whether two trees hold the same numbers (a NaN equals a NaN)."""
     first, second = tree_leaves(one), tree_leaves(other)
-    return len(first) == len(second) and all(map(_same, first, second))
+    return len(first) == len(second) and all(map(same, first, second))
 
 
-def _same(one: Any, other: Any) -> bool:
-    a, b = _as_tensor(one), _as_tensor(other)
+def same(one: Any, other: Any) -> bool:
+    """Whether two arrays hold the same numbers (a NaN equals a NaN)."""
+    a, b = as_tensor(one), as_tensor(other)
     return a.shape == b.shape and bool(((a == b) | (a != a) & (b != b)).all())
