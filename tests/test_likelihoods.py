@@ -69,7 +69,7 @@ def test_as_a_method_of_scipy():
 def test_without_the_rule_right_answers_are_failures():
     runs = [
         ksdmin.minimize(fun, x0, options={"without": ["finer_arithmetic"]})
-        for fun, _, x0 in map(poisson, range(4))
+        for fun, _, x0 in map(poisson, range(4, 10))
     ]
     assert ksdmin.Status.PRECISION_LOSS in [res.status for res in runs]
 

@@ -23,7 +23,7 @@ def bowl(x):
     [
         lambda x: -rosen_der(x),
         lambda x: rosen_der(x)[::-1].copy(),
-        lambda x: rosen_der(x) + np.array([1.0, 0, 0]),
+        lambda x: rosen_der(x) + np.array([100.0, 0, 0]),
     ],
 )
 def test_a_gradient_along_which_fun_rises(jac):

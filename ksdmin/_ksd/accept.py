@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ksdmin._ksd.krylov import Basis
 from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
-from ksdmin._problem.values import changed
+from ksdmin._problem.values import changed, made
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
 
@@ -21,38 +21,36 @@ def judge_step(
 ) -> Outcome:
     """The outcome of the step to `there`; `before` is the value at `here` on the same samples."""
     here, actual = state.here, before - there.value
-    moved = trial.d is not None
-    outcome = Outcome(
+    compared, moved, measured = before == before, trial.d is not None, trial.basis is not None
+    noise = evaluator.noise * max(abs(before), abs(there.value))
+    accepted = run.preset.accepts(actual, noise)
+    return made(
+        Outcome,
         actual=actual,
         predicted_on_C=trial.predicted,
         model_reduction=trial.model_reduction,
         slope_correction=slope_correction(here, trial, actual, there),
-        noise=evaluator.noise * max(abs(before), abs(there.value)),
-        value_noise=evaluator.noise * abs(here.value if np.isnan(before) else before),
+        noise=noise,
+        value_noise=evaluator.noise * abs(before if compared else here.value),
         gradient_noise=evaluator.gradient_error * abs(there.value),
-        gradient_error=gradient_error(run, evaluator, there, trial.basis),
-        compared=not np.isnan(before),
+        gradient_error=gradient_error(run, evaluator, there, trial.steepest),
+        compared=compared,
+        accepted=accepted,
         moved=moved,
-        measured=trial.basis.measured,
-        space_is_full=trial.basis.full,
+        measured=measured,
+        space_is_full=trial.basis is not None and trial.basis.full,
+        step_norm=run.space.norm(trial.d) if accepted and moved else 0.0,
+        gradient_norm=run.stationarity(there.x, there.gradient) if accepted else np.nan,
         previous_gradient_norm=state.gradient_norm,
     )
-    if not run.preset.accept(outcome):
-        return changed(outcome, accepted=False)
-    return changed(
-        outcome,
-        gradient_norm=run.stationarity(there.x, there.gradient),
-        step_norm=run.space.norm(trial.d) if moved else 0.0,
-    )
 
 
-def gradient_error(run: KSDRun, evaluator: Evaluator, there: Evaluated, basis: Basis) -> float:
+def gradient_error(run: KSDRun, evaluator: Evaluator, there: Evaluated, steepest: float) -> float:
     """The error of a gradient made of differences: the value's rounding, the curvature's share."""
     if not evaluator.gradient_error:
         return 0.0
-    steep = float(np.abs(basis.H_bar).max()) if basis.dim else 0.0
     scale = max(1.0, run.space.max_abs(there.x))
-    return evaluator.gradient_error * (abs(there.value) + scale * steep / 2)
+    return evaluator.gradient_error * (abs(there.value) + scale * steepest / 2)
 
 
 def slope_correction(here: Evaluated, trial: Trial, actual: float, there: Evaluated) -> float:
@@ -68,11 +66,16 @@ def slope_correction(here: Evaluated, trial: Trial, actual: float, there: Evalua
 
 
 def accept_or_refuse(
-    run: KSDRun, state: KSDState, trial: Trial, there: Evaluated, outcome: Outcome
+    run: KSDRun,
+    state: KSDState,
+    trial: Trial,
+    there: Evaluated,
+    outcome: Outcome,
+    rules: Rules,
 ) -> KSDState:
     """The state at the end of the step if it is taken, or else at its start."""
     if not outcome.accepted:
-        return changed(state, last_decrease=np.nan)
+        return changed(state, last_decrease=np.nan, rules=rules)
     d_prev = (trial.d, *state.d_prev)[: run.dims.memory] if outcome.moved else state.d_prev
     return changed(
         state,
@@ -80,4 +83,5 @@ def accept_or_refuse(
         d_prev=d_prev,
         gradient_norm=outcome.gradient_norm,
         last_decrease=outcome.actual if outcome.moved else np.nan,
+        rules=rules,
     )

@@ -11,18 +11,21 @@ from typing import Any
 import numpy as np
 
 from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.quasi_newton import QuasiNewton
+from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.damping import limits
+from ksdmin._ksd.rules.trust import Trust
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.subsets import Sizes
 from ksdmin._problem.values import changed
+from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Evaluator
 from ksdmin._run.state import Sampling
 
 
-def note_progress(state: KSDState, outcome: Outcome) -> KSDState:
+def note_progress(rules: Rules, outcome: Outcome) -> Rules:
     """The forcing term of the next Newton step, and whether the run has stalled."""
-    forcing, stall = state.rules.forcing.after(outcome), state.rules.stall.after(outcome)
-    return changed(state, rules=changed(state.rules, forcing=forcing, stall=stall))
+    return changed(rules, forcing=rules.forcing.after(outcome), stall=rules.stall.after(outcome))
 
 
 def resize_sets(
@@ -39,7 +42,7 @@ def resize_sets(
     set_sizes = rules.set_sizes.after(
         outcome, stalled=rules.stall.stalled, converged_on_A=converged_on_A
     )
-    state = changed(state, sampling=sampling)
+    state = state if sampling is state.sampling else changed(state, sampling=sampling)
     if set_sizes.sizes is None or before is None or set_sizes.sizes == before:
         return state
     state = changed(state, rules=changed(rules, set_sizes=set_sizes))
@@ -101,26 +104,29 @@ def adjust_search(before: KSDState, after: KSDState, outcome: Outcome) -> KSDSta
 
 
 def learn(
-    run: KSDRun, noise: float, before: KSDState, after: KSDState, trial: Trial, outcome: Outcome
-) -> KSDState:
-    """What the iteration teaches the quasi-Newton model, and whether the next step may rest on it.
+    run: KSDRun,
+    noise: float,
+    before: KSDState,
+    after: KSDState,
+    record: Record,
+    trial: Trial,
+    outcome: Outcome,
+) -> tuple[QuasiNewton, Trust]:
+    """The quasi-Newton model after the iteration, and whether the next step may rest on it.
 
-    `noise` is the relative rounding error of a value.
+    `noise` is the relative rounding error of a value, `record` the line of the iteration.
     """
-    trust, old, new = after.rules.trust, before.here, after.here
+    trust, old, new, model = after.rules.trust, before.here, after.here, before.model
     if not before.learns:
-        return changed(after, rules=changed(after.rules, trust=trust.on_samples(after.record)))
-    model, measured = before.model, outcome.measured
-    if measured and trial.basis.dim:
+        return model, trust.on_samples(record)
+    if trial.basis is not None and trial.dim:
         model = model.with_basis(run.space, trial.basis)
     same_function = new.x is not old.x and new.idx is old.idx
     if same_function:
-        s, y = new.x - old.x, new.gradient - old.gradient
-        if measured:
-            model = model.with_pair(s, y)
+        s, y = trial.d, new.gradient - old.gradient
+        if outcome.measured:
+            model = model.with_pair(run.space, s, y)
         else:
-            model = model.with_own_step(s, y, slope=float(s @ old.gradient))
-    trust = trust.after(
-        outcome, before.record, after.record, same_function=same_function, noise=noise
-    )
-    return changed(after, model=model, rules=changed(after.rules, trust=trust))
+            model = model.with_own_step(run.space, s, y, slope=float(s @ old.gradient))
+    trust = trust.after(outcome, before.record, record, same_function=same_function, noise=noise)
+    return model, trust

@@ -14,13 +14,15 @@ PLAIN_DIM = 100
 MAX_BASIS_BYTES = 2**30  # a basis is made wider than need be only as far as this
 # Times the first K, for a nonlinear model. 1 leaves nets 6% more excess loss, 4 changes no run.
 NET_WIDENING = 2
-# Previous directions: on samples, and on the whole set (the paper has 1). On samples 1 and 2 take
-# 6% and 3% fewer passes on regressions (other draws: 4%), 10 2% more, and leaves nets 19% more
-# excess.
-MEMORY, WHOLE_MEMORY = 5, 1
+# Previous directions (the paper has 1). On samples 1 and 2 take 6% and 3% fewer passes on
+# regressions (other draws: 4%), 10 2% more, and leaves nets 19% more excess.
+MEMORY = 5
 # Of the quasi-Newton model: 2 n within these. 5 everywhere takes 9% more work on 74 classic
 # problems, 10 3% more, 80 1% less.
 MIN_PAIRS, MAX_PAIRS = 10, 40
+# A plain function may be cheap, so that the model costs more than it does. Pairs with this many
+# numbers take no longer than the calls that a product is made of; beyond, there are few.
+CHEAP_NUMBERS, FEW_PAIRS = 10_000, 5
 NET_SAMPLES = 1000  # in B, for a nonlinear model: beyond that a wider space gains more
 
 
@@ -32,20 +34,22 @@ class Dimensions:
     ----------
     krylov_dim, whole_dim : int
         K at first while the curvature is of a sample; and where it is of the whole set.
-    memory, whole_memory : int
-        Previous directions that are adjoined, likewise.
+    memory : int
+        Previous directions that are adjoined, where there is no model.
     pairs : int
         Of the quasi-Newton model.
     nonlinear : bool
         Whether the model is not linear in its parameters.
+    model_is_cheap : bool
+        Whether the quasi-Newton model certainly costs less than a product.
     """
 
     krylov_dim: int
     whole_dim: int
     memory: int
-    whole_memory: int
     pairs: int
     nonlinear: bool = False
+    model_is_cheap: bool = True
 
     @property
     def widest(self) -> int:
@@ -76,20 +80,22 @@ def affordable(space: Space) -> int:
     return int(MAX_BASIS_BYTES // (space.n * space.itemsize))
 
 
+def choose_pairs(n: int, plain: bool) -> int:
+    """How many pairs the model has: fewer of a plain function with many unknowns."""
+    pairs = min(MAX_PAIRS, max(MIN_PAIRS, 2 * n))
+    return min(pairs, FEW_PAIRS + CHEAP_NUMBERS // n) if plain else pairs
+
+
 def choose_dimensions(
     space: Space, options: Options, parts: int | None, nonlinear: bool = False
 ) -> Dimensions:
     """The options', or the defaults: with sets of 1 / `parts` of the samples, or for the whole."""
     K = int(options.krylov_dim or parts or PLAIN_DIM)
     whole_dim = K if options.krylov_dim else max(K, min(PLAIN_DIM, affordable(space)))
-    memory, whole_memory = (
-        (MEMORY if parts else WHOLE_MEMORY, WHOLE_MEMORY)
-        if options.memory is None
-        else 2 * (int(options.memory),)
-    )
-    pairs = min(MAX_PAIRS, max(MIN_PAIRS, 2 * space.n))
-    pairs = pairs if options.pairs is None else int(options.pairs)
-    wanted = Dimensions(K, whole_dim, memory, whole_memory, pairs, nonlinear)
+    memory = (MEMORY if parts else 0) if options.memory is None else int(options.memory)
+    pairs = choose_pairs(space.n, plain=parts is None) if options.pairs is None else options.pairs
+    cheap = parts is not None or space.n * int(pairs) <= CHEAP_NUMBERS
+    wanted = Dimensions(K, whole_dim, memory, int(pairs), nonlinear, cheap)
     if options.memory_budget is None or math.isinf(options.memory_budget):
         return wanted
     return within(wanted, int(options.memory_budget // (space.n * space.itemsize)), options)
@@ -111,6 +117,5 @@ def within(wanted: Dimensions, vectors: int, options: Options) -> Dimensions:
         krylov_dim=min(wanted.krylov_dim, K),
         whole_dim=min(wanted.whole_dim, K),
         memory=memory,
-        whole_memory=min(wanted.whole_memory, memory),
         pairs=0,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.state import KSDRun, KSDState
-from ksdmin._problem.arrays import Small
+from ksdmin._problem.arrays import Small, Space
 
 
 class InverseHessian(LinearOperator):  # type: ignore[misc]
@@ -21,21 +23,26 @@ class InverseHessian(LinearOperator):  # type: ignore[misc]
     Parameters
     ----------
     model : QuasiNewton
-        With at least one pair of numpy vectors.
+        With at least one pair.
+    space : Space
+        Of numpy vectors.
     """
 
-    def __init__(self, model: QuasiNewton) -> None:
-        n = len(model.pairs[0][0])
-        super().__init__(np.dtype(np.float64), (n, n))
-        self._model = model
+    def __init__(self, model: QuasiNewton, space: Space) -> None:
+        super().__init__(np.dtype(np.float64), (space.n, space.n))
+        self._model, self._space = model, space
 
     @property
     def n_corrs(self) -> int:
         """How many pairs it is made of."""
-        return len(self._model.pairs)
+        return len(self._model)
 
     def _matvec(self, v: Any) -> Small:
-        return np.asarray(self._model.solve(np.asarray(v, dtype=np.float64).reshape(-1)))
+        return np.asarray(self._solve(np.asarray(v, dtype=np.float64).reshape(-1)))
+
+    @cached_property
+    def _solve(self) -> Callable[[Small], Small]:
+        return self._model.preconditioner(self._space).solve
 
     def _adjoint(self) -> InverseHessian:
         return self
@@ -50,5 +57,5 @@ def learned_curvature(run: KSDRun, state: KSDState) -> dict[str, InverseHessian]
 
     A result must not keep a device's memory, nor copy all of it to the host unasked.
     """
-    learned = run.space.numpy and state.model.pairs
-    return {"hess_inv": InverseHessian(state.model)} if learned else {}
+    learned = run.space.numpy and len(state.model)
+    return {"hess_inv": InverseHessian(state.model, run.space)} if learned else {}

@@ -1,7 +1,14 @@
 """Algorithm 2: a basis for the Krylov subspace, and the curvature within it.
 
-The subspace is spanned by (D^-1 H)^k D^-1 g, 0 <= k < K, and the previous search directions.
-Letters as in the paper, but a basis vector is a row of V, so that it is contiguous.
+The subspace is spanned by (P^-1 H)^k P^-1 g, 0 <= k < K, and the previous search directions; P is
+the preconditioner, D in the paper. Letters as in the paper, but a basis vector is a row of V, so
+that it is contiguous.
+
+The paper orthogonalises each vector against all before it. Here the basis is orthonormal in the
+inner product of P (V P V^T = I), in which P^-1 H is symmetric: so each vector has to be
+orthogonalised against the last two only (Lanczos), and H_bar = V H V^T is tridiagonal. Rounding
+makes the basis lose its orthogonality in time. A recurrence for its loss (Simon 1984) says when,
+and then a vector is orthogonalised against all.
 """
 
 from __future__ import annotations
@@ -9,46 +16,51 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from ksdmin._ksd.orthogonality import Orthogonality
+from ksdmin._ksd.precond import Preconditioner
 from ksdmin._problem.arrays import Array, Small, Space
 
 # A vector is dropped when orthogonalisation leaves less of it than this many roundings: what
 # is left is noise (the space is exhausted, or the vector lies in the span already).
 MIN_REMAINDER = 100
+# Of a squared norm: where orthogonalisation leaves less, rounding has to be taken out once more.
+ENOUGH_LEFT = 0.5
 
 
 @dataclass(frozen=True)
 class Basis:
-    """An orthonormal basis and the model within it.
+    """A basis and the model within it.
 
     Attributes
     ----------
     V : array
         The basis vectors, one per row.
-    HV : array or None
-        Their products, one per row, where they were to be kept.
     H_bar, g_bar : ndarray
-        V^T H V and V^T g.
+        V H V^T and V g.
+    orthonormal : bool
+        Whether V V^T is the identity.
     asymmetry : float
         The largest |v_j^T H v_k - v_k^T H v_j| seen, relative to the largest entry of H_bar.
     finite : bool
         False where a product was not finite and the construction ended there.
-    measured : bool
-        False where H_bar is a model's, and cost no product.
     full : bool
         Whether the Krylov part has as many vectors as it may.
+    products : callable or None
+        E -> E H V, the products of combinations of the basis vectors, from what was computed.
     """
 
     V: Array
     H_bar: Small
     g_bar: Small
+    orthonormal: bool = True
     asymmetry: float = 0.0
     finite: bool = True
-    HV: Array | None = None
-    measured: bool = True
     full: bool = False
+    products: Callable[[Small], Array] | None = None
 
     @property
     def dim(self) -> int:
@@ -59,18 +71,22 @@ class Basis:
         """The reduction that the quadratic model predicts for the step V c."""
         return -float(self.g_bar @ c + c @ self.H_bar @ c / 2)
 
+    def gram(self, space: Space) -> Small | None:
+        """V V^T; None where it is the identity."""
+        return None if self.orthonormal else space.to_host(self.V @ self.V.T)[0]
+
 
 def krylov_basis(
     space: Space,
     g: Array,
-    precondition: Callable[[Array], Array],
+    preconditioner: Preconditioner,
     product: Callable[[Array], Array],
     d_prev: Sequence[Array],
     K: int,
     enough: Callable[[Growth], bool],
     *,
     ahead: bool = False,
-    keep: bool = False,
+    noise: float = 0.0,
 ) -> Basis:
     """Construct the basis V and the curvature H_bar in its co-ordinates (Algorithm 2).
 
@@ -80,12 +96,13 @@ def krylov_basis(
         Where the vectors live.
     g : array
         The gradient.
-    precondition : callable
-        w -> D^-1 w.
+    preconditioner : Preconditioner
+        P.
     product : callable
         v -> Hv, called once for each basis vector: at most K + len(d_prev) times.
     d_prev : sequence of arrays
-        The previous search directions, adjoined after the Krylov vectors.
+        The previous search directions, adjoined after the Krylov vectors: for this P itself must
+        be known, not only its inverse.
     K : int
         The largest dimension of the Krylov part.
     enough : callable
@@ -93,9 +110,9 @@ def krylov_basis(
     ahead : bool
         Ask for each product before the result of the last one reaches the host, so that a device
         need not wait for it. One product may then be wasted, where the space is exhausted
-        or `enough` says so.
-    keep : bool
-        Keep the products.
+        or `enough` says so. Vectors are orthogonalised against all others.
+    noise : float
+        The relative error of products, where it is more than rounding.
 
     Returns
     -------
@@ -104,45 +121,56 @@ def krylov_basis(
         (empty where g and all of d_prev are zero).
     """
     K = min(K, space.n)
-    growth = Growth(space, g, K + len(d_prev), keep)
-    found = growth.propose(precondition(g))  # Alg. 2, lines 1 and 2
+    growth = Growth(space, preconditioner, K + len(d_prev), ahead, noise)
+    found = growth.begin(g)  # Alg. 2, lines 1 and 2
     while found:
         last = growth.dim + 1 == K
-        found = growth.measure(product, None if last else precondition, ahead)  # lines 4 to 15
+        found = growth.measure(product, follow=not last)  # lines 4 to 15
         if found and enough(growth):
             break
     full = growth.dim == K
     for d in d_prev:  # line 8
-        if growth.finite and growth.propose(d):
-            growth.measure(product)
+        if growth.finite:
+            growth.adjoin(d, product)
     return growth.basis(full)
 
 
 class Growth:
-    """A basis that grows: a vector is proposed, and measured by one product.
+    """A basis that grows by Lanczos' recurrence: a vector waits, and is measured by one product.
+
+    Beside the basis vectors v there are their images u = P v. The next ones come from the
+    remainder of the product, r = H v - (its part in the span of all u): u = r / beta and
+    v = P^-1 r / beta, where beta^2 = r^T P^-1 r.
 
     Attributes
     ----------
     dim : int
-        The number of vectors measured; one that is only proposed waits in the next row.
-    w : array
-        The last product.
+        The number of vectors measured; one that waits is in the next row.
     finite : bool
         Whether all products were finite.
     """
 
-    def __init__(self, space: Space, g: Array, capacity: int, keep: bool = False) -> None:
-        self.dim = 0
-        self.w: Array = None
-        self.finite = True
+    def __init__(
+        self,
+        space: Space,
+        P: Preconditioner,
+        capacity: int,
+        ahead: bool = False,
+        noise: float = 0.0,
+    ) -> None:
+        self.dim, self.finite = 0, True
+        self._space, self._P, self._eager = space, P, ahead
+        self._orthogonality = Orthogonality(capacity, space.eps, noise)
         self._ahead: Array = None  # the product of the vector that waits, where asked for already
-        self._space, self._g = space, g
         self._V = space.rows(capacity)
-        self._HV = space.rows(capacity) if keep else None
+        self._U = space.rows(capacity) if P.times is None else None
+        self._w: Array = None  # the last product, and the one before it
+        self._last: Array = None
+        self._r: Array = None  # the last remainder
         self._H_bar = np.zeros((capacity, capacity))
-        self._g_bar = np.zeros(capacity)
-        self._U = np.zeros((capacity + 1, capacity + 1))  # how each proposal was made up
-        self._across = 0.0  # w_k^T v_(k+1), which w_(k+1)^T v_k should equal
+        self._coefficients = np.zeros((capacity, capacity))  # of H v_k, in terms of the u
+        self._alpha, self._beta, self._beta0 = 0.0, 0.0, 0.0  # the last ones, and the first norm
+        self._pivot, self._share = 1.0, 1.0  # of the LDL^T factors of H_bar; see `residual`
         self._gap = 0.0
 
     @property
@@ -150,104 +178,188 @@ class Growth:
         """The curvature within the vectors measured."""
         return self._H_bar[: self.dim, : self.dim]
 
-    @property
-    def g_bar(self) -> Small:
-        """The gradient within the vectors measured."""
-        return self._g_bar[: self.dim]
+    def begin(self, g: Array) -> bool:
+        """The first vector, along P^-1 g; False where that vanishes."""
+        g, scale = self._within_range(g)
+        z = self._P.solve(g)
+        squared = float(g @ z)
+        if not 0 < squared < math.inf:
+            return False
+        norm = squared**0.5
+        self._beta0 = norm * scale
+        self._put(0, g, z, 1 / norm)
+        return True
 
-    def propose(self, u: Array) -> bool:
-        """Orthogonalise `u` against the basis; False where nothing of it remains."""
-        self._ahead = None
-        u, scale = self._within_range(u) if self.dim == 0 else (u, 1.0)
-        parts = self._write(u, self.dim)
-        return self._take_in(self._space.to_host(*parts), scale)
+    def _within_range(self, g: Array) -> tuple[Array, float]:
+        """`g`, and what it was divided by lest the square of its norm underflow or overflow."""
+        if 1e-30 < float(g @ g) < 1e30:
+            return g, 1.0
+        largest = self._space.max_abs(g)
+        return (g / largest, largest) if 0 < largest < np.inf else (g, 1.0)
 
-    def measure(
-        self,
-        product: Callable[[Array], Array],
-        follow: Callable[[Array], Array] | None = None,
-        ahead: bool = False,
-    ) -> bool:
-        """Multiply the proposed vector and take it in; then propose ``follow(w)``, if given.
+    def _put(self, k: int, u: Array, v: Array, scale: Any) -> None:
+        """Put scale * v into row k of the basis, and scale * u into that of its image."""
+        self._V = self._space.put_scaled(self._V, k, v, scale)
+        if self._U is not None:
+            self._U = self._space.put_scaled(self._U, k, u, scale)
 
-        Both take one transfer from the device; with `ahead`, the product of the new proposal is
-        asked for before that arrives. Returns whether a proposal waits: False where the product
-        is not finite, too.
+    def _image(self, c: Array, first: int, end: int) -> Array:
+        """P times the vector with coefficients `c` in the rows from `first` to `end` of V."""
+        if self._U is not None:
+            return c @ self._U[first:end, :]
+        assert self._P.times is not None
+        return self._P.times(c @ self._V[first:end, :])
+
+    def measure(self, product: Callable[[Array], Array], follow: bool) -> bool:
+        """Multiply the vector that waits and take it in; then make the next, if it shall `follow`.
+
+        Returns whether one waits: False where the product is not finite, too.
         """
-        k = self.dim
-        v = self._V[k, :]
-        self.w, self._ahead = product(v) if self._ahead is None else self._ahead, None
-        with np.errstate(all="ignore"):  # a product that is not finite is noticed below
-            parts = (self._V[: k + 1, :] @ self.w, v @ self._g)
-            if follow is not None:
-                parts += self._write(follow(self.w), k + 1)
-        numbers = self._space.to_host_async(*parts)
-        if ahead and follow is not None:
-            self._ahead = product(self._V[k + 1, :])
-        h, slope, *found = numbers()
-        if not np.isfinite(h).all():
+        k, space = self.dim, self._space
+        first = max(k - 1, 0)
+        w, self._ahead = product(self._V[k, :]) if self._ahead is None else self._ahead, None
+        self._last, self._w = self._w, w
+        h = space.dots(self._V[first : k + 1, :], w)
+        if space.numpy and not self._take_in(h):
+            return False
+        self._r = w - self._image(h, first, k + 1)
+        if not follow:
+            if not space.numpy:
+                self._take_in(space.to_host(h)[0])
+            return False
+        return self._follow_ahead(k + 1, h, product) if self._eager else self._follow(h)
+
+    def _follow(self, h: Array) -> bool:
+        """The next vector, if anything is left for it."""
+        z = self._P.solve(self._r)
+        h, squared = self._space.to_host(h, self._r @ z)
+        if not (self._space.numpy or self._take_in(h)):
+            return False
+        norm = _root(squared)
+        if self._orthogonality.lost_by(self._H_bar, self.dim - 1, norm):
+            z, norm = self._orthogonalised(norm)
+        if not self._keeps(norm):
+            return False
+        self._put(self.dim, self._r, z, 1 / norm)
+        return True
+
+    def _follow_ahead(self, k: int, h: Array, product: Callable[[Array], Array]) -> bool:
+        """Vector k and its product, asked for before anything is known on the host."""
+        before = self._r @ self._r
+        c = self._orthogonalise(k)
+        z = self._P.solve(self._r)
+        squared = self._r @ z
+        self._put(k, self._r, z, squared**-0.5)
+        numbers = self._space.to_host_async(h, squared, c, before, self._r @ self._r)
+        self._ahead = product(self._V[k, :])
+        h, squared, c, before, after = numbers()
+        if not (self._space.numpy or self._take_in(h)):
+            return False
+        self._coefficients[k - 1, :k] += c
+        norm = _root(squared)
+        if after < ENOUGH_LEFT * before:
+            self._ahead = None
+            z, norm = self._orthogonalised(norm)
+            self._put(k, self._r, z, 1 / norm if norm else 1.0)
+        return self._keeps(norm)
+
+    def _orthogonalised(self, norm: float) -> tuple[Array, float]:
+        """P^-1 r and its norm, for a remainder r that is orthogonal to all vectors."""
+        for _ in range(3):  # mostly once; more often only where nothing is left in the end
+            before = norm
+            c = self._orthogonalise(self.dim)
+            z = self._P.solve(self._r)
+            squared, c = self._space.to_host(self._r @ z, c)
+            self._coefficients[self.dim - 1, : self.dim] += c
+            norm = _root(squared)
+            if norm * norm >= ENOUGH_LEFT * before * before:
+                break
+        return z, norm
+
+    def _orthogonalise(self, k: int) -> Array:
+        """Take what lies in the span of the first k vectors out of the remainder."""
+        c = self._V[:k, :] @ self._r
+        self._r = self._r - self._image(c, 0, k)
+        return c
+
+    def _take_in(self, h: Small) -> bool:
+        """Note what vector k has been found to have; False where that is not finite."""
+        k, beta = self.dim, self._beta
+        across, alpha = h.tolist() if k else (0.0, float(h[0]))
+        if not math.isfinite(across + alpha):
             self.finite = False
             return False
         if k:
-            self._gap = max(self._gap, abs(self._across - h[k - 1]))
-        self._H_bar[k, : k + 1] = self._H_bar[: k + 1, k] = h
-        self._g_bar[k] = slope
-        if self._HV is not None:
-            self._HV = self._space.put(self._HV, (k, slice(None)), self.w)
+            if abs(beta - across) > self._gap:  # or the two vectors are not quite orthogonal
+                self._gap = max(self._gap, abs(float(self._last @ self._V[k, :]) - across))
+            self._coefficients[k - 1, k] = beta
+            self._coefficients[k, k - 1] = across
+            self._H_bar[k - 1, k] = self._H_bar[k, k - 1] = across
+            self._share *= beta / self._pivot if self._pivot else math.nan
+            self._pivot = alpha - beta * beta / self._pivot if self._pivot else alpha
+        else:
+            self._pivot = alpha
+        self._H_bar[k, k] = self._coefficients[k, k] = self._alpha = alpha
         self.dim = k + 1
-        return follow is not None and self._take_in(found)
-
-    def _write(self, u: Array, k: int) -> tuple[Array, ...]:
-        """Put what Gram-Schmidt, twice, leaves of `u` into row k.
-
-        Returns what it found, still on the device.
-        """
-        found: tuple[Array, ...] = ()
-        if k:
-            V = self._V[:k, :]
-            c = V @ u
-            u = u - c @ V
-            again = V @ u
-            u = u - again @ V
-            found = (self.w @ u, c + again)
-        squared = u @ u
-        with np.errstate(all="ignore"):  # where nothing is left, the row is never read
-            self._V = self._space.put(self._V, (k, slice(None)), u / squared**0.5)
-        return squared, *found
-
-    def _take_in(self, found: list[Small], scale: float = 1.0) -> bool:
-        """Note how row k was made up, unless it has vanished."""
-        k, norm, c = self.dim, float(found[0]) ** 0.5, found[-1] if self.dim else np.zeros(0)
-        before = math.hypot(norm, np.linalg.norm(c))  # the length of what was proposed
-        if not norm > MIN_REMAINDER * self._space.eps * before:
-            return False
-        if k:
-            self._across = float(found[1]) / norm
-            self._U[:k, k] = c
-        self._U[k, k] = norm * scale
         return True
 
-    def _within_range(self, u: Array) -> tuple[Array, float]:
-        """`u`, and what it was divided by lest the square of its norm underflow or overflow."""
-        if 1e-30 < float(u @ u) < 1e30:
-            return u, 1.0
-        largest = self._space.max_abs(u)
-        return (u / largest, largest) if 0 < largest < np.inf else (u, 1.0)
+    def _keeps(self, norm: float) -> bool:
+        """Whether more than rounding is left of a product for another vector."""
+        before = math.hypot(norm, self._alpha, self._beta)
+        self._beta = norm
+        return MIN_REMAINDER * self._space.eps * before < norm < math.inf
 
-    def residual(self, c: Small) -> float:
-        """|D^-1 (g + H V c)| / |D^-1 g|, from what is at hand.
+    def adjoin(self, d: Array, product: Callable[[Array], Array]) -> None:
+        """Take in what of `d` lies outside the basis, with its product."""
+        k, times = self.dim, self._P.times
+        assert times is not None
+        before = d @ times(d)
+        V = self._V[:k, :]
+        for _ in range(2):  # Gram-Schmidt, twice
+            d = d - (V @ times(d)) @ V
+        squared, before = (float(part) for part in self._space.to_host(d @ times(d), before))
+        if not _root(squared) > MIN_REMAINDER * self._space.eps * _root(before):
+            return
+        v = d / squared**0.5
+        self._V = self._space.put(self._V, (k, slice(None)), v)
+        h = self._space.to_host(self._V[: k + 1, :] @ product(v))[0]
+        if not np.isfinite(h).all():
+            self.finite = False
+            return
+        self._H_bar[k, : k + 1] = self._H_bar[: k + 1, k] = h
+        self.dim = k + 1
 
-        As long as the proposals are Krylov vectors, D^-1 H v_k lies in the span of the first
-        k + 1 of them, with the coefficients that the orthogonalisation found.
+    def residual(self) -> float:
+        """|g + H d| / |g| of the Newton step d in the subspace, in the norm of P^-1.
+
+        From the recurrence of the LDL^T factors of H_bar, as in the conjugate gradient method.
         """
-        k, beta = self.dim, self._U[0, 0]
-        r = self._U[: k + 1, 1 : k + 1] @ c
-        r[0] += beta
-        return float(np.linalg.norm(r)) / float(beta)
+        return abs(self._beta * self._share / self._pivot) if self._pivot else math.inf
 
     def basis(self, full: bool = False) -> Basis:
         """What has been measured."""
-        largest = float(np.abs(self.H_bar).max(initial=0.0))
-        gap = self._gap / largest if largest else 0.0
-        V, HV = self._V[: self.dim, :], None if self._HV is None else self._HV[: self.dim, :]
-        return Basis(V, self.H_bar, self.g_bar, gap, self.finite, HV, full=full)
+        dim, largest = self.dim, float(np.abs(self.H_bar).max(initial=0.0))
+        g_bar = np.zeros(dim)
+        g_bar[:1] = self._beta0  # the other vectors are orthogonal to it
+        return Basis(
+            self._V[:dim, :],
+            self.H_bar,
+            g_bar,
+            orthonormal=self._P.is_identity,
+            asymmetry=self._gap / largest if largest else 0.0,
+            finite=self.finite,
+            full=full,
+            products=self._products,
+        )
+
+    def _products(self, E: Small) -> Array:
+        """E H V of the Krylov vectors."""
+        k, space = self.dim, self._space
+        inside = space.to_device(np.ascontiguousarray(E @ self._coefficients[:k, :k]))
+        last = space.to_device(np.ascontiguousarray(E[:, k - 1 :]))
+        return self._image(inside, 0, k) + last * self._r[None, :]
+
+
+def _root(squared: float | Small) -> float:
+    """The square root; 0 for what rounding has made negative."""
+    return math.sqrt(squared) if squared > 0 else 0.0

@@ -1,21 +1,118 @@
-"""A step that rests on the quasi-Newton model alone, and costs no product."""
+"""A step that rests on the quasi-Newton model alone, and costs no product.
+
+It goes along -u, u = P^-1 g, as far as a line search says. Most steps on cheap functions are of
+this kind, so that little is done here for each.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ksdmin._ksd.krylov import Basis
+from ksdmin._ksd.line_search import contradicted, line_search
+from ksdmin._ksd.preconditioning import preconditioner
 from ksdmin._ksd.rules.trust import MAX_LEAP
-from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.arrays import Array
+from ksdmin._run.evaluator import Evaluated, Evaluator
 
 
-def model_basis(run: KSDRun, state: KSDState, u: Array) -> Basis | None:
-    """The step `u` of the model as a basis of one vector; None where it is no good."""
-    g, space = state.here.gradient, run.space
+def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Trial | None:
+    """The step of the model; None where it is not to be trusted, or no good."""
+    if not state.rules.trust.trusted or state.curvature_is_sampled or state.C_is_other:
+        return None
+    here, space = state.here, run.space
+    g = run.movable(here)(here.gradient)
+    u = preconditioner(run, evaluator, state).solve(g)
     slope, size = (float(part) for part in space.to_host(g @ u, (u @ u) ** 0.5))
     if not slope > 0 or not size <= MAX_LEAP * state.record.step_norm:
         return None
-    curvature = np.array([[slope / size**2]])  # u^T P u = u^T g
-    V = space.put(space.rows(1), (0, slice(None)), u / size)
-    return Basis(V, curvature, np.array([slope / size]), measured=False)
+    line = Line(run, evaluator, here, u, size)
+    noise, differenced = evaluator.noise * abs(here.value), evaluator.gradient_error > 0
+    there, t = line_search(
+        line.at,
+        line.slope_at,
+        here.value,
+        -slope,
+        noise=noise,
+        lowest=state.lowest,
+        spent=lambda: evaluator.spent() is not None,
+    )
+    wrong = not differenced and there and contradicted(t, line.start, there, slope / 2, noise)
+    found = line.start if there is None or wrong else there
+    return Trial(
+        found.x,
+        None if found is line.start else found.x - here.x,
+        found.value,
+        found.gradient,
+        predicted=here.value - found.value,
+        model_reduction=np.nan,
+        inner_iterations=int(found is not line.start),
+        dim=1,
+        steepest=slope / size**2,  # u^T P u = u^T g
+    )
+
+
+class Line:
+    """phi(t) = f(x - t u), projected onto the bounds.
+
+    Attributes
+    ----------
+    start : LinePoint
+        phi(0).
+    """
+
+    def __init__(
+        self, run: KSDRun, evaluator: Evaluator, here: Evaluated, u: Array, size: float
+    ) -> None:
+        self._evaluator, self._x, self._idx, self._box = evaluator, here.x, here.idx, run.box
+        self._u, self._size = u, size
+        self.start = LinePoint(here.x, here.value, here.gradient, None)
+
+    def at(self, t: float) -> LinePoint:
+        """Evaluate at t: the gradient with the value, or when the slope is asked for."""
+        x, stopped = self._x - t * self._u, None
+        if self._box is not None:
+            wanted, x = x, self._box.project(x)
+            stopped = x != wanted
+        if self._evaluator.traits.separate_gradient:
+            return LinePoint(x, self._evaluator.value(x, self._idx), None, stopped)
+        return LinePoint(x, *self._evaluator.value_and_gradient(x, self._idx), stopped)
+
+    def slope_at(self, point: LinePoint) -> float:
+        """The slope of phi, without the variables that a bound has stopped."""
+        if point.gradient is None and self._differenced:
+            row = (self._u / self._size)[None, :]
+            _, slopes = self._evaluator.value_and_slopes(point.x, self._idx, row)
+            return -float(slopes[0]) * self._size
+        if point.gradient is None:
+            point.gradient = self._evaluator.value_and_gradient(point.x, self._idx)[1]
+        moving = point.gradient
+        if self._box is not None and point.stopped is not None:
+            moving = self._box.without(moving, point.stopped)
+        return -float(moving @ self._u)
+
+    @property
+    def _differenced(self) -> bool:
+        """Whether a slope is cheaper than a gradient."""
+        return self._evaluator.traits.has_projected_gradient and self._box is None
+
+
+class LinePoint:
+    """Where phi has been evaluated.
+
+    Attributes
+    ----------
+    x, value : array, float
+        The point, and the value there.
+    gradient : array or None
+        The gradient, where it was computed.
+    stopped : array or None
+        Which variables a bound has stopped on the way.
+    """
+
+    __slots__ = ("gradient", "stopped", "value", "x")
+
+    def __init__(
+        self, x: Array, value: float, gradient: Array | None, stopped: Array | None
+    ) -> None:
+        self.x, self.value, self.gradient, self.stopped = x, value, gradient, stopped

@@ -1,6 +1,9 @@
-"""The diagonal preconditioner D (Algorithm 3, line 5)."""
+"""The preconditioner P of the Krylov space (D in the paper, Algorithm 3, line 5)."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ksdmin._problem.arrays import Array, Space
 
@@ -9,7 +12,40 @@ from ksdmin._problem.arrays import Array, Space
 MEAN_SHARE = 0.1
 
 
-def preconditioner(
+@dataclass(frozen=True)
+class Preconditioner:
+    """A positive definite matrix P: its inverse, and itself where that is at hand.
+
+    Attributes
+    ----------
+    solve : callable
+        w -> P^-1 w.
+    times : callable or None
+        v -> P v; None where only the inverse is known.
+    is_identity : bool
+        Whether P is the identity.
+    """
+
+    solve: Callable[[Array], Array]
+    times: Callable[[Array], Array] | None = None
+    is_identity: bool = False
+
+    @classmethod
+    def diagonal(cls, D: Array | None) -> Preconditioner:
+        """P = D, or the identity."""
+        if D is None:
+            return IDENTITY
+        return cls(lambda w: w / D, lambda v: v * D)
+
+
+def _same(u: Array) -> Array:
+    return u
+
+
+IDENTITY = Preconditioner(_same, _same, is_identity=True)
+
+
+def diagonal_preconditioner(
     space: Space, diagonal: Array | None, floor: float, power: float
 ) -> Array | None:
     """D: `diagonal`, floored to `floor` times its maximum; None (the identity) where that is 0.

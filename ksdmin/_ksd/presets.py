@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.subspace import absolute, floored
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Small
@@ -34,17 +33,17 @@ class RelativeGain:
         return predicted < self.share * gained
 
 
-# Is the step taken?  Outcome -> bool
+# Is the step taken?  (actual reduction, noise) -> bool
 
 
-def always(outcome: Outcome) -> bool:
+def always(actual: float, noise: float) -> bool:
     """The paper: every step is taken."""
     return True
 
 
-def if_not_worse(outcome: Outcome) -> bool:
+def if_not_worse(actual: float, noise: float) -> bool:
     """A step is taken unless the value on A grew by more than noise."""
-    return outcome.actual >= -outcome.noise and outcome.actual > -math.inf
+    return actual >= -noise and actual > -math.inf
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,12 @@ class Preset:
         The rules that are switched off.
     spectrum : callable
         How the eigenvalues of H_bar are made positive.
+    euclidean : bool
+        Whether these are the eigenvalues in an orthonormal basis, rather than in one that is
+        orthonormal in the inner product of the preconditioner.
     stop_inner_search : callable
         When the inner search ends early.
-    accept : callable
+    accepts : callable
         Whether a step is taken.
     fewest : int
         Samples in B and in C, where the user asks for no size: fewer are not worth sampling. A
@@ -85,8 +87,9 @@ class Preset:
     name: str
     without: frozenset[str]
     spectrum: Callable[[Small, float], Small]
+    euclidean: bool
     stop_inner_search: Callable[[float, float], bool]
-    accept: Callable[[Outcome], bool]
+    accepts: Callable[[float, float], bool]
     fewest: int
     most: int | None
     compares: bool
@@ -112,8 +115,9 @@ AS_PRINTED = Preset(
     name="paper",
     without=frozenset({"forcing", "set_sizes", "trust", "width"}),
     spectrum=floored,
+    euclidean=True,
     stop_inner_search=never,
-    accept=always,
+    accepts=always,
     fewest=1,
     most=None,
     compares=False,
@@ -137,8 +141,9 @@ DEFAULT = Preset(
     name="default",
     without=frozenset(),
     spectrum=absolute,
+    euclidean=False,
     stop_inner_search=RelativeGain(0.02),
-    accept=if_not_worse,
+    accepts=if_not_worse,
     fewest=1000,
     most=4000,
     compares=True,

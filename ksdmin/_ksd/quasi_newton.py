@@ -4,22 +4,33 @@ It is made of pairs (s, y) with y = H s: from every basis, along the eigenvector
 conjugate, so that all of the basis goes into the model), and from every step, with the difference
 of the gradients. It serves twice: as the preconditioner of the next Krylov space, and, as long as
 that is worthwhile, in place of that space, for steps that cost no product.
+
+The pairs are in one array, and the inverse is applied in the compact form of Byrd, Nocedal and
+Schnabel (1994): two products with that array, and some with small matrices between them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.linalg import lapack
 
 from ksdmin._ksd.krylov import Basis
-from ksdmin._problem.arrays import Array, Space
+from ksdmin._ksd.precond import Preconditioner
+from ksdmin._problem.arrays import Array, Small, Space
+from ksdmin._problem.entries import Entries
 from ksdmin._problem.values import changed
 
 MIN_CURVATURE = 1e-8  # s^T y of |s| |y|: a pair with less is left out
 STALE_BELOW = 0.5  # of the model's curvature: where it is less, old pairs are dropped
 MIN_EIGENVALUE = 1e-10  # of the largest: a smaller one is rounding
+
+
+def _nothing() -> Small:
+    return np.zeros((2, 0, 0))
 
 
 @dataclass(frozen=True)
@@ -30,70 +41,101 @@ class QuasiNewton:
     ----------
     capacity : int
         How many pairs are kept; the oldest go first.
-    pairs : tuple
-        (s, y, 1 / s^T y), the oldest first.
+    pairs : Entries or None
+        The pairs (s, y), the oldest first, each scaled so that s^T y = 1.
+    products : ndarray
+        With the s as the rows of S, and the y as those of Y: the upper triangle of S Y^T, and
+        Y Y^T.
     """
 
     capacity: int
-    pairs: tuple[tuple[Array, Array, float], ...] = ()
+    pairs: Entries | None = None
+    products: Small = field(default_factory=_nothing)
 
-    def solve(self, g: Array, D: Array | None = None) -> Array:
-        """P^-1 g (the two loops of Nocedal), from the diagonal D or a multiple of the identity."""
-        if not self.pairs:
-            return g if D is None else g / D
-        q, shares = g + 0, []  # our own: written into below (jax makes new ones)
-        for s, y, rho in reversed(self.pairs):
-            share = rho * (s @ q)
-            shares.append(share)
-            q -= share * y
+    def __len__(self) -> int:
+        """How many pairs there are."""
+        return int(self.products.shape[1])
+
+    def preconditioner(self, space: Space, D: Array | None = None) -> Preconditioner:
+        """P, which starts from the diagonal D or a multiple of the identity."""
+        if self.pairs is None:
+            return Preconditioner.diagonal(D)
+        pairs, (SY, YY) = self.pairs.array, self.products
+        R_inverse, _ = lapack.dtrtri(SY)
+        scale = 1.0 / float(YY[-1, -1])
         if D is None:
-            _, y, rho = self.pairs[-1]
-            q /= rho * (y @ y)
+            middle = scale * YY
         else:
-            q /= D
-        for (s, y, rho), share in zip(self.pairs, reversed(shares), strict=True):
-            q += (share - rho * (y @ q)) * s
-        return q
+            Y = pairs[:, 1, :]
+            (middle,) = space.to_host((Y / D) @ Y.T)
+        middle.reshape(-1)[:: len(middle) + 1] += 1.0
+        R_inverse, middle = space.to_device(R_inverse), space.to_device(middle)
+        if D is None:
+            return Preconditioner(_Inverse(space, pairs, R_inverse, middle, scale))
+        return Preconditioner(_ScaledInverse(pairs, R_inverse, middle, D))
 
     def beyond(self, space: Space, z: Array) -> tuple[Array, int]:
         """What of `z` lies outside the span of all s, and how many dimensions are outside."""
-        if not self.pairs:
+        if self.pairs is None:
             return z, space.n
-        S = space.xp.stack([s / (s @ s) ** 0.5 for s, _, _ in self.pairs])
+        S = self.pairs.array[:, 0, :]
         gram, along = space.to_host(S @ S.T, S @ z)
-        values, E = np.linalg.eigh(gram)
+        lengths = np.diag(gram) ** 0.5
+        values, E = np.linalg.eigh(gram / np.outer(lengths, lengths))
         seen = values > max(MIN_EIGENVALUE, 100 * space.eps) * values[-1]
-        shares = E[:, seen] @ ((E[:, seen].T @ along) / values[seen])
-        return z - space.combine(S, shares), max(0, space.n - int(seen.sum()))
+        shares = E[:, seen] @ ((E[:, seen].T @ (along / lengths)) / values[seen])
+        return z - space.combine(S, shares / lengths), max(0, space.n - int(seen.sum()))
 
-    def restricted(self, free: Callable[[Array], Array]) -> QuasiNewton:
+    def restricted(self, space: Space, free: Callable[[Array], Array]) -> QuasiNewton:
         """The model of the free variables alone, the others being held."""
-        model = QuasiNewton(self.capacity)
-        for s, y, _ in self.pairs:
-            model = model.with_pair(free(s), free(y))
-        return model
+        if self.pairs is None:
+            return self
+        return QuasiNewton(self.capacity).with_pairs(space, free(self.pairs.array))
 
-    def with_pair(self, s: Array, y: Array) -> QuasiNewton:
+    def with_pair(self, space: Space, s: Array, y: Array) -> QuasiNewton:
         """The model after one more pair, unless the curvature along it is not positive."""
-        if self.capacity == 0:
+        if not self.capacity:
             return self
-        along, s2, y2 = float(s @ y), float(s @ s), float(y @ y)
-        if not along > MIN_CURVATURE * (s2 * y2) ** 0.5 or not (
-            0 < s2 < np.inf and 0 < y2 < np.inf
-        ):
+        with np.errstate(all="ignore"):  # what is not finite is left out
+            along, s2, y2 = (float(dot) for dot in space.to_host(s @ y, s @ s, y @ y))
+        if not along > MIN_CURVATURE * (s2 * y2) ** 0.5 or not 0 < y2 < math.inf:
             return self
-        return changed(self, pairs=(*self.pairs, (s, y, 1 / along))[-self.capacity :])
+        return self._with_scaled(space, space.scaled_pair(s, y, along**-0.5))
 
-    def with_own_step(self, s: Array, y: Array, slope: float) -> QuasiNewton:
+    def with_pairs(self, space: Space, pairs: Array) -> QuasiNewton:
+        """The model after more pairs (s, y), in an array, where they are any good."""
+        with np.errstate(all="ignore"):
+            (dots,) = space.to_host(pairs @ space.xp.matrix_transpose(pairs))
+            s2, along, y2 = dots[:, 0, 0], dots[:, 0, 1], dots[:, 1, 1]
+            good = (along > MIN_CURVATURE * (s2 * y2) ** 0.5) & (0 < y2) & (y2 < np.inf)
+        if not good.all():
+            which = np.flatnonzero(good)
+            if not len(which):
+                return self
+            pairs, along = space.xp.stack([pairs[int(i), :, :] for i in which]), along[which]
+        return self._with_scaled(space, space.to_device(along**-0.5)[:, None, None] * pairs)
+
+    def _with_scaled(self, space: Space, new: Array) -> QuasiNewton:
+        """The model after pairs that are scaled as ours are."""
+        keep = min(self.capacity, len(self) + int(new.shape[0]))
+        new = new[-keep:, :, :]
+        pairs = Entries(space.rows(0, 2)) if self.pairs is None else self.pairs
+        pairs = pairs.followed_by(space, new, keep, self.capacity)
+        (columns,) = space.to_host(_vectors(pairs.array) @ new[:, 1, :].T)
+        return changed(self, pairs=pairs, products=_bordered(self.products, columns))
+
+    def with_own_step(self, space: Space, s: Array, y: Array, slope: float) -> QuasiNewton:
         """The model after a step of its own, s = -P^-1 g (or near that), of slope s^T g = -s^T P s.
 
         Where the curvature is far less than that, the model is out of date: of more than three
         pairs the two oldest go.
         """
-        model = self.with_pair(s, y)
-        if float(s @ y) > -STALE_BELOW * slope or len(model.pairs) < 4:
+        model = self.with_pair(space, s, y)
+        fresh = float(s @ y) > -STALE_BELOW * slope
+        if fresh or len(model) < 4 or model.pairs is None:
             return model
-        return changed(model, pairs=model.pairs[2:])
+        pairs, products = model.pairs.without_first(2), model.products[:, 2:, 2:]
+        return changed(model, pairs=pairs, products=products)
 
     def with_basis(self, space: Space, basis: Basis) -> QuasiNewton:
         """The model after a basis; the directions of least curvature count most, and come last."""
@@ -102,11 +144,57 @@ class QuasiNewton:
             i for i in values.argsort()[::-1] if values[i] > MIN_EIGENVALUE * np.abs(values).max()
         ]
         order = order[-self.capacity :] if self.capacity else []
-        if not order:
+        if not order or basis.products is None:
             return self
-        turn = space.to_device(np.ascontiguousarray(E[:, order].T))
-        S, Y = turn @ basis.V, turn @ basis.HV
-        model = self
-        for i in range(len(order)):
-            model = model.with_pair(S[i, :], Y[i, :])
-        return model
+        turn = np.ascontiguousarray(E[:, order].T)
+        new = [space.to_device(turn) @ basis.V, basis.products(turn)]
+        return self.with_pairs(space, space.xp.stack(new, axis=1))
+
+
+class _Inverse:
+    """w -> P^-1 w, from a multiple of the identity."""
+
+    def __init__(
+        self, space: Space, pairs: Array, R_inverse: Array, middle: Array, scale: float
+    ) -> None:
+        self._space, self._vectors = space, _vectors(pairs)
+        self._R_inverse, self._middle, self._scale = R_inverse, middle, scale
+
+    def __call__(self, w: Array) -> Array:
+        found, scale = self._vectors @ w, self._scale
+        p = self._R_inverse @ found[0::2]
+        q = (self._middle @ p - scale * found[1::2]) @ self._R_inverse
+        return scale * w + self._space.interleaved(q, -scale * p) @ self._vectors
+
+
+class _ScaledInverse:
+    """The same from a diagonal D."""
+
+    def __init__(self, pairs: Array, R_inverse: Array, middle: Array, D: Array) -> None:
+        self._S, self._Y, self._D = pairs[:, 0, :], pairs[:, 1, :], D
+        self._R_inverse, self._middle = R_inverse, middle
+
+    def __call__(self, w: Array) -> Array:
+        scaled = w / self._D
+        p = self._R_inverse @ (self._S @ w)
+        q = (self._middle @ p - self._Y @ scaled) @ self._R_inverse
+        return scaled + q @ self._S - (p @ self._Y) / self._D
+
+
+def _vectors(pairs: Array) -> Array:
+    """The vectors of all pairs as rows: s, y, s, y, ..."""
+    return pairs.reshape((2 * pairs.shape[0], pairs.shape[2]))
+
+
+def _bordered(old: Small, columns: Small) -> Small:
+    """The products, with those of all vectors and the y of new pairs in the last columns."""
+    kept, new = columns.shape[0] // 2, columns.shape[1]
+    rest, gone = kept - new, old.shape[1] - kept + new
+    out = np.zeros((2, kept, kept))
+    out[:, :rest, :rest] = old[:, gone:, gone:]
+    out[0, :, rest:] = columns[0::2]
+    out[1, :, rest:] = columns[1::2]
+    out[1, rest:, :rest] = columns[1 : 2 * rest : 2].T
+    for i in range(1, new):  # of S Y^T only the upper triangle is used
+        out[0, rest + i, rest : rest + i] = 0.0
+    return out

@@ -52,8 +52,9 @@ def step_down(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Trial | Non
     if not values[0] < -error * np.abs(values).max():
         return None
     z = run.space.combine(basis.V, E[:, 0])
-    uphill = float(state.here.gradient @ z) > 0
-    return descend(run, evaluator, state, -z if uphill else z, -float(values[0]), basis)
+    length = run.space.norm(z)
+    length = -length if float(state.here.gradient @ z) > 0 else length  # downhill
+    return descend(run, evaluator, state, z / length, -float(values[0]) / length**2, basis)
 
 
 def probe(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
@@ -65,7 +66,8 @@ def probe(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
         return None
     product = evaluator.curvature(state.here.x, state.sets.B)
     K = min(MAX_PRODUCTS, dimensions)
-    return krylov_basis(space, unseen, model.solve, product, (), K, lambda _: False)
+    P = model.preconditioner(space)
+    return krylov_basis(space, unseen, P, product, (), K, lambda _: False)
 
 
 def descend(
@@ -81,7 +83,7 @@ def descend(
         x = here.x + t * z
         value = evaluator.value(x, here.idx)
         if value <= here.value - SUFFICIENT * predicted:
-            return Trial(x, t * z, value, None, predicted, predicted, 0, basis)
+            return Trial(x, t * z, value, None, predicted, predicted, 0, basis.dim, basis=basis)
         t *= STEP_FACTOR
     return None
 
@@ -97,7 +99,7 @@ def after_escape(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Tria
         norm,
         state.sets,
         step_norm=run.space.norm(trial.d),
-        dim=trial.basis.dim,
+        dim=trial.dim,
     )
     return changed(
         state,

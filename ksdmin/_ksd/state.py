@@ -83,6 +83,11 @@ class KSDState(State):
         return self.rules.damping.value if self.curvature_is_sampled else 0.0
 
     @property
+    def C_is_other(self) -> bool:
+        """Whether C, the set of the search, is another one than that of the gradient."""
+        return self.sets.C is not self.here.idx
+
+    @property
     def learns(self) -> bool:
         """Whether there is a model to teach: gradient and products are of the same function."""
         return self.model.capacity > 0 and not self.curvature_is_sampled
@@ -104,8 +109,12 @@ class Trial:
         The reduction of the quadratic model; NaN where no product was computed.
     inner_iterations : int
         Of the search.
-    basis : Basis
-        The subspace it searched.
+    dim : int
+        The dimension of the subspace that it searched.
+    steepest : float
+        The largest curvature in there: an entry of H_bar.
+    basis : Basis or None
+        The subspace; None where no product was computed.
     """
 
     x: Array
@@ -115,4 +124,6 @@ class Trial:
     predicted: float
     model_reduction: float
     inner_iterations: int
-    basis: Basis
+    dim: int
+    steepest: float = 0.0
+    basis: Basis | None = None

@@ -7,7 +7,6 @@ within it, search directions d_prev.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,14 +21,15 @@ from ksdmin._ksd.adapt import (
 )
 from ksdmin._ksd.bfgs import bfgs
 from ksdmin._ksd.krylov import Basis, Growth, krylov_basis
-from ksdmin._ksd.model_step import model_basis
+from ksdmin._ksd.model_step import model_step
 from ksdmin._ksd.outcome import Outcome
-from ksdmin._ksd.precond import preconditioner
+from ksdmin._ksd.preconditioning import model_preconditions, preconditioner
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
-from ksdmin._ksd.subspace import SubspaceObjective, Whitening
+from ksdmin._ksd.subspace import SubspaceObjective, Whitening, square_root
 from ksdmin._ksd.sum_check import warn_if_sum
-from ksdmin._problem.arrays import Array, Small
+from ksdmin._problem.arrays import Small
 from ksdmin._problem.values import changed
+from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Evaluator
 from ksdmin._run.record import write_record
 from ksdmin._run.state import Sampling
@@ -41,36 +41,41 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
     A pure function of `run` and `state`: called twice, it returns the same next state.
     """
     with run.evaluating(state.ledger) as evaluator:
-        basis = build_basis(run, evaluator, state)  # Alg. 3, line 6
-        if not basis.finite and basis.dim == 0:
-            return changed(state, broken=True, ledger=evaluator.ledger)
-        trial = search(run, evaluator, state, basis)  # lines 7 to 12
+        trial = model_step(run, evaluator, state)
+        if trial is None:
+            basis = build_basis(run, evaluator, state)  # Alg. 3, line 6
+            if not basis.finite and basis.dim == 0:
+                return changed(state, broken=True, ledger=evaluator.ledger)
+            trial = search(run, evaluator, state, basis)  # lines 7 to 12
         sampling = next_sets(run, state)  # line 3
         there = evaluate(run, evaluator, trial, state.sets.C, sampling.sets.A)  # lines 13, 4, 5
         before = value_before(run, evaluator, state.here, trial, there)
         outcome = judge_step(run, evaluator, state, trial, before, there)
-        after = accept_or_refuse(run, state, trial, there, outcome)
-        after = note_progress(after, outcome)
+        rules = note_progress(state.rules, outcome)
+        after = accept_or_refuse(run, state, trial, there, outcome, rules)
         after = resize_sets(run, evaluator, after, sampling, outcome, there)
         after = refine_arithmetic(run, evaluator, state, after, outcome)
         after = adjust_search(state, after, outcome)
-        after = with_record(run, evaluator, after, trial, outcome)
-        after = learn(run, evaluator.noise, state, after, trial, outcome)
-        return changed(after, ledger=evaluator.ledger)
+        record = step_record(evaluator, after, trial, outcome)
+        model, trust = learn(run, evaluator.noise, state, after, record, trial, outcome)
+        return changed(
+            after,
+            record=record,
+            model=model,
+            rules=changed(after.rules, trust=trust),
+            warned=after.warned or warn_if_asymmetric(run, evaluator, trial),
+            ledger=evaluator.ledger,
+        )
 
 
 def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
-    """The subspace of this iteration: Algorithm 2 on the set B, or the model's step alone."""
+    """The subspace of this iteration: Algorithm 2 on the set B."""
     here, rules = state.here, state.rules
+    P = preconditioner(run, evaluator, state, with_model=model_preconditions(run, state))
     free = run.movable(here)
-    solve = preconditioned(run, evaluator, state)
-    if rules.trust.trusted and not state.curvature_is_sampled:
-        basis = model_basis(run, state, solve(free(here.gradient)))
-        if basis is not None:
-            return basis
     product = evaluator.curvature(here.x, state.sets.B)
     dims, sampled = run.dims, state.curvature_is_sampled
-    K, memory = (rules.width.value, dims.memory) if sampled else (dims.whole_dim, dims.whole_memory)
+    K = rules.width.value if sampled else dims.whole_dim
 
     def enough(growth: Growth) -> bool:
         return rules.forcing.satisfied(growth) or evaluator.spent() is not None
@@ -78,38 +83,26 @@ def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
     return krylov_basis(
         run.space,
         free(here.gradient),
-        solve,
-        lambda v: free(product(v)),
-        [free(d) for d in state.d_prev[:memory]],
+        P,
+        product if run.box is None else lambda v: free(product(v)),
+        # A model knows the curvature along them already.
+        () if state.learns or P.times is None else [free(d) for d in state.d_prev],
         K,
         enough,
         # Where it will hardly end before K, the device need not wait for the host.
         ahead=run.space.remote and (rules.forcing.value is None or sampled),
-        keep=state.learns,
+        noise=max(evaluator.product_error, evaluator.traits.noise or 0.0),
     )
-
-
-def preconditioned(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Callable[[Array], Array]:
-    """w -> D^-1 w: the diagonal, the quasi-Newton model on it, and the bounds."""
-    options, here = run.options, state.here
-    power = evaluator.traits.diagonal_power
-    power = power if options.diagonal_power is None else options.diagonal_power
-    D = preconditioner(run.space, here.diagonal, run.floor, power)
-    free = run.movable(here)
-    model = state.model if run.box is None else state.model.restricted(free)
-
-    def solve(w: Array) -> Array:
-        return free(model.solve(w, D))
-
-    return solve
 
 
 def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> Trial:
     """The optimum of the objective on C within the subspace."""
     here, damping = state.here, state.damping
     if basis.dim == 0:  # no slope on this A, and no previous direction
-        return Trial(here.x, None, here.value, here.gradient, 0.0, 0.0, 0, basis)
-    H_hat = positive_curvature(run, evaluator, basis, damping)  # Alg. 3, line 7
+        return Trial(here.x, None, here.value, here.gradient, 0.0, 0.0, 0, 0, basis=basis)
+    lengths = run.preset.euclidean or damping or (run.box is not None and state.C_is_other)
+    gram = basis.gram(run.space) if lengths else None
+    H_hat = positive_curvature(run, evaluator, basis, damping, gram)  # Alg. 3, line 7
     whitening = Whitening(H_hat)  # lines 8 and 9
     phi = SubspaceObjective(
         evaluator,
@@ -119,17 +112,18 @@ def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> 
         whitening,
         tilted=run.preset.tilted,
         damping=damping,
+        gram=gram,
         box=run.box,
     )
-    origin = phi.start()
+    origin, steepest = phi.start(), float(np.abs(basis.H_bar).max())
     if state.record.iteration == 0:
         warn_if_sum(run, state, basis, origin)
     found, iterations = bfgs(  # lines 10 and 11
         phi.at,
         origin,
-        maxiter=run.inner_maxiter if basis.measured else 1,
+        maxiter=run.inner_maxiter,
         noise=evaluator.noise * abs(origin.value),
-        slope_noise=slope_noise(run, evaluator, here, basis) * whitening.gain,
+        slope_noise=slope_noise(run, evaluator, here, steepest) * whitening.gain,
         lowest=state.lowest,
         enough=run.preset.stop_inner_search,
         spent=lambda: evaluator.spent() is not None,
@@ -140,24 +134,35 @@ def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> 
         found.loss,
         found.whole_gradient,
         predicted=origin.value - found.value + phi.damped(found.c),
-        model_reduction=basis.decrease(found.c) if basis.measured else np.nan,
+        model_reduction=basis.decrease(found.c),
         inner_iterations=iterations,
+        dim=basis.dim,
+        steepest=steepest,
         basis=basis,
     )
 
 
-def positive_curvature(run: KSDRun, evaluator: Evaluator, basis: Basis, damping: float) -> Small:
+def positive_curvature(
+    run: KSDRun, evaluator: Evaluator, basis: Basis, damping: float, gram: Small | None
+) -> Small:
     """H_hat: H_bar with its eigenvalues made positive, and the damping."""
     floor = max(run.floor, evaluator.product_error)  # below that, H_bar is noise
-    H_hat = run.preset.spectrum(basis.H_bar, floor)
-    return H_hat + damping * np.eye(basis.dim) if damping else H_hat
+    if run.preset.euclidean and gram is not None:
+        B = square_root(gram, run.space.eps)
+        inverse = np.linalg.inv(B)
+        H_hat = B @ run.preset.spectrum(inverse @ basis.H_bar @ inverse.T, floor) @ B.T
+    else:
+        H_hat = run.preset.spectrum(basis.H_bar, floor)
+    if not damping:
+        return H_hat
+    return H_hat + damping * (np.eye(basis.dim) if gram is None else gram)
 
 
-def slope_noise(run: KSDRun, evaluator: Evaluator, here: Evaluated, basis: Basis) -> float:
+def slope_noise(run: KSDRun, evaluator: Evaluator, here: Evaluated, steepest: float) -> float:
     """The error of slopes got by differences: the value's rounding, and the curvature's share."""
     if not evaluator.gradient_error:
         return 0.0
-    scale = abs(here.value) + float(np.abs(basis.H_bar).max())
+    scale = abs(here.value) + steepest
     return evaluator.gradient_error * max(1.0, run.space.max_abs(here.x)) * scale
 
 
@@ -187,33 +192,31 @@ def value_before(
     return evaluator.value(here.x, there.idx) if run.preset.compares else np.nan
 
 
-def with_record(
-    run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, outcome: Outcome
-) -> KSDState:
-    """The state with the line of this iteration in the history."""
-    record = write_record(
+def step_record(evaluator: Evaluator, state: KSDState, trial: Trial, outcome: Outcome) -> Record:
+    """The line of this iteration in the history."""
+    return write_record(
         evaluator,
         state.record.iteration + 1,
         state.here,
         state.gradient_norm,
         state.sets,
         step_norm=outcome.step_norm,
-        dim=trial.basis.dim,
+        dim=trial.dim,
         inner_iterations=trial.inner_iterations,
         accepted=outcome.accepted,
     )
-    warned = state.warned or warn_if_asymmetric(run, evaluator, trial.basis)
-    return changed(state, record=record, warned=warned)
 
 
-def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, basis: Basis) -> bool:
+def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, trial: Trial) -> bool:
     """Warn of a product that is not symmetric; what is used is V^T H V, mirrored."""
-    tolerance = max(1e-4, 30 * run.space.eps**0.5)
-    if evaluator.product_error or basis.asymmetry <= tolerance:
+    if evaluator.product_error or trial.basis is None:
+        return False
+    asymmetry = trial.basis.asymmetry
+    if asymmetry <= max(1e-4, 30 * run.space.eps**0.5):
         return False
     warnings.warn(
         f"The curvature product is not symmetric: v^T H u and u^T H v differ by "
-        f"{basis.asymmetry:.1e} of the largest entry. Check hess or hessp against differences of "
+        f"{asymmetry:.1e} of the largest entry. Check hess or hessp against differences of "
         "the gradient (scipy.optimize.check_grad helps).",
         RuntimeWarning,
         stacklevel=2,

@@ -51,6 +51,13 @@ def _compose(values: Small, E: Small, least: float) -> Small:
     return H_hat
 
 
+def square_root(gram: Small, eps: float) -> Small:
+    """B with B B^T = gram, which is positive definite but for rounding."""
+    values, E = np.linalg.eigh(gram)
+    root: Small = E * np.maximum(values, eps * values[-1]) ** 0.5
+    return root
+
+
 class Whitening:
     """Co-ordinates a in which the model curvature H_hat = L L^T is the identity.
 
@@ -81,8 +88,9 @@ class SubspaceObjective:
 
     With `tilted`, a linear term is added so that the slope of phi at zero is that of the gradient
     on A, which the basis was built from: f_C(x + d) + <g_A - g_C, d>. `damping` adds its share of
-    |d|^2 / 2. Within a box the path is projected onto it; both terms are then of the real
-    displacement, as far as it lies in the subspace.
+    |d|^2 / 2; `gram` is V V^T where that is needed and is not the identity. Within a box the path
+    is projected onto it; both terms are then of the real displacement, as far as it lies in the
+    subspace.
     """
 
     def __init__(
@@ -95,11 +103,12 @@ class SubspaceObjective:
         *,
         tilted: bool,
         damping: float = 0.0,
+        gram: Small | None = None,
         box: Box | None = None,
     ) -> None:
         self._evaluator, self._x, self._C = evaluator, here.x, C
         self._basis, self._whitening, self._box = basis, whitening, box
-        self._tilt, self._damping = np.zeros(basis.dim), damping
+        self._tilt, self._damping, self._gram = np.zeros(basis.dim), damping, gram
         # Slopes without the whole gradient: always cheaper by differences; otherwise worth it
         # unless A serves as C, when the next iteration wants that gradient.
         traits, same = evaluator.traits, C is here.idx
@@ -129,14 +138,22 @@ class SubspaceObjective:
             wanted, x = x, self._box.project(x)
             stopped = x != wanted
         if self._clips:
-            c = self._evaluator.space.to_host(self._basis.V @ (x - self._x))[0]
+            c = self._along(self._evaluator.space.to_host(self._basis.V @ (x - self._x))[0])
         loss, g, slopes = self._evaluate(x)
         value = loss + float(self._tilt @ c) + self.damped(c)
         return SubspacePoint(self, a, c, x, loss, value, g, slopes, stopped)
 
     def damped(self, c: Small) -> float:
-        """What the damping adds at `c`: V is orthonormal, so that |c| = |d|."""
-        return self._damping / 2 * float(c @ c)
+        """What the damping adds at `c`."""
+        return float(c @ self._damping_slopes(c)) / 2 if self._damping else 0.0
+
+    def _damping_slopes(self, c: Small) -> Small:
+        """damping V d, where d = V c."""
+        return self._damping * (c if self._gram is None else self._gram @ c)
+
+    def _along(self, slopes: Small) -> Small:
+        """The c of the displacement d within the subspace that has these products V d."""
+        return slopes if self._gram is None else np.linalg.solve(self._gram, slopes)
 
     def _evaluate(self, x: Array) -> tuple[float, Array | None, Small | None]:
         """f_C; and its gradient, or its slopes along V, where they come with the value."""
@@ -152,16 +169,20 @@ class SubspaceObjective:
         stopped = point.stopped
         slopes, g = self._slopes(point.x, point.whole_gradient, point.slopes, stopped)
         if self._clips and stopped is not None:
-            slopes = slopes + self._moving(self._tilt + self._damping * point.c, stopped)
+            added = self._tilt + self._damping_slopes(point.c)
+            slopes = slopes + self._moving(added, stopped)
+        elif self._damping:
+            slopes = slopes + self._tilt + self._damping_slopes(point.c)
         else:
-            slopes = slopes + self._tilt + self._damping * point.c
+            slopes = slopes + self._tilt
         return self._whitening.gradient(slopes), g
 
     def _moving(self, slopes: Small, stopped: Array) -> Small:
         """Slopes along the rows of V, without the variables that a bound has stopped."""
         assert self._box is not None
         space, V = self._evaluator.space, self._basis.V
-        return space.to_host(V @ self._box.without(space.combine(V, slopes), stopped))[0]
+        d = space.combine(V, self._along(slopes))
+        return space.to_host(V @ self._box.without(d, stopped))[0]
 
     def _slopes(
         self, x: Array, g: Array | None, known: Small | None, stopped: Array | None

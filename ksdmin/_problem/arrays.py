@@ -42,12 +42,18 @@ class Space:
         self.dtype = x.dtype
         self.device = device(x)
         self.remote = is_torch_array(x) and x.is_cuda  # runs on while the host goes on
+        self._immutable = is_jax_array(x)
         self.n = int(x.shape[0])
         info = self.xp.finfo(x.dtype)
         self.eps, self.itemsize = float(info.eps), int(info.bits) // 8
 
+    def __reduce__(self) -> Any:
+        return Space, (self.unit(0),)  # a namespace is a module: it cannot be pickled
+
     def holds(self, x: Array) -> bool:
         """Whether `x` is a vector of this space."""
+        if type(x) is np.ndarray:
+            return self.numpy and x.shape == (self.n,) and x.dtype == self.dtype
         return (
             x.shape == (self.n,)
             and x.dtype == self.dtype
@@ -72,6 +78,8 @@ class Space:
         return self.xp.reshape(self.xp.asarray(u, dtype=self.dtype, copy=True), (self.n,))
 
     def _numpy_vector(self, u: Any, origin: str) -> Array:
+        if type(u) is np.ndarray and u.shape == (self.n,) and u.dtype == self.dtype:
+            return u.copy()  # as it mostly is
         u = np.asarray(u)
         self._check(u.shape, u.dtype.kind in "fiub", origin)
         return np.array(u, dtype=self.dtype).reshape(self.n)
@@ -114,16 +122,47 @@ class Space:
         zeros = self.xp.zeros((1, self.n), dtype=self.dtype, device=self.device)
         return self.put(zeros, (0, i), 1.0)[0, :]
 
-    def rows(self, capacity: int) -> Array:
-        """Room for `capacity` vectors, one per row."""
-        return self.xp.empty((capacity, self.n), dtype=self.dtype, device=self.device)
+    def rows(self, *capacity: int) -> Array:
+        """Room for `capacity` vectors, one per row; or for an array of them."""
+        return self.xp.empty((*capacity, self.n), dtype=self.dtype, device=self.device)
 
     def put(self, V: Array, where: Any, what: Any) -> Array:
         """`V` with `what` at `where`, in place except for immutable arrays (jax)."""
-        if is_jax_array(V):
+        if self._immutable:
             return V.at[where].set(what)
         V[where] = what
         return V
+
+    def put_scaled(self, V: Array, k: int, u: Array, scale: Any) -> Array:
+        """`V` with ``scale * u`` in row k, in place except for immutable arrays (jax)."""
+        if not self.numpy:
+            return self.put(V, (k, slice(None)), scale * u)
+        np.multiply(u, scale, out=V[k])
+        return V
+
+    def scaled_pair(self, s: Array, y: Array, scale: float) -> Array:
+        """An array of one pair, (scale * s, scale * y)."""
+        if not self.numpy:
+            return (scale * self.xp.stack([s, y]))[None, :, :]
+        pair = np.empty((1, 2, self.n), dtype=self.dtype)
+        np.multiply(s, scale, out=pair[0, 0])
+        np.multiply(y, scale, out=pair[0, 1])
+        return pair
+
+    def interleaved(self, a: Array, b: Array) -> Array:
+        """a_1, b_1, a_2, b_2, ..."""
+        if not self.numpy:
+            return self.xp.reshape(self.xp.stack([a, b], axis=1), (-1,))
+        out = np.empty(2 * len(a), dtype=self.dtype)
+        out[0::2], out[1::2] = a, b
+        return out
+
+    def dots(self, V: Array, u: Array) -> Array:
+        """The products of `u` with the rows of V, without a warning where they are not finite."""
+        if not self.numpy:
+            return V @ u
+        with np.errstate(all="ignore"):
+            return V.dot(u)
 
     def combine(self, V: Array, c: Small) -> Array:
         """The vector with coefficients `c` in the rows of `V`."""
@@ -141,6 +180,8 @@ class Space:
 
     def to_host(self, *parts: Array) -> list[Small]:
         """Small arrays and scalars fetched to the host, all in one transfer."""
+        if self.numpy:
+            return [np.asarray(part, dtype=np.float64) for part in parts]
         return self.to_host_async(*parts)()
 
     def to_host_async(self, *parts: Array) -> Callable[[], list[Small]]:
@@ -225,6 +266,8 @@ def as_vector(x0: Any) -> Array:
 
 def as_scalar(value: Any, origin: str) -> float:
     """The value that user code (`origin`) returned, as a Python float."""
+    if type(value) is float or type(value) is np.float64:
+        return float(value)
     shape = tuple(getattr(value, "shape", ()))
     if math.prod(shape) == 1:  # what goes wrong in here (a CUDA error, say) is not about shape
         value = value.item() if hasattr(value, "item") else value

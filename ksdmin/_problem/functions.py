@@ -292,7 +292,7 @@ class Memo:
 
     def copy(self) -> Memo:
         """A memory that goes on from this one, which stays as it is."""
-        return replace(self)
+        return Memo(self.x, self.idx, self.value, self.gradient, self.residuals, self.jacobian)
 
 
 def _flat(g: Any) -> Any:

@@ -21,6 +21,10 @@ class Sets:
     B: Any
     C: Any
 
+    def all_are(self, idx: Any) -> bool:
+        """Whether all three are this object."""
+        return self.A is idx and self.B is idx and self.C is idx
+
 
 @dataclass(frozen=True)
 class Sizes:

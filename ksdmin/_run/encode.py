@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
+from ksdmin._problem.arrays import Small
 from ksdmin._problem.subsets import WHOLE
 
 T = TypeVar("T")
@@ -86,7 +87,13 @@ def _plain(value: Any, names: Mapping[int, str], where: str) -> Any:
         return {type(value).__name__: (value.start, value.stop, value.step)}
     if is_dataclass(value) and not isinstance(value, type):
         held = {field.name: getattr(value, field.name) for field in fields(value)}
-        plain = {name: _plain(part, names, f"{where}.{name}") for name, part in held.items()}
+        hints = get_type_hints(type(value))
+        plain = {
+            name: {"host": (part.shape, part.reshape(-1).tolist())}
+            if hints[name] == Small
+            else _plain(part, names, f"{where}.{name}")
+            for name, part in held.items()
+        }
         return {"class": type(value).__name__, "fields": plain}
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return value
@@ -123,6 +130,9 @@ class _Decoder:
         ((tag, content),) = plain.items()
         if tag == "given":
             return self._given[content]
+        if tag == "host":
+            shape, numbers = content
+            return np.array(numbers, dtype=np.float64).reshape(shape)
         key = (tag, *content)
         if key not in self._known:
             self._known[key] = {"slice": slice, "range": range}[tag](*content)

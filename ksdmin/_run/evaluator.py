@@ -6,10 +6,11 @@ goes on from a ledger for the length of one step, and ends in the next ledger.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.counting import CountingProblem, Counts
@@ -48,7 +49,7 @@ class Budget:
         """Which part of the budget is used up, if any."""
         if counts.nfev >= self.maxfun:
             return Status.MAXFUN
-        if self.seconds >= self.maxtime:
+        if self.maxtime < math.inf and self.seconds >= self.maxtime:
             return Status.MAXTIME
         return None
 
@@ -90,6 +91,7 @@ class Evaluator:
     def __init__(self, ledger: Ledger, space: Space, subsets: Subsets, budget: Budget) -> None:
         self.space, self.subsets, self._budget = space, subsets, budget
         self.counts, self.best = ledger.counts.copy(), ledger.best
+        self._set = _Set(None, math.nan, False)
         self._take(ledger.problem)
 
     def _take(self, problem: CountingProblem) -> None:
@@ -164,11 +166,25 @@ class Evaluator:
         """Call a verb, and turn what it counted into passes over the data."""
         before = self.counts.work
         out = verb(*args, **kwargs)
-        size, whole = self.subsets.size_of(idx), self.subsets.size_of(self.subsets.full)
-        share = size / whole if size is not None and whole else float("nan")
-        self.counts.passes += (self.counts.work - before) * share
+        self.counts.passes += (self.counts.work - before) * self._known(idx).share
         return out
 
     def _remember(self, x: Array, idx: Any, value: float) -> None:
-        if self.subsets.is_full(idx) and (self.best is None or value < self.best[1]):
+        if (self.best is None or value < self.best[1]) and self._known(idx).full:
             self.best = (x, value)
+
+    def _known(self, idx: Any) -> _Set:
+        """What is known of a set; mostly it is the one of the last call."""
+        if self._set.idx is not idx:
+            size, whole = self.subsets.size_of(idx), self.subsets.size_of(self.subsets.full)
+            share = size / whole if size is not None and whole else math.nan
+            self._set = _Set(idx, share, self.subsets.is_full(idx))
+        return self._set
+
+
+class _Set(NamedTuple):
+    """A set, its share of all samples, and whether it is the whole set."""
+
+    idx: Any
+    share: float
+    full: bool

@@ -123,6 +123,8 @@ class Run:
         everything, or else the last one, which is given.
         """
         if sampling.rest is None:
+            if self.subsets.everything(sizes) and sampling.sets.all_are(self.subsets.full):
+                return sampling
             return Sampling(self.draw(iteration, sizes), None)
         sets, rest = sampling.rest.take()
         if sets is not None:

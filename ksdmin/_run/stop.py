@@ -32,10 +32,12 @@ def verdict(run: Run, state: State) -> Status | None:
 def small_change(run: Run, state: State) -> bool:
     """The tests of ftol and xtol, on a step that has just been taken and may count."""
     options, here, decrease = run.options, state.here, state.last_decrease
+    if not (options.ftol or options.xtol):
+        return False
     if not state.record.step_norm or math.isnan(decrease):
         return False
     scale = max(abs(here.value), abs(here.value + decrease), 1.0)
     if options.ftol and 0 <= decrease <= options.ftol * scale:
         return True
-    limit = options.xtol * max(1.0, run.space.norm(here.x))
-    return bool(options.xtol) and state.record.step_norm <= limit
+    limit = options.xtol * max(1.0, run.space.norm(here.x)) if options.xtol else 0.0
+    return state.record.step_norm <= limit

@@ -9,7 +9,8 @@ import scipy.optimize
 from numpy.testing import assert_allclose
 from scipy.optimize import rosen, rosen_der
 
-from ksdmin._ksd.bfgs import ARMIJO, WOLFE, bfgs, line_search, update
+from ksdmin._ksd.bfgs import bfgs, search_along, update
+from ksdmin._ksd.line_search import ARMIJO, WOLFE
 
 SINGLE = float(np.finfo(np.float32).eps)
 
@@ -296,8 +297,8 @@ def test_line_search_satisfies_the_weak_wolfe_conditions(fun, jac, scale):
     start = objective.at([0.0, 0.0])
     p = -scale * start.gradient
     slope = start.gradient @ p
-    found = line_search(objective.at, start, p, slope, 0.0)
-    t = (found.a @ p) / (p @ p)
+    found, t = search_along(objective.at, start, p, slope, 0.0, -np.inf, lambda: False)
+    assert t == pytest.approx((found.a @ p) / (p @ p))
     assert found.value <= start.value + ARMIJO * t * slope
     assert found.gradient @ p >= WOLFE * slope
     assert len(objective.points) <= 16
@@ -308,5 +309,6 @@ def test_line_search_comes_back_from_far():
     objective = Objective(lambda a: np.log1p(a @ a), lambda a: 2 * a / (1 + a @ a))
     start = objective.at([10.0])
     p = -1e6 * start.a
-    found = line_search(objective.at, start, p, start.gradient @ p, 0.0)
+    slope = start.gradient @ p
+    found, _ = search_along(objective.at, start, p, slope, 0.0, -np.inf, lambda: False)
     assert found is not None

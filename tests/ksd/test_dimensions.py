@@ -25,8 +25,17 @@ def choose(parts=None, space=SPACE, **options):
 
 
 def test_defaults():
-    assert choose() == Dimensions(100, 100, memory=1, whole_memory=1, pairs=40)
-    assert choose(parts=20) == Dimensions(20, 100, memory=5, whole_memory=1, pairs=40)
+    assert choose() == Dimensions(100, 100, memory=0, pairs=15, model_is_cheap=False)
+    assert choose(parts=20) == Dimensions(20, 100, memory=5, pairs=40)
+
+
+@pytest.mark.parametrize(
+    ("n", "pairs", "cheap"),
+    [(2, 10, True), (10, 20, True), (250, 40, True), (500, 25, False), (10**6, 5, False)],
+)
+def test_a_plain_function_of_many_unknowns_has_few_pairs(n, pairs, cheap):
+    dims = choose(space=Space(np.zeros(n)))
+    assert (dims.pairs, dims.model_is_cheap) == (pairs, cheap)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +64,7 @@ def test_nets_widen_their_space_to_twice_at_most(nonlinear, widest):
 
 def test_a_dimension_that_is_given_holds_for_all_sets():
     given = choose(parts=20, krylov_dim=30, memory=3)
-    assert given == Dimensions(30, 30, memory=3, whole_memory=3, pairs=40)
+    assert given == Dimensions(30, 30, memory=3, pairs=40)
 
 
 def test_a_wide_basis_for_the_whole_set_stays_small():
@@ -97,4 +106,4 @@ def test_a_run_keeps_to_its_budget():
     options = {"memory_budget": 8 * n * 10}
     res = ksdmin.minimize(rosen, np.zeros(n), jac=rosen_der, hessp=rosen_hess_prod, options=options)
     assert res.success
-    assert 1 < res.history["dim"].max() <= 9  # and the direction before it
+    assert 1 < res.history["dim"].max() <= 10

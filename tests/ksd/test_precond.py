@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from ksdmin._ksd.precond import preconditioner
+from ksdmin._ksd.precond import diagonal_preconditioner as preconditioner
 from ksdmin._problem.arrays import Space
 
 SPACE = Space(np.zeros(4))

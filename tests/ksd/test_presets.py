@@ -139,7 +139,7 @@ def test_presets_are_values():
 
 def test_one_choice_can_be_exchanged(monkeypatch):
     """The paper's algorithm, but that no step is taken."""
-    preset = replace(AS_PRINTED, accept=lambda outcome: False)
+    preset = replace(AS_PRINTED, accepts=lambda actual, noise: False)
     monkeypatch.setitem(PRESETS, "paper", preset)
     res = run(maxiter=2)
     assert res.history["accepted"].tolist() == [True, False, False]

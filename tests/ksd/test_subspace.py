@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from ksdmin._ksd.krylov import krylov_basis
+from ksdmin._ksd.precond import IDENTITY
 from ksdmin._ksd.subspace import SubspaceObjective, Whitening, absolute, floored
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import as_counting
@@ -87,7 +88,7 @@ class Setting:
         here = self.evaluator.evaluate(x, A)
         scale = np.arange(1, 7)
         self.basis = krylov_basis(
-            self.space, here.gradient, lambda w: w, lambda v: v * scale, [], 3, lambda _: False
+            self.space, here.gradient, IDENTITY, lambda v: v * scale, [], 3, lambda _: False
         )
         self.whitening = Whitening(self.basis.H_bar)
         self.evaluator.counts.nfev = self.evaluator.counts.njev = 0

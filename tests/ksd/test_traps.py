@@ -7,6 +7,7 @@ import pytest
 
 import ksdmin
 from ksdmin._ksd.quasi_newton import QuasiNewton
+from ksdmin._problem.arrays import Space
 
 RNG = np.random.default_rng(0)
 
@@ -106,7 +107,8 @@ def test_tol_is_for_options_without_gtol(given, gtol):
 
 
 def test_a_model_of_no_pairs_learns_none():
-    assert not QuasiNewton(0).with_pair(np.ones(2), np.ones(2)).pairs
+    ones = np.ones(2)
+    assert QuasiNewton(0).with_pair(Space(ones), ones, ones).pairs is None
 
 
 def test_noise_may_be_declared_to_be_zero():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import ksdmin
 from ksdmin._ksd.krylov import krylov_basis
+from ksdmin._ksd.precond import IDENTITY
 from ksdmin._ksd.rules.forcing import LARGEST, Forcing
 from ksdmin._problem.arrays import Space
 from tests.ksd.rules.outcomes import NAN, outcome, outcomes
@@ -112,7 +113,7 @@ def test_the_space_grows_until_the_newton_step_has_the_residual_asked_for():
 
     for forcing in (0.5, 0.1, 1e-3):
         enough = Forcing(forcing).satisfied
-        basis = krylov_basis(Space(g), g, lambda w: w, lambda v: H @ v, [], 30, enough)
+        basis = krylov_basis(Space(g), g, IDENTITY, lambda v: H @ v, [], 30, enough)
         assert 2 < basis.dim < 30
         assert residual(basis.V) <= forcing
         assert residual(basis.V[:-1]) > forcing
@@ -122,7 +123,7 @@ def test_singular_curvature_is_not_enough():
     """Where the Newton step does not exist the space grows on."""
     H = np.diag([0.0, 1.0, 2.0])
     g, enough = np.array([1.0, 0.0, 0.0]), Forcing(0.5).satisfied
-    basis = krylov_basis(Space(g), g, lambda w: w, lambda v: H @ v, [np.ones(3)], 3, enough)
+    basis = krylov_basis(Space(g), g, IDENTITY, lambda v: H @ v, [np.ones(3)], 3, enough)
     assert basis.dim == 2
 
 

@@ -87,11 +87,11 @@ def test_sets_that_grow_to_everything_start_with_fresh_patience(losses, monkeypa
     """Three steps on small sets are refused, and the sets become the whole: no precision loss."""
     refused = []
 
-    def accept(outcome):
+    def accepts(actual, noise):
         refused.append(len(refused) < 3)
         return not refused[-1]
 
-    preset = replace(presets.DEFAULT, accept=accept)
+    preset = replace(presets.DEFAULT, accepts=accepts)
     monkeypatch.setitem(presets.PRESETS, "default", preset)
     monkeypatch.setattr(set_sizes, "doubled", lambda size, n: n)
     res = ksdmin.minimize(

@@ -1,0 +1,95 @@
+"""What of a net's training is KSD's own algebra, and what an iteration takes.
+
+    KSDMIN_DATA=folder python examples/benchmarks/own_share.py --out results.json
+
+Two nets: the paper's auto-encoder of MNIST in TF32, and a small one in float64 with 1,000 samples.
+A run is made twice: as it is, for the seconds of an iteration, and with a clock around every
+evaluation, which waits for the device, for the share that is left. `--repeats` is the number of
+iterations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import this_checkout  # noqa: F401
+import torch
+from torch import nn
+
+import ksdmin
+from examples.data import mnist
+from examples.harness.device_script import arguments, origin, write
+from examples.harness.net_training.instrumented_problems import Timed
+from examples.paper import table1_networks
+
+ITERATIONS = 60
+SMALL_SAMPLES = 1000
+
+
+def auto_encoder(device: str) -> Any:
+    """The paper's, on all digits for training."""
+    images = torch.as_tensor(mnist.load_digits().train.inputs).to(device, torch.float32)
+    net = table1_networks.auto_encoder(images.shape[1], (1000, 500, 250, 30))
+    table1_networks.initialise_sparsely(net, 0)
+    loss = nn.BCEWithLogitsLoss()
+    return ksdmin.from_torch(net.to(device), loss, (images, images), l2=2e-5, precision="high")
+
+
+def small_net(device: str) -> Any:
+    """Some 10,000 parameters, which learn a teacher's classes."""
+    torch.manual_seed(0)
+    inputs = torch.randn(SMALL_SAMPLES, 64, dtype=torch.float64)
+    classes = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10)).double()(inputs)
+    net = nn.Sequential(nn.Linear(64, 96), nn.Tanh(), nn.Linear(96, 32), nn.Tanh())
+    net = nn.Sequential(net, nn.Linear(32, 10)).double().to(device)
+    data = inputs.to(device), classes.argmax(1).to(device)
+    return ksdmin.from_torch(net, nn.CrossEntropyLoss(), data, l2=1e-4)
+
+
+NETS = {"MNIST auto-encoder, TF32": auto_encoder, "10,000 parameters, float64": small_net}
+
+
+def seconds_of_run(problem: Any, iterations: int) -> tuple[float, Any]:
+    """Of as many iterations, and the result."""
+    begin = time.perf_counter()
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": iterations, "gtol": 0.0})
+    return time.perf_counter() - begin, res
+
+
+def measure(make: Any, args: argparse.Namespace) -> dict[str, Any]:
+    """One net."""
+    problem, iterations = make(args.device), args.repeats or ITERATIONS
+    ksdmin.minimize(problem, rng=0, options={"maxiter": 5})  # what is captured, once
+    plain, res = seconds_of_run(problem, iterations)
+    timed = Timed(problem)
+    total, _ = seconds_of_run(timed, iterations)
+    shares = timed.shares(total)
+    return {
+        "parameters": int(problem.x0.shape[0]),
+        "iterations": res.nit,
+        "milliseconds an iteration": 1e3 * plain / res.nit,
+        "median of the last half": 1e3 * median_step(res),
+        "widest space": int(res.history["dim"].max()),
+        "passes": res.passes,
+        "seconds with clocks": total,
+        **{f"seconds, {name}": seconds for name, seconds in shares.items()},
+        "own share": shares["algebra"] / total,
+    }
+
+
+def median_step(res: Any) -> float:
+    """Seconds."""
+    steps = torch.as_tensor(res.history["seconds"]).diff()
+    return float(steps[len(steps) // 2 :].median())
+
+
+def main() -> None:
+    args = arguments(__doc__)
+    report = {**origin(args), "nets": {name: measure(make, args) for name, make in NETS.items()}}
+    write(report, args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""A line search for the weak Wolfe conditions, with few evaluations of a noisy function.
+
+Problem: phi(t) falls at t = 0, and t = 1 should be about right. Each evaluation is a pass over
+data, and phi carries rounding noise: values that differ by less than `noise` are equal.
+
+Algorithm: bisection between a step that is too short and one that is too long, by the parabola
+through what is known; a step that is too short grows by the secant of the slopes. The search never
+fights the noise: where values cannot decide, slopes do (the approximate Wolfe test of Hager and
+Zhang).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+EPS = sys.float_info.epsilon
+ARMIJO = 1e-4
+WOLFE = 0.9
+MAX_TRIALS = 12  # evaluations, where the value has to be brought down
+SLOW_CUTS = 4  # of which so many before the steps are cut ever faster
+MAX_GROWTH = 30  # and where the step is made longer
+# Times the noise: a predicted reduction that values must show. A wrong gradient is noticed by that.
+MANY_NOISES = 1e4
+TINY_STEP = 1e-8  # of the first trial
+
+
+class Valued(Protocol):
+    """Where phi has been evaluated."""
+
+    value: float
+
+
+P = TypeVar("P", bound=Valued)
+
+
+def line_search(
+    at: Callable[[float], P],
+    slope_at: Callable[[P], float],
+    value: float,
+    slope: float,
+    *,
+    noise: float,
+    lowest: float = -math.inf,
+    spent: Callable[[], bool] = lambda: False,
+) -> tuple[P | None, float]:
+    """Find a point that satisfies the weak Wolfe conditions.
+
+    Parameters
+    ----------
+    at : callable
+        Evaluates phi(t), t > 0. The first trial is at t = 1.
+    slope_at : callable
+        The slope at a point that `at` has returned; computed only where it is asked for.
+    value, slope : float
+        phi(0), and the slope there, which is negative.
+    noise : float
+        The absolute rounding error of the values.
+    lowest : float, optional
+        A value at which the search has fallen far enough.
+    spent : callable, optional
+        Whether the budget of the run is used up.
+
+    Returns
+    -------
+    point, t
+        The point and where it is. Where the trials or the budget run out, it is the best one with
+        a sufficient decrease, and None where there is none. Not finite counts as too high.
+    """
+    low, low_value, low_slope = 0.0, value, slope
+    high = math.inf
+    found: tuple[P | None, float] = None, 0.0
+    t, shrunk = 1.0, 0
+    for _ in range(MAX_GROWTH):
+        if spent():
+            break
+        point = at(t)
+        if point.value <= lowest:  # bottomless: see how far it goes
+            found = point, t
+            if point.value == -math.inf:
+                break
+            t *= 10
+            continue
+        new_slope = descent(point, slope_at, value, t, slope, noise)
+        if new_slope is None:
+            high, shrunk = t, shrunk + 1
+            t = shorter(low, low_value, low_slope, high, point.value, shrunk)
+            if shrunk > MAX_TRIALS or t * abs(slope) < max(noise / 10, EPS * abs(value)):
+                break
+        elif new_slope >= WOLFE * slope:
+            return point, t
+        else:
+            last, last_slope = low, low_slope
+            low, low_value, low_slope, found = t, point.value, new_slope, (point, t)
+            t = between(low, high) if high < math.inf else longer(last, last_slope, low, low_slope)
+    return found
+
+
+def contradicted(t: float, start: Valued, there: Valued, predicted: float, noise: float) -> bool:
+    """Whether a first line search came to nothing although slopes promised much: they are wrong.
+
+    Close to a minimum, where values are noise, the promise is small.
+    """
+    tiny = t <= TINY_STEP
+    return tiny and there.value >= start.value and predicted > MANY_NOISES * noise
+
+
+def descent(
+    point: P, slope_at: Callable[[P], float], value: float, t: float, slope: float, noise: float
+) -> float | None:
+    """The slope at `point` if the value there is low enough, None if not (or not finite).
+
+    Low enough is Armijo's test. Where the noise hides the decrease it asks for, the value may be
+    up to the noise higher provided that the slope proves the decrease.
+    """
+    armijo = point.value <= value + ARMIJO * t * slope
+    if not armijo and not point.value <= value + noise:
+        return None
+    new_slope = slope_at(point)
+    if not math.isfinite(new_slope) or (not armijo and new_slope > (2 * ARMIJO - 1) * slope):
+        return None
+    return new_slope
+
+
+def shorter(
+    low: float, value: float, slope: float, high: float, high_value: float, shrunk: int
+) -> float:
+    """A step between low and high: where the parabola through what is known has its minimum.
+
+    After some failures the scale must be wrong, by an unknown factor: from then on each one cuts
+    ten times more than the last.
+    """
+    width = high - low
+    if not math.isfinite(high_value):
+        share = 0.2
+    else:
+        curvature = high_value - value - slope * width
+        share = -slope * width / (2 * curvature) if curvature > 0 else 0.5
+    return low + min(max(share, 0.1), 0.5) * min(1.0, 10.0 ** (SLOW_CUTS - shrunk)) * width
+
+
+def between(low: float, high: float) -> float:
+    """The middle, in scale where the two are far apart."""
+    return (low + high) / 2 if high < 10 * low else (low * high) ** 0.5
+
+
+def longer(last: float, last_slope: float, low: float, low_slope: float) -> float:
+    """A step beyond low: where the slope should vanish, at least twice and at most ten times."""
+    curvature = low_slope - last_slope
+    step = -low_slope * (low - last) / curvature if curvature > 0 else math.inf
+    return min(max(low + step, 2 * low), 10 * low)

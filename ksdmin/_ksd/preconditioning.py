@@ -1,0 +1,33 @@
+"""Which preconditioner a step takes (Algorithm 3, line 5)."""
+
+from __future__ import annotations
+
+from ksdmin._ksd.precond import Preconditioner, diagonal_preconditioner
+from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._problem.values import changed
+from ksdmin._run.evaluator import Evaluator
+
+
+def preconditioner(
+    run: KSDRun, evaluator: Evaluator, state: KSDState, *, with_model: bool = True
+) -> Preconditioner:
+    """The diagonal, the quasi-Newton model on it, and the bounds."""
+    options, here, model = run.options, state.here, state.model
+    power = evaluator.traits.diagonal_power
+    power = power if options.diagonal_power is None else options.diagonal_power
+    D = diagonal_preconditioner(run.space, here.diagonal, run.floor, power)
+    free = run.movable(here)
+    if run.box is not None and with_model:
+        model = model.restricted(run.space, free)
+    P = model.preconditioner(run.space, D) if with_model else Preconditioner.diagonal(D)
+    return P if run.box is None else changed(P, solve=lambda w: free(P.solve(w)))
+
+
+def model_preconditions(run: KSDRun, state: KSDState) -> bool:
+    """Whether the model preconditions the next Krylov space.
+
+    Where its vectors may cost more than products do, it does so only if the last space was too
+    small: the model stands in for the vectors that it did not have.
+    """
+    last_space = state.rules.trust.end.dim
+    return run.dims.model_is_cheap or last_space >= run.dims.whole_dim

@@ -1,0 +1,54 @@
+"""Vectors kept in one array that grows, so that all of them are multiplied at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ksdmin._problem.arrays import Array, Space
+
+# Room behind the entries, per entry that is kept: when it is full, all are copied.
+ROOM = 0.25
+
+
+class Room:
+    """A buffer, and how many of its entries have been written."""
+
+    def __init__(self, buffer: Array) -> None:
+        self.buffer, self.written = buffer, 0
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """Entries along the first axis of an array: a value, which never changes.
+
+    A value with more entries shares the memory: they are written behind those of this one, where
+    no other has written yet. Otherwise, and where there is no room, all are copied.
+    """
+
+    array: Array
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_room", None)
+
+    def followed_by(self, space: Space, new: Array, keep: int, capacity: int) -> Entries:
+        """These and some more, of which the last `keep` are left, and there may be `capacity`."""
+        count = int(new.shape[0])
+        room, stop = vars(self)["_room"] or (None, 0)
+        if room is None or room.written != stop or stop + count > room.buffer.shape[0]:
+            shape = self.array.shape[1:-1]
+            room = Room(space.rows(capacity + max(1, int(ROOM * capacity)), *shape))
+            stop = max(0, keep - count)
+            old = self.array[int(self.array.shape[0]) - stop :]
+            room.buffer = space.put(room.buffer, slice(0, stop), old)
+        stop += count
+        room.buffer = space.put(room.buffer, slice(stop - count, stop), new)
+        room.written = stop
+        entries = Entries(room.buffer[stop - keep : stop])
+        object.__setattr__(entries, "_room", (room, stop))
+        return entries
+
+    def without_first(self, count: int) -> Entries:
+        """All but the first entries."""
+        entries = Entries(self.array[count:])
+        object.__setattr__(entries, "_room", vars(self)["_room"])
+        return entries
