@@ -41,7 +41,7 @@ DIMENSIONS = (10, 20, 50, 100)
 ITERATIONS, SHORT, REPETITIONS = 4, 1.0, 3  # of a run; seconds of one that is repeated; so often
 ENDS_EARLY = ("forcing", "trust")  # without these every iteration has K products
 NEVER = 1e9
-MEMORY_N, SAMPLES = 20_000, 100_000
+MEMORY_N, SAMPLES, MEMORY_ITERATIONS = 20_000, 100_000, 60
 # K, m, pairs: the default on a whole set, a small one, one without a quasi-Newton model
 WHOLE_CASES = ((100, 1, 40), (20, 5, 10), (50, 1, 0))
 SAMPLE_CASES = ((20, 5, 40), (50, 2, 0))
@@ -121,7 +121,7 @@ def on_samples(n: int, options: dict) -> object:
 
 def memory(n: int, sizes: tuple[int, int, int], whole: bool) -> Run:
     K, m, pairs = sizes
-    options = {"krylov_dim": K, "memory": m, "pairs": pairs, "maxiter": 60}
+    options = {"krylov_dim": K, "memory": m, "pairs": pairs, "maxiter": MEMORY_ITERATIONS}
     run = on_whole_set if whole else on_samples
     run(min(n, 100), options)  # what is loaded or kept for good is not of this run
     vectors = peak(n, lambda: run(n, options))

@@ -31,8 +31,9 @@ def test_the_peak_is_counted_in_vectors(growth):
     assert growth.peak(n, lambda: None) == pytest.approx(0, abs=0.1)
 
 
-def test_a_wider_space_takes_more_memory(growth):
-    narrow, wide = (growth.memory(400, (K, 1, 0), whole=True) for K in (5, 25))
+def test_a_wider_space_takes_more_memory(growth, monkeypatch):
+    monkeypatch.setattr(growth, "MEMORY_ITERATIONS", 3)
+    narrow, wide = (growth.memory(5000, (K, 1, 0), whole=True) for K in (5, 25))
     assert wide["documented"] - narrow["documented"] == 20
     assert wide["vectors"] - narrow["vectors"] == pytest.approx(20, abs=5)
 
