@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from examples.benchmarks.comparison.pooled_runs import CACHE
@@ -16,10 +18,14 @@ FOLDER = CACHE / "ablation"
 
 def load(name: str, make: Callable[[], Any]) -> Any:
     """From the folder, or as `make` returns it."""
-    kept = FOLDER / f"{name}.pickle"
-    return pickle.loads(kept.read_bytes()) if kept.exists() else make()
+    kept = _file(name)
+    return pickle.loads(gzip.decompress(kept.read_bytes())) if kept.exists() else make()
 
 
 def save(name: str, data: Any) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / f"{name}.pickle").write_bytes(pickle.dumps(data))
+    _file(name).write_bytes(gzip.compress(pickle.dumps(data)))
+
+
+def _file(name: str) -> Path:
+    return FOLDER / f"{name}.pickle.gz"

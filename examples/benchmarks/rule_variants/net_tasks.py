@@ -33,7 +33,7 @@ REFERENCE_PASSES = 300
 L2 = 1e-5
 FAR = 10**9
 POINTS = 2000  # where the equation is to hold
-DIGITS = "digits"
+DIGITS = "MNIST"
 IMAGES, FEWER_IMAGES = 4000, 1200  # of the auto-encoders, of the other image nets
 Made = Any  # a problem of ksdmin's
 

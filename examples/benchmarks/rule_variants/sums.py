@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from examples.benchmarks.regression_suite.linear_model import LinearModel
 from examples.benchmarks.regression_suite.synthetic_data import decades
 from examples.benchmarks.rule_variants import kept_data, preloaded
 
-INDEX = "index of sums"
-MOST_ENTRIES = 1_200_000  # of X: larger sets take too long for hundreds of variants
+INDEX = "INDEX"
+MOST_ENTRIES = 600_000  # of X: larger sets take too long for hundreds of variants
 Data = tuple[Any, np.ndarray, Any]  # X, labels, and the loss or the number of classes
 
 
@@ -107,8 +108,11 @@ def data(name: str) -> Data:
     if name in LARGE_REGRESSIONS:
         return preloaded.get("sums", name, LARGE_REGRESSIONS[name].data)
     found = set_of(name)
-    make = lambda: kept_data.load(found, lambda: suite().load(found))  # noqa: E731
-    return preloaded.get("sums", found, make)
+    return preloaded.get("sums", found, lambda: kept_data.load(found, partial(load, found)))
+
+
+def load(name: str) -> Data:
+    return suite().load(name)
 
 
 def problem(name: str) -> LinearModel:
@@ -121,7 +125,7 @@ def prepare(say: Callable[[str], None] = print) -> None:
     about, kept = whole_index(), {}
     for name, half in about["halves"].items():
         try:
-            made = suite().load(name)
+            made = load(name)
         except Exception as error:  # data that this machine does not have
             say(f"{name} is left out: {error}")
             continue
