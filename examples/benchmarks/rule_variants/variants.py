@@ -71,10 +71,16 @@ def other_values(constant: Constant) -> list[float]:
 
 def of_constant(constant: Constant) -> list[Variant]:
     return [
-        Variant(constant.rule, constant.name, f"{to:.4g}", changed=constant, to=to)
+        Variant(constant.rule, constant.name, shown(to), changed=constant, to=to)
         for to in other_values(constant)
         if to != constant.value
     ]
+
+
+def shown(value: float) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:.4g}"
 
 
 def variants(only: Iterable[str] = ()) -> list[Variant]:
