@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> None:
             done: Run = timed_runs.perform(timing, method, args.limit) | origin
             of[method] = done
             store.add(done)
-        shown = [seconds_tables.cells(done) for done in of.values()]
+        shown = [seconds_tables.cell(of, method) for method in of]
         n = str(seconds_tables.one(of)["n"])
         ratio = seconds_tables.shown(seconds_tables.ratio(of))
         print(row([timing.name, n, *shown, ratio]), flush=True)

@@ -93,6 +93,14 @@ def test_the_ratio_is_to_the_best_that_reached_the_target():
     assert math.isnan(seconds_tables.ratio({"ksd": of["ksd"], "a": of["a"]}))
 
 
+def test_an_end_on_a_plateau_is_marked():
+    ends = {"a": 1.0, "b": 5.0}
+    counts = {"nf": 1, "ng": 1, "nh": 0, "f0": 100.0}
+    of = {name: run(name, 2.0) | counts | {"f": f} for name, f in ends.items()}
+    assert seconds_tables.cell(of, "a") == "2 (1 / 1 / 0)"
+    assert seconds_tables.cell(of, "b") == "2* (1 / 1 / 0)"
+
+
 def test_a_hessian_is_made_once_for_a_point():
     made = []
     problem = problem_sets.TestProblem(

@@ -26,7 +26,8 @@ class Family:
     make : callable
         n -> the start and the function.
     sizes : tuple of int
-        Fewer where a run takes a number of iterations that grows with n.
+        Fewer where a run takes a number of iterations that grows with n, or where rounding hides
+        the target from all methods.
     multiple : int
         n is rounded up to one.
     """
@@ -54,7 +55,7 @@ FAMILIES = {
     "fletchcr": Family(chains.fletchcr, sizes=SIZES[:2]),
     "freuroth": Family(chains.freuroth),
     "liarwhd": Family(chains.liarwhd),
-    "morebv": Family(whole.morebv, sizes=SIZES[:2]),
+    "morebv": Family(whole.morebv, sizes=SIZES[:1]),
     "nondia": Family(chains.nondia),
     "powell_singular": Family(chains.powell_singular, multiple=4),
     "power": Family(whole.power),
@@ -64,7 +65,7 @@ FAMILIES = {
     "srosenbr": Family(chains.srosenbr, multiple=2),
     "total_variation": Family(whole.total_variation),
     "tridia": Family(chains.tridia),
-    "trigonometric": Family(whole.trigonometric),
+    "trigonometric": Family(whole.trigonometric, sizes=SIZES[:1]),
     "woods": Family(chains.woods, multiple=4),
 }
 

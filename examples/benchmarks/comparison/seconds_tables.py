@@ -12,7 +12,8 @@ from examples.harness.store import Run
 from examples.harness.tables import markdown, median, number, origins
 
 KSD = "ksd"
-BANDS = ((0, 100), (101, 20_000), (20_001, 10**9))  # of n, in the summary
+ELSEWHERE = 0.01  # of the reduction
+BANDS = ((2, 100), (101, 20_000), (20_001, 200_000))  # of n, in the summary
 Runs = dict[str, Run]  # by method
 
 
@@ -22,7 +23,13 @@ def by_problem(runs: Iterable[Run], collection: str) -> list[Runs]:
     for run in runs:
         if run["collection"] == collection:
             found.setdefault((run["problem"], run["size"]), {})[run["method"]] = run
-    return list(found.values())
+    return [found[at] for at in sorted(found, key=lambda at: (at[0], at[1] or 0))]
+
+
+def elsewhere(run: Run, of: Runs) -> bool:
+    """Whether a run ended clearly above the best: at another minimum, or on a plateau."""
+    best = min(other["f"] for other in of.values() if other["reached"])
+    return run["f"] - best > ELSEWHERE * (run["f0"] - best)
 
 
 def one(of: Runs) -> Run:
@@ -43,21 +50,23 @@ def ratio(of: Runs) -> float:
     return seconds(of.get(KSD)) / best
 
 
-def cells(run: Run | None) -> str:
+def cell(of: Runs, method: str) -> str:
     """Seconds, and values / gradients / products."""
+    run = of.get(method)
     if run is None:
         return ""
     if not run["reached"]:
         return "–"
-    return f"{run['seconds']:.3g} ({run['nf']} / {run['ng']} / {run['nh']})"
+    mark = "*" if elsewhere(run, of) else ""
+    return f"{run['seconds']:.3g}{mark} ({run['nf']} / {run['ng']} / {run['nh']})"
 
 
 def details(collection: str, problems: Sequence[Runs]) -> str:
     methods = METHODS[collection]
     header = ["problem", "n", "half", *(m.removesuffix("-tight") for m in methods), "ratio"]
     rows = [
-        [one(of)["problem"], f"{one(of)['n']}", one(of)["half"]]
-        + [cells(of.get(method)) for method in methods]
+        [one(of)["problem"], f"{one(of)['n'] or ''}", one(of)["half"]]
+        + [cell(of, method) for method in methods]
         + [shown(ratio(of))]
         for of in problems
     ]
@@ -86,8 +95,7 @@ def summary(problems: Sequence[Runs]) -> str:
         for low, high in BANDS:
             band = [of for of in members if low <= (one(of)["n"] or 0) <= high]
             if band and len(band) < len(members):
-                bound = f"n <= {high:,}" if high < BANDS[-1][1] else f"n >= {low:,}"
-                rows.append(summary_row(f"{half}, {bound}", band))
+                rows.append(summary_row(f"{half}, n = {low:,} to {high:,}", band))
     header = ("problems", "compared", "median", "worst", "at most 4", "missed by KSD")
     return markdown(header, rows, numbers=True)
 
@@ -100,9 +108,10 @@ def report(runs: Sequence[Run]) -> str:
     parts.append(
         "Seconds of the processor in one thread (values / gradients / products) up to the first "
         f"gradient of at most {TARGET:g} of the first one, largest magnitudes; of short runs the "
-        "least of several; –: not reached. The ratio is KSD's seconds over those of the best of "
-        "the others. Problems that none of them solves are not compared; the ratio of one that "
-        "only KSD misses is infinite."
+        "least of several; –: not reached; *: at a value that is more than 1% of the reduction "
+        "above the best, and compared all the same. The ratio is KSD's seconds over those of the "
+        "best of the others. Problems that none of them solves are not compared; the ratio of one "
+        "that only KSD misses is infinite."
     )
     parts.append(f"Measured on {origins(runs, '{hardware}, {date}, {commit}')}.")
     return "\n\n".join(parts)

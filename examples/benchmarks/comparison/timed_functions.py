@@ -40,6 +40,7 @@ class TimedFunctions(Recorder):
         self.problem, self.reached = problem, False
         self.target = TARGET * problem.stationarity(problem.x0, problem.gradient(problem.x0))
         self.inside = 0.0  # seconds in the problem's own functions
+        self.x = problem.x0  # where the latest gradient was
         self.clock.start()
 
     def fun(self, x: np.ndarray) -> float:
@@ -55,6 +56,7 @@ class TimedFunctions(Recorder):
         gradient = self.problem.gradient(x)
         self.inside += time.process_time() - begin
         with self.clock.paused():
+            self.x = x
             self.reached = self.problem.stationarity(x, gradient) <= self.target
         if self.reached:
             raise Reached
@@ -72,10 +74,11 @@ class TimedFunctions(Recorder):
         return time.process_time()
 
     def end(self) -> dict:
-        """What is stored of a run."""
-        work = self.work
+        """What is stored of a run; `f0` and `f`, the values at the start and the end."""
+        seconds, work, value = self.elapsed, self.work, self.problem.value
         about = {"reached": self.reached, "nf": work.values, "ng": work.gradients}
-        return about | {"nh": work.products, "seconds": self.elapsed, "inside": self.inside}
+        about |= {"nh": work.products, "seconds": seconds, "inside": self.inside}
+        return about | {"f0": value(self.problem.x0), "f": value(self.x)}
 
 
 class LatestHessian:

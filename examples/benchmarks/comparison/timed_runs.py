@@ -27,7 +27,7 @@ METHODS = {
 }
 FEW = 100  # variables, of S2MPJ's problems
 REPETITIONS, SHORT = 3, 3.0  # of runs shorter than so many seconds
-PATIENCE = 3.0  # times the limit, by the wall: then a process is ended
+PATIENCE = 5.0  # times the limit, by the wall: then a process is ended
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,6 @@ def perform(timing: Timing, method: str, limit: float) -> Run:
 
 def rounded(run: dict) -> dict:
     return {
-        key: float(f"{value:.4g}") if isinstance(value, float) else value
+        key: float(f"{value:.4g}") if key in ("seconds", "inside") and value else value
         for key, value in run.items()
     }
