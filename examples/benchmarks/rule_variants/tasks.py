@@ -3,7 +3,7 @@
 | kind | collection | problems | measured by |
 |---|---|---|---|
 | plain | s2mpj | S2MPJ's without constraints, by default the held-out half | work to the target |
-| plain | to the end | Moré, Garbow and Hillstrom's, no target | work, and the last gradient |
+| plain | to the end | Moré, Garbow and Hillstrom's, no target | the last gradient, and work |
 | sums | losses | linear models of many kinds (see `sums`) | passes to the target |
 | sums | many samples | likewise, so many that the first sets are bounded | passes to the target |
 | nets | nets | see `net_tasks`, float64 | excess over the best value after some passes |
@@ -69,7 +69,7 @@ def measures(collection: str) -> tuple[str, ...]:
     if collection in (NETS, ROUNDED):
         return tuple(f"excess after {passes} passes" for passes in net_tasks.PASSES)
     if collection == ENDS:
-        return "work to the end", "gradient at the end"
+        return "gradient at the end", "work to the end"
     return ("work",) if collection == S2MPJ else ("passes",)
 
 
@@ -139,11 +139,11 @@ def run_plain(task: Task, seed: int, reference: bool, options: dict) -> list[flo
 
 
 def run_to_the_end(task: Task, seed: int, reference: bool, options: dict) -> list[float]:
-    """What is called until the run ends by itself, and how small its gradient is then."""
+    """How small the gradient is where the run ends by itself, and what is called until then."""
     functions = counted(problem_sets.make("classic", task.name))
     x = minimized(functions, task.name, seed, {"gtol": 0.0} | options)
     relative = functions.final(x)["g"] / max(1.0, functions.g0)
-    return [float(functions.work.passes), max(relative, TINY)]
+    return [max(relative, TINY), float(functions.work.passes)]
 
 
 def counted(problem: Any) -> CountedFunctions:
