@@ -4,7 +4,7 @@
 |---|---|---|---|
 | plain | s2mpj | S2MPJ's without constraints, by default the held-out half | work to the target |
 | plain | to the end | Moré, Garbow and Hillstrom's, no target | the last gradient, and work |
-| sums | losses | linear models of many kinds, by default the half for tuning | passes to the target |
+| sums | losses | linear models, by default the half for tuning | passes to the target |
 | sums | many samples | likewise, so many that the first sets are bounded | passes to the target |
 | nets | nets | see `net_tasks`, float64 | excess over the best value after some passes |
 | nets | rounded nets | three of them in float32 with bfloat16 products | likewise |
