@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Space
 
-# Intervals measured by examples/benchmarks/rule_constants.py. Of the Krylov space, where every set
+# Intervals measured by examples/benchmarks/ablation.py. Of the Krylov space, where every set
 # is the whole; on samples, the most. 50 takes 20% more passes on regressions, 200 changes nothing.
 PLAIN_DIM = 100
 MAX_BASIS_BYTES = 2**30  # a basis is made wider than need be only as far as this

@@ -132,7 +132,7 @@ AS_PRINTED = Preset(
     damping=0.0,
 )
 
-# Measured by examples/benchmarks/rule_constants.py. The inner search: 0.005 takes 4% more work on
+# Measured by examples/benchmarks/ablation.py. The inner search: 0.005 takes 4% more work on
 # 74 classic problems and leaves nets 17% more excess loss, 0.1 changes them by -3% and -7%, within
 # chance. Fewest: 3000 takes 1.8 times the passes of regressions with 10,000 to 30,000 samples, 300
 # 8% fewer (other draws: 4%). Most: not settled; of 120,000 samples and more 1000 takes 22% (+-

@@ -1,15 +1,17 @@
 """The collections of problems, and one run on one of them.
 
-| collection | problems | measured by |
-|---|---|---|
-| plain | the gallery of `tests/problems.py`, exact products | work (f + g + 2 Hv) to the target |
-| plain to the end | those of More, Garbow and Hillstrom, no target | work, and the last gradient |
-| sums | logistic and softmax regressions on generated samples | passes to the target |
-| many samples | likewise, so many that the first sets are bounded | passes to the target |
-| nets | small tanh nets on generated samples, float64 | the value after 60 and 200 passes |
-| rounded nets | the same in float32 with bfloat16 products | the value after 200 passes |
+| kind | collection | problems | measured by |
+|---|---|---|---|
+| plain | s2mpj | S2MPJ's without constraints, by default the held-out half | work to the target |
+| plain | to the end | Moré, Garbow and Hillstrom's, no target | the last gradient, and work |
+| sums | losses | linear models, by default the half for tuning | passes to the target |
+| sums | many samples | likewise, so many that the first sets are bounded | passes to the target |
+| nets | nets | see `net_tasks`, float64 | excess over the best value after some passes |
+| nets | rounded nets | three of them in float32 with bfloat16 products | likewise |
 
-Which half a problem belongs to is a hash of its name (`comparison.problem_sets.half`).
+Work is f + g + 2 Hv. The seeds of plain problems are starts that differ by 1e-6, which also ends
+the symmetry that many standard starts have; those of sums are draws, those of nets first weights
+and draws.
 """
 
 from __future__ import annotations
@@ -20,45 +22,38 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 
 import ksdmin
 from examples.benchmarks.comparison import problem_sets
 from examples.benchmarks.comparison.counted_functions import CountedFunctions
-from examples.benchmarks.regression_suite.linear_model import LinearModel
-from examples.benchmarks.regression_suite.synthetic_data import decades
-from examples.benchmarks.rule_variants.variants import (
-    CONTROL,
-    ENDS,
-    MANY,
-    NETS,
-    PLAIN,
-    REFERENCE,
-    ROUNDED,
-    SUMS,
-    Variant,
-)
+from examples.benchmarks.rule_variants import net_tasks, preloaded, sums
+from examples.benchmarks.rule_variants.variants import CONTROL, REFERENCE
 from examples.harness.recorder import Spent
 
-TARGET = 1e-6  # of the gradient's largest entry; for plain functions relative to max(1, |g0|)
+S2MPJ, ENDS, LOSSES, MANY = "s2mpj", "to the end", "losses", "many samples"
+NETS, ROUNDED = net_tasks.NETS, net_tasks.ROUNDED
+KINDS = {"plain": (S2MPJ, ENDS), "sums": (LOSSES, MANY), "nets": (NETS, ROUNDED)}
+HALVES = TUNING, HELD_OUT = "tuning", "held-out"
+DEFAULT_HALF = {S2MPJ: HELD_OUT, LOSSES: TUNING}  # the others are small: all of them
+SEEDS = {S2MPJ: 2, ENDS: 1, LOSSES: 2, MANY: 2, NETS: 3, ROUNDED: 2}
+TARGET = 1e-6  # of the gradient's largest entry, relative to max(1, |g0|)
 CAP, SECONDS = 20_000, 20.0  # of work; of one run on a plain function
 SUM_CAP = 3000  # passes
-NET_PASSES = (60, 200)
-REFERENCE_PASSES = 1000
-SEEDS = {SUMS: 2, MANY: 2, NETS: 3, ROUNDED: 2}  # of each problem so many
 FAR = 10**9
 NEVER = math.inf  # the target was not reached
 TINY = 1e-20  # of a gradient at the end: smaller ones count as this
+OTHER_SEEDS = 100  # of the control: none of those that are used
 
 
 @dataclass(frozen=True)
 class Task:
-    """One problem of a collection, and the seed of the draws."""
+    """One problem of a collection, and a seed.
+
+    Any collection can be added: its names, and a function in `RUNNERS`.
+    """
 
     collection: str
     name: str
@@ -66,256 +61,148 @@ class Task:
 
     @property
     def half(self) -> str:
-        return problem_sets.half(self.name)
+        return sums.half(self.name) if self.collection == LOSSES else problem_sets.half(self.name)
 
 
 def measures(collection: str) -> tuple[str, ...]:
     """What a run is measured by."""
-    if collection == NETS:
-        return tuple(f"excess after {passes} passes" for passes in NET_PASSES)
-    if collection == ROUNDED:
-        return (f"excess after {NET_PASSES[-1]} passes",)
+    if collection in (NETS, ROUNDED):
+        return tuple(f"excess after {passes} passes" for passes in net_tasks.PASSES)
     if collection == ENDS:
-        return "work to the end", "gradient at the end"
-    return ("work",) if collection == PLAIN else ("passes",)
+        return "gradient at the end", "work to the end"
+    return ("work",) if collection == S2MPJ else ("passes",)
 
 
-def tasks(collection: str) -> list[Task]:
-    """All tasks of a collection, in a fixed order."""
-    if collection == PLAIN:
-        return [Task(PLAIN, name) for name in problem_sets.names("classic")]
+def names(collection: str) -> list[str]:
+    """The problems of a collection, in a fixed order."""
+    if collection == S2MPJ:
+        return sorted(problem_sets.names(S2MPJ), key=lambda name: zlib.crc32(name[::-1].encode()))
     if collection == ENDS:
-        return [Task(ENDS, name) for name in problem_sets.gallery().SMALL]
-    names = {SUMS: REGRESSIONS, MANY: LARGE_REGRESSIONS, NETS: NET_MAKERS, ROUNDED: NET_MAKERS}
-    return [
+        return list(problem_sets.gallery().SMALL)
+    if collection in (LOSSES, MANY):
+        return sums.names() if collection == LOSSES else list(sums.LARGE_REGRESSIONS)
+    return list(net_tasks.MAKERS if collection == NETS else net_tasks.TOYS)
+
+
+def tasks(collection: str, half: str | None = None) -> list[Task]:
+    """All tasks of a half ("all": of both; None: what is run by default), seed by seed."""
+    half = half or DEFAULT_HALF.get(collection, "all")
+    every = [
         Task(collection, name, seed)
-        for name in names[collection]
         for seed in range(SEEDS[collection])
+        for name in names(collection)
     ]
+    return [task for task in every if half in ("all", task.half)]
 
 
-def perform(task: Task, variant: Variant) -> list[float]:
-    """The measures of one run."""
-    with warnings.catch_warnings(), np.errstate(all="ignore"), variant.applied():
+def preload(task: Task) -> None:
+    """In the process that all others are copies of."""
+    if task.collection == S2MPJ:
+        s2mpj_problem(task.name)
+    elif task.collection in (LOSSES, MANY):
+        sums.data(task.name)
+    elif task.collection in (NETS, ROUNDED):
+        net_tasks.data(task.name)
+
+
+def perform(task: Task, rule: str, options: Mapping[str, Any]) -> list[float]:
+    """The measures of one run; `rule` may be the control or the reference."""
+    seed = task.seed + (OTHER_SEEDS if rule == CONTROL else 0)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        return RUNNERS[task.collection](task, variant)
+        return RUNNERS[task.collection](task, seed, rule == REFERENCE, dict(options))
+
+
+def applies(rule: str, collection: str) -> bool:
+    """References are needed for nets only."""
+    return rule != REFERENCE or collection in (NETS, ROUNDED)
 
 
 # --- Plain functions ---
 
 
-def run_plain(task: Task, variant: Variant) -> list[float]:
+def s2mpj_problem(name: str) -> Any:
+    def make() -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return problem_sets.make(S2MPJ, name)
+
+    return preloaded.get(S2MPJ, name, make)
+
+
+def run_plain(task: Task, seed: int, reference: bool, options: dict) -> list[float]:
     """What is called until a gradient is small enough."""
-    functions = counted(task)
-    minimized(functions, task, variant, gtol=functions.target)
+    functions = counted(s2mpj_problem(task.name))
+    minimized(functions, task.name, seed, {"gtol": functions.target} | options)
     work = functions.gradient_work
     return [NEVER if work is None else float(work)]
 
 
-def run_to_the_end(task: Task, variant: Variant) -> list[float]:
-    """What is called until the run ends by itself, and how small its gradient is then."""
-    functions = counted(task)
-    x = minimized(functions, task, variant, gtol=0.0)
+def run_to_the_end(task: Task, seed: int, reference: bool, options: dict) -> list[float]:
+    """How small the gradient is where the run ends by itself, and what is called until then."""
+    functions = counted(problem_sets.make("classic", task.name))
+    x = minimized(functions, task.name, seed, {"gtol": 0.0} | options)
     relative = functions.final(x)["g"] / max(1.0, functions.g0)
-    return [float(functions.work.passes), max(relative, TINY)]
+    return [max(relative, TINY), float(functions.work.passes)]
 
 
-def counted(task: Task) -> CountedFunctions:
-    functions = CountedFunctions(problem_sets.make("classic", task.name), CAP, SECONDS)
+def counted(problem: Any) -> CountedFunctions:
+    functions = CountedFunctions(problem, CAP, SECONDS)
     functions.target = TARGET * max(1.0, functions.g0)
     return functions
 
 
 def minimized(
-    functions: CountedFunctions, task: Task, variant: Variant, gtol: float
+    functions: CountedFunctions, name: str, seed: int, options: dict
 ) -> np.ndarray | None:
     """Where the run ended; None where its work was spent before."""
-    x0 = functions.problem.x0
-    x0 = nearly(x0, task.name) if variant.rule == CONTROL else x0
-    given = {"gtol": gtol, "maxiter": FAR} | dict(variant.options)
+    x0 = nearly(functions.problem.x0, name, seed)
     derivatives = {"jac": functions.jac, "hessp": functions.hessp}
+    options = {"maxiter": FAR} | options
     with suppress(Spent):
-        return ksdmin.minimize(functions.fun, x0, options=given, **derivatives).x
+        return ksdmin.minimize(functions.fun, x0, options=options, **derivatives).x
     return None
 
 
-def nearly(x0: np.ndarray, name: str) -> np.ndarray:
-    """Another start, almost the same: what changes then is chance."""
-    rng = np.random.default_rng(zlib.crc32(name.encode()))
+def nearly(x0: np.ndarray, name: str, seed: int) -> np.ndarray:
+    """The start, or another, almost the same: what changes then is chance."""
+    if seed == 0:
+        return x0
+    rng = np.random.default_rng([zlib.crc32(name.encode()), seed])
     return x0 + 1e-6 * np.maximum(np.abs(x0), 1.0) * rng.standard_normal(x0.shape)
 
 
-# --- Sums of losses, linear models ---
+# --- Sums of losses ---
 
 
-@dataclass(frozen=True)
-class Regression:
-    """Samples as `synthetic_data.decades` makes them, and the weight of |w|^2 / 2."""
-
-    samples: int
-    features: int
-    decades: int
-    l2: float
-    classes: int = 2
-
-    @property
-    def name(self) -> str:
-        kind = "logistic" if self.classes == 2 else f"softmax {self.classes}"
-        scales = f"{self.decades} decades"
-        return f"{kind} {self.samples}x{self.features}, {scales}, l2 {self.l2:g}"
-
-    def model(self) -> LinearModel:
-        X, labels, _ = decades(self.samples, self.features, self.decades)
-        if self.classes > 2:
-            labels = softmax_labels(X, self.classes)
-        return LinearModel(X, labels, self.classes, self.l2)
-
-
-def softmax_labels(X: np.ndarray, classes: int) -> np.ndarray:
-    """Drawn from a softmax model with scores of variance 1."""
-    rng = np.random.default_rng(1)
-    scores = X @ rng.standard_normal((X.shape[1], classes))
-    return np.argmax(scores / scores.std() + rng.gumbel(size=scores.shape), axis=1)
-
-
-REGRESSIONS = {
-    made.name: made
-    for made in (
-        Regression(10_000, 20, 1, 1e-4),
-        Regression(10_000, 100, 3, 1e-6),
-        Regression(20_000, 50, 2, 1e-4),
-        Regression(20_000, 100, 4, 1e-6),
-        Regression(30_000, 20, 4, 1e-4),
-        Regression(10_000, 30, 2, 1e-4, classes=5),
-        Regression(20_000, 20, 1, 1e-6, classes=10),
-        Regression(15_000, 50, 3, 1e-6, classes=4),
-    )
-}
-LARGE_REGRESSIONS = {
-    made.name: made
-    for made in (
-        Regression(120_000, 20, 2, 1e-4),
-        Regression(200_000, 10, 3, 1e-6),
-        Regression(120_000, 10, 1, 1e-6, classes=3),
-    )
-}
-
-
-@lru_cache(maxsize=16)
-def regression(name: str) -> LinearModel:
-    return (REGRESSIONS | LARGE_REGRESSIONS)[name].model()
-
-
-def seed_of(task: Task, variant: Variant) -> int:
-    """The control has other draws, and nothing else."""
-    return task.seed + (SEEDS[task.collection] if variant.rule == CONTROL else 0)
-
-
-def run_sum(task: Task, variant: Variant) -> list[float]:
+def run_sum(task: Task, seed: int, reference: bool, options: dict) -> list[float]:
     """The passes until the gradient of the whole set is small enough."""
 
     def callback(intermediate_result: Any) -> None:
         if intermediate_result.record.passes > SUM_CAP:
             raise StopIteration
 
-    problem = regression(task.name)
+    problem = sums.problem(task.name)
+    g0 = np.abs(problem.value_and_gradient(problem.x0)[1]).max()
     res = ksdmin.minimize(
         problem,
         subsets=problem.samples,
-        rng=seed_of(task, variant),
+        rng=seed,
         callback=callback,
-        options={"gtol": TARGET, "maxiter": FAR} | dict(variant.options),
+        options={"gtol": TARGET * max(1.0, g0), "maxiter": FAR} | options,
     )
     return [float(res.history["passes"][-1]) if res.success else NEVER]
 
 
-# --- Nets ---
+def run_net(task: Task, seed: int, reference: bool, options: dict) -> list[float]:
+    rounded = task.collection == ROUNDED
+    return net_tasks.run(task.name, task.seed, seed, rounded, reference, options)
 
 
-def layers(*widths: int) -> torch.nn.Sequential:
-    """A net with tanh between its layers."""
-    parts: list[torch.nn.Module] = []
-    for before, after in pairwise(widths):
-        parts += [torch.nn.Linear(before, after), torch.nn.Tanh()]
-    return torch.nn.Sequential(*parts[:-1])
-
-
-def classifier() -> tuple:
-    """2000 points of ten dimensions, five classes by another net."""
-    X = torch.randn(2000, 10)
-    labels = (3 * layers(10, 15, 5)(X) + 0.1 * torch.randn(2000, 5)).argmax(1)
-    return layers(10, 20, 5), torch.nn.CrossEntropyLoss(), X, labels
-
-
-def fit() -> tuple:
-    """1000 values of a wavy function of eight variables."""
-    X = torch.rand(1000, 8) * 2 - 1
-    y = torch.sin(3 * X[:, :2].sum(1)) + X[:, 2] * X[:, 3] + 0.05 * torch.randn(1000)
-    return layers(8, 30, 10, 1), torch.nn.MSELoss(), X, y[:, None]
-
-
-def autoencoder() -> tuple:
-    """1500 points on a curved surface of three dimensions, in twenty."""
-    surface = torch.tanh(torch.randn(1500, 3) @ torch.randn(3, 20))
-    X = surface + 0.02 * torch.randn(1500, 20)
-    return layers(20, 15, 4, 15, 20), torch.nn.MSELoss(), X, X
-
-
-NET_MAKERS: Mapping[str, Callable[[], tuple]] = {
-    "classifier 10-20-5": classifier,
-    "fit 8-30-10-1": fit,
-    "autoencoder 20-15-4-15-20": autoencoder,
-}
-NET_L2 = 1e-5
-
-
-@lru_cache(maxsize=16)
-def net(name: str, seed: int, rounded: bool) -> Any:
-    """The problem; the seed is that of the first weights."""
-    torch.set_num_threads(1)
-    with torch.random.fork_rng():
-        torch.manual_seed(zlib.crc32(name.encode()))
-        _, loss, X, targets = NET_MAKERS[name]()
-        torch.manual_seed(seed)
-        model = NET_MAKERS[name]()[0]
-    dtype = torch.float32 if rounded else torch.float64
-    X, model = X.to(dtype), model.to(dtype)
-    targets = targets.to(dtype) if targets.is_floating_point() else targets
-    precision = "bfloat16" if rounded else "highest"
-    data = X.detach(), targets.detach()
-    return ksdmin.from_torch(model, loss, data, l2=NET_L2, precision=precision)
-
-
-def run_net(task: Task, variant: Variant) -> list[float]:
-    """Values in float64, whatever the run computes with."""
-    judge, rounded = net(task.name, task.seed, False), task.collection == ROUNDED
-    problem = net(task.name, task.seed, rounded)
-    last = REFERENCE_PASSES if variant.rule == REFERENCE else NET_PASSES[-1]
-    points = [(0.0, math.log(judge.value(judge.x0)))]
-
-    def callback(intermediate_result: Any) -> None:
-        x, passes = intermediate_result.x, intermediate_result.record.passes
-        points.append((passes, math.log(judge.value(x.to(torch.float64)))))
-        if passes > last:
-            raise StopIteration
-
-    ksdmin.minimize(
-        problem,
-        rng=seed_of(task, variant),
-        callback=callback,
-        options={"gtol": 0.0, "maxiter": FAR} | dict(variant.options),
-    )
-    if variant.rule == REFERENCE:
-        return [math.exp(min(value for _, value in points))] * len(measures(task.collection))
-    passes, values = zip(*points, strict=True)
-    asked = NET_PASSES[-1:] if rounded else NET_PASSES
-    return [float(np.exp(np.interp(at, passes, values))) for at in asked]
-
-
-RUNNERS = {
-    PLAIN: run_plain,
+RUNNERS: Mapping[str, Callable[[Task, int, bool, dict], list[float]]] = {
+    S2MPJ: run_plain,
     ENDS: run_to_the_end,
-    SUMS: run_sum,
+    LOSSES: run_sum,
     MANY: run_sum,
     NETS: run_net,
     ROUNDED: run_net,

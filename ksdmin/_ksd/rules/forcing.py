@@ -3,7 +3,7 @@
 The space grows until the relative residual is at most the forcing term (an inexact Newton method).
 The term follows Eisenstat and Walker (1996), in values: how far the quadratic model was off in the
 last step, and how fast the gradient falls. Without it (K vectors always) 74 classic problems take
-69% more work. The intervals below are measured by examples/benchmarks/rule_constants.py; on
+69% more work. The intervals below are measured by examples/benchmarks/ablation.py; on
 regressions other draws alone change the passes by 4%.
 """
 

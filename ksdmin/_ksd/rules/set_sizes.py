@@ -17,7 +17,7 @@ from ksdmin._problem.values import changed
 
 # Of the predicted one: a step that does less shows a set that is too small. From 0.25 to 0.75 the
 # passes of 16 regression runs change by 0% to +3%, the excess loss of three nets by +8% at both
-# ends (examples/benchmarks/rule_constants.py).
+# ends (examples/benchmarks/ablation.py).
 MIN_REDUCTION = 0.5
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._problem.values import changed
 
-# Measured by examples/benchmarks/rule_constants.py. Iterations without progress: none of 90 runs
+# Measured by examples/benchmarks/ablation.py. Iterations without progress: none of 90 runs
 # that converge changes by it; on 35 that run until they stall, 2 saves 9% of the work (and one
 # ended with a gradient 5000 times larger), 6 costs 28% more.
 PATIENCE = 3

@@ -3,7 +3,7 @@
 It may after a step with products that gained something, unless the function is quadratic; and then
 as long as the gradient falls, or the gain is worth the work. What "worth" is follows from which
 steps gained more for their work so far. Without such steps 74 classic problems take 25% (+- 4%)
-more work (examples/benchmarks/rule_constants.py). From a third to three times their values, each of
+more work (examples/benchmarks/ablation.py). From a third to three times their values, each of
 the numbers of "worth" changes it by less than 0.5%.
 """
 

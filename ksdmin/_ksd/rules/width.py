@@ -3,7 +3,7 @@
 Where the model of B predicted the reduction on A and the space was full, it is the space that
 limits the step: it widens. Where the model was off, a wider space would fit the few samples still
 better, not the whole set: it narrows. Of 8 badly scaled regressions K fixed at 20 takes twice the
-passes; three nets have 6% (+- 5%) more excess loss (examples/benchmarks/rule_constants.py).
+passes; three nets have 6% (+- 5%) more excess loss (examples/benchmarks/ablation.py).
 """
 
 from __future__ import annotations

@@ -1,0 +1,112 @@
+"""The benchmark of seconds: when a run ends, what counts, what is compared."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+
+from examples.benchmarks.cheap_functions import families
+from examples.benchmarks.comparison import problem_sets, seconds_tables, solvers, timed_runs
+from examples.benchmarks.comparison.timed_functions import (
+    TARGET,
+    Reached,
+    TimedFunctions,
+    keeping_hessian,
+)
+from examples.harness.recorder import Spent
+from examples.harness.store import Store
+
+ARWHEAD = timed_runs.Timing(timed_runs.CHEAP, "arwhead", 20)
+
+
+@pytest.mark.parametrize("method", timed_runs.METHODS[timed_runs.CHEAP])
+def test_a_run_ends_at_the_first_gradient_that_is_small_enough(method):
+    functions, seen = TimedFunctions(families.make("arwhead", 20), 60.0), []
+    gradient = functions.problem.gradient
+
+    def watched(x):
+        seen.append(np.abs(gradient(x)).max())
+        return gradient(x)
+
+    object.__setattr__(functions.problem, "gradient", watched)
+    with pytest.raises(Reached):
+        solvers.run(method, functions, timed_runs.options(method, functions.target))
+    assert functions.reached
+    assert functions.target == TARGET * seen[0]
+    assert seen[-1] <= functions.target < min(seen[:-1])
+    assert functions.end()["ng"] == len(seen)
+
+
+def test_a_run_that_is_too_long_is_stopped():
+    functions = TimedFunctions(families.make("rosenbrock", 50), 0.0)
+    with pytest.raises(Spent):
+        functions.fun(functions.problem.x0)
+    assert not functions.reached
+
+
+def test_looking_at_a_gradient_is_not_timed(monkeypatch):
+    functions = TimedFunctions(families.make("arwhead", 20), 60.0)
+
+    def slow(self, x, g):
+        end = time.process_time() + 0.05
+        while time.process_time() < end:
+            pass
+        return math.inf
+
+    monkeypatch.setattr(problem_sets.TestProblem, "stationarity", slow)
+    functions.jac(functions.problem.x0)
+    assert functions.elapsed < 0.05
+
+
+def test_a_process_that_hangs_is_ended(monkeypatch):
+    monkeypatch.setattr(timed_runs, "repeated", lambda *_: time.sleep(60))
+    run = timed_runs.perform(ARWHEAD, "ksd", limit=0.1)
+    assert not run["reached"]
+    assert run["message"] == "ended from outside"
+
+
+def test_a_process_that_dies_is_a_run_that_failed(monkeypatch):
+    monkeypatch.setattr(timed_runs, "repeated", lambda *_: exit())
+    assert not timed_runs.perform(ARWHEAD, "ksd", limit=5.0)["reached"]
+
+
+def test_runs_are_kept_and_shown(tmp_path):
+    store = Store(tmp_path / "runs.json", ("collection", "problem", "size", "method"))
+    origin = {"hardware": "a machine", "date": "today", "commit": "abc"}
+    for method in ("ksd", "L-BFGS-B-tight"):
+        store.add(timed_runs.perform(ARWHEAD, method, limit=10.0) | origin)
+    shown = seconds_tables.report(store.runs)
+    assert "| arwhead | 20 | tuned | 0." in shown
+    assert "| tuned | 1/1 |" in shown
+    assert "Measured on a machine, today, abc." in shown
+
+
+def run(method, seconds, reached=True):
+    return {"method": method, "seconds": seconds, "reached": reached}
+
+
+def test_the_ratio_is_to_the_best_that_reached_the_target():
+    of = {"ksd": run("ksd", 6.0), "a": run("a", 1.0, reached=False), "b": run("b", 2.0)}
+    assert seconds_tables.ratio(of) == 3.0
+    assert seconds_tables.ratio(of | {"ksd": run("ksd", 6.0, reached=False)}) == math.inf
+    assert math.isnan(seconds_tables.ratio({"ksd": of["ksd"], "a": of["a"]}))
+
+
+def test_an_end_on_a_plateau_is_marked():
+    ends = {"a": 1.0, "b": 5.0}
+    counts = {"nf": 1, "ng": 1, "nh": 0, "f0": 100.0}
+    of = {name: run(name, 2.0) | counts | {"f": f} for name, f in ends.items()}
+    assert seconds_tables.cell(of, "a") == "2 (1 / 1 / 0)"
+    assert seconds_tables.cell(of, "b") == "2* (1 / 1 / 0)"
+
+
+def test_a_hessian_is_made_once_for_a_point():
+    made = []
+    problem = problem_sets.TestProblem(
+        "bowl", np.ones(2), None, None, lambda x: made.append(x) or np.eye(2)
+    )
+    kept = keeping_hessian(problem)
+    for x in (np.ones(2), np.ones(2), np.zeros(2)):
+        kept.hessian(x)
+    assert len(made) == 2
