@@ -154,7 +154,7 @@ ALGORITHMS = {
             "7",
             r"$\widehat{H} \gets$ eigenvalues of $\overline{H}$ floored",
             "_ksd.step.positive_curvature",
-            "preset.spectrum(basis.H_bar, floor)",
+            "preset.spectrum(",
         ),
         (
             "8",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ksdmin._ksd.subspace import absolute, floored
+from ksdmin._ksd.subspace import Gram, absolute, floored
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Small
 
@@ -58,9 +58,6 @@ class Preset:
         The rules that are switched off.
     spectrum : callable
         How the eigenvalues of H_bar are made positive.
-    euclidean : bool
-        Whether these are the eigenvalues in an orthonormal basis, rather than in one that is
-        orthonormal in the inner product of the preconditioner.
     stop_inner_search : callable
         When the inner search ends early.
     accepts : callable
@@ -86,8 +83,7 @@ class Preset:
 
     name: str
     without: frozenset[str]
-    spectrum: Callable[[Small, float], Small]
-    euclidean: bool
+    spectrum: Callable[[Small, float, Gram], Small]
     stop_inner_search: Callable[[float, float], bool]
     accepts: Callable[[float, float], bool]
     fewest: int
@@ -115,7 +111,6 @@ AS_PRINTED = Preset(
     name="paper",
     without=frozenset({"forcing", "set_sizes", "trust", "width"}),
     spectrum=floored,
-    euclidean=True,
     stop_inner_search=never,
     accepts=always,
     fewest=1,
@@ -141,7 +136,6 @@ DEFAULT = Preset(
     name="default",
     without=frozenset(),
     spectrum=absolute,
-    euclidean=False,
     stop_inner_search=RelativeGain(0.02),
     accepts=if_not_worse,
     fewest=1000,

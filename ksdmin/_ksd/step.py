@@ -25,7 +25,7 @@ from ksdmin._ksd.model_step import model_step
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.preconditioning import model_preconditions, preconditioner
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
-from ksdmin._ksd.subspace import SubspaceObjective, Whitening, square_root
+from ksdmin._ksd.subspace import SubspaceObjective, Whitening
 from ksdmin._ksd.sum_check import warn_if_sum
 from ksdmin._problem.arrays import Small
 from ksdmin._problem.values import changed
@@ -100,7 +100,7 @@ def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> 
     here, damping = state.here, state.damping
     if basis.dim == 0:  # no slope on this A, and no previous direction
         return Trial(here.x, None, here.value, here.gradient, 0.0, 0.0, 0, 0, basis=basis)
-    lengths = run.preset.euclidean or damping or (run.box is not None and state.C_is_other)
+    lengths = damping > 0 or (run.box is not None and state.C_is_other)
     gram = basis.gram(run.space) if lengths else None
     H_hat = positive_curvature(run, evaluator, basis, damping, gram)  # Alg. 3, line 7
     whitening = Whitening(H_hat)  # lines 8 and 9
@@ -147,12 +147,10 @@ def positive_curvature(
 ) -> Small:
     """H_hat: H_bar with its eigenvalues made positive, and the damping."""
     floor = max(run.floor, evaluator.product_error)  # below that, H_bar is noise
-    if run.preset.euclidean and gram is not None:
-        B = square_root(gram, run.space.eps)
-        inverse = np.linalg.inv(B)
-        H_hat = B @ run.preset.spectrum(inverse @ basis.H_bar @ inverse.T, floor) @ B.T
-    else:
-        H_hat = run.preset.spectrum(basis.H_bar, floor)
+    known = gram is not None
+    H_hat = run.preset.spectrum(
+        basis.H_bar, floor, lambda: gram if known else basis.gram(run.space)
+    )
     if not damping:
         return H_hat
     return H_hat + damping * (np.eye(basis.dim) if gram is None else gram)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -15,26 +16,55 @@ from ksdmin._run.evaluator import Evaluated, Evaluator
 
 # The estimate of the condition number may be off by so much, and norms differ by n.
 CONDITION_SAFETY = 10
+ROUNDING = 1e-14  # of the largest squared length in a basis: a smaller one is not resolved
 
 
-def floored(H_bar: Small, floor: float) -> Small:
+Gram = Callable[[], Small | None]
+"""V V^T, computed when it is asked for; None where V is orthonormal."""
+
+
+def floored(H_bar: Small, floor: float, gram: Gram = lambda: None) -> Small:
     """H_bar with its eigenvalues floored to `floor` times the largest (the paper's rule).
 
     The largest magnitude stands in where no eigenvalue is positive; the identity where all
-    vanish.
+    vanish. The eigenvalues are those in an orthonormal basis.
     """
-    values, E = np.linalg.eigh(H_bar)
-    scale = values[-1] if values[-1] > 0 else abs(values[0])
-    return _compose(values, E, floor * scale)
+
+    def positive(values: Small) -> Small:
+        scale = values[-1] if values[-1] > 0 else abs(values[0])
+        return np.asarray(np.maximum(values, floor * scale))
+
+    return _recomposed(H_bar, positive, gram())
 
 
-def absolute(H_bar: Small, floor: float) -> Small:
+def absolute(H_bar: Small, floor: float, gram: Gram = lambda: None) -> Small:
     """H_bar with |lambda| in place of lambda, floored: negative curvature has a scale too."""
     if _well_conditioned(H_bar, floor):
         return H_bar
+
+    def positive(values: Small) -> Small:
+        values = np.abs(values)
+        return np.asarray(np.maximum(values, floor * values.max()))
+
+    return _recomposed(H_bar, positive, gram())
+
+
+def _recomposed(H_bar: Small, positive: Callable[[Small], Small], gram: Small | None) -> Small:
+    """H_bar with other eigenvalues, which it has in an orthonormal basis."""
+    if gram is not None:
+        root, inverse = _roots(gram)
+        H_hat = _recomposed(inverse @ H_bar @ inverse.T, positive, None)
+        return np.asarray(root @ H_hat @ root.T)
     values, E = np.linalg.eigh(H_bar)
-    values = np.abs(values)
-    return _compose(values, E, floor * values.max())
+    values = positive(values)
+    return np.asarray((E * values) @ E.T) if values[-1] > 0 else np.eye(len(values))
+
+
+def _roots(gram: Small) -> tuple[Small, Small]:
+    """B with B B^T = gram, which is positive definite but for rounding; and its inverse."""
+    values, E = np.linalg.eigh(gram)
+    lengths = np.maximum(values, ROUNDING * values[-1]) ** 0.5
+    return E * lengths, (E / lengths).T
 
 
 def _well_conditioned(H: Small, floor: float) -> bool:
@@ -44,18 +74,6 @@ def _well_conditioned(H: Small, floor: float) -> bool:
         return False
     share, _ = lapack.dpocon(C, np.abs(H).sum(axis=0).max(), uplo="L")  # estimates 1 / cond(H)
     return bool(share > CONDITION_SAFETY * len(H) * floor)
-
-
-def _compose(values: Small, E: Small, least: float) -> Small:
-    H_hat: Small = (E * np.maximum(values, least)) @ E.T if least else np.eye(len(values))
-    return H_hat
-
-
-def square_root(gram: Small, eps: float) -> Small:
-    """B with B B^T = gram, which is positive definite but for rounding."""
-    values, E = np.linalg.eigh(gram)
-    root: Small = E * np.maximum(values, eps * values[-1]) ** 0.5
-    return root
 
 
 class Whitening:
