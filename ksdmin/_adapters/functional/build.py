@@ -231,7 +231,8 @@ def _check_samples(problem: FunctionalProblem) -> None:
     """Refuse a model whose loss is no sum over samples, or changes from call to call."""
     if problem.subsets is None or problem.subsets.n == 1:
         return
-    both, first, second = (problem.value(problem.x0, np.array(idx)) for idx in ([0, 1], [0], [1]))
+    x0 = np.asarray(problem.x0)
+    both, first, second = (problem.value(x0, np.array(idx)) for idx in ([0, 1], [0], [1]))
     apart = (first + second) / 2
     if abs(both - apart) > MAX_BATCH_DIFFERENCE * abs(both):
         raise ValueError(
