@@ -154,6 +154,12 @@ class Autograd:
         """The sum, in float64."""
         return np.sum(u, dtype=np.float64)
 
+    def shape_of_outputs(
+        self, model: Callable[..., Array], params: Any, inputs: Any
+    ) -> tuple[int, ...]:
+        """The shape of a model's outputs for the first of some samples."""
+        return tuple(model(params, tree_map(itemgetter(slice(1)), inputs)).shape)
+
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the recorded operations of a kernel hold."""
         tracing = tracemalloc.is_tracing()

@@ -85,6 +85,11 @@ class Library(Protocol):
     def partial_sums(self, u: Array) -> Array:
         """A few sums that add up to that of `u`: they are added on the host, in float64."""
 
+    def shape_of_outputs(
+        self, model: Callable[..., Array], params: Any, inputs: Any
+    ) -> tuple[int, ...]:
+        """The shape of a model's outputs for the first of some samples."""
+
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the results of a kernel hold."""
 

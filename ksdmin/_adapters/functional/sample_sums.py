@@ -108,10 +108,16 @@ class SampleSums:
 
     def nonlinear(self, x: Array) -> bool:
         """Whether the model is anything but linear in its parameters."""
-        probe = min(MEMORY_PROBE_SAMPLES, self._samples.n)
-        chunk = next(self._samples.chunks(slice(probe), probe))
-        outputs = self._library.compile(lambda x, chunk: self._outputs(x, chunk.inputs))
-        return is_nonlinear(lambda x: outputs(x, chunk), np.asarray(x))
+        probe = slice(min(MEMORY_PROBE_SAMPLES, self._samples.n))
+        chunk = next(self._chunks(probe, self._max_rows))
+        of_chunk = self._library.compile(lambda x, chunk: self._outputs(x, chunk.inputs))
+
+        def outputs(x: Array) -> Array:
+            if self._curvature == "hessian":
+                return of_chunk(x, chunk)
+            return self._compiled_set_up(x, chunk, self._generator(0))[1]  # compiled for a run
+
+        return is_nonlinear(outputs, np.asarray(x))
 
     def total(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
