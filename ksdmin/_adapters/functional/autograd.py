@@ -179,6 +179,10 @@ class Autograd:
         """Calls cost little: one sample is worth one."""
         return 1
 
+    def compiles_values(self, n: int, preferred: int) -> bool:
+        """Always: nothing is compiled."""
+        return True
+
     def chunk_rows(self, size: int, n: int, max_rows: int, preferred: int) -> int | None:
         """Chunks of about the same length."""
         return None if size == n <= max_rows else -(-size // -(-size // max_rows))

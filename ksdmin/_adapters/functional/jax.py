@@ -22,6 +22,7 @@ from ksdmin._adapters.functional.jax_chunks import (
     chunk_rows,
     formed,
     host_chunk,
+    is_large,
     preferred_rows,
 )
 from ksdmin._adapters.functional.jax_leaves import as_floats, flatten
@@ -139,6 +140,10 @@ class Jax:
     def preferred_rows(self, x: Array, bytes_per_sample: int) -> int:
         """How many samples are worth a call of a compiled function."""
         return preferred_rows(x.device.platform, bytes_per_sample)
+
+    def compiles_values(self, n: int, preferred: int) -> bool:
+        """Not of small data: compiling would take longer than all gradients that it spares."""
+        return is_large(n, preferred)
 
     def chunk_rows(self, size: int, n: int, max_rows: int, preferred: int) -> int | None:
         """One length for sets of all sizes, so that a kernel is compiled once."""

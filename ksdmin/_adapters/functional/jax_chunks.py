@@ -14,10 +14,10 @@ from jax.tree_util import register_dataclass, tree_leaves, tree_map
 from ksdmin._adapters.functional.library import Chunk
 from ksdmin._problem.arrays import Array
 
-# What a forward pass keeps for the samples of a chunk, in bytes. On a CPU so many take several
-# times as long as the call of a compiled function (0.1 ms), and less than a millisecond, which is
-# what a small set may waste by padding; other devices compute so much more in that time.
-CHUNK_BYTES = {"cpu": 2**18}
+# What a forward pass keeps for the samples of a chunk, in bytes. On a CPU so many samples take some
+# times as long as the call of a compiled function itself (0.2 ms, whatever it computes): that much
+# a small set may waste by padding. Other devices compute far more in that time.
+CHUNK_BYTES = {"cpu": 2**19}
 CHUNK_BYTES_ELSEWHERE = 2**24
 MIN_CHUNK_ROWS = 64
 # From so many chunks on, the whole set has a function of its own, compiled for all samples at once:
@@ -82,10 +82,15 @@ def chunk_rows(size: int, n: int, max_rows: int, preferred: int) -> int | None:
 
     For small data that is one number for sets of all sizes: all of them take one compiled function.
     """
-    chunks = -(-n // min(max_rows, preferred))
-    if size == n <= max_rows and chunks >= CHUNKS_OF_LARGE_DATA:
+    if size == n <= max_rows and is_large(n, preferred):
         return None
+    chunks = -(-n // min(max_rows, preferred))
     return -(-n // chunks)
+
+
+def is_large(n: int, preferred: int) -> bool:
+    """Whether so many samples are worth functions of their own."""
+    return n >= CHUNKS_OF_LARGE_DATA * preferred
 
 
 def host_chunk(data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Chunk:

@@ -96,6 +96,9 @@ class Library(Protocol):
     def preferred_rows(self, x: Array, bytes_per_sample: int) -> int:
         """How many samples are worth a call of a compiled kernel."""
 
+    def compiles_values(self, n: int, preferred: int) -> bool:
+        """Whether the value alone of so few samples is worth a kernel, beside the gradient's."""
+
     def chunk_rows(self, size: int, n: int, max_rows: int, preferred: int) -> int | None:
         """How many rows the chunks of a set of `size` of `n` samples have: at most `max_rows`.
 

@@ -60,7 +60,7 @@ class SampleSums:
         self._kernels = self._compiled(library)
         self._compiled_set_up = library.compile(self._set_up)
         self._compiled_multiply = library.compile(self._multiply)
-        self._preferred_rows = 1
+        self._preferred = 1
         self._max_rows = self._max_rows_per_sample = samples.n
         self._max_kept_samples = self._max_diagonal_samples = samples.n
         self.size, self.indices = samples.size, samples.indices
@@ -82,7 +82,7 @@ class SampleSums:
         """Choose how many samples are computed at once, so that they take `budget` bytes."""
         n, library = self._samples.n, self._library
         probe, bytes_per_sample = self._probe_memory(x)
-        self._preferred_rows = library.preferred_rows(x, bytes_per_sample)
+        self._preferred = library.preferred_rows(x, bytes_per_sample)
         self._max_kept_samples = max(1, int(budget // (WORKING_COPIES * bytes_per_sample)))
         self._max_rows = int(chunk_size or min(self._max_kept_samples, n))
         entries, at_once = library.prepare_per_sample(self._losses, x, probe)
@@ -121,6 +121,8 @@ class SampleSums:
 
     def total(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
+        if kind == "value" and not self._library.compiles_values(self._samples.n, self._preferred):
+            return self.total("gradient", x, idx)[:1]
         max_rows = self._max_rows_per_sample if kind == "diagonal" else self._max_rows
         total, sums = 0.0, None
         for chunk in self._chunks(idx, max_rows):
@@ -164,7 +166,7 @@ class SampleSums:
 
     def _chunks(self, idx: Any, max_rows: int) -> Iterator[Any]:
         size, n = self.size(idx), self._samples.n
-        rows = self._library.chunk_rows(size, n, max_rows, self._preferred_rows)
+        rows = self._library.chunk_rows(size, n, max_rows, self._preferred)
         return self._samples.chunks(idx, rows)
 
     # The kernels: what is computed on one chunk
