@@ -23,7 +23,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import one_thread  # noqa: F401
+import one_thread  # noqa: F401  (for the processes that this one starts)
 import scipy.optimize
 import this_checkout  # noqa: F401
 from jax.flatten_util import ravel_pytree
