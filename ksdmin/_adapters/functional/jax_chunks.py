@@ -14,10 +14,10 @@ from jax.tree_util import register_dataclass, tree_leaves, tree_map
 from ksdmin._adapters.functional.library import Chunk
 from ksdmin._problem.arrays import Array
 
-# What a forward pass keeps for the samples of a chunk, in bytes. On a CPU so many samples take some
-# times as long as the call of a compiled function itself (0.2 ms, whatever it computes): that much
-# a small set may waste by padding. Other devices compute far more in that time.
-CHUNK_BYTES = {"cpu": 2**19}
+# What a forward pass keeps for the samples of a chunk, in bytes. On a CPU so many samples take as
+# long as a call of a compiled function does however little it computes (0.2 ms): that much a small
+# set may waste by padding. Other devices compute far more in that time.
+CHUNK_BYTES = {"cpu": 2**18}
 CHUNK_BYTES_ELSEWHERE = 2**24
 MIN_CHUNK_ROWS = 64
 # From so many chunks on, the whole set has a function of its own, compiled for all samples at once:
