@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import jax
@@ -20,11 +19,6 @@ from ksdmin._problem.arrays import Array
 
 # Programs that are kept for problems to come; those in use stay with their problems anyway.
 KEPT_PROGRAMS = 128
-
-# Functions of so few numbers are compiled for a CPU with less optimisation: half the seconds, which
-# are most of a first run, and the results come about as fast (1 to 1.1 times the time).
-SMALL = 2**19
-QUICKLY = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
 
 _kept: OrderedDict[str, Any] = OrderedDict()
 
@@ -93,19 +87,8 @@ def _compiled_once(lowered: Any, leaves: list[Any]) -> Any:
     text = (lowered.as_text(), sorted(devices), sorted(jax.config.values.items(), key=str))
     digest = hashlib.sha256(repr(text).encode()).hexdigest()
     if digest not in _kept:
-        _kept[digest] = _compile(lowered, leaves)
+        _kept[digest] = lowered.compile()
     _kept.move_to_end(digest)
     if len(_kept) > KEPT_PROGRAMS:
         _kept.popitem(last=False)
     return _kept[digest]
-
-
-def _compile(lowered: Any, leaves: list[Any]) -> Any:
-    arrays = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
-    platforms = {device.platform for array in arrays for device in array.devices()}
-    on_cpu = platforms <= {"cpu"} and jax.default_backend() == "cpu"
-    small = sum(getattr(leaf, "size", 1) for leaf in leaves) <= SMALL
-    if on_cpu and small and not jax.config.values.get("jax_disable_most_optimizations"):
-        with suppress(Exception):  # another version of jax may not have these options
-            return lowered.compile(compiler_options=QUICKLY)
-    return lowered.compile()
