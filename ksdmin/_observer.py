@@ -46,7 +46,7 @@ class Observer:
             return None  # the curvature broke: no iteration was made
         self.records.append(state.record)
         if self.allvecs is not None:
-            self.allvecs.append(self._space.copy(state.here.x))
+            self.allvecs.append(self._space.given(state.here.x))
         if state.record.iteration == 0:
             return None
         if self._bar is not None:
@@ -59,7 +59,7 @@ class Observer:
     def _call_back(self, state: State) -> Status | None:
         if self._callback is None:
             return None
-        x = self._space.copy(state.here.x)
+        x = self._space.given(state.here.x)
         try:
             if self._by_keyword:
                 self._callback(intermediate_result=_intermediate(state, x, self._space))
@@ -83,7 +83,7 @@ def _intermediate(state: State, x: Array, space: Space) -> OptimizeResult:
     return OptimizeResult(
         x=x,
         fun=record.value,
-        jac=space.copy(state.here.gradient),
+        jac=space.given(state.here.gradient),
         nit=record.iteration,
         nfev=record.nfev,
         njev=record.njev,

@@ -18,8 +18,8 @@ from ksdmin._observer import Observer
 from ksdmin._options import HFOptions, MethodOptions, Options
 from ksdmin._problem.arrays import Array, Space, as_vector
 from ksdmin._problem.box import Box, as_box, started
-from ksdmin._problem.counting import as_counting
 from ksdmin._problem.functions import FunctionProblem
+from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
 from ksdmin._problem.subsets import PLAIN, Subsets, as_subsets
 from ksdmin._result import MESSAGES, History, Result, Status
@@ -88,12 +88,14 @@ def solve(
     ``ksdmin_result``; so does Ctrl-C where `catch_interrupt` is False.
     """
     x0 = start_point(problem, x0)
+    space = space_of_run(x0)
+    x0 = space.taken(x0)
     box = as_box(bounds, x0)
     x0 = started(box, x0, frames=3)
     if box is not None and isinstance(problem, FunctionProblem):
         problem = problem.within(box)
-    space, sets = Space(x0), resolve_subsets(problem, subsets)
-    ledger = Ledger(as_counting(problem, space))
+    sets = resolve_subsets(problem, subsets)
+    ledger = Ledger(problem_of_run(problem, space))
     run = method.prepare(make_run(space, sets, options, rng, box), options, ledger.problem.traits)
     state: State | None = None
     with Observer(callback, options, space) as observer:
@@ -238,9 +240,9 @@ def make_result(
     """SciPy's fields, and ours."""
     counts = ledger.counts
     result = Result(
-        x=run.space.copy(point.x),
+        x=run.space.given(point.x),
         fun=point.value,
-        jac=point.gradient,
+        jac=None if point.gradient is None else run.space.given(point.gradient),
         nit=state.record.iteration if state else 0,
         nfev=counts.nfev,
         njev=counts.njev,

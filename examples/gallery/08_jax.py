@@ -107,5 +107,5 @@ plt.show()
 # Models
 # ------
 # With a loss and data, ``from_jax(model, loss, (inputs, targets), params=...)`` takes a model as
-# in tutorial 6, Gauss-Newton and Fisher matrices included. Sets of samples are padded to a few
-# lengths, so that jax need not compile for each.
+# in tutorial 6, Gauss-Newton and Fisher matrices included. Sets of samples are padded, so that
+# jax compiles each function once, not for every size.

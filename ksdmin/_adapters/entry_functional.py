@@ -208,8 +208,11 @@ def from_jax(
 
     Notes
     -----
-    Sets are padded to one of few lengths, so that few functions are compiled. Float64 needs jax's
-    own setting, ``jax.config.update("jax_enable_x64", True)``, which is never changed here.
+    About ten functions are compiled, each once: sets of all sizes are padded to chunks of one
+    length, and a problem made again of the same model, as from another seed, compiles nothing
+    (large data have one more length, that of all samples; a plain function of samples is compiled
+    for each size of a set). On the CPU the algebra of a run is numpy's. Float64 needs jax's own
+    setting, ``jax.config.update("jax_enable_x64", True)``, which is never changed here.
 
     Examples
     --------

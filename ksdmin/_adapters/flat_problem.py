@@ -113,7 +113,9 @@ class FlatProblem(CountingProblem):
     def _user_diagonal(self, x: Array, idx: Any) -> Array:
         if self._precond is None:
             raise ValueError("this problem has no diagonal: precond=None, or a plain function")
-        diagonal = self._precond(x, idx) if callable(self._precond) else self._precond
+        diagonal = (
+            self._precond(self._to_device(x), idx) if callable(self._precond) else self._precond
+        )
         return self._space.vector(diagonal, "precond")
 
     def _counted(self, product: Product) -> Product:

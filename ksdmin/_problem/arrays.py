@@ -36,6 +36,8 @@ Small = npt.NDArray[Any]
 class Space:
     """Where the vectors of a run live: their namespace, dtype, device and length."""
 
+    hosted = False  # whether user code has them in another library: see `HostedSpace`
+
     def __init__(self, x: Array) -> None:
         self.xp = array_namespace(x)
         self.numpy = is_numpy_array(x)
@@ -63,10 +65,14 @@ class Space:
 
     def vector(self, u: Any, origin: str) -> Array:
         """Our own copy of a vector that user code (`origin`) returned: checked, in our dtype."""
-        if u is None:
-            raise TypeError(f"{origin} returned None: is a return statement missing?")
         if self.numpy:
             return self._numpy_vector(u, origin)
+        u = self.checked(u, origin)
+        return self.xp.reshape(self.xp.asarray(u, dtype=self.dtype, copy=True), (self.n,))
+
+    def checked(self, u: Any, origin: str) -> Array:
+        """A vector that user code (`origin`) returned, if it is one of this library."""
+        _refuse_none(u, origin)
         if isinstance(u, (int, float)):
             u = self.xp.asarray(u, dtype=self.dtype, device=self.device)
         if not is_array_api_obj(u) or array_namespace(u) is not self.xp:
@@ -75,11 +81,12 @@ class Space:
             raise TypeError(f"{origin} returned an array on {device(u)}; x0 is on {self.device}")
         u = detached(u)
         self._check(u.shape, self.xp.isdtype(u.dtype, ("real floating", "integral")), origin)
-        return self.xp.reshape(self.xp.asarray(u, dtype=self.dtype, copy=True), (self.n,))
+        return u
 
     def _numpy_vector(self, u: Any, origin: str) -> Array:
         if type(u) is np.ndarray and u.shape == (self.n,) and u.dtype == self.dtype:
             return u.copy()  # as it mostly is
+        _refuse_none(u, origin)
         u = np.asarray(u)
         self._check(u.shape, u.dtype.kind in "fiub", origin)
         return np.array(u, dtype=self.dtype).reshape(self.n)
@@ -101,6 +108,10 @@ class Space:
             H = self.xp.asarray(detached(H), dtype=self.dtype, copy=True)
         return H
 
+    def product(self, H: Any, v: Array, origin: str) -> Array:
+        """H v, for what `matrix` returned."""
+        return self.vector(H @ v, origin)
+
     def _stranger(self, u: Any, origin: str) -> str:
         return (
             f"{origin} returned {type(u).__module__}.{type(u).__name__}, but x0 is an array of "
@@ -114,8 +125,16 @@ class Space:
             raise TypeError(f"{origin} returned values that are not real numbers")
 
     def copy(self, x: Array) -> Array:
-        """A fresh copy that user code may keep or overwrite."""
+        """A fresh copy."""
         return x.copy() if self.numpy else self.xp.asarray(x, copy=True)
+
+    def taken(self, x: Array) -> Array:
+        """A vector of the user's as a run keeps it."""
+        return x
+
+    def given(self, x: Array) -> Array:
+        """A fresh copy that user code may keep or overwrite."""
+        return self.copy(x)
 
     def unit(self, i: int = 0) -> Array:
         """The unit vector e_(i+1), in the dtype and on the device of the run."""
@@ -210,6 +229,11 @@ class Space:
         if self.numpy:
             return float(np.abs(u).max())
         return float(self.xp.max(self.xp.abs(u)))
+
+
+def _refuse_none(u: Any, origin: str) -> None:
+    if u is None:
+        raise TypeError(f"{origin} returned None: is a return statement missing?")
 
 
 def _transfer(u: Array) -> Callable[[], Small]:

@@ -97,12 +97,12 @@ class CheckedProblem(CountingProblem):
 
     def value(self, x: Array, idx: Any) -> float:
         """The mean loss."""
-        out = self._counted(self._problem.value, self._space.copy(x), idx, nfev=1)
+        out = self._counted(self._problem.value, self._space.given(x), idx, nfev=1)
         return as_scalar(out, "value")
 
     def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
         """(value, gradient), or with the diagonal."""
-        verb, x = "value_and_gradient", self._space.copy(x)
+        verb, x = "value_and_gradient", self._space.given(x)
         if diagonal:
             out = self._counted(
                 lambda x, idx: self._problem.value_and_gradient(x, idx, diagonal=True),
@@ -117,8 +117,8 @@ class CheckedProblem(CountingProblem):
     def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
         """The value and V^T g."""
         verb, function = "value_and_projected_gradient", self._problem.value_and_projected_gradient
-        V = self._space.copy(V)
-        out = self._counted(function, self._space.copy(x), idx, V, nfev=1, njev=1)
+        V = self._space.given(V)
+        out = self._counted(function, self._space.given(x), idx, V, nfev=1, njev=1)
         value, slopes = _tuple(out, 2, verb, "(value, V^T g)")
         slopes = to_host(slopes)
         if slopes.shape != (V.shape[0],):
@@ -127,14 +127,14 @@ class CheckedProblem(CountingProblem):
 
     def curvature(self, x: Array, idx: Any) -> Product:
         """A product v -> Hv."""
-        product = self._counted(self._problem.curvature, self._space.copy(x), idx)
+        product = self._counted(self._problem.curvature, self._space.given(x), idx)
         if not callable(product):
             raise TypeError(
                 f"curvature returned a {type(product).__name__}: expected a function v -> Hv"
             )
 
         def times(v: Array) -> Array:
-            out = self._counted(product, self._space.copy(v), nhev=1)
+            out = self._counted(product, self._space.given(v), nhev=1)
             return self._space.vector(out, "the product of curvature")
 
         return times

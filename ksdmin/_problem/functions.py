@@ -115,7 +115,7 @@ class FunctionProblem(CountingProblem):
         if given is not None:
             H = space.matrix(given[0], "hess")
             self._counts.nhev += 1
-            return lambda v: space.vector(H @ v, "hess")
+            return lambda v: space.product(H, v, "hess")
         if self._hessp is not None:
             return lambda v: self._hessian_product(x, v, idx)
         _, g0 = self.value_and_gradient(x, idx)
@@ -133,7 +133,7 @@ class FunctionProblem(CountingProblem):
 
     def _call(self, function: Callable[..., Any], x: Array, idx: Any) -> Any:
         """The user gets a fresh copy of x at every call, and may overwrite it."""
-        return self._with_idx(function, self._at(x).copy(x), idx=idx)
+        return self._with_idx(function, self._at(x).given(x), idx=idx)
 
     def _with_idx(self, function: Callable[..., Any], *at: Array, idx: Any) -> Any:
         """Call a function of the user's, with `idx` where there are subsets."""
@@ -195,7 +195,7 @@ class FunctionProblem(CountingProblem):
         self._counts.nhev += 1
         space = self._at(x)
         assert self._hessp is not None
-        out = self._with_idx(self._hessp, space.copy(x), space.copy(v), idx=idx)
+        out = self._with_idx(self._hessp, space.given(x), space.given(v), idx=idx)
         return space.vector(out, "hessp")
 
     def _probe(self, idx: Any) -> Callable[[Array], Any]:

@@ -152,7 +152,8 @@ class ResidualProblem(FunctionProblem):
 
     def _vector(self, r: Any, x: Array, idx: Any, kinds: str = "fiub") -> Small:
         """What the user's function returned, as a vector of float64 (or complex numbers)."""
-        if not self._at(x).numpy or (is_array_api_obj(r) and not is_numpy_array(r)):
+        space = self._at(x)
+        if not space.numpy or space.hosted or (is_array_api_obj(r) and not is_numpy_array(r)):
             raise TypeError(NUMPY_ONLY)
         if r is None:
             raise TypeError("residuals returned None: is a return statement missing?")

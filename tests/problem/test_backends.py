@@ -228,8 +228,8 @@ def test_nothing_tall_comes_home(remote, sent_home, given, preset):
 
 @presets
 def test_only_small_transfers(backend, sent_home, preset):
-    if backend.name.startswith("numpy"):
-        pytest.skip("numpy is at home")
+    if backend.name.startswith("numpy") or backend.name == "jax":
+        pytest.skip("numpy is at home, and jax on the CPU is taken for numpy")
     p = quartic(backend)
     options = preset | {"maxiter": 3}
     ksdmin.minimize(p.fun, p.x0, jac=p.jac, hessp=p.hessp, options=options)

@@ -86,8 +86,8 @@ def autograd_function_subsets():
 
 # --- jax ---
 
-# Every size of a basis and of a set is compiled for: few of them, and the same in all runs.
-FEW_SHAPES = {"krylov_dim": 4, "memory": 1, "pairs": 0, "maxiter": 6}
+# Short runs: compiling takes most of their seconds.
+SHORT = {"krylov_dim": 4, "memory": 1, "pairs": 0, "maxiter": 6}
 
 
 def in_jax(loss, **given):
@@ -95,7 +95,7 @@ def in_jax(loss, **given):
 
     with jax_float32():
         return minimize_model(
-            ksdmin.from_jax, net(jnp), "float32", loss, 600, options=FEW_SHAPES, **given
+            ksdmin.from_jax, net(jnp), "float32", loss, 600, options=SHORT, **given
         )
 
 

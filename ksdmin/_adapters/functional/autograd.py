@@ -73,10 +73,18 @@ class Autograd:
             tree,
         )
 
-    def compile(self, kernel: Kernel, *, shared: bool = False) -> Kernel:
+    def compile(self, kernel: Kernel) -> Kernel:
         """The kernel, without the warnings of overflow in derivatives that are zero (of tanh)."""
         quiet: Kernel = np.errstate(over="ignore")(kernel)
         return quiet
+
+    def compile_shared(self, kernel: Kernel) -> Kernel:
+        """The same."""
+        return self.compile(kernel)
+
+    def as_given(self, result: Array, x: Array) -> Array:
+        """The result: all arrays are numpy's."""
+        return result
 
     def compiles_for(self, idx: Any) -> bool:
         """Nothing is compiled: `idx` may be anything."""
@@ -146,6 +154,12 @@ class Autograd:
         """The sum, in float64."""
         return np.sum(u, dtype=np.float64)
 
+    def shape_of_outputs(
+        self, model: Callable[..., Array], params: Any, inputs: Any
+    ) -> tuple[int, ...]:
+        """The shape of a model's outputs for the first of some samples."""
+        return tuple(model(params, tree_map(itemgetter(slice(1)), inputs)).shape)
+
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the recorded operations of a kernel hold."""
         tracing = tracemalloc.is_tracing()
@@ -161,21 +175,30 @@ class Autograd:
             if not tracing:
                 tracemalloc.stop()
 
-    def chunk_rows(self, size: int, max_rows: int) -> int:
+    def preferred_rows(self, x: Array, bytes_per_sample: int) -> int:
+        """Calls cost little: one sample is worth one."""
+        return 1
+
+    def compiles_values(self, n: int, preferred: int) -> bool:
+        """Always: nothing is compiled."""
+        return True
+
+    def chunk_rows(self, size: int, n: int, max_rows: int, preferred: int) -> int | None:
         """Chunks of about the same length."""
-        return -(-size // -(-size // max_rows))
+        return None if size == n <= max_rows else -(-size // -(-size // max_rows))
 
     def to_device(self, array: Array, x: Array) -> Array:
         """The array itself: there is no device but the host."""
         return array
 
-    def take(self, array: Array, rows: Any) -> Array:
-        """Some rows of an array."""
-        return array[rows]
-
-    def weights(self, rows: int, samples: int, dtype: Any) -> Array:
-        """One for the first `samples` of `rows` rows, zero for the padding."""
-        return (np.arange(rows) < samples).astype(dtype)
+    def chunk(self, data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Chunk:
+        """Some samples of all, or (`rows` None) all of them without a copy."""
+        if rows is None:
+            w = np.ones(samples, dtype)
+            return Chunk(data[0], data[1], w if weights is None else w * weights)
+        inputs, targets = tree_map(lambda array: array[rows], data)
+        w = (np.arange(len(rows)) < samples).astype(dtype)
+        return Chunk(inputs, targets, w if weights is None else w * weights[rows])
 
     def random_generator(self, seed: int) -> np.random.Generator:
         """A source of random numbers."""

@@ -20,7 +20,7 @@ from ksdmin._adapters.blocks import (
     noting_block,
 )
 from ksdmin._adapters.curvature import check_provider
-from ksdmin._adapters.functional.data import Samples, like, tree_map
+from ksdmin._adapters.functional.data import Samples, like
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.losses import as_sample_loss
 from ksdmin._adapters.functional.plain_function import PlainFunction
@@ -142,8 +142,8 @@ def _blocks(
                 budget=budget / len(blocks),
                 seed=seed_from_rng(generator),
             )
-            one_sample = model(params, tree_map(lambda array: array[:1], data[0]))
-        terms.append(Term(problem, block.weight, math.prod(one_sample.shape[1:])))
+            shape = library.shape_of_outputs(model, params, data[0])
+        terms.append(Term(problem, block.weight, math.prod(shape[1:])))
     penalty = _penalty(l2, params, library, problem.x0)
     return BlockProblem(terms, penalty, precond)
 
@@ -231,7 +231,8 @@ def _check_samples(problem: FunctionalProblem) -> None:
     """Refuse a model whose loss is no sum over samples, or changes from call to call."""
     if problem.subsets is None or problem.subsets.n == 1:
         return
-    both, first, second = (problem.value(problem.x0, np.array(idx)) for idx in ([0, 1], [0], [1]))
+    x0 = np.asarray(problem.x0)
+    both, first, second = (problem.value(x0, np.array(idx)) for idx in ([0, 1], [0], [1]))
     apart = (first + second) / 2
     if abs(both - apart) > MAX_BATCH_DIFFERENCE * abs(both):
         raise ValueError(

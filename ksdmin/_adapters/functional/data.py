@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ksdmin._adapters.flat_problem import host_indices
-from ksdmin._adapters.functional.library import Chunk, Library
+from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.seeds import picked_rows, seed_for_set
 from ksdmin._adapters.weights import as_weights
 from ksdmin._problem.arrays import Array
@@ -40,13 +40,15 @@ class Samples:
         parts: list[Array] = []
         tree_map(parts.append, data)
         self.n = _common_length(parts)
+        weights: Array | None = None
+        if sample_weight is not None:
+            given = as_weights(sample_weight, self.n)
+            weights = (given / given.mean()).astype(x.dtype)
         if sum(part.nbytes for part in parts) <= budget:
             data = tree_map(lambda part: library.to_device(part, x), data)
-        self._data, self._library, self._dtype = tuple(data), library, x.dtype
-        self._weights: Array | None = None
-        if sample_weight is not None:
-            weights = as_weights(sample_weight, self.n)
-            self._weights = (weights / weights.mean()).astype(self._dtype)
+            weights = None if weights is None else library.to_device(weights, x)
+        self._data, self._weights, self._dtype = tuple(data), weights, x.dtype
+        self._library = library
 
     @property
     def is_weighted(self) -> bool:
@@ -73,24 +75,22 @@ class Samples:
         rows = picked_rows(size, count, seed_for_set(seed, idx))
         return np.arange(self.n)[idx][rows] if isinstance(idx, slice) else np.asarray(idx)[rows]
 
-    def chunks(self, idx: Any, rows: int) -> Iterator[Chunk]:
-        """The samples `idx`, `rows` at a time; the last one is repeated to fill its chunk."""
+    def chunks(self, idx: Any, rows: int | None) -> Iterator[Any]:
+        """The samples `idx`, `rows` at a time; the last one is repeated to fill its chunk.
+
+        With `rows` None all samples are one chunk, without a copy.
+        """
+        if rows is None:
+            yield self._chunk(None, self.n)
+            return
         size = self.size(idx)
         # On the host: each slice of an array on a device would be compiled
         idx = range(*idx.indices(self.n)) if isinstance(idx, slice) else np.asarray(idx)
         for at in range(0, size, rows):
-            part, samples = idx[at : at + rows], min(rows, size - at)
-            yield self._chunk(_padded(part, rows), rows, samples)
+            yield self._chunk(_padded(idx[at : at + rows], rows), min(rows, size - at))
 
-    def _chunk(self, part: Any, rows: int, samples: int) -> Chunk:
-        whole = isinstance(part, range) and part == range(self.n)
-        if isinstance(part, range):
-            part = slice(part.start, part.stop, part.step)
-        inputs, targets = self._data  # of the whole set nothing is copied
-        if not whole:
-            inputs, targets = tree_map(lambda array: self._library.take(array, part), self._data)
-        w = self._library.weights(rows, samples, self._dtype)
-        return Chunk(inputs, targets, w if self._weights is None else w * self._weights[part])
+    def _chunk(self, rows: Any, samples: int) -> Any:
+        return self._library.chunk(self._data, self._weights, rows, samples, self._dtype)
 
 
 def _common_length(parts: list[Array]) -> int:

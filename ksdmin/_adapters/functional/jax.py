@@ -5,19 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from operator import itemgetter
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import Partial, register_dataclass, tree_leaves
+from jax.tree_util import Partial, register_dataclass, tree_leaves, tree_map
 
 from ksdmin._adapters.blocks import BlockProblem
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import VALUE_NOISE
 from ksdmin._adapters.functional.build import build as build_functional
+from ksdmin._adapters.functional.jax_chunks import (
+    Picked,
+    chunk_rows,
+    formed,
+    host_chunk,
+    is_large,
+    preferred_rows,
+)
 from ksdmin._adapters.functional.jax_leaves import as_floats, flatten
 from ksdmin._adapters.functional.jax_per_sample import entries_formed, sums_over_samples
+from ksdmin._adapters.functional.jax_programs import Program
 from ksdmin._adapters.functional.library import Chunk, Kernel
 from ksdmin._adapters.functional.problem import FunctionalProblem
 from ksdmin._problem.arrays import Array
@@ -26,11 +36,6 @@ PRECISIONS = ("highest", "high")
 # Losses that are added on the device, in float32: few enough that their sum is exact to about 1e-7.
 # The sums of such blocks are added on the host, in float64.
 SUM_BLOCK = 256
-# Kernels are compiled for each length of chunks, so there are few lengths: at least 64, as shorter
-# ones take as long, and four between one power of two and the next, so that at most a quarter is
-# padding.
-MIN_CHUNK_ROWS = 64
-LENGTHS_PER_DOUBLING = 4
 
 
 class Jax:
@@ -60,15 +65,29 @@ class Jax:
         """The tree with its whole numbers as floating-point arrays."""
         return as_floats(tree)
 
-    def compile(self, kernel: Kernel, *, shared: bool = False) -> Kernel:
+    def compile(self, kernel: Kernel) -> Kernel:
         """The kernel, compiled for each shape of its arguments."""
 
         def traced(*args: Any) -> Any:
             with jax.default_matmul_precision(self._precision):
-                return kernel(*args)
+                return kernel(*map(formed, args))
 
-        compiled: Kernel = jax.jit(kernel if shared else traced)
-        return compiled
+        return Program(traced)
+
+    def compile_shared(self, kernel: Kernel) -> Kernel:
+        """The kernel, compiled; what is on the host is computed there, by numpy."""
+        compiled, by_numpy = jax.jit(kernel), np.errstate(all="ignore")(kernel)
+
+        def choose(*args: Any) -> Any:
+            if not any(isinstance(arg, np.ndarray) for arg in args):
+                return compiled(*args)
+            return by_numpy(*(np.asarray(a) if isinstance(a, jax.Array) else a for a in args))
+
+        return choose
+
+    def as_given(self, result: Array, x: Array) -> Array:
+        """A result of a kernel: as numpy, without a copy, where `x` was."""
+        return np.asarray(result) if isinstance(x, np.ndarray) else result
 
     def compiles_for(self, idx: Any) -> bool:
         """Whether `idx` is made of arrays and numbers."""
@@ -100,44 +119,67 @@ class Jax:
         padded = jnp.pad(u, (0, -u.shape[0] % SUM_BLOCK))
         return jnp.sum(padded.reshape(-1, SUM_BLOCK), axis=1)
 
+    def shape_of_outputs(
+        self, model: Callable[..., Array], params: Any, inputs: Any
+    ) -> tuple[int, ...]:
+        """The shape of a model's outputs for the first of some samples; nothing is computed."""
+        flat, unflatten = self.flatten(params)
+
+        def of_first(x: Array, inputs: Any) -> Array:
+            return model(unflatten(x), tree_map(itemgetter(slice(1)), inputs))
+
+        outputs = jax.eval_shape(of_first, flat, inputs)
+        return tuple(outputs.shape)
+
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the results of a kernel hold."""
-        leaves = tree_leaves(jax.eval_shape(kernel, *args))
+        assert isinstance(kernel, Program)
+        leaves = tree_leaves(jax.eval_shape(kernel.function, *args))
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
-    def chunk_rows(self, size: int, max_rows: int) -> int:
-        """One of few lengths, so that few kernels are compiled; at most a quarter is padding."""
-        rows = max(MIN_CHUNK_ROWS, -(-size // -(-size // max_rows)))
-        step = (1 << (rows - 1).bit_length()) // (2 * LENGTHS_PER_DOUBLING)
-        return min(max_rows, -(-rows // step) * step)
+    def preferred_rows(self, x: Array, bytes_per_sample: int) -> int:
+        """How many samples are worth a call of a compiled function."""
+        return preferred_rows(x.device.platform, bytes_per_sample)
+
+    def compiles_values(self, n: int, preferred: int) -> bool:
+        """Not of small data: compiling would take longer than all gradients that it spares."""
+        return is_large(n, preferred)
+
+    def chunk_rows(self, size: int, n: int, max_rows: int, preferred: int) -> int | None:
+        """One length for sets of all sizes, so that a kernel is compiled once."""
+        return chunk_rows(size, n, max_rows, preferred)
 
     def to_device(self, array: Array, x: Array) -> Array:
         """An array of data, on the device of `x`."""
         return array if isinstance(array, jax.Array) else jax.device_put(array, x.device)
 
-    def take(self, array: Array, rows: Any) -> Array:
-        """Some rows of an array; those of a host array stay there until they are used."""
-        if not isinstance(array, jax.Array):
-            return array[rows]
-        if isinstance(rows, slice):
-            rows = np.arange(array.shape[0])[rows]
-        return _take(array, rows)
-
-    def weights(self, rows: int, samples: int, dtype: Any) -> Array:
-        """One for the first `samples` of `rows` rows, zero for the padding."""
-        return _weights(rows, samples, dtype)
+    def chunk(
+        self, data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any
+    ) -> Chunk | Picked:
+        """Some samples of all; those of host arrays stay there until they are used."""
+        if not all(isinstance(leaf, jax.Array) for leaf in tree_leaves(data)):
+            rows = np.arange(samples) if rows is None else np.asarray(rows)
+            return host_chunk(data, weights, rows, samples, dtype)
+        if rows is None:
+            return Picked(data, weights, None, None, dtype)
+        return Picked(data, weights, np.asarray(rows, np.int32), np.int32(samples), dtype)
 
     def random_generator(self, seed: int) -> JaxGenerator:
         """A source of random numbers."""
-        return JaxGenerator(jax.random.key(seed, impl="threefry2x32"))  # the one that has poisson
+        return JaxGenerator(np.uint32(seed % 2**32))
 
 
-@partial(register_dataclass, data_fields=["key"], meta_fields=[])
+@partial(register_dataclass, data_fields=["seed"], meta_fields=[])
 @dataclass(frozen=True)
 class JaxGenerator:
     """Random arrays under the names of numpy's Generator; each loss draws once."""
 
-    key: Any
+    seed: Any
+
+    @property
+    def key(self) -> Any:
+        """The key, made within the compiled function that draws."""
+        return jax.random.key(self.seed, impl="threefry2x32")  # the one that has poisson
 
     def standard_normal(self, size: Any) -> Array:
         """Normal numbers."""
@@ -154,16 +196,6 @@ class JaxGenerator:
     def poisson(self, lam: Array) -> Array:
         """Counts."""
         return jax.random.poisson(self.key, lam)
-
-
-@jax.jit
-def _take(array: Array, rows: Array) -> Array:
-    return array[rows]
-
-
-@lru_cache(maxsize=64)
-def _weights(rows: int, samples: int, dtype: Any) -> Array:
-    return jnp.asarray(np.arange(rows) < samples, dtype=dtype)
 
 
 @lru_cache

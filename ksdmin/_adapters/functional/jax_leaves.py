@@ -16,6 +16,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jax.tree_util import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from ksdmin._adapters.functional.jax_programs import Program
 from ksdmin._problem.arrays import Array
 
 
@@ -23,7 +24,7 @@ def flatten(tree: Any) -> tuple[Array, Callable[[Array], Any]]:
     """The varied leaves as one vector, and the inverse function, which puts the others back."""
     leaves, structure = tree_flatten(tree)
     varied = _varied(tree)
-    flat, unravel = ravel_pytree(
+    flat, unravel = _ravelled(
         [leaf for leaf, is_varied in zip(leaves, varied, strict=True) if is_varied]
     )
 
@@ -38,6 +39,18 @@ def flatten(tree: Any) -> tuple[Array, Callable[[Array], Any]]:
         )
 
     return flat, unflatten
+
+
+def _ravelled(arrays: list[Any]) -> tuple[Array, Callable[[Array], list[Array]]]:
+    """The arrays as one vector, and the way back: one compiled function, not one for each array."""
+    made: list[Callable[[Array], list[Array]]] = []
+
+    def ravel(arrays: list[Any]) -> Array:
+        flat, unravel = ravel_pytree(arrays)
+        made.append(unravel)
+        return flat
+
+    return Program(ravel)(arrays), made[-1]
 
 
 def as_floats(tree: Any) -> Any:

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import tree_leaves, tree_map
 
+from ksdmin._adapters.functional.jax_chunks import formed as as_chunk
 from ksdmin._adapters.functional.library import Chunk, Kernel
 from ksdmin._problem.arrays import Array
 
@@ -38,11 +39,12 @@ def sums_over_samples(losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Ar
     return values, _summed(gradients, chunk.w, 1), _summed(gradients, chunk.w**2, 2)
 
 
-def entries_formed(losses: Kernel, x: Array, chunk: Chunk) -> int:
+def entries_formed(losses: Kernel, x: Array, chunk: Any) -> int:
     """How many entries of its gradient are formed for each sample."""
     formed: list[int] = []
 
-    def trace(x: Array, chunk: Chunk) -> None:
+    def trace(x: Array, chunk: Any) -> None:
+        chunk = as_chunk(chunk)
         _summed(_gradients(losses, x, chunk)[1], chunk.w, 2, formed)
 
     jax.eval_shape(trace, x, chunk)

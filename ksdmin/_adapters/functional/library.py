@@ -48,8 +48,14 @@ class Library(Protocol):
     def as_floats(self, tree: Any) -> Any:
         """The tree with its whole numbers as floating-point arrays."""
 
-    def compile(self, kernel: Kernel, *, shared: bool = False) -> Kernel:
-        """The kernel, compiled: for one problem, or (`shared`) once for all problems."""
+    def compile(self, kernel: Kernel) -> Kernel:
+        """The kernel of a problem, compiled."""
+
+    def compile_shared(self, kernel: Kernel) -> Kernel:
+        """A kernel that all problems share, compiled; of numpy arrays it makes numpy arrays."""
+
+    def as_given(self, result: Array, x: Array) -> Array:
+        """A result of a compiled kernel: as numpy, if that is what the vector `x` was."""
 
     def compiles_for(self, idx: Any) -> bool:
         """Whether a compiled kernel can take `idx` as an argument."""
@@ -79,20 +85,43 @@ class Library(Protocol):
     def partial_sums(self, u: Array) -> Array:
         """A few sums that add up to that of `u`: they are added on the host, in float64."""
 
+    def shape_of_outputs(
+        self, model: Callable[..., Array], params: Any, inputs: Any
+    ) -> tuple[int, ...]:
+        """The shape of a model's outputs for the first of some samples."""
+
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the results of a kernel hold."""
 
-    def chunk_rows(self, size: int, max_rows: int) -> int:
-        """How many rows the chunks of a set of `size` samples have: at most `max_rows`."""
+    def preferred_rows(self, x: Array, bytes_per_sample: int) -> int:
+        """How many samples are worth a call of a compiled kernel."""
+
+    def compiles_values(self, n: int, preferred: int) -> bool:
+        """Whether the value alone of so few samples is worth a kernel, beside the gradient's."""
+
+    def chunk_rows(self, size: int, n: int, max_rows: int, preferred: int) -> int | None:
+        """How many rows the chunks of a set of `size` of `n` samples have: at most `max_rows`.
+
+        None: it is everything, in one chunk, and nothing need be copied.
+        """
 
     def to_device(self, array: Array, x: Array) -> Array:
         """An array of data, on the device of `x`."""
 
-    def take(self, array: Array, rows: Any) -> Array:
-        """Some rows (a slice, or indices) of an array."""
+    def chunk(self, data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Any:
+        """A chunk as compiled kernels take it: a `Chunk`, or what they make one of.
 
-    def weights(self, rows: int, samples: int, dtype: Any) -> Array:
-        """One for the first `samples` of `rows` rows, zero for the padding, in a dtype."""
+        Parameters
+        ----------
+        data, weights : tree and array (or None)
+            All samples, and their weights.
+        rows : slice, vector of indices or None
+            Which ones, the last one repeated as padding; None: all.
+        samples : int
+            How many of them are no padding.
+        dtype : dtype
+            Of the weights in the chunk.
+        """
 
     def random_generator(self, seed: int) -> RandomGenerator:
         """A source of random numbers."""

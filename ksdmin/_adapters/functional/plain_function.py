@@ -43,11 +43,12 @@ class PlainFunction:
     def total(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
         """The value; with kind "gradient" the gradient too."""
         value, *gradient = self._kernel(kind, idx)(x)
-        return float(value), *gradient
+        return float(value), *(self._library.as_given(g, x) for g in gradient)
 
     def product(self, x: Array, idx: Any, on_recompute: Callable[[], None]) -> Product:
         """The product with the Hessian, which always keeps what its calls share."""
-        return partial(self._multiply, self._kernel("product", idx)(x))
+        state = self._kernel("product", idx)(x)
+        return lambda v: self._library.as_given(self._multiply(state, v), v)
 
     def _kernel(self, kind: str, idx: Any) -> Kernel:
         """The kernel at `idx`: compiled for all arrays of one shape, or for one slice."""

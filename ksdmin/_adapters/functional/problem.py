@@ -53,9 +53,9 @@ class FunctionalProblem(FlatProblem):
         super().__init__(x0, subsets, traits, precond)
         self._library, self._terms, self._unflatten = library, terms, unflatten
         self._curvature, self._l2 = curvature, l2
-        self._mean_gradient = library.compile(_mean_gradient, shared=True)
-        self._mean_squares = library.compile(_mean_squares, shared=True)
-        self._penalty = library.compile(_penalty, shared=True)
+        self._mean_gradient = library.compile_shared(_mean_gradient)
+        self._mean_squares = library.compile_shared(_mean_squares)
+        self._penalty = library.compile_shared(_penalty)
 
     @property
     def is_weighted(self) -> bool:
@@ -91,8 +91,9 @@ class FunctionalProblem(FlatProblem):
         """The product v -> Hv with the curvature that was asked for."""
         self._check_shape(x)
         if callable(self._curvature):
-            given = self._curvature(x, idx)
-            return self._counted(given if callable(given) else lambda v: given @ v)
+            given = self._curvature(self._to_device(x), idx)
+            own = given if callable(given) else lambda v: given @ v
+            return self._counted(lambda v: own(self._to_device(v)))
         idx = self._checked(x, idx)
         product = self._terms.product(x, idx, self._count_forward_pass)
         size = float(self._terms.size(idx))

@@ -60,6 +60,7 @@ class SampleSums:
         self._kernels = self._compiled(library)
         self._compiled_set_up = library.compile(self._set_up)
         self._compiled_multiply = library.compile(self._multiply)
+        self._preferred = 1
         self._max_rows = self._max_rows_per_sample = samples.n
         self._max_kept_samples = self._max_diagonal_samples = samples.n
         self.size, self.indices = samples.size, samples.indices
@@ -81,6 +82,7 @@ class SampleSums:
         """Choose how many samples are computed at once, so that they take `budget` bytes."""
         n, library = self._samples.n, self._library
         probe, bytes_per_sample = self._probe_memory(x)
+        self._preferred = library.preferred_rows(x, bytes_per_sample)
         self._max_kept_samples = max(1, int(budget // (WORKING_COPIES * bytes_per_sample)))
         self._max_rows = int(chunk_size or min(self._max_kept_samples, n))
         entries, at_once = library.prepare_per_sample(self._losses, x, probe)
@@ -89,7 +91,7 @@ class SampleSums:
         self._max_rows_per_sample = min(self._max_rows, max_gradients)
         self._max_diagonal_samples = n if at_once else DIAGONAL_SAMPLES
 
-    def _probe_memory(self, x: Array) -> tuple[Chunk, int]:
+    def _probe_memory(self, x: Array) -> tuple[Any, int]:
         """A few samples, and how many bytes a forward pass keeps for each."""
         many = min(MEMORY_PROBE_SAMPLES, self._samples.n)
         half = max(1, many // 2)
@@ -106,16 +108,26 @@ class SampleSums:
 
     def nonlinear(self, x: Array) -> bool:
         """Whether the model is anything but linear in its parameters."""
-        probe = min(MEMORY_PROBE_SAMPLES, self._samples.n)
-        inputs = next(self._samples.chunks(slice(probe), probe)).inputs
-        return is_nonlinear(lambda x: self._outputs(x, inputs), x)
+        probe = slice(min(MEMORY_PROBE_SAMPLES, self._samples.n))
+        chunk = next(self._chunks(probe, self._max_rows))
+        of_chunk = self._library.compile(lambda x, chunk: self._outputs(x, chunk.inputs))
+
+        def outputs(x: Array) -> Array:
+            if self._curvature == "hessian":
+                return of_chunk(x, chunk)
+            return self._compiled_set_up(x, chunk, self._generator(0))[1]  # compiled for a run
+
+        return is_nonlinear(outputs, np.asarray(x))
 
     def total(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
+        if kind == "value" and not self._library.compiles_values(self._samples.n, self._preferred):
+            return self.total("gradient", x, idx)[:1]
         max_rows = self._max_rows_per_sample if kind == "diagonal" else self._max_rows
         total, sums = 0.0, None
         for chunk in self._chunks(idx, max_rows):
-            losses, *vectors = self._kernels[kind](x, chunk)
+            losses, *results = self._kernels[kind](x, chunk)
+            vectors = [self._library.as_given(u, x) for u in results]
             total += float(np.sum(np.asarray(losses), dtype=np.float64))
             sums = vectors if sums is None else [a + b for a, b in zip(sums, vectors, strict=True)]
         return total, *(sums or ())
@@ -138,7 +150,10 @@ class SampleSums:
         def multiply(v: Array) -> Array:
             if not fits:
                 on_recompute()
-            products = (self._compiled_multiply(state, v) for state in kept or states())
+            products = (
+                self._library.as_given(self._compiled_multiply(state, v), v)
+                for state in kept or states()
+            )
             total = next(products)
             for product in products:
                 total = total + product
@@ -149,10 +164,9 @@ class SampleSums:
     def _generator(self, seed: int) -> RandomGenerator | None:
         return self._library.random_generator(seed) if self._curvature == "fisher" else None
 
-    def _chunks(self, idx: Any, max_rows: int) -> Iterator[Chunk]:
+    def _chunks(self, idx: Any, max_rows: int) -> Iterator[Any]:
         size, n = self.size(idx), self._samples.n
-        whole = size == n <= max_rows  # all samples in one chunk: no padding, no copy
-        rows = n if whole else min(n, self._library.chunk_rows(size, max_rows))
+        rows = self._library.chunk_rows(size, n, max_rows, self._preferred)
         return self._samples.chunks(idx, rows)
 
     # The kernels: what is computed on one chunk

@@ -1,0 +1,110 @@
+"""Samples for compiled functions of jax: their rows are taken within, in chunks of one length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import register_dataclass, tree_leaves, tree_map
+
+from ksdmin._adapters.functional.library import Chunk
+from ksdmin._problem.arrays import Array
+
+# What a forward pass keeps for the samples of a chunk, in bytes. On a CPU so many samples take as
+# long as a call of a compiled function does however little it computes (0.2 ms): that much a small
+# set may waste by padding. Other devices compute far more in that time.
+CHUNK_BYTES = {"cpu": 2**18}
+CHUNK_BYTES_ELSEWHERE = 2**24
+MIN_CHUNK_ROWS = 64
+# From so many chunks on, the whole set has a function of its own, compiled for all samples at once:
+# it copies no rows, and takes seconds that its compilation is little beside.
+CHUNKS_OF_LARGE_DATA = 8
+
+
+@partial(
+    register_dataclass,
+    data_fields=["data", "weights", "rows", "samples"],
+    meta_fields=["dtype"],
+)
+@dataclass(frozen=True)
+class Picked:
+    """A chunk that is formed where it is used, within a compiled function.
+
+    Attributes
+    ----------
+    data : tuple
+        All inputs and targets, on the device.
+    weights : array or None
+        Of all samples.
+    rows : array or None
+        Which samples the chunk has, padded to its length; None: all as they are.
+    samples : int or None
+        How many of them are no padding.
+    dtype : dtype
+        Of the weights.
+    """
+
+    data: Any
+    weights: Array | None
+    rows: Array | None
+    samples: Any
+    dtype: Any
+
+    def formed(self) -> Chunk:
+        """The samples and their weights."""
+        if self.rows is None:
+            ones = jnp.ones(tree_leaves(self.data)[0].shape[0], self.dtype)
+            w = ones if self.weights is None else self.weights
+            return Chunk(self.data[0], self.data[1], w)
+        inputs, targets = tree_map(partial(_rows, rows=self.rows), self.data)
+        w = (jnp.arange(self.rows.shape[0]) < self.samples).astype(self.dtype)
+        return Chunk(
+            inputs, targets, w if self.weights is None else w * _rows(self.weights, self.rows)
+        )
+
+
+def formed(argument: Any) -> Any:
+    """A chunk that was only picked, formed; any other argument as it is."""
+    return argument.formed() if isinstance(argument, Picked) else argument
+
+
+def preferred_rows(platform: str, bytes_per_sample: int) -> int:
+    """How many samples are worth a call of a compiled function."""
+    return max(MIN_CHUNK_ROWS, CHUNK_BYTES.get(platform, CHUNK_BYTES_ELSEWHERE) // bytes_per_sample)
+
+
+def chunk_rows(size: int, n: int, max_rows: int, preferred: int) -> int | None:
+    """How many rows the chunks of a set of `size` of the `n` samples have; None: all in one.
+
+    For small data that is one number for sets of all sizes: all of them take one compiled function.
+    """
+    if size == n <= max_rows and is_large(n, preferred):
+        return None
+    chunks = -(-n // min(max_rows, preferred))
+    return -(-n // chunks)
+
+
+def is_large(n: int, preferred: int) -> bool:
+    """Whether so many samples are worth functions of their own."""
+    return n >= CHUNKS_OF_LARGE_DATA * preferred
+
+
+def host_chunk(data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Chunk:
+    """A chunk of data that stay on the host until they are used (some may be on the device)."""
+    inputs, targets = tree_map(
+        lambda array: _taken(array, rows) if isinstance(array, jax.Array) else array[rows], data
+    )
+    w = (np.arange(len(rows)) < samples).astype(dtype)
+    return Chunk(inputs, targets, w if weights is None else w * weights[rows])
+
+
+def _rows(array: Array, rows: Array) -> Array:
+    """Some rows; all of them exist, which spares the operations for those that do not."""
+    return array.at[rows].get(mode="promise_in_bounds")
+
+
+_taken = jax.jit(_rows)

@@ -1,0 +1,124 @@
+"""Runs whose vectors are kept as numpy, while user code sees the arrays of its own library.
+
+Jax compiles every operation for every shape, and a run has bases of many sizes: hundreds of
+compilations. Where its arrays lie in the host's memory (on the CPU) there is a better way: numpy
+does the algebra, and what user code gets and returns is converted. On other devices the algebra is
+done by jax, where the arrays are.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from array_api_compat import is_jax_array
+
+from ksdmin._problem.arrays import Array, Small, Space
+from ksdmin._problem.counting import CheckedProblem, CountingProblem, Counts, as_counting
+from ksdmin._problem.functions import FunctionProblem
+from ksdmin._problem.protocol import Product
+from ksdmin._problem.values import changed
+
+
+class HostedSpace(Space):
+    """Vectors in numpy, whose user has them in another library.
+
+    Parameters
+    ----------
+    x : array
+        One of the user's vectors, in the memory of the host.
+    """
+
+    hosted = True
+
+    def __init__(self, x: Array) -> None:
+        super().__init__(np.asarray(x))
+        self._users = Space(x)
+        # An array that jax may move must not become one that it may not: it would compile again.
+        self._where = {"device": x.device} if getattr(x, "committed", False) else {}
+
+    def holds(self, x: Array) -> bool:
+        """Whether `x` is one of ours; complex ones are, too: differences may step so."""
+        return isinstance(x, np.ndarray) and x.shape == (self.n,)
+
+    def taken(self, x: Array) -> Array:
+        """Our own copy of a vector of the user's."""
+        return np.array(x, dtype=self.dtype)
+
+    def given(self, x: Array) -> Array:
+        """A copy in the library of the user, to keep."""
+        return self._users.xp.array(x, copy=True, **self._where)
+
+    def vector(self, u: Any, origin: str) -> Array:
+        """Our own copy of a vector that user code (`origin`) returned: checked, in our dtype."""
+        return self.taken(self._users.checked(u, origin)).reshape(self.n)
+
+    def matrix(self, H: Any, origin: str) -> Any:
+        """The Hessian that user code returned, as numpy."""
+        return np.asarray(self._users.matrix(H, origin))
+
+    def product(self, H: Any, v: Array, origin: str) -> Array:
+        """H v, for what `matrix` returned."""
+        return H @ v
+
+    def indices(self, idx: npt.NDArray[np.int64]) -> Array:
+        """Sample indices in the library of the user.
+
+        (The namespace's own ``asarray`` compiles for every length.)
+        """
+        return sys.modules["jax"].device_put(idx, **self._where)
+
+
+class HostedProblem(CountingProblem):
+    """A problem of an adapter, whose verbs take vectors of numpy as they are.
+
+    What they return becomes numpy.
+    """
+
+    def __init__(self, problem: CountingProblem) -> None:
+        self._problem, self.traits = problem, problem.traits
+
+    def counting(self, counts: Counts) -> Self:
+        """A copy that counts in `counts`."""
+        return changed(self, _problem=self._problem.counting(counts))
+
+    def in_finer_arithmetic(self) -> HostedProblem | None:
+        """The same with less rounding; None where there is none."""
+        finer = self._problem.in_finer_arithmetic()
+        return None if finer is None else HostedProblem(finer)
+
+    def value(self, x: Array, idx: Any) -> float:
+        """The mean loss."""
+        return self._problem.value(x, idx)
+
+    def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
+        """(value, gradient), or with the diagonal of the curvature."""
+        value, *vectors = self._problem.value_and_gradient(x, idx, diagonal=diagonal)
+        return value, *(np.array(u) for u in vectors)
+
+    def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
+        """The value and V^T g."""
+        return self._problem.value_and_projected_gradient(x, idx, V)
+
+    def curvature(self, x: Array, idx: Any) -> Product:
+        """A product v -> Hv."""
+        product = self._problem.curvature(x, idx)
+        return lambda v: np.array(product(v))
+
+
+def space_of_run(x0: Array) -> Space:
+    """Where the vectors of a run from `x0` live."""
+    on_host = is_jax_array(x0) and getattr(x0.device, "platform", "") == "cpu"
+    return HostedSpace(x0) if on_host else Space(x0)
+
+
+def problem_of_run(problem: Any, space: Space) -> CountingProblem:
+    """The problem as a run in `space` takes it."""
+    taken = as_counting(problem, space)
+    if not space.hosted or isinstance(taken, CheckedProblem):
+        return taken
+    if isinstance(taken, FunctionProblem):
+        return changed(taken, _space=space)
+    return HostedProblem(taken)

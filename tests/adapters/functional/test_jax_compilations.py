@@ -1,0 +1,225 @@
+"""How often from_jax compiles, and that one compiled function serves sets of all sizes."""
+
+from contextlib import contextmanager
+
+import autograd.numpy as anp
+import numpy as np
+import pytest
+
+import ksdmin
+from tests.adapters.functional.backends import jax_settings
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+COMPILED = []
+rng = np.random.default_rng(0)
+N = 150
+X, LABELS = rng.standard_normal((N, 5)), rng.integers(3, size=N)
+W = np.linspace(0.5, 2.0, N)
+
+
+def _listen(event, duration, **_):
+    if event == "/jax/core/compile/backend_compile_duration":
+        COMPILED.append(event)
+
+
+jax.monitoring.register_event_duration_secs_listener(_listen)
+
+
+@contextmanager
+def compilations(at_most):
+    COMPILED.clear()
+    yield
+    assert len(COMPILED) <= at_most
+
+
+@pytest.fixture(params=[False, True], ids=["float32", "float64"])
+def dtype(request):
+    with jax_settings(x64=request.param):
+        yield "float64" if request.param else "float32"
+
+
+@pytest.fixture
+def x64():
+    with jax_settings(x64=True):
+        yield
+
+
+def net(xp):
+    def model(params, inputs):
+        return xp.tanh(inputs @ params["W"] + params["b"]) @ params["V"]
+
+    return model
+
+
+def parameters(seed, dtype="float64"):
+    rng = np.random.default_rng(seed)
+    W, V = rng.standard_normal((5, 6)), rng.standard_normal((6, 3))
+    return {"W": W.astype(dtype), "b": np.zeros(6, dtype), "V": V.astype(dtype)}
+
+
+def test_a_second_run_compiles_nothing(dtype):
+    def run(seed):
+        problem = ksdmin.from_jax(
+            model,
+            "softmax-cross-entropy",
+            (X.astype(dtype), LABELS),
+            params=parameters(seed, dtype),
+            l2=1e-3,
+        )
+        return ksdmin.minimize(problem, rng=seed, options={"maxiter": 8})
+
+    model = net(jnp)
+    with compilations(at_most=15):
+        res = run(0)
+    assert res.nhev > 0
+    assert res.x.dtype == dtype
+    with compilations(at_most=0):
+        run(1)
+
+
+def test_sets_of_all_sizes_take_one_compiled_function(x64):
+    data = X, LABELS
+    problem = ksdmin.from_jax(net(jnp), "softmax-cross-entropy", data, params=parameters(0))
+    x = np.array(problem.x0)
+
+    def evaluate(idx):
+        problem.value(x, idx)
+        problem.value_and_gradient(x, idx)
+        problem.value_and_gradient(x, idx, diagonal=True)
+        problem.curvature(x, idx)(x)
+
+    evaluate(np.arange(7))
+    with compilations(at_most=0):
+        for idx in (np.arange(1), np.arange(50), np.arange(N - 1), slice(None), slice(3, 40, 2)):
+            evaluate(idx)
+
+
+@pytest.mark.parametrize("given", ["from_jax", "jac", "hessp"])
+def test_a_plain_function(dtype, given):
+    A = jnp.asarray(np.diag(np.arange(1.0, 9.0)), dtype=dtype)
+
+    def fun(x):
+        return x @ (A @ x) / 2 + jnp.sum(jnp.cos(x))
+
+    grad = jax.jit(jax.grad(fun))
+    hessp = jax.jit(lambda x, p: jax.jvp(grad, (x,), (p,))[1])
+    compiled = jax.jit(fun)
+
+    def run(seed):
+        x0 = np.random.default_rng(seed).standard_normal(8).astype(dtype)
+        x0 = jax.device_put(x0)
+        if given == "from_jax":
+            return ksdmin.minimize(ksdmin.from_jax(fun, x0=x0))
+        return ksdmin.minimize(compiled, x0, jac=grad, hessp=hessp if given == "hessp" else None)
+
+    with compilations(at_most=10):
+        run(0)
+    with compilations(at_most=0):
+        run(1)
+
+
+# --- One compiled function must not serve another one ---
+
+
+def test_functions_that_close_over_different_arrays(x64):
+    values = [
+        ksdmin.from_jax(lambda x, A=A: jnp.sum((A @ x) ** 2), x0=np.ones(2)).value(np.ones(2))
+        for A in (jnp.eye(2), 3 * jnp.eye(2), np.full((2, 2), 2.0))
+    ]
+    assert values == [2.0, 18.0, 32.0]
+
+
+def test_functions_that_use_different_arguments(x64):
+    data = {"a": np.ones(4), "b": np.full(4, 3.0)}
+    values = [
+        ksdmin.from_jax(
+            lambda p, inputs, name=name: inputs[name] * p,
+            "squared-error",
+            (data, np.zeros(4)),
+            params=1.0,
+        ).value(np.ones(1))
+        for name in ("a", "b")
+    ]
+    assert values == [1.0, 9.0]
+
+
+def test_what_a_function_reads_may_change_between_problems(x64):
+    scale = 2.0
+
+    def fun(x):
+        return scale * x @ x
+
+    first = ksdmin.from_jax(fun, x0=np.ones(3)).value(np.ones(3))
+    scale = 5.0
+    assert (first, ksdmin.from_jax(fun, x0=np.ones(3)).value(np.ones(3))) == (6.0, 15.0)
+
+
+# --- The same numbers as autograd's ---
+
+
+def both(**given):
+    """The same problem in autograd and in jax; a function of `given` may depend on the library."""
+    for make, xp in ((ksdmin.from_autograd, anp), (ksdmin.from_jax, jnp)):
+        yield make(**{name: of(xp) if callable(of) else of for name, of in given.items()})
+
+
+def robust(xp):
+    return lambda z, y: xp.sum(xp.sqrt(1 + (z - y[:, None]) ** 2), axis=1)
+
+
+def in_dict(xp):
+    return lambda params, inputs: net(xp)(params, inputs["left"]) * inputs["right"][:, None]
+
+
+def smooth(xp):
+    return lambda params, batch: net(xp)(params, batch)
+
+
+def weights_only(xp):
+    return lambda params: params["W"].reshape(-1) - 1.0
+
+
+MODEL = {"model": net, "loss": "softmax-cross-entropy", "data": (X, LABELS)}
+FORMS = {
+    "plain": MODEL,
+    "weights": MODEL | {"sample_weight": W},
+    "l2": MODEL | {"l2": 0.1},
+    "l2 of parts": MODEL | {"l2": {"W": 0.1, "V": 0.3}},
+    "hessian": MODEL | {"curvature": "hessian"},
+    "empirical": MODEL | {"curvature": "empirical-fisher"},
+    "chunks": MODEL | {"chunk_size": 40},
+    "streamed": MODEL | {"memory_budget": 1000.0, "sample_weight": W},
+    "no diagonal": MODEL | {"precond": None},
+    "own loss": MODEL | {"loss": robust, "data": (X, X[:, 0])},
+    "dict": MODEL | {"model": in_dict, "data": ({"left": X, "right": W}, LABELS)},
+    "blocks": {
+        "residuals": lambda xp: [(smooth(xp), X, 0.5), (weights_only(xp), None)],
+        "l2": {"V": 0.2},
+    },
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("size", [1, 37, N])
+def test_the_numbers_are_those_of_autograd(x64, form, size):
+    theirs, ours = both(params=parameters(0), **FORMS[form])
+    x, v = np.array(ours.x0), np.random.default_rng(1).standard_normal(len(ours.x0))
+    idx = np.sort(np.random.default_rng(2).choice(N, size, replace=False))
+    idx = np.append(idx, N) if form == "blocks" else idx
+    diagonal = form != "no diagonal"
+    for at, along in ((x, v), (jax.device_put(x), jax.device_put(v))):
+        for a, b in zip(
+            (
+                theirs.value(x, idx),
+                *theirs.value_and_gradient(x, idx, diagonal=diagonal),
+                theirs.curvature(x, idx)(v),
+            ),
+            (
+                ours.value(at, idx),
+                *ours.value_and_gradient(at, idx, diagonal=diagonal),
+                ours.curvature(at, idx)(along),
+            ),
+            strict=True,
+        ):
+            np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-12)
