@@ -22,7 +22,9 @@ from ksdmin._run.state import Sampling
 def note_progress(state: KSDState, outcome: Outcome) -> KSDState:
     """The forcing term of the next Newton step, and whether the run has stalled."""
     forcing, stall = state.rules.forcing.after(outcome), state.rules.stall.after(outcome)
-    return changed(state, rules=changed(state.rules, forcing=forcing, stall=stall))
+    exact_space = state.rules.exact_space.after(outcome)
+    rules = changed(state.rules, forcing=forcing, stall=stall, exact_space=exact_space)
+    return changed(state, rules=rules)
 
 
 def resize_sets(

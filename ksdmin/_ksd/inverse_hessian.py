@@ -21,11 +21,11 @@ class InverseHessian(LinearOperator):  # type: ignore[misc]
     Parameters
     ----------
     model : QuasiNewton
-        With at least one pair of numpy vectors.
+        With a base, or at least one pair, of numpy vectors.
     """
 
     def __init__(self, model: QuasiNewton) -> None:
-        n = len(model.pairs[0][0])
+        n = len(model.pairs[0][0] if model.base is None else model.base)
         super().__init__(np.dtype(np.float64), (n, n))
         self._model = model
 
@@ -50,5 +50,5 @@ def learned_curvature(run: KSDRun, state: KSDState) -> dict[str, InverseHessian]
 
     A result must not keep a device's memory, nor copy all of it to the host unasked.
     """
-    learned = run.space.numpy and state.model.pairs
+    learned = run.space.numpy and (state.model.pairs or state.model.base is not None)
     return {"hess_inv": InverseHessian(state.model)} if learned else {}

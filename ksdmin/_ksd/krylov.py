@@ -39,6 +39,10 @@ class Basis:
         False where H_bar is a model's, and cost no product.
     full : bool
         Whether the Krylov part has as many vectors as it may.
+    exact : bool
+        Whether it is made of the whole curvature matrix, not of products.
+    inverse : array or None
+        The inverse of that matrix, where it is positive definite and was to be kept.
     """
 
     V: Array
@@ -49,6 +53,8 @@ class Basis:
     HV: Array | None = None
     measured: bool = True
     full: bool = False
+    exact: bool = False
+    inverse: Array | None = None
 
     @property
     def dim(self) -> int:

@@ -110,7 +110,7 @@ SET = ("krylov_dim", "memory", "pairs", "floor", "diagonal_power", "damping")
 
 AS_PRINTED = Preset(
     name="paper",
-    without=frozenset({"forcing", "set_sizes", "trust", "width"}),
+    without=frozenset({"exact_space", "forcing", "set_sizes", "trust", "width"}),
     spectrum=floored,
     stop_inner_search=never,
     accept=always,

@@ -32,31 +32,46 @@ class QuasiNewton:
         How many pairs are kept; the oldest go first.
     pairs : tuple
         (s, y, 1 / s^T y), the oldest first.
+    base : array or None
+        The inverse of a curvature matrix that the pairs change, where a step computed one.
     """
 
     capacity: int
     pairs: tuple[tuple[Array, Array, float], ...] = ()
+    base: Array | None = None
 
     def solve(self, g: Array, D: Array | None = None) -> Array:
         """P^-1 g (the two loops of Nocedal), from the diagonal D or a multiple of the identity."""
         if not self.pairs:
-            return g if D is None else g / D
+            return self._start(g, D)
         q, shares = g + 0, []  # our own: written into below (jax makes new ones)
         for s, y, rho in reversed(self.pairs):
             share = rho * (s @ q)
             shares.append(share)
             q -= share * y
-        if D is None:
-            _, y, rho = self.pairs[-1]
-            q /= rho * (y @ y)
-        else:
-            q /= D
+        q = self._start(q, D)
         for (s, y, rho), share in zip(self.pairs, reversed(shares), strict=True):
             q += (share - rho * (y @ q)) * s
         return q
 
+    def _start(self, q: Array, D: Array | None) -> Array:
+        """What the pairs are built on: the base, the diagonal, or a multiple of the identity."""
+        if self.base is not None:
+            return self.base @ q
+        if D is not None:
+            return q / D
+        if not self.pairs:
+            return q
+        _, y, rho = self.pairs[-1]
+        return q / (rho * (y @ y))
+
     def beyond(self, space: Space, z: Array) -> tuple[Array, int]:
-        """What of `z` lies outside the span of all s, and how many dimensions are outside."""
+        """What of `z` lies outside the span of all s, and how many dimensions are outside.
+
+        A base has seen all.
+        """
+        if self.base is not None:
+            return z, 0
         if not self.pairs:
             return z, space.n
         S = space.xp.stack([s / (s @ s) ** 0.5 for s, _, _ in self.pairs])
@@ -96,7 +111,12 @@ class QuasiNewton:
         return changed(model, pairs=model.pairs[2:])
 
     def with_basis(self, space: Space, basis: Basis) -> QuasiNewton:
-        """The model after a basis; the directions of least curvature count most, and come last."""
+        """The model after a basis; the directions of least curvature count most, and come last.
+
+        A whole matrix replaces all that was known before.
+        """
+        if basis.inverse is not None:
+            return QuasiNewton(self.capacity, base=basis.inverse)
         values, E = np.linalg.eigh(basis.H_bar)
         order = [
             i for i in values.argsort()[::-1] if values[i] > MIN_EIGENVALUE * np.abs(values).max()

@@ -21,6 +21,8 @@ from ksdmin._ksd.adapt import (
     resize_sets,
 )
 from ksdmin._ksd.bfgs import bfgs
+from ksdmin._ksd.cost_model import Costs
+from ksdmin._ksd.exact_space import exact_basis, step_costs
 from ksdmin._ksd.krylov import Basis, Growth, krylov_basis
 from ksdmin._ksd.model_step import model_basis
 from ksdmin._ksd.outcome import Outcome
@@ -64,13 +66,18 @@ def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
     here, rules = state.here, state.rules
     free = run.movable(here)
     solve = preconditioned(run, evaluator, state)
-    if rules.trust.trusted and not state.curvature_is_sampled:
+    costs = step_costs(run, evaluator, state)
+    if may_rest_on_model(state, costs):
         basis = model_basis(run, state, solve(free(here.gradient)))
         if basis is not None:
             return basis
-    product = evaluator.curvature(here.x, state.sets.B)
     dims, sampled = run.dims, state.curvature_is_sampled
     K, memory = (rules.width.value, dims.memory) if sampled else (dims.whole_dim, dims.whole_memory)
+    if costs is not None and rules.exact_space.worthwhile(costs, K):
+        basis = exact_basis(run, evaluator, state)
+        if basis is not None:
+            return basis
+    product = evaluator.curvature(here.x, state.sets.B)
 
     def enough(growth: Growth) -> bool:
         return rules.forcing.satisfied(growth) or evaluator.spent() is not None
@@ -87,6 +94,15 @@ def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
         ahead=run.space.remote and (rules.forcing.value is None or sampled),
         keep=state.learns,
     )
+
+
+def may_rest_on_model(state: KSDState, costs: Costs | None) -> bool:
+    """Whether the next step may rest on what the last ones have learned, without products."""
+    if state.curvature_is_sampled:
+        return False
+    if state.model.base is not None and costs is not None:
+        return state.rules.exact_space.reusable(costs)
+    return state.rules.trust.trusted
 
 
 def preconditioned(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Callable[[Array], Array]:

@@ -81,6 +81,8 @@ class Space:
         operator = issparse(H) or isinstance(H, LinearOperator)
         if self.numpy and not operator:
             H = np.array(H, ndmin=2)  # our own: the user may fill the same array again
+            if H.dtype.kind not in "fiub":
+                raise TypeError(f"{origin} returned values that are not real numbers")
         elif not self.numpy and (not is_array_api_obj(H) or array_namespace(H) is not self.xp):
             raise TypeError(self._stranger(H, origin))
         if tuple(H.shape) != (self.n, self.n):
@@ -92,6 +94,17 @@ class Space:
                 raise TypeError(f"{origin} returned {H.dtype}, not real floating numbers")
             H = self.xp.asarray(detached(H), dtype=self.dtype, copy=True)
         return H
+
+    def dense_matrix(self, H: Any, origin: str) -> Array:
+        """Our own copy of a matrix that user code returned: dense, of real numbers."""
+        if H is None:
+            raise TypeError(f"{origin} returned None: is a return statement missing?")
+        if issparse(H) or isinstance(H, LinearOperator):
+            raise TypeError(
+                f"{origin} returned a {type(H).__name__}: expected a dense array of shape "
+                f"({self.n}, {self.n}); leave it out where only products are to be had"
+            )
+        return self.matrix(H, origin)
 
     def _stranger(self, u: Any, origin: str) -> str:
         return (
