@@ -35,7 +35,6 @@ def judge_step(
         moved=moved,
         measured=trial.basis.measured,
         space_is_full=trial.basis.full,
-        dim=trial.basis.dim,
         exact=trial.basis.exact,
         previous_gradient_norm=state.gradient_norm,
     )

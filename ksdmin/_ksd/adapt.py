@@ -39,7 +39,10 @@ def resize_sets(
     rules, before = state.rules, state.rules.set_sizes.sizes
     converged_on_A = run.preset.compares and run.subsets.is_full(there.idx)
     set_sizes = rules.set_sizes.after(
-        outcome, stalled=rules.stall.stalled, converged_on_A=converged_on_A
+        outcome,
+        stalled=rules.stall.stalled,
+        converged_on_A=converged_on_A,
+        matrix_renewed=outcome.exact and state.model.base is not None,
     )
     state = changed(state, sampling=sampling)
     if set_sizes.sizes is None or before is None or set_sizes.sizes == before:
@@ -110,7 +113,8 @@ def learn(
     `noise` is the relative rounding error of a value.
     """
     trust, old, new = after.rules.trust, before.here, after.here
-    if not before.learns:
+    has_matrix = trial.basis.inverse is not None or before.model.base is not None
+    if not before.learns and not has_matrix:
         return changed(after, rules=changed(after.rules, trust=trust.on_samples(after.record)))
     model, measured = before.model, outcome.measured
     if measured and trial.basis.dim:

@@ -18,6 +18,14 @@ FACTORISATION = 3
 CALL = 1e6  # 20 to 50 microseconds: a call of the user's function, or of ours, beside its operations
 VECTOR_CALLS = 4  # to orthogonalise a vector and measure it
 PASSES_OVER_BASIS = 6  # Gram-Schmidt twice, and the curvature: matrix-vector products with V
+STEP_CALLS = 20  # what an iteration takes beside its evaluations: half a millisecond to one
+# A factorised matrix serves several steps: it replaces so many Krylov spaces, of half of the
+# vectors that they may have.
+SPACES_PER_MATRIX = 2
+# What the first matrix of a run may cost, in gradients of all samples: a run takes about ten of
+# them beside it.
+MATRIX_IN_GRADIENTS = 10
+SAMPLES_PER_UNKNOWN = 4
 
 
 @dataclass(frozen=True)
@@ -28,33 +36,34 @@ class Costs:
     ----------
     n : int
         The number of unknowns.
-    samples : int
-        How many the curvature is of; 1 for a plain function.
+    A, B : int
+        How many samples the gradient is of, and the curvature; 1 for a plain function.
     matrix_cost : float or None
         As the problem's traits have it.
     """
 
     n: int
-    samples: int
+    A: int
+    B: int
     matrix_cost: float | None
 
     @property
     def gradient(self) -> float:
         """A value and its gradient."""
-        return CALL + MEMORY_BOUND * 4.0 * self.samples * self.n
+        return CALL + MEMORY_BOUND * 4.0 * self.A * self.n
 
     @property
     def product(self) -> float:
         """One curvature product: with a matrix, where there is no other way to it."""
         if self.matrix_cost == 0:
             return CALL + MEMORY_BOUND * 2.0 * self.n**2
-        return self.gradient
+        return CALL + MEMORY_BOUND * 4.0 * self.B * self.n
 
     @property
     def matrix(self) -> float:
         """The curvature matrix."""
         products = self.matrix_cost or self.n / 2
-        return CALL + products * 4.0 * self.samples * self.n
+        return CALL + products * 4.0 * self.B * self.n
 
     def krylov(self, K: float) -> float:
         """A Krylov space of K vectors."""
@@ -64,5 +73,24 @@ class Costs:
 
     @property
     def exact(self) -> float:
-        """The exact Newton step: the matrix, and its factorisation."""
+        """The exact space: the matrix, and its factorisation."""
         return self.matrix + VECTOR_CALLS * CALL + FACTORISATION * float(self.n) ** 3
+
+    @property
+    def reused(self) -> float:
+        """A step that rests on a matrix at hand."""
+        return STEP_CALLS * CALL + self.gradient
+
+
+def curvature_samples(n: int, samples: int, matrix_cost: float | None, K: int) -> int | None:
+    """How many samples the first matrix should be of, the gradient being of all.
+
+    It may cost as much as some gradients. Of fewer samples than a few for each unknown it would say
+    little of the whole. None where even that is more work than Krylov spaces of K vectors.
+    """
+    one = Costs(n, samples, 1, matrix_cost)
+    affordable = MATRIX_IN_GRADIENTS * one.gradient / (one.matrix - CALL)
+    enough = max(int(affordable), SAMPLES_PER_UNKNOWN * n)
+    B = samples if 2 * enough > samples else enough
+    sampled, whole = (Costs(n, samples, size, matrix_cost) for size in (B, samples))
+    return B if sampled.exact <= SPACES_PER_MATRIX * whole.krylov(K / 2) else None

@@ -24,6 +24,7 @@ from ksdmin._ksd.dimensions import MAX_BASIS_BYTES
 from ksdmin._ksd.krylov import Basis
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.arrays import Array, Small, to_host
+from ksdmin._problem.protocol import Traits
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
 # Of the diagonal of H, which is a mean eigenvalue of the scaled matrix.
@@ -34,13 +35,32 @@ MIN_CONDITION = 100 * EPS  # 1 / condition number, times n: below, Cholesky's re
 MIN_REMAINDER = 1e-8  # of a direction that lies in the span of the others: it is left out
 
 
-def step_costs(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Costs | None:
-    """What the next step costs; None where the problem has no matrix, or it takes too much room."""
-    traits, n = evaluator.traits, run.space.n
+def matrix_fits(run: KSDRun, traits: Traits) -> bool:
+    """Whether the problem has its matrix, the run may take it, and there is room for it."""
     room = min(MAX_BASIS_BYTES, run.options.memory_budget or np.inf)
-    if not traits.has_matrix or HELD_MATRICES * 8 * n**2 > room:
+    wanted = traits.has_matrix and run.applies("exact_space")
+    return wanted and HELD_MATRICES * 8 * run.space.n**2 <= room
+
+
+def step_costs(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Costs | None:
+    """What the next step costs; None where there is to be no matrix."""
+    traits, n = evaluator.traits, run.space.n
+    if not matrix_fits(run, traits):
         return None
-    return Costs(n, run.subsets.size_of(state.sets.B) or 1, traits.matrix_cost)
+    A, B = (run.subsets.size_of(idx) or 1 for idx in (state.here.idx, state.sets.B))
+    return Costs(n, A, B, traits.matrix_cost)
+
+
+def matrix_is_less_work(run: KSDRun, state: KSDState, costs: Costs, K: int) -> bool:
+    """Whether the next step takes the matrix, in place of a Krylov space of at most K vectors."""
+    serves = serves_more_steps(run, state)
+    K = run.dims.whole_dim if serves else K
+    return state.rules.exact_space.worthwhile(costs, min(K, run.space.n), serves_more_steps=serves)
+
+
+def serves_more_steps(run: KSDRun, state: KSDState) -> bool:
+    """Whether the next steps may rest on the matrix: gradient and search are of one function."""
+    return state.model.capacity > 0 and run.box is None and state.sets.C is state.here.idx
 
 
 def exact_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
@@ -62,7 +82,7 @@ def exact_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | N
     H = (H + H.T) / 2 if asymmetry else H
     found = newton_directions(H, g, run.floor, damped=state.curvature_is_sampled)
     V = orthonormal(found.rows)
-    keeps = state.learns and run.box is None
+    keeps = serves_more_steps(run, state)
     return Basis(
         to_space(run, V, free),
         V @ H @ V.T,

@@ -41,8 +41,6 @@ class Outcome:
         Whether the curvature of this step was computed by products.
     space_is_full : bool
         Whether the Krylov space had as many vectors as it may.
-    dim : int
-        The number of vectors in the space.
     exact : bool
         Whether it was made of the whole curvature matrix.
     step_norm : float
@@ -64,7 +62,6 @@ class Outcome:
     moved: bool = True
     measured: bool = True
     space_is_full: bool = False
-    dim: int = 0
     exact: bool = False
     step_norm: float = 0.0
     gradient_norm: float = float("nan")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ksdmin._ksd.cost_model import curvature_samples
 from ksdmin._ksd.dimensions import choose_dimensions, choose_parts
+from ksdmin._ksd.exact_space import matrix_fits
 from ksdmin._ksd.presets import PRESETS
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
@@ -60,9 +62,18 @@ def start(run: KSDRun, ledger: Ledger, x0: Array) -> KSDState:
 
 
 def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
-    """The sizes of the first sets: of very many samples they are few."""
+    """The sizes of the first sets: of very many samples they are few.
+
+    Where the whole curvature matrix is affordable, B alone may be a sample: each further step costs
+    a gradient, and all samples teach it.
+    """
     fewest = 1 if traits.nonlinear else run.preset.fewest
-    return run.subsets.sizes(run.parts, fewest, run.preset.most)
+    sizes = run.subsets.sizes(run.parts, fewest, run.preset.most)
+    N, asked = run.subsets.n, run.subsets.asked
+    if sizes is None or N is None or asked or traits.nonlinear or not matrix_fits(run, traits):
+        return sizes
+    B = curvature_samples(run.space.n, N, traits.matrix_cost, run.dims.whole_dim)
+    return sizes if B is None else Sizes(N, B, N)
 
 
 def first_rules(

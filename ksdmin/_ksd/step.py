@@ -22,7 +22,7 @@ from ksdmin._ksd.adapt import (
 )
 from ksdmin._ksd.bfgs import bfgs
 from ksdmin._ksd.cost_model import Costs
-from ksdmin._ksd.exact_space import exact_basis, step_costs
+from ksdmin._ksd.exact_space import exact_basis, matrix_is_less_work, step_costs
 from ksdmin._ksd.krylov import Basis, Growth, krylov_basis
 from ksdmin._ksd.model_step import model_basis
 from ksdmin._ksd.outcome import Outcome
@@ -73,7 +73,7 @@ def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
             return basis
     dims, sampled = run.dims, state.curvature_is_sampled
     K, memory = (rules.width.value, dims.memory) if sampled else (dims.whole_dim, dims.whole_memory)
-    if costs is not None and rules.exact_space.worthwhile(costs, K):
+    if costs is not None and matrix_is_less_work(run, state, costs, K):
         basis = exact_basis(run, evaluator, state)
         if basis is not None:
             return basis
@@ -98,11 +98,9 @@ def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
 
 def may_rest_on_model(state: KSDState, costs: Costs | None) -> bool:
     """Whether the next step may rest on what the last ones have learned, without products."""
-    if state.curvature_is_sampled:
-        return False
     if state.model.base is not None and costs is not None:
         return state.rules.exact_space.reusable(costs)
-    return state.rules.trust.trusted
+    return state.rules.trust.trusted and not state.curvature_is_sampled
 
 
 def preconditioned(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Callable[[Array], Array]:

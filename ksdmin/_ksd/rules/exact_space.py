@@ -1,9 +1,9 @@
 """Exact space: when a step takes the whole curvature matrix in place of a Krylov space.
 
-It does where the matrix, its factorisation and the step cost less than a Krylov space of as many
-vectors as the last one had (``_ksd/cost_model.py``; at first, half of what it may have). The
-factorised matrix then serves further steps, which cost no more than a gradient each, as long as the
-gradient falls faster, for what they cost, than in the last step with a new matrix.
+It does where the matrix and its factorisation cost less than the Krylov spaces that they replace
+(``_ksd/cost_model.py``). Where gradient and search are of the same samples, the factorised matrix
+serves further steps, which cost no more than a gradient each, as long as the gradient falls faster
+in them, for what they cost, than in the last step with a new matrix.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ksdmin._ksd.cost_model import Costs
+from ksdmin._ksd.cost_model import SPACES_PER_MATRIX, Costs
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._problem.values import changed
 
@@ -22,8 +22,6 @@ class ExactSpace:
 
     Attributes
     ----------
-    products : int or None
-        How many vectors the last Krylov space had; None: there was none yet.
     fall : float
         By which factor, as a logarithm, the last step with a new matrix reduced the gradient.
     reused_fall : float
@@ -32,7 +30,6 @@ class ExactSpace:
         Whether the matrix may be taken at all.
     """
 
-    products: int | None = None
     fall: float = math.inf
     reused_fall: float = math.inf
     allowed: bool = True
@@ -42,24 +39,20 @@ class ExactSpace:
         """The paper: always a Krylov space."""
         return cls(allowed=False)
 
-    def worthwhile(self, costs: Costs, K: int) -> bool:
-        """Whether the matrix costs less than a Krylov space, which has K vectors at most."""
-        if not self.allowed:
-            return False
-        products = K / 2 if self.products is None else self.products
-        return costs.exact <= costs.krylov(products)
+    def worthwhile(self, costs: Costs, K: int, *, serves_more_steps: bool) -> bool:
+        """Whether the matrix is less work than Krylov spaces, which have K vectors at most."""
+        spaces, vectors = (SPACES_PER_MATRIX, K / 2) if serves_more_steps else (1, K)
+        return self.allowed and costs.exact <= spaces * costs.krylov(vectors)
 
     def reusable(self, costs: Costs) -> bool:
         """Whether the next step may rest on the last matrix."""
-        share = costs.gradient / (costs.gradient + costs.exact)
+        share = costs.reused / (costs.reused + costs.exact)
         return self.allowed and self.reused_fall > share * self.fall
 
     def after(self, outcome: Outcome) -> ExactSpace:
         """The rule after a step."""
-        if not self.allowed:
+        if not self.allowed or (outcome.measured and not outcome.exact):
             return self
-        if outcome.measured and not outcome.exact:
-            return changed(self, products=outcome.dim)
         fall = logarithmic_fall(outcome)
         if outcome.exact:
             return changed(self, fall=max(fall, 0.0), reused_fall=math.inf)
