@@ -70,7 +70,7 @@ def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
     fewest = 1 if traits.nonlinear else run.preset.fewest
     sizes = run.subsets.sizes(run.parts, fewest, run.preset.most)
     N, asked = run.subsets.n, run.subsets.asked
-    if sizes is None or N is None or asked or traits.nonlinear or not matrix_fits(run, traits):
+    if sizes is None or N is None or asked or not matrix_fits(run, traits):
         return sizes
     B = curvature_samples(run.space.n, N, traits.matrix_cost, run.dims.whole_dim)
     return sizes if B is None else Sizes(N, B, N)

@@ -48,7 +48,7 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
             return changed(state, broken=True, ledger=evaluator.ledger)
         trial = search(run, evaluator, state, basis)  # lines 7 to 12
         sampling = next_sets(run, state)  # line 3
-        there = evaluate(run, evaluator, trial, state.sets.C, sampling.sets.A)  # lines 13, 4, 5
+        there = evaluate(run, evaluator, state, trial, sampling.sets.A)  # lines 13, 4, 5
         before = value_before(run, evaluator, state.here, trial, there)
         outcome = judge_step(run, evaluator, state, trial, before, there)
         after = accept_or_refuse(run, state, trial, there, outcome)
@@ -71,13 +71,13 @@ def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
         basis = model_basis(run, state, solve(free(here.gradient)))
         if basis is not None:
             return basis
-    dims, sampled = run.dims, state.curvature_is_sampled
-    K, memory = (rules.width.value, dims.memory) if sampled else (dims.whole_dim, dims.whole_memory)
-    if costs is not None and matrix_is_less_work(run, state, costs, K):
+    if costs is not None and matrix_is_less_work(run, state, costs):
         basis = exact_basis(run, evaluator, state)
         if basis is not None:
             return basis
     product = evaluator.curvature(here.x, state.sets.B)
+    dims, sampled = run.dims, state.curvature_is_sampled
+    K, memory = (rules.width.value, dims.memory) if sampled else (dims.whole_dim, dims.whole_memory)
 
     def enough(growth: Growth) -> bool:
         return rules.forcing.satisfied(growth) or evaluator.spent() is not None
@@ -181,9 +181,13 @@ def next_sets(run: KSDRun, state: KSDState) -> Sampling:
     return run.next_sets(state.sampling, state.here.idx, iteration, sizes)
 
 
-def evaluate(run: KSDRun, evaluator: Evaluator, trial: Trial, C: Any, A: Any) -> Evaluated:
+def evaluate(
+    run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A: Any
+) -> Evaluated:
     """What the next iteration starts from; nothing new where A has just served as C."""
-    if C is A and trial.gradient is not None and not evaluator.traits.has_diagonal:
+    has_matrix = trial.basis.inverse is not None or state.model.base is not None
+    diagonal = evaluator.traits.has_diagonal and not has_matrix  # a matrix has its own
+    if state.sets.C is A and trial.gradient is not None and not diagonal:
         there = Evaluated(trial.x, A, trial.value, trial.gradient)
     else:
         there = evaluator.evaluate(trial.x, A)

@@ -127,6 +127,10 @@ class Space:
         zeros = self.xp.zeros((1, self.n), dtype=self.dtype, device=self.device)
         return self.put(zeros, (0, i), 1.0)[0, :]
 
+    def diagonal_matrix(self, entries: Any) -> Array:
+        """The matrix with these `entries` (or one number) on its diagonal."""
+        return self.xp.eye(self.n, dtype=self.dtype, device=self.device) * entries
+
     def rows(self, capacity: int) -> Array:
         """Room for `capacity` vectors, one per row."""
         return self.xp.empty((capacity, self.n), dtype=self.dtype, device=self.device)

@@ -18,9 +18,12 @@ from ksdmin._adapters.torch.linear_use import LinearUse, single_uses
 log = logging.getLogger("ksdmin")
 
 # A model other than one Linear layer: with more parameters a Krylov space is less work in any case.
-MAX_UNKNOWNS = 1000
+MAX_UNKNOWNS = 300
 # What fits the memory budget: the matrix, a chunk's part of it, and two copies on the way.
 MATRIX_COPIES = 4
+# A product within vmap takes about as long as a single one (measured: 0.4 to 0.9 of it), as both wait
+# for memory: so many times the operations of a large matrix product.
+VMAP_COST = 8
 
 
 class LinearMatrix:
@@ -93,7 +96,7 @@ class BatchedProducts:
     def __init__(self, kernels: Kernels, max_kept_samples: int) -> None:
         self._kernels, self._max_kept_samples = kernels, max_kept_samples
         self.products = kernels.model.x0.numel()
-        self.cost = float(self.products)
+        self.cost = float(VMAP_COST * self.products)
 
     def __call__(self, x: Tensor, chunk: Chunk) -> Tensor:
         """The sum of the samples' matrices."""

@@ -1,9 +1,9 @@
 """Exact space: when a step takes the whole curvature matrix in place of a Krylov space.
 
 It does where the matrix and its factorisation cost less than the Krylov spaces that they replace
-(``_ksd/cost_model.py``). Where gradient and search are of the same samples, the factorised matrix
-serves further steps, which cost no more than a gradient each, as long as the gradient falls faster
-in them, for what they cost, than in the last step with a new matrix.
+(``_ksd/cost_model.py``). The factorised matrix serves further steps, which cost no more than a
+gradient each, as long as the gradient falls faster in them, for what they cost, than in the last
+step with a new matrix.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class ExactSpace:
         """The paper: always a Krylov space."""
         return cls(allowed=False)
 
-    def worthwhile(self, costs: Costs, K: int, *, serves_more_steps: bool) -> bool:
+    def worthwhile(self, costs: Costs, K: int, *, reused: bool) -> bool:
         """Whether the matrix is less work than Krylov spaces, which have K vectors at most."""
-        spaces, vectors = (SPACES_PER_MATRIX, K / 2) if serves_more_steps else (1, K)
+        spaces, vectors = (SPACES_PER_MATRIX, K / 2) if reused else (1, K)
         return self.allowed and costs.exact <= spaces * costs.krylov(vectors)
 
     def reusable(self, costs: Costs) -> bool:
