@@ -36,6 +36,7 @@ def judge_step(
         measured=trial.basis.measured,
         space_is_full=trial.basis.full,
         exact=trial.basis.exact,
+        newton_reduction=trial.basis.newton_decrease if trial.basis.exact else np.nan,
         previous_gradient_norm=state.gradient_norm,
     )
     if not run.preset.accept(outcome):

@@ -4,9 +4,9 @@ Problem: at x with gradient g and matrix H, both restricted to the variables tha
 few directions that span a better subspace than any K products could.
 
 Algorithm: the variables are scaled by the diagonal of H, as Marquardt did. Where Cholesky shows
-that H is positive definite, the Newton direction -H^-1 g is the space. Where H is of a sample, the
-damped directions -(H + l D)^-1 g join it, for a handful of dampings l: what the sample did not see
-must not be trusted. Where H is not definite, its eigenvectors give the same with |eigenvalues|,
+that H is positive definite, the Newton direction -H^-1 g is the space. Where H is of a sample, or
+the last such step gained far less than it should have, the damped directions -(H + l D)^-1 g join
+it, for a handful of dampings l. Where H is not definite, its eigenvectors give the same with |eigenvalues|,
 and the direction of most negative curvature. The search within the space is that of Algorithm 3.
 
 The matrix comes to the host, in float64, for that; the directions go back.
@@ -87,7 +87,8 @@ def exact_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | N
     asymmetry = relative_asymmetry(H)
     H = H if free.all() else H[np.ix_(free, free)]
     H = (H + H.T) / 2 if asymmetry else H
-    found = newton_directions(H, g, run.floor, damped=state.curvature_is_sampled)
+    damped = state.curvature_is_sampled or state.rules.exact_space.damped
+    found = newton_directions(H, g, run.floor, damped=damped)
     V = orthonormal(found.rows)
     keeps = serves_more_steps(run, state)
     return Basis(

@@ -61,6 +61,11 @@ class Basis:
         """The number of basis vectors."""
         return len(self.g_bar)
 
+    @property
+    def newton_decrease(self) -> float:
+        """The reduction that the quadratic model predicts for its own Newton step."""
+        return float(self.g_bar @ np.linalg.lstsq(self.H_bar, self.g_bar)[0]) / 2
+
     def decrease(self, c: Small) -> float:
         """The reduction that the quadratic model predicts for the step V c."""
         return -float(self.g_bar @ c + c @ self.H_bar @ c / 2)

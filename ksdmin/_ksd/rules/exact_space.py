@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ksdmin._ksd.cost_model import SPACES_PER_MATRIX, Costs
 from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.rules.set_sizes import MIN_REDUCTION
 from ksdmin._problem.values import changed
 
 
@@ -26,12 +27,16 @@ class ExactSpace:
         By which factor, as a logarithm, the last step with a new matrix reduced the gradient.
     reused_fall : float
         The same of the last step, if it rested on an older matrix; infinite before the first.
+    damped : bool
+        Whether the last step with a new matrix gained much less than the matrix predicted: the next
+        one has damped directions, too.
     allowed : bool
         Whether the matrix may be taken at all.
     """
 
     fall: float = math.inf
     reused_fall: float = math.inf
+    damped: bool = False
     allowed: bool = True
 
     @classmethod
@@ -55,7 +60,8 @@ class ExactSpace:
             return self
         fall = logarithmic_fall(outcome)
         if outcome.exact:
-            return changed(self, fall=max(fall, 0.0), reused_fall=math.inf)
+            damped = not outcome.actual >= MIN_REDUCTION * outcome.newton_reduction
+            return changed(self, fall=max(fall, 0.0), reused_fall=math.inf, damped=damped)
         return changed(self, reused_fall=fall)
 
 
