@@ -113,7 +113,7 @@ def learn(
     `noise` is the relative rounding error of a value.
     """
     trust, old, new = after.rules.trust, before.here, after.here
-    has_matrix = trial.basis.inverse is not None or before.model.base is not None
+    has_matrix = trial.basis.factor is not None or before.model.base is not None
     if not before.learns and not has_matrix:
         return changed(after, rules=changed(after.rules, trust=trust.on_samples(after.record)))
     model, measured = before.model, outcome.measured

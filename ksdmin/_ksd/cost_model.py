@@ -12,16 +12,17 @@ from dataclasses import dataclass
 # of a matrix-vector product waits for memory: it takes 4 to 17 times as long as one of a matrix
 # product.
 MEMORY_BOUND = 8
-# Cholesky, and the inverse made of it, per n^3. They take 1/3 and 2/3 n^3 operations, at a third of
-# the speed of a matrix product.
-FACTORISATION = 3
+# Cholesky takes n^3 / 3 operations, at a third of the speed of a matrix product; what is done to the
+# n^2 entries before and after takes about as long for some hundred unknowns.
+FACTORISATION = 1.5
 CALL = 1e6  # 20 to 50 microseconds: a call of the user's function, or of ours, beside its operations
 VECTOR_CALLS = 4  # to orthogonalise a vector and measure it
 PASSES_OVER_BASIS = 6  # Gram-Schmidt twice, and the curvature: matrix-vector products with V
 STEP_CALLS = 20  # what an iteration takes beside its evaluations: half a millisecond to one
-# A factorised matrix serves several steps: it replaces so many Krylov spaces, of half of the
-# vectors that they may have.
-SPACES_PER_MATRIX = 2
+# A factorised matrix serves several steps: it replaces so many Krylov spaces, which have about this
+# share of the vectors that they may have. With half of them, regressions of 10 classes or with more
+# unknowns than samples took the matrix, and twice as long as with products.
+SPACES_PER_MATRIX, USUAL_SHARE = 2, 1 / 8
 # What the first matrix of a run may cost, in gradients of all samples: a run takes about ten of
 # them beside it.
 MATRIX_IN_GRADIENTS = 10
@@ -57,7 +58,7 @@ class Costs:
         """One curvature product: with a matrix, where there is no other way to it."""
         if self.matrix_cost == 0:
             return CALL + MEMORY_BOUND * 2.0 * self.n**2
-        return CALL + MEMORY_BOUND * 4.0 * self.B * self.n
+        return self.gradient  # of as many samples: on fewer, a space is of less use
 
     @property
     def matrix(self) -> float:
@@ -93,4 +94,4 @@ def curvature_samples(n: int, samples: int, matrix_cost: float | None, K: int) -
     enough = max(int(affordable), SAMPLES_PER_UNKNOWN * n)
     B = samples if 2 * enough > samples else enough
     sampled, whole = (Costs(n, samples, size, matrix_cost) for size in (B, samples))
-    return B if sampled.exact <= SPACES_PER_MATRIX * whole.krylov(K / 2) else None
+    return B if sampled.exact <= SPACES_PER_MATRIX * whole.krylov(USUAL_SHARE * K) else None

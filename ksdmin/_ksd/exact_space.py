@@ -21,6 +21,7 @@ from scipy.linalg import lapack
 
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.dimensions import MAX_BASIS_BYTES
+from ksdmin._ksd.factor import Factor
 from ksdmin._ksd.krylov import Basis
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.arrays import Array, Small, to_host
@@ -86,18 +87,20 @@ def exact_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | N
         return Basis(run.space.rows(0), np.zeros((0, 0)), np.zeros(0), finite=False)
     asymmetry = relative_asymmetry(H)
     H = H if free.all() else H[np.ix_(free, free)]
-    H = (H + H.T) / 2 if asymmetry else H
+    H = (H + H.T) / 2 if asymmetry > 100 * EPS else H
     damped = state.curvature_is_sampled or state.rules.exact_space.damped
     found = newton_directions(H, g, run.floor, damped=damped)
     V = orthonormal(found.rows)
-    keeps = serves_more_steps(run, state)
+    factor = None
+    if found.lower is not None and serves_more_steps(run, state):
+        factor = Factor(run.space.to_device(found.lower), run.space.to_device(found.scale))
     return Basis(
         to_space(run, V, free),
         V @ H @ V.T,
         V @ g,
         asymmetry,
         HV=to_space(run, V @ H, free),
-        inverse=run.space.to_device(found.inverse()) if keeps and found.definite else None,
+        factor=factor,
         exact=True,
     )
 
@@ -126,7 +129,7 @@ def relative_asymmetry(H: Small) -> float:
 
 @dataclass
 class Directions:
-    """Directions as rows; for a definite H, its Cholesky factor in scaled variables.
+    """Directions as rows; for a definite H, the Cholesky factor in scaled variables, too.
 
     Attributes
     ----------
@@ -134,38 +137,27 @@ class Directions:
         The directions.
     scale : ndarray
         What the variables are multiplied by.
-    factor : ndarray or None
-        Lower triangular; None where H is not definite.
+    lower : ndarray or None
+        The factor; None where H is not definite.
     """
 
     rows: Small
     scale: Small
-    factor: Small | None
-
-    @property
-    def definite(self) -> bool:
-        """Whether Cholesky showed that H is positive definite."""
-        return self.factor is not None
-
-    def inverse(self) -> Small:
-        """H^-1, in the variables themselves."""
-        lower, _ = lapack.dpotri(self.factor, lower=1)
-        inverse: Small = np.tril(lower) + np.tril(lower, -1).T
-        return inverse * self.scale * self.scale[:, None]
+    lower: Small | None
 
 
 def newton_directions(H: Small, g: Small, floor: float, *, damped: bool) -> Directions:
     """The Newton direction, where asked with damped ones; and that of most negative curvature."""
     scale = marquardt_scale(H, floor)
-    H, g = H * scale * scale[:, None], g * scale
-    factor = cholesky(H)
-    if factor is None:
+    H, g = H * np.outer(scale, scale), g * scale
+    lower = cholesky(H)
+    if lower is None:
         return Directions(by_eigenvectors(H, g, floor) * scale, scale, None)
-    rows = [lapack.dpotrs(factor, -g, lower=1)[0]]
+    rows = [lapack.dpotrs(lower, -g, lower=1)[0]]
     for damping in DAMPINGS if damped else ():
         shifted = lapack.dpotrf(H + damping * np.eye(len(g)), lower=1)[0]
         rows.append(lapack.dpotrs(shifted, -g, lower=1)[0])
-    return Directions(np.stack(rows) * scale, scale, factor)
+    return Directions(np.stack(rows) * scale, scale, lower)
 
 
 def marquardt_scale(H: Small, floor: float) -> Small:
@@ -178,11 +170,11 @@ def marquardt_scale(H: Small, floor: float) -> Small:
 
 def cholesky(H: Small) -> Small | None:
     """The lower factor of H; None where H is not positive definite beyond rounding."""
-    factor, failed = lapack.dpotrf(H, lower=1)
+    lower, failed = lapack.dpotrf(H, lower=1, clean=0)
     if failed:
         return None
-    share, _ = lapack.dpocon(factor, np.abs(H).sum(axis=0).max(), uplo="L")
-    return factor if share > MIN_CONDITION * len(H) else None
+    share, _ = lapack.dpocon(lower, np.abs(H).sum(axis=0).max(), uplo="L")
+    return lower if share > MIN_CONDITION * len(H) else None
 
 
 def by_eigenvectors(H: Small, g: Small, floor: float) -> Small:

@@ -25,7 +25,7 @@ class InverseHessian(LinearOperator):  # type: ignore[misc]
     """
 
     def __init__(self, model: QuasiNewton) -> None:
-        n = len(model.pairs[0][0] if model.base is None else model.base)
+        n = len(model.pairs[0][0] if model.base is None else model.base.scale)
         super().__init__(np.dtype(np.float64), (n, n))
         self._model = model
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ksdmin._ksd.factor import Factor
 from ksdmin._problem.arrays import Array, Small, Space
 
 # A vector is dropped when orthogonalisation leaves less of it than this many roundings: what
@@ -41,8 +42,8 @@ class Basis:
         Whether the Krylov part has as many vectors as it may.
     exact : bool
         Whether it is made of the whole curvature matrix, not of products.
-    inverse : array or None
-        The inverse of that matrix, where it is positive definite and was to be kept.
+    factor : Factor or None
+        That matrix, factorised, where it is positive definite and was to be kept.
     """
 
     V: Array
@@ -54,7 +55,7 @@ class Basis:
     measured: bool = True
     full: bool = False
     exact: bool = False
-    inverse: Array | None = None
+    factor: Factor | None = None
 
     @property
     def dim(self) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ksdmin._ksd.factor import Factor
 from ksdmin._ksd.krylov import Basis
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.values import changed
@@ -32,13 +33,13 @@ class QuasiNewton:
         How many pairs are kept; the oldest go first.
     pairs : tuple
         (s, y, 1 / s^T y), the oldest first.
-    base : array or None
-        The inverse of a curvature matrix that the pairs change, where a step computed one.
+    base : Factor or None
+        The curvature matrix that the pairs change, where a step computed one.
     """
 
     capacity: int
     pairs: tuple[tuple[Array, Array, float], ...] = ()
-    base: Array | None = None
+    base: Factor | None = None
 
     def solve(self, g: Array, D: Array | None = None) -> Array:
         """P^-1 g (the two loops of Nocedal), from the diagonal D or a multiple of the identity."""
@@ -57,7 +58,7 @@ class QuasiNewton:
     def _start(self, q: Array, D: Array | None) -> Array:
         """What the pairs are built on: the base, the diagonal, or a multiple of the identity."""
         if self.base is not None:
-            return self.base @ q
+            return self.base.solve(q)
         if D is not None:
             return q / D
         if not self.pairs:
@@ -80,6 +81,10 @@ class QuasiNewton:
         seen = values > max(MIN_EIGENVALUE, 100 * space.eps) * values[-1]
         shares = E[:, seen] @ ((E[:, seen].T @ along) / values[seen])
         return z - space.combine(S, shares), max(0, space.n - int(seen.sum()))
+
+    def without_base(self) -> QuasiNewton:
+        """The model of the pairs alone."""
+        return self if self.base is None else changed(self, base=None)
 
     def restricted(self, free: Callable[[Array], Array]) -> QuasiNewton:
         """The model of the free variables alone, the others being held."""
@@ -113,10 +118,11 @@ class QuasiNewton:
     def with_basis(self, space: Space, basis: Basis) -> QuasiNewton:
         """The model after a basis; the directions of least curvature count most, and come last.
 
-        A whole matrix replaces all that was known before.
+        A whole matrix replaces all that was known before; where products were less work, an older
+        one is out of date.
         """
-        if basis.inverse is not None:
-            return QuasiNewton(self.capacity, base=basis.inverse)
+        if basis.factor is not None:
+            return QuasiNewton(self.capacity, base=basis.factor)
         values, E = np.linalg.eigh(basis.H_bar)
         order = [
             i for i in values.argsort()[::-1] if values[i] > MIN_EIGENVALUE * np.abs(values).max()
@@ -126,7 +132,7 @@ class QuasiNewton:
             return self
         turn = space.to_device(np.ascontiguousarray(E[:, order].T))
         S, Y = turn @ basis.V, turn @ basis.HV
-        model = self
+        model = self.without_base()
         for i in range(len(order)):
             model = model.with_pair(S[i, :], Y[i, :])
         return model

@@ -75,6 +75,9 @@ def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
         basis = exact_basis(run, evaluator, state)
         if basis is not None:
             return basis
+    if state.model.base is not None:  # an old matrix would mislead: products were less work
+        state = changed(state, model=state.model.without_base())
+        solve = preconditioned(run, evaluator, state)
     product = evaluator.curvature(here.x, state.sets.B)
     dims, sampled = run.dims, state.curvature_is_sampled
     K, memory = (rules.width.value, dims.memory) if sampled else (dims.whole_dim, dims.whole_memory)
@@ -185,7 +188,7 @@ def evaluate(
     run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A: Any
 ) -> Evaluated:
     """What the next iteration starts from; nothing new where A has just served as C."""
-    has_matrix = trial.basis.inverse is not None or state.model.base is not None
+    has_matrix = trial.basis.factor is not None or state.model.base is not None
     diagonal = evaluator.traits.has_diagonal and not has_matrix  # a matrix has its own
     if state.sets.C is A and trial.gradient is not None and not diagonal:
         there = Evaluated(trial.x, A, trial.value, trial.gradient)

@@ -69,7 +69,8 @@ class FunctionProblem(CountingProblem):
             has_diagonal=self._precond is not None,
             separate_gradient=self._jac is not True,
             has_matrix=self._hess_is_dense and callable(self._hess),
-            matrix_cost=0.0,
+            # Without hessp, products need the whole matrix, too
+            matrix_cost=0.0 if self._hessp is None else None,
         )
 
     def counting(self, counts: Counts) -> Self:
@@ -115,7 +116,8 @@ class FunctionProblem(CountingProblem):
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
         space = self._at(x)
-        H = self._hessian(x, idx) if callable(self._hess) else None
+        products = self._hessp is not None and self.traits.has_matrix
+        H = self._hessian(x, idx) if callable(self._hess) and not products else None
         if H is not None:
             return lambda v: space.vector(H @ v, "hess")
         if self._hessp is not None:

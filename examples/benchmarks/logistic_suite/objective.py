@@ -28,6 +28,12 @@ class Logistic:
         H[np.diag_indices_from(H)] += self.l2
         return H
 
+    def hessp(self, w: np.ndarray, v: np.ndarray, idx) -> np.ndarray:
+        """The Hessian times a vector."""
+        X = self.X[idx]
+        p = expit(X @ w)
+        return (p * (1 - p) * (X @ v)) @ X / len(X) + self.l2 * v
+
 
 class Softmax:
     """Several classes: one weight per class and feature, as a matrix in one vector."""
@@ -61,6 +67,14 @@ class Softmax:
         H = H.reshape(k * d, k * d)
         H[np.diag_indices_from(H)] += self.l2
         return H
+
+    def hessp(self, w: np.ndarray, v: np.ndarray, idx) -> np.ndarray:
+        """The Hessian times a vector."""
+        X, k = self.X[idx], self.Y.shape[1]
+        P = softmax(X @ w.reshape(k, -1).T, axis=1)
+        PU = P * (X @ v.reshape(k, -1).T)
+        PU -= P * PU.sum(axis=1, keepdims=True)
+        return (PU.T @ X / len(X)).reshape(-1) + self.l2 * v
 
 
 def objective(X: np.ndarray, y: np.ndarray, l2: float) -> Logistic | Softmax:

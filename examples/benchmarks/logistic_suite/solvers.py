@@ -46,6 +46,7 @@ def by_ksd(problem: Logistic | Softmax, gtol: float, without: tuple[str, ...] = 
             np.zeros(problem.n),
             jac=True,
             hess=problem.hess,
+            hessp=problem.hessp,
             subsets=len(problem.X),
             rng=0,
             options={"gtol": gtol, "without": without},

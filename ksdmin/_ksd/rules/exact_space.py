@@ -2,8 +2,8 @@
 
 It does where the matrix and its factorisation cost less than the Krylov spaces that they replace
 (``_ksd/cost_model.py``). The factorised matrix serves further steps, which cost no more than a
-gradient each, as long as the gradient falls faster in them, for what they cost, than in the last
-step with a new matrix.
+gradient each, as long as the gradient falls faster in them, on the average and for what they cost,
+than in the last step with a new matrix.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ksdmin._ksd.cost_model import SPACES_PER_MATRIX, Costs
+from ksdmin._ksd.cost_model import SPACES_PER_MATRIX, USUAL_SHARE, Costs
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.rules.set_sizes import MIN_REDUCTION
 from ksdmin._problem.values import changed
+
+LAST_WEIGHT = 1 / 3
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class ExactSpace:
     fall : float
         By which factor, as a logarithm, the last step with a new matrix reduced the gradient.
     reused_fall : float
-        The same of the last step, if it rested on an older matrix; infinite before the first.
+        The same of the steps since then, which rested on that matrix: an average, in which the last
+        one has the weight 1/3; infinite before the first.
     damped : bool
         Whether the last step with a new matrix gained much less than the matrix predicted: the next
         one has damped directions, too.
@@ -46,7 +49,7 @@ class ExactSpace:
 
     def worthwhile(self, costs: Costs, K: int, *, reused: bool) -> bool:
         """Whether the matrix is less work than Krylov spaces, which have K vectors at most."""
-        spaces, vectors = (SPACES_PER_MATRIX, K / 2) if reused else (1, K)
+        spaces, vectors = (SPACES_PER_MATRIX, USUAL_SHARE * K) if reused else (1, K)
         return self.allowed and costs.exact <= spaces * costs.krylov(vectors)
 
     def reusable(self, costs: Costs) -> bool:
@@ -62,12 +65,13 @@ class ExactSpace:
         if outcome.exact:
             damped = not outcome.actual >= MIN_REDUCTION * outcome.newton_reduction
             return changed(self, fall=max(fall, 0.0), reused_fall=math.inf, damped=damped)
-        return changed(self, reused_fall=fall)
+        before = fall if math.isinf(self.reused_fall) else self.reused_fall
+        return changed(self, reused_fall=before + LAST_WEIGHT * (fall - before))
 
 
 def logarithmic_fall(outcome: Outcome) -> float:
-    """log(|g_before| / |g_after|); negative where the gradient has grown or no step was taken."""
+    """log(|g_before| / |g_after|); minus infinity where no step was taken."""
     before, after = outcome.previous_gradient_norm, outcome.gradient_norm
-    if not (outcome.accepted and before > 0 and after <= before):
+    if not (outcome.accepted and outcome.moved and before > 0):
         return -math.inf
     return math.log(before / after) if after > 0 else math.inf
