@@ -76,7 +76,7 @@ class BlockProblem(FlatProblem):
             noise=max(noises, default=None),
             has_projected_gradient=blocks[0].traits.has_projected_gradient,
             has_matrix=all(block.traits.has_matrix for block in blocks),
-            matrix_cost=max((block.traits.matrix_cost or 0.0 for block in blocks)) or None,
+            matrix_cost=max(block.traits.matrix_cost or 0.0 for block in blocks) or None,
             has_finer_arithmetic=True,
         )
         if isinstance(precond, str) and not all(block.traits.has_diagonal for block in blocks):

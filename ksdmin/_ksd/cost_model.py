@@ -12,10 +12,10 @@ from dataclasses import dataclass
 # of a matrix-vector product waits for memory: it takes 4 to 17 times as long as one of a matrix
 # product.
 MEMORY_BOUND = 8
-# Cholesky takes n^3 / 3 operations, at a third of the speed of a matrix product; what is done to the
-# n^2 entries before and after takes about as long for some hundred unknowns.
+# Cholesky takes n^3 / 3 operations, at a third of the speed of a matrix product; what is done to
+# the n^2 entries before and after takes half as long again for some hundred unknowns.
 FACTORISATION = 1.5
-CALL = 1e6  # 20 to 50 microseconds: a call of the user's function, or of ours, beside its operations
+CALL = 1e6  # 20 to 50 microseconds: a call, of the user's function or of ours, beside its work
 VECTOR_CALLS = 4  # to orthogonalise a vector and measure it
 PASSES_OVER_BASIS = 6  # Gram-Schmidt twice, and the curvature: matrix-vector products with V
 STEP_CALLS = 20  # what an iteration takes beside its evaluations: half a millisecond to one

@@ -6,8 +6,9 @@ few directions that span a better subspace than any K products could.
 Algorithm: the variables are scaled by the diagonal of H, as Marquardt did. Where Cholesky shows
 that H is positive definite, the Newton direction -H^-1 g is the space. Where H is of a sample, or
 the last such step gained far less than it should have, the damped directions -(H + l D)^-1 g join
-it, for a handful of dampings l. Where H is not definite, its eigenvectors give the same with |eigenvalues|,
-and the direction of most negative curvature. The search within the space is that of Algorithm 3.
+it, for a handful of dampings l. Where H is not definite, its eigenvectors give the same with
+|eigenvalues|, and the direction of most negative curvature. The search within the space is that of
+Algorithm 3.
 
 The matrix comes to the host, in float64, for that; the directions go back.
 """
@@ -109,7 +110,8 @@ def free_variables(run: KSDRun, here: Evaluated) -> Small:
     """Which variables no active bound holds: one bool each."""
     if run.box is None:
         return np.ones(run.space.n, dtype=bool)
-    return to_host(run.box.held(here.x, here.gradient)) == 0
+    free: Small = to_host(run.box.held(here.x, here.gradient)) == 0
+    return free
 
 
 def to_space(run: KSDRun, rows: Small, free: Small) -> Array:

@@ -184,9 +184,7 @@ def next_sets(run: KSDRun, state: KSDState) -> Sampling:
     return run.next_sets(state.sampling, state.here.idx, iteration, sizes)
 
 
-def evaluate(
-    run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A: Any
-) -> Evaluated:
+def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A: Any) -> Evaluated:
     """What the next iteration starts from; nothing new where A has just served as C."""
     has_matrix = trial.basis.factor is not None or state.model.base is not None
     diagonal = evaluator.traits.has_diagonal and not has_matrix  # a matrix has its own

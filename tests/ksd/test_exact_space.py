@@ -171,9 +171,7 @@ def test_a_saddle_point_is_left():
 
 
 def test_a_matrix_that_is_not_finite_ends_the_run_with_its_status():
-    res = ksdmin.minimize(
-        rosen, np.zeros(3), jac=rosen_der, hess=lambda x: np.full((3, 3), np.nan)
-    )
+    res = ksdmin.minimize(rosen, np.zeros(3), jac=rosen_der, hess=lambda x: np.full((3, 3), np.nan))
     assert res.status == ksdmin.Status.NOT_FINITE
 
 

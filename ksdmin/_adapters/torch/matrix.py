@@ -21,8 +21,8 @@ log = logging.getLogger("ksdmin")
 MAX_UNKNOWNS = 300
 # What fits the memory budget: the matrix, a chunk's part of it, and two copies on the way.
 MATRIX_COPIES = 4
-# A product within vmap takes about as long as a single one (measured: 0.4 to 0.9 of it), as both wait
-# for memory: so many times the operations of a large matrix product.
+# A product within vmap takes about as long as a single one (measured: 0.4 to 0.9 of it), as both
+# wait for memory: so many times the operations of a large matrix product.
 VMAP_COST = 8
 
 

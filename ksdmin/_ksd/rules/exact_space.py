@@ -33,6 +33,8 @@ class ExactSpace:
     damped : bool
         Whether the last step with a new matrix gained much less than the matrix predicted: the next
         one has damped directions, too.
+    failed : bool
+        Whether that step led nowhere: the next one has a Krylov space.
     allowed : bool
         Whether the matrix may be taken at all.
     """
@@ -40,6 +42,7 @@ class ExactSpace:
     fall: float = math.inf
     reused_fall: float = math.inf
     damped: bool = False
+    failed: bool = False
     allowed: bool = True
 
     @classmethod
@@ -50,21 +53,26 @@ class ExactSpace:
     def worthwhile(self, costs: Costs, K: int, *, reused: bool) -> bool:
         """Whether the matrix is less work than Krylov spaces, which have K vectors at most."""
         spaces, vectors = (SPACES_PER_MATRIX, USUAL_SHARE * K) if reused else (1, K)
-        return self.allowed and costs.exact <= spaces * costs.krylov(vectors)
+        allowed = self.allowed and not self.failed
+        return allowed and costs.exact <= spaces * costs.krylov(vectors)
 
     def reusable(self, costs: Costs) -> bool:
         """Whether the next step may rest on the last matrix."""
         share = costs.reused / (costs.reused + costs.exact)
-        return self.allowed and self.reused_fall > share * self.fall
+        return self.allowed and not self.failed and self.reused_fall > share * self.fall
 
     def after(self, outcome: Outcome) -> ExactSpace:
         """The rule after a step."""
-        if not self.allowed or (outcome.measured and not outcome.exact):
+        if outcome.measured and not outcome.exact:
+            return changed(self, failed=False) if self.failed else self
+        if not self.allowed:
             return self
         fall = logarithmic_fall(outcome)
         if outcome.exact:
             damped = not outcome.actual >= MIN_REDUCTION * outcome.newton_reduction
-            return changed(self, fall=max(fall, 0.0), reused_fall=math.inf, damped=damped)
+            failed = not (outcome.accepted and outcome.moved)
+            known = changed(self, fall=max(fall, 0.0), reused_fall=math.inf)
+            return changed(known, damped=damped, failed=failed)
         before = fall if math.isinf(self.reused_fall) else self.reused_fall
         return changed(self, reused_fall=before + LAST_WEIGHT * (fall - before))
 

@@ -76,3 +76,11 @@ def test_a_poor_step_brings_damped_directions_next_time():
 def test_a_step_of_products_changes_nothing():
     rule = ExactSpace().after(exact())
     assert rule.after(outcome()) is rule
+
+
+@pytest.mark.parametrize("how", [{"accepted": False, "after": math.nan}, {"moved": False}])
+def test_a_step_that_leads_nowhere_brings_a_krylov_space(how):
+    rule = ExactSpace().after(exact(**how))
+    assert not rule.worthwhile(CHEAP, 100, reused=True)
+    assert not rule.reusable(CHEAP)
+    assert rule.after(outcome()).worthwhile(CHEAP, 100, reused=True)
