@@ -6,7 +6,7 @@
 
 The objective is the mean loss + l2 / 2 |w|^2 without an intercept, from w = 0, for all the same.
 Each solver goes on until the largest magnitude in the gradient, computed here, is at most 1e-6. The
-seconds are processor time with one thread, the least of five repetitions.
+seconds are processor time with one thread, the least of three repetitions.
 """
 
 from __future__ import annotations
