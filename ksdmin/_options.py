@@ -13,7 +13,16 @@ import numpy as np
 from scipy.optimize import OptimizeWarning
 
 PRESETS = ("default", "paper")
-RULES = ("damping", "finer_arithmetic", "forcing", "set_sizes", "stall", "trust", "width")
+RULES = (
+    "damping",
+    "exact_space",
+    "finer_arithmetic",
+    "forcing",
+    "set_sizes",
+    "stall",
+    "trust",
+    "width",
+)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -124,7 +133,8 @@ class Options(MethodOptions):
         The choices and the rules of a run. "paper" is the algorithm as printed, also as
         ``options=ksdmin.PAPER``.
     without : sequence of str
-        Rules to switch off, to see what they do: "damping", "finer_arithmetic", "forcing" (always K
+        Rules to switch off, to see what they do: "damping", "exact_space" (a Krylov space even
+        where the whole curvature matrix is less work), "finer_arithmetic", "forcing" (always K
         vectors), "set_sizes", "stall", "trust" (in the quasi-Newton model: products in every step)
         and "width".
 

@@ -75,6 +75,8 @@ class BlockProblem(FlatProblem):
             nonlinear=any(block.traits.nonlinear for block in blocks),
             noise=max(noises, default=None),
             has_projected_gradient=blocks[0].traits.has_projected_gradient,
+            has_matrix=all(block.traits.has_matrix for block in blocks),
+            matrix_cost=max(block.traits.matrix_cost or 0.0 for block in blocks) or None,
             has_finer_arithmetic=True,
         )
         if isinstance(precond, str) and not all(block.traits.has_diagonal for block in blocks):
@@ -142,6 +144,14 @@ class BlockProblem(FlatProblem):
             return total
 
         return self._counted(multiply)
+
+    def matrix(self, x: Array, idx: Any = WHOLE) -> Array:
+        """The curvature matrix itself, where the traits say that it is to be had."""
+        before = [block._counts.nhev for block in self._blocks]
+        total = self._sum([block.matrix(x, part) for block, part in self._parts(idx)])
+        counted = zip(self._blocks, before, strict=True)
+        self._counts.nhev += max(block._counts.nhev - count for block, count in counted)
+        return total if self._l2 is None else total + self._space.diagonal_matrix(self._l2)
 
     def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
         self._counts.nfev += 1

@@ -21,7 +21,7 @@ def judge_step(
 ) -> Outcome:
     """The outcome of the step to `there`; `before` is the value at `here` on the same samples."""
     here, actual = state.here, before - there.value
-    compared, moved, measured = before == before, trial.d is not None, trial.basis is not None
+    basis, compared, moved = trial.basis, before == before, trial.d is not None
     noise = evaluator.noise * max(abs(before), abs(there.value))
     accepted = run.preset.accepts(actual, noise)
     return made(
@@ -37,8 +37,10 @@ def judge_step(
         compared=compared,
         accepted=accepted,
         moved=moved,
-        measured=measured,
-        space_is_full=trial.basis is not None and trial.basis.full,
+        measured=basis is not None,
+        space_is_full=basis is not None and basis.full,
+        exact=basis is not None and basis.exact,
+        newton_reduction=basis.newton_decrease if basis and basis.exact else np.nan,
         step_norm=run.space.norm(trial.d) if accepted and moved else 0.0,
         gradient_norm=run.stationarity(there.x, there.gradient) if accepted else np.nan,
         previous_gradient_norm=state.gradient_norm,

@@ -25,7 +25,12 @@ from ksdmin._run.state import Sampling
 
 def note_progress(rules: Rules, outcome: Outcome) -> Rules:
     """The forcing term of the next Newton step, and whether the run has stalled."""
-    return changed(rules, forcing=rules.forcing.after(outcome), stall=rules.stall.after(outcome))
+    return changed(
+        rules,
+        forcing=rules.forcing.after(outcome),
+        stall=rules.stall.after(outcome),
+        exact_space=rules.exact_space.after(outcome),
+    )
 
 
 def resize_sets(
@@ -40,7 +45,10 @@ def resize_sets(
     rules, before = state.rules, state.rules.set_sizes.sizes
     converged_on_A = run.preset.compares and run.subsets.is_full(there.idx)
     set_sizes = rules.set_sizes.after(
-        outcome, stalled=rules.stall.stalled, converged_on_A=converged_on_A
+        outcome,
+        stalled=rules.stall.stalled,
+        converged_on_A=converged_on_A,
+        matrix_renewed=outcome.exact and state.model.base is not None,
     )
     state = state if sampling is state.sampling else changed(state, sampling=sampling)
     if set_sizes.sizes is None or before is None or set_sizes.sizes == before:
@@ -117,7 +125,7 @@ def learn(
     `noise` is the relative rounding error of a value, `record` the line of the iteration.
     """
     trust, old, new, model = after.rules.trust, before.here, after.here, before.model
-    if not before.learns:
+    if not before.learns and not trial.has_factor and model.base is None:
         return model, trust.on_samples(record)
     if trial.basis is not None and trial.dim:
         model = model.with_basis(run.space, trial.basis)

@@ -23,7 +23,7 @@ class InverseHessian(LinearOperator):  # type: ignore[misc]
     Parameters
     ----------
     model : QuasiNewton
-        With at least one pair.
+        With a base, or at least one pair.
     space : Space
         Of numpy vectors.
     """
@@ -57,5 +57,5 @@ def learned_curvature(run: KSDRun, state: KSDState) -> dict[str, InverseHessian]
 
     A result must not keep a device's memory, nor copy all of it to the host unasked.
     """
-    learned = run.space.numpy and len(state.model)
+    learned = run.space.numpy and (len(state.model) or state.model.base is not None)
     return {"hess_inv": InverseHessian(state.model, run.space)} if learned else {}

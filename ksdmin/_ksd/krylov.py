@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ksdmin._ksd.factor import Factor
 from ksdmin._ksd.orthogonality import Orthogonality
 from ksdmin._ksd.precond import Preconditioner
 from ksdmin._problem.arrays import Array, Small, Space
@@ -51,6 +52,10 @@ class Basis:
         Whether the Krylov part has as many vectors as it may.
     products : callable or None
         E -> E H V, the products of combinations of the basis vectors, from what was computed.
+    exact : bool
+        Whether it is made of the whole curvature matrix, not of products.
+    factor : Factor or None
+        That matrix, factorised, where it is positive definite and was to be kept.
     """
 
     V: Array
@@ -61,11 +66,18 @@ class Basis:
     finite: bool = True
     full: bool = False
     products: Callable[[Small], Array] | None = None
+    exact: bool = False
+    factor: Factor | None = None
 
     @property
     def dim(self) -> int:
         """The number of basis vectors."""
         return len(self.g_bar)
+
+    @property
+    def newton_decrease(self) -> float:
+        """The reduction that the quadratic model predicts for its own Newton step."""
+        return float(self.g_bar @ np.linalg.lstsq(self.H_bar, self.g_bar)[0]) / 2
 
     def decrease(self, c: Small) -> float:
         """The reduction that the quadratic model predicts for the step V c."""

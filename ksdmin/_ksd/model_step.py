@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.line_search import contradicted, line_search
 from ksdmin._ksd.preconditioning import preconditioner
 from ksdmin._ksd.rules.trust import MAX_LEAP
@@ -16,9 +17,11 @@ from ksdmin._problem.arrays import Array
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
 
-def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Trial | None:
+def model_step(
+    run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None
+) -> Trial | None:
     """The step of the model; None where it is not to be trusted, or no good."""
-    if not state.rules.trust.trusted or state.curvature_is_sampled or state.C_is_other:
+    if state.C_is_other or not is_trusted(state, costs):
         return None
     here, space = state.here, run.space
     g = run.movable(here)(here.gradient)
@@ -50,6 +53,13 @@ def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Trial | No
         dim=1,
         steepest=slope / size**2,  # u^T P u = u^T g
     )
+
+
+def is_trusted(state: KSDState, costs: Costs | None) -> bool:
+    """Whether the next step may rest on what the last ones have learned."""
+    if state.model.base is not None and costs is not None:
+        return state.rules.exact_space.reusable(costs)
+    return state.rules.trust.trusted and not state.curvature_is_sampled
 
 
 class Line:

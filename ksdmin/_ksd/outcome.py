@@ -41,6 +41,10 @@ class Outcome:
         Whether the curvature of this step was computed by products.
     space_is_full : bool
         Whether the Krylov space had as many vectors as it may.
+    exact : bool
+        Whether it was made of the whole curvature matrix.
+    newton_reduction : float
+        What the quadratic model of such a space predicted for its Newton step; NaN otherwise.
     step_norm : float
         The length of the step, 0 where it was not taken.
     gradient_norm, previous_gradient_norm : float
@@ -60,6 +64,8 @@ class Outcome:
     moved: bool = True
     measured: bool = True
     space_is_full: bool = False
+    exact: bool = False
+    newton_reduction: float = float("nan")
     step_norm: float = 0.0
     gradient_norm: float = float("nan")
     previous_gradient_norm: float = float("nan")

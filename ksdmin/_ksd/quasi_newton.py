@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.linalg import lapack
 
+from ksdmin._ksd.factor import Factor
 from ksdmin._ksd.krylov import Basis
 from ksdmin._ksd.precond import Preconditioner
 from ksdmin._problem.arrays import Array, Small, Space
@@ -46,18 +47,23 @@ class QuasiNewton:
     products : ndarray
         With the s as the rows of S, and the y as those of Y: the upper triangle of S Y^T, and
         Y Y^T.
+    base : Factor or None
+        The curvature matrix that the pairs change, where a step computed one.
     """
 
     capacity: int
     pairs: Entries | None = None
     products: Small = field(default_factory=_nothing)
+    base: Factor | None = None
 
     def __len__(self) -> int:
         """How many pairs there are."""
         return int(self.products.shape[1])
 
     def preconditioner(self, space: Space, D: Array | None = None) -> Preconditioner:
-        """P, which starts from the diagonal D or a multiple of the identity."""
+        """P, which starts from the base, the diagonal D, or a multiple of the identity."""
+        if self.base is not None:
+            return Preconditioner(_InverseFromBase(self.pairs, self.base))
         if self.pairs is None:
             return Preconditioner.diagonal(D)
         pairs, (SY, YY) = self.pairs.array, self.products
@@ -75,7 +81,12 @@ class QuasiNewton:
         return Preconditioner(_ScaledInverse(pairs, R_inverse, middle, D))
 
     def beyond(self, space: Space, z: Array) -> tuple[Array, int]:
-        """What of `z` lies outside the span of all s, and how many dimensions are outside."""
+        """What of `z` lies outside the span of all s, and how many dimensions are outside.
+
+        A base has seen all.
+        """
+        if self.base is not None:
+            return z, 0
         if self.pairs is None:
             return z, space.n
         S = self.pairs.array[:, 0, :]
@@ -85,6 +96,10 @@ class QuasiNewton:
         seen = values > max(MIN_EIGENVALUE, 100 * space.eps) * values[-1]
         shares = E[:, seen] @ ((E[:, seen].T @ (along / lengths)) / values[seen])
         return z - space.combine(S, shares / lengths), max(0, space.n - int(seen.sum()))
+
+    def without_base(self) -> QuasiNewton:
+        """The model of the pairs alone."""
+        return self if self.base is None else changed(self, base=None)
 
     def restricted(self, space: Space, free: Callable[[Array], Array]) -> QuasiNewton:
         """The model of the free variables alone, the others being held."""
@@ -138,7 +153,13 @@ class QuasiNewton:
         return changed(model, pairs=pairs, products=products)
 
     def with_basis(self, space: Space, basis: Basis) -> QuasiNewton:
-        """The model after a basis; the directions of least curvature count most, and come last."""
+        """The model after a basis; the directions of least curvature count most, and come last.
+
+        A whole matrix replaces all that was known before; where products were less work, an older
+        one is out of date.
+        """
+        if basis.factor is not None:
+            return QuasiNewton(self.capacity, base=basis.factor)
         values, E = np.linalg.eigh(basis.H_bar)
         order = [
             i for i in values.argsort()[::-1] if values[i] > MIN_EIGENVALUE * np.abs(values).max()
@@ -148,7 +169,7 @@ class QuasiNewton:
             return self
         turn = np.ascontiguousarray(E[:, order].T)
         new = [space.to_device(turn) @ basis.V, basis.products(turn)]
-        return self.with_pairs(space, space.xp.stack(new, axis=1))
+        return self.without_base().with_pairs(space, space.xp.stack(new, axis=1))
 
 
 class _Inverse:
@@ -179,6 +200,24 @@ class _ScaledInverse:
         p = self._R_inverse @ (self._S @ w)
         q = (self._middle @ p - self._Y @ scaled) @ self._R_inverse
         return scaled + q @ self._S - (p @ self._Y) / self._D
+
+
+class _InverseFromBase:
+    """The same from a factorised matrix, by the two loops of Nocedal: the pairs are few."""
+
+    def __init__(self, pairs: Entries | None, base: Factor) -> None:
+        self._pairs = [] if pairs is None else list(pairs.array)
+        self._base = base
+
+    def __call__(self, w: Array) -> Array:
+        shares = []
+        for s, y in reversed(self._pairs):
+            shares.append(s @ w)
+            w = w - shares[-1] * y
+        w = self._base.solve(w)
+        for (s, y), share in zip(self._pairs, reversed(shares), strict=True):
+            w = w + (share - y @ w) * s
+        return w
 
 
 def _vectors(pairs: Array) -> Array:

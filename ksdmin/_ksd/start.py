@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from ksdmin._ksd.cost_model import curvature_samples
 from ksdmin._ksd.dimensions import choose_dimensions, choose_parts
+from ksdmin._ksd.exact_space import matrix_fits
 from ksdmin._ksd.presets import PRESETS
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.damping import Damping
+from ksdmin._ksd.rules.exact_space import ExactSpace
 from ksdmin._ksd.rules.finer_arithmetic import FinerArithmetic
 from ksdmin._ksd.rules.forcing import Forcing
 from ksdmin._ksd.rules.set_sizes import SetSizes
@@ -59,9 +62,18 @@ def start(run: KSDRun, ledger: Ledger, x0: Array) -> KSDState:
 
 
 def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
-    """The sizes of the first sets: of very many samples they are few."""
+    """The sizes of the first sets: of very many samples they are few.
+
+    Where the whole curvature matrix is affordable, B alone may be a sample: each further step costs
+    a gradient, and all samples teach it.
+    """
     fewest = 1 if traits.nonlinear else run.preset.fewest
-    return run.subsets.sizes(run.parts, fewest, run.preset.most)
+    sizes = run.subsets.sizes(run.parts, fewest, run.preset.most)
+    N, asked = run.subsets.n, run.subsets.asked
+    if sizes is None or N is None or asked or not matrix_fits(run, traits):
+        return sizes
+    B = curvature_samples(run.space.n, N, traits.matrix_cost, run.dims.whole_dim)
+    return sizes if B is None else Sizes(N, B, N)
 
 
 def first_rules(
@@ -82,6 +94,7 @@ def first_rules(
         width=Width(K, K, dims.widest) if on("width") else Width.off(K),
         set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
         trust=Trust(record) if on("trust") else Trust.off(record),
+        exact_space=ExactSpace() if on("exact_space") else ExactSpace.off(),
         finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),
         stall=Stall(norm) if on("stall") else Stall.off(norm),
     )

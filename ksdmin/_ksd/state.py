@@ -127,3 +127,8 @@ class Trial:
     dim: int
     steepest: float = 0.0
     basis: Basis | None = None
+
+    @property
+    def has_factor(self) -> bool:
+        """Whether the whole curvature matrix was factorised for it."""
+        return self.basis is not None and self.basis.factor is not None

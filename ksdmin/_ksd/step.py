@@ -20,6 +20,8 @@ from ksdmin._ksd.adapt import (
     resize_sets,
 )
 from ksdmin._ksd.bfgs import bfgs
+from ksdmin._ksd.cost_model import Costs
+from ksdmin._ksd.exact_space import exact_basis, matrix_is_less_work, step_costs
 from ksdmin._ksd.krylov import Basis, Growth, krylov_basis
 from ksdmin._ksd.model_step import model_step
 from ksdmin._ksd.outcome import Outcome
@@ -41,14 +43,15 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
     A pure function of `run` and `state`: called twice, it returns the same next state.
     """
     with run.evaluating(state.ledger) as evaluator:
-        trial = model_step(run, evaluator, state)
+        costs = step_costs(run, evaluator, state)
+        trial = model_step(run, evaluator, state, costs)
         if trial is None:
-            basis = build_basis(run, evaluator, state)  # Alg. 3, line 6
+            basis = build_basis(run, evaluator, state, costs)  # Alg. 3, line 6
             if not basis.finite and basis.dim == 0:
                 return changed(state, broken=True, ledger=evaluator.ledger)
             trial = search(run, evaluator, state, basis)  # lines 7 to 12
         sampling = next_sets(run, state)  # line 3
-        there = evaluate(run, evaluator, trial, state.sets.C, sampling.sets.A)  # lines 13, 4, 5
+        there = evaluate(run, evaluator, state, trial, sampling.sets.A)  # lines 13, 4, 5
         before = value_before(run, evaluator, state.here, trial, there)
         outcome = judge_step(run, evaluator, state, trial, before, there)
         rules = note_progress(state.rules, outcome)
@@ -68,8 +71,14 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         )
 
 
-def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
-    """The subspace of this iteration: Algorithm 2 on the set B."""
+def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None) -> Basis:
+    """The subspace of this iteration: Algorithm 2 on the set B, or Newton directions."""
+    if costs is not None and matrix_is_less_work(run, state, costs):
+        basis = exact_basis(run, evaluator, state)
+        if basis is not None:
+            return basis
+    # An old matrix would mislead: products were less work.
+    state = changed(state, model=state.model.without_base())
     here, rules = state.here, state.rules
     P = preconditioner(run, evaluator, state, with_model=model_preconditions(run, state))
     free = run.movable(here)
@@ -170,9 +179,11 @@ def next_sets(run: KSDRun, state: KSDState) -> Sampling:
     return run.next_sets(state.sampling, state.here.idx, iteration, sizes)
 
 
-def evaluate(run: KSDRun, evaluator: Evaluator, trial: Trial, C: Any, A: Any) -> Evaluated:
+def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A: Any) -> Evaluated:
     """What the next iteration starts from; nothing new where A has just served as C."""
-    if C is A and trial.gradient is not None and not evaluator.traits.has_diagonal:
+    has_matrix = trial.has_factor or state.model.base is not None
+    diagonal = evaluator.traits.has_diagonal and not has_matrix  # a matrix has its own
+    if state.sets.C is A and trial.gradient is not None and not diagonal:
         there = Evaluated(trial.x, A, trial.value, trial.gradient)
     else:
         there = evaluator.evaluate(trial.x, A)

@@ -96,6 +96,8 @@ class Space:
         operator = issparse(H) or isinstance(H, LinearOperator)
         if self.numpy and not operator:
             H = np.array(H, ndmin=2)  # our own: the user may fill the same array again
+            if H.dtype.kind not in "fiub":
+                raise TypeError(f"{origin} returned values that are not real numbers")
         elif not self.numpy and (not is_array_api_obj(H) or array_namespace(H) is not self.xp):
             raise TypeError(self._stranger(H, origin))
         if tuple(H.shape) != (self.n, self.n):
@@ -111,6 +113,17 @@ class Space:
     def product(self, H: Any, v: Array, origin: str) -> Array:
         """H v, for what `matrix` returned."""
         return self.vector(H @ v, origin)
+
+    def dense_matrix(self, H: Any, origin: str) -> Array:
+        """Our own copy of a matrix that user code returned: dense, of real numbers."""
+        if H is None:
+            raise TypeError(f"{origin} returned None: is a return statement missing?")
+        if issparse(H) or isinstance(H, LinearOperator):
+            raise TypeError(
+                f"{origin} returned a {type(H).__name__}: expected a dense array of shape "
+                f"({self.n}, {self.n}); leave it out where only products are to be had"
+            )
+        return self.matrix(H, origin)
 
     def _stranger(self, u: Any, origin: str) -> str:
         return (
@@ -140,6 +153,10 @@ class Space:
         """The unit vector e_(i+1), in the dtype and on the device of the run."""
         zeros = self.xp.zeros((1, self.n), dtype=self.dtype, device=self.device)
         return self.put(zeros, (0, i), 1.0)[0, :]
+
+    def diagonal_matrix(self, entries: Any) -> Array:
+        """The matrix with these `entries` (or one number) on its diagonal."""
+        return self.xp.eye(self.n, dtype=self.dtype, device=self.device) * entries
 
     def rows(self, *capacity: int) -> Array:
         """Room for `capacity` vectors, one per row; or for an array of them."""

@@ -15,7 +15,10 @@ from ksdmin._problem.values import changed
 class Counts:
     """What a run has spent so far; a pass is one look at all samples, a product two.
 
-    `differenced` of the `njev` gradients were made of values, which `nfev` counts already.
+    `differenced` of the `njev` gradients were made of values, which `nfev` counts already. A whole
+    curvature matrix counts in `nhev` as many times as the model was run through for it: once for a
+    linear model and for a user's `hess` or `matrix` (as SciPy counts `hess`), n times where it is
+    made of n products.
     """
 
     nfev: int = 0
@@ -74,6 +77,10 @@ class CountingProblem:
 
     def curvature(self, x: Array, idx: Any) -> Product:
         """A product v -> Hv."""
+        raise NotImplementedError
+
+    def matrix(self, x: Array, idx: Any) -> Array | None:
+        """H itself, where the traits say so; None where that turns out not to be to be had."""
         raise NotImplementedError
 
 
@@ -138,6 +145,11 @@ class CheckedProblem(CountingProblem):
             return self._space.vector(out, "the product of curvature")
 
         return times
+
+    def matrix(self, x: Array, idx: Any) -> Array:
+        """The curvature matrix itself."""
+        out = self._counted(self._problem.matrix, self._space.copy(x), idx, nhev=1)
+        return self._space.dense_matrix(out, "matrix")
 
     def _counted(self, verb: Callable[..., Any], *args: Any, **costs: int) -> Any:
         """Call a verb of the user's, and count it: `costs`, unless the problem counts itself."""

@@ -36,8 +36,9 @@ def as_problem(
         '2-point', which a run turns into '3-point' where the error of the former comes to hide
         the gradient, so that it can still be brought below gtol.
     hess : callable, '2-point', '3-point', 'cs', optional
-        ``hess(x, *args)`` gives the Hessian: dense, sparse or a LinearOperator. It has precedence
-        over `hessp`. A scheme: products by differences of the gradient; 'cs' is taken as
+        ``hess(x, *args)`` gives the Hessian: dense, sparse or a LinearOperator. A dense one beside
+        `hessp` is computed where it is less work than products; otherwise it has precedence. A
+        scheme: products by differences of the gradient; 'cs' is taken as
         '2-point', as gradients are real.
     hessp : callable, optional
         ``hessp(x, p, *args)``, with subsets ``hessp(x, p, idx, *args)``. With neither `hess` nor

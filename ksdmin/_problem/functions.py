@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from array_api_compat import is_array_api_obj
 from scipy.optimize import HessianUpdateStrategy, OptimizeWarning
 
 from ksdmin._problem import differences
@@ -49,6 +50,7 @@ class FunctionProblem(CountingProblem):
         self._fun, self._args, self._jac = fun, args, jac
         self._hess, self._hessp, self._precond = hess, hessp, precond
         self._hess_works = False  # whether it has returned something
+        self._hess_is_dense = callable(hess)  # until its first call shows otherwise
         self._scheme = hess if isinstance(hess, str) and hess != "cs" else "2-point"
         self.subsets = subsets
         self.traits = self._traits(nonlinear)
@@ -66,6 +68,9 @@ class FunctionProblem(CountingProblem):
             product_accuracy=1.0 if exact else accuracy * differences.ERROR_POWER[self._scheme],
             has_diagonal=self._precond is not None,
             separate_gradient=self._jac is not True,
+            has_matrix=self._hess_is_dense and callable(self._hess),
+            # Without hessp, products need the whole matrix, too
+            matrix_cost=0.0 if self._hessp is None else None,
         )
 
     def counting(self, counts: Counts) -> Self:
@@ -111,10 +116,9 @@ class FunctionProblem(CountingProblem):
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
         space = self._at(x)
-        given = self._given_hessian(x, idx) if callable(self._hess) else None
-        if given is not None:
-            H = space.matrix(given[0], "hess")
-            self._counts.nhev += 1
+        products = self._hessp is not None and self.traits.has_matrix
+        H = self._hessian(x, idx) if callable(self._hess) and not products else None
+        if H is not None:
             return lambda v: space.product(H, v, "hess")
         if self._hessp is not None:
             return lambda v: self._hessian_product(x, v, idx)
@@ -128,6 +132,26 @@ class FunctionProblem(CountingProblem):
             return self._raw_gradient(at, idx, None)
 
         return differences.product(grad, x, g0, self._scheme, error, space, self._box)
+
+    def matrix(self, x: Array, idx: Any = WHOLE) -> Array | None:
+        """What `hess` returned; None where that is not dense, from then on."""
+        H = self._hessian(x, idx)
+        if H is not None and not is_array_api_obj(H):
+            self._recall(x, idx).hessian = H  # for the products that are asked for instead
+            self._hess_is_dense, H = False, None
+            self.traits = self._traits(self.traits.nonlinear)
+        return H
+
+    def _hessian(self, x: Array, idx: Any) -> Any:
+        """What `hess` returned: a matrix, sparse or not, or an operator; None where it raised."""
+        H = self._recall(x, idx).hessian
+        if H is None:
+            given = self._given_hessian(x, idx)
+            if given is None:
+                return None
+            self._counts.nhev += 1
+            H = self._at(x).matrix(given[0], "hess")
+        return H
 
     # How they call the user's functions
 
@@ -287,6 +311,7 @@ class Memo:
     value: float | None = None
     gradient: Array = None
 
+    hessian: Any = None  # an operator: see `FunctionProblem.matrix`
     residuals: Any = None  # of a sum of squares: see `ResidualProblem`
     jacobian: Any = None
 

@@ -107,6 +107,11 @@ class HostedProblem(CountingProblem):
         product = self._problem.curvature(x, idx)
         return lambda v: np.array(product(v))
 
+    def matrix(self, x: Array, idx: Any) -> Array | None:
+        """The curvature matrix; None where there is none after all."""
+        H = self._problem.matrix(x, idx)
+        return None if H is None else np.array(H)
+
 
 def space_of_run(x0: Array) -> Space:
     """Where the vectors of a run from `x0` live."""

@@ -48,6 +48,12 @@ class Traits:
     has_projected_gradient : bool
         Whether there is the verb ``value_and_projected_gradient(x, idx, V)``: the value and V^T g
         for the rows of V, where that is cheaper than g.
+    has_matrix : bool
+        Whether there is the verb ``matrix(x, idx)``: the whole curvature matrix, of shape (n, n),
+        where that is affordable. A run takes it where it is less work than products.
+    matrix_cost : float, optional
+        What that costs in floating-point operations, in units of one product; where not given
+        n / 2, as for X^T W X of a linear model. 0: the product needs the whole matrix, too.
     has_finer_arithmetic : bool
         Whether there is the verb ``in_finer_arithmetic()``: the same problem with less rounding, or
         None. A run turns to it when the steps gain little more than rounding.
@@ -70,6 +76,8 @@ class Traits:
     diagonal_power: float = 1.0
     separate_gradient: bool = False
     has_projected_gradient: bool = False
+    has_matrix: bool = False
+    matrix_cost: float | None = None
     has_finer_arithmetic: bool = False
     counts_itself: bool = False
 
@@ -88,7 +96,8 @@ class Problem(Protocol):
     """What a method needs of an objective: its verbs at (x, idx), means over the samples idx.
 
     Optional attributes: ``traits`` (see :class:`Traits`), ``x0`` (where to start) and ``subsets``
-    (the default sets). What the verbs return is checked, and they get copies of x and v.
+    (the default sets). What the verbs return is checked, and they get copies of x and v. Optional
+    verbs are declared in the traits: ``matrix(x, idx)``, the whole curvature matrix, is one.
 
     Examples
     --------
@@ -119,6 +128,7 @@ class Problem(Protocol):
 # The verbs that a problem has only where its traits say so.
 OPTIONAL_VERBS = {
     "has_projected_gradient": "value_and_projected_gradient",
+    "has_matrix": "matrix",
     "has_finer_arithmetic": "in_finer_arithmetic",
     "counts_itself": "counting",
 }

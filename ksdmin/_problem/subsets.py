@@ -149,6 +149,11 @@ class Subsets:
             )
         return Sizes(a, b, c)
 
+    @property
+    def asked(self) -> bool:
+        """Whether the user asked for any size."""
+        return any(size is not None for size in self._requested.values())
+
     def _count(self, size: float, name: str) -> int:
         assert self.n is not None
         count = 0

@@ -162,6 +162,11 @@ class Evaluator:
         product = self._charged(idx, self._problem.curvature, x, idx)
         return lambda v: self._charged(idx, product, v)
 
+    def matrix(self, x: Array, idx: Any) -> Array | None:
+        """The curvature matrix on `idx`; None where there is none after all."""
+        H: Array | None = self._charged(idx, self._problem.matrix, x, idx)
+        return H
+
     def _charged(self, idx: Any, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a verb, and turn what it counted into passes over the data."""
         before = self.counts.work

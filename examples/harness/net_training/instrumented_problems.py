@@ -92,6 +92,10 @@ class Timed:
         product = self._timed("products", self._problem.curvature, x, idx)
         return lambda v: self._timed("products", product, v)
 
+    def matrix(self, x: Any, idx: Any) -> Any:
+        """The whole curvature matrix on B."""
+        return self._timed("products", self._problem.matrix, x, idx)
+
     def shares(self, total: float) -> dict[str, float]:
         """Seconds of the parts; the algebra of the basis is what is left of the total."""
         parts = {name: round(seconds, 3) for name, seconds in self._seconds.items()}

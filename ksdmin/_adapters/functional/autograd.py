@@ -113,6 +113,10 @@ class Autograd:
         jvp, vjp = linearized
         return jvp, vjp
 
+    def columns(self, product: Product, units: Array) -> Array:
+        """The product of each of the unit vectors, one after the other."""
+        return np.stack([product(unit) for unit in units])
+
     @np.errstate(over="ignore")
     def prepare_per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
         """Find out whether one backward pass over all samples is enough; it holds no gradients."""

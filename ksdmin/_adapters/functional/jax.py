@@ -106,6 +106,10 @@ class Jax:
         """v -> J v, made by transposing u -> J^T u, and the latter."""
         return lambda v: jax.linear_transpose(linearized, z)(v)[0], linearized
 
+    def columns(self, product: Product, units: Array) -> Array:
+        """The product of each of the unit vectors, all at once."""
+        return jax.vmap(product)(units)
+
     def prepare_per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
         """How many entries of each sample's gradient are formed; True: for many samples at once."""
         return entries_formed(losses, x, chunk), True

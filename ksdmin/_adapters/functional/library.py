@@ -69,6 +69,9 @@ class Library(Protocol):
     def jacobian(self, linearized: Any, z: Array) -> tuple[Product, Product]:
         """v -> J v and u -> J^T u, from what `linearize` returned beside z = f(x)."""
 
+    def columns(self, product: Product, units: Array) -> Array:
+        """The product of each of the unit vectors, along a new first axis."""
+
     def prepare_per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
         """Find out, on a few samples, how `per_sample_sums` can be computed.
 

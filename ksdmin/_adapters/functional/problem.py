@@ -45,9 +45,13 @@ class FunctionalProblem(FlatProblem):
         noise = library.noise if sampled and x0.dtype.itemsize == 4 else None
         if isinstance(precond, str) and precond == "fisher" and not sampled:
             precond = None  # a plain function has no gradients of single samples
+        linear = terms.linear_matrix if isinstance(terms, SampleSums) else None
+        self._matrix = None if callable(curvature) else linear
         traits = Traits(
             nonlinear=isinstance(terms, SampleSums) and terms.nonlinear(x0),
             noise=noise,
+            has_matrix=self._matrix is not None,
+            matrix_cost=None if self._matrix is None else self._matrix.cost,
             has_finer_arithmetic=True,
         )
         super().__init__(x0, subsets, traits, precond)
@@ -98,6 +102,15 @@ class FunctionalProblem(FlatProblem):
         product = self._terms.product(x, idx, self._count_forward_pass)
         size = float(self._terms.size(idx))
         return self._counted(lambda v: self._mean_gradient(product(v), size, self._l2, v))
+
+    def matrix(self, x: Array, idx: Any = WHOLE) -> Array:
+        """The curvature matrix itself, where the traits say that it is to be had."""
+        if self._matrix is None:
+            raise ValueError("this problem has no curvature matrix: see traits.has_matrix")
+        idx = self._checked(x, idx)
+        self._counts.nhev += 1
+        H = self._matrix(x, idx) / float(self._terms.size(idx))
+        return H if self._l2 is None else H + self._space.diagonal_matrix(self._l2)
 
     def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
         return super()._evaluate(x, self._checked(x, idx), diagonal)

@@ -15,6 +15,7 @@ from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
 from ksdmin._adapters.functional.data import Samples
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
+from ksdmin._adapters.functional.linear_matrix import BUDGET_SHARE, LinearMatrix, elements_of
 from ksdmin._adapters.functional.losses import RandomGenerator
 from ksdmin._adapters.linearity import is_nonlinear
 from ksdmin._adapters.sample_loss import SampleLoss
@@ -63,6 +64,7 @@ class SampleSums:
         self._preferred = 1
         self._max_rows = self._max_rows_per_sample = samples.n
         self._max_kept_samples = self._max_diagonal_samples = samples.n
+        self.linear_matrix: LinearMatrix | None = None
         self.size, self.indices = samples.size, samples.indices
 
     @property
@@ -90,6 +92,24 @@ class SampleSums:
         max_gradients = max(1, int(budget // (WORKING_COPIES * bytes_per_gradient)))
         self._max_rows_per_sample = min(self._max_rows, max_gradients)
         self._max_diagonal_samples = n if at_once else DIAGONAL_SAMPLES
+        self.linear_matrix = self._linear_matrix(x, probe, budget)
+
+    def _linear_matrix(self, x: Array, probe: Chunk, budget: float) -> LinearMatrix | None:
+        """What computes the curvature matrix of a linear model, where it is affordable."""
+        if self._curvature == "fisher" or self.nonlinear(x):
+            return None
+        elements = elements_of(self._outputs(x, probe.inputs))
+        entries = self._samples.n * elements * x.shape[0]
+        if entries * x.dtype.itemsize > BUDGET_SHARE * budget:
+            return None
+        return LinearMatrix(
+            self._library,
+            self._outputs,
+            self._output_hessian,
+            self._samples,
+            elements,
+            x.shape[0],
+        )
 
     def _probe_memory(self, x: Array) -> tuple[Any, int]:
         """A few samples, and how many bytes a forward pass keeps for each."""
@@ -228,6 +248,12 @@ class SampleSums:
     def _residual(self, z: Array, targets: Any, w: Array) -> Array:
         """The gradient of each weighted loss in the outputs."""
         return self._library.vjp(lambda z: self._loss.losses(z, targets), z)[1](w)
+
+    def _output_hessian(self, z: Array, targets: Any, w: Array) -> Product:
+        """What stands between J^T and J, for a model that is linear in its parameters."""
+        if self._curvature == "empirical-fisher":
+            return _curvature.outer_product(self._residual(z, targets, w))
+        return self._loss_hessian(z, targets, w)
 
     def _loss_hessian(self, z: Array, targets: Any, w: Array) -> Product:
         """The Hessian of the losses in the outputs: in closed form, or by autodiff."""

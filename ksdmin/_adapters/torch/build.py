@@ -37,6 +37,7 @@ from ksdmin._adapters.torch.diagonal import diagonal_kernel
 from ksdmin._adapters.torch.flat_function import FlatFunction
 from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
 from ksdmin._adapters.torch.kernels import Kernels, lean_convolutions_work
+from ksdmin._adapters.torch.matrix import MatrixKernel, matrix_kernel
 from ksdmin._adapters.torch.memory import bytes_per_sample, default_budget
 from ksdmin._adapters.torch.model_and_loss import kernels_of, probe_of
 from ksdmin._adapters.torch.model_outputs import check_output
@@ -129,6 +130,7 @@ def _of_samples(
         found.bytes_per_sample,
         sys.maxsize if found.max_gradients is None else DIAGONAL_SAMPLES,
         found.nonlinear,
+        found.matrix,
     )
     check_values(problem, flat_model)
     return problem
@@ -254,12 +256,15 @@ class _Findings:
         How many samples' products fit into the memory budget.
     max_gradients : int or None
         How many samples' gradients do; None where the diagonal needs none.
+    matrix : MatrixKernel or None
+        What computes its curvature matrix, where that is affordable.
     """
 
     nonlinear: bool
     bytes_per_sample: int
     max_kept_samples: int
     max_gradients: int | None
+    matrix: MatrixKernel | None
 
     def max_rows(self, model: FlatModel) -> int:
         """How many samples a chunk may have."""
@@ -290,11 +295,14 @@ def _probe(
         kept = bytes_per_sample(kernels, probe)
         kernel = diagonal_kernel(kernels, probe, budget) if diagonal else None
         kernels.diagonal = kernel
+        max_kept_samples = max(1, int(budget // (WORKING_COPIES * kept)))
+        matrix = matrix_kernel(kernels, probe, max_kept_samples, budget)
     return _Findings(
         nonlinear,
         kept,
-        max_kept_samples=max(1, int(budget // (WORKING_COPIES * kept))),
+        max_kept_samples=max_kept_samples,
         max_gradients=None if kernel is None else kernel.max_samples,
+        matrix=matrix,
     )
 
 

@@ -84,13 +84,20 @@ class Kernels:
             )
             return self._second_derivative(g, parameters)
         jvp, vjp = self._jacobian(z, parameters)
-        if self.curvature == "gauss-newton":
-            return _curvature.gauss_newton(jvp, vjp, self._loss_hessian(z.detach(), targets, w))
+        return _curvature.gauss_newton(jvp, vjp, self.output_hessian(z.detach(), targets, w))
+
+    def output_hessian(self, z: Tensor, targets: Any, w: Tensor) -> Product:
+        """What stands between J^T and J: the Hessian of the losses, or r r^T of each sample.
+
+        For a model that is linear in its parameters, the exact Hessian has the former, too.
+        """
+        if self.curvature in ("gauss-newton", "hessian"):
+            return self._loss_hessian(z, targets, w)
         if self.curvature == "fisher":
             # The expectation of r r^T must be the Hessian of the loss: the factor between loss and
             # negative log-likelihood enters once, not squared.
             w = (w / self.loss.likelihood_scale(z)).sqrt()
-        return _curvature.fisher(jvp, vjp, self._residual(z.detach(), targets, w))
+        return _curvature.outer_product(self._residual(z, targets, w))
 
     def for_products(self) -> AbstractContextManager[Any]:
         """What the forward pass runs in, where it is to be differentiated for products."""

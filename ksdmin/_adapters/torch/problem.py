@@ -16,6 +16,7 @@ from torch import Tensor
 from ksdmin._adapters.flat_problem import VALUE_NOISE, FlatProblem
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
 from ksdmin._adapters.torch.kernels import Product
+from ksdmin._adapters.torch.matrix import MatrixKernel
 from ksdmin._adapters.torch.sample_sums import SampleSums
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Traits
@@ -76,16 +77,20 @@ class TorchProblem(TensorProblem):
         bytes_per_sample: int,
         max_diagonal_samples: int,
         nonlinear: bool,
+        matrix: MatrixKernel | None,
     ) -> None:
+        matrix = None if callable(curvature) else matrix
         traits = Traits(
             nonlinear=nonlinear,
             noise=VALUE_NOISE[model.precision] if model.x0.dtype == torch.float32 else None,
             has_projected_gradient=True,
+            has_matrix=matrix is not None,
+            matrix_cost=None if matrix is None else matrix.cost,
             has_finer_arithmetic=True,
         )
         super().__init__(model.x0, sums.samples.subsets, traits, precond)
         self.bytes_per_sample = bytes_per_sample
-        self._model, self._sums = model, sums
+        self._model, self._sums, self._matrix = model, sums, matrix
         self._max_diagonal_samples = max_diagonal_samples
         self._curvature, self._l2 = curvature, l2
         self._precision = model.precision, model.precision  # as in FINER_PRECISION
@@ -144,6 +149,18 @@ class TorchProblem(TensorProblem):
                 return (self._l2 * v).add_(product(v), alpha=scale)
 
         return self._counted(multiply)
+
+    def matrix(self, x: Tensor, idx: Any = WHOLE) -> Tensor:
+        """The curvature matrix itself, where the traits say that it is to be had."""
+        if self._matrix is None:
+            raise ValueError("this problem has no curvature matrix: see traits.has_matrix")
+        x, idx = self._checked(x, idx)
+        self._counts.nhev += self._matrix.products
+        with LOCK:
+            H = self._sums.matrix(self._matrix, x, idx, self._precision[1])
+        H = H / self._sums.samples.size(idx)
+        H.diagonal().add_(self._l2)
+        return H
 
     def _evaluate(self, x: Tensor, idx: Any, diagonal: bool) -> tuple[Any, ...]:
         with LOCK:

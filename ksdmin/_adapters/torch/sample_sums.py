@@ -14,6 +14,7 @@ from ksdmin._adapters.torch.cuda_graphs import GraphExecutor
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
+from ksdmin._adapters.torch.matrix import MatrixKernel
 from ksdmin._adapters.torch.random import seeded_generators
 
 log = logging.getLogger("ksdmin")
@@ -99,6 +100,13 @@ class SampleSums:
             chunks = self.samples.chunks(idx, rows)
             outputs = (self._executor.run(kind, rows, x, chunk, precision) for chunk in chunks)
             return add(outputs, single=size <= rows)
+
+    def matrix(self, kernel: MatrixKernel, x: Tensor, idx: Any, precision: str) -> Tensor:
+        """The sum of the curvature matrices over a set."""
+        rows = min(self.samples.size(idx), self._max_rows)
+        with self._kernels.model.arithmetic(precision):
+            parts = ((kernel(x, chunk),) for chunk in self.samples.chunks(idx, rows))
+            return add(parts, single=True)[0]
 
     def product(
         self, x: Tensor, idx: Any, precision: str, on_recompute: Callable[[], None]

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ksdmin._ksd.rules.damping import Damping
+from ksdmin._ksd.rules.exact_space import ExactSpace
 from ksdmin._ksd.rules.finer_arithmetic import FinerArithmetic
 from ksdmin._ksd.rules.forcing import Forcing
 from ksdmin._ksd.rules.set_sizes import SetSizes
@@ -41,6 +42,8 @@ class Rules:
         How many samples A, B and C have.
     trust : Trust
         When a step may rest on the quasi-Newton model alone.
+    exact_space : ExactSpace
+        When a step takes the whole curvature matrix.
     finer_arithmetic : FinerArithmetic
         When the problem is asked for less rounding.
     stall : Stall
@@ -52,5 +55,6 @@ class Rules:
     width: Width
     set_sizes: SetSizes
     trust: Trust
+    exact_space: ExactSpace
     finer_arithmetic: FinerArithmetic
     stall: Stall

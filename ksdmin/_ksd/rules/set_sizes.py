@@ -42,18 +42,26 @@ class SetSizes:
         return cls(sizes, None)
 
     def after(
-        self, outcome: Outcome, *, stalled: bool = False, converged_on_A: bool = False
+        self,
+        outcome: Outcome,
+        *,
+        stalled: bool = False,
+        converged_on_A: bool = False,
+        matrix_renewed: bool = False,
     ) -> SetSizes:
         """The sizes after a step.
 
         `converged_on_A` says that the gradient vanished on A, so that the whole set had to be
-        evaluated: A is everything from now on.
+        evaluated: A is everything from now on. `matrix_renewed`, that the curvature matrix of the
+        last B no longer served: B doubles.
         """
         if self.sizes is None or self.n is None:
             return self
         sizes = self._grown(self.sizes, outcome, stalled, self.n)
         if converged_on_A and sizes.A < self.n:
             sizes = changed(sizes, A=self.n)
+        if matrix_renewed and sizes.B < self.n:
+            sizes = changed(sizes, B=doubled(sizes.B, self.n))
         return self if sizes is self.sizes else changed(self, sizes=sizes)
 
     def _grown(self, sizes: Sizes, outcome: Outcome, stalled: bool, n: int) -> Sizes:

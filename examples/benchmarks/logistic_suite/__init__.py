@@ -1,0 +1,1 @@
+"""The parts of logistic.py: data sets, the objective, solvers, the table."""

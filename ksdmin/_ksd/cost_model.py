@@ -1,0 +1,97 @@
+"""What a step costs, from sizes alone: a Krylov space against the whole curvature matrix.
+
+The unit is a floating-point operation of a large matrix product. Sizes and the problem's traits
+decide, never a clock, so that the same seed gives the same run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# All measured once, on one core of a Xeon at 2.5 GHz with OpenBLAS, n from 50 to 1000. An operation
+# of a matrix-vector product waits for memory: it takes 4 to 17 times as long as one of a matrix
+# product.
+MEMORY_BOUND = 8
+# Cholesky takes n^3 / 3 operations, at a third of the speed of a matrix product; what is done to
+# the n^2 entries before and after takes half as long again for some hundred unknowns.
+FACTORISATION = 1.5
+CALL = 1e6  # 20 to 50 microseconds: a call, of the user's function or of ours, beside its work
+VECTOR_CALLS = 4  # to orthogonalise a vector and measure it
+PASSES_OVER_BASIS = 6  # Gram-Schmidt twice, and the curvature: matrix-vector products with V
+STEP_CALLS = 20  # what an iteration takes beside its evaluations: half a millisecond to one
+# A factorised matrix serves several steps: it replaces so many Krylov spaces, which have about this
+# share of the vectors that they may have. With half of them, regressions of 10 classes or with more
+# unknowns than samples took the matrix, and twice as long as with products.
+SPACES_PER_MATRIX, USUAL_SHARE = 2, 1 / 8
+# What the first matrix of a run may cost, in gradients of all samples: a run takes about ten of
+# them beside it.
+MATRIX_IN_GRADIENTS = 10
+SAMPLES_PER_UNKNOWN = 4
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The costs of a step's parts.
+
+    Attributes
+    ----------
+    n : int
+        The number of unknowns.
+    A, B : int
+        How many samples the gradient is of, and the curvature; 1 for a plain function.
+    matrix_cost : float or None
+        As the problem's traits have it.
+    """
+
+    n: int
+    A: int
+    B: int
+    matrix_cost: float | None
+
+    @property
+    def gradient(self) -> float:
+        """A value and its gradient."""
+        return CALL + MEMORY_BOUND * 4.0 * self.A * self.n
+
+    @property
+    def product(self) -> float:
+        """One curvature product: with a matrix, where there is no other way to it."""
+        if self.matrix_cost == 0:
+            return CALL + MEMORY_BOUND * 2.0 * self.n**2
+        return self.gradient  # of as many samples: on fewer, a space is of less use
+
+    @property
+    def matrix(self) -> float:
+        """The curvature matrix."""
+        products = self.matrix_cost or self.n / 2
+        return CALL + products * 4.0 * self.B * self.n
+
+    def krylov(self, K: float) -> float:
+        """A Krylov space of K vectors."""
+        own = VECTOR_CALLS * CALL + MEMORY_BOUND * PASSES_OVER_BASIS * self.n * K / 2
+        needed = self.matrix if self.matrix_cost == 0 else 0.0
+        return needed + K * (self.product + own)
+
+    @property
+    def exact(self) -> float:
+        """The exact space: the matrix, and its factorisation."""
+        return self.matrix + VECTOR_CALLS * CALL + FACTORISATION * float(self.n) ** 3
+
+    @property
+    def reused(self) -> float:
+        """A step that rests on a matrix at hand."""
+        return STEP_CALLS * CALL + self.gradient
+
+
+def curvature_samples(n: int, samples: int, matrix_cost: float | None, K: int) -> int | None:
+    """How many samples the first matrix should be of, the gradient being of all.
+
+    It may cost as much as some gradients. Of fewer samples than a few for each unknown it would say
+    little of the whole. None where even that is more work than Krylov spaces of K vectors.
+    """
+    one = Costs(n, samples, 1, matrix_cost)
+    affordable = MATRIX_IN_GRADIENTS * one.gradient / (one.matrix - CALL)
+    enough = max(int(affordable), SAMPLES_PER_UNKNOWN * n)
+    B = samples if 2 * enough > samples else enough
+    sampled, whole = (Costs(n, samples, size, matrix_cost) for size in (B, samples))
+    return B if sampled.exact <= SPACES_PER_MATRIX * whole.krylov(USUAL_SHARE * K) else None

@@ -1,0 +1,204 @@
+"""The exact space: Newton directions from the whole curvature matrix, in place of a Krylov space.
+
+Problem: at x with gradient g and matrix H, both restricted to the variables that may move, find a
+few directions that span a better subspace than any K products could.
+
+Algorithm: the variables are scaled by the diagonal of H, as Marquardt did. Where Cholesky shows
+that H is positive definite, the Newton direction -H^-1 g is the space. Where H is of a sample, or
+the last such step gained far less than it should have, the damped directions -(H + l D)^-1 g join
+it, for a handful of dampings l. Where H is not definite, its eigenvectors give the same with
+|eigenvalues|, and the direction of most negative curvature. The search within the space is that of
+Algorithm 3.
+
+The matrix comes to the host, in float64, for that; the directions go back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import lapack
+
+from ksdmin._ksd.cost_model import Costs
+from ksdmin._ksd.dimensions import MAX_BASIS_BYTES
+from ksdmin._ksd.factor import Factor
+from ksdmin._ksd.krylov import Basis
+from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._problem.arrays import Array, Small, to_host
+from ksdmin._problem.protocol import Traits
+from ksdmin._run.evaluator import Evaluated, Evaluator
+
+# Of the diagonal of H, which is a mean eigenvalue of the scaled matrix.
+DAMPINGS = (1e-4, 1e-2, 1.0)
+HELD_MATRICES = 4  # at a time: what the problem computed, ours, its factor, its inverse
+EPS = float(np.finfo(np.float64).eps)
+MIN_CONDITION = 100 * EPS  # 1 / condition number, times n: below, Cholesky's result is rounding
+MIN_REMAINDER = 1e-8  # of a direction that lies in the span of the others: it is left out
+
+
+def matrix_fits(run: KSDRun, traits: Traits) -> bool:
+    """Whether the problem has its matrix, the run may take it, and there is room for it.
+
+    Nets keep their Krylov spaces: six small ones of 61 to 97 parameters gained nothing by it.
+    """
+    room = min(MAX_BASIS_BYTES, run.options.memory_budget or np.inf)
+    wanted = traits.has_matrix and not traits.nonlinear and run.applies("exact_space")
+    return wanted and HELD_MATRICES * 8 * run.space.n**2 <= room
+
+
+def step_costs(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Costs | None:
+    """What the next step costs; None where there is to be no matrix."""
+    traits, n = evaluator.traits, run.space.n
+    if not matrix_fits(run, traits):
+        return None
+    A, B = (run.subsets.size_of(idx) or 1 for idx in (state.here.idx, state.sets.B))
+    return Costs(n, A, B, traits.matrix_cost)
+
+
+def matrix_is_less_work(run: KSDRun, state: KSDState, costs: Costs) -> bool:
+    """Whether the next step takes the matrix, in place of a Krylov space.
+
+    Only where gradient and search are of the same samples: on others the search has to find what
+    the sample of the curvature has not seen, and a wide space is better for that.
+    """
+    K = min(run.dims.whole_dim, run.space.n)
+    worthwhile = state.rules.exact_space.worthwhile(costs, K, reused=serves_more_steps(run, state))
+    return worthwhile and state.sets.C is state.here.idx
+
+
+def serves_more_steps(run: KSDRun, state: KSDState) -> bool:
+    """Whether the next steps may rest on the matrix; with bounds other variables may be free."""
+    return state.model.capacity > 0 and run.box is None
+
+
+def exact_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
+    """The exact space; None where nothing is free to move, or there is no matrix after all."""
+    here = state.here
+    free = free_variables(run, here)
+    g = to_host(here.gradient)[free]
+    if not g.any():
+        return None
+    matrix = evaluator.matrix(here.x, state.sets.B)
+    if matrix is None:
+        return None
+    H = to_host(matrix)
+    del matrix
+    if not np.isfinite(H).all():
+        return Basis(run.space.rows(0), np.zeros((0, 0)), np.zeros(0), finite=False)
+    asymmetry = relative_asymmetry(H)
+    H = H if free.all() else H[np.ix_(free, free)]
+    H = (H + H.T) / 2 if asymmetry > 100 * EPS else H
+    damped = state.curvature_is_sampled or state.rules.exact_space.damped
+    found = newton_directions(H, g, run.floor, damped=damped)
+    V = orthonormal(found.rows)
+    factor = None
+    if found.lower is not None and serves_more_steps(run, state):
+        factor = Factor(run.space.to_device(found.lower), run.space.to_device(found.scale))
+    HV = to_space(run, V @ H, free)
+    return Basis(
+        to_space(run, V, free),
+        V @ H @ V.T,
+        V @ g,
+        asymmetry=asymmetry,
+        products=lambda E: run.space.to_device(E) @ HV,
+        factor=factor,
+        exact=True,
+    )
+
+
+def free_variables(run: KSDRun, here: Evaluated) -> Small:
+    """Which variables no active bound holds: one bool each."""
+    if run.box is None:
+        return np.ones(run.space.n, dtype=bool)
+    free: Small = to_host(run.box.held(here.x, here.gradient)) == 0
+    return free
+
+
+def to_space(run: KSDRun, rows: Small, free: Small) -> Array:
+    """Rows of the free variables' entries as vectors of the run."""
+    if free.all():
+        return run.space.to_device(rows)
+    full = np.zeros((len(rows), run.space.n))
+    full[:, free] = rows
+    return run.space.to_device(full)
+
+
+def relative_asymmetry(H: Small) -> float:
+    """The largest |H_jk - H_kj|, relative to the largest entry."""
+    largest = float(np.abs(H).max())
+    return float(np.abs(H - H.T).max()) / largest if largest else 0.0
+
+
+@dataclass
+class Directions:
+    """Directions as rows; for a definite H, the Cholesky factor in scaled variables, too.
+
+    Attributes
+    ----------
+    rows : ndarray
+        The directions.
+    scale : ndarray
+        What the variables are multiplied by.
+    lower : ndarray or None
+        The factor; None where H is not definite.
+    """
+
+    rows: Small
+    scale: Small
+    lower: Small | None
+
+
+def newton_directions(H: Small, g: Small, floor: float, *, damped: bool) -> Directions:
+    """The Newton direction, where asked with damped ones; and that of most negative curvature."""
+    scale = marquardt_scale(H, floor)
+    H, g = H * np.outer(scale, scale), g * scale
+    lower = cholesky(H)
+    if lower is None:
+        return Directions(by_eigenvectors(H, g, floor) * scale, scale, None)
+    rows = [lapack.dpotrs(lower, -g, lower=1)[0]]
+    for damping in DAMPINGS if damped else ():
+        shifted = lapack.dpotrf(H + damping * np.eye(len(g)), lower=1)[0]
+        rows.append(lapack.dpotrs(shifted, -g, lower=1)[0])
+    return Directions(np.stack(rows) * scale, scale, lower)
+
+
+def marquardt_scale(H: Small, floor: float) -> Small:
+    """D^-1/2, D being the magnitudes on the diagonal of H, kept away from zero."""
+    D = np.abs(np.diagonal(H))
+    largest = float(D.max())
+    scale: Small = np.maximum(D, floor * largest) ** -0.5 if largest else np.ones(len(D))
+    return scale
+
+
+def cholesky(H: Small) -> Small | None:
+    """The lower factor of H; None where H is not positive definite beyond rounding."""
+    lower, failed = lapack.dpotrf(H, lower=1, clean=0)
+    if failed:
+        return None
+    share, _ = lapack.dpocon(lower, np.abs(H).sum(axis=0).max(), uplo="L")
+    return lower if share > MIN_CONDITION * len(H) else None
+
+
+def by_eigenvectors(H: Small, g: Small, floor: float) -> Small:
+    """Newton directions with |eigenvalues|, undamped and damped, and most negative curvature."""
+    values, E = np.linalg.eigh(H)
+    sizes, along = np.abs(values), E.T @ g
+    sizes = np.maximum(sizes, floor * (sizes.max() or 1.0))
+    rows = [-E @ (along / (sizes + damping)) for damping in (0.0, *DAMPINGS)]
+    if values[0] < 0:
+        rows.append(E[:, 0] if along[0] <= 0 else -E[:, 0])
+    return np.stack(rows)
+
+
+def orthonormal(rows: Small) -> Small:
+    """The rows made orthonormal; what lies in the span of those before it is left out."""
+    kept: list[Small] = []
+    for row in rows / np.linalg.norm(rows, axis=1, keepdims=True):
+        for _ in range(2):
+            for v in kept:
+                row = row - (v @ row) * v
+        size = float(np.linalg.norm(row))
+        if size > MIN_REMAINDER:
+            kept.append(row / size)
+    return np.stack(kept)

@@ -1,0 +1,39 @@
+"""A factorised curvature matrix, that further steps rest on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import lapack
+
+from ksdmin._problem.arrays import Array, Small, Space, to_host
+
+
+@dataclass(frozen=True)
+class Factor:
+    """H = S^-1 L L^T S^-1, positive definite.
+
+    It is kept in the user's namespace, as all of a run's state is; the host solves with it.
+
+    Attributes
+    ----------
+    lower : array
+        L, lower triangular; what stands above the diagonal does not count.
+    scale : array
+        The diagonal of S.
+    """
+
+    lower: Array
+    scale: Array
+
+    def solve(self, q: Array) -> Array:
+        """H^-1 q."""
+        lower, scale = _on_host(self.lower), _on_host(self.scale)
+        solved, _ = lapack.dpotrs(lower, scale * _on_host(q), lower=1)
+        return Space(q).to_device(scale * solved)
+
+
+def _on_host(u: Array) -> Small:
+    """In float64, copied only where it is anything else."""
+    return u if isinstance(u, np.ndarray) and u.dtype == np.float64 else to_host(u)

@@ -1,0 +1,85 @@
+"""Exact space: when a step takes the whole curvature matrix in place of a Krylov space.
+
+It does where the matrix and its factorisation cost less than the Krylov spaces that they replace
+(``_ksd/cost_model.py``). The factorised matrix serves further steps, which cost no more than a
+gradient each, as long as the gradient falls faster in them, on the average and for what they cost,
+than in the last step with a new matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ksdmin._ksd.cost_model import SPACES_PER_MATRIX, USUAL_SHARE, Costs
+from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.rules.set_sizes import MIN_REDUCTION
+from ksdmin._problem.values import changed
+
+LAST_WEIGHT = 1 / 3
+
+
+@dataclass(frozen=True)
+class ExactSpace:
+    """What the last steps show of the choice between a Krylov space and the matrix.
+
+    Attributes
+    ----------
+    fall : float
+        By which factor, as a logarithm, the last step with a new matrix reduced the gradient.
+    reused_fall : float
+        The same of the steps since then, which rested on that matrix: an average, in which the last
+        one has the weight 1/3; infinite before the first.
+    damped : bool
+        Whether the last step with a new matrix gained much less than the matrix predicted: the next
+        one has damped directions, too.
+    failed : bool
+        Whether that step led nowhere: the next one has a Krylov space.
+    allowed : bool
+        Whether the matrix may be taken at all.
+    """
+
+    fall: float = math.inf
+    reused_fall: float = math.inf
+    damped: bool = False
+    failed: bool = False
+    allowed: bool = True
+
+    @classmethod
+    def off(cls) -> ExactSpace:
+        """The paper: always a Krylov space."""
+        return cls(allowed=False)
+
+    def worthwhile(self, costs: Costs, K: int, *, reused: bool) -> bool:
+        """Whether the matrix is less work than Krylov spaces, which have K vectors at most."""
+        spaces, vectors = (SPACES_PER_MATRIX, USUAL_SHARE * K) if reused else (1, K)
+        allowed = self.allowed and not self.failed
+        return allowed and costs.exact <= spaces * costs.krylov(vectors)
+
+    def reusable(self, costs: Costs) -> bool:
+        """Whether the next step may rest on the last matrix."""
+        share = costs.reused / (costs.reused + costs.exact)
+        return self.allowed and not self.failed and self.reused_fall > share * self.fall
+
+    def after(self, outcome: Outcome) -> ExactSpace:
+        """The rule after a step."""
+        if outcome.measured and not outcome.exact:
+            return changed(self, failed=False) if self.failed else self
+        if not self.allowed:
+            return self
+        fall = logarithmic_fall(outcome)
+        if outcome.exact:
+            damped = not outcome.actual >= MIN_REDUCTION * outcome.newton_reduction
+            failed = not (outcome.accepted and outcome.moved)
+            known = changed(self, fall=max(fall, 0.0), reused_fall=math.inf)
+            return changed(known, damped=damped, failed=failed)
+        before = fall if math.isinf(self.reused_fall) else self.reused_fall
+        return changed(self, reused_fall=before + LAST_WEIGHT * (fall - before))
+
+
+def logarithmic_fall(outcome: Outcome) -> float:
+    """log(|g_before| / |g_after|); minus infinity where no step was taken."""
+    before, after = outcome.previous_gradient_norm, outcome.gradient_norm
+    if not (outcome.accepted and outcome.moved and before > 0):
+        return -math.inf
+    return math.log(before / after) if after > 0 else math.inf

@@ -1,0 +1,53 @@
+"""The cost model: pure functions of sizes."""
+
+import pytest
+
+from ksdmin._ksd.cost_model import Costs, curvature_samples
+
+
+def test_more_samples_cost_more_of_everything_but_the_factorisation():
+    few, many = (Costs(100, size, size, None) for size in (1000, 10_000))
+    assert few.gradient < many.gradient
+    assert few.matrix < many.matrix
+    assert few.exact - few.matrix == pytest.approx(many.exact - many.matrix)
+
+
+def test_a_matrix_of_a_linear_model_has_the_operations_of_n_half_products():
+    assert Costs(80, 1000, 1000, None).matrix == Costs(80, 1000, 1000, 40.0).matrix
+
+
+@pytest.mark.parametrize("K", [10, 100])
+def test_a_few_unknowns_are_cheaper_by_the_matrix_and_many_by_products(K):
+    assert Costs(20, 5000, 5000, None).exact < Costs(20, 5000, 5000, None).krylov(K)
+    assert Costs(5000, 5000, 5000, None).exact > Costs(5000, 5000, 5000, None).krylov(K)
+
+
+def test_products_of_a_dense_hessian_need_the_matrix_first():
+    given = Costs(500, 1000, 1000, 0.0)
+    assert given.krylov(1) > given.matrix
+    assert Costs(500, 1000, 1000, None).krylov(1) < given.matrix
+
+
+def test_a_wider_space_costs_more_than_in_proportion():
+    costs = Costs(1000, 1, 1, None)
+    assert costs.krylov(100) > 10 * costs.krylov(10)
+
+
+def test_a_step_on_a_matrix_at_hand_costs_little_more_than_a_gradient():
+    costs = Costs(300, 50_000, 50_000, None)
+    assert costs.gradient < costs.reused < 2 * costs.gradient < costs.exact
+
+
+@pytest.mark.parametrize("n", [50, 100])
+@pytest.mark.parametrize("samples", [1000, 1_000_000])
+def test_the_matrix_of_few_unknowns_is_of_all_samples(n, samples):
+    assert curvature_samples(n, samples, None, 100) == samples
+
+
+def test_that_of_more_unknowns_is_of_a_part_with_some_samples_for_each():
+    B = curvature_samples(1000, 100_000, None, 100)
+    assert 4000 <= B < 50_000
+
+
+def test_very_many_unknowns_begin_without_a_matrix():
+    assert curvature_samples(5000, 20_000, None, 100) is None

@@ -1,0 +1,249 @@
+"""The exact space: Newton directions from the whole matrix, in real runs."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
+from scipy.sparse import csr_array
+from scipy.special import expit
+
+import ksdmin
+from ksdmin import _solver
+from ksdmin._ksd import exact_space
+from ksdmin._ksd.factor import Factor
+
+
+def spd(n, seed=0):
+    A = np.random.default_rng(seed).standard_normal((2 * n, n))
+    return A.T @ A / n
+
+
+def logistic(samples=2000, n=100, l2=1e-4, **given):
+    """Arguments of minimize for a logistic regression."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((samples, n)) * np.geomspace(1, 0.1, n)
+    y = rng.random(samples) < expit(X @ rng.standard_normal(n))
+
+    def fun(w, idx):
+        z = X[idx] @ w
+        g = (expit(z) - y[idx]) @ X[idx] / len(z) + l2 * w
+        return np.mean(np.logaddexp(0, z) - y[idx] * z) + l2 / 2 * (w @ w), g
+
+    def hess(w, idx):
+        p = expit(X[idx] @ w)
+        return X[idx].T @ (X[idx] * (p * (1 - p) / len(p))[:, None]) + l2 * np.eye(n)
+
+    arguments = {"fun": fun, "x0": np.zeros(n), "jac": True, "hess": hess, "rng": 0}
+    return {**arguments, "subsets": samples, **given}
+
+
+# The directions
+
+
+def test_a_definite_matrix_gives_the_newton_direction():
+    H, g = spd(20), np.arange(20.0)
+    found = exact_space.newton_directions(H, g, 1e-10, damped=False)
+    np.testing.assert_allclose(found.rows, [-np.linalg.solve(H, g)])
+    factor = Factor(found.lower, found.scale)
+    np.testing.assert_allclose(H @ factor.solve(g), g, atol=1e-9)
+
+
+def test_damped_directions_are_those_of_marquardt():
+    H, g = spd(20), np.ones(20)
+    found = exact_space.newton_directions(H, g, 1e-10, damped=True)
+    D = np.diag(np.diagonal(H))
+    wanted = [-np.linalg.solve(H + damping * D, g) for damping in (0.0, *exact_space.DAMPINGS)]
+    np.testing.assert_allclose(found.rows, wanted)
+
+
+def test_scaled_variables_give_the_same_steps():
+    H, g, s = spd(10), np.ones(10), np.geomspace(1e-5, 1e5, 10)
+    plain = exact_space.newton_directions(H, g, 1e-10, damped=True).rows
+    scaled = exact_space.newton_directions(H * np.outer(s, s), g * s, 1e-30, damped=True).rows
+    np.testing.assert_allclose(scaled * s, plain, rtol=1e-8)
+
+
+def test_an_indefinite_matrix_gives_descent_and_negative_curvature():
+    H = np.diag([3.0, 1.0, -2.0])
+    g = np.array([1.0, 1.0, 0.5])
+    found = exact_space.newton_directions(H, g, 1e-10, damped=False)
+    assert found.lower is None
+    assert (found.rows @ g <= 1e-12).all()
+    assert min(row @ H @ row / (row @ row) for row in found.rows) == pytest.approx(-2.0)
+
+
+def test_a_zero_matrix_gives_steepest_descent():
+    found = exact_space.newton_directions(np.zeros((3, 3)), np.ones(3), 1e-10, damped=False)
+    assert np.isfinite(found.rows).all()
+    assert (found.rows @ np.ones(3) < 0).all()
+
+
+def test_directions_in_the_span_of_others_are_left_out():
+    rows = np.array([[1.0, 0, 0], [2.0, 0, 0], [1.0, 1.0, 0]])
+    V = exact_space.orthonormal(rows)
+    np.testing.assert_allclose(V, [[1, 0, 0], [0, 1, 0]], atol=1e-12)
+
+
+# Runs
+
+
+def test_a_quadratic_takes_one_step():
+    H, b = spd(30), np.ones(30)
+    res = ksdmin.minimize(
+        lambda x: (x @ H @ x / 2 - b @ x, H @ x - b), np.zeros(30), jac=True, hess=lambda x: H
+    )
+    assert res.success
+    assert (res.nit, res.nhev) == (1, 1)
+    np.testing.assert_allclose(res.x, np.linalg.solve(H, b), rtol=1e-6)
+
+
+def test_a_logistic_regression_takes_few_iterations_and_matrices():
+    res = ksdmin.minimize(**logistic(), options={"gtol": 1e-8})
+    assert res.success
+    assert res.nit <= 12
+    assert res.nhev <= 3
+    assert set(res.history["dim"][1:]) == {1}
+    krylov = ksdmin.minimize(**logistic(), options={"gtol": 1e-8, "without": ["exact_space"]})
+    np.testing.assert_allclose(res.x, krylov.x, atol=1e-5)
+    assert krylov.history["dim"].max() > 1
+
+
+def test_of_many_samples_the_matrix_is_of_a_part():
+    res = ksdmin.minimize(**logistic(8000, 400))
+    assert res.success
+    assert res.history["size_B"][0] < 8000
+    assert set(res.history["size_A"]) == set(res.history["size_C"]) == {8000}
+    assert res.nhev <= 4
+
+
+def test_sizes_that_the_user_asks_for_stay():
+    sets = ksdmin.Subsets(2000, 1.0, 500, 500)
+    res = ksdmin.minimize(**logistic(subsets=sets), options={"maxiter": 2})
+    assert (res.history["size_B"][0], res.history["size_C"][0]) == (500, 500)
+
+
+def test_it_repeats_itself():
+    first, second = (ksdmin.minimize(**logistic(8000, 400)) for _ in range(2))
+    np.testing.assert_array_equal(first.x, second.x)
+
+
+def test_every_step_can_be_replayed(monkeypatch):
+    own = _solver.METHODS["ksd"]
+
+    def twice(run, state):
+        first, second = own.step(run, state), own.step(run, state)
+        np.testing.assert_array_equal(first.here.x, second.here.x)
+        assert first.ledger.counts == second.ledger.counts
+        return second
+
+    monkeypatch.setitem(_solver.METHODS, "ksd", own._replace(step=twice))
+    res = ksdmin.minimize(rosen, np.full(6, -1.2), jac=rosen_der, hess=rosen_hess)
+    assert res.success
+
+
+def test_the_papers_algorithm_never_takes_it():
+    given = {"fun": rosen, "x0": np.full(6, -1.2), "jac": rosen_der}
+    options = ksdmin.PAPER | {"maxiter": 10}
+    dense = ksdmin.minimize(**given, hess=rosen_hess, options=options)
+    products = ksdmin.minimize(**given, hessp=rosen_hess_prod, options=options)
+    np.testing.assert_allclose(dense.x, products.x, rtol=1e-6)
+    assert dense.history["dim"][1] > 1
+
+
+def test_within_bounds_only_the_free_variables_take_part():
+    bounds = [(None, 0.5)] * 3 + [(None, None)] * 3
+    given = {"fun": rosen, "x0": np.full(6, -1.2), "jac": rosen_der, "bounds": bounds}
+    res = ksdmin.minimize(**given, hess=rosen_hess, options={"gtol": 1e-8})
+    plain = ksdmin.minimize(**given, hessp=rosen_hess_prod, options={"gtol": 1e-8})
+    assert res.success
+    assert (res.x[:3] <= 0.5).all()
+    np.testing.assert_allclose(res.x, plain.x, atol=1e-5)
+
+
+def test_a_saddle_point_is_left():
+    def double_well(x):
+        return np.sum((x**2 - 1) ** 2), 4 * x * (x**2 - 1)
+
+    x0 = np.array([1e-3, 0.9, -0.9, 1e-3])
+    res = ksdmin.minimize(double_well, x0, jac=True, hess=lambda x: np.diag(12 * x**2 - 4))
+    assert res.success
+    np.testing.assert_allclose(np.abs(res.x), 1, atol=1e-5)
+
+
+def test_a_matrix_that_is_not_finite_ends_the_run_with_its_status():
+    res = ksdmin.minimize(rosen, np.zeros(3), jac=rosen_der, hess=lambda x: np.full((3, 3), np.nan))
+    assert res.status == ksdmin.Status.NOT_FINITE
+
+
+def test_an_asymmetric_hessian_is_warned_of():
+    def wrong(x):
+        H = rosen_hess(x)
+        H[0, 1] += 1000
+        return H
+
+    with pytest.warns(RuntimeWarning, match="not symmetric"):
+        ksdmin.minimize(rosen, np.full(4, -1.2), jac=rosen_der, hess=wrong, options={"maxiter": 3})
+
+
+def test_a_sparse_hessian_is_multiplied_by():
+    calls = []
+
+    def hess(x):
+        calls.append(1)
+        return csr_array(rosen_hess(x))
+
+    given = {"fun": rosen, "x0": np.full(6, -1.2), "jac": rosen_der, "hess": hess}
+    res = ksdmin.minimize(**given, options={"without": ["exact_space"]})
+    n_calls = len(calls)
+    calls.clear()
+    again = ksdmin.minimize(**given)
+    np.testing.assert_array_equal(res.x, again.x)
+    assert len(calls) == n_calls == again.nhev
+
+
+def test_hess_beside_hessp_is_called_only_where_it_is_less_work():
+    def never(x):
+        raise AssertionError("called")
+
+    n = 3000
+    d = np.geomspace(1, 100, n)
+    res = ksdmin.minimize(
+        lambda x: x @ (d * x) / 2 - x.sum(),
+        np.zeros(n),
+        jac=lambda x: d * x - 1,
+        hess=never,
+        hessp=lambda x, p: d * p,
+    )
+    assert res.success
+
+
+def test_a_small_memory_budget_leaves_it_out():
+    given = logistic()
+    res = ksdmin.minimize(**given, options={"memory_budget": 4 * 8 * 100 * 100 - 1})
+    assert res.success
+    assert res.history["dim"].max() > 1
+
+
+def test_the_inverse_hessian_of_the_result_is_close_to_the_true_one():
+    given = logistic(n=30)
+    res = ksdmin.minimize(**given, options={"gtol": 1e-8})
+    true = given["hess"](res.x, slice(None))
+    assert res.hess_inv.shape == (30, 30)
+    error = np.linalg.norm(res.hess_inv.todense() @ true - np.eye(30), 2)
+    assert error < 0.5
+
+
+def test_a_run_of_torch_tensors_takes_it_too():
+    A = torch.tensor(spd(12))
+
+    def fun(x):
+        return x @ A @ x / 2 - x.sum() + (x**4).sum() / 4
+
+    res = ksdmin.minimize(
+        fun,
+        torch.zeros(12, dtype=torch.float64),
+        jac=lambda x: A @ x - 1 + x**3,
+        hess=lambda x: A + torch.diag(3 * x**2),
+    )
+    assert res.success
+    assert res.history["dim"].max() == 1

@@ -1,0 +1,151 @@
+"""The verb `matrix` of a problem: declared, checked, counted; of functions and of residuals."""
+
+import numpy as np
+import pytest
+from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
+from scipy.sparse import csr_array, eye_array
+
+import ksdmin
+from ksdmin import Traits
+
+D = np.geomspace(1, 100, 8)
+
+
+class Bowl:
+    """A quadratic with its matrix."""
+
+    traits = Traits(has_matrix=True)
+
+    def __init__(self, H=None):
+        self.H = np.diag(D) if H is None else H
+
+    def value(self, x, idx):
+        return x @ (D * x) / 2 - x.sum()
+
+    def value_and_gradient(self, x, idx, *, diagonal=False):
+        return self.value(x, idx), D * x - 1
+
+    def curvature(self, x, idx):
+        return lambda v: D * v
+
+    def matrix(self, x, idx):
+        x[:] = np.nan  # its own copy
+        return self.H
+
+
+def test_a_users_matrix_is_taken_and_counts_as_one():
+    res = ksdmin.minimize(Bowl(), np.zeros(8))
+    assert res.success
+    assert (res.nit, res.nhev) == (1, 1)
+
+
+def test_a_wrapper_that_passes_on_the_traits_passes_on_the_verb():
+    class Wrapper:
+        def __init__(self, inner):
+            self.inner, self.traits = inner, inner.traits
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+        def value(self, x, idx):
+            return self.inner.value(x, idx)
+
+        def value_and_gradient(self, x, idx, *, diagonal=False):
+            return self.inner.value_and_gradient(x, idx)
+
+        def curvature(self, x, idx):
+            return self.inner.curvature(x, idx)
+
+    assert ksdmin.minimize(Wrapper(Bowl()), np.zeros(8)).nhev == 1
+
+
+@pytest.mark.parametrize(
+    ("H", "error", "told"),
+    [
+        (np.eye(7), ValueError, r"matrix returned shape \(7, 7\), expected \(8, 8\)"),
+        (np.ones(8), ValueError, r"matrix returned shape"),
+        (1j * np.eye(8), TypeError, "matrix returned values that are not real numbers"),
+        (eye_array(8), TypeError, "matrix returned a .*: expected a dense array"),
+    ],
+    ids=["size", "vector", "complex", "sparse"],
+)
+def test_what_it_returns_is_checked(H, error, told):
+    with pytest.raises(error, match=told):
+        ksdmin.minimize(Bowl(H), np.zeros(8))
+
+
+def test_a_missing_return_is_named():
+    class Forgets(Bowl):
+        def matrix(self, x, idx):
+            pass
+
+    with pytest.raises(TypeError, match="matrix returned None: is a return statement missing"):
+        ksdmin.minimize(Forgets(), np.zeros(8))
+
+
+def test_an_asymmetric_one_is_warned_of():
+    H = np.diag(D)
+    H[0, 5] = 30
+    with pytest.warns(RuntimeWarning, match="not symmetric"):
+        ksdmin.minimize(Bowl(H), np.zeros(8), options={"maxiter": 2})
+
+
+def test_a_nan_ends_the_run():
+    res = ksdmin.minimize(Bowl(np.full((8, 8), np.nan)), np.zeros(8))
+    assert res.status == ksdmin.Status.NOT_FINITE
+
+
+def test_a_dense_hessian_is_the_matrix():
+    problem = ksdmin.as_problem(rosen, jac=rosen_der, hess=rosen_hess)
+    x = np.full(5, -1.2)
+    assert problem.traits.has_matrix
+    np.testing.assert_array_equal(problem.matrix(x), rosen_hess(x))
+
+
+@pytest.mark.parametrize("hess", [None, "2-point"])
+def test_without_a_function_there_is_none(hess):
+    problem = ksdmin.as_problem(rosen, jac=rosen_der, hess=hess, hessp=rosen_hess_prod)
+    assert not problem.traits.has_matrix
+
+
+def test_a_sparse_hessian_is_none():
+    problem = ksdmin.as_problem(rosen, jac=rosen_der, hess=lambda x: csr_array(rosen_hess(x)))
+    assert problem.matrix(np.ones(4)) is None
+    assert not problem.traits.has_matrix
+
+
+def test_beside_hessp_products_do_not_call_hess():
+    def never(x):
+        raise AssertionError("called")
+
+    x = np.full(4, -1.2)
+    problem = ksdmin.as_problem(rosen, jac=rosen_der, hess=never, hessp=rosen_hess_prod)
+    v = np.arange(4.0)
+    np.testing.assert_array_equal(problem.curvature(x)(v), rosen_hess_prod(x, v))
+
+
+def residuals(x):
+    return np.concatenate([10 * (x[1:] - x[:-1] ** 2), 1 - x[:-1]])
+
+
+def jacobian(x):
+    n = len(x)
+    upper = np.zeros((n - 1, n))
+    upper[np.arange(n - 1), np.arange(n - 1)] = -20 * x[:-1]
+    upper[np.arange(n - 1), np.arange(1, n)] = 10
+    return np.vstack([upper, -np.eye(n - 1, n)])
+
+
+@pytest.mark.parametrize("loss", ["linear", "soft_l1"])
+def test_the_matrix_of_residuals_is_that_of_their_products(loss):
+    problem = ksdmin.as_problem(residuals=residuals, jac=jacobian, loss=loss)
+    x = np.full(5, -1.2)
+    product = problem.curvature(x)
+    np.testing.assert_allclose(problem.matrix(x), [product(unit) for unit in np.eye(5)])
+
+
+def test_a_sparse_jacobian_has_products_only():
+    problem = ksdmin.as_problem(residuals=residuals, jac=lambda x: csr_array(jacobian(x)))
+    assert problem.matrix(np.ones(5)) is None
+    assert not problem.traits.has_matrix
+    assert ksdmin.minimize(problem, np.full(5, -1.2)).success
