@@ -6,7 +6,7 @@ decide, never a clock, so that the same seed gives the same run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # All measured once, on one core of a Xeon at 2.5 GHz with OpenBLAS, n from 50 to 1000. An operation
 # of a matrix-vector product waits for memory: it takes 4 to 17 times as long as one of a matrix
@@ -16,6 +16,7 @@ MEMORY_BOUND = 8
 # the n^2 entries before and after takes half as long again for some hundred unknowns.
 FACTORISATION = 1.5
 CALL = 1e6  # 20 to 50 microseconds: a call, of the user's function or of ours, beside its work
+TENSOR_CALL = 1e7  # of the user's function in a library that records or launches its operations
 VECTOR_CALLS = 4  # to orthogonalise a vector and measure it
 PASSES_OVER_BASIS = 6  # Gram-Schmidt twice, and the curvature: matrix-vector products with V
 STEP_CALLS = 20  # what an iteration takes beside its evaluations: half a millisecond to one
@@ -41,17 +42,20 @@ class Costs:
         How many samples the gradient is of, and the curvature; 1 for a plain function.
     matrix_cost : float or None
         As the problem's traits have it.
+    call : float
+        What a call of the user's functions takes beside its operations.
     """
 
     n: int
     A: int
     B: int
     matrix_cost: float | None
+    call: float = CALL
 
     @property
     def gradient(self) -> float:
         """A value and its gradient."""
-        return CALL + MEMORY_BOUND * 4.0 * self.A * self.n
+        return self.call + MEMORY_BOUND * 4.0 * self.A * self.n
 
     @property
     def product(self) -> float:
@@ -64,13 +68,17 @@ class Costs:
     def matrix(self) -> float:
         """The curvature matrix."""
         products = self.matrix_cost or self.n / 2
-        return CALL + products * 4.0 * self.B * self.n
+        return self.call + products * 4.0 * self.B * self.n
 
     def krylov(self, K: float) -> float:
         """A Krylov space of K vectors."""
         own = VECTOR_CALLS * CALL + MEMORY_BOUND * PASSES_OVER_BASIS * self.n * K / 2
         needed = self.matrix if self.matrix_cost == 0 else 0.0
         return needed + K * (self.product + own)
+
+    def replaced(self, K: int) -> float:
+        """The Krylov spaces, of at most K vectors, that a factorised matrix replaces."""
+        return SPACES_PER_MATRIX * self.krylov(min(USUAL_SHARE * K, self.n))
 
     @property
     def exact(self) -> float:
@@ -83,15 +91,15 @@ class Costs:
         return STEP_CALLS * CALL + self.gradient
 
 
-def curvature_samples(n: int, samples: int, matrix_cost: float | None, K: int) -> int | None:
-    """How many samples the first matrix should be of, the gradient being of all.
+def curvature_samples(whole: Costs, K: int) -> int | None:
+    """How many samples the first matrix should be of; `whole` has all of them for B, too.
 
     It may cost as much as some gradients. Of fewer samples than a few for each unknown it would say
     little of the whole. None where even that is more work than Krylov spaces of K vectors.
     """
-    one = Costs(n, samples, 1, matrix_cost)
-    affordable = MATRIX_IN_GRADIENTS * one.gradient / (one.matrix - CALL)
-    enough = max(int(affordable), SAMPLES_PER_UNKNOWN * n)
-    B = samples if 2 * enough > samples else enough
-    sampled, whole = (Costs(n, samples, size, matrix_cost) for size in (B, samples))
-    return B if sampled.exact <= SPACES_PER_MATRIX * whole.krylov(USUAL_SHARE * K) else None
+    per_sample = (whole.matrix - whole.call) / whole.B
+    affordable = MATRIX_IN_GRADIENTS * whole.gradient / per_sample
+    enough = max(int(affordable), SAMPLES_PER_UNKNOWN * whole.n)
+    B = whole.B if 2 * enough > whole.B else enough
+    exact = replace(whole, B=B).exact
+    return B if exact <= whole.replaced(K) else None

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 
-from ksdmin._ksd.cost_model import Costs
+from ksdmin._ksd.cost_model import CALL, TENSOR_CALL, Costs, curvature_samples
 from ksdmin._ksd.dimensions import MAX_BASIS_BYTES
 from ksdmin._ksd.factor import Factor
 from ksdmin._ksd.krylov import Basis
@@ -47,13 +47,26 @@ def matrix_fits(run: KSDRun, traits: Traits) -> bool:
     return wanted and HELD_MATRICES * 8 * run.space.n**2 <= room
 
 
+def first_curvature_samples(run: KSDRun, traits: Traits) -> int | None:
+    """How many samples B has at first for a matrix, A and C being everything; None: no matrix."""
+    N = run.subsets.n
+    if N is None or run.subsets.asked or not matrix_fits(run, traits):
+        return None
+    return curvature_samples(costs_of(run, traits, N, N), run.dims.whole_dim)
+
+
+def costs_of(run: KSDRun, traits: Traits, A: int, B: int) -> Costs:
+    """What a step with sets of these sizes costs."""
+    call = CALL if run.space.numpy else TENSOR_CALL
+    return Costs(run.space.n, A, B, traits.matrix_cost, call)
+
+
 def step_costs(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Costs | None:
     """What the next step costs; None where there is to be no matrix."""
-    traits, n = evaluator.traits, run.space.n
-    if not matrix_fits(run, traits):
+    if not matrix_fits(run, evaluator.traits):
         return None
     A, B = (run.subsets.size_of(idx) or 1 for idx in (state.here.idx, state.sets.B))
-    return Costs(n, A, B, traits.matrix_cost)
+    return costs_of(run, evaluator.traits, A, B)
 
 
 def matrix_is_less_work(run: KSDRun, state: KSDState, costs: Costs) -> bool:
@@ -62,8 +75,8 @@ def matrix_is_less_work(run: KSDRun, state: KSDState, costs: Costs) -> bool:
     Only where gradient and search are of the same samples: on others the search has to find what
     the sample of the curvature has not seen, and a wide space is better for that.
     """
-    K = min(run.dims.whole_dim, run.space.n)
-    worthwhile = state.rules.exact_space.worthwhile(costs, K, reused=serves_more_steps(run, state))
+    K, reused = run.dims.whole_dim, serves_more_steps(run, state)
+    worthwhile = state.rules.exact_space.worthwhile(costs, K, reused=reused)
     return worthwhile and state.sets.C is state.here.idx
 
 

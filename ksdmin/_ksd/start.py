@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ksdmin._ksd.cost_model import curvature_samples
 from ksdmin._ksd.dimensions import choose_dimensions, choose_parts
-from ksdmin._ksd.exact_space import matrix_fits
+from ksdmin._ksd.exact_space import first_curvature_samples
 from ksdmin._ksd.presets import PRESETS
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
@@ -69,11 +68,10 @@ def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
     """
     fewest = 1 if traits.nonlinear else run.preset.fewest
     sizes = run.subsets.sizes(run.parts, fewest, run.preset.most)
-    N, asked = run.subsets.n, run.subsets.asked
-    if sizes is None or N is None or asked or not matrix_fits(run, traits):
+    B = first_curvature_samples(run, traits)
+    if sizes is None or run.subsets.n is None or B is None:
         return sizes
-    B = curvature_samples(run.space.n, N, traits.matrix_cost, run.dims.whole_dim)
-    return sizes if B is None else Sizes(N, B, N)
+    return Sizes(run.subsets.n, B, run.subsets.n)
 
 
 def first_rules(

@@ -41,13 +41,18 @@ def test_a_step_on_a_matrix_at_hand_costs_little_more_than_a_gradient():
 @pytest.mark.parametrize("n", [50, 100])
 @pytest.mark.parametrize("samples", [1000, 1_000_000])
 def test_the_matrix_of_few_unknowns_is_of_all_samples(n, samples):
-    assert curvature_samples(n, samples, None, 100) == samples
+    assert curvature_samples(Costs(n, samples, samples, None), 100) == samples
 
 
 def test_that_of_more_unknowns_is_of_a_part_with_some_samples_for_each():
-    B = curvature_samples(1000, 100_000, None, 100)
+    B = curvature_samples(Costs(1000, 100_000, 100_000, None), 100)
     assert 4000 <= B < 50_000
 
 
 def test_very_many_unknowns_begin_without_a_matrix():
-    assert curvature_samples(5000, 20_000, None, 100) is None
+    assert curvature_samples(Costs(5000, 20_000, 20_000, None), 100) is None
+
+
+def test_no_space_has_more_vectors_than_unknowns():
+    costs = Costs(3, 1, 1, None)
+    assert costs.replaced(100) == 2 * costs.krylov(3)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ksdmin._ksd.cost_model import SPACES_PER_MATRIX, USUAL_SHARE, Costs
+from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.rules.set_sizes import MIN_REDUCTION
 from ksdmin._problem.values import changed
@@ -52,9 +52,8 @@ class ExactSpace:
 
     def worthwhile(self, costs: Costs, K: int, *, reused: bool) -> bool:
         """Whether the matrix is less work than Krylov spaces, which have K vectors at most."""
-        spaces, vectors = (SPACES_PER_MATRIX, USUAL_SHARE * K) if reused else (1, K)
-        allowed = self.allowed and not self.failed
-        return allowed and costs.exact <= spaces * costs.krylov(vectors)
+        instead = costs.replaced(K) if reused else costs.krylov(min(K, costs.n))
+        return self.allowed and not self.failed and costs.exact <= instead
 
     def reusable(self, costs: Costs) -> bool:
         """Whether the next step may rest on the last matrix."""
