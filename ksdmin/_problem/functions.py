@@ -317,7 +317,7 @@ class Memo:
 
     def copy(self) -> Memo:
         """A memory that goes on from this one, which stays as it is."""
-        return Memo(self.x, self.idx, self.value, self.gradient, self.residuals, self.jacobian)
+        return Memo(*(getattr(self, name) for name in Memo.__slots__))
 
 
 def _flat(g: Any) -> Any:
