@@ -56,7 +56,6 @@ class ResidualProblem(FunctionProblem):
         nonlinear: bool,
     ) -> None:
         self._loss, self._f_scale = loss, f_scale
-        self._jac_is_dense = True  # until its first call shows otherwise
         super().__init__(residuals, args, jac, None, None, subsets, precond, nonlinear)
 
     def _traits(self, nonlinear: bool) -> Traits:
@@ -65,8 +64,6 @@ class ResidualProblem(FunctionProblem):
             traits,
             product_accuracy=traits.gradient_accuracy,
             has_diagonal=True,
-            has_matrix=self._jac_is_dense,
-            matrix_cost=None,
             has_projected_gradient=isinstance(self._jac, str),
         )
 
@@ -119,17 +116,6 @@ class ResidualProblem(FunctionProblem):
             return space.vector(_transposed(J, weights * _times(J, v)), "the product with jac")
 
         return times
-
-    def matrix(self, x: Array, idx: Any = WHOLE) -> Array | None:
-        """J^T d J; None where J is not dense, from then on."""
-        memo = self._recall(x, idx)
-        r, J = self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
-        if not isinstance(J, np.ndarray):
-            self._jac_is_dense = False
-            self.traits = self._traits(self.traits.nonlinear)
-            return None
-        self._counts.nhev += 1
-        return (J * self._weights(r)[:, None]).T @ J
 
     def _diagonal(self, x: Array, idx: Any, value: float | None) -> Array:
         """The user's, or that of the Gauss-Newton matrix; all the same for a LinearOperator."""

@@ -1,4 +1,4 @@
-"""The verb `matrix` of a problem: declared, checked, counted; of functions and of residuals."""
+"""The verb `matrix` of a problem: declared, checked, counted, and of functions."""
 
 import numpy as np
 import pytest
@@ -122,30 +122,3 @@ def test_beside_hessp_products_do_not_call_hess():
     problem = ksdmin.as_problem(rosen, jac=rosen_der, hess=never, hessp=rosen_hess_prod)
     v = np.arange(4.0)
     np.testing.assert_array_equal(problem.curvature(x)(v), rosen_hess_prod(x, v))
-
-
-def residuals(x):
-    return np.concatenate([10 * (x[1:] - x[:-1] ** 2), 1 - x[:-1]])
-
-
-def jacobian(x):
-    n = len(x)
-    upper = np.zeros((n - 1, n))
-    upper[np.arange(n - 1), np.arange(n - 1)] = -20 * x[:-1]
-    upper[np.arange(n - 1), np.arange(1, n)] = 10
-    return np.vstack([upper, -np.eye(n - 1, n)])
-
-
-@pytest.mark.parametrize("loss", ["linear", "soft_l1"])
-def test_the_matrix_of_residuals_is_that_of_their_products(loss):
-    problem = ksdmin.as_problem(residuals=residuals, jac=jacobian, loss=loss)
-    x = np.full(5, -1.2)
-    product = problem.curvature(x)
-    np.testing.assert_allclose(problem.matrix(x), [product(unit) for unit in np.eye(5)])
-
-
-def test_a_sparse_jacobian_has_products_only():
-    problem = ksdmin.as_problem(residuals=residuals, jac=lambda x: csr_array(jacobian(x)))
-    assert problem.matrix(np.ones(5)) is None
-    assert not problem.traits.has_matrix
-    assert ksdmin.minimize(problem, np.full(5, -1.2)).success

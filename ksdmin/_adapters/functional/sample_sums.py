@@ -94,11 +94,12 @@ class SampleSums:
         self._max_diagonal_samples = n if at_once else DIAGONAL_SAMPLES
         self.linear_matrix = self._linear_matrix(x, probe, budget)
 
-    def _linear_matrix(self, x: Array, probe: Chunk, budget: float) -> LinearMatrix | None:
+    def _linear_matrix(self, x: Array, probe: Any, budget: float) -> LinearMatrix | None:
         """What computes the curvature matrix of a linear model, where it is affordable."""
         if self._curvature == "fisher" or self.nonlinear(x):
             return None
-        elements = elements_of(self._outputs(x, probe.inputs))
+        of_chunk = self._library.compile(lambda x, chunk: self._outputs(x, chunk.inputs))
+        elements = elements_of(of_chunk(x, probe))
         entries = self._samples.n * elements * x.shape[0]
         if entries * x.dtype.itemsize > BUDGET_SHARE * budget:
             return None
