@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules.damping import limits
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.subsets import Sizes
@@ -37,7 +38,10 @@ def resize_sets(
     rules, before = state.rules, state.rules.set_sizes.sizes
     converged_on_A = run.preset.compares and run.subsets.is_full(there.idx)
     set_sizes = rules.set_sizes.after(
-        outcome, stalled=rules.stall.stalled, converged_on_A=converged_on_A
+        outcome,
+        stalled=rules.stall.stalled,
+        converged_on_A=converged_on_A,
+        damped=state.damping > 0,
     )
     state = changed(state, sampling=sampling)
     if set_sizes.sizes is None or before is None or set_sizes.sizes == before:
@@ -89,7 +93,7 @@ def reevaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KS
     return changed(state, here=here, gradient_norm=norm, last_decrease=np.nan, rules=rules)
 
 
-def adjust_search(before: KSDState, after: KSDState, outcome: Outcome) -> KSDState:
+def adjust_search(run: KSDRun, before: KSDState, after: KSDState, outcome: Outcome) -> KSDState:
     """The damping and the width of the next search; both are of steps on samples only."""
     rules, limited = after.rules, limits(before.damping, outcome)
     if limited:  # a step that was kept short must not end the run by ftol or xtol
@@ -97,11 +101,20 @@ def adjust_search(before: KSDState, after: KSDState, outcome: Outcome) -> KSDSta
     if not after.curvature_is_sampled:
         return after
     width = rules.width.after(outcome, limited_by_damping=limited)
+    old, new = before.rules.set_sizes.sizes, rules.set_sizes.sizes
+    if old is not None and new is not None and new.B > old.B and not run.dims.nonlinear:
+        width = rules.width.on_larger_sets(old.B, new.B)
     return changed(after, rules=changed(rules, damping=rules.damping.after(outcome), width=width))
 
 
 def learn(
-    run: KSDRun, noise: float, before: KSDState, after: KSDState, trial: Trial, outcome: Outcome
+    run: KSDRun,
+    noise: float,
+    before: KSDState,
+    after: KSDState,
+    trial: Trial,
+    there: Evaluated,
+    outcome: Outcome,
 ) -> KSDState:
     """What the iteration teaches the quasi-Newton model, and whether the next step may rest on it.
 
@@ -109,7 +122,9 @@ def learn(
     """
     trust, old, new = after.rules.trust, before.here, after.here
     if not before.learns:
-        return changed(after, rules=changed(after.rules, trust=trust.on_samples(after.record)))
+        model = learned_on_samples(run, before, trial, there)
+        trust = trust.on_samples(after.record, paired=bool(model.pairs))
+        return changed(after, model=model, rules=changed(after.rules, trust=trust))
     model, measured = before.model, outcome.measured
     if measured and trial.basis.dim:
         model = model.with_basis(run.space, trial.basis)
@@ -124,3 +139,18 @@ def learn(
         outcome, before.record, after.record, same_function=same_function, noise=noise
     )
     return changed(after, model=model, rules=changed(after.rules, trust=trust))
+
+
+def learned_on_samples(
+    run: KSDRun, before: KSDState, trial: Trial, there: Evaluated
+) -> QuasiNewton:
+    """The model after a step whose curvature was of a sample: for the time when it no longer is.
+
+    The products teach nothing of A, but the gradients at both ends of the step do, where both are
+    of the same A: also of a step that was not taken. A net seldom comes to that time, and its
+    vectors are long.
+    """
+    here = before.here
+    if run.dims.nonlinear or trial.d is None or there.idx is not here.idx:
+        return before.model
+    return before.model.with_pair(there.x - here.x, there.gradient - here.gradient)
