@@ -49,6 +49,7 @@ def resize_sets(
         stalled=rules.stall.stalled,
         converged_on_A=converged_on_A,
         matrix_renewed=outcome.exact and state.model.base is not None,
+        damped=state.damping > 0,
     )
     state = state if sampling is state.sampling else changed(state, sampling=sampling)
     if set_sizes.sizes is None or before is None or set_sizes.sizes == before:
@@ -100,7 +101,7 @@ def reevaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KS
     return changed(state, here=here, gradient_norm=norm, last_decrease=np.nan, rules=rules)
 
 
-def adjust_search(before: KSDState, after: KSDState, outcome: Outcome) -> KSDState:
+def adjust_search(run: KSDRun, before: KSDState, after: KSDState, outcome: Outcome) -> KSDState:
     """The damping and the width of the next search; both are of steps on samples only."""
     rules, limited = after.rules, limits(before.damping, outcome)
     if limited:  # a step that was kept short must not end the run by ftol or xtol
@@ -108,6 +109,9 @@ def adjust_search(before: KSDState, after: KSDState, outcome: Outcome) -> KSDSta
     if not after.curvature_is_sampled:
         return after
     width = rules.width.after(outcome, limited_by_damping=limited)
+    old, new = before.rules.set_sizes.sizes, rules.set_sizes.sizes
+    if old is not None and new is not None and new.B > old.B and not run.dims.nonlinear:
+        width = rules.width.on_larger_sets(old.B, new.B)
     return changed(after, rules=changed(rules, damping=rules.damping.after(outcome), width=width))
 
 
@@ -118,6 +122,7 @@ def learn(
     after: KSDState,
     record: Record,
     trial: Trial,
+    there: Evaluated,
     outcome: Outcome,
 ) -> tuple[QuasiNewton, Trust]:
     """The quasi-Newton model after the iteration, and whether the next step may rest on it.
@@ -126,7 +131,8 @@ def learn(
     """
     trust, old, new, model = after.rules.trust, before.here, after.here, before.model
     if not before.learns and not trial.has_factor and model.base is None:
-        return model, trust.on_samples(record)
+        model = learned_on_samples(run, before, trial, there)
+        return model, trust.on_samples(record, paired=len(model) > 0)
     if trial.basis is not None and trial.dim:
         model = model.with_basis(run.space, trial.basis)
     same_function = new.x is not old.x and new.idx is old.idx
@@ -138,3 +144,18 @@ def learn(
             model = model.with_own_step(run.space, s, y, slope=float(s @ old.gradient))
     trust = trust.after(outcome, before.record, record, same_function=same_function, noise=noise)
     return model, trust
+
+
+def learned_on_samples(
+    run: KSDRun, before: KSDState, trial: Trial, there: Evaluated
+) -> QuasiNewton:
+    """The model after a step whose curvature was of a sample: for the time when it no longer is.
+
+    The products teach nothing of A, but the gradients at both ends of the step do, where both are
+    of the same A: also of a step that was not taken. A net seldom comes to that time, and its
+    vectors are long.
+    """
+    here = before.here
+    if run.dims.nonlinear or trial.d is None or there.idx is not here.idx:
+        return before.model
+    return before.model.with_pair(run.space, trial.d, there.gradient - here.gradient)

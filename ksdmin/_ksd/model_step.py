@@ -27,7 +27,7 @@ def model_step(
     g = run.movable(here)(here.gradient)
     u = preconditioner(run, evaluator, state).solve(g)
     slope, size = (float(part) for part in space.to_host(g @ u, (u @ u) ** 0.5))
-    if not slope > 0 or not size <= MAX_LEAP * state.record.step_norm:
+    if not slope > 0 or not size <= MAX_LEAP * last_step(run, state):
         return None
     line = Line(run, evaluator, here, u, size)
     noise, differenced = evaluator.noise * abs(here.value), evaluator.gradient_error > 0
@@ -60,6 +60,11 @@ def is_trusted(state: KSDState, costs: Costs | None) -> bool:
     if state.model.base is not None and costs is not None:
         return state.rules.exact_space.reusable(costs)
     return state.rules.trust.trusted and not state.curvature_is_sampled
+
+
+def last_step(run: KSDRun, state: KSDState) -> float:
+    """The length of the last step that was taken."""
+    return run.space.norm(state.d_prev[0]) if state.d_prev else state.record.step_norm
 
 
 class Line:

@@ -84,7 +84,7 @@ def first_rules(
 ) -> Rules:
     """The rules at the start of a run; this is where each is switched on or off."""
     on, dims, norm = run.applies, run.dims, record.gradient_norm
-    K = dims.krylov_dim
+    K = first_width(run, sizes)
     damped = on("damping") and sets.B is not here.idx
     return Rules(
         damping=first_damping(run, traits, here) if damped else Damping.off(),
@@ -96,6 +96,14 @@ def first_rules(
         finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),
         stall=Stall(norm) if on("stall") else Stall.off(norm),
     )
+
+
+def first_width(run: KSDRun, sizes: Sizes | None) -> int:
+    """K at first: the option's, or, of a linear model, what costs at most two passes."""
+    K, n = run.dims.krylov_dim, run.subsets.n
+    if sizes is None or n is None or run.options.krylov_dim is not None or run.dims.nonlinear:
+        return K
+    return min(K, max(1, n // sizes.B))
 
 
 def first_damping(run: KSDRun, traits: Traits, here: Evaluated) -> Damping:

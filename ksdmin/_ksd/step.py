@@ -58,9 +58,9 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         after = accept_or_refuse(run, state, trial, there, outcome, rules)
         after = resize_sets(run, evaluator, after, sampling, outcome, there)
         after = refine_arithmetic(run, evaluator, state, after, outcome)
-        after = adjust_search(state, after, outcome)
+        after = adjust_search(run, state, after, outcome)
         record = step_record(evaluator, after, trial, outcome)
-        model, trust = learn(run, evaluator.noise, state, after, record, trial, outcome)
+        model, trust = learn(run, evaluator.noise, state, after, record, trial, there, outcome)
         return changed(
             after,
             record=record,

@@ -11,8 +11,9 @@ ROOT = Path(__file__).parents[2]
 IDENTITIES = {
     "paper/results/*.json": ("config",),
     "benchmarks/results/nets.json": ("net", "method", "rate", "seconds", "hardware"),
-    "benchmarks/results/regression/optima.json": ("data", "l2"),
+    "benchmarks/results/*/optima.json": ("data", "l2"),
     "benchmarks/results/regression/[!o]*.json": ("data", "l2", "seed"),
+    "benchmarks/results/losses/[!o]*.json": ("data", "l2", "seed"),
     "benchmarks/results/scipy/*/*.json": ("problem",),
 }
 

@@ -10,6 +10,9 @@ import scipy.sparse
 import ksdmin
 from examples.benchmarks.regression_suite import (
     kept_runs,
+    loss_functions,
+    loss_sets,
+    loss_tables,
     optima,
     ratio_tables,
     solver_runs,
@@ -26,6 +29,41 @@ def problem(request):
     labels = rng.integers(0, classes, 60)
     labels = np.where(labels, 1.0, -1.0) if classes == 2 else labels
     return LinearModel(X, labels, classes, 1e-3)
+
+
+@pytest.fixture(params=["Poisson", "Huber", "LogCosh", "Cauchy"])
+def regression(request):
+    """60 samples, 5 features, targets around 2."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 5))
+    return LinearModel(X, rng.poisson(2.0, 60) + 0.5, getattr(loss_functions, request.param), 1e-3)
+
+
+def test_derivatives_of_other_losses(regression):
+    rng = np.random.default_rng(1)
+    x, v = 0.3 * rng.standard_normal((2, 5))
+    value, g = regression.value_and_gradient(x)
+    assert g == pytest.approx(scipy.optimize.approx_fprime(x, regression.value), abs=1e-5)
+    ahead, behind = (regression.value_and_gradient(x + h * v)[1] for h in (1e-7, -1e-7))
+    assert regression.curvature(x)(v) == pytest.approx((ahead - behind) / 2e-7, abs=1e-6)
+    parts = [regression.value(x, np.arange(60)[i::2]) for i in (0, 1)]
+    assert np.mean(parts) == pytest.approx(value)
+
+
+def test_halves_of_the_loss_sets_share_no_set_and_have_every_kind():
+    tuning, aside = (loss_sets.names(half) for half in loss_sets.HALVES)
+    assert not set(tuning) & set(aside)
+    assert sorted(tuning + aside) == sorted(loss_sets.SETS)
+    for kind in loss_sets.KINDS:
+        halves = [loss_sets.names(half, kind) for half in loss_sets.HALVES]
+        assert len(halves[0]) == len(halves[1]) >= 2
+
+
+@pytest.mark.parametrize("name", ["fungi", "diagnoses"])
+def test_sets_that_are_called_separable_are(name):
+    X, labels, _ = loss_sets.load(name)
+    res = ksdmin.minimize(LinearModel(X, labels, 2, 1e-6), rng=0, options={"gtol": 1e-4})
+    assert (labels * (X @ res.x)).min() > 0
 
 
 @pytest.mark.parametrize("idx", [slice(None), np.array([1, 5, 17, 30])], ids=["whole", "some"])
@@ -155,6 +193,17 @@ def test_report_takes_the_worst_seed_and_the_better_scale(tmp_path, monkeypatch)
     assert "- HOLDS: worst passes / trust-krylov's 0.00, at most 0.50 asked" in report
     assert "test is met in 2 of 2 runs" in report
     assert "| a9a 1e-04 | 4 | 1 | 2 | 3 |" in report
+
+
+def test_report_of_the_losses_has_both_halves(tmp_path):
+    for name, ours in (("fungi", 50), ("households", 10)):
+        of_set = {"data": name, "l2": 1e-6}
+        kept_runs.runs_of("ksd", tmp_path).add(kept_run(ours, **of_set, seed=0))
+        kept_runs.runs_of("L-BFGS-B", tmp_path).add(kept_run(100, **of_set))
+    report = loss_tables.report(tmp_path, tmp_path, [1e-6])
+    assert "| tuning, one-hot | 0.50 | 0.50 | 0.50 | 0.50 | 1 |" in report
+    assert "| **set-aside, all** | 0.10 | 0.10 | 0.10 | 0.10 | 1 |" in report
+    assert "| households 1e-06 | 10 | 100 | 10 | 100 | 0.10 |" in report
 
 
 def test_synthetic_sets_are_what_they_say():

@@ -66,6 +66,33 @@ def test_a_partial_gradient_set_grows_until_it_is_everything(optimum, rng, share
     assert (np.diff(sizes) >= 0).all()
 
 
+@pytest.mark.parametrize("rng", range(3))
+def test_a_step_that_the_whole_set_refuses_ends_the_sampling(rng):
+    """One-hot features whose labels follow from them: a sample of them fits itself."""
+    draw = np.random.default_rng(1)
+    codes = draw.integers(6, size=(4000, 12)) + 6 * np.arange(12)
+    F = np.zeros((4000, 72))
+    np.put_along_axis(F, codes, 1.0, axis=1)
+    y = np.where(F @ draw.standard_normal(72) > 0, 1.0, -1.0)
+    res = ksdmin.minimize(
+        lambda w, idx: np.logaddexp(0, -y[idx] * (F[idx] @ w)).mean() + 1e-8 / 2 * w @ w,
+        np.zeros(72),
+        jac=lambda w, idx: (
+            -(y[idx] * expit(-y[idx] * (F[idx] @ w))) @ F[idx] / len(F[idx]) + 1e-8 * w
+        ),
+        subsets=4000,
+        rng=rng,
+        options={"gtol": 1e-7},
+    )
+    history = res.history
+    accepted, size_B = history["accepted"], history["size_B"]
+    sampled = size_B[:-1] < 4000
+    refused = np.flatnonzero(sampled & ~accepted[1:].astype(bool)) + 1
+    assert res.success
+    assert refused.size == 1  # the first one is the last
+    assert size_B[refused[0]] == 4000
+
+
 def test_steps_are_judged_on_samples_that_the_gradient_has_not_seen():
     """A partial A is drawn anew, and both values of a comparison are of the new one."""
     seen = []

@@ -24,9 +24,9 @@ def runs_of(method: str, folder: Path) -> Store:
     return Store(folder / f"{method}.json", identity=("data", "l2", "seed"))
 
 
-def optima() -> Store:
+def optima(folder: Path) -> Store:
     """The least values."""
-    return Store(RESULTS / "optima.json", identity=("data", "l2"))
+    return Store(folder / "optima.json", identity=("data", "l2"))
 
 
 def label(data: str, l2: float, seed: int | None = None) -> str:
@@ -40,12 +40,13 @@ def is_current(run: Run | None, of_ksd: bool, now: str) -> bool:
 
 
 class Runs:
-    """The runs of all methods; those not in `folder` are the kept ones."""
+    """The runs of all methods; those not in `folder` are the kept ones, of `results`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, results: Path | None = None) -> None:
         self._runs = {}
         for method in (*KSD, *SCIPY):
-            here, kept = (runs_of(method, place).runs for place in (folder, RESULTS))
+            places = folder, RESULTS if results is None else results
+            here, kept = (runs_of(method, place).runs for place in places)
             self._runs[method] = here or kept  # not both: seeds of two versions would mix
 
     def of(self, method: str, problem: Problem) -> list[Run]:

@@ -8,6 +8,7 @@ set where these are known: KSD and SciPy's methods call the same code.
 from __future__ import annotations
 
 import copy
+import math
 from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import ksdmin
-from examples.benchmarks.regression_suite.loss_functions import Array, Logistic, Softmax
+from examples.benchmarks.regression_suite.loss_functions import Array, Logistic, OneScore, Softmax
 
 WHOLE = slice(None)
 
@@ -24,7 +25,7 @@ WHOLE = slice(None)
 class Point:
     """What is known at w on the samples `idx`."""
 
-    def __init__(self, w: Array, idx: Any, scores: Array, link: Logistic | Softmax) -> None:
+    def __init__(self, w: Array, idx: Any, scores: Array, link: OneScore | Softmax) -> None:
         self.w, self.idx, self.scores, self.link = w, idx, scores, link
         self.value: float | None = None
         self.gradient: Array | None = None
@@ -34,8 +35,15 @@ class Point:
         return same and np.array_equal(self.w, w)
 
 
+def link_of(loss: int | type[OneScore]) -> tuple[Any, tuple[int, ...]]:
+    """The class of the loss, and the columns of scores where there are several per sample."""
+    if isinstance(loss, type):
+        return loss, ()
+    return (Logistic, ()) if loss == 2 else (Softmax, (int(loss),))
+
+
 class LinearModel:
-    """Logistic regression for labels of -1 and 1, softmax regression for labels 0, 1, ...
+    """Logistic regression for labels of -1 and 1, softmax regression for 0, 1, ...; other losses.
 
     Parameters
     ----------
@@ -43,8 +51,8 @@ class LinearModel:
         One row per sample.
     labels : array
         One per sample.
-    classes : int
-        2: labels are -1 and 1.
+    loss : int or a class of losses of one score
+        The number of classes (2: labels are -1 and 1), or the loss itself.
     l2 : float
         The weight of |w|^2 / 2.
     diagonal : bool
@@ -52,14 +60,18 @@ class LinearModel:
     """
 
     def __init__(
-        self, X: Any, labels: Array, classes: int, l2: float, diagonal: bool = False
+        self,
+        X: Any,
+        labels: Array,
+        loss: int | type[OneScore],
+        l2: float,
+        diagonal: bool = False,
     ) -> None:
         self.X, self.labels, self.l2 = X, labels, l2
         self.offer_diagonal(diagonal)
-        self._link = Logistic if classes == 2 else Softmax
-        self._columns = () if classes == 2 else (classes,)
+        self._link, self._columns = link_of(loss)
         self.subsets = self.samples = X.shape[0]
-        self.x0 = np.zeros(X.shape[1] * (1 if classes == 2 else classes))
+        self.x0 = np.zeros(X.shape[1] * math.prod(self._columns))
         self._forget()
 
     def offer_diagonal(self, diagonal: bool) -> None:

@@ -2,9 +2,12 @@
 
 A step that clearly does less than half of what was predicted shows that a set was too small. The
 one responsible for the larger part of the shortfall doubles: A, whose slope was wrong, or else B
-and C. Where a run has stalled, all double. Beyond half of the samples comes everything: the method
-is deterministic then, and learns from its steps. Fixed sets have a noise floor; growing ones reach
-any accuracy.
+and C. A step that the whole set refuses ends the sampling, where no damping makes the next one
+shorter: the sample leads astray, and finding the size that does not costs more than quasi-Newton
+steps on everything (20 sets of losses take as many passes by doubling, but at the worst 3.0 times
+L-BFGS-B's in place of 1.8). Where a run has stalled, all double. Beyond half of the samples comes
+everything: the method is deterministic then, and learns from its steps. Fixed sets have a noise
+floor; growing ones reach any accuracy.
 """
 
 from __future__ import annotations
@@ -48,21 +51,26 @@ class SetSizes:
         stalled: bool = False,
         converged_on_A: bool = False,
         matrix_renewed: bool = False,
+        damped: bool = False,
     ) -> SetSizes:
         """The sizes after a step.
 
         `converged_on_A` says that the gradient vanished on A, so that the whole set had to be
         evaluated: A is everything from now on. `matrix_renewed`, that the curvature matrix of the
-        last B no longer served: B doubles.
+        last B no longer served: B doubles. `damped`, that a step which was not taken makes the next
+        one shorter.
         """
         if self.sizes is None or self.n is None:
             return self
-        sizes = self._grown(self.sizes, outcome, stalled, self.n)
+        if not outcome.accepted and not damped and self.sizes.A == self.n:
+            sizes = Sizes(self.n, self.n, self.n)
+        else:
+            sizes = self._grown(self.sizes, outcome, stalled, self.n)
         if converged_on_A and sizes.A < self.n:
             sizes = changed(sizes, A=self.n)
         if matrix_renewed and sizes.B < self.n:
             sizes = changed(sizes, B=doubled(sizes.B, self.n))
-        return self if sizes is self.sizes else changed(self, sizes=sizes)
+        return self if sizes == self.sizes else changed(self, sizes=sizes)
 
     def _grown(self, sizes: Sizes, outcome: Outcome, stalled: bool, n: int) -> Sizes:
         A, B, C = sizes.A, sizes.B, sizes.C

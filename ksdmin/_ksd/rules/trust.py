@@ -76,9 +76,12 @@ class Trust:
         trusted = self.allowed and same_function and resolved and worthwhile
         return changed(trust, trusted=trusted)
 
-    def on_samples(self, end: Record) -> Trust:
-        """After a step on samples: nothing is learned, and of many samples products gain more."""
-        return Trust(end, worth=MAX_WORTH, trusted=self.trusted, allowed=self.allowed)
+    def on_samples(self, end: Record, *, paired: bool) -> Trust:
+        """After a step on samples; `paired` says that the gradients have taught the model.
+
+        The first step on everything may rest on that.
+        """
+        return Trust(end, trusted=self.allowed and paired, allowed=self.allowed)
 
     def withdrawn(self) -> Trust:
         """The next step needs products."""

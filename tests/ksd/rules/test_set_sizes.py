@@ -53,6 +53,15 @@ def test_a_bad_step_on_the_right_slope_lets_the_sets_of_model_and_search_grow(ac
     assert after.A == 4000
 
 
+def test_a_step_that_the_whole_set_refuses_ends_the_sampling():
+    sets = SetSizes(Sizes(10_000, 300, 300), 10_000)
+    refused = outcome(-1.0, accepted=False)
+    assert sets.after(refused).sizes == Sizes(10_000, 10_000, 10_000)
+    assert sets.after(refused, damped=True).sizes == Sizes(10_000, 600, 600)
+    part = replace(sets, sizes=Sizes(4000, 300, 300))
+    assert part.after(refused).sizes == Sizes(4000, 600, 600)
+
+
 @pytest.mark.parametrize("actual", [-2.0, -0.5, 0.0])
 def test_a_wrong_slope_lets_the_gradient_set_grow(actual):
     """Other samples than A's have less slope: that cost the step most of its gain."""

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,7 +54,7 @@ def test_worth_stays_within_its_bounds(run):
 def test_off_never_trusts(run):
     for trust in followed(Trust.off(run[0][0]), run):
         assert not trust.trusted
-        assert not trust.on_samples(run[0][-1]).trusted
+        assert not trust.on_samples(run[0][-1], paired=True).trusted
 
 
 @given(runs())
@@ -124,7 +125,9 @@ def test_trust_can_be_withdrawn():
     assert not trust.withdrawn().trusted
 
 
-def test_samples_teach_nothing_but_that_products_are_worthwhile():
+@pytest.mark.parametrize("paired", [True, False])
+def test_after_samples_the_model_is_trusted_where_gradients_have_taught_it(paired):
     end = record(5, 1.0, 20)
-    trust = Trust(START, gain=3.0).on_samples(end)
-    assert (trust.end, trust.worth, trust.trusted) == (end, MAX_WORTH, False)
+    trust = Trust(START, gain=3.0).on_samples(end, paired=paired)
+    assert (trust.end, trust.trusted) == (end, paired)
+    assert np.isnan(trust.gain)
