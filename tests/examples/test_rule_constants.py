@@ -59,7 +59,7 @@ def test_a_constant_that_is_not_there_is_refused():
 
 def test_runs_are_kept_and_compared(tmp_path, capsys):
     path, chosen = tmp_path / "runs.json", {PLAIN: [WOODS], SUMS: [REGRESSION]}
-    variants = [DEFAULT, named("forcing off"), named("presets fewest 300")]
+    variants = [DEFAULT, named("forcing off"), named("presets fewest 1000")]
     rule_constants.measure(Store(path, ratios.IDENTITY), variants, chosen)
     assert len(capsys.readouterr().out.splitlines()) == 5
     rule_constants.measure(Store(path, ratios.IDENTITY), variants, chosen)
@@ -67,7 +67,7 @@ def test_runs_are_kept_and_compared(tmp_path, capsys):
     rule_constants.main(["table", str(path)])
     shown = capsys.readouterr().out
     assert "| forcing |  | off | plain | work |" in shown
-    assert "| presets | fewest | 300 | sums | passes |" in shown
+    assert "| presets | fewest | 1000 | sums | passes |" in shown
 
 
 def test_ratios_are_of_what_both_solve():

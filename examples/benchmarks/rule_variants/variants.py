@@ -204,7 +204,7 @@ FINER = [
 ]
 SIZES = [
     *map(inner_search, (0.005, 0.1)),
-    *of_preset("fewest", (300, 3000), SUMS),
+    *of_preset("fewest", (100, 1000), SUMS),
     *of_preset("most", (1000, 16_000), MANY),
     *options("memory", (0, 2, 5), PLAIN),
     *options("memory", (1, 2, 10), SUMS, NETS),
