@@ -98,7 +98,7 @@ def preconditioned(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Callab
     D = preconditioner(run.space, here.diagonal, run.floor, power)
     free = run.movable(here)
     # On samples the pairs are of A, the products of B: with both, badly conditioned regressions
-    # take 40% more passes.
+    # take up to 40% more passes.
     model = QuasiNewton(0) if state.curvature_is_sampled else state.model
     model = model if run.box is None else model.restricted(free)
 
