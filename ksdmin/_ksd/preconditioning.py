@@ -28,7 +28,7 @@ def model_preconditions(run: KSDRun, state: KSDState) -> bool:
 
     Where its vectors may cost more than products do, it does so only if the last space was too
     small: the model stands in for the vectors that it did not have. On samples its pairs are of A,
-    the products of B: with both, badly conditioned regressions take 40% more passes.
+    the products of B: with both, badly conditioned regressions take up to 40% more.
     """
     if state.curvature_is_sampled:
         return False

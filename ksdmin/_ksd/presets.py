@@ -129,9 +129,9 @@ AS_PRINTED = Preset(
 
 # Measured by examples/benchmarks/ablation.py. The inner search: 0.005 takes 4% more work on
 # 74 classic problems and leaves nets 17% more excess loss, 0.1 changes them by -3% and -7%, within
-# chance. Fewest, by examples/benchmarks/losses.py (its tuning half): 1000 takes 8% more passes, 100
-# 6% more. Most: not settled; of 120,000 samples and more 1000 takes 22% (+- 10%) fewer passes,
-# 16,000 8% fewer.
+# chance. Fewest, by examples/benchmarks/losses.py (its tuning half): 1000 takes 5% to 8% more
+# passes, 100 6% more. Most: not settled; of 120,000 samples and more 1000 takes 22% (+- 10%) fewer
+# passes, 16,000 8% fewer.
 DEFAULT = Preset(
     name="default",
     without=frozenset(),

@@ -8,7 +8,13 @@ import pytest
 
 from examples.benchmarks import nets
 from examples.benchmarks.comparison import problem_sets, score_tables, scores
-from examples.benchmarks.regression_suite import data_sets, kept_runs, ratio_tables
+from examples.benchmarks.regression_suite import (
+    data_sets,
+    kept_runs,
+    loss_tables,
+    ratio_tables,
+    suites,
+)
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "examples/benchmarks/results"
@@ -22,6 +28,11 @@ def test_the_table_of_the_nets(capsys):
 def test_the_tables_of_the_regression_benchmark():
     report = ratio_tables.report(kept_runs.RESULTS, list(data_sets.SETS), list(data_sets.L2))
     assert report + "\n" == (RESULTS / "regression/table.md").read_text()
+
+
+def test_the_table_of_the_losses():
+    report = loss_tables.report(suites.LOSSES.results, suites.LOSSES.results, suites.LOSSES.l2)
+    assert report + "\n" == (RESULTS / "losses/table.md").read_text()
 
 
 @pytest.mark.parametrize("collection", problem_sets.COLLECTIONS)
