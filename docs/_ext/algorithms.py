@@ -141,14 +141,14 @@ ALGORITHMS = {
         (
             "5",
             r"$D \gets$ diagonal of the Fisher matrix on $A_n$, floored",
-            "_ksd.precond.preconditioner",
+            "_ksd.precond.diagonal_preconditioner",
             "space.xp.clip(diagonal, floor * largest, largest)",
         ),
         (
             "6",
             r"Algorithm 2: $V$, $\overline{H}$ on $B_n$",
             "_ksd.step.step",
-            "build_basis(run, evaluator, state)",
+            "build_basis(run, evaluator, state, costs)",
         ),
         (
             "7",

@@ -63,7 +63,7 @@ BUYS = {
     "spectrum": "Negative curvature keeps its scale; the paper's floor makes a long step of it.",
     "stop_inner_search": "Fewer evaluations: the search ends when the next iteration would gain "
     "little.",
-    "accept": "The value on A never rises by more than rounding.",
+    "accepts": "The value on A never rises by more than rounding.",
     "fewest": "Few samples of a linear model are not sampled: exact steps are cheap there.",
     "most": "Of very many samples a few show the first steps, at a fraction of a pass.",
     "compares": "Where A is a part, steps are judged on samples that the gradient has not seen.",

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from array_api_compat import is_array_api_obj
 from scipy.optimize import HessianUpdateStrategy, OptimizeWarning
+from scipy.sparse import issparse
 
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import Array, Small, Space, as_scalar
@@ -25,6 +26,7 @@ CALLED_AS = (
     "hessp(x, p, idx, *args); idx is slice(None) or a sorted array of int64 rows, or what your own "
     "subsets hold"
 )
+SMALL_SPARSE = 100  # unknowns: a sparse Hessian of so few may be made dense
 BY_POSITION = "the rows idx of a pandas object are df.iloc[idx], or df.to_numpy()[idx], not df[idx]"
 
 
@@ -134,8 +136,13 @@ class FunctionProblem(CountingProblem):
         return differences.product(grad, x, g0, self._scheme, error, space, self._box)
 
     def matrix(self, x: Array, idx: Any = WHOLE) -> Array | None:
-        """What `hess` returned; None where that is not dense, from then on."""
+        """What `hess` returned; None where that is not dense, from then on.
+
+        A small sparse matrix is as good as a dense one.
+        """
         H = self._hessian(x, idx)
+        if issparse(H) and H.shape[0] <= SMALL_SPARSE:
+            H = H.toarray()
         if H is not None and not is_array_api_obj(H):
             self._recall(x, idx).hessian = H  # for the products that are asked for instead
             self._hess_is_dense, H = False, None

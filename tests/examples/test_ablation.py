@@ -153,11 +153,11 @@ def test_ksdmin_is_imported_again_with_the_other_value():
 
 
 def test_a_variant_changes_a_run():
-    leap = variants(["MAX_LEAP"])[-1]
+    wolfe = variants(["WOLFE"])[-1]
     default, changed = (
-        in_a_process(lambda v=v: jobs.perform(jobs.Job(v, 0, (WOODS,)))) for v in (DEFAULT, leap)
+        in_a_process(lambda v=v: jobs.perform(jobs.Job(v, 0, (WOODS,)))) for v in (DEFAULT, wolfe)
     )
-    assert changed["constant"] == "MAX_LEAP"
+    assert changed["constant"] == "WOLFE"
     assert changed["results"] != default["results"]
     assert jobs.perform(jobs.Job(DEFAULT, 0, (WOODS,))) == default
 
