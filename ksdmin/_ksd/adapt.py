@@ -133,15 +133,13 @@ def learn(
     if not before.learns and not trial.has_factor and model.base is None:
         model = learned_on_samples(run, before, trial, there)
         return model, trust.on_samples(record, paired=len(model) > 0)
-    if trial.basis is not None and trial.dim:
-        model = model.with_basis(run.space, trial.basis)
     same_function = new.x is not old.x and new.idx is old.idx
-    if same_function:
-        s, y = trial.d, new.gradient - old.gradient
-        if outcome.measured:
-            model = model.with_pair(run.space, s, y)
-        else:
-            model = model.with_own_step(run.space, s, y, slope=float(s @ old.gradient))
+    pair = (trial.d, new.gradient - old.gradient) if same_function else None
+    if trial.basis is not None:
+        model = model.with_basis(run.space, trial.basis, pair)
+    elif pair is not None:
+        slope = float(trial.d @ old.gradient)
+        model = model.with_own_step(run.space, *pair, slope=slope)
     trust = trust.after(outcome, before.record, record, same_function=same_function, noise=noise)
     return model, trust
 

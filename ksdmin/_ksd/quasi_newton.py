@@ -28,6 +28,7 @@ from ksdmin._problem.values import changed
 MIN_CURVATURE = 1e-8  # s^T y of |s| |y|: a pair with less is left out
 STALE_BELOW = 0.5  # of the model's curvature: where it is less, old pairs are dropped
 MIN_EIGENVALUE = 1e-10  # of the largest: a smaller one is rounding
+ROWS_AT_ONCE = 8
 
 
 def _nothing() -> Small:
@@ -128,15 +129,16 @@ class QuasiNewton:
             if not len(which):
                 return self
             pairs, along = space.xp.stack([pairs[int(i), :, :] for i in which]), along[which]
-        return self._with_scaled(space, space.to_device(along**-0.5)[:, None, None] * pairs)
+        pairs *= space.to_device(along**-0.5)[:, None, None]  # our own array (jax makes a new one)
+        return self._with_scaled(space, pairs)
 
     def _with_scaled(self, space: Space, new: Array) -> QuasiNewton:
         """The model after pairs that are scaled as ours are."""
         keep = min(self.capacity, len(self) + int(new.shape[0]))
-        new = new[-keep:, :, :]
+        new = new[max(0, int(new.shape[0]) - keep) :, :, :]
         pairs = Entries(space.rows(0, 2)) if self.pairs is None else self.pairs
         pairs = pairs.followed_by(space, new, keep, self.capacity)
-        (columns,) = space.to_host(_vectors(pairs.array) @ new[:, 1, :].T)
+        (columns,) = space.to_host(_vectors(space, pairs.array) @ new[:, 1, :].T)
         return changed(self, pairs=pairs, products=_bordered(self.products, columns))
 
     def with_own_step(self, space: Space, s: Array, y: Array, slope: float) -> QuasiNewton:
@@ -152,24 +154,38 @@ class QuasiNewton:
         pairs, products = model.pairs.without_first(2), model.products[:, 2:, 2:]
         return changed(model, pairs=pairs, products=products)
 
-    def with_basis(self, space: Space, basis: Basis) -> QuasiNewton:
-        """The model after a basis; the directions of least curvature count most, and come last.
+    def with_basis(
+        self, space: Space, basis: Basis, step: tuple[Array, Array] | None = None
+    ) -> QuasiNewton:
+        """The model after a basis, and after the pair of the step that was found in it, if any.
 
-        A whole matrix replaces all that was known before; where products were less work, an older
-        one is out of date.
+        The directions of least curvature count most, and come last. A whole matrix replaces all
+        that was known before; where products were less work, an older one is out of date.
         """
+        model, directions, products = self, np.zeros((0, basis.dim)), basis.products
         if basis.factor is not None:
-            return QuasiNewton(self.capacity, base=basis.factor)
-        values, E = np.linalg.eigh(basis.H_bar)
-        order = [
-            i for i in values.argsort()[::-1] if values[i] > MIN_EIGENVALUE * np.abs(values).max()
-        ]
-        order = order[-self.capacity :] if self.capacity else []
-        if not order or basis.products is None:
-            return self
-        turn = np.ascontiguousarray(E[:, order].T)
-        new = [space.to_device(turn) @ basis.V, basis.products(turn)]
-        return self.without_base().with_pairs(space, space.xp.stack(new, axis=1))
+            model = QuasiNewton(self.capacity, base=basis.factor)
+        elif products is not None:
+            directions = _directions(basis.H_bar, self.capacity - (step is not None))
+        if products is None or not len(directions):
+            return model if step is None else model.with_pair(space, *step)
+        new = space.rows(len(directions) + (step is not None), 2)
+        for at in range(0, len(directions), ROWS_AT_ONCE):  # what is in passing takes little memory
+            E = directions[at : at + ROWS_AT_ONCE]
+            rows = slice(at, at + len(E))
+            new = space.put(new, (rows, 0, slice(None)), space.to_device(E) @ basis.V)
+            new = space.put(new, (rows, 1, slice(None)), products(E))
+        if step is not None:
+            for i, vector in enumerate(step):
+                new = space.put(new, (len(directions), i, slice(None)), vector)
+        return model.without_base().with_pairs(space, new)
+
+
+def _directions(H_bar: Small, most: int) -> Small:
+    """Its eigenvectors of the least positive curvature as rows, the very least last."""
+    values, E = np.linalg.eigh(H_bar)
+    positive = values > MIN_EIGENVALUE * np.abs(values).max(initial=0.0)
+    return np.array(E[:, positive][:, :most][:, ::-1].T, order="C")
 
 
 class _Inverse:
@@ -178,7 +194,7 @@ class _Inverse:
     def __init__(
         self, space: Space, pairs: Array, R_inverse: Array, middle: Array, scale: float
     ) -> None:
-        self._space, self._vectors = space, _vectors(pairs)
+        self._space, self._vectors = space, _vectors(space, pairs)
         self._R_inverse, self._middle, self._scale = R_inverse, middle, scale
 
     def __call__(self, w: Array) -> Array:
@@ -206,7 +222,9 @@ class _InverseFromBase:
     """The same from a factorised matrix, by the two loops of Nocedal: the pairs are few."""
 
     def __init__(self, pairs: Entries | None, base: Factor) -> None:
-        self._pairs = [] if pairs is None else list(pairs.array)
+        known: Array = None if pairs is None else pairs.array
+        count = 0 if known is None else int(known.shape[0])
+        self._pairs = [(known[i, 0, :], known[i, 1, :]) for i in range(count)]
         self._base = base
 
     def __call__(self, w: Array) -> Array:
@@ -220,9 +238,9 @@ class _InverseFromBase:
         return w
 
 
-def _vectors(pairs: Array) -> Array:
+def _vectors(space: Space, pairs: Array) -> Array:
     """The vectors of all pairs as rows: s, y, s, y, ..."""
-    return pairs.reshape((2 * pairs.shape[0], pairs.shape[2]))
+    return space.xp.reshape(pairs, (2 * pairs.shape[0], pairs.shape[2]))
 
 
 def _bordered(old: Small, columns: Small) -> Small:

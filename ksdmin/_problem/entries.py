@@ -33,22 +33,24 @@ class Entries:
     def followed_by(self, space: Space, new: Array, keep: int, capacity: int) -> Entries:
         """These and some more, of which the last `keep` are left, and there may be `capacity`."""
         count = int(new.shape[0])
+        if count >= keep:
+            return Entries(new[count - keep :, ...])
         room, stop = vars(self)["_room"] or (None, 0)
         if room is None or room.written != stop or stop + count > room.buffer.shape[0]:
             shape = self.array.shape[1:-1]
             room = Room(space.rows(capacity + max(1, int(ROOM * capacity)), *shape))
-            stop = max(0, keep - count)
-            old = self.array[int(self.array.shape[0]) - stop :]
-            room.buffer = space.put(room.buffer, slice(0, stop), old)
+            stop = keep - count
+            old = self.array[int(self.array.shape[0]) - stop :, ...]
+            room.buffer = space.put(room.buffer, (slice(0, stop), ...), old)
         stop += count
-        room.buffer = space.put(room.buffer, slice(stop - count, stop), new)
+        room.buffer = space.put(room.buffer, (slice(stop - count, stop), ...), new)
         room.written = stop
-        entries = Entries(room.buffer[stop - keep : stop])
+        entries = Entries(room.buffer[stop - keep : stop, ...])
         object.__setattr__(entries, "_room", (room, stop))
         return entries
 
     def without_first(self, count: int) -> Entries:
         """All but the first entries."""
-        entries = Entries(self.array[count:])
+        entries = Entries(self.array[count:, ...])
         object.__setattr__(entries, "_room", vars(self)["_room"])
         return entries
