@@ -29,6 +29,9 @@ from examples.benchmarks.rule_variants.constants import (
 )
 from examples.benchmarks.rule_variants.variants import BASELINES, Variant, other_values, variants
 
+# Other tests may have loaded jax, which warns of forks: those here compute with numpy only.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
+
 SOURCE = '''
 """Numbers: 3 of them in a docstring."""
 import math

@@ -17,6 +17,9 @@ from examples.benchmarks.comparison.timed_functions import (
 from examples.harness.recorder import Spent
 from examples.harness.store import Store
 
+# Other tests may have loaded jax, which warns of forks: those here compute with numpy only.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
+
 ARWHEAD = timed_runs.Timing(timed_runs.CHEAP, "arwhead", 20)
 
 

@@ -11,6 +11,7 @@ import ksdmin
 from ksdmin import _solver
 from ksdmin._ksd import exact_space
 from ksdmin._ksd.factor import Factor
+from ksdmin._problem import functions
 
 
 def spd(n, seed=0):
@@ -185,7 +186,8 @@ def test_an_asymmetric_hessian_is_warned_of():
         ksdmin.minimize(rosen, np.full(4, -1.2), jac=rosen_der, hess=wrong, options={"maxiter": 3})
 
 
-def test_a_sparse_hessian_is_multiplied_by():
+def test_a_large_sparse_hessian_is_multiplied_by(monkeypatch):
+    monkeypatch.setattr(functions, "SMALL_SPARSE", 5)
     calls = []
 
     def hess(x):
