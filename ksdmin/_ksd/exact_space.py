@@ -22,7 +22,7 @@ from scipy.linalg import lapack
 
 from ksdmin._ksd.cost_model import CALL, TENSOR_CALL, Costs, curvature_samples
 from ksdmin._ksd.dimensions import MAX_BASIS_BYTES
-from ksdmin._ksd.factor import Factor
+from ksdmin._ksd.factor import Factor, cholesky
 from ksdmin._ksd.krylov import Basis
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.arrays import Array, Small, to_host
@@ -42,9 +42,10 @@ def matrix_fits(run: KSDRun, traits: Traits) -> bool:
 
     Nets keep their Krylov spaces: six small ones of 61 to 97 parameters gained nothing by it.
     """
+    if not traits.has_matrix or traits.nonlinear or not run.applies("exact_space"):
+        return False
     room = min(MAX_BASIS_BYTES, run.options.memory_budget or np.inf)
-    wanted = traits.has_matrix and not traits.nonlinear and run.applies("exact_space")
-    return wanted and HELD_MATRICES * 8 * run.space.n**2 <= room
+    return HELD_MATRICES * 8 * run.space.n**2 <= room
 
 
 def first_curvature_samples(run: KSDRun, traits: Traits) -> int | None:
@@ -166,7 +167,7 @@ def newton_directions(H: Small, g: Small, floor: float, *, damped: bool) -> Dire
     """The Newton direction, where asked with damped ones; and that of most negative curvature."""
     scale = marquardt_scale(H, floor)
     H, g = H * np.outer(scale, scale), g * scale
-    lower = cholesky(H)
+    lower = cholesky(H, MIN_CONDITION * len(H))
     if lower is None:
         return Directions(by_eigenvectors(H, g, floor) * scale, scale, None)
     rows = [lapack.dpotrs(lower, -g, lower=1)[0]]
@@ -182,15 +183,6 @@ def marquardt_scale(H: Small, floor: float) -> Small:
     largest = float(D.max())
     scale: Small = np.maximum(D, floor * largest) ** -0.5 if largest else np.ones(len(D))
     return scale
-
-
-def cholesky(H: Small) -> Small | None:
-    """The lower factor of H; None where H is not positive definite beyond rounding."""
-    lower, failed = lapack.dpotrf(H, lower=1, clean=0)
-    if failed:
-        return None
-    share, _ = lapack.dpocon(lower, np.abs(H).sum(axis=0).max(), uplo="L")
-    return lower if share > MIN_CONDITION * len(H) else None
 
 
 def by_eigenvectors(H: Small, g: Small, floor: float) -> Small:

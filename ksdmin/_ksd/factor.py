@@ -34,6 +34,18 @@ class Factor:
         return Space(q).to_device(scale * solved)
 
 
+def cholesky(H: Small, least: float) -> Small | None:
+    """The lower factor of H; None where H has no condition number, or one above 1 / least.
+
+    What stands above the diagonal of the factor does not count.
+    """
+    lower, failed = lapack.dpotrf(H, lower=1, clean=0)
+    if failed:
+        return None
+    inverse_condition, _ = lapack.dpocon(lower, np.abs(H).sum(axis=0).max(), uplo="L")
+    return lower if inverse_condition > least else None
+
+
 def _on_host(u: Array) -> Small:
     """In float64, copied only where it is anything else."""
     return u if isinstance(u, np.ndarray) and u.dtype == np.float64 else to_host(u)

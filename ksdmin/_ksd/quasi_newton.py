@@ -162,6 +162,8 @@ class QuasiNewton:
         The directions of least curvature count most, and come last. A whole matrix replaces all
         that was known before; where products were less work, an older one is out of date.
         """
+        if not self.capacity:
+            return self
         model, directions, products = self, np.zeros((0, basis.dim)), basis.products
         if basis.factor is not None:
             model = QuasiNewton(self.capacity, base=basis.factor)

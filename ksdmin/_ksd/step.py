@@ -156,9 +156,8 @@ def positive_curvature(
 ) -> Small:
     """H_hat: H_bar with its eigenvalues made positive, and the damping."""
     floor = max(run.floor, evaluator.product_error)  # below that, H_bar is noise
-    known = gram is not None
     H_hat = run.preset.spectrum(
-        basis.H_bar, floor, lambda: gram if known else basis.gram(run.space)
+        basis.H_bar, floor, lambda: basis.gram(run.space) if gram is None else gram
     )
     if not damping:
         return H_hat

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack
 
+from ksdmin._ksd.factor import cholesky
 from ksdmin._ksd.krylov import Basis
 from ksdmin._problem.arrays import Array, Small
 from ksdmin._problem.box import Box
@@ -39,7 +40,8 @@ def floored(H_bar: Small, floor: float, gram: Gram = lambda: None) -> Small:
 
 def absolute(H_bar: Small, floor: float, gram: Gram = lambda: None) -> Small:
     """H_bar with |lambda| in place of lambda, floored: negative curvature has a scale too."""
-    if _well_conditioned(H_bar, floor):
+    # Most often all eigenvalues lie above the floor, which Cholesky shows cheaply.
+    if cholesky(H_bar, CONDITION_SAFETY * len(H_bar) * floor) is not None:
         return H_bar
 
     def positive(values: Small) -> Small:
@@ -57,7 +59,7 @@ def _recomposed(H_bar: Small, positive: Callable[[Small], Small], gram: Small | 
         return np.asarray(root @ H_hat @ root.T)
     values, E = np.linalg.eigh(H_bar)
     values = positive(values)
-    return np.asarray((E * values) @ E.T) if values[-1] > 0 else np.eye(len(values))
+    return np.asarray((E * values) @ E.T) if values.min() > 0 else np.eye(len(values))
 
 
 def _roots(gram: Small) -> tuple[Small, Small]:
@@ -65,15 +67,6 @@ def _roots(gram: Small) -> tuple[Small, Small]:
     values, E = np.linalg.eigh(gram)
     lengths = np.maximum(values, ROUNDING * values[-1]) ** 0.5
     return E * lengths, (E / lengths).T
-
-
-def _well_conditioned(H: Small, floor: float) -> bool:
-    """Whether Cholesky shows that all eigenvalues lie above the floor: most often, and cheaply."""
-    C, failed = lapack.dpotrf(H, lower=1)
-    if failed:
-        return False
-    share, _ = lapack.dpocon(C, np.abs(H).sum(axis=0).max(), uplo="L")  # estimates 1 / cond(H)
-    return bool(share > CONDITION_SAFETY * len(H) * floor)
 
 
 class Whitening:

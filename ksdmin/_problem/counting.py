@@ -148,7 +148,7 @@ class CheckedProblem(CountingProblem):
 
     def matrix(self, x: Array, idx: Any) -> Array:
         """The curvature matrix itself."""
-        out = self._counted(self._problem.matrix, self._space.copy(x), idx, nhev=1)
+        out = self._counted(self._problem.matrix, self._space.given(x), idx, nhev=1)
         return self._space.dense_matrix(out, "matrix")
 
     def _counted(self, verb: Callable[..., Any], *args: Any, **costs: int) -> Any:

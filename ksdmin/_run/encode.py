@@ -87,7 +87,7 @@ def _plain(value: Any, names: Mapping[int, str], where: str) -> Any:
         return {type(value).__name__: (value.start, value.stop, value.step)}
     if is_dataclass(value) and not isinstance(value, type):
         held = {field.name: getattr(value, field.name) for field in fields(value)}
-        hints = get_type_hints(type(value))
+        hints = _hints(type(value))
         plain = {
             name: {"host": (part.shape, part.reshape(-1).tolist())}
             if hints[name] == Small
@@ -152,6 +152,12 @@ class _Decoder:
 
 
 @cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The type hints of a dataclass, which take longer to find than a small state to encode."""
+    return get_type_hints(kind)
+
+
+@cache
 def _classes(kind: type) -> dict[str, Any]:
     """The dataclasses that one is made of, itself among them, by their names."""
     found: dict[str, Any] = {}
@@ -161,7 +167,7 @@ def _classes(kind: type) -> dict[str, Any]:
         if is_dataclass(hint) and isinstance(hint, type):
             if hint.__name__ not in found:
                 found[hint.__name__] = hint
-                waiting += get_type_hints(hint).values()
+                waiting += _hints(hint).values()
         else:
             waiting += get_args(hint)
     return found
