@@ -141,9 +141,8 @@ def krylov_basis(
         if found and enough(growth):
             break
     full = growth.dim == K
-    for d in d_prev:  # line 8
-        if growth.finite:
-            growth.adjoin(d, product)
+    if growth.finite and d_prev:
+        growth.adjoin(d_prev, product)  # line 8
     return growth.basis(full)
 
 
@@ -181,7 +180,7 @@ class Growth:
         self._coefficients = np.zeros((capacity, capacity))  # of H v_k, in terms of the u
         self._alpha, self._beta, self._beta0 = 0.0, 0.0, 0.0  # the last ones, and the first norm
         self._pivot, self._share = 1.0, 1.0  # of the LDL^T factors of H_bar; see `residual`
-        self._across, self._gap = 0.0, 0.0  # the last w^T v of the next v; see `asymmetry`
+        self._gap = 0.0  # the largest |v_j^T H v_k - v_k^T H v_j|
 
     @property
     def H_bar(self) -> Small:
@@ -236,9 +235,9 @@ class Growth:
             if not space.numpy:
                 self._take_in(space.to_host(h)[0])
             return False
-        return self._follow_ahead(k + 1, h, w, product) if self._eager else self._follow(h, w)
+        return self._follow_ahead(k + 1, h, product) if self._eager else self._follow(h)
 
-    def _follow(self, h: Array, w: Array) -> bool:
+    def _follow(self, h: Array) -> bool:
         """The next vector, if anything is left for it."""
         z = self._P.solve(self._r)
         h, squared = self._space.to_host(h, self._r @ z)
@@ -250,30 +249,25 @@ class Growth:
         if not self._keeps(norm):
             return False
         self._put(self.dim, self._r, z, 1 / norm)
-        self._across = float(w @ self._V[self.dim, :])
         return True
 
-    def _follow_ahead(self, k: int, h: Array, w: Array, product: Callable[[Array], Array]) -> bool:
+    def _follow_ahead(self, k: int, h: Array, product: Callable[[Array], Array]) -> bool:
         """Vector k and its product, asked for before anything is known on the host."""
-        before = self._r @ self._r
         c = self._orthogonalise(k)
         z = self._P.solve(self._r)
         squared = self._r @ z
         self._put(k, self._r, z, squared**-0.5)
-        after, across = self._r @ self._r, w @ self._V[k, :]
-        numbers = self._space.to_host_async(h, squared, c, before, after, across)
+        numbers = self._space.to_host_async(h, squared, c)
         self._ahead = product(self._V[k, :])
-        h, squared, c, before, after, across = numbers()
+        h, squared, c = numbers()
         if not (self._space.numpy or self._take_in(h)):
             return False
         self._coefficients[k - 1, :k] += c
         norm = _root(squared)
-        if after < ENOUGH_LEFT * before:
+        if squared < ENOUGH_LEFT * (squared + c @ c):
             self._ahead = None
             z, norm = self._orthogonalised(norm)
             self._put(k, self._r, z, 1 / norm if norm else 1.0)
-            across = w @ self._V[k, :]
-        self._across = float(across)
         return self._keeps(norm)
 
     def _orthogonalised(self, norm: float) -> tuple[Array, float]:
@@ -303,7 +297,7 @@ class Growth:
             self.finite = False
             return False
         if k:
-            self._gap = max(self._gap, abs(self._across - across))
+            self._gap = max(self._gap, abs(beta - across))
             self._coefficients[k - 1, k] = beta
             self._coefficients[k, k - 1] = across
             self._H_bar[k - 1, k] = self._H_bar[k, k - 1] = across
@@ -321,25 +315,32 @@ class Growth:
         self._beta = norm
         return MIN_REMAINDER * self._space.eps * before < norm < math.inf
 
-    def adjoin(self, d: Array, product: Callable[[Array], Array]) -> None:
-        """Take in what of `d` lies outside the basis, with its product."""
-        k, times = self.dim, self._P.times
+    def adjoin(self, directions: Sequence[Array], product: Callable[[Array], Array]) -> None:
+        """Take in what of the directions lies outside the basis, with its products."""
+        space, k, times = self._space, self.dim, self._P.times
         assert times is not None
-        before = d @ times(d)
-        V = self._V[:k, :]
+        V, D = self._V[:k, :], space.xp.stack(list(directions))
+        before = D @ times(D).T
         for _ in range(2):  # Gram-Schmidt, twice
-            d = d - (V @ times(d)) @ V
-        squared, before = (float(part) for part in self._space.to_host(d @ times(d), before))
-        if not _root(squared) > MIN_REMAINDER * self._space.eps * _root(before):
-            return
-        v = d / squared**0.5
-        self._V = self._space.put(self._V, (k, slice(None)), v)
-        h = self._space.to_host(self._V[: k + 1, :] @ product(v))[0]
+            D = D - (times(D) @ V.T) @ V
+        before, left = space.to_host(before, D @ times(D).T)
+        E = _orthonormalised(left, np.diagonal(before), MIN_REMAINDER * space.eps)
+        end = k + len(E)
+        self._V = space.put(self._V, (slice(k, end), slice(None)), space.to_device(E) @ D)
+        W = [product(self._V[j, :]) for j in range(k, end)]
+        if W:
+            self._take_in_adjoined(space.to_host(space.xp.stack(W) @ self._V[:end, :].T)[0])
+
+    def _take_in_adjoined(self, h: Small) -> None:
+        """Note v^T H v_j of the adjoined vectors v with all of them."""
         if not np.isfinite(h).all():
             self.finite = False
             return
-        self._H_bar[k, : k + 1] = self._H_bar[: k + 1, k] = h
-        self.dim = k + 1
+        k, end = self.dim, h.shape[1]
+        self._H_bar[:k, k:end] = h[:, :k].T
+        self._H_bar[k:end, :k] = h[:, :k]
+        self._H_bar[k:end, k:end] = (h[:, k:] + h[:, k:].T) / 2
+        self.dim = end
 
     def residual(self) -> float:
         """|g + H d| / |g| of the Newton step d in the subspace, in the norm of P^-1.
@@ -375,3 +376,20 @@ class Growth:
 def _root(squared: float | Small) -> float:
     """The square root; 0 for what rounding has made negative."""
     return math.sqrt(squared) if squared > 0 else 0.0
+
+
+def _orthonormalised(gram: Small, before: Small, rounding: float) -> Small:
+    """E with E gram E^T = I; vectors of which only rounding is left have no row.
+
+    Relative to what they had `before`, squared; the others may leave less of one, as a Gram matrix
+    has squares.
+    """
+    least = np.maximum(rounding**2 * before, rounding * np.diagonal(gram))
+    rows: list[Small] = []
+    for j, e in enumerate(np.eye(len(gram))):
+        for row in rows:
+            e = e - (row @ gram[:, j]) * row
+        squared = float(e @ gram @ e)
+        if squared > least[j]:
+            rows.append(e / squared**0.5)
+    return np.reshape(rows, (-1, len(gram)))
