@@ -101,7 +101,7 @@ ALGORITHMS = {
             "7-8",
             r"else if $k = K$: $u \gets d_{prev}$",
             "_ksd.krylov.krylov_basis",
-            "for d in d_prev:",
+            "growth.adjoin(d_prev, product)",
         ),
         (
             "10-11",

@@ -180,7 +180,7 @@ class Growth:
         self._coefficients = np.zeros((capacity, capacity))  # of H v_k, in terms of the u
         self._alpha, self._beta, self._beta0 = 0.0, 0.0, 0.0  # the last ones, and the first norm
         self._pivot, self._share = 1.0, 1.0  # of the LDL^T factors of H_bar; see `residual`
-        self._gap = 0.0  # the largest |v_j^T H v_k - v_k^T H v_j|
+        self._across, self._gap = 0.0, 0.0  # the last w^T v of the next v; see `asymmetry`
 
     @property
     def H_bar(self) -> Small:
@@ -235,9 +235,9 @@ class Growth:
             if not space.numpy:
                 self._take_in(space.to_host(h)[0])
             return False
-        return self._follow_ahead(k + 1, h, product) if self._eager else self._follow(h)
+        return self._follow_ahead(k + 1, h, w, product) if self._eager else self._follow(h, w)
 
-    def _follow(self, h: Array) -> bool:
+    def _follow(self, h: Array, w: Array) -> bool:
         """The next vector, if anything is left for it."""
         z = self._P.solve(self._r)
         h, squared = self._space.to_host(h, self._r @ z)
@@ -249,17 +249,18 @@ class Growth:
         if not self._keeps(norm):
             return False
         self._put(self.dim, self._r, z, 1 / norm)
+        self._across = float(w @ self._V[self.dim, :])
         return True
 
-    def _follow_ahead(self, k: int, h: Array, product: Callable[[Array], Array]) -> bool:
+    def _follow_ahead(self, k: int, h: Array, w: Array, product: Callable[[Array], Array]) -> bool:
         """Vector k and its product, asked for before anything is known on the host."""
         c = self._orthogonalise(k)
         z = self._P.solve(self._r)
         squared = self._r @ z
         self._put(k, self._r, z, squared**-0.5)
-        numbers = self._space.to_host_async(h, squared, c)
+        numbers = self._space.to_host_async(h, squared, c, w @ self._V[k, :])
         self._ahead = product(self._V[k, :])
-        h, squared, c = numbers()
+        h, squared, c, across = numbers()
         if not (self._space.numpy or self._take_in(h)):
             return False
         self._coefficients[k - 1, :k] += c
@@ -268,6 +269,8 @@ class Growth:
             self._ahead = None
             z, norm = self._orthogonalised(norm)
             self._put(k, self._r, z, 1 / norm if norm else 1.0)
+            across = w @ self._V[k, :]
+        self._across = float(across)
         return self._keeps(norm)
 
     def _orthogonalised(self, norm: float) -> tuple[Array, float]:
@@ -297,7 +300,7 @@ class Growth:
             self.finite = False
             return False
         if k:
-            self._gap = max(self._gap, abs(beta - across))
+            self._gap = max(self._gap, abs(self._across - across))
             self._coefficients[k - 1, k] = beta
             self._coefficients[k, k - 1] = across
             self._H_bar[k - 1, k] = self._H_bar[k, k - 1] = across
