@@ -14,6 +14,7 @@ from ksdmin._ksd.preconditioning import preconditioner
 from ksdmin._ksd.rules.trust import MAX_LEAP
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.arrays import Array
+from ksdmin._problem.values import made
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
 
@@ -26,7 +27,7 @@ def model_step(
     here, space = state.here, run.space
     g = run.movable(here)(here.gradient)
     u = preconditioner(run, evaluator, state).solve(g)
-    slope, size = (float(part) for part in space.to_host(g @ u, (u @ u) ** 0.5))
+    slope, size = space.floats(g @ u, (u @ u) ** 0.5)
     if not slope > 0 or not size <= MAX_LEAP * last_step(run, state):
         return None
     line = Line(run, evaluator, here, u, size)
@@ -42,16 +43,18 @@ def model_step(
     )
     wrong = not differenced and there and contradicted(t, line.start, there, slope / 2, noise)
     found = line.start if there is None or wrong else there
-    return Trial(
-        found.x,
-        None if found is line.start else found.x - here.x,
-        found.value,
-        found.gradient,
+    return made(
+        Trial,
+        x=found.x,
+        d=None if found is line.start else found.x - here.x,
+        value=found.value,
+        gradient=found.gradient,
         predicted=here.value - found.value,
         model_reduction=np.nan,
         inner_iterations=int(found is not line.start),
         dim=1,
         steepest=slope / size**2,  # u^T P u = u^T g
+        basis=None,
     )
 
 

@@ -113,7 +113,7 @@ class QuasiNewton:
         if not self.capacity:
             return self
         with np.errstate(all="ignore"):  # what is not finite is left out
-            along, s2, y2 = (float(dot) for dot in space.to_host(s @ y, s @ s, y @ y))
+            along, s2, y2 = space.floats(s @ y, s @ s, y @ y)
         if not along > MIN_CURVATURE * (s2 * y2) ** 0.5 or not 0 < y2 < math.inf:
             return self
         return self._with_scaled(space, space.scaled_pair(s, y, along**-0.5))
