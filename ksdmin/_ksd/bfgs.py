@@ -132,9 +132,9 @@ def update(inverse: Small, s: Small, y: Small) -> Small:
     sy = float(s @ y)
     if not sy > 1e-10 * (norm(s) * norm(y)):
         return inverse
-    By, s_column = inverse @ y, s[:, None]
-    sBy = s_column * By
-    return inverse - (sBy + sBy.T) / sy + (1 + float(y @ By) / sy) / sy * (s_column * s)
+    By = inverse @ y
+    sBy, ss = s[:, None] * By, s[:, None] * s
+    return np.asarray(inverse - (sBy + sBy.T) / sy + (1 + float(y @ By) / sy) / sy * ss)
 
 
 def norm(u: Small) -> float:
