@@ -138,8 +138,7 @@ def learn(
     if trial.basis is not None:
         model = model.with_basis(run.space, trial.basis, pair)
     elif pair is not None:
-        slope = float(trial.d @ old.gradient)
-        model = model.with_own_step(run.space, *pair, slope=slope)
+        model = model.with_pair(run.space, *pair)
     trust = trust.after(outcome, before.record, record, same_function=same_function, noise=noise)
     return model, trust
 

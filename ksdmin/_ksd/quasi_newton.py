@@ -25,7 +25,6 @@ from ksdmin._problem.entries import Entries
 from ksdmin._problem.values import changed
 
 MIN_CURVATURE = 1e-8  # s^T y of |s| |y|: a pair with less is left out
-STALE_BELOW = 0.5  # of the model's curvature: where it is less, old pairs are dropped
 MIN_EIGENVALUE = 1e-10  # of the largest: a smaller one is rounding
 ROWS_AT_ONCE = 8
 
@@ -130,19 +129,6 @@ class QuasiNewton:
         pairs = pairs.followed_by(space, new, keep, self.capacity)
         (columns,) = space.to_host(_vectors(space, pairs.array) @ new[:, 1, :].T)
         return changed(self, pairs=pairs, products=_bordered(self.products, columns))
-
-    def with_own_step(self, space: Space, s: Array, y: Array, slope: float) -> QuasiNewton:
-        """The model after a step of its own, s = -P^-1 g (or near that), of slope s^T g = -s^T P s.
-
-        Where the curvature is far less than that, the model is out of date: of more than three
-        pairs the two oldest go.
-        """
-        model = self.with_pair(space, s, y)
-        fresh = float(s @ y) > -STALE_BELOW * slope
-        if fresh or len(model) < 4 or model.pairs is None:
-            return model
-        pairs, products = model.pairs.without_first(2), model.products[:, 2:, 2:]
-        return changed(model, pairs=pairs, products=products)
 
     def with_basis(
         self, space: Space, basis: Basis, step: tuple[Array, Array] | None = None
