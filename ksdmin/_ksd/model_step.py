@@ -11,7 +11,6 @@ import numpy as np
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.line_search import contradicted, line_search
 from ksdmin._ksd.preconditioning import preconditioner
-from ksdmin._ksd.rules.trust import MAX_LEAP
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import made
@@ -28,7 +27,7 @@ def model_step(
     g = run.movable(here)(here.gradient)
     u = preconditioner(run, evaluator, state).solve(g)
     slope, size = space.floats(g @ u, (u @ u) ** 0.5)
-    if not slope > 0 or not size <= MAX_LEAP * last_step(run, state):
+    if not slope > 0:
         return None
     line = Line(run, evaluator, here, u, size)
     noise, differenced = evaluator.noise * abs(here.value), evaluator.gradient_error > 0
@@ -63,11 +62,6 @@ def is_trusted(state: KSDState, costs: Costs | None) -> bool:
     if state.model.base is not None and costs is not None:
         return state.rules.exact_space.reusable(costs)
     return state.rules.trust.trusted and not state.curvature_is_sampled
-
-
-def last_step(run: KSDRun, state: KSDState) -> float:
-    """The length of the last step that was taken."""
-    return run.space.norm(state.d_prev[0]) if state.d_prev else state.record.step_norm
 
 
 class Line:

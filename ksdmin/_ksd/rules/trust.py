@@ -22,9 +22,6 @@ MIN_WORTH, MAX_WORTH = 1e-3, 0.3
 # As a power of the rounding error: smaller gains are left to products. 0.4 takes 2% more work, 0.8
 # 0.5% less.
 MIN_RESOLVED_GAIN = 0.6
-# Times the last step: so far a step may go that no product has confirmed. 3 takes 2% more work, 30
-# 0.2% more.
-MAX_LEAP = 10
 
 
 @dataclass(frozen=True)
