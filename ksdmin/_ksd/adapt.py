@@ -78,6 +78,8 @@ def refine_arithmetic(
     run: KSDRun, evaluator: Evaluator, before: KSDState, after: KSDState, outcome: Outcome
 ) -> KSDState:
     """Finer arithmetic from here on, where that is due and the problem has any."""
+    if not evaluator.traits.has_finer_arithmetic:
+        return after
     rules = after.rules
     short = before.damping > 0 and before.rules.damping.initial_phase
     finer = rules.finer_arithmetic.after(
@@ -103,6 +105,8 @@ def reevaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KS
 
 def adjust_search(run: KSDRun, before: KSDState, after: KSDState, outcome: Outcome) -> KSDState:
     """The damping and the width of the next search; both are of steps on samples only."""
+    if not before.curvature_is_sampled and not after.curvature_is_sampled:
+        return after
     rules, limited = after.rules, limits(before.damping, outcome)
     if limited:  # a step that was kept short must not end the run by ftol or xtol
         after = changed(after, last_decrease=np.nan)

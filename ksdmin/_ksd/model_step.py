@@ -38,7 +38,7 @@ def model_step(
         -slope,
         noise=noise,
         lowest=state.lowest,
-        spent=lambda: evaluator.spent() is not None,
+        spent=evaluator.spent,
     )
     wrong = not differenced and there and contradicted(t, line.start, there, slope / 2, noise)
     found = line.start if there is None or wrong else there

@@ -87,7 +87,7 @@ def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs
     K = rules.width.value if sampled else dims.whole_dim
 
     def enough(growth: Growth) -> bool:
-        return rules.forcing.satisfied(growth) or evaluator.spent() is not None
+        return rules.forcing.satisfied(growth) or evaluator.spent()
 
     return krylov_basis(
         run.space,
@@ -135,7 +135,7 @@ def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> 
         slope_noise=slope_noise(run, evaluator, here, steepest) * whitening.gain,
         lowest=state.lowest,
         enough=run.preset.stop_inner_search,
-        spent=lambda: evaluator.spent() is not None,
+        spent=evaluator.spent,
     )
     return Trial(
         found.x,

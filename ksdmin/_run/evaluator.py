@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.subsets import Subsets
+from ksdmin._problem.values import made
 from ksdmin._result import Status
 
 # Values computed in a dtype carry some roundings; a problem may declare its own (`Traits.noise`).
@@ -113,14 +114,14 @@ class Evaluator:
     @property
     def ledger(self) -> Ledger:
         """What has been spent and found by now."""
-        return Ledger(self._problem, self.counts.copy(), self.best)
+        return made(Ledger, problem=self._problem, counts=self.counts.copy(), best=self.best)
 
     def refine(self) -> bool:
         """Turn to finer arithmetic, where the problem has any.
 
         What was computed before is not to be compared with what comes.
         """
-        finer = self._problem.in_finer_arithmetic() if self.traits.has_finer_arithmetic else None
+        finer = self._problem.in_finer_arithmetic()
         if finer is not None:
             self._take(finer)
             self.best = None
@@ -131,9 +132,9 @@ class Evaluator:
         """Since the run began."""
         return self._budget.seconds
 
-    def spent(self) -> Status | None:
-        """Which part of the budget is used up, if any."""
-        return self._budget.spent(self.counts)
+    def spent(self) -> bool:
+        """Whether any part of the budget is used up."""
+        return self._budget.spent(self.counts) is not None
 
     def value(self, x: Array, idx: Any) -> float:
         """The value on `idx`."""
@@ -195,9 +196,10 @@ class Evaluator:
 
     def _known(self, idx: Any) -> _Set:
         """What is known of a set."""
-        size, whole = self.subsets.size_of(idx), self.subsets.size_of(self.subsets.full)
+        full, whole = self.subsets.is_full(idx), self.subsets.size_of(self.subsets.full)
+        size = whole if full else self.subsets.size_of(idx)
         share = size / whole if size is not None and whole else math.nan
-        return _Set(idx, share, self.subsets.is_full(idx))
+        return _Set(idx, share, full)
 
 
 class _Set(NamedTuple):
