@@ -76,7 +76,7 @@ def solve(
         None if state.solution is None else SHRINK * state.solution,
         preconditioner(run, state),
         run.options.inner_maxiter,
-        lambda: evaluator.spent() is not None,
+        evaluator.spent,
     )
 
 
@@ -121,7 +121,7 @@ def line_search(evaluator: Evaluator, state: HFState, d: Array, value: float) ->
     for _ in range(MAX_TRIALS):
         if value <= here.value + ARMIJO * rate * min(slope, 0.0):
             return rate
-        if evaluator.spent() is not None:
+        if evaluator.spent():
             break
         rate *= STEP_FACTOR
         value = evaluator.value(here.x + rate * d, here.idx)

@@ -52,7 +52,7 @@ def resize_sets(
         damped=state.damping > 0,
     )
     state = state if sampling is state.sampling else changed(state, sampling=sampling)
-    if set_sizes.sizes is None or before is None or set_sizes.sizes == before:
+    if set_sizes is rules.set_sizes or set_sizes.sizes is None or before is None:
         return state
     state = changed(state, rules=changed(rules, set_sizes=set_sizes))
     return enlarge_sets(run, evaluator, state, before, set_sizes.sizes)
@@ -78,6 +78,8 @@ def refine_arithmetic(
     run: KSDRun, evaluator: Evaluator, before: KSDState, after: KSDState, outcome: Outcome
 ) -> KSDState:
     """Finer arithmetic from here on, where that is due and the problem has any."""
+    if not evaluator.traits.has_finer_arithmetic:
+        return after
     rules = after.rules
     short = before.damping > 0 and before.rules.damping.initial_phase
     finer = rules.finer_arithmetic.after(
@@ -103,6 +105,8 @@ def reevaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KS
 
 def adjust_search(run: KSDRun, before: KSDState, after: KSDState, outcome: Outcome) -> KSDState:
     """The damping and the width of the next search; both are of steps on samples only."""
+    if not before.curvature_is_sampled and not after.curvature_is_sampled:
+        return after
     rules, limited = after.rules, limits(before.damping, outcome)
     if limited:  # a step that was kept short must not end the run by ftol or xtol
         after = changed(after, last_decrease=np.nan)
@@ -138,8 +142,7 @@ def learn(
     if trial.basis is not None:
         model = model.with_basis(run.space, trial.basis, pair)
     elif pair is not None:
-        slope = float(trial.d @ old.gradient)
-        model = model.with_own_step(run.space, *pair, slope=slope)
+        model = model.with_pair(run.space, *pair)
     trust = trust.after(outcome, before.record, record, same_function=same_function, noise=noise)
     return model, trust
 

@@ -11,9 +11,9 @@ import numpy as np
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.line_search import contradicted, line_search
 from ksdmin._ksd.preconditioning import preconditioner
-from ksdmin._ksd.rules.trust import MAX_LEAP
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.arrays import Array
+from ksdmin._problem.values import made
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
 
@@ -26,8 +26,8 @@ def model_step(
     here, space = state.here, run.space
     g = run.movable(here)(here.gradient)
     u = preconditioner(run, evaluator, state).solve(g)
-    slope, size = (float(part) for part in space.to_host(g @ u, (u @ u) ** 0.5))
-    if not slope > 0 or not size <= MAX_LEAP * last_step(run, state):
+    slope, size = space.floats(g @ u, (u @ u) ** 0.5)
+    if not slope > 0:
         return None
     line = Line(run, evaluator, here, u, size)
     noise, differenced = evaluator.noise * abs(here.value), evaluator.gradient_error > 0
@@ -38,20 +38,22 @@ def model_step(
         -slope,
         noise=noise,
         lowest=state.lowest,
-        spent=lambda: evaluator.spent() is not None,
+        spent=evaluator.spent,
     )
     wrong = not differenced and there and contradicted(t, line.start, there, slope / 2, noise)
     found = line.start if there is None or wrong else there
-    return Trial(
-        found.x,
-        None if found is line.start else found.x - here.x,
-        found.value,
-        found.gradient,
+    return made(
+        Trial,
+        x=found.x,
+        d=None if found is line.start else found.x - here.x,
+        value=found.value,
+        gradient=found.gradient,
         predicted=here.value - found.value,
         model_reduction=np.nan,
         inner_iterations=int(found is not line.start),
         dim=1,
         steepest=slope / size**2,  # u^T P u = u^T g
+        basis=None,
     )
 
 
@@ -60,11 +62,6 @@ def is_trusted(state: KSDState, costs: Costs | None) -> bool:
     if state.model.base is not None and costs is not None:
         return state.rules.exact_space.reusable(costs)
     return state.rules.trust.trusted and not state.curvature_is_sampled
-
-
-def last_step(run: KSDRun, state: KSDState) -> float:
-    """The length of the last step that was taken."""
-    return run.space.norm(state.d_prev[0]) if state.d_prev else state.record.step_norm
 
 
 class Line:

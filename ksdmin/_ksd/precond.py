@@ -46,7 +46,7 @@ IDENTITY = Preconditioner(_same, _same, is_identity=True)
 
 
 def diagonal_preconditioner(
-    space: Space, diagonal: Array | None, floor: float, power: float
+    space: Space, diagonal: Array, floor: float, power: float
 ) -> Array | None:
     """D: `diagonal`, floored to `floor` times its maximum; None (the identity) where that is 0.
 
@@ -54,8 +54,6 @@ def diagonal_preconditioner(
     added to that first. Without it, parameters which few samples move are moved far: MNIST's
     auto-encoder trains faster, but generalises worse; that of CURVES does so by chance, and much.
     """
-    if diagonal is None:
-        return None
     largest = float(space.xp.max(diagonal))
     if not 0 < largest < float("inf"):
         return None

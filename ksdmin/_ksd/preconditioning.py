@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ksdmin._ksd.precond import Preconditioner, diagonal_preconditioner
 from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluator
 
@@ -12,15 +13,21 @@ def preconditioner(
     run: KSDRun, evaluator: Evaluator, state: KSDState, *, with_model: bool = True
 ) -> Preconditioner:
     """The diagonal, the quasi-Newton model on it, and the bounds."""
-    options, here, model = run.options, state.here, state.model
-    power = evaluator.traits.diagonal_power
-    power = power if options.diagonal_power is None else options.diagonal_power
-    D = diagonal_preconditioner(run.space, here.diagonal, run.floor, power)
-    free = run.movable(here)
-    if run.box is not None and with_model:
+    D, model = diagonal(run, evaluator, state.here.diagonal), state.model
+    free = None if run.box is None else run.movable(state.here)
+    if free is not None and with_model:
         model = model.restricted(run.space, free)
     P = model.preconditioner(run.space, D) if with_model else Preconditioner.diagonal(D)
-    return P if run.box is None else changed(P, solve=lambda w: free(P.solve(w)))
+    return P if free is None else changed(P, solve=lambda w: free(P.solve(w)))
+
+
+def diagonal(run: KSDRun, evaluator: Evaluator, entries: Array | None) -> Array | None:
+    """D, from the problem's own diagonal; None: the identity."""
+    if entries is None:
+        return None
+    power = run.options.diagonal_power
+    power = evaluator.traits.diagonal_power if power is None else power
+    return diagonal_preconditioner(run.space, entries, run.floor, power)
 
 
 def model_preconditions(run: KSDRun, state: KSDState) -> bool:

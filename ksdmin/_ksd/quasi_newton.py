@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.linalg import lapack
 
 from ksdmin._ksd.factor import Factor
 from ksdmin._ksd.krylov import Basis
@@ -26,7 +25,6 @@ from ksdmin._problem.entries import Entries
 from ksdmin._problem.values import changed
 
 MIN_CURVATURE = 1e-8  # s^T y of |s| |y|: a pair with less is left out
-STALE_BELOW = 0.5  # of the model's curvature: where it is less, old pairs are dropped
 MIN_EIGENVALUE = 1e-10  # of the largest: a smaller one is rounding
 ROWS_AT_ONCE = 8
 
@@ -46,8 +44,8 @@ class QuasiNewton:
     pairs : Entries or None
         The pairs (s, y), the oldest first, each scaled so that s^T y = 1.
     products : ndarray
-        With the s as the rows of S, and the y as those of Y: the upper triangle of S Y^T, and
-        Y Y^T.
+        With the s as the rows of S, the y as those of Y, and R the upper triangle of S Y^T: R^-1
+        and Y Y^T. Both are kept up to date, a column at a time.
     base : Factor or None
         The curvature matrix that the pairs change, where a step computed one.
     """
@@ -67,19 +65,10 @@ class QuasiNewton:
             return Preconditioner(_InverseFromBase(self.pairs, self.base))
         if self.pairs is None:
             return Preconditioner.diagonal(D)
-        pairs, (SY, YY) = self.pairs.array, self.products
-        R_inverse, _ = lapack.dtrtri(SY)
-        scale = 1.0 / float(YY[-1, -1])
         if D is None:
-            middle = scale * YY
-        else:
-            Y = pairs[:, 1, :]
-            (middle,) = space.to_host((Y / D) @ Y.T)
-        middle.reshape(-1)[:: len(middle) + 1] += 1.0
-        R_inverse, middle = space.to_device(R_inverse), space.to_device(middle)
-        if D is None:
-            return Preconditioner(_Inverse(space, pairs, R_inverse, middle, scale))
-        return Preconditioner(_ScaledInverse(pairs, R_inverse, middle, D))
+            return Preconditioner(_Inverse(space, self.pairs.array, self.products))
+        R_inverse = space.to_device(self.products[0])
+        return Preconditioner(_ScaledInverse(self.pairs.array, R_inverse, D))
 
     def beyond(self, space: Space, z: Array) -> tuple[Array, int]:
         """What of `z` lies outside the span of all s, and how many dimensions are outside.
@@ -113,7 +102,7 @@ class QuasiNewton:
         if not self.capacity:
             return self
         with np.errstate(all="ignore"):  # what is not finite is left out
-            along, s2, y2 = (float(dot) for dot in space.to_host(s @ y, s @ s, y @ y))
+            along, s2, y2 = space.floats(s @ y, s @ s, y @ y)
         if not along > MIN_CURVATURE * (s2 * y2) ** 0.5 or not 0 < y2 < math.inf:
             return self
         return self._with_scaled(space, space.scaled_pair(s, y, along**-0.5))
@@ -140,19 +129,6 @@ class QuasiNewton:
         pairs = pairs.followed_by(space, new, keep, self.capacity)
         (columns,) = space.to_host(_vectors(space, pairs.array) @ new[:, 1, :].T)
         return changed(self, pairs=pairs, products=_bordered(self.products, columns))
-
-    def with_own_step(self, space: Space, s: Array, y: Array, slope: float) -> QuasiNewton:
-        """The model after a step of its own, s = -P^-1 g (or near that), of slope s^T g = -s^T P s.
-
-        Where the curvature is far less than that, the model is out of date: of more than three
-        pairs the two oldest go.
-        """
-        model = self.with_pair(space, s, y)
-        fresh = float(s @ y) > -STALE_BELOW * slope
-        if fresh or len(model) < 4 or model.pairs is None:
-            return model
-        pairs, products = model.pairs.without_first(2), model.products[:, 2:, 2:]
-        return changed(model, pairs=pairs, products=products)
 
     def with_basis(
         self, space: Space, basis: Basis, step: tuple[Array, Array] | None = None
@@ -191,32 +167,32 @@ def _directions(H_bar: Small, most: int) -> Small:
 
 
 class _Inverse:
-    """w -> P^-1 w, from a multiple of the identity."""
+    """w -> P^-1 w, from a multiple of the identity: that of the last pair."""
 
-    def __init__(
-        self, space: Space, pairs: Array, R_inverse: Array, middle: Array, scale: float
-    ) -> None:
+    def __init__(self, space: Space, pairs: Array, products: Small) -> None:
         self._space, self._vectors = space, _vectors(space, pairs)
-        self._R_inverse, self._middle, self._scale = R_inverse, middle, scale
+        on_device = space.to_device(products)
+        self._R_inverse, self._YY = on_device[0, :, :], on_device[1, :, :]
+        self._scale = 1.0 / float(products[1, -1, -1])
 
     def __call__(self, w: Array) -> Array:
         found, scale = self._vectors @ w, self._scale
         p = self._R_inverse @ found[0::2]
-        q = (self._middle @ p - scale * found[1::2]) @ self._R_inverse
+        q = (p + scale * (self._YY @ p - found[1::2])) @ self._R_inverse
         return scale * w + self._space.interleaved(q, -scale * p) @ self._vectors
 
 
 class _ScaledInverse:
     """The same from a diagonal D."""
 
-    def __init__(self, pairs: Array, R_inverse: Array, middle: Array, D: Array) -> None:
+    def __init__(self, pairs: Array, R_inverse: Array, D: Array) -> None:
         self._S, self._Y, self._D = pairs[:, 0, :], pairs[:, 1, :], D
-        self._R_inverse, self._middle = R_inverse, middle
+        self._R_inverse, self._YY = R_inverse, (self._Y / D) @ self._Y.T
 
     def __call__(self, w: Array) -> Array:
         scaled = w / self._D
         p = self._R_inverse @ (self._S @ w)
-        q = (self._middle @ p - self._Y @ scaled) @ self._R_inverse
+        q = (p + self._YY @ p - self._Y @ scaled) @ self._R_inverse
         return scaled + q @ self._S - (p @ self._Y) / self._D
 
 
@@ -242,18 +218,23 @@ class _InverseFromBase:
 
 def _vectors(space: Space, pairs: Array) -> Array:
     """The vectors of all pairs as rows: s, y, s, y, ..."""
-    return space.xp.reshape(pairs, (2 * pairs.shape[0], pairs.shape[2]))
+    shape = 2 * pairs.shape[0], pairs.shape[2]
+    return pairs.reshape(shape) if space.numpy else space.xp.reshape(pairs, shape)
 
 
 def _bordered(old: Small, columns: Small) -> Small:
-    """The products, with those of all vectors and the y of new pairs in the last columns."""
+    """R^-1 and Y Y^T for all pairs, from those of the old ones.
+
+    `columns` are the products of all vectors with the y of the new pairs.
+    """
     kept, new = columns.shape[0] // 2, columns.shape[1]
     rest, gone = kept - new, old.shape[1] - kept + new
     out = np.zeros((2, kept, kept))
     out[:, :rest, :rest] = old[:, gone:, gone:]
-    out[0, :, rest:] = columns[0::2]
-    out[1, :, rest:] = columns[1::2]
-    out[1, rest:, :rest] = columns[1 : 2 * rest : 2].T
-    for i in range(1, new):  # of S Y^T only the upper triangle is used
-        out[0, rest + i, rest : rest + i] = 0.0
+    R_inverse, YY = out
+    for j in range(rest, kept):  # of s^T y = 1, R has ones on its diagonal
+        R_inverse[:j, j] = R_inverse[:j, :j] @ -columns[0 : 2 * j : 2, j - rest]
+        R_inverse[j, j] = 1.0
+    YY[:, rest:] = columns[1::2]
+    YY[rest:, :rest] = columns[1 : 2 * rest : 2].T
     return out

@@ -78,7 +78,7 @@ def descend(
     t = FIRST_STEP * max(1.0, run.space.norm(here.x))
     for _ in range(MAX_STEPS):
         predicted = curvature * t**2 / 2
-        if predicted <= evaluator.noise * abs(here.value) or evaluator.spent() is not None:
+        if predicted <= evaluator.noise * abs(here.value) or evaluator.spent():
             return None
         x = here.x + t * z
         value = evaluator.value(x, here.idx)

@@ -80,12 +80,13 @@ class KSDState(State):
     @property
     def damping(self) -> float:
         """The damping of the next search: only steps that rest on samples are damped."""
-        return self.rules.damping.value if self.curvature_is_sampled else 0.0
+        value = self.rules.damping.value
+        return value if value and self.curvature_is_sampled else 0.0
 
     @property
     def C_is_other(self) -> bool:
         """Whether C, the set of the search, is another one than that of the gradient."""
-        return self.sets.C is not self.here.idx
+        return self.sampling.sets.C is not self.here.idx
 
     @property
     def learns(self) -> bool:

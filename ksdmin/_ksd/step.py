@@ -30,7 +30,7 @@ from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.subspace import SubspaceObjective, Whitening
 from ksdmin._ksd.sum_check import warn_if_sum
 from ksdmin._problem.arrays import Small
-from ksdmin._problem.values import changed
+from ksdmin._problem.values import changed, made
 from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Evaluator
 from ksdmin._run.record import write_record
@@ -87,7 +87,7 @@ def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs
     K = rules.width.value if sampled else dims.whole_dim
 
     def enough(growth: Growth) -> bool:
-        return rules.forcing.satisfied(growth) or evaluator.spent() is not None
+        return rules.forcing.satisfied(growth) or evaluator.spent()
 
     return krylov_basis(
         run.space,
@@ -135,7 +135,7 @@ def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> 
         slope_noise=slope_noise(run, evaluator, here, steepest) * whitening.gain,
         lowest=state.lowest,
         enough=run.preset.stop_inner_search,
-        spent=lambda: evaluator.spent() is not None,
+        spent=evaluator.spent,
     )
     return Trial(
         found.x,
@@ -183,7 +183,8 @@ def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A
     has_matrix = trial.has_factor or state.model.base is not None
     diagonal = evaluator.traits.has_diagonal and not has_matrix  # a matrix has its own
     if state.sets.C is A and trial.gradient is not None and not diagonal:
-        there = Evaluated(trial.x, A, trial.value, trial.gradient)
+        known = {"value": trial.value, "gradient": trial.gradient, "diagonal": None}
+        there = made(Evaluated, x=trial.x, idx=A, **known)
     else:
         there = evaluator.evaluate(trial.x, A)
     return run.confirm_on_whole_set(evaluator, there)
@@ -217,7 +218,7 @@ def step_record(evaluator: Evaluator, state: KSDState, trial: Trial, outcome: Ou
 
 def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, trial: Trial) -> bool:
     """Warn of a product that is not symmetric; what is used is V^T H V, mirrored."""
-    if evaluator.product_error or trial.basis is None:
+    if trial.basis is None or evaluator.product_error:
         return False
     asymmetry = trial.basis.asymmetry
     if asymmetry <= max(1e-4, 30 * run.space.eps**0.5):

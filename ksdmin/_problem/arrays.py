@@ -220,6 +220,12 @@ class Space:
             return [np.asarray(part, dtype=np.float64) for part in parts]
         return self.to_host_async(*parts)()
 
+    def floats(self, *scalars: Array) -> list[float]:
+        """Scalars fetched to the host, all in one transfer."""
+        if self.numpy:
+            return [float(scalar) for scalar in scalars]
+        return [float(scalar) for scalar in self.to_host(*scalars)]
+
     def to_host_async(self, *parts: Array) -> Callable[[], list[Small]]:
         """The same transfer without waiting: call the result for the arrays.
 
@@ -244,7 +250,7 @@ class Space:
     def max_abs(self, u: Array) -> float:
         """The largest magnitude; NaN if any entry is."""
         if self.numpy:
-            return float(np.abs(u).max())
+            return float(np.maximum.reduce(np.abs(u)))  # as max(), with half of its overhead
         return float(self.xp.max(self.xp.abs(u)))
 
 

@@ -48,9 +48,3 @@ class Entries:
         entries = Entries(room.buffer[stop - keep : stop, ...])
         object.__setattr__(entries, "_room", (room, stop))
         return entries
-
-    def without_first(self, count: int) -> Entries:
-        """All but the first entries."""
-        entries = Entries(self.array[count:, ...])
-        object.__setattr__(entries, "_room", vars(self)["_room"])
-        return entries

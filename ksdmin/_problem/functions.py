@@ -324,7 +324,8 @@ class Memo:
 
     def copy(self) -> Memo:
         """A memory that goes on from this one, which stays as it is."""
-        return Memo(*(getattr(self, name) for name in Memo.__slots__))
+        known = self.x, self.idx, self.value, self.gradient
+        return Memo(*known, self.hessian, self.residuals, self.jacobian)
 
 
 def _flat(g: Any) -> Any:

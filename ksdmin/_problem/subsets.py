@@ -206,7 +206,8 @@ class Subsets:
 
     def is_full(self, idx: Any) -> bool:
         """Whether `idx` is the whole set."""
-        return self.full is not None and _same(idx, self.full)
+        full = self.full
+        return full is not None and (idx is full or _same(idx, full))
 
 
 def as_subsets(subsets: Any) -> Subsets:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.subsets import Subsets
+from ksdmin._problem.values import made
 from ksdmin._result import Status
 
 # Values computed in a dtype carry some roundings; a problem may declare its own (`Traits.noise`).
@@ -92,6 +93,7 @@ class Evaluator:
         self.space, self.subsets, self._budget = space, subsets, budget
         self.counts, self.best = ledger.counts.copy(), ledger.best
         self._set = _Set(None, math.nan, False)
+        self._passed = self.counts.work  # how much of it has been turned into passes
         self._take(ledger.problem)
 
     def _take(self, problem: CountingProblem) -> None:
@@ -99,7 +101,11 @@ class Evaluator:
         noise = self.traits.noise
         self.noise = VALUE_ROUNDINGS * self.space.eps if noise is None else float(noise)
         self.gradient_error = self._error(self.traits.gradient_accuracy)
-        self.product_error = self._error(self.traits.product_accuracy)
+
+    @property
+    def product_error(self) -> float:
+        """The relative error of products."""
+        return self._error(self.traits.product_accuracy)
 
     def _error(self, power: float) -> float:
         """The relative error that differences make, 0 where derivatives are exact."""
@@ -108,14 +114,14 @@ class Evaluator:
     @property
     def ledger(self) -> Ledger:
         """What has been spent and found by now."""
-        return Ledger(self._problem, self.counts.copy(), self.best)
+        return made(Ledger, problem=self._problem, counts=self.counts.copy(), best=self.best)
 
     def refine(self) -> bool:
         """Turn to finer arithmetic, where the problem has any.
 
         What was computed before is not to be compared with what comes.
         """
-        finer = self._problem.in_finer_arithmetic() if self.traits.has_finer_arithmetic else None
+        finer = self._problem.in_finer_arithmetic()
         if finer is not None:
             self._take(finer)
             self.best = None
@@ -126,65 +132,74 @@ class Evaluator:
         """Since the run began."""
         return self._budget.seconds
 
-    def spent(self) -> Status | None:
-        """Which part of the budget is used up, if any."""
-        return self._budget.spent(self.counts)
+    def spent(self) -> bool:
+        """Whether any part of the budget is used up."""
+        return self._budget.spent(self.counts) is not None
 
     def value(self, x: Array, idx: Any) -> float:
         """The value on `idx`."""
-        value: float = self._charged(idx, self._problem.value, x, idx)
-        self._remember(x, idx, value)
+        value = self._problem.value(x, idx)
+        self._note(x, idx, value)
         return value
 
     def value_and_gradient(self, x: Array, idx: Any) -> tuple[float, Array]:
         """The value and the gradient on `idx`."""
-        value, g = self._charged(idx, self._problem.value_and_gradient, x, idx)
-        self._remember(x, idx, value)
+        value, g = self._problem.value_and_gradient(x, idx)
+        self._note(x, idx, value)
         return value, g
 
     def value_and_slopes(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
         """The value and V^T g on `idx`, where the problem has a cheaper way to it than g."""
-        verb = self._problem.value_and_projected_gradient
-        value, slopes = self._charged(idx, verb, x, idx, V)
-        self._remember(x, idx, value)
+        value, slopes = self._problem.value_and_projected_gradient(x, idx, V)
+        self._note(x, idx, value)
         return value, slopes
 
     def evaluate(self, x: Array, idx: Any) -> Evaluated:
         """Everything that an iteration starts from (Alg. 3, lines 4 and 5)."""
         if not self.traits.has_diagonal:
             return Evaluated(x, idx, *self.value_and_gradient(x, idx))
-        value, g, D = self._charged(idx, self._problem.value_and_gradient, x, idx, diagonal=True)
-        self._remember(x, idx, value)
+        value, g, D = self._problem.value_and_gradient(x, idx, diagonal=True)
+        self._note(x, idx, value)
         return Evaluated(x, idx, value, g, D)
 
     def curvature(self, x: Array, idx: Any) -> Callable[[Array], Array]:
         """The product v -> Hv on `idx`."""
-        product = self._charged(idx, self._problem.curvature, x, idx)
-        return lambda v: self._charged(idx, product, v)
+        product = self._problem.curvature(x, idx)
+        self._charge(idx)
+
+        def charged(v: Array) -> Array:
+            out = product(v)
+            self._charge(idx)
+            return out
+
+        return charged
 
     def matrix(self, x: Array, idx: Any) -> Array | None:
         """The curvature matrix on `idx`; None where there is none after all."""
-        H: Array | None = self._charged(idx, self._problem.matrix, x, idx)
+        H = self._problem.matrix(x, idx)
+        self._charge(idx)
         return H
 
-    def _charged(self, idx: Any, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a verb, and turn what it counted into passes over the data."""
-        before = self.counts.work
-        out = verb(*args, **kwargs)
-        self.counts.passes += (self.counts.work - before) * self._known(idx).share
-        return out
-
-    def _remember(self, x: Array, idx: Any, value: float) -> None:
-        if (self.best is None or value < self.best[1]) and self._known(idx).full:
+    def _note(self, x: Array, idx: Any, value: float) -> None:
+        """What a value has cost, and whether it is the best."""
+        self._charge(idx)
+        if (self.best is None or value < self.best[1]) and self._set.full:
             self.best = (x, value)
 
+    def _charge(self, idx: Any) -> None:
+        """Turn what the problem has just counted into passes over the data."""
+        if self._set.idx is not idx:  # mostly it is the one of the last call
+            self._set = self._known(idx)
+        work = self.counts.work
+        self.counts.passes += (work - self._passed) * self._set.share
+        self._passed = work
+
     def _known(self, idx: Any) -> _Set:
-        """What is known of a set; mostly it is the one of the last call."""
-        if self._set.idx is not idx:
-            size, whole = self.subsets.size_of(idx), self.subsets.size_of(self.subsets.full)
-            share = size / whole if size is not None and whole else math.nan
-            self._set = _Set(idx, share, self.subsets.is_full(idx))
-        return self._set
+        """What is known of a set."""
+        full, whole = self.subsets.is_full(idx), self.subsets.size_of(self.subsets.full)
+        size = whole if full else self.subsets.size_of(idx)
+        share = size / whole if size is not None and whole else math.nan
+        return _Set(idx, share, full)
 
 
 class _Set(NamedTuple):

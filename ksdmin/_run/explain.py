@@ -65,7 +65,7 @@ def wrong_gradient(run: Run, evaluator: Evaluator, x: Array, value: float, g: Ar
     Made only where rounding cannot hide the slope, and believed only where the function is smooth:
     where both differences agree.
     """
-    if evaluator.spent() is not None:
+    if evaluator.spent():
         return ""
     free = g if run.box is None else run.box.without(g, run.box.held(x, g))
     size, space = run.space.norm(free), run.space

@@ -21,6 +21,7 @@ def write_record(
 ) -> Record:
     """The line of the history for an iteration."""
     counts, size_of = evaluator.counts, evaluator.subsets.size_of
+    size_A = size_of(here.idx)
     return Record(
         iteration=iteration,
         value=here.value,
@@ -28,9 +29,9 @@ def write_record(
         step_norm=step_norm,
         accepted=accepted,
         dim=dim,
-        size_A=size_of(here.idx),
-        size_B=size_of(sets.B),
-        size_C=size_of(sets.C),
+        size_A=size_A,
+        size_B=size_A if sets.B is here.idx else size_of(sets.B),
+        size_C=size_A if sets.C is here.idx else size_of(sets.C),
         inner_iterations=inner_iterations,
         nfev=counts.nfev,
         njev=counts.njev,

@@ -70,7 +70,7 @@ class State:
     @property
     def curvature_is_sampled(self) -> bool:
         """Whether B, the set of the curvature, is another one than that of the gradient."""
-        return self.sets.B is not self.here.idx
+        return self.sampling.sets.B is not self.here.idx
 
     @property
     def stalled(self) -> bool:

@@ -93,19 +93,6 @@ def test_negative_curvature_is_left_out():
     assert np.linalg.eigvalsh(solved + solved.T).min() > 0
 
 
-def test_it_forgets_when_the_curvature_has_fallen():
-    model = QuasiNewton(10)
-    for s in np.eye(8)[:5]:
-        model = model.with_pair(SPACE, s, s)
-    s = np.eye(8)[5]
-    assert len(model.with_own_step(SPACE, s, 0.6 * s, -1.0)) == 6
-    fallen = model.with_own_step(SPACE, s, 0.4 * s, -1.0)
-    assert len(fallen) == 4
-    assert_allclose(fallen.pairs.array[-1, 0] * 0.4**0.5, s)
-    few = QuasiNewton(10).with_pair(SPACE, np.eye(8)[0], np.eye(8)[0])
-    assert len(few.with_own_step(SPACE, s, 0.4 * s, -1.0)) == 2
-
-
 def test_what_lies_beyond_the_pairs():
     space = Space(np.ones(4))
     model = QuasiNewton(5).with_pair(space, np.eye(4)[0], np.eye(4)[0])
