@@ -21,7 +21,6 @@ RULES = (
     "set_sizes",
     "stall",
     "trust",
-    "width",
 )
 
 
@@ -135,8 +134,8 @@ class Options(MethodOptions):
     without : sequence of str
         Rules to switch off, to see what they do: "damping", "exact_space" (a Krylov space even
         where the whole curvature matrix is less work), "finer_arithmetic", "forcing" (always K
-        vectors), "set_sizes", "stall", "trust" (in the quasi-Newton model: products in every step)
-        and "width".
+        vectors), "set_sizes", "stall" and "trust" (in the quasi-Newton model: products in every
+        step).
 
     Examples
     --------

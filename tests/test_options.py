@@ -206,7 +206,7 @@ def test_gtol(gtol):
 
 
 def test_ftol():
-    res = run(10, options={"ftol": 1e-2, "gtol": 0.0})
+    res = run(12, options={"ftol": 1e-2, "gtol": 0.0})
     values = res.history["value"]
     scale = np.maximum(np.maximum(values[1:], values[:-1]), 1)
     small = -np.diff(values) <= 1e-2 * scale

@@ -38,7 +38,6 @@ def judge_step(
         accepted=accepted,
         moved=moved,
         measured=basis is not None,
-        space_is_full=basis is not None and basis.full,
         exact=basis is not None and basis.exact,
         newton_reduction=basis.newton_decrease if basis and basis.exact else np.nan,
         step_norm=run.space.norm(trial.d) if accepted and moved else 0.0,

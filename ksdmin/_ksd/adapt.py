@@ -1,7 +1,7 @@
 """How the rules go on after a step, and what they change: sets, arithmetic, search, model.
 
 Every rule's `after` is called here. The order matters: the sizes of the sets depend on the stall,
-damping and width on the new sets, trust on what all of it has cost.
+the damping on the new sets, trust on what all of it has cost.
 """
 
 from __future__ import annotations
@@ -103,20 +103,16 @@ def reevaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KS
     return changed(state, here=here, gradient_norm=norm, last_decrease=np.nan, rules=rules)
 
 
-def adjust_search(run: KSDRun, before: KSDState, after: KSDState, outcome: Outcome) -> KSDState:
-    """The damping and the width of the next search; both are of steps on samples only."""
+def adjust_damping(before: KSDState, after: KSDState, outcome: Outcome) -> KSDState:
+    """The damping of the next search: of steps on samples only."""
     if not before.curvature_is_sampled and not after.curvature_is_sampled:
         return after
-    rules, limited = after.rules, limits(before.damping, outcome)
-    if limited:  # a step that was kept short must not end the run by ftol or xtol
+    rules = after.rules
+    if limits(before.damping, outcome):  # a short step must not end the run by ftol or xtol
         after = changed(after, last_decrease=np.nan)
     if not after.curvature_is_sampled:
         return after
-    width = rules.width.after(outcome, limited_by_damping=limited)
-    old, new = before.rules.set_sizes.sizes, rules.set_sizes.sizes
-    if old is not None and new is not None and new.B > old.B and not run.dims.nonlinear:
-        width = rules.width.on_larger_sets(old.B, new.B)
-    return changed(after, rules=changed(rules, damping=rules.damping.after(outcome), width=width))
+    return changed(after, rules=changed(rules, damping=rules.damping.after(outcome)))
 
 
 def learn(

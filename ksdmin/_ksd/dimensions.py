@@ -12,8 +12,6 @@ from ksdmin._problem.arrays import Space
 # is the whole; on samples, the most. 50 takes 20% more passes on regressions, 200 changes nothing.
 PLAIN_DIM = 100
 MAX_BASIS_BYTES = 2**30  # a basis is made wider than need be only as far as this
-# Times the first K, for a nonlinear model. 1 leaves nets 6% more excess loss, 4 changes no run.
-NET_WIDENING = 2
 # Previous directions (the paper has 1). On samples 1 and 2 take 6% and 3% fewer passes on
 # regressions (other draws: 4%), 10 2% more, and leaves nets 19% more excess.
 MEMORY = 5
@@ -33,7 +31,7 @@ class Dimensions:
     Attributes
     ----------
     krylov_dim, whole_dim : int
-        K at first while the curvature is of a sample; and where it is of the whole set.
+        K while the curvature is of a sample, at most; and where it is of the whole set.
     memory : int
         Previous directions that are adjoined, where there is no model.
     pairs : int
@@ -50,13 +48,6 @@ class Dimensions:
     pairs: int
     nonlinear: bool = False
     model_is_cheap: bool = True
-
-    @property
-    def widest(self) -> int:
-        """As far as K may grow on samples."""
-        if not self.nonlinear:
-            return self.whole_dim
-        return min(self.whole_dim, NET_WIDENING * self.krylov_dim)
 
     @property
     def vectors(self) -> int:

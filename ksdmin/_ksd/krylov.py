@@ -48,8 +48,6 @@ class Basis:
         The largest |v_j^T H v_k - v_k^T H v_j| seen, relative to the largest entry of H_bar.
     finite : bool
         False where a product was not finite and the construction ended there.
-    full : bool
-        Whether the Krylov part has as many vectors as it may.
     products : callable or None
         E -> E H V, the products of combinations of the basis vectors, from what was computed.
     exact : bool
@@ -64,7 +62,6 @@ class Basis:
     orthonormal: bool = True
     asymmetry: float = 0.0
     finite: bool = True
-    full: bool = False
     products: Callable[[Small], Array] | None = None
     exact: bool = False
     factor: Factor | None = None
@@ -140,10 +137,9 @@ def krylov_basis(
         found = growth.measure(product, follow=not last)  # lines 4 to 15
         if found and enough(growth):
             break
-    full = growth.dim == K
     if growth.finite and d_prev:
         growth.adjoin(d_prev, product)  # line 8
-    return growth.basis(full)
+    return growth.basis()
 
 
 class Growth:
@@ -352,7 +348,7 @@ class Growth:
         """
         return abs(self._beta * self._share / self._pivot) if self._pivot else math.inf
 
-    def basis(self, full: bool = False) -> Basis:
+    def basis(self) -> Basis:
         """What has been measured."""
         dim, largest = self.dim, float(np.abs(self.H_bar).max(initial=0.0))
         g_bar = np.zeros(dim)
@@ -364,7 +360,6 @@ class Growth:
             orthonormal=self._P.is_identity,
             asymmetry=self._gap / largest if largest else 0.0,
             finite=self.finite,
-            full=full,
             products=self._products,
         )
 

@@ -39,8 +39,6 @@ class Outcome:
         Whether the search left the point.
     measured : bool
         Whether the curvature of this step was computed by products.
-    space_is_full : bool
-        Whether the Krylov space had as many vectors as it may.
     exact : bool
         Whether it was made of the whole curvature matrix.
     newton_reduction : float
@@ -63,7 +61,6 @@ class Outcome:
     accepted: bool = True
     moved: bool = True
     measured: bool = True
-    space_is_full: bool = False
     exact: bool = False
     newton_reduction: float = float("nan")
     step_norm: float = 0.0

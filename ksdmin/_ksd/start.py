@@ -14,7 +14,6 @@ from ksdmin._ksd.rules.forcing import Forcing
 from ksdmin._ksd.rules.set_sizes import SetSizes
 from ksdmin._ksd.rules.stall import Stall
 from ksdmin._ksd.rules.trust import Trust
-from ksdmin._ksd.rules.width import Width
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Array
@@ -83,13 +82,11 @@ def first_rules(
     record: Record,
 ) -> Rules:
     """The rules at the start of a run; this is where each is switched on or off."""
-    on, dims, norm = run.applies, run.dims, record.gradient_norm
-    K, may_grow = first_width(run, sizes), not run.subsets.everything(sizes)
+    on, norm, may_grow = run.applies, record.gradient_norm, not run.subsets.everything(sizes)
     damped = on("damping") and sets.B is not here.idx
     return Rules(
         damping=first_damping(run, traits, here) if damped else Damping.off(),
         forcing=Forcing() if on("forcing") else Forcing.off(),
-        width=Width(K, K, dims.widest) if on("width") else Width.off(K),
         set_sizes=SetSizes(sizes, run.subsets.n)
         if on("set_sizes") and may_grow
         else SetSizes.off(sizes),
@@ -98,14 +95,6 @@ def first_rules(
         finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),
         stall=Stall(norm) if on("stall") else Stall.off(norm),
     )
-
-
-def first_width(run: KSDRun, sizes: Sizes | None) -> int:
-    """K at first: the option's, or, of a linear model, what costs at most two passes."""
-    K, n = run.dims.krylov_dim, run.subsets.n
-    if sizes is None or n is None or run.options.krylov_dim is not None or run.dims.nonlinear:
-        return K
-    return min(K, max(1, n // sizes.B))
 
 
 def first_damping(run: KSDRun, traits: Traits, here: Evaluated) -> Damping:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ksdmin._ksd.accept import accept_or_refuse, judge_step
 from ksdmin._ksd.adapt import (
-    adjust_search,
+    adjust_damping,
     learn,
     note_progress,
     refine_arithmetic,
@@ -58,7 +58,7 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         after = accept_or_refuse(run, state, trial, there, outcome, rules)
         after = resize_sets(run, evaluator, after, sampling, outcome, there)
         after = refine_arithmetic(run, evaluator, state, after, outcome)
-        after = adjust_search(run, state, after, outcome)
+        after = adjust_damping(state, after, outcome)
         record = step_record(evaluator, after, trial, outcome)
         model, trust = learn(run, evaluator.noise, state, after, record, trial, there, outcome)
         return changed(
@@ -83,8 +83,6 @@ def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs
     P = preconditioner(run, evaluator, state, with_model=model_preconditions(run, state))
     free = run.movable(here)
     product = evaluator.curvature(here.x, state.sets.B)
-    dims, sampled = run.dims, state.curvature_is_sampled
-    K = rules.width.value if sampled else dims.whole_dim
 
     def enough(growth: Growth) -> bool:
         return rules.forcing.satisfied(growth) or evaluator.spent()
@@ -96,12 +94,22 @@ def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs
         product if run.box is None else lambda v: free(product(v)),
         # A model knows the curvature along them already.
         () if state.learns or P.times is None else [free(d) for d in state.d_prev],
-        K,
+        largest_dim(run, state),
         enough,
         # Where it will hardly end before K, the device need not wait for the host.
-        ahead=run.space.remote and (rules.forcing.value is None or sampled),
+        ahead=run.space.remote and (rules.forcing.value is None or state.curvature_is_sampled),
         noise=max(evaluator.product_error, evaluator.traits.noise or 0.0),
     )
+
+
+def largest_dim(run: KSDRun, state: KSDState) -> int:
+    """K: on samples, where the model is linear, as many products as cost at most two passes."""
+    dims, n, B = run.dims, run.subsets.n, run.subsets.size_of(state.sets.B)
+    if not state.curvature_is_sampled:
+        return dims.whole_dim
+    if n is None or B is None or dims.nonlinear or run.options.krylov_dim is not None:
+        return dims.krylov_dim
+    return min(dims.krylov_dim, max(1, n // B))
 
 
 def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> Trial:

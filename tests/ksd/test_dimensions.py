@@ -57,11 +57,6 @@ def test_nets_of_many_samples_take_a_larger_space(samples, length, parts):
     assert choose_parts(space, samples, False, 20, 40) == 20
 
 
-@pytest.mark.parametrize(("nonlinear", "widest"), [(True, 40), (False, 100)])
-def test_nets_widen_their_space_to_twice_at_most(nonlinear, widest):
-    assert choose_dimensions(SPACE, Options(), 20, nonlinear).widest == widest
-
-
 def test_a_dimension_that_is_given_holds_for_all_sets():
     given = choose(parts=20, krylov_dim=30, memory=3)
     assert given == Dimensions(30, 30, memory=3, pairs=40)

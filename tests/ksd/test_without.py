@@ -102,13 +102,6 @@ def test_without_forcing_the_space_always_has_all_vectors(states_of):
     assert {state.rules.forcing.value for state in states} == {None}
 
 
-def test_without_width_the_dimension_stays(states_of):
-    _, states = states_of(regression(), maxiter=12, without=["width"])
-    _, default = states_of(regression(), maxiter=12)
-    assert {state.rules.width.value for state in states} == {20}
-    assert max(state.rules.width.value for state in default) > 20
-
-
 def test_without_set_sizes_the_sets_stay(states_of):
     res, _ = states_of(regression(size=20), maxiter=12, without=["set_sizes"])
     default, _ = states_of(regression(size=20), maxiter=12)

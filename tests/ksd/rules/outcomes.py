@@ -35,7 +35,6 @@ outcomes = st.builds(
     accepted=st.booleans(),
     moved=st.booleans(),
     measured=st.booleans(),
-    space_is_full=st.booleans(),
     step_norm=not_negative,
     gradient_norm=not_negative | st.just(NAN),
     previous_gradient_norm=not_negative | st.just(NAN),
