@@ -237,7 +237,7 @@ def test_zero_turns_the_tests_off(options):
     )
     assert (res.status, res.success) == (ksdmin.Status.PRECISION_LOSS, False)
     assert np.abs(res.jac).max() < 1e-12
-    assert res.nit < 30
+    assert res.nit < 40
 
 
 def test_krylov_dim_and_inner_maxiter():

@@ -12,18 +12,11 @@ from dataclasses import dataclass, replace
 # of a matrix-vector product waits for memory: it takes 4 to 17 times as long as one of a matrix
 # product.
 MEMORY_BOUND = 8
-# Cholesky takes n^3 / 3 operations, at a third of the speed of a matrix product; what is done to
-# the n^2 entries before and after takes half as long again for some hundred unknowns.
-FACTORISATION = 1.5
 CALL = 1e6  # 20 to 50 microseconds: a call, of the user's function or of ours, beside its work
-TENSOR_CALL = 1e7  # of the user's function in a library that records or launches its operations
-VECTOR_CALLS = 4  # to orthogonalise a vector and measure it
-PASSES_OVER_BASIS = 6  # Gram-Schmidt twice, and the curvature: matrix-vector products with V
-STEP_CALLS = 20  # what an iteration takes beside its evaluations: half a millisecond to one
-# A factorised matrix serves several steps: it replaces so many Krylov spaces, which have about this
-# share of the vectors that they may have. With half of them, regressions of 10 classes or with more
+# A factorised matrix serves several steps. It replaces as many products as this share of the
+# vectors that a Krylov space may have. With twice as many, regressions of 10 classes or with more
 # unknowns than samples took the matrix, and twice as long as with products.
-SPACES_PER_MATRIX, USUAL_SHARE = 2, 1 / 8
+REPLACED_SHARE = 1 / 4
 # What the first matrix of a run may cost, in gradients of all samples: a run takes about ten of
 # them beside it.
 MATRIX_IN_GRADIENTS = 10
@@ -42,20 +35,17 @@ class Costs:
         How many samples the gradient is of, and the curvature; 1 for a plain function.
     matrix_cost : float or None
         As the problem's traits have it.
-    call : float
-        What a call of the user's functions takes beside its operations.
     """
 
     n: int
     A: int
     B: int
     matrix_cost: float | None
-    call: float = CALL
 
     @property
     def gradient(self) -> float:
         """A value and its gradient."""
-        return self.call + MEMORY_BOUND * 4.0 * self.A * self.n
+        return CALL + MEMORY_BOUND * 4.0 * self.A * self.n
 
     @property
     def product(self) -> float:
@@ -68,27 +58,29 @@ class Costs:
     def matrix(self) -> float:
         """The curvature matrix."""
         products = self.matrix_cost or self.n / 2
-        return self.call + products * 4.0 * self.B * self.n
+        return CALL + products * 4.0 * self.B * self.n
 
     def krylov(self, K: float) -> float:
-        """A Krylov space of K vectors."""
-        own = VECTOR_CALLS * CALL + MEMORY_BOUND * PASSES_OVER_BASIS * self.n * K / 2
+        """A Krylov space of K vectors: products, and for each vector a call of our own."""
         needed = self.matrix if self.matrix_cost == 0 else 0.0
-        return needed + K * (self.product + own)
+        return needed + K * (self.product + CALL)
 
     def replaced(self, K: int) -> float:
-        """The Krylov spaces, of at most K vectors, that a factorised matrix replaces."""
-        return SPACES_PER_MATRIX * self.krylov(min(USUAL_SHARE * K, self.n))
+        """The products that a factorised matrix replaces, where a space has at most K vectors."""
+        return self.krylov(min(REPLACED_SHARE * K, self.n))
 
     @property
     def exact(self) -> float:
-        """The exact space: the matrix, and its factorisation."""
-        return self.matrix + VECTOR_CALLS * CALL + FACTORISATION * float(self.n) ** 3
+        """The exact space: the matrix, and its factorisation.
+
+        Cholesky takes n^3 / 3 operations, at a third of the speed of a matrix product.
+        """
+        return self.matrix + CALL + float(self.n) ** 3
 
     @property
     def reused(self) -> float:
         """A step that rests on a matrix at hand."""
-        return STEP_CALLS * CALL + self.gradient
+        return CALL + self.gradient
 
 
 def curvature_samples(whole: Costs, K: int) -> int | None:
@@ -97,7 +89,7 @@ def curvature_samples(whole: Costs, K: int) -> int | None:
     It may cost as much as some gradients. Of fewer samples than a few for each unknown it would say
     little of the whole. None where even that is more work than Krylov spaces of K vectors.
     """
-    per_sample = (whole.matrix - whole.call) / whole.B
+    per_sample = (whole.matrix - CALL) / whole.B
     affordable = MATRIX_IN_GRADIENTS * whole.gradient / per_sample
     enough = max(int(affordable), SAMPLES_PER_UNKNOWN * whole.n)
     B = whole.B if 2 * enough > whole.B else enough

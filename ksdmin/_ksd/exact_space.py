@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 
-from ksdmin._ksd.cost_model import CALL, TENSOR_CALL, Costs, curvature_samples
+from ksdmin._ksd.cost_model import Costs, curvature_samples
 from ksdmin._ksd.dimensions import MAX_BASIS_BYTES
 from ksdmin._ksd.factor import Factor, cholesky
 from ksdmin._ksd.krylov import Basis
@@ -29,12 +29,13 @@ from ksdmin._problem.arrays import Array, Small, to_host
 from ksdmin._problem.protocol import Traits
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
-# Of the diagonal of H, which is a mean eigenvalue of the scaled matrix.
-DAMPINGS = (1e-4, 1e-2, 1.0)
+# Of the diagonal of H, which is a mean eigenvalue of the scaled matrix: each of the dampings is a
+# hundredth of the last.
+DAMPING_STEP = 1e-2
+DAMPINGS = tuple(DAMPING_STEP**k for k in (2, 1, 0))
 HELD_MATRICES = 4  # at a time: what the problem computed, ours, its factor, its inverse
 EPS = float(np.finfo(np.float64).eps)
 MIN_CONDITION = 100 * EPS  # 1 / condition number, times n: below, Cholesky's result is rounding
-MIN_REMAINDER = 1e-8  # of a direction that lies in the span of the others: it is left out
 
 
 def matrix_fits(run: KSDRun, traits: Traits) -> bool:
@@ -58,8 +59,7 @@ def first_curvature_samples(run: KSDRun, traits: Traits) -> int | None:
 
 def costs_of(run: KSDRun, traits: Traits, A: int, B: int) -> Costs:
     """What a step with sets of these sizes costs."""
-    call = CALL if run.space.numpy else TENSOR_CALL
-    return Costs(run.space.n, A, B, traits.matrix_cost, call)
+    return Costs(run.space.n, A, B, traits.matrix_cost)
 
 
 def step_costs(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Costs | None:
@@ -204,6 +204,6 @@ def orthonormal(rows: Small) -> Small:
             for v in kept:
                 row = row - (v @ row) * v
         size = float(np.linalg.norm(row))
-        if size > MIN_REMAINDER:
+        if size > EPS**0.5:
             kept.append(row / size)
     return np.stack(kept)

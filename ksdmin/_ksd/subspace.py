@@ -15,11 +15,6 @@ from ksdmin._problem.arrays import Array, Small
 from ksdmin._problem.box import Box
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
-# The estimate of the condition number may be off by so much, and norms differ by n.
-CONDITION_SAFETY = 10
-ROUNDING = 1e-14  # of the largest squared length in a basis: a smaller one is not resolved
-
-
 Gram = Callable[[], Small | None]
 """V V^T, computed when it is asked for; None where V is orthonormal."""
 
@@ -41,7 +36,7 @@ def floored(H_bar: Small, floor: float, gram: Gram = lambda: None) -> Small:
 def absolute(H_bar: Small, floor: float, gram: Gram = lambda: None) -> Small:
     """H_bar with |lambda| in place of lambda, floored: negative curvature has a scale too."""
     # Most often all eigenvalues lie above the floor, which Cholesky shows cheaply.
-    if cholesky(H_bar, CONDITION_SAFETY * len(H_bar) * floor) is not None:
+    if cholesky(H_bar, len(H_bar) * floor) is not None:
         return H_bar
 
     def positive(values: Small) -> Small:
@@ -65,7 +60,8 @@ def _recomposed(H_bar: Small, positive: Callable[[Small], Small], gram: Small | 
 def _roots(gram: Small) -> tuple[Small, Small]:
     """B with B B^T = gram, which is positive definite but for rounding; and its inverse."""
     values, E = np.linalg.eigh(gram)
-    lengths = np.maximum(values, ROUNDING * values[-1]) ** 0.5
+    rounding = len(gram) * np.finfo(np.float64).eps
+    lengths = np.maximum(values, rounding * values[-1]) ** 0.5
     return E * lengths, (E / lengths).T
 
 

@@ -10,7 +10,6 @@ from ksdmin._ksd.krylov import Basis
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.subspace import SubspacePoint
 
-FEWEST_TIMES = 4  # as many samples in A as in C: below, chance may look like a sum
 NEAR = 0.25  # of the number of samples: the relative deviation that sampling may explain
 
 
@@ -22,7 +21,9 @@ def warn_if_sum(run: KSDRun, state: KSDState, basis: Basis, origin: SubspacePoin
     """
     here, size_of = state.here, run.subsets.size_of
     size_A, size_C = size_of(here.idx), size_of(state.sets.C)
-    if run.subsets.n is None or not size_A or not size_C or size_A < FEWEST_TIMES * size_C:
+    if run.subsets.n is None or not size_A or not size_C:
+        return
+    if NEAR * size_A < size_C:  # chance may look like a sum
         return
     steepest = abs(basis.g_bar).argmax()
     slope = 0.0 if origin.slopes is None else float(origin.slopes[steepest])

@@ -28,11 +28,6 @@ def test_products_of_a_dense_hessian_need_the_matrix_first():
     assert Costs(500, 1000, 1000, None).krylov(1) < given.matrix
 
 
-def test_a_wider_space_costs_more_than_in_proportion():
-    costs = Costs(1000, 1, 1, None)
-    assert costs.krylov(100) > 10 * costs.krylov(10)
-
-
 def test_a_step_on_a_matrix_at_hand_costs_little_more_than_a_gradient():
     costs = Costs(300, 50_000, 50_000, None)
     assert costs.gradient < costs.reused < 2 * costs.gradient < costs.exact
@@ -55,4 +50,4 @@ def test_very_many_unknowns_begin_without_a_matrix():
 
 def test_no_space_has_more_vectors_than_unknowns():
     costs = Costs(3, 1, 1, None)
-    assert costs.replaced(100) == 2 * costs.krylov(3)
+    assert costs.replaced(100) == costs.krylov(3)

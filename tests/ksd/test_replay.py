@@ -202,7 +202,7 @@ def net(precision):
 
 
 def test_a_net_whose_arithmetic_gets_finer(replayed):
-    states = replayed(net("high"), rng=0, options={"gtol": 1e-6, "maxiter": 15})
+    states = replayed(net("high"), rng=0, options={"gtol": 1e-6, "maxiter": 40})
     noises = [state.ledger.problem.traits.noise for state in states]
     assert noises[-1] < noises[0]
 

@@ -16,17 +16,13 @@ from ksdmin._ksd.krylov import Growth
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._problem.values import changed
 
-# Nocedal and Wright, eq. 7.3. From 0.25 to 0.9 the work on classic problems changes by -1% to +2%,
-# the passes of regressions by -6% to +8%.
+# Nocedal and Wright, eq. 7.3. With 0.75 sums of many samples take 6% [1%, 13%] more passes; 0.25
+# makes no difference.
 LARGEST = 0.5
-# What an accurate model may bring it to. From 1e-4 to 1e-2 the work changes by +5% to -1%.
-SMALLEST = 1e-3
-# Eisenstat and Walker's second choice, 0.9 (|g_new| / |g_old|)^2. From 0.5 to 1: -2% to -1%.
-GRADIENT_FACTOR = 0.9
-# Their safeguard: a large forcing term falls by this power of itself at most in a step. That a
-# short step went as predicted says little of the next, long one. Powers from 1.2 to 2 change the
-# work by -2% to 0%, thresholds from 0.03 to 0.3 by 1%.
-SAFEGUARD_POWER, SAFEGUARD_ABOVE = (1 + 5**0.5) / 2, 0.1
+# Eisenstat and Walker's safeguard: the forcing term falls by this power of itself at most in a
+# step. That a short step went as predicted says little of the next, long one. With 2.2 sums of
+# losses take 9% [2%, 18%] more passes; 1.3 makes no difference.
+SAFEGUARD_POWER = (1 + 5**0.5) / 2
 
 
 @dataclass(frozen=True)
@@ -51,9 +47,8 @@ class Forcing:
         predicted, before = outcome.model_reduction_on_new_A, outcome.previous_gradient_norm
         ratio = outcome.gradient_norm / before if before else 1.0
         error = self.value if math.isnan(predicted) else model_error(outcome.actual, predicted)
-        wanted = min(LARGEST, GRADIENT_FACTOR * min(ratio, 1.0) ** 2, error)
-        least: float = self.value**SAFEGUARD_POWER
-        return changed(self, value=max(wanted, least) if least > SAFEGUARD_ABOVE else wanted)
+        wanted = min(LARGEST, ratio * ratio, error)
+        return changed(self, value=max(wanted, self.value**SAFEGUARD_POWER))
 
     def restarted(self) -> Forcing:
         """As at the start of a run."""
@@ -64,4 +59,4 @@ def model_error(actual: float, predicted: float) -> float:
     """How far the quadratic model was off, relative to what it predicted."""
     if not predicted > 0:
         return LARGEST
-    return max(abs(actual / predicted - 1), SMALLEST)
+    return abs(actual / predicted - 1)

@@ -16,8 +16,6 @@ from ksdmin._problem.values import changed
 # that converge changes by it; on 35 that run until they stall, 2 saves 9% of the work (and one
 # ended with a gradient 5000 times larger), 6 costs 28% more.
 PATIENCE = 3
-# Of the smallest gradient norm so far: that is progress, too. From 0.7 to 0.99 no effect was seen.
-GRADIENT_PROGRESS = 0.9
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Stall:
             return changed(self, count=self.count + outcome.measured)
         norm = outcome.gradient_norm
         resolved = outcome.actual > max(outcome.noise, outcome.gradient_noise)
-        progress = resolved or norm < GRADIENT_PROGRESS * self.least_gradient
+        progress = resolved or norm < self.least_gradient
         # Where the search cannot move, the run has stalled at once; unless a Krylov space is left.
         more = outcome.measured * (1 if outcome.moved or outcome.exact else PATIENCE)
         count = 0 if progress else self.count + more

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ksdmin._ksd.outcome import Outcome
-from ksdmin._ksd.rules.forcing import SMALLEST, model_error
+from ksdmin._ksd.rules.forcing import model_error
 from ksdmin._problem.values import changed
 from ksdmin._result import Record
 
@@ -18,6 +18,7 @@ WORTH = 0.03  # of what a step with products gains for its work, a step of the m
 # As a power of the rounding error: smaller gains are left to products. 0.4 takes 2% more work, 0.8
 # 0.5% less.
 MIN_RESOLVED_GAIN = 0.6
+QUADRATIC = 1e-3  # of the predicted reduction: with less deviation the function is quadratic
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Trust:
         gain = start.value - end.value
         if outcome.measured:
             trust = changed(self, end=end, gain=gain_per_pass(start, end))
-            worthwhile = model_error(gain, outcome.model_reduction) > SMALLEST  # not quadratic
+            worthwhile = model_error(gain, outcome.model_reduction) > QUADRATIC
         else:
             trust = self
             falls = end.gradient_norm <= start.gradient_norm
