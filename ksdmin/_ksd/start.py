@@ -84,15 +84,13 @@ def first_rules(
 ) -> Rules:
     """The rules at the start of a run; this is where each is switched on or off."""
     on, dims, norm = run.applies, run.dims, record.gradient_norm
-    K, may_grow = first_width(run, sizes), not run.subsets.everything(sizes)
+    K = first_width(run, sizes)
     damped = on("damping") and sets.B is not here.idx
     return Rules(
         damping=first_damping(run, traits, here) if damped else Damping.off(),
         forcing=Forcing() if on("forcing") else Forcing.off(),
         width=Width(K, K, dims.widest) if on("width") else Width.off(K),
-        set_sizes=SetSizes(sizes, run.subsets.n)
-        if on("set_sizes") and may_grow
-        else SetSizes.off(sizes),
+        set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
         trust=Trust(record) if on("trust") else Trust.off(record),
         exact_space=ExactSpace() if matrix_fits(run, traits) else ExactSpace.off(),
         finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),
