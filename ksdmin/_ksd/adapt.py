@@ -43,6 +43,9 @@ def resize_sets(
 ) -> KSDState:
     """The sets of the next iteration: those of `sampling`, or larger ones."""
     rules, before = state.rules, state.rules.set_sizes.sizes
+    after = state if sampling is state.sampling else changed(state, sampling=sampling)
+    if before is None or run.subsets.everything(before):
+        return after
     converged_on_A = run.preset.compares and run.subsets.is_full(there.idx)
     set_sizes = rules.set_sizes.after(
         outcome,
@@ -51,11 +54,10 @@ def resize_sets(
         matrix_renewed=outcome.exact and state.model.base is not None,
         damped=state.damping > 0,
     )
-    state = state if sampling is state.sampling else changed(state, sampling=sampling)
-    if set_sizes is rules.set_sizes or set_sizes.sizes is None or before is None:
-        return state
-    state = changed(state, rules=changed(rules, set_sizes=set_sizes))
-    return enlarge_sets(run, evaluator, state, before, set_sizes.sizes)
+    if set_sizes is rules.set_sizes or set_sizes.sizes is None:
+        return after
+    after = changed(after, rules=changed(rules, set_sizes=set_sizes))
+    return enlarge_sets(run, evaluator, after, before, set_sizes.sizes)
 
 
 def enlarge_sets(
@@ -117,7 +119,6 @@ def adjust_damping(before: KSDState, after: KSDState, outcome: Outcome) -> KSDSt
 
 def learn(
     run: KSDRun,
-    noise: float,
     before: KSDState,
     after: KSDState,
     record: Record,
@@ -127,7 +128,7 @@ def learn(
 ) -> tuple[QuasiNewton, Trust]:
     """The quasi-Newton model after the iteration, and whether the next step may rest on it.
 
-    `noise` is the relative rounding error of a value, `record` the line of the iteration.
+    `record` is the line of the iteration.
     """
     trust, old, new, model = after.rules.trust, before.here, after.here, before.model
     if not before.learns and not trial.has_factor and model.base is None:
@@ -139,7 +140,7 @@ def learn(
         model = model.with_basis(run.space, trial.basis, pair)
     elif pair is not None:
         model = model.with_pair(run.space, *pair)
-    trust = trust.after(outcome, before.record, record, same_function=same_function, noise=noise)
+    trust = trust.after(outcome, before.record, record, same_function=same_function)
     return model, trust
 
 

@@ -82,14 +82,12 @@ def first_rules(
     record: Record,
 ) -> Rules:
     """The rules at the start of a run; this is where each is switched on or off."""
-    on, norm, may_grow = run.applies, record.gradient_norm, not run.subsets.everything(sizes)
+    on, norm = run.applies, record.gradient_norm
     damped = on("damping") and sets.B is not here.idx
     return Rules(
         damping=first_damping(run, traits, here) if damped else Damping.off(),
         forcing=Forcing() if on("forcing") else Forcing.off(),
-        set_sizes=SetSizes(sizes, run.subsets.n)
-        if on("set_sizes") and may_grow
-        else SetSizes.off(sizes),
+        set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
         trust=Trust(record) if on("trust") else Trust.off(record),
         exact_space=ExactSpace() if matrix_fits(run, traits) else ExactSpace.off(),
         finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),

@@ -60,7 +60,7 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         after = refine_arithmetic(run, evaluator, state, after, outcome)
         after = adjust_damping(state, after, outcome)
         record = step_record(evaluator, after, trial, outcome)
-        model, trust = learn(run, evaluator.noise, state, after, record, trial, there, outcome)
+        model, trust = learn(run, state, after, record, trial, there, outcome)
         return changed(
             after,
             record=record,

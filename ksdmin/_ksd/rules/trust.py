@@ -15,9 +15,6 @@ from ksdmin._problem.values import changed
 from ksdmin._result import Record
 
 WORTH = 0.03  # of what a step with products gains for its work, a step of the model should gain
-# As a power of the rounding error: smaller gains are left to products. 0.4 takes 2% more work, 0.8
-# 0.5% less.
-MIN_RESOLVED_GAIN = 0.6
 QUADRATIC = 1e-3  # of the predicted reduction: with less deviation the function is quadratic
 
 
@@ -47,23 +44,19 @@ class Trust:
         """Every step has products."""
         return cls(record, allowed=False)
 
-    def after(
-        self, outcome: Outcome, start: Record, end: Record, *, same_function: bool, noise: float
-    ) -> Trust:
+    def after(self, outcome: Outcome, start: Record, end: Record, *, same_function: bool) -> Trust:
         """Trust after a step from `start` to `end`.
 
-        `same_function` says that the step was taken and its two values are of the same samples;
-        `noise` is the relative rounding error of a value.
+        `same_function` says that the step was taken and its two values are of the same samples.
         """
-        gain = start.value - end.value
         if outcome.measured:
             trust = changed(self, end=end, gain=gain_per_pass(start, end))
-            worthwhile = model_error(gain, outcome.model_reduction) > QUADRATIC
+            worthwhile = model_error(outcome.actual, outcome.model_reduction) > QUADRATIC
         else:
             trust = self
             falls = end.gradient_norm <= start.gradient_norm
             worthwhile = falls or gain_per_pass(start, end) >= WORTH * self.gain
-        resolved = gain > noise**MIN_RESOLVED_GAIN * abs(start.value)
+        resolved = outcome.actual > outcome.noise
         trusted = self.allowed and same_function and resolved and worthwhile
         return changed(trust, trusted=trusted)
 
