@@ -22,6 +22,7 @@ WOLFE = 0.9
 MAX_TRIALS = 12  # evaluations, where the value has to be brought down
 SLOW_CUTS = 4  # of which so many before the steps are cut ever faster
 MAX_GROWTH = 30  # and where the step is made longer
+MAX_FACTOR = 10.0  # by which a step is made longer, or shorter at first, at a time
 # Times the noise: a predicted reduction that values must show. A wrong gradient is noticed by that.
 MANY_NOISES = 1e4
 TINY_STEP = 1e-8  # of the first trial
@@ -81,7 +82,7 @@ def line_search(
             found = point, t
             if point.value == -math.inf:
                 break
-            t *= 10
+            t *= MAX_FACTOR
             continue
         new_slope = descent(point, slope_at, value, t, slope, noise)
         if new_slope is None:
@@ -129,25 +130,24 @@ def shorter(
 ) -> float:
     """A step between low and high: where the parabola through what is known has its minimum.
 
-    After some failures the scale must be wrong, by an unknown factor: from then on each one cuts
-    ten times more than the last.
+    At most the middle; where the value is not finite, as short as may be. After some failures the
+    scale must be wrong, by an unknown factor: from then on each one cuts ten times more than the
+    last.
     """
     width = high - low
-    if not math.isfinite(high_value):
-        share = 0.2
-    else:
-        curvature = high_value - value - slope * width
-        share = -slope * width / (2 * curvature) if curvature > 0 else 0.5
-    return low + min(max(share, 0.1), 0.5) * min(1.0, 10.0 ** (SLOW_CUTS - shrunk)) * width
+    curvature = high_value - value - slope * width
+    share = 0.5 if curvature <= 0 else -slope * width / (2 * curvature)
+    share = min(0.5, max(1 / MAX_FACTOR, share))  # in this order NaN comes to nothing
+    return low + share * min(1.0, MAX_FACTOR ** (SLOW_CUTS - shrunk)) * width
 
 
 def between(low: float, high: float) -> float:
     """The middle, in scale where the two are far apart."""
-    return (low + high) / 2 if high < 10 * low else (low * high) ** 0.5
+    return (low + high) / 2 if high < MAX_FACTOR * low else (low * high) ** 0.5
 
 
 def longer(last: float, last_slope: float, low: float, low_slope: float) -> float:
     """A step beyond low: where the slope should vanish, at least twice and at most ten times."""
     curvature = low_slope - last_slope
     step = -low_slope * (low - last) / curvature if curvature > 0 else math.inf
-    return min(max(low + step, 2 * low), 10 * low)
+    return min(max(low + step, 2 * low), MAX_FACTOR * low)

@@ -13,6 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from ksdmin._ksd.krylov import Basis, krylov_basis
+from ksdmin._ksd.line_search import MAX_FACTOR, MAX_TRIALS
+from ksdmin._ksd.quasi_newton import MIN_EIGENVALUE
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
@@ -20,11 +22,6 @@ from ksdmin._run.evaluator import Evaluator
 from ksdmin._run.record import write_record
 
 MAX_PRODUCTS = 3
-MIN_NEGATIVE = 1e-6  # of the largest curvature seen: less than that below zero is rounding
-FIRST_STEP = 0.1  # times max(1, |x|): how far the first trial goes
-MAX_STEPS = 10
-STEP_FACTOR = 0.25
-SUFFICIENT = 0.1  # of the reduction that the curvature predicts
 
 
 def escape(run: KSDRun, state: KSDState) -> tuple[KSDState, bool]:
@@ -48,7 +45,7 @@ def step_down(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Trial | Non
     if basis is None or basis.dim == 0 or not basis.finite:
         return None
     values, E = np.linalg.eigh(basis.H_bar)
-    error = max(MIN_NEGATIVE, 100 * evaluator.product_error)
+    error = max(MIN_EIGENVALUE, 100 * evaluator.product_error)
     if not values[0] < -error * np.abs(values).max():
         return None
     z = run.space.combine(basis.V, E[:, 0])
@@ -73,18 +70,22 @@ def probe(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
 def descend(
     run: KSDRun, evaluator: Evaluator, state: KSDState, z: Array, curvature: float, basis: Basis
 ) -> Trial | None:
-    """A point along z that lies lower; None where rounding hides the reduction."""
+    """A point along z that lies lower; None where rounding hides the reduction.
+
+    By a tenth, at least, of what the curvature predicts; the first trial goes as far as a tenth of
+    |x|, and each is ten times shorter than the last.
+    """
     here = state.here
-    t = FIRST_STEP * max(1.0, run.space.norm(here.x))
-    for _ in range(MAX_STEPS):
+    t = max(1.0, run.space.norm(here.x)) / MAX_FACTOR
+    for _ in range(MAX_TRIALS):
         predicted = curvature * t**2 / 2
         if predicted <= evaluator.noise * abs(here.value) or evaluator.spent():
             return None
         x = here.x + t * z
         value = evaluator.value(x, here.idx)
-        if value <= here.value - SUFFICIENT * predicted:
+        if value <= here.value - predicted / MAX_FACTOR:
             return Trial(x, t * z, value, None, predicted, predicted, 0, basis.dim, basis=basis)
-        t *= STEP_FACTOR
+        t /= MAX_FACTOR
     return None
 
 
