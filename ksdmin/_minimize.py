@@ -18,7 +18,9 @@ from ksdmin._problem.counting import as_counting
 from ksdmin._problem.entry import as_problem
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.protocol import Problem
-from ksdmin._solver import METHODS, resolve_subsets, solve, start_point
+from ksdmin._solver.loop import solve
+from ksdmin._solver.methods import METHODS
+from ksdmin._solver.setup import resolve_subsets, start_point
 
 TAKES_HESSP = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
 NEEDS_HESS = {"dogleg", "trust-exact"}

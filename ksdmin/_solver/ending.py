@@ -1,0 +1,121 @@
+"""How a run ends: the result, of what is known by then."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import OptimizeResult, OptimizeWarning
+
+from ksdmin._problem.arrays import Array
+from ksdmin._result import MESSAGES, History, Result, Status
+from ksdmin._run.evaluator import Ledger
+from ksdmin._run.explain import explained
+from ksdmin._run.run import Run
+from ksdmin._run.state import State
+from ksdmin._solver.observer import Observer
+
+
+class Point(NamedTuple):
+    """Where a result stands: `gradient` is None where it is not known."""
+
+    x: Array
+    value: float
+    gradient: Array | None
+
+
+def finish(run: Run, state: State, observer: Observer, status: Status) -> OptimizeResult:
+    """The result: the best point seen, but the last one where it passed the test or the callback.
+
+    `fun` and `jac` are those of the whole set at `x`; where they are not known yet they are
+    computed, and counted.
+    """
+    with run.evaluating(state.ledger) as evaluator:
+        here, full = state.here, run.subsets.full
+        on_part = full is not None and not run.subsets.is_full(here.idx)
+        if on_part and np.isfinite(here.value):
+            here = evaluator.evaluate(here.x, full)
+            if run.stationarity(here.x, here.gradient) <= run.options.gtol:
+                status = Status.CONVERGED
+        point, best = Point(here.x, here.value, here.gradient), evaluator.best
+        ended_here = status in (Status.CONVERGED, Status.CALLBACK)
+        if not ended_here and best is not None and not here.value <= best[1]:
+            gradient = evaluator.evaluate(best[0], full).gradient
+            norm = run.stationarity(best[0], gradient)
+            if not np.isfinite(norm) and np.isfinite(best[1]):
+                status = Status.NOT_FINITE  # a value without a slope: `here` has both
+            else:
+                point = Point(*best, gradient)
+                status = Status.CONVERGED if norm <= run.options.gtol else status
+        message = explained(run, evaluator, state, status, *point)
+        return make_result(run, state, evaluator.ledger, observer, status, point, message)
+
+
+def cut_short(
+    run: Run,
+    state: State | None,
+    ledger: Ledger,
+    observer: Observer,
+    status: Status,
+    x0: Array,
+) -> OptimizeResult:
+    """The result where user code has just failed: the best point seen, as far as it is known."""
+    point = Point(x0, float("nan"), None)
+    if state is not None:
+        here, full = state.here, run.subsets.full
+        on_part = full is not None and not run.subsets.is_full(here.idx)
+        known = (float("nan"), None) if on_part else (here.value, here.gradient)
+        point = Point(here.x, *known)
+    if ledger.best is not None and not point.value <= ledger.best[1]:
+        point = Point(*ledger.best, None)
+    return make_result(run, state, ledger, observer, status, point, MESSAGES[status])
+
+
+def make_result(
+    run: Run,
+    state: State | None,
+    ledger: Ledger,
+    observer: Observer,
+    status: Status,
+    point: Point,
+    message: str,
+) -> OptimizeResult:
+    """SciPy's fields, and ours."""
+    counts = ledger.counts
+    result = Result(
+        x=run.space.given(point.x),
+        fun=point.value,
+        jac=None if point.gradient is None else run.space.given(point.gradient),
+        nit=state.record.iteration if state else 0,
+        nfev=counts.nfev,
+        njev=counts.njev,
+        nhev=counts.nhev,
+        status=int(status),
+        success=status == Status.CONVERGED,
+        message=message,
+        passes=counts.passes,
+        history=History(observer.records),
+        preconditioner="diagonal" if ledger.problem.traits.has_diagonal else "identity",
+    )
+    if observer.allvecs is not None:
+        result.allvecs = observer.allvecs
+    if run.options.disp:
+        print_summary(result)
+    return result
+
+
+def print_summary(result: OptimizeResult) -> None:
+    """What ``disp=True`` shows, in SciPy's words: a failure is a warning too."""
+    if result.success:
+        print(result.message)
+    else:
+        warnings.warn(result.message, OptimizeWarning, stacklevel=5)
+    print(f"         Current function value: {result.fun:f}")
+    for name, label in (
+        ("nit", "Iterations"),
+        ("nfev", "Function evaluations"),
+        ("njev", "Gradient evaluations"),
+        ("nhev", "Hessian evaluations"),
+    ):
+        print(f"         {label}: {result[name]}")
