@@ -17,6 +17,7 @@ from ksdmin._problem.entry import as_problem
 from ksdmin._problem.protocol import Problem, Traits
 from ksdmin._problem.subsets import Subsets
 from ksdmin._result import History, Status
+from ksdmin._solver.solver import Solver
 
 __version__ = "0.1.0.dev0"
 
@@ -26,6 +27,7 @@ __all__ = [
     "History",
     "Options",
     "Problem",
+    "Solver",
     "Status",
     "Subsets",
     "Traits",

@@ -36,6 +36,7 @@ class Status(IntEnum):
     OUT_OF_SETS = 7
     INTERRUPTED = 8
     FAILED = 9
+    RUNNING = 10
     CALLBACK = 99
 
 
@@ -50,6 +51,7 @@ MESSAGES = {
     Status.OUT_OF_SETS: "The iterable given as subsets has no more sets.",
     Status.INTERRUPTED: "Interrupted from the keyboard; the best point so far is returned.",
     Status.FAILED: "User code raised an exception; this is the best point before it.",
+    Status.RUNNING: "The run has not ended; this is the best point so far.",
     Status.CALLBACK: "`callback` raised `StopIteration`.",
 }
 

@@ -54,6 +54,7 @@ WHAT_TO_DO = {
     "OUT_OF_SETS": "Give an iterable that holds more sets, or a callable.",
     "INTERRUPTED": "You pressed Ctrl-C. Start again from `res.x`.",
     "FAILED": "Your function raised. The exception carries the result as `exc.ksdmin_result`.",
+    "RUNNING": "Nothing: you asked a `Solver` for its result before the end. Go on iterating.",
     "CALLBACK": "Your callback ended the run.",
 }
 

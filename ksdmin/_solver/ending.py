@@ -12,6 +12,7 @@ from ksdmin._problem.arrays import Array
 from ksdmin._result import MESSAGES, History, Result, Status
 from ksdmin._run.evaluator import Ledger
 from ksdmin._run.explain import explained
+from ksdmin._run.frames import frames_to_the_user
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
 from ksdmin._solver.observer import Observer
@@ -100,8 +101,6 @@ def make_result(
     )
     if observer.allvecs is not None:
         result.allvecs = observer.allvecs
-    if run.options.disp:
-        print_summary(result)
     return result
 
 
@@ -110,7 +109,7 @@ def print_summary(result: OptimizeResult) -> None:
     if result.success:
         print(result.message)
     else:
-        warnings.warn(result.message, OptimizeWarning, stacklevel=5)
+        warnings.warn(result.message, OptimizeWarning, stacklevel=frames_to_the_user())
     print(f"         Current function value: {result.fun:f}")
     for name, label in (
         ("nit", "Iterations"),

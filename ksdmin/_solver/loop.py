@@ -1,78 +1,168 @@
-"""One run, from its arguments to an honest result: start, step, stop."""
+"""One run: start, step, stop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from types import TracebackType
 from typing import Any
 
 from scipy.optimize import OptimizeResult
 
 from ksdmin._options import MethodOptions
+from ksdmin._problem.arrays import Array
 from ksdmin._problem.box import as_box, started
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
 from ksdmin._result import Status
 from ksdmin._run.evaluator import Ledger
-from ksdmin._run.run import LEDGER
+from ksdmin._run.frames import frames_to_the_user
+from ksdmin._run.run import LEDGER, Run
 from ksdmin._run.state import State
 from ksdmin._run.stop import verdict
-from ksdmin._solver.ending import cut_short, finish
-from ksdmin._solver.methods import KSD, Method
+from ksdmin._solver.ending import cut_short, finish, print_summary
+from ksdmin._solver.methods import METHODS, Method
 from ksdmin._solver.observer import Observer
 from ksdmin._solver.setup import make_run, resolve_subsets, start_point
 
 
-def solve(
+def begin(
     problem: Problem,
     x0: Any,
     callback: Callable[..., Any] | None,
     options: MethodOptions,
     rng: Any,
-    subsets: Any = None,
-    bounds: Any = None,
-    *,
-    method: Method = KSD,
-    catch_interrupt: bool = True,
-) -> OptimizeResult:
-    """Minimise `problem` from `x0`; the arguments are those of ``minimize``.
-
-    An exception in user code passes unchanged, with the result so far as its attribute
-    ``ksdmin_result``; so does Ctrl-C where `catch_interrupt` is False.
-    """
+    subsets: Any,
+    bounds: Any,
+    method: str,
+) -> Loop:
+    """The run of `problem` from `x0`; nothing is evaluated yet."""
     x0 = start_point(problem, x0)
     space = space_of_run(x0)
     x0 = space.taken(x0)
     box = as_box(bounds, x0)
-    x0 = started(box, x0, frames=3)
+    x0 = started(box, x0, frames=frames_to_the_user())
     if box is not None and isinstance(problem, FunctionProblem):
         problem = problem.within(box)
     sets = resolve_subsets(problem, subsets)
-    ledger = Ledger(problem_of_run(problem, space))
-    run = method.prepare(make_run(space, sets, options, rng, box), options, ledger.problem.traits)
-    state: State | None = None
-    with Observer(callback, options, space) as observer:
-        try:
-            state = method.start(run, ledger, space.copy(x0))
-            while True:
-                status = observer.see(state) or verdict(run, state)
-                escaped = False
-                if status == Status.CONVERGED:
-                    state, escaped = method.escape(run, state)
-                if status is not None and not escaped:
-                    break
-                state = state if escaped else method.step(run, state)
-            result = finish(run, state, observer, status)
-            result.update(method.extras(run, state))
+    ledger, chosen = Ledger(problem_of_run(problem, space)), METHODS[method]
+    run = chosen.prepare(make_run(space, sets, options, rng, box), options, ledger.problem.traits)
+    return Loop(chosen, run, ledger, space.copy(x0), Observer(callback, options, space))
+
+
+class Loop:
+    """A run, and where it stands.
+
+    Attributes
+    ----------
+    method : Method
+        How it starts and steps.
+    run : Run
+        What stays the same.
+    observer : Observer
+        Who watches it.
+    state : State or None
+        After the last finished iteration; None: x0 has not been evaluated yet.
+    status : Status or None
+        Why it has ended; None: it goes on.
+    """
+
+    def __init__(
+        self, method: Method, run: Run, ledger: Ledger, x0: Array, observer: Observer
+    ) -> None:
+        self.method, self.run, self.observer = method, run, observer
+        self.state: State | None = None
+        self.status: Status | None = None
+        self._x0, self._ledger = x0, ledger
+        self._cut: tuple[Status, Ledger] | None = None  # by an exception
+
+    def to_the_end(self, *, catch_interrupt: bool = True) -> OptimizeResult:
+        """The result of all iterations.
+
+        An exception in user code passes unchanged, with the result so far as its attribute
+        ``ksdmin_result``; so does Ctrl-C where `catch_interrupt` is False.
+        """
+        with self.observer:
+            try:
+                while self.advance():
+                    pass
+                result = self.result()
+            except KeyboardInterrupt:
+                if not catch_interrupt:
+                    raise
+                result = self.result()
+        if self.run.options.disp:
+            print_summary(result)
+        return result
+
+    def advance(self) -> bool:
+        """Go on by one iteration; False: there is none, as the run has ended."""
+        with self._cut_short_by_exceptions():
+            state = before = self._start() if self.state is None else self.state
+            while self.status is None and state.record is before.record:
+                self.state, self.status = state, _ = self._turn(state)
+                if self.status is None:
+                    self.status = self.observer.see(state)
+            return state.record is not before.record
+
+    def result(self) -> OptimizeResult:
+        """The result by now; what is not known of it is computed, but not as part of the run."""
+        if self._cut is not None:
+            status, ledger = self._cut
+            return cut_short(self.run, self.state, ledger, self.observer, status, self._x0)
+        with self._cut_short_by_exceptions():
+            state = self._start() if self.state is None else self.state
+            status = Status.RUNNING if self.status is None else self.status
+            result = finish(self.run, state, self.observer, status)
+            result.update(self.method.extras(self.run, state))
             return result
-        except BaseException as error:
-            interrupted = isinstance(error, KeyboardInterrupt)
-            status = Status.INTERRUPTED if interrupted else Status.FAILED
-            ledger = vars(error).pop(LEDGER, state.ledger if state else ledger)
-            result = cut_short(run, state, ledger, observer, status, x0)
-            if interrupted and catch_interrupt:
-                return result
-            with suppress(Exception):  # an exception may refuse attributes
-                error.ksdmin_result = result  # type: ignore[attr-defined]
-            raise
+
+    def _start(self) -> State:
+        self.state = self.method.start(self.run, self._ledger, self._x0)
+        self.observer.see(self.state)
+        return self.state
+
+    def _turn(self, state: State) -> tuple[State, Status | None]:
+        """The next state; or why there is none, and the state that this look has led to."""
+        status = verdict(self.run, state)
+        if status is None:
+            return self.method.step(self.run, state), None
+        if status == Status.CONVERGED:
+            state, escaped = self.method.escape(self.run, state)
+            return state, None if escaped else status
+        return state, status
+
+    def _cut_short_by_exceptions(self) -> _CutShort:
+        self._cut = None
+        return _CutShort(self)
+
+    def cut_short(self, error: BaseException) -> None:
+        """An exception of user code: it takes along the result so far."""
+        interrupted = isinstance(error, KeyboardInterrupt)
+        ledger = vars(error).pop(LEDGER, self.state.ledger if self.state else self._ledger)
+        self._cut = Status.INTERRUPTED if interrupted else Status.FAILED, ledger
+        with suppress(Exception):  # an exception may refuse attributes
+            error.ksdmin_result = self.result()  # type: ignore[attr-defined]
+
+
+class _CutShort:
+    """A context in which user code may fail.
+
+    (A class, as contextlib's decorator sets attributes of exceptions, and some refuse that.)
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._loop.cut_short(error)

@@ -37,6 +37,10 @@ class Observer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The run has ended."""
         if self._bar is not None:
             self._bar.close()
 
@@ -62,7 +66,7 @@ class Observer:
         x = self._space.given(state.here.x)
         try:
             if self._by_keyword:
-                self._callback(intermediate_result=_intermediate(state, x, self._space))
+                self._callback(intermediate_result=intermediate(state, x, self._space))
             else:
                 self._callback(x)
         except StopIteration:
@@ -78,7 +82,8 @@ def _takes_result(callback: Callable[..., Any]) -> bool:
         return False
 
 
-def _intermediate(state: State, x: Array, space: Space) -> OptimizeResult:
+def intermediate(state: State, x: Array, space: Space) -> OptimizeResult:
+    """What a callback may see of an iteration, and who iterates over a `Solver` gets."""
     record = state.record
     return OptimizeResult(
         x=x,
@@ -88,6 +93,7 @@ def _intermediate(state: State, x: Array, space: Space) -> OptimizeResult:
         nfev=record.nfev,
         njev=record.njev,
         nhev=record.nhev,
+        gradient_norm=record.gradient_norm,
         record=record,
     )
 
