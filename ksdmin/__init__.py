@@ -17,7 +17,7 @@ from ksdmin._problem.entry import as_problem
 from ksdmin._problem.protocol import Problem, Traits
 from ksdmin._problem.subsets import Subsets
 from ksdmin._result import History, Status
-from ksdmin._solver.solver import Solver
+from ksdmin._solver.solver import Solver, resume
 
 __version__ = "0.1.0.dev0"
 
@@ -38,6 +38,7 @@ __all__ = [
     "from_torch",
     "ksd",
     "minimize",
+    "resume",
 ]
 
 

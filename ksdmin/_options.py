@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -48,14 +49,29 @@ class MethodOptions:
     disp: bool = False
     progress: bool = False
     return_all: bool = False
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: float = 60.0
 
     def __post_init__(self) -> None:
+        self._check_checkpoint()
         for name in ("maxfun", "maxtime", "gtol", "ftol", "xtol"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, getattr(type(self), name))
             self._check(name, 0)
         # SciPy's callers pass maxiter=-1 and 100.1; the loop takes any number.
         self._check("maxiter", -math.inf)
+
+    def _check_checkpoint(self) -> None:
+        path: Any = self.checkpoint
+        every: Any = self.checkpoint_every
+        if path is not None and not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"option checkpoint={path!r}: expected the path of a file")
+        number = isinstance(every, (int, float, np.number)) and not isinstance(every, bool)
+        if not number or not 0 < every:
+            raise ValueError(
+                f"option checkpoint_every={every!r}: expected iterations as an int from 1 up, or "
+                "seconds as a float above 0"
+            )
 
     def _check(self, name: str, least: float, *, whole: bool = False) -> None:
         """Refuse what is not a number from `least` up; None where that is the default."""
@@ -97,6 +113,11 @@ class Options(MethodOptions):
         Show a progress bar (needs tqdm).
     return_all : bool
         Keep all iterates, as ``res.allvecs``.
+    checkpoint : path, optional
+        A file that the run is saved to, for :func:`ksdmin.resume`. It must not be there yet.
+    checkpoint_every : float or int
+        How often: after so many seconds (float), or iterations (int); at the start, at the end and
+        when an exception passes in any case.
     krylov_dim : int, optional
         K, the (largest) dimension of the Krylov space. Where not given, 100; with subsets, 20 at
         first (for nets up to 40: one for every 1000 samples), and up to 100 where that limits the
@@ -183,7 +204,8 @@ class HFOptions(MethodOptions):
 
     Attributes
     ----------
-    maxiter, maxfun, maxtime, gtol, ftol, xtol, disp, progress, return_all
+    maxiter, maxfun, maxtime, gtol, ftol, xtol, disp, progress, return_all, checkpoint, \
+checkpoint_every
         As in :class:`Options`.
     damping : float
         The first weight of ``|d|^2 / 2`` in the quadratic model; the run adjusts it.

@@ -35,6 +35,10 @@ WHEN = {
     "disp": "You want SciPy's summary printed.",
     "progress": "You want to watch: a bar in the terminal, a widget in a notebook.",
     "return_all": "You want every iterate. Memory: n numbers an iteration.",
+    "checkpoint": "A run takes longer than you trust the machine. "
+    "[Long runs](../long_runs.md) shows how it goes on.",
+    "checkpoint_every": "The file is large and the disk slow: less often. Iterations are dear: "
+    "`1`, after each.",
     "preset": "You want the algorithm as printed, to compare.",
     "without": "You want to see what a rule does on your problem.",
 }

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 from array_api_compat import is_array_api_obj
@@ -17,6 +17,7 @@ from ksdmin._problem import differences
 from ksdmin._problem.arrays import Array, Small, Space, as_scalar
 from ksdmin._problem.box import Box
 from ksdmin._problem.counting import CountingProblem, Counts
+from ksdmin._problem.memo import Memo, Remembered
 from ksdmin._problem.protocol import Product, Traits
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
 from ksdmin._problem.values import changed
@@ -83,6 +84,36 @@ class FunctionProblem(CountingProblem):
         """
         memo = Memo() if self._memo is None else self._memo.copy()
         return changed(self, _counts=counts, _memo=memo)
+
+    def remembered(self) -> Remembered:
+        """What a run knows of its last point, and of `hess`."""
+        memo = Memo() if self._memo is None else self._memo
+        return Remembered(
+            *(memo.x, memo.idx, memo.value, memo.gradient),
+            recomputed=memo.matrices,
+            hess_works=self._hess_works,
+            hess_is_dense=self._hess_is_dense,
+            hess_is_used=self._hess is not None,
+        )
+
+    def recalling(self, remembered: Remembered) -> Self:
+        """A copy that remembers what another one did; calls that this takes are not counted."""
+        known = remembered
+        recalling = changed(
+            self,
+            _counts=Counts(),
+            _memo=Memo(known.x, known.idx, known.value, known.gradient),
+            _hess_works=known.hess_works,
+            _hess_is_dense=known.hess_is_dense,
+            _hess=self._hess if known.hess_is_used else None,
+        )
+        recalling.traits = recalling._traits(self.traits.nonlinear)
+        recalling._recompute(known)
+        return recalling
+
+    def _recompute(self, known: Remembered) -> None:
+        if "hessian" in known.recomputed:
+            self._recall(known.x, known.idx).hessian = self._hessian(known.x, known.idx)
 
     def within(self, box: Box) -> Self:
         """A copy that calls the user's functions in the box only."""
@@ -307,24 +338,6 @@ class DifferencedProblem(FunctionProblem):
         value, space = self.value(x, idx), self._at(x)
         fun, scheme = self._probe(idx), str(self._jac)
         return value, differences.slopes_along(fun, x, V, value, scheme, space)
-
-
-@dataclass(slots=True)
-class Memo:
-    """What was last computed, and where."""
-
-    x: Array = None
-    idx: Any = None
-    value: float | None = None
-    gradient: Array = None
-
-    hessian: Any = None  # an operator: see `FunctionProblem.matrix`
-    residuals: Any = None  # of a sum of squares: see `ResidualProblem`
-    jacobian: Any = None
-
-    def copy(self) -> Memo:
-        """A memory that goes on from this one, which stays as it is."""
-        return Memo(*(getattr(self, name) for name in Memo.__slots__))
 
 
 def _flat(g: Any) -> Any:

@@ -15,7 +15,8 @@ from scipy.sparse.linalg import LinearOperator
 
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import Array, Small
-from ksdmin._problem.functions import FunctionProblem, Memo, check_derivative
+from ksdmin._problem.functions import FunctionProblem, check_derivative
+from ksdmin._problem.memo import Memo, Remembered
 from ksdmin._problem.protocol import Product, Traits
 from ksdmin._problem.robust_losses import Loss, as_loss
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
@@ -73,6 +74,13 @@ class ResidualProblem(FunctionProblem):
             return self
         best = changed(self, _jac="3-point")
         return changed(best, traits=best._traits(self.traits.nonlinear))
+
+    def _recompute(self, known: Remembered) -> None:
+        memo = self._recall(known.x, known.idx)
+        if "residuals" in known.recomputed:
+            self._residuals(memo, known.x, known.idx)
+        if "jacobian" in known.recomputed:
+            self._jacobian(memo, known.x, known.idx)
 
     # The verbs
 

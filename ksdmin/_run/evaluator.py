@@ -66,11 +66,14 @@ class Ledger:
         Not to be changed: an evaluator goes on from a copy.
     best : tuple or None
         The point with the lowest value on the whole set, and that value.
+    refined : int
+        How often the run has turned to finer arithmetic.
     """
 
     problem: CountingProblem
     counts: Counts = field(default_factory=Counts)
     best: tuple[Array, float] | None = None
+    refined: int = 0
 
 
 class Evaluator:
@@ -91,6 +94,7 @@ class Evaluator:
     def __init__(self, ledger: Ledger, space: Space, subsets: Subsets, budget: Budget) -> None:
         self.space, self.subsets, self._budget = space, subsets, budget
         self.counts, self.best = ledger.counts.copy(), ledger.best
+        self._refined = ledger.refined
         self._set = _Set(None, math.nan, False)
         self._take(ledger.problem)
 
@@ -108,7 +112,7 @@ class Evaluator:
     @property
     def ledger(self) -> Ledger:
         """What has been spent and found by now."""
-        return Ledger(self._problem, self.counts.copy(), self.best)
+        return Ledger(self._problem, self.counts.copy(), self.best, self._refined)
 
     def refine(self) -> bool:
         """Turn to finer arithmetic, where the problem has any.
@@ -118,7 +122,7 @@ class Evaluator:
         finer = self._problem.in_finer_arithmetic() if self.traits.has_finer_arithmetic else None
         if finer is not None:
             self._take(finer)
-            self.best = None
+            self.best, self._refined = None, self._refined + 1
         return finer is not None
 
     @property

@@ -22,8 +22,10 @@ from ksdmin._run.run import LEDGER, Run
 from ksdmin._run.state import State
 from ksdmin._run.stop import verdict
 from ksdmin._solver.ending import cut_short, finish, print_summary
-from ksdmin._solver.methods import METHODS, Method
+from ksdmin._solver.keeper import Keeper
+from ksdmin._solver.methods import METHODS
 from ksdmin._solver.observer import Observer
+from ksdmin._solver.saved import Saved, saved
 from ksdmin._solver.setup import make_run, resolve_subsets, start_point
 
 
@@ -46,9 +48,11 @@ def begin(
     if box is not None and isinstance(problem, FunctionProblem):
         problem = problem.within(box)
     sets = resolve_subsets(problem, subsets)
-    ledger, chosen = Ledger(problem_of_run(problem, space)), METHODS[method]
-    run = chosen.prepare(make_run(space, sets, options, rng, box), options, ledger.problem.traits)
-    return Loop(chosen, run, ledger, space.copy(x0), Observer(callback, options, space))
+    ledger = Ledger(problem_of_run(problem, space))
+    plain = make_run(space, sets, options, rng, box)
+    run = METHODS[method].prepare(plain, options, ledger.problem.traits)
+    keeper = Keeper.new(run, method, problem)
+    return Loop(keeper, run, ledger, space.copy(x0), Observer(callback, options, space))
 
 
 class Loop:
@@ -56,8 +60,8 @@ class Loop:
 
     Attributes
     ----------
-    method : Method
-        How it starts and steps.
+    keeper : Keeper
+        Saves it.
     run : Run
         What stays the same.
     observer : Observer
@@ -69,9 +73,10 @@ class Loop:
     """
 
     def __init__(
-        self, method: Method, run: Run, ledger: Ledger, x0: Array, observer: Observer
+        self, keeper: Keeper, run: Run, ledger: Ledger, x0: Array, observer: Observer
     ) -> None:
-        self.method, self.run, self.observer = method, run, observer
+        self.keeper, self.run, self.observer = keeper, run, observer
+        self.method = METHODS[keeper.identity.method]
         self.state: State | None = None
         self.status: Status | None = None
         self._x0, self._ledger = x0, ledger
@@ -100,11 +105,20 @@ class Loop:
         """Go on by one iteration; False: there is none, as the run has ended."""
         with self._cut_short_by_exceptions():
             state = before = self._start() if self.state is None else self.state
+            self.status = self.status or self.observer.see_again(state)
             while self.status is None and state.record is before.record:
                 self.state, self.status = state, _ = self._turn(state)
                 if self.status is None:
                     self.status = self.observer.see(state)
+            self.keeper.after_iteration(self.saved, ended=self.status is not None)
             return state.record is not before.record
+
+    def saved(self) -> Saved:
+        """The run as it is saved."""
+        if self.state is None:
+            with self._cut_short_by_exceptions():
+                self._start()
+        return saved(self.run, self.state, self.observer)
 
     def result(self) -> OptimizeResult:
         """The result by now; what is not known of it is computed, but not as part of the run."""
@@ -121,6 +135,7 @@ class Loop:
     def _start(self) -> State:
         self.state = self.method.start(self.run, self._ledger, self._x0)
         self.observer.see(self.state)
+        self.keeper.at_start(self.saved)
         return self.state
 
     def _turn(self, state: State) -> tuple[State, Status | None]:
@@ -142,6 +157,8 @@ class Loop:
         interrupted = isinstance(error, KeyboardInterrupt)
         ledger = vars(error).pop(LEDGER, self.state.ledger if self.state else self._ledger)
         self._cut = Status.INTERRUPTED if interrupted else Status.FAILED, ledger
+        if self.state is not None:
+            self.keeper.before_exception(self.saved)
         with suppress(Exception):  # an exception may refuse attributes
             error.ksdmin_result = self.result()  # type: ignore[attr-defined]
 

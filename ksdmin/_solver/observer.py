@@ -24,6 +24,7 @@ class Observer:
         self.records: list[Record] = []
         self.allvecs: list[Array] | None = [] if options.return_all else None
         self._callback, self._space = callback, space
+        self.called_back = True  # whether the callback has seen the last record
         self._by_keyword = callback is not None and _takes_result(callback)
         name = "hf" if isinstance(options, HFOptions) else "ksd"
         self._bar = _progress_bar(name) if options.progress else None
@@ -44,21 +45,43 @@ class Observer:
         if self._bar is not None:
             self._bar.close()
 
+    def take_up(
+        self, records: list[Record], last: Record, allvecs: list[Array] | None, called_back: bool
+    ) -> None:
+        """Go on with what another one has seen; `last` is the record of the state."""
+        self.records, self.called_back = [*records[:-1], last], called_back
+        if self.allvecs is not None:
+            self.allvecs = list(allvecs or [])
+        if self._bar is not None:
+            self._bar.update(last.iteration)
+
+    def see_again(self, state: State) -> Status | None:
+        """A state that was saved before the callback had seen it; None where it had."""
+        if self.called_back:
+            return None
+        status = self._call_back(state)
+        self.called_back = True
+        return status
+
     def see(self, state: State) -> Status | None:
         """Take note of a state, and call the callback; it may end the run."""
         if self.records and self.records[-1] is state.record:
             return None  # the curvature broke: no iteration was made
         self.records.append(state.record)
+        self.called_back = False
         if self.allvecs is not None:
             self.allvecs.append(self._space.given(state.here.x))
         if state.record.iteration == 0:
+            self.called_back = True
             return None
         if self._bar is not None:
             self._bar.set_postfix(
                 f=f"{state.here.value:.6g}", g=f"{state.gradient_norm:.1e}", refresh=False
             )
             self._bar.update()
-        return self._call_back(state)
+        status = self._call_back(state)
+        self.called_back = True
+        return status
 
     def _call_back(self, state: State) -> Status | None:
         if self._callback is None:

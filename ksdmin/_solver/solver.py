@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from scipy.optimize import OptimizeResult
@@ -10,6 +12,7 @@ from scipy.optimize import OptimizeResult
 from ksdmin._options import MethodOptions
 from ksdmin._result import Status
 from ksdmin._solver.arguments import described, own_method
+from ksdmin._solver.loaded import loaded
 from ksdmin._solver.observer import intermediate
 
 
@@ -100,3 +103,107 @@ precond, rng
         had not asked.
         """
         return self._loop.result()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the run to a file, from which :meth:`load` and :func:`ksdmin.resume` go on.
+
+        The file is written whole or not at all. One that is there is replaced only if it is of this
+        run.
+
+        Parameters
+        ----------
+        path : path
+            Of the file.
+        """
+        self._loop.keeper.save(Path(path), self._loop.saved())
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        problem: Any,
+        callback: Callable[..., Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        subsets: Any = None,
+        like: Any = None,
+    ) -> Solver:
+        """The run that a file holds: it goes on as if nothing had happened.
+
+        Parameters
+        ----------
+        path, problem, callback, options, subsets, like
+            As in :func:`ksdmin.resume`; the file is not written to, unless the option `checkpoint`
+            names it.
+
+        Returns
+        -------
+        Solver
+            Which stands where the saved one stood.
+        """
+        solver = cls.__new__(cls)
+        solver._loop = loaded(Path(path), problem, callback, options, subsets, like)
+        return solver
+
+
+def resume(
+    path: str | os.PathLike[str],
+    problem: Any,
+    callback: Callable[..., Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    subsets: Any = None,
+    like: Any = None,
+) -> OptimizeResult:
+    """Go on with a saved run, to its end.
+
+    On the same machine, CPU and libraries the result is bit for bit that of a run that was never
+    broken off, but for its seconds.
+
+    Parameters
+    ----------
+    path : path
+        The file that the option `checkpoint` named, or ``Solver.save`` wrote. The run goes on
+        saving itself there.
+    problem : problem object
+        The same as before: of :func:`as_problem`, :func:`from_torch` and the like, or your own; its
+        value at the saved point is compared. It may be on another device.
+    callback : callable, optional
+        As in :func:`minimize`.
+    options : mapping, optional
+        Options that are to be others from here on, of those that decide when a run ends and who
+        watches it, such as ``{"maxiter": 2000}``. Seconds and evaluations count from the first
+        start.
+    subsets : optional
+        Where ``minimize`` was given any beside a problem object: the same. An iterable of sets is
+        taken from its start, up to where the run stood.
+    like : array, optional
+        A vector of the library and on the device to go on in; where not given, as ``problem.x0`` or
+        else as the file says.
+
+    Returns
+    -------
+    OptimizeResult
+        As that of :func:`minimize`, of the whole run.
+
+    Raises
+    ------
+    ValueError
+        Where the file is damaged, foreign, of another version, or of another problem, with the
+        reason. The file is left as it is.
+
+    Examples
+    --------
+    >>> import os, tempfile, ksdmin
+    >>> from scipy.optimize import rosen, rosen_der
+    >>> problem = ksdmin.as_problem(rosen, jac=rosen_der)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "run.ksd")
+    ...     options = {"checkpoint": path, "maxiter": 5}
+    ...     first = ksdmin.minimize(problem, [-1.2, 1.0], options=options)
+    ...     res = ksdmin.resume(path, problem, options={"maxiter": 1000})
+    >>> first.nit, res.success
+    (5, True)
+    """
+    options = {"checkpoint": path, **(options or {})}
+    return loaded(Path(path), problem, callback, options, subsets, like).to_the_end()

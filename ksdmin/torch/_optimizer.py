@@ -21,7 +21,10 @@ from ksdmin.torch._session import Session
 KSD_STATE = "ksd"  # the key in `Optimizer.state`: what is there belongs to all parameters together
 
 # Options of minimize() that are of a whole run, which is the user's loop here.
-OF_A_RUN = ("maxiter", "maxfun", "maxtime", "disp", "progress", "return_all")
+OF_A_RUN = (
+    *("maxiter", "maxfun", "maxtime", "disp", "progress", "return_all"),
+    *("checkpoint", "checkpoint_every"),
+)
 NAMES = tuple(field.name for field in fields(Options) if field.name not in OF_A_RUN)
 
 # What other optimizers of torch call it.

@@ -6,7 +6,7 @@ from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
 from ksdmin import Status
-from tests.ksd.snapshots import snapshot
+from tests.solver.comparison import assert_same
 
 X0 = np.array([-1.2, 1.0, 0.7])
 methods = pytest.mark.parametrize("method", ["ksd", "hf"])
@@ -32,22 +32,13 @@ def a_sum(**kwargs):
     }
 
 
-def same(one, other):
-    """Two results, but for their seconds."""
-    for name in ("x", "fun", "jac", "nit", "nfev", "njev", "nhev", "status", "passes", "message"):
-        assert snapshot(one[name]) == snapshot(other[name]), name
-    for name in ksdmin.History.columns:
-        if name != "seconds":
-            np.testing.assert_array_equal(one.history[name], other.history[name])
-
-
 @methods
 @pytest.mark.parametrize("problem", [rosenbrock, a_sum])
 def test_its_iterations_are_those_of_minimize(method, problem):
     solver = ksdmin.Solver(**problem(method=method))
     seen = list(solver)
     res = ksdmin.minimize(**problem(method=method))
-    same(solver.result(), res)
+    assert_same(solver.result(), res)
     assert [iteration.nit for iteration in seen] == list(range(1, res.nit + 1))
     assert [iteration.fun for iteration in seen] == res.history["value"][1:].tolist()
     assert seen[0].record.gradient_norm == seen[0].gradient_norm
@@ -65,7 +56,7 @@ def test_a_result_in_between_changes_nothing(method, problem):
     assert before.nit == 0
     for _ in solver:
         values.append(solver.result().fun)
-    same(solver.result(), ksdmin.minimize(**problem(method=method)))
+    assert_same(solver.result(), ksdmin.minimize(**problem(method=method)))
     assert min(values) < before.fun
 
 
@@ -107,7 +98,7 @@ def test_what_is_yielded_is_the_callers_own():
     for iteration in solver:
         iteration.x[:] = np.nan
         iteration.jac[:] = np.nan
-    same(solver.result(), ksdmin.minimize(**rosenbrock()))
+    assert_same(solver.result(), ksdmin.minimize(**rosenbrock()))
 
 
 def test_methods_of_scipy_are_refused():
