@@ -37,6 +37,8 @@ class Status(IntEnum):
     INTERRUPTED = 8
     FAILED = 9
     RUNNING = 10
+    TARGET = 11
+    VALIDATION = 12
     CALLBACK = 99
 
 
@@ -52,6 +54,8 @@ MESSAGES = {
     Status.INTERRUPTED: "Interrupted from the keyboard; the best point so far is returned.",
     Status.FAILED: "User code raised an exception; this is the best point before it.",
     Status.RUNNING: "The run has not ended; this is the best point so far.",
+    Status.TARGET: "The target value (fmin) has been reached.",
+    Status.VALIDATION: "The validation value has not fallen for `patience` iterations.",
     Status.CALLBACK: "`callback` raised `StopIteration`.",
 }
 

@@ -15,7 +15,8 @@ from scipy.sparse.linalg import LinearOperator
 
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import Array, Small
-from ksdmin._problem.functions import FunctionProblem, check_derivative
+from ksdmin._problem.function_arguments import check_derivative
+from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.memo import Memo, Remembered
 from ksdmin._problem.protocol import Product, Traits
 from ksdmin._problem.robust_losses import Loss, as_loss
@@ -193,6 +194,7 @@ class ResidualProblem(FunctionProblem):
 
     def _probed(self, at: Array, idx: Any) -> Small:
         """The residuals as the difference formulas call them: counted, complex for "cs"."""
+        self._look_around()
         self._counts.nfev += 1
         r = self._with_idx(self._fun, at.copy(), idx=idx)
         return self._vector(r, at.real, idx, "fiubc" if self._jac == "cs" else "fiub")

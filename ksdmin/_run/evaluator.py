@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ksdmin._problem.arrays import Array, Small, Space
@@ -32,26 +32,59 @@ class Evaluated:
     diagonal: Array | None = None
 
 
+class Halt(BaseException):
+    """Time is up, or Ctrl-C was pressed: the step is given up.
+
+    (Not an Exception: whoever tries user code must not take it for a failure of that.)
+    """
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class Interrupt:
+    """Whether the user has asked a run to end."""
+
+    asked = False
+
+
 @dataclass(frozen=True)
 class Budget:
-    """What a run may spend: values computed, and seconds since it `began`."""
+    """What a run may spend: values computed, and seconds since it `began`; and an `interrupt`."""
 
     maxfun: float
     maxtime: float
     began: float = field(default_factory=lambda: time.perf_counter())
+    interrupt: Interrupt = field(default_factory=Interrupt)
 
     @property
     def seconds(self) -> float:
         """Since the run began."""
         return time.perf_counter() - self.began
 
+    def after(self, seconds: float) -> Budget:
+        """The budget of a run that goes on, and has taken so many seconds before."""
+        return replace(self, began=time.perf_counter() - seconds)
+
     def spent(self, counts: Counts) -> Status | None:
         """Which part of the budget is used up, if any."""
-        if counts.nfev >= self.maxfun:
-            return Status.MAXFUN
+        return Status.MAXFUN if counts.nfev >= self.maxfun else self.over
+
+    @property
+    def over(self) -> Status | None:
+        """Why nothing more may begin: not even the next evaluation of a step."""
+        if self.interrupt.asked:
+            return Status.INTERRUPTED
         if self.maxtime < math.inf and self.seconds >= self.maxtime:
             return Status.MAXTIME
         return None
+
+    def check(self) -> None:
+        """Give up where nothing more may begin."""
+        status = self.over
+        if status is not None:
+            raise Halt(status)
 
 
 @dataclass(frozen=True)
@@ -89,7 +122,17 @@ class Evaluator:
         Knows the sizes of sets, and which one is everything.
     budget : Budget
         What the run may spend.
+
+    Attributes
+    ----------
+    limited : bool
+        Whether an evaluation may not even begin when time is up. The start and the end of a run are
+        not, nor is the end of a step whose work would be lost.
+    gives_up : bool
+        Whether the step is given up then: not on samples, where its work would be lost.
     """
+
+    limited = gives_up = False
 
     def __init__(self, ledger: Ledger, space: Space, subsets: Subsets, budget: Budget) -> None:
         self.space, self.subsets, self._budget = space, subsets, budget
@@ -131,7 +174,13 @@ class Evaluator:
         return self._budget.seconds
 
     def spent(self) -> Status | None:
-        """Which part of the budget is used up, if any."""
+        """Which part of the budget is used up, if any.
+
+        A step that was cut short by the clock would not be that of a run with more time: where
+        nothing is lost by it, it is given up.
+        """
+        if self.gives_up:
+            self._budget.check()
         return self._budget.spent(self.counts)
 
     def value(self, x: Array, idx: Any) -> float:
@@ -173,6 +222,8 @@ class Evaluator:
 
     def _charged(self, idx: Any, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a verb, and turn what it counted into passes over the data."""
+        if self.limited:
+            self._budget.check()
         before = self.counts.work
         out = verb(*args, **kwargs)
         self.counts.passes += (self.counts.work - before) * self._known(idx).share

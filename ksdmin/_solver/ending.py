@@ -16,6 +16,7 @@ from ksdmin._run.frames import frames_to_the_user
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
 from ksdmin._solver.observer import Observer
+from ksdmin._solver.watched import Watched
 
 
 class Point(NamedTuple):
@@ -50,7 +51,12 @@ def finish(run: Run, state: State, observer: Observer, status: Status) -> Optimi
                 point = Point(*best, gradient)
                 status = Status.CONVERGED if norm <= run.options.gtol else status
         message = explained(run, evaluator, state, status, *point)
-        return make_result(run, state, evaluator.ledger, observer, status, point, message)
+        average = observer.watched.average
+        averaged = np.nan
+        if average is not None and full is not None:
+            averaged = evaluator.value(average, full)
+        ledger = evaluator.ledger
+        return make_result(run, state, ledger, observer, status, point, message, averaged)
 
 
 def cut_short(
@@ -63,6 +69,10 @@ def cut_short(
 ) -> OptimizeResult:
     """The result where user code has just failed: the best point seen, as far as it is known."""
     point = Point(x0, float("nan"), None)
+    remembered = ledger.problem.remembered()
+    if state is None and remembered is not None and remembered.x is x0:
+        value = float("nan") if remembered.value is None else remembered.value
+        point = Point(x0, value, remembered.gradient)  # it ended in the first gradient
     if state is not None:
         here, full = state.here, run.subsets.full
         on_part = full is not None and not run.subsets.is_full(here.idx)
@@ -81,6 +91,7 @@ def make_result(
     status: Status,
     point: Point,
     message: str,
+    averaged: float = float("nan"),
 ) -> OptimizeResult:
     """SciPy's fields, and ours."""
     counts = ledger.counts
@@ -93,15 +104,31 @@ def make_result(
         njev=counts.njev,
         nhev=counts.nhev,
         status=int(status),
-        success=status == Status.CONVERGED,
+        success=status in (Status.CONVERGED, Status.TARGET),
         message=message,
         passes=counts.passes,
         history=History(observer.records),
         preconditioner="diagonal" if ledger.problem.traits.has_diagonal else "identity",
     )
-    if observer.allvecs is not None:
-        result.allvecs = observer.allvecs
+    if observer.watched.allvecs is not None:
+        result.allvecs = observer.watched.allvecs
+    result.update(chosen_iterates(run, observer.watched, averaged))
     return result
+
+
+def chosen_iterates(run: Run, watched: Watched, averaged: float) -> dict[str, OptimizeResult]:
+    """The average, with its value, and the best point by validation, where they are asked for."""
+    chosen, given = {}, run.space.given
+    if watched.average is not None:
+        chosen["average"] = OptimizeResult(x=given(watched.average), fun=averaged)
+    if watched.best is not None:
+        chosen["validation"] = OptimizeResult(
+            x=given(watched.best),
+            fun=watched.best_value,
+            nit=watched.best_iteration,
+            is_average=watched.best_is_average,
+        )
+    return chosen
 
 
 def print_summary(result: OptimizeResult) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from importlib import import_module
@@ -27,7 +26,7 @@ from ksdmin._run.encode import decode
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
 from ksdmin._solver.keeper import Keeper
-from ksdmin._solver.loop import Loop
+from ksdmin._solver.loop import Loop, watched
 from ksdmin._solver.methods import METHODS
 from ksdmin._solver.observer import Observer
 from ksdmin._solver.saved import Identity, Saved, dtype_name, records_of
@@ -36,7 +35,7 @@ from ksdmin._solver.setup import make_run, resolve_subsets
 # Options that may be others in the next part of a run: they decide when it ends and who watches.
 MAY_CHANGE = (
     *("maxiter", "maxfun", "maxtime", "gtol", "ftol", "xtol", "disp", "progress"),
-    *("checkpoint", "checkpoint_every"),
+    *("fmin", "validation", "patience", "history", "checkpoint", "checkpoint_every"),
 )
 
 SAME_VALUE = 0.5  # the power of eps by which values may differ: other machines round otherwise
@@ -81,14 +80,19 @@ def loop_of(
     check_value(path, saved.state, records[0].value, space.eps**SAME_VALUE)
     state = recalled(saved)
     chosen = options_again(saved.options, options)
+    if saved.validates and chosen.validation is None:
+        raise ValueError(
+            "options: the saved run has a validation function, which a file cannot hold: pass "
+            "options={'validation': ...}, and the patience with it"
+        )
     box = None if saved.bounds is None else Box(space, *saved.bounds)
     plain = make_run(space, sets, chosen, None, box)
     run: Run = METHODS[header["method"]].prepare(plain, chosen, state.ledger.problem.traits)
-    began = time.perf_counter() - saved.seconds
-    run = changed(run, seed=saved.seed, budget=changed(run.budget, began=began))
+    run = changed(run, seed=saved.seed, budget=run.budget.after(saved.seconds))
     observer = Observer(callback, chosen, space)
-    observer.take_up(records, state.record, saved.allvecs, saved.called_back)
+    observer.take_up(records, state.record, saved.watched)
     identity = Identity(header["run"], header["method"], header["problem"])
+    state = changed(state, ledger=watched(state.ledger, run))
     loop = Loop(Keeper(identity, run, begun=True), run, state.ledger, state.here.x, observer)
     loop.state = state
     return loop

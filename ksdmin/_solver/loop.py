@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import TracebackType
 from typing import Any
 
@@ -15,13 +15,15 @@ from ksdmin._problem.box import as_box, started
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
+from ksdmin._problem.values import changed
 from ksdmin._result import Status
-from ksdmin._run.evaluator import Ledger
+from ksdmin._run.evaluator import Halt, Ledger
 from ksdmin._run.frames import frames_to_the_user
 from ksdmin._run.run import LEDGER, Run
 from ksdmin._run.state import State
 from ksdmin._run.stop import verdict
 from ksdmin._solver.ending import cut_short, finish, print_summary
+from ksdmin._solver.interrupts import OnCtrlC
 from ksdmin._solver.keeper import Keeper
 from ksdmin._solver.methods import METHODS
 from ksdmin._solver.observer import Observer
@@ -52,7 +54,16 @@ def begin(
     plain = make_run(space, sets, options, rng, box)
     run = METHODS[method].prepare(plain, options, ledger.problem.traits)
     keeper = Keeper.new(run, method, problem)
+    ledger = watched(ledger, run)
     return Loop(keeper, run, ledger, space.copy(x0), Observer(callback, options, space))
+
+
+def watched(ledger: Ledger, run: Run) -> Ledger:
+    """A gradient that is made of many values may be given up halfway, when time is up."""
+    problem = ledger.problem
+    if isinstance(problem, FunctionProblem):
+        return changed(ledger, problem=problem.watched(run.budget.check))
+    return ledger
 
 
 class Loop:
@@ -81,6 +92,7 @@ class Loop:
         self.status: Status | None = None
         self._x0, self._ledger = x0, ledger
         self._cut: tuple[Status, Ledger] | None = None  # by an exception
+        self._halted: Ledger | None = None  # what a step had spent and found that was given up
 
     def to_the_end(self, *, catch_interrupt: bool = True) -> OptimizeResult:
         """The result of all iterations.
@@ -88,7 +100,8 @@ class Loop:
         An exception in user code passes unchanged, with the result so far as its attribute
         ``ksdmin_result``; so does Ctrl-C where `catch_interrupt` is False.
         """
-        with self.observer:
+        ctrl_c = OnCtrlC(self.run.budget.interrupt) if catch_interrupt else nullcontext()
+        with self.observer, ctrl_c:
             try:
                 while self.advance():
                     pass
@@ -103,9 +116,18 @@ class Loop:
 
     def advance(self) -> bool:
         """Go on by one iteration; False: there is none, as the run has ended."""
+        try:
+            return self._advance()
+        except Halt as halt:
+            self.status, self._halted = halt.status, vars(halt).pop(LEDGER, None)
+            if self.state is not None:
+                self.keeper.after_iteration(self.saved, ended=True)
+            return False
+
+    def _advance(self) -> bool:
         with self._cut_short_by_exceptions():
             state = before = self._start() if self.state is None else self.state
-            self.status = self.status or self.observer.see_again(state)
+            self.status = self.status or self.observer.see(state)  # where it has not yet
             while self.status is None and state.record is before.record:
                 self.state, self.status = state, _ = self._turn(state)
                 if self.status is None:
@@ -122,11 +144,20 @@ class Loop:
 
     def result(self) -> OptimizeResult:
         """The result by now; what is not known of it is computed, but not as part of the run."""
-        if self._cut is not None:
-            status, ledger = self._cut
-            return cut_short(self.run, self.state, ledger, self.observer, status, self._x0)
+        if self._cut is None:
+            try:
+                return self._finished()
+            except Halt as halt:  # there is no time for the gradient at the best point
+                status = self.status or halt.status
+                self._cut = status, vars(halt).pop(LEDGER, self._halted or self._ledger)
+        status, ledger = self._cut
+        return cut_short(self.run, self.state, ledger, self.observer, status, self._x0)
+
+    def _finished(self) -> OptimizeResult:
         with self._cut_short_by_exceptions():
             state = self._start() if self.state is None else self.state
+            if self._halted is not None:
+                state = changed(state, ledger=self._halted)
             status = Status.RUNNING if self.status is None else self.status
             result = finish(self.run, state, self.observer, status)
             result.update(self.method.extras(self.run, state))
@@ -144,8 +175,9 @@ class Loop:
         if status is None:
             return self.method.step(self.run, state), None
         if status == Status.CONVERGED:
-            state, escaped = self.method.escape(self.run, state)
-            return state, None if escaped else status
+            with suppress(Halt):  # the test holds, whether there is time to look for more or not
+                state, escaped = self.method.escape(self.run, state)
+                status = None if escaped else status
         return state, status
 
     def _cut_short_by_exceptions(self) -> _CutShort:
@@ -154,6 +186,8 @@ class Loop:
 
     def cut_short(self, error: BaseException) -> None:
         """An exception of user code: it takes along the result so far."""
+        if isinstance(error, Halt):
+            return
         interrupted = isinstance(error, KeyboardInterrupt)
         ledger = vars(error).pop(LEDGER, self.state.ledger if self.state else self._ledger)
         self._cut = Status.INTERRUPTED if interrupted else Status.FAILED, ledger

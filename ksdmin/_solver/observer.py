@@ -13,6 +13,7 @@ from ksdmin._options import HFOptions, MethodOptions
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._result import Record, Status
 from ksdmin._run.state import State
+from ksdmin._solver.watched import Watched
 
 
 class Observer:
@@ -22,9 +23,8 @@ class Observer:
         self, callback: Callable[..., Any] | None, options: MethodOptions, space: Space
     ) -> None:
         self.records: list[Record] = []
-        self.allvecs: list[Array] | None = [] if options.return_all else None
-        self._callback, self._space = callback, space
-        self.called_back = True  # whether the callback has seen the last record
+        self.watched = Watched([] if options.return_all else None)
+        self._callback, self._space, self._options = callback, space, options
         self._by_keyword = callback is not None and _takes_result(callback)
         name = "hf" if isinstance(options, HFOptions) else "ksd"
         self._bar = _progress_bar(name) if options.progress else None
@@ -45,43 +45,39 @@ class Observer:
         if self._bar is not None:
             self._bar.close()
 
-    def take_up(
-        self, records: list[Record], last: Record, allvecs: list[Array] | None, called_back: bool
-    ) -> None:
+    def take_up(self, records: list[Record], last: Record, watched: Watched) -> None:
         """Go on with what another one has seen; `last` is the record of the state."""
-        self.records, self.called_back = [*records[:-1], last], called_back
-        if self.allvecs is not None:
-            self.allvecs = list(allvecs or [])
+        self.records, self.watched = [*records[:-1], last], watched
         if self._bar is not None:
             self._bar.update(last.iteration)
 
-    def see_again(self, state: State) -> Status | None:
-        """A state that was saved before the callback had seen it; None where it had."""
-        if self.called_back:
-            return None
-        status = self._call_back(state)
-        self.called_back = True
-        return status
-
     def see(self, state: State) -> Status | None:
         """Take note of a state, and call the callback; it may end the run."""
-        if self.records and self.records[-1] is state.record:
-            return None  # the curvature broke: no iteration was made
-        self.records.append(state.record)
-        self.called_back = False
-        if self.allvecs is not None:
-            self.allvecs.append(self._space.given(state.here.x))
-        if state.record.iteration == 0:
-            self.called_back = True
+        if not self.records or self.records[-1] is not state.record:  # else no iteration was made
+            self._note(state)
+        if self.watched.called_back:
             return None
+        x, iteration = state.here.x, state.record.iteration
+        status = self.watched.validate(self._options, self._space, x, iteration)
+        status = self._call_back(state) or status
+        self.watched.called_back = True
+        return status
+
+    def _note(self, state: State) -> None:
+        watched, options, record = self.watched, self._options, state.record
+        watched.note(self.records, record, options.history)
+        if watched.allvecs is not None:
+            watched.allvecs.append(self._space.given(state.here.x))
+        watched.called_back = record.iteration == 0  # which is no iteration
+        if watched.called_back:
+            return
+        if options.average is not None:
+            watched.add_to_average(state.here.x, options.average, record.iteration)
         if self._bar is not None:
             self._bar.set_postfix(
-                f=f"{state.here.value:.6g}", g=f"{state.gradient_norm:.1e}", refresh=False
+                f=f"{record.value:.6g}", g=f"{record.gradient_norm:.1e}", refresh=False
             )
             self._bar.update()
-        status = self._call_back(state)
-        self.called_back = True
-        return status
 
     def _call_back(self, state: State) -> Status | None:
         if self._callback is None:

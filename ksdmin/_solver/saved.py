@@ -20,6 +20,7 @@ from ksdmin._run.encode import encode
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
 from ksdmin._solver.observer import Observer
+from ksdmin._solver.watched import Watched
 
 OPTIONAL_COUNTS = ("size_A", "size_B", "size_C")  # columns of the history that may be None
 
@@ -44,10 +45,10 @@ class Saved:
         How many the user's iterable of sets had given.
     records : array
         The history, a row for each record.
-    allvecs : list of arrays, or None
-        With `return_all`.
-    called_back : bool
-        Whether the callback has seen the last record.
+    watched : Watched
+        What is kept of the iterates.
+    validates : bool
+        Whether there was a validation function.
     seconds : float
         Spent so far.
     """
@@ -59,14 +60,14 @@ class Saved:
     remembered: Remembered | None
     sets_taken: int
     records: Array
-    allvecs: list[Array] | None
-    called_back: bool
+    watched: Watched
+    validates: bool
     seconds: float
 
 
 def saved(run: Run, state: Any, observer: Observer) -> Saved:
     """A run at `state`."""
-    options: Any = run.options
+    options: Any = replace(run.options, checkpoint=None, validation=None, patience=None)
     rest = state.sampling.rest
     return Saved(
         options=options,
@@ -76,8 +77,8 @@ def saved(run: Run, state: Any, observer: Observer) -> Saved:
         remembered=state.ledger.problem.remembered(),
         sets_taken=0 if rest is None else rest.position,
         records=table_of(observer.records),
-        allvecs=observer.allvecs,
-        called_back=observer.called_back,
+        watched=observer.watched,
+        validates=run.options.validation is not None,
         seconds=run.budget.seconds,
     )
 
@@ -120,9 +121,7 @@ def write(path: Path, identity: Identity, run: Run, saved: Saved) -> None:
     """Write a file; one that is there must be of the same run."""
     refuse_other_run(path, identity)
     given = {"problem": saved.state.ledger.problem, **not_saved(run, saved.state)}
-    saved = replace(saved, options=replace(saved.options, checkpoint=None))
-    content = encode(saved, given)
-    checkpoint_file.write(path, header(identity, run), content)
+    checkpoint_file.write(path, header(identity, run), encode(saved, given))
 
 
 def not_saved(run: Run, state: State) -> dict[str, Any]:

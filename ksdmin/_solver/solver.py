@@ -89,7 +89,11 @@ precond, rng
 
     def __next__(self) -> OptimizeResult:
         loop = self._loop
-        if not loop.advance() or loop.state is None:
+        try:
+            more = loop.advance()
+        except StopIteration as error:  # of user code: it must not look like the end
+            raise RuntimeError("a function of the problem raised StopIteration") from error
+        if not more or loop.state is None:
             loop.observer.close()
             raise StopIteration
         space = loop.run.space

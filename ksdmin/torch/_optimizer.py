@@ -23,7 +23,7 @@ KSD_STATE = "ksd"  # the key in `Optimizer.state`: what is there belongs to all 
 # Options of minimize() that are of a whole run, which is the user's loop here.
 OF_A_RUN = (
     *("maxiter", "maxfun", "maxtime", "disp", "progress", "return_all"),
-    *("checkpoint", "checkpoint_every"),
+    *("checkpoint", "checkpoint_every", "fmin", "validation", "patience", "average", "history"),
 )
 NAMES = tuple(field.name for field in fields(Options) if field.name not in OF_A_RUN)
 
