@@ -117,6 +117,14 @@ class History(Sequence[Record]):
             return np.array([getattr(record, key) for record in self._records])
         return History(self._records[key]) if isinstance(key, slice) else self._records[key]
 
+    def to_dataframe(self) -> Any:
+        """A pandas DataFrame: a row for each record, a column for each field."""
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            raise ImportError("History.to_dataframe needs pandas: pip install pandas") from None
+        return DataFrame({name: self[name] for name in self.columns}).set_index("iteration")
+
     def __len__(self) -> int:
         return len(self._records)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from types import TracebackType
@@ -29,6 +30,8 @@ from ksdmin._solver.methods import METHODS
 from ksdmin._solver.observer import Observer
 from ksdmin._solver.saved import Saved, saved
 from ksdmin._solver.setup import make_run, resolve_subsets, start_point
+
+log = logging.getLogger("ksdmin")
 
 
 def begin(
@@ -110,6 +113,7 @@ class Loop:
                 if not catch_interrupt:
                     raise
                 result = self.result()
+        log.info("%s (status %d): value %.8g", result.message, result.status, result.fun)
         if self.run.options.disp:
             print_summary(result)
         return result

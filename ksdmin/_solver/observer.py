@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import logging
+import math
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -14,6 +16,8 @@ from ksdmin._problem.arrays import Array, Space
 from ksdmin._result import Record, Status
 from ksdmin._run.state import State
 from ksdmin._solver.watched import Watched
+
+log = logging.getLogger("ksdmin")
 
 
 class Observer:
@@ -73,10 +77,13 @@ class Observer:
             return
         if options.average is not None:
             watched.add_to_average(state.here.x, options.average, record.iteration)
+        log.debug(
+            "iteration %d: value %.8g, gradient %.2e, passes %.4g, %.4g s%s",
+            *(record.iteration, record.value, record.gradient_norm, record.passes, record.seconds),
+            "" if record.accepted else ", refused",
+        )
         if self._bar is not None:
-            self._bar.set_postfix(
-                f=f"{record.value:.6g}", g=f"{record.gradient_norm:.1e}", refresh=False
-            )
+            self._bar.set_postfix(refresh=False, **shown(record, options.maxtime))
             self._bar.update()
 
     def _call_back(self, state: State) -> Status | None:
@@ -91,6 +98,16 @@ class Observer:
         except StopIteration:
             return Status.CALLBACK
         return None
+
+
+def shown(record: Record, maxtime: float) -> dict[str, str]:
+    """The numbers beside the progress bar."""
+    numbers = {"f": f"{record.value:.6g}", "g": f"{record.gradient_norm:.1e}"}
+    if not math.isnan(record.passes):
+        numbers["passes"] = f"{record.passes:.4g}"
+    if maxtime < math.inf:
+        numbers["left"] = f"{max(0.0, maxtime - record.seconds):.0f}s"
+    return numbers
 
 
 def _takes_result(callback: Callable[..., Any]) -> bool:
