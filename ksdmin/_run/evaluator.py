@@ -230,7 +230,9 @@ class Evaluator:
         return out
 
     def _remember(self, x: Array, idx: Any, value: float) -> None:
-        if (self.best is None or value < self.best[1]) and self._known(idx).full:
+        lower = self.best is None or value < self.best[1]
+        # -inf is a fault, or there is no minimum: not a point to return.
+        if lower and value > -math.inf and self._known(idx).full:
             self.best = (x, value)
 
     def _known(self, idx: Any) -> _Set:
