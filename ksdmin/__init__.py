@@ -17,6 +17,7 @@ from ksdmin._problem.entry import as_problem
 from ksdmin._problem.protocol import Problem, Traits
 from ksdmin._problem.subsets import Subsets
 from ksdmin._result import History, Status
+from ksdmin._solver.solver import Solver, resume
 
 __version__ = "0.1.0.dev0"
 
@@ -26,6 +27,7 @@ __all__ = [
     "History",
     "Options",
     "Problem",
+    "Solver",
     "Status",
     "Subsets",
     "Traits",
@@ -36,10 +38,11 @@ __all__ = [
     "from_torch",
     "ksd",
     "minimize",
+    "resume",
 ]
 
 
 def __getattr__(name: str) -> _Any:
-    if name == "torch":  # not before it is asked for: it imports torch
-        return _import_module("ksdmin.torch")
+    if name in ("plotting", "torch"):  # not before it is asked for: it imports torch
+        return _import_module(f"ksdmin.{name}")
     raise AttributeError(f"module 'ksdmin' has no attribute {name!r}{_nearest(name, __all__)}")

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import scipy.optimize
-from array_api_compat import is_array_api_obj, is_numpy_array, is_torch_array
+from array_api_compat import is_array_api_obj, is_numpy_array
 from scipy.optimize import OptimizeResult
 
-from ksdmin._options import MethodOptions, Options, nearest, parse_options
-from ksdmin._problem.arrays import Space, as_vector, to_host
-from ksdmin._problem.box import as_box
+from ksdmin._options import MethodOptions, nearest
+from ksdmin._problem.arrays import Space, to_host
 from ksdmin._problem.counting import as_counting
-from ksdmin._problem.entry import as_problem
-from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.protocol import Problem
-from ksdmin._solver import METHODS, resolve_subsets, solve, start_point
+from ksdmin._solver.arguments import described, differentiated, problem_of
+from ksdmin._solver.methods import METHODS
+from ksdmin._solver.setup import resolve_subsets, start_point
 
 TAKES_HESSP = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
 NEEDS_HESS = {"dogleg", "trust-exact"}
@@ -110,15 +108,10 @@ def minimize(
     """
     name = "" if callable(method) else str(method or "ksd").lower()
     if name in METHODS:
-        problem = _problem(fun, args, jac, hess, hessp, subsets, precond)
-        _refuse(constraints, name)
-        if name == "hf" and bounds is not None:
-            raise ValueError("method 'hf' cannot handle bounds; 'ksd' can")
-        chosen = METHODS[name]
-        parsed = parse_options(options, chosen.options, tol)
-        if jac is hess is hessp is None:
-            problem = _differentiated(problem, fun, x0, args, precond, bounds)
-        return solve(problem, x0, callback, parsed, rng, subsets, bounds, method=chosen)
+        return described(
+            fun, x0, args, name, jac, hess, hessp, bounds, constraints, tol, callback, options,
+            subsets, precond, rng,
+        ).to_the_end()  # fmt: skip
     if not callable(method) and name not in SCIPY_METHODS:
         hint = nearest(name, [*METHODS, *SCIPY_METHODS])
         raise ValueError(f"Unknown solver {method}{hint}")
@@ -130,9 +123,9 @@ def minimize(
         return scipy.optimize.minimize(
             fun, x0, args, method, jac, hess, hessp, bounds, constraints, tol, callback, options
         )
-    problem = _problem(fun, args, jac, hess, hessp, subsets, None)
+    problem = problem_of(fun, args, jac, hess, hessp, subsets, None)
     if jac is hess is hessp is None:
-        problem = _differentiated(problem, fun, x0, args, None, bounds)
+        problem = differentiated(problem, fun, x0, args, None, bounds)
     return delegate(
         problem,
         x0,
@@ -179,10 +172,10 @@ def ksd(
     if type(fun).__name__ == "MemoizeJac" and jac == fun.derivative:
         # jac=True: SciPy has wrapped fun in a cache that compares x alone, not the subset.
         fun, jac = fun.fun, True
-    problem = _problem(fun, args, jac, hess, hessp, subsets, precond)
-    _refuse(constraints, "ksd")
-    parsed = parse_options(options, Options, tol, frames=3)
-    return solve(problem, x0, callback, parsed, rng, subsets, bounds, catch_interrupt=False)
+    return described(
+        fun, x0, args, "ksd", jac, hess, hessp, bounds, constraints, tol, callback, options,
+        subsets, precond, rng,
+    ).to_the_end(catch_interrupt=False)  # fmt: skip
 
 
 def delegate(problem: Problem, x0: Any, subsets: Any, **kwargs: Any) -> OptimizeResult:
@@ -223,48 +216,6 @@ def delegate(problem: Problem, x0: Any, subsets: Any, **kwargs: Any) -> Optimize
         if isinstance(res.get(field), np.ndarray) and res[field].shape == (space.n,):
             res[field] = space.to_device(res[field])
     return res
-
-
-def _problem(
-    fun: Any, args: Any, jac: Any, hess: Any, hessp: Any, subsets: Any, precond: Any
-) -> Problem:
-    """The problem that the arguments describe."""
-    if not isinstance(fun, Problem):
-        return as_problem(fun, args, jac, hess, hessp, subsets, precond)
-    beside = {"jac": jac, "hess": hess, "hessp": hessp, "precond": precond}
-    given = [name for name, value in beside.items() if value is not None]
-    given += [] if isinstance(args, tuple) and not args else ["args"]
-    if given:
-        raise ValueError(
-            f"{', '.join(given)} beside a problem object, which brings its own: leave out"
-        )
-    return fun
-
-
-def _differentiated(
-    problem: Problem, fun: Any, x0: Any, args: Any, precond: Any, bounds: Any
-) -> Problem:
-    """The problem with torch's own derivatives, where `fun` takes a tensor and has a graph."""
-    if problem is fun or not isinstance(problem, FunctionProblem) or not is_torch_array(x0):
-        return problem
-    x0 = as_vector(x0)
-    box = as_box(bounds, x0)
-    x0 = x0 if box is None else box.project(x0)  # nothing is evaluated outside
-    args = args if isinstance(args, tuple) else (args,)
-    adapter = import_module("ksdmin._adapters.torch.plain_function")  # as torch is there
-    checked = None if precond is None else lambda x, idx: problem._diagonal(x, idx, 0.0)
-    bounded = box is not None
-    tried: Problem | None = adapter.tried(fun, x0, args, problem.subsets, checked, bounded)
-    return problem if tried is None else tried
-
-
-def _refuse(constraints: Any, method: str) -> None:
-    empty = isinstance(constraints, (tuple, list, dict)) and not constraints
-    if constraints is not None and not empty:
-        raise ValueError(
-            f"method {method!r} cannot handle constraints; methods that can: 'SLSQP', "
-            "'trust-constr', 'COBYLA', 'COBYQA'"
-        )
 
 
 def _is_scipys(x0: Any) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -44,17 +45,49 @@ class MethodOptions:
     gtol: float = NotGiven(1e-5)
     ftol: float = 0.0
     xtol: float = 0.0
+    fmin: float = -math.inf
+    validation: Callable[..., Any] | None = None
+    patience: int | None = None
+    average: float | None = None
+    history: int | None = None
     disp: bool = False
     progress: bool = False
     return_all: bool = False
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: float = 60.0
 
     def __post_init__(self) -> None:
-        for name in ("maxfun", "maxtime", "gtol", "ftol", "xtol"):
+        self._check_checkpoint()
+        self._check_watching()
+        for name in ("maxfun", "maxtime", "gtol", "ftol", "xtol", "fmin"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, getattr(type(self), name))
-            self._check(name, 0)
+            self._check(name, -math.inf if name == "fmin" else 0)
         # SciPy's callers pass maxiter=-1 and 100.1; the loop takes any number.
         self._check("maxiter", -math.inf)
+
+    def _check_watching(self) -> None:
+        self._check("patience", 1, whole=True)
+        self._check("history", 2, whole=True)
+        if self.validation is not None and not callable(self.validation):
+            raise TypeError(f"option validation={self.validation!r}: expected a function of x")
+        if self.patience is not None and self.validation is None:
+            raise ValueError("option patience: it needs the option validation, a function of x")
+        weight: Any = self.average
+        if weight is not None and not (isinstance(weight, (int, float)) and 0 < weight < 1):
+            raise ValueError(f"option average={weight!r}: expected a number between 0 and 1")
+
+    def _check_checkpoint(self) -> None:
+        path: Any = self.checkpoint
+        every: Any = self.checkpoint_every
+        if path is not None and not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"option checkpoint={path!r}: expected the path of a file")
+        number = isinstance(every, (int, float, np.number)) and not isinstance(every, bool)
+        if not number or not 0 < every:
+            raise ValueError(
+                f"option checkpoint_every={every!r}: expected iterations as an int from 1 up, or "
+                "seconds as a float above 0"
+            )
 
     def _check(self, name: str, least: float, *, whole: bool = False) -> None:
         """Refuse what is not a number from `least` up; None where that is the default."""
@@ -80,7 +113,8 @@ class Options(MethodOptions):
     maxfun : float
         The largest number of values computed; looked at between evaluations.
     maxtime : float
-        The most seconds; looked at between evaluations and products.
+        The most seconds; looked at before every evaluation and product. An evaluation that has
+        begun is finished, and with samples the step is judged; nothing more is begun.
     gtol : float
         Success when the largest magnitude in the gradient on the whole set is at most this.
     ftol : float
@@ -90,12 +124,31 @@ class Options(MethodOptions):
         Success when a step is no longer than ``xtol * max(1, |x|)`` (Euclidean norms). 0 turns
         it off. Neither this test nor that of `ftol` is made of a step that was judged on a part of
         the set, or that `damping` kept short.
+    fmin : float
+        Success when a value on the whole set is at most this.
+    validation : callable, optional
+        ``validation(x) -> float``, such as the loss on other samples, after each iteration. The
+        point where it was lowest is ``res.validation``, with `x`, `fun` and `nit`.
+    patience : int, optional
+        The run ends when the validation value has not fallen for so many iterations.
+    average : float, optional
+        Keep an exponential average of the iterates, which has this share of what it was before
+        in each iteration. It begins with iteration ``1 / (1 - average)``. It is
+        ``res.average``, with `x` and `fun`, and is judged by `validation`, too.
+    history : int, optional
+        The most records in ``res.history``: of more, every second one is dropped, then every
+        second one of those, and so on. All where not given.
     disp : bool
         Print a summary at the end.
     progress : bool
         Show a progress bar (needs tqdm).
     return_all : bool
         Keep all iterates, as ``res.allvecs``.
+    checkpoint : path, optional
+        A file that the run is saved to, for :func:`ksdmin.resume`. It must not be there yet.
+    checkpoint_every : float or int
+        How often: after so many seconds (float), or iterations (int); at the start, at the end and
+        when an exception passes in any case.
     krylov_dim : int, optional
         K, the (largest) dimension of the Krylov space. Where not given, 100; with subsets, 20 at
         first (for nets up to 40: one for every 1000 samples), and up to 100 where that limits the
@@ -182,7 +235,8 @@ class HFOptions(MethodOptions):
 
     Attributes
     ----------
-    maxiter, maxfun, maxtime, gtol, ftol, xtol, disp, progress, return_all
+    maxiter, maxfun, maxtime, gtol, ftol, xtol, fmin, validation, patience, average, history, \
+disp, progress, return_all, checkpoint, checkpoint_every
         As in :class:`Options`.
     damping : float
         The first weight of ``|d|^2 / 2`` in the quadratic model; the run adjusts it.

@@ -36,6 +36,9 @@ class Status(IntEnum):
     OUT_OF_SETS = 7
     INTERRUPTED = 8
     FAILED = 9
+    RUNNING = 10
+    TARGET = 11
+    VALIDATION = 12
     CALLBACK = 99
 
 
@@ -50,6 +53,9 @@ MESSAGES = {
     Status.OUT_OF_SETS: "The iterable given as subsets has no more sets.",
     Status.INTERRUPTED: "Interrupted from the keyboard; the best point so far is returned.",
     Status.FAILED: "User code raised an exception; this is the best point before it.",
+    Status.RUNNING: "The run has not ended; this is the best point so far.",
+    Status.TARGET: "The target value (fmin) has been reached.",
+    Status.VALIDATION: "The validation value has not fallen for `patience` iterations.",
     Status.CALLBACK: "`callback` raised `StopIteration`.",
 }
 
@@ -110,6 +116,14 @@ class History(Sequence[Record]):
                 raise KeyError(f"no column {key!r}{nearest(key, self.columns)}; there are {known}")
             return np.array([getattr(record, key) for record in self._records])
         return History(self._records[key]) if isinstance(key, slice) else self._records[key]
+
+    def to_dataframe(self) -> Any:
+        """A pandas DataFrame: a row for each record, a column for each field."""
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            raise ImportError("History.to_dataframe needs pandas: pip install pandas") from None
+        return DataFrame({name: self[name] for name in self.columns}).set_index("iteration")
 
     def __len__(self) -> int:
         return len(self._records)

@@ -130,7 +130,12 @@ ALGORITHMS = {
     ],
     "3": [
         ("1", r"$d_{prev} \gets e_1$", "_ksd.start.start", "e_1 = (run.space.unit(0),)"),
-        ("2", r"for $n = 1, 2, \ldots$", "_solver.solve", "method.step(run, state)"),
+        (
+            "2",
+            r"for $n = 1, 2, \ldots$",
+            "_solver.loop.Loop._turn",
+            "self.method.step(self.run, state)",
+        ),
         ("3", r"sample $A_n, B_n, C_n$", "_ksd.step.step", "next_sets(run, state)"),
         (
             "4",

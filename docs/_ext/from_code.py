@@ -35,6 +35,16 @@ WHEN = {
     "disp": "You want SciPy's summary printed.",
     "progress": "You want to watch: a bar in the terminal, a widget in a notebook.",
     "return_all": "You want every iterate. Memory: n numbers an iteration.",
+    "fmin": "A value is good enough, and known.",
+    "validation": "The value on other samples is what counts.",
+    "patience": "A run should end when it begins to overfit.",
+    "average": "Nets on samples: the average often errs a little less than the last iterate. 0.9, "
+    "as a rule.",
+    "history": "Tens of thousands of iterations.",
+    "checkpoint": "A run takes longer than you trust the machine. "
+    "[Long runs](../long_runs.md) shows how it goes on.",
+    "checkpoint_every": "The file is large and the disk slow: less often. Iterations are dear: "
+    "`1`, after each.",
     "preset": "You want the algorithm as printed, to compare.",
     "without": "You want to see what a rule does on your problem.",
 }
@@ -52,8 +62,12 @@ WHAT_TO_DO = {
     "MAXTIME": "Raise `maxtime`; `res.x` is the best point so far.",
     "UNBOUNDED": "Check the sign of `fun`; add a penalty or bounds.",
     "OUT_OF_SETS": "Give an iterable that holds more sets, or a callable.",
-    "INTERRUPTED": "You pressed Ctrl-C. Start again from `res.x`.",
+    "INTERRUPTED": "You pressed Ctrl-C. With the option `checkpoint`, `ksdmin.resume` goes on; "
+    "without, start again from `res.x`.",
     "FAILED": "Your function raised. The exception carries the result as `exc.ksdmin_result`.",
+    "RUNNING": "Nothing: you asked a `Solver` for its result before the end. Go on iterating.",
+    "TARGET": "Nothing: `res.fun` is at most `fmin`.",
+    "VALIDATION": "Take `res.validation.x`.",
     "CALLBACK": "Your callback ended the run.",
 }
 

@@ -48,13 +48,14 @@ def start(run: HFRun, ledger: Ledger, x0: Array) -> HFState:
 
 def step(run: HFRun, state: HFState) -> HFState:
     """One iteration."""
-    with run.evaluating(state.ledger) as evaluator:
+    with run.evaluating(state.ledger, limited=True) as evaluator:
         here, damping = state.here, state.damping
         H = evaluator.curvature(here.x, state.sets.B)
         found = solve(run, evaluator, state, H)
         d, value = walk_back(evaluator, state, found.kept)
         actual, predicted = reductions(evaluator, state, d, H)
         rate = line_search(evaluator, state, d, value)
+        evaluator.limited = not run.sampled  # what was found on samples counts once it is judged
         iteration = state.record.iteration + 1
         sampling = run.next_sets(state.sampling, here.idx, iteration, run.sizes)
         after = accept_step(run, evaluator, state, rate * d, rate > 0, sampling, found.iterations)

@@ -33,7 +33,7 @@ def escape(run: KSDRun, state: KSDState) -> tuple[KSDState, bool]:
     over = spent or state.record.iteration >= run.maxiter
     if not run.preset.escapes or state.curvature_is_sampled or over or run.box is not None:
         return state, False
-    with run.evaluating(state.ledger) as evaluator:
+    with run.evaluating(state.ledger, limited=True) as evaluator:
         trial = step_down(run, evaluator, state)
         after = state if trial is None else after_escape(run, evaluator, state, trial)
         return changed(after, ledger=evaluator.ledger), trial is not None

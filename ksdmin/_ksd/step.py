@@ -42,7 +42,7 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
 
     A pure function of `run` and `state`: called twice, it returns the same next state.
     """
-    with run.evaluating(state.ledger) as evaluator:
+    with run.evaluating(state.ledger, limited=True) as evaluator:
         costs = step_costs(run, evaluator, state)
         trial = model_step(run, evaluator, state, costs)
         if trial is None:
@@ -50,6 +50,7 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
             if not basis.finite and basis.dim == 0:
                 return changed(state, broken=True, ledger=evaluator.ledger)
             trial = search(run, evaluator, state, basis)  # lines 7 to 12
+        evaluator.limited = not run.sampled  # what was found on samples counts once it is judged
         sampling = next_sets(run, state)  # line 3
         there = evaluate(run, evaluator, state, trial, sampling.sets.A)  # lines 13, 4, 5
         before = value_before(run, evaluator, state.here, trial, there)

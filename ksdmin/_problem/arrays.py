@@ -45,6 +45,7 @@ class Space:
         self.device = device(x)
         self.remote = is_torch_array(x) and x.is_cuda  # runs on while the host goes on
         self._immutable = is_jax_array(x)
+        self.library = _library(x)
         self.n = int(x.shape[0])
         info = self.xp.finfo(x.dtype)
         self.eps, self.itemsize = float(info.eps), int(info.bits) // 8
@@ -252,6 +253,14 @@ class Space:
         if self.numpy:
             return float(np.maximum.reduce(np.abs(u)))  # as max(), with half of its overhead
         return float(self.xp.max(self.xp.abs(u)))
+
+
+def _library(x: Array) -> str:
+    """The name of the package that an array is of."""
+    known: dict[str, Callable[[Any], bool]]
+    known = {"numpy": is_numpy_array, "torch": is_torch_array, "jax": is_jax_array}
+    own = str(array_namespace(x).__name__)
+    return next((name for name, is_of in known.items() if is_of(x)), own)
 
 
 def _refuse_none(u: Any, origin: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from ksdmin._problem.arrays import Array, Small, Space, as_scalar, to_host
+from ksdmin._problem.memo import Remembered
 from ksdmin._problem.protocol import Problem, Product, Traits, traits_of
 from ksdmin._problem.values import changed
 
@@ -62,6 +63,14 @@ class CountingProblem:
     def in_finer_arithmetic(self) -> CountingProblem | None:
         """The same with less rounding; None where there is none."""
         return None
+
+    def remembered(self) -> Remembered | None:
+        """What it knows of its last point, to be saved; None where it remembers nothing."""
+        return None
+
+    def recalling(self, remembered: Remembered) -> Self:
+        """A copy that remembers what another one did."""
+        raise NotImplementedError
 
     def value(self, x: Array, idx: Any) -> float:
         """The mean loss."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ksdmin._problem.functions import FunctionProblem, function_problem
+from ksdmin._problem.function_arguments import function_problem
+from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.residuals import residual_problem
 
 

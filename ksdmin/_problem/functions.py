@@ -6,19 +6,20 @@ import math
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 from array_api_compat import is_array_api_obj
-from scipy.optimize import HessianUpdateStrategy, OptimizeWarning
+from scipy.optimize import OptimizeWarning
 from scipy.sparse import issparse
 
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import Array, Small, Space, as_scalar
 from ksdmin._problem.box import Box
 from ksdmin._problem.counting import CountingProblem, Counts
+from ksdmin._problem.memo import Memo, Remembered
 from ksdmin._problem.protocol import Product, Traits
-from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
+from ksdmin._problem.subsets import WHOLE, Subsets
 from ksdmin._problem.values import changed
 
 CALLED_AS = (
@@ -60,6 +61,7 @@ class FunctionProblem(CountingProblem):
         self._memo: Memo | None = None  # only in a run's own copy: see `counting`
         self._space: Space | None = None
         self._box: Box | None = None
+        self._watch: Callable[[], None] | None = None  # called between the values of a difference
 
     def _traits(self, nonlinear: bool) -> Traits:
         accuracy = differences.ERROR_POWER[self._jac] if isinstance(self._jac, str) else 1.0
@@ -84,9 +86,47 @@ class FunctionProblem(CountingProblem):
         memo = Memo() if self._memo is None else self._memo.copy()
         return changed(self, _counts=counts, _memo=memo)
 
+    def remembered(self) -> Remembered:
+        """What a run knows of its last point, and of `hess`."""
+        memo = Memo() if self._memo is None else self._memo
+        return Remembered(
+            *(memo.x, memo.idx, memo.value, memo.gradient),
+            recomputed=memo.matrices,
+            hess_works=self._hess_works,
+            hess_is_dense=self._hess_is_dense,
+            hess_is_used=self._hess is not None,
+        )
+
+    def recalling(self, remembered: Remembered) -> Self:
+        """A copy that remembers what another one did; calls that this takes are not counted."""
+        known = remembered
+        recalling = changed(
+            self,
+            _counts=Counts(),
+            _memo=Memo(known.x, known.idx, known.value, known.gradient),
+            _hess_works=known.hess_works,
+            _hess_is_dense=known.hess_is_dense,
+            _hess=self._hess if known.hess_is_used else None,
+        )
+        recalling.traits = recalling._traits(self.traits.nonlinear)
+        recalling._recompute(known)
+        return recalling
+
+    def _recompute(self, known: Remembered) -> None:
+        if "hessian" in known.recomputed:
+            self._recall(known.x, known.idx).hessian = self._hessian(known.x, known.idx)
+
     def within(self, box: Box) -> Self:
         """A copy that calls the user's functions in the box only."""
         return changed(self, _box=box)
+
+    def watched(self, watch: Callable[[], None]) -> Self:
+        """A copy for a run whose gradients, where they are many values, may be given up halfway."""
+        return changed(self, _watch=watch)
+
+    def _look_around(self) -> None:
+        if self._watch is not None:
+            self._watch()
 
     def by_best_differences(self) -> Self:
         """A copy for few products that must be accurate: 3-point, where they are differences."""
@@ -233,6 +273,7 @@ class FunctionProblem(CountingProblem):
         """`fun` as the difference formulas call it: counted, and complex where they step so."""
 
         def fun(at: Array) -> Any:
+            self._look_around()
             self._counts.nfev += 1
             value = self._call(self._fun, at, idx)
             return value if self._jac == "cs" else as_scalar(value, "fun")
@@ -275,7 +316,7 @@ class FunctionProblem(CountingProblem):
 
     def __getstate__(self) -> dict[str, Any]:
         # A namespace is a module: it cannot be pickled.
-        return {**self.__dict__, "_space": None, "_memo": None}
+        return {**self.__dict__, "_space": None, "_memo": None, "_watch": None}
 
 
 class DifferencedProblem(FunctionProblem):
@@ -309,72 +350,7 @@ class DifferencedProblem(FunctionProblem):
         return value, differences.slopes_along(fun, x, V, value, scheme, space)
 
 
-@dataclass(slots=True)
-class Memo:
-    """What was last computed, and where."""
-
-    x: Array = None
-    idx: Any = None
-    value: float | None = None
-    gradient: Array = None
-
-    hessian: Any = None  # an operator: see `FunctionProblem.matrix`
-    residuals: Any = None  # of a sum of squares: see `ResidualProblem`
-    jacobian: Any = None
-
-    def copy(self) -> Memo:
-        """A memory that goes on from this one, which stays as it is."""
-        known = self.x, self.idx, self.value, self.gradient
-        return Memo(*known, self.hessian, self.residuals, self.jacobian)
-
-
 def _flat(g: Any) -> Any:
     """A gradient that is a row or a column of a matrix as a vector; anything else as it is."""
     shape = tuple(getattr(g, "shape", ()))
     return g.reshape(-1) if len(shape) == 2 and 1 in shape else g
-
-
-def function_problem(
-    fun: Any,
-    args: Any,
-    jac: Callable[..., Any] | bool | str | None,
-    hess: Callable[..., Any] | str | None,
-    hessp: Callable[..., Any] | None,
-    subsets: Any,
-    precond: Any,
-    nonlinear: bool,
-) -> FunctionProblem:
-    """The problem of :func:`ksdmin.as_problem`, which documents the arguments."""
-    if not callable(fun):
-        raise TypeError(f"fun must be callable or a problem object, not {type(fun).__name__}")
-    if jac is None or jac is False:
-        jac = "2-point"
-    if jac is not True:
-        check_derivative("jac", jac, "a callable, True, '2-point', '3-point', 'cs' or None")
-    if isinstance(hess, HessianUpdateStrategy):
-        warnings.warn(
-            f"ksd makes no quasi-Newton updates: in place of hess={type(hess).__name__}(), "
-            "gradients are differenced along the Krylov directions; leave hess out to say so",
-            OptimizeWarning,
-            stacklevel=5,
-        )
-        hess = None
-    if hess is not None:
-        check_derivative("hess", hess, "a callable, '2-point', '3-point', 'cs' or None")
-    if hessp is not None and not callable(hessp):
-        raise TypeError("hessp must be callable: hessp(x, p, *args)")
-    args = args if isinstance(args, tuple) else (args,)
-    sets = None if subsets is None else as_subsets(subsets)
-    kind = DifferencedProblem if isinstance(jac, str) else FunctionProblem
-    return kind(fun, args, jac, hess, hessp, sets, precond, nonlinear)
-
-
-def check_derivative(name: str, given: Any, expected: str) -> None:
-    """Refuse what is neither a function nor a scheme."""
-    if not callable(given) and not isinstance(given, str):
-        raise TypeError(
-            f"{name} must be a function, {name}(x, *args), or the name of a scheme, not a "
-            f"{type(given).__name__}"
-        )
-    if isinstance(given, str) and given not in differences.STEP_POWER:
-        raise ValueError(f"{name}={given!r}: expected {expected}")

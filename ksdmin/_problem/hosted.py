@@ -36,6 +36,7 @@ class HostedSpace(Space):
     def __init__(self, x: Array) -> None:
         super().__init__(np.asarray(x))
         self._users = Space(x)
+        self.library = self._users.library
         # An array that jax may move must not become one that it may not: it would compile again.
         self._where = {"device": x.device} if getattr(x, "committed", False) else {}
 

@@ -15,7 +15,9 @@ from scipy.sparse.linalg import LinearOperator
 
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import Array, Small
-from ksdmin._problem.functions import FunctionProblem, Memo, check_derivative
+from ksdmin._problem.function_arguments import check_derivative
+from ksdmin._problem.functions import FunctionProblem
+from ksdmin._problem.memo import Memo, Remembered
 from ksdmin._problem.protocol import Product, Traits
 from ksdmin._problem.robust_losses import Loss, as_loss
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
@@ -73,6 +75,13 @@ class ResidualProblem(FunctionProblem):
             return self
         best = changed(self, _jac="3-point")
         return changed(best, traits=best._traits(self.traits.nonlinear))
+
+    def _recompute(self, known: Remembered) -> None:
+        memo = self._recall(known.x, known.idx)
+        if "residuals" in known.recomputed:
+            self._residuals(memo, known.x, known.idx)
+        if "jacobian" in known.recomputed:
+            self._jacobian(memo, known.x, known.idx)
 
     # The verbs
 
@@ -185,6 +194,7 @@ class ResidualProblem(FunctionProblem):
 
     def _probed(self, at: Array, idx: Any) -> Small:
         """The residuals as the difference formulas call them: counted, complex for "cs"."""
+        self._look_around()
         self._counts.nfev += 1
         r = self._with_idx(self._fun, at.copy(), idx=idx)
         return self._vector(r, at.real, idx, "fiubc" if self._jac == "cs" else "fiub")

@@ -40,16 +40,21 @@ class Stream:
 
     Each stream keeps its first item, once drawn, and the stream after it. A run keeps the last one
     only, so that what has been used is freed.
+
+    Attributes
+    ----------
+    position : int
+        How many have been taken before.
     """
 
-    def __init__(self, sets: Iterator[Sets]) -> None:
-        self._sets = sets
+    def __init__(self, sets: Iterator[Sets], position: int = 0) -> None:
+        self._sets, self.position = sets, position
         self._taken: tuple[Sets | None, Stream] | None = None
 
     def take(self) -> tuple[Sets | None, Stream]:
         """The next sets (None where there are no more), and the stream after them."""
         if self._taken is None:
-            self._taken = next(self._sets, None), Stream(self._sets)
+            self._taken = next(self._sets, None), Stream(self._sets, self.position + 1)
         return self._taken
 
 

@@ -122,6 +122,8 @@ class _Decoder:
             if id(plain) not in self._known:
                 self._known[id(plain)] = self._array(plain)
             return self._known[id(plain)]
+        if isinstance(plain, str):  # it may name a set
+            return self._known.setdefault(("str", plain), plain)
         return plain
 
     def _tagged(self, plain: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ksdmin._problem.arrays import Array, Small, Space
@@ -33,26 +33,59 @@ class Evaluated:
     diagonal: Array | None = None
 
 
+class Halt(BaseException):
+    """Time is up, or Ctrl-C was pressed: the step is given up.
+
+    (Not an Exception: whoever tries user code must not take it for a failure of that.)
+    """
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class Interrupt:
+    """Whether the user has asked a run to end."""
+
+    asked = False
+
+
 @dataclass(frozen=True)
 class Budget:
-    """What a run may spend: values computed, and seconds since it `began`."""
+    """What a run may spend: values computed, and seconds since it `began`; and an `interrupt`."""
 
     maxfun: float
     maxtime: float
     began: float = field(default_factory=lambda: time.perf_counter())
+    interrupt: Interrupt = field(default_factory=Interrupt)
 
     @property
     def seconds(self) -> float:
         """Since the run began."""
         return time.perf_counter() - self.began
 
+    def after(self, seconds: float) -> Budget:
+        """The budget of a run that goes on, and has taken so many seconds before."""
+        return replace(self, began=time.perf_counter() - seconds)
+
     def spent(self, counts: Counts) -> Status | None:
         """Which part of the budget is used up, if any."""
-        if counts.nfev >= self.maxfun:
-            return Status.MAXFUN
+        return Status.MAXFUN if counts.nfev >= self.maxfun else self.over
+
+    @property
+    def over(self) -> Status | None:
+        """Why nothing more may begin: not even the next evaluation of a step."""
+        if self.interrupt.asked:
+            return Status.INTERRUPTED
         if self.maxtime < math.inf and self.seconds >= self.maxtime:
             return Status.MAXTIME
         return None
+
+    def check(self) -> None:
+        """Give up where nothing more may begin."""
+        status = self.over
+        if status is not None:
+            raise Halt(status)
 
 
 @dataclass(frozen=True)
@@ -67,11 +100,14 @@ class Ledger:
         Not to be changed: an evaluator goes on from a copy.
     best : tuple or None
         The point with the lowest value on the whole set, and that value.
+    refined : int
+        How often the run has turned to finer arithmetic.
     """
 
     problem: CountingProblem
     counts: Counts = field(default_factory=Counts)
     best: tuple[Array, float] | None = None
+    refined: int = 0
 
 
 class Evaluator:
@@ -87,11 +123,22 @@ class Evaluator:
         Knows the sizes of sets, and which one is everything.
     budget : Budget
         What the run may spend.
+
+    Attributes
+    ----------
+    limited : bool
+        Whether an evaluation may not even begin when time is up. The start and the end of a run are
+        not, nor is the end of a step whose work would be lost.
+    gives_up : bool
+        Whether the step is given up then: not on samples, where its work would be lost.
     """
+
+    limited = gives_up = False
 
     def __init__(self, ledger: Ledger, space: Space, subsets: Subsets, budget: Budget) -> None:
         self.space, self.subsets, self._budget = space, subsets, budget
         self.counts, self.best = ledger.counts.copy(), ledger.best
+        self._refined = ledger.refined
         self._set = _Set(None, math.nan, False)
         self._passed = self.counts.work  # how much of it has been turned into passes
         self._take(ledger.problem)
@@ -114,7 +161,13 @@ class Evaluator:
     @property
     def ledger(self) -> Ledger:
         """What has been spent and found by now."""
-        return made(Ledger, problem=self._problem, counts=self.counts.copy(), best=self.best)
+        return made(
+            Ledger,
+            problem=self._problem,
+            counts=self.counts.copy(),
+            best=self.best,
+            refined=self._refined,
+        )
 
     def refine(self) -> bool:
         """Turn to finer arithmetic, where the problem has any.
@@ -124,7 +177,7 @@ class Evaluator:
         finer = self._problem.in_finer_arithmetic()
         if finer is not None:
             self._take(finer)
-            self.best = None
+            self.best, self._refined = None, self._refined + 1
         return finer is not None
 
     @property
@@ -133,23 +186,32 @@ class Evaluator:
         return self._budget.seconds
 
     def spent(self) -> bool:
-        """Whether any part of the budget is used up."""
+        """Whether any part of the budget is used up.
+
+        A step that was cut short by the clock would not be that of a run with more time: where
+        nothing is lost by it, it is given up.
+        """
+        if self.gives_up:
+            self._budget.check()
         return self._budget.spent(self.counts) is not None
 
     def value(self, x: Array, idx: Any) -> float:
         """The value on `idx`."""
+        self._begin()
         value = self._problem.value(x, idx)
         self._note(x, idx, value)
         return value
 
     def value_and_gradient(self, x: Array, idx: Any) -> tuple[float, Array]:
         """The value and the gradient on `idx`."""
+        self._begin()
         value, g = self._problem.value_and_gradient(x, idx)
         self._note(x, idx, value)
         return value, g
 
     def value_and_slopes(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
         """The value and V^T g on `idx`, where the problem has a cheaper way to it than g."""
+        self._begin()
         value, slopes = self._problem.value_and_projected_gradient(x, idx, V)
         self._note(x, idx, value)
         return value, slopes
@@ -158,16 +220,19 @@ class Evaluator:
         """Everything that an iteration starts from (Alg. 3, lines 4 and 5)."""
         if not self.traits.has_diagonal:
             return Evaluated(x, idx, *self.value_and_gradient(x, idx))
+        self._begin()
         value, g, D = self._problem.value_and_gradient(x, idx, diagonal=True)
         self._note(x, idx, value)
         return Evaluated(x, idx, value, g, D)
 
     def curvature(self, x: Array, idx: Any) -> Callable[[Array], Array]:
         """The product v -> Hv on `idx`."""
+        self._begin()
         product = self._problem.curvature(x, idx)
         self._charge(idx)
 
         def charged(v: Array) -> Array:
+            self._begin()
             out = product(v)
             self._charge(idx)
             return out
@@ -176,14 +241,22 @@ class Evaluator:
 
     def matrix(self, x: Array, idx: Any) -> Array | None:
         """The curvature matrix on `idx`; None where there is none after all."""
+        self._begin()
         H = self._problem.matrix(x, idx)
         self._charge(idx)
         return H
 
+    def _begin(self) -> None:
+        """Before an evaluation: there may be no time for it."""
+        if self.limited:
+            self._budget.check()
+
     def _note(self, x: Array, idx: Any, value: float) -> None:
         """What a value has cost, and whether it is the best."""
         self._charge(idx)
-        if (self.best is None or value < self.best[1]) and self._set.full:
+        lower = self.best is None or value < self.best[1]
+        # -inf is a fault, or there is no minimum: not a point to return.
+        if lower and self._set.full and value > -math.inf:
             self.best = (x, value)
 
     def _charge(self, idx: Any) -> None:

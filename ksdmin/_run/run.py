@@ -78,9 +78,14 @@ class Run:
         """Whether there are sets of samples, rather than a plain function."""
         return self.subsets is not PLAIN
 
-    def evaluating(self, ledger: Ledger) -> Evaluating:
-        """The evaluations of one step, which go on from `ledger`, as a context."""
-        return Evaluating(Evaluator(ledger, self.space, self.subsets, self.budget))
+    def evaluating(self, ledger: Ledger, *, limited: bool = False) -> Evaluating:
+        """The evaluations of one step, which go on from `ledger`, as a context.
+
+        Where they are `limited`, none begins when time is up.
+        """
+        evaluator = Evaluator(ledger, self.space, self.subsets, self.budget)
+        evaluator.limited, evaluator.gives_up = limited, limited and not self.sampled
+        return Evaluating(evaluator)
 
     def stationarity(self, x: Array, g: Array) -> float:
         """The largest magnitude in the gradient; with bounds, in the projected one."""

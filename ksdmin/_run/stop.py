@@ -16,6 +16,9 @@ def verdict(run: Run, state: State) -> Status | None:
         return Status.UNBOUNDED
     if not math.isfinite(here.value) or not math.isfinite(state.gradient_norm) or state.broken:
         return Status.NOT_FINITE
+    best = state.ledger.best
+    if best is not None and best[1] <= run.options.fmin:
+        return Status.TARGET
     whole = run.subsets.is_full(here.idx)
     if whole and (state.gradient_norm <= run.options.gtol or small_change(run, state)):
         return Status.CONVERGED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -16,12 +15,16 @@ from torch.optim import Optimizer
 from ksdmin._adapters.torch.closure import Closure, FlatParameters
 from ksdmin._options import NotGiven, Options, parse_options
 from ksdmin._result import Record, Status
+from ksdmin._run.frames import frames_to_the_user
 from ksdmin.torch._session import Session
 
 KSD_STATE = "ksd"  # the key in `Optimizer.state`: what is there belongs to all parameters together
 
 # Options of minimize() that are of a whole run, which is the user's loop here.
-OF_A_RUN = ("maxiter", "maxfun", "maxtime", "disp", "progress", "return_all")
+OF_A_RUN = (
+    *("maxiter", "maxfun", "maxtime", "disp", "progress", "return_all"),
+    *("checkpoint", "checkpoint_every", "fmin", "validation", "patience", "average", "history"),
+)
 NAMES = tuple(field.name for field in fields(Options) if field.name not in OF_A_RUN)
 
 # What other optimizers of torch call it.
@@ -257,7 +260,7 @@ class KSD(Optimizer):
         """Warn, once."""
         if message not in self._said:
             self._said = self._said | {message}
-            warnings.warn(message, OptimizeWarning, stacklevel=_frames_to_the_user())
+            warnings.warn(message, OptimizeWarning, stacklevel=frames_to_the_user())
 
 
 def _refuse(options: Mapping[str, Any]) -> None:
@@ -271,16 +274,6 @@ def _refuse(options: Mapping[str, Any]) -> None:
             f"options without effect on ksdmin.torch.KSD: {', '.join(useless)}. Leave them out: "
             "your loop decides how long it runs"
         )
-
-
-def _frames_to_the_user() -> int:
-    """How many calls above the caller of this the user's line is: torch wraps `step`."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None:
-        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("ksdmin", "torch"):
-            break
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 def _whole(iterations: Any) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -70,8 +69,8 @@ class Session:
 
     def _take_up(self, old: KSDState, here: Evaluated, *, ended: bool) -> None:
         """Go on from the last step's state, which may be the end of a run."""
-        began = time.perf_counter() - old.record.seconds  # records count the seconds in steps
-        self._run = changed(self._run, budget=changed(self._run.budget, began=began))
+        seconds = old.record.seconds  # records count those in steps
+        self._run = changed(self._run, budget=self._run.budget.after(seconds))
         same = is_same_function(self._run.space, old.here, here)
         self.state = taken_up(self._run, old, here, same=same)
         if ended and same:

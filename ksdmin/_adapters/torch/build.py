@@ -38,11 +38,11 @@ from ksdmin._adapters.torch.flat_function import FlatFunction
 from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
 from ksdmin._adapters.torch.kernels import Kernels, lean_convolutions_work
 from ksdmin._adapters.torch.matrix import MatrixKernel, matrix_kernel
-from ksdmin._adapters.torch.memory import bytes_per_sample, default_budget
+from ksdmin._adapters.torch.memory import bytes_per_sample, chunk_budget
 from ksdmin._adapters.torch.model_and_loss import kernels_of, probe_of
 from ksdmin._adapters.torch.model_outputs import check_output
 from ksdmin._adapters.torch.plain_function import TorchFunctionProblem
-from ksdmin._adapters.torch.problem import TorchProblem
+from ksdmin._adapters.torch.problem import TorchProblem, refuse_inference_mode
 from ksdmin._adapters.torch.random import seeded_generators
 from ksdmin._adapters.torch.residuals import ResidualModel, residual_kernels
 from ksdmin._adapters.torch.sample_sums import SampleSums
@@ -70,6 +70,7 @@ def build(
     sample_weight: Any,
 ) -> TorchProblem | TorchFunctionProblem | BlockProblem:
     """The problem of :func:`ksdmin.from_torch`, which documents the arguments."""
+    refuse_inference_mode()
     check_provider(curvature)
     check_output(output)
     settings = {"l2": l2, "precond": precond, "memory_budget": memory_budget}
@@ -162,7 +163,7 @@ def _blocks(
     for number, block in enumerate(blocks):
         with noting_block(number):
             flat_model = ResidualModel(model, block, params, precision)
-            budget = (memory_budget or default_budget(flat_model.device)) / len(blocks)
+            budget = (memory_budget or chunk_budget(flat_model.device)) / len(blocks)
             samples = flat_model.samples(budget)
             kernels, per_sample = residual_kernels(
                 flat_model, probe_of(samples), curvature or "gauss-newton"
@@ -283,7 +284,7 @@ def _probe(
 ) -> _Findings:
     """Look at the model with a few samples, and set up the kernel of the diagonal."""
     model = kernels.model
-    budget = default_budget(model.device) if memory_budget is None else memory_budget
+    budget = chunk_budget(model.device) if memory_budget is None else memory_budget
     probe = probe_of(samples)
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         kernels.values_need_grad = differentiates(model, probe[0])

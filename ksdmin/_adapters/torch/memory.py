@@ -1,4 +1,4 @@
-"""How much memory a sample takes, and how much is free."""
+"""How much memory a sample takes, how much there is, and how much is free."""
 
 from __future__ import annotations
 
@@ -12,18 +12,33 @@ from torch.utils._pytree import tree_leaves
 
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 
-# Of the free memory: the basis of the Krylov subspace, the caches of torch and other programs need
-# room too.
-FREE_FRACTION = 1 / 4
-FALLBACK_BUDGET = 2.0**31  # bytes, where a system does not say how much is free
+# Of the memory: the basis of the Krylov subspace, the caches of torch and other programs need room
+# too.
+FRACTION = 1 / 4
+FALLBACK_BUDGET = 2.0**31  # bytes, where a system does not say how much there is
 
 
-def default_budget(device: torch.device) -> float:
-    """A quarter of the memory that is free, or 2 GiB."""
+def free_budget(device: torch.device) -> float:
+    """A quarter of the free memory, or 2 GiB: for copies of data, which change no result."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] * FREE_FRACTION
+        return torch.cuda.mem_get_info(device)[0] * FRACTION
+    return _pages("SC_AVPHYS_PAGES")
+
+
+def chunk_budget(device: torch.device) -> float:
+    """A quarter of all memory, or 2 GiB: for chunks.
+
+    The size of a chunk decides how sums are rounded. What other programs leave free must not: the
+    same seed gives the same run.
+    """
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1] * FRACTION
+    return _pages("SC_PHYS_PAGES")
+
+
+def _pages(name: str) -> float:
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * FREE_FRACTION
+        return os.sysconf(name) * os.sysconf("SC_PAGE_SIZE") * FRACTION
     except (AttributeError, ValueError):
         return FALLBACK_BUDGET
 

@@ -31,8 +31,22 @@ FINER_PRECISION = {
 }
 
 
+def refuse_inference_mode() -> None:
+    """Nothing that is computed under torch.inference_mode has derivatives."""
+    if torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            "torch.inference_mode() is on, and what is computed in it has no derivatives: call "
+            "ksdmin outside of it. (torch.no_grad() does no harm.)"
+        )
+
+
 class TensorProblem(FlatProblem):
     """What models and plain functions of torch share: points are tensors, transfers are few."""
+
+    def counting(self, counts: Counts) -> Self:
+        """A copy that counts in `counts`."""
+        refuse_inference_mode()
+        return super().counting(counts)
 
     def value_and_projected_gradient(
         self, x: Tensor, idx: Any, V: Tensor

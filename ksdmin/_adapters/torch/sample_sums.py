@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -79,6 +80,7 @@ class SampleSums:
         self._executor: EagerExecutor | GraphExecutor = EagerExecutor(kernels)
         if graphs and not kernels.model.is_random:
             self._executor = GraphExecutor(kernels)
+        self._halved = False  # whether the chunks had to be
         self._buffer_owner: object = None  # the product that the executor's buffers belong to
 
     def picked(self, idx: Any, count: int) -> Any:
@@ -90,7 +92,7 @@ class SampleSums:
 
         The next call may overwrite them.
         """
-        sums: list[Tensor] = self._or_eagerly(self._total, kind, x, idx, precision)
+        sums: list[Tensor] = self._fitting(self._total, kind, x, idx, precision)
         return sums
 
     def _total(self, kind: str, x: Tensor, idx: Any, precision: str) -> list[Tensor]:
@@ -103,6 +105,10 @@ class SampleSums:
 
     def matrix(self, kernel: MatrixKernel, x: Tensor, idx: Any, precision: str) -> Tensor:
         """The sum of the curvature matrices over a set."""
+        H: Tensor = self._fitting(self._whole_matrix, kernel, x, idx, precision)
+        return H
+
+    def _whole_matrix(self, kernel: MatrixKernel, x: Tensor, idx: Any, precision: str) -> Tensor:
         rows = min(self.samples.size(idx), self._max_rows)
         with self._kernels.model.arithmetic(precision):
             parts = ((kernel(x, chunk),) for chunk in self.samples.chunks(idx, rows))
@@ -116,8 +122,18 @@ class SampleSums:
         `on_recompute` is called where a product has to compute again what all of them share:
         because it does not fit into memory, or because another product has overwritten the buffers.
         """
-        product: Product = self._or_eagerly(self._product, x, idx, precision, on_recompute)
-        return product
+        made_again = partial(self._fitting, self._product, x, idx, precision, on_recompute)
+        product: Product = made_again()
+
+        def multiply(v: Tensor) -> Tensor:
+            nonlocal product
+            while True:
+                out: Tensor | None = self._or_none(product, v)
+                if out is not None:
+                    return out
+                product = made_again()
+
+        return multiply
 
     def _product(
         self, x: Tensor, idx: Any, precision: str, on_recompute: Callable[[], None]
@@ -171,12 +187,41 @@ class SampleSums:
                 stack.enter_context(seeded_generators(seed, self._kernels.model.device))
             yield
 
+    def _fitting(self, run: Callable[..., Any], *args: Any) -> Any:
+        """Run; where the device is out of memory, with smaller chunks."""
+        while True:
+            out = self._or_none(self._or_eagerly, run, *args)
+            if out is not None:
+                return out
+
+    def _or_none(self, run: Callable[..., Any], *args: Any) -> Any:
+        """Run; None where the device was out of memory: the chunks have been halved then."""
+        try:
+            return run(*args)
+        except torch.cuda.OutOfMemoryError:
+            if self._max_rows <= 1:
+                raise
+        # Outside of `except`: the traceback holds on to what was computed.
+        self._halve()
+        return None
+
+    def _halve(self) -> None:
+        self._max_rows = max(1, min(self._max_rows, self.samples.n) // 2)
+        self._max_kept_samples = min(self._max_kept_samples, self._max_rows)
+        self._executor = type(self._executor)(self._kernels)  # without the memory of its graphs
+        torch.cuda.empty_cache()  # without a device it does nothing
+        said = log.info if self._halved else log.warning
+        said("out of memory: from here on at most %d samples at once", self._max_rows)
+        self._halved = True
+
     def _or_eagerly(self, run: Callable[..., Any], *args: Any) -> Any:
         """Run; where a graph cannot be made, say so once and go on without graphs."""
         if isinstance(self._executor, EagerExecutor):
             return run(*args)
         try:
             return run(*args)
+        except torch.cuda.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             log.warning("ksdmin: no CUDA graphs for this model, it runs eagerly: %s", error)
             self._executor = EagerExecutor(self._kernels)

@@ -21,7 +21,7 @@ from ksdmin._adapters.torch.data.prefetch import Prefetcher
 from ksdmin._adapters.torch.data.trees import as_pair, cast, take_rows
 from ksdmin._adapters.torch.data.upload import gathered, to_device, uploaded
 from ksdmin._adapters.torch.kernels import Chunk
-from ksdmin._adapters.torch.memory import default_budget
+from ksdmin._adapters.torch.memory import free_budget
 from ksdmin._adapters.weights import as_weights
 from ksdmin._problem.subsets import WHOLE, Subsets
 
@@ -62,7 +62,7 @@ class Samples:
         A weight for each sample.
     memory_budget : float, optional
         Data of so many bytes are put on the device at once; of more, chunk by chunk. By default
-        what `default_budget` says.
+        what `free_budget` says.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Samples:
         if self.n == 0:
             raise ValueError("data: there are no samples")
         weights = None if sample_weight is None else as_weights(sample_weight, self.n)
-        budget = default_budget(device) if memory_budget is None else memory_budget
+        budget = free_budget(device) if memory_budget is None else memory_budget
         self._source = _brought(source, device, dtype, budget)
         self.one_shape = self._source.one_shape
         self._streamed = not isinstance(self._source, Arrays) or self._source.is_far_from(device)
@@ -261,7 +261,7 @@ def _brought(source: Source, device: torch.device, dtype: torch.dtype, budget: f
     """A Dataset read into tensors, and arrays brought to the device, where they fit there."""
     here, host = device.type == "cpu", torch.device("cpu")
     if isinstance(source, Fetched):
-        pair = source.read(dtype, budget if here else default_budget(host))
+        pair = source.read(dtype, budget if here else free_budget(host))
         if pair is None:
             return source
         source = Arrays(pair)

@@ -1,0 +1,147 @@
+"""How a run ends: the result, of what is known by then."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import OptimizeResult, OptimizeWarning
+
+from ksdmin._problem.arrays import Array
+from ksdmin._result import MESSAGES, History, Result, Status
+from ksdmin._run.evaluator import Ledger
+from ksdmin._run.explain import explained
+from ksdmin._run.frames import frames_to_the_user
+from ksdmin._run.run import Run
+from ksdmin._run.state import State
+from ksdmin._solver.observer import Observer
+from ksdmin._solver.watched import Watched
+
+
+class Point(NamedTuple):
+    """Where a result stands: `gradient` is None where it is not known."""
+
+    x: Array
+    value: float
+    gradient: Array | None
+
+
+def finish(run: Run, state: State, observer: Observer, status: Status) -> OptimizeResult:
+    """The result: the best point seen, but the last one where it passed the test or the callback.
+
+    `fun` and `jac` are those of the whole set at `x`; where they are not known yet they are
+    computed, and counted.
+    """
+    with run.evaluating(state.ledger) as evaluator:
+        here, full = state.here, run.subsets.full
+        on_part = full is not None and not run.subsets.is_full(here.idx)
+        if on_part and np.isfinite(here.value):
+            here = evaluator.evaluate(here.x, full)
+            if run.stationarity(here.x, here.gradient) <= run.options.gtol:
+                status = Status.CONVERGED
+        point, best = Point(here.x, here.value, here.gradient), evaluator.best
+        ended_here = status in (Status.CONVERGED, Status.CALLBACK)
+        if not ended_here and best is not None and not here.value <= best[1]:
+            gradient = evaluator.evaluate(best[0], full).gradient
+            norm = run.stationarity(best[0], gradient)
+            if not np.isfinite(norm) and np.isfinite(best[1]):
+                status = Status.NOT_FINITE  # a value without a slope: `here` has both
+            else:
+                point = Point(*best, gradient)
+                status = Status.CONVERGED if norm <= run.options.gtol else status
+        message = explained(run, evaluator, state, status, *point)
+        average = observer.watched.average
+        averaged = np.nan
+        if average is not None and full is not None:
+            averaged = evaluator.value(average, full)
+        ledger = evaluator.ledger
+        return make_result(run, state, ledger, observer, status, point, message, averaged)
+
+
+def cut_short(
+    run: Run,
+    state: State | None,
+    ledger: Ledger,
+    observer: Observer,
+    status: Status,
+    x0: Array,
+) -> OptimizeResult:
+    """The result where user code has just failed: the best point seen, as far as it is known."""
+    point = Point(x0, float("nan"), None)
+    remembered = ledger.problem.remembered()
+    if state is None and remembered is not None and remembered.x is x0:
+        value = float("nan") if remembered.value is None else remembered.value
+        point = Point(x0, value, remembered.gradient)  # it ended in the first gradient
+    if state is not None:
+        here, full = state.here, run.subsets.full
+        on_part = full is not None and not run.subsets.is_full(here.idx)
+        known = (float("nan"), None) if on_part else (here.value, here.gradient)
+        point = Point(here.x, *known)
+    if ledger.best is not None and not point.value <= ledger.best[1]:
+        point = Point(*ledger.best, None)
+    return make_result(run, state, ledger, observer, status, point, MESSAGES[status])
+
+
+def make_result(
+    run: Run,
+    state: State | None,
+    ledger: Ledger,
+    observer: Observer,
+    status: Status,
+    point: Point,
+    message: str,
+    averaged: float = float("nan"),
+) -> OptimizeResult:
+    """SciPy's fields, and ours."""
+    counts = ledger.counts
+    result = Result(
+        x=run.space.given(point.x),
+        fun=point.value,
+        jac=None if point.gradient is None else run.space.given(point.gradient),
+        nit=state.record.iteration if state else 0,
+        nfev=counts.nfev,
+        njev=counts.njev,
+        nhev=counts.nhev,
+        status=int(status),
+        success=status in (Status.CONVERGED, Status.TARGET),
+        message=message,
+        passes=counts.passes,
+        history=History(observer.records),
+        preconditioner="diagonal" if ledger.problem.traits.has_diagonal else "identity",
+    )
+    if observer.watched.allvecs is not None:
+        result.allvecs = observer.watched.allvecs
+    result.update(chosen_iterates(run, observer.watched, averaged))
+    return result
+
+
+def chosen_iterates(run: Run, watched: Watched, averaged: float) -> dict[str, OptimizeResult]:
+    """The average, with its value, and the best point by validation, where they are asked for."""
+    chosen, given = {}, run.space.given
+    if watched.average is not None:
+        chosen["average"] = OptimizeResult(x=given(watched.average), fun=averaged)
+    if watched.best is not None:
+        chosen["validation"] = OptimizeResult(
+            x=given(watched.best),
+            fun=watched.best_value,
+            nit=watched.best_iteration,
+            is_average=watched.best_is_average,
+        )
+    return chosen
+
+
+def print_summary(result: OptimizeResult) -> None:
+    """What ``disp=True`` shows, in SciPy's words: a failure is a warning too."""
+    if result.success:
+        print(result.message)
+    else:
+        warnings.warn(result.message, OptimizeWarning, stacklevel=frames_to_the_user())
+    print(f"         Current function value: {result.fun:f}")
+    for name, label in (
+        ("nit", "Iterations"),
+        ("nfev", "Function evaluations"),
+        ("njev", "Gradient evaluations"),
+        ("nhev", "Hessian evaluations"),
+    ):
+        print(f"         {label}: {result[name]}")

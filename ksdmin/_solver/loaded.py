@@ -1,0 +1,258 @@
+"""A saved run, as a run that goes on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ksdmin._options import MethodOptions, nearest
+from ksdmin._problem.arrays import Array, Space, as_vector
+from ksdmin._problem.box import Box
+from ksdmin._problem.counting import CountingProblem, Counts
+from ksdmin._problem.functions import FunctionProblem
+from ksdmin._problem.hosted import problem_of_run, space_of_run
+from ksdmin._problem.protocol import Problem
+from ksdmin._problem.subsets import Stream, Subsets
+from ksdmin._problem.values import changed
+from ksdmin._run import checkpoint_file
+from ksdmin._run.checkpoint_file import CheckpointError, SavedArray
+from ksdmin._run.encode import decode
+from ksdmin._run.run import Run
+from ksdmin._run.state import State
+from ksdmin._solver.keeper import Keeper
+from ksdmin._solver.loop import Loop, watched
+from ksdmin._solver.methods import METHODS
+from ksdmin._solver.observer import Observer
+from ksdmin._solver.saved import Identity, Saved, dtype_name, records_of
+from ksdmin._solver.setup import make_run, resolve_subsets
+
+# Options that may be others in the next part of a run: they decide when it ends and who watches.
+MAY_CHANGE = (
+    *("maxiter", "maxfun", "maxtime", "gtol", "ftol", "xtol", "disp", "progress"),
+    *("fmin", "validation", "patience", "history", "checkpoint", "checkpoint_every"),
+)
+
+SAME_VALUE = 0.5  # the power of eps by which values may differ: other machines round otherwise
+
+
+def loaded(
+    path: Path,
+    problem: Any,
+    callback: Callable[..., Any] | None,
+    options: Mapping[str, Any] | None,
+    subsets: Any,
+    like: Any,
+) -> Loop:
+    """The run that a file holds, with what it does not hold."""
+    if not isinstance(problem, Problem):
+        raise TypeError(
+            f"problem: expected a problem object, not a {type(problem).__name__}. Make one of the "
+            "functions that the run was started with: ksdmin.as_problem(fun, jac=..., ...)"
+        )
+    header, content = checkpoint_file.read(path)
+    space = space_of_run(vector_like_saved(header, problem, like))
+    check_problem(path, header, problem, space)
+    sets = resolve_subsets(problem, subsets)
+    check_samples(path, header, sets)
+    given = Given(problem, space, sets, content, hosted=header["hosted"])
+    saved = decode(Saved, content, given, given.array)
+    return loop_of(path, header, saved, problem, callback, options, space, sets)
+
+
+def loop_of(
+    path: Path,
+    header: Mapping[str, Any],
+    saved: Saved,
+    problem: Any,
+    callback: Callable[..., Any] | None,
+    options: Mapping[str, Any] | None,
+    space: Space,
+    sets: Subsets,
+) -> Loop:
+    """The run that stands where it stood."""
+    records = records_of(saved.records)
+    check_value(path, saved.state, records[0].value, space.eps**SAME_VALUE)
+    state = recalled(saved)
+    chosen = options_again(saved.options, options)
+    if saved.validates and chosen.validation is None:
+        raise ValueError(
+            "options: the saved run has a validation function, which a file cannot hold: pass "
+            "options={'validation': ...}, and the patience with it"
+        )
+    box = None if saved.bounds is None else Box(space, *saved.bounds)
+    plain = make_run(space, sets, chosen, None, box)
+    run: Run = METHODS[header["method"]].prepare(plain, chosen, state.ledger.problem.traits)
+    run = changed(run, seed=saved.seed, budget=run.budget.after(saved.seconds))
+    observer = Observer(callback, chosen, space)
+    observer.take_up(records, state.record, saved.watched)
+    identity = Identity(header["run"], header["method"], header["problem"])
+    state = changed(state, ledger=watched(state.ledger, run))
+    loop = Loop(Keeper(identity, run, begun=True), run, state.ledger, state.here.x, observer)
+    loop.state = state
+    return loop
+
+
+class Given(Mapping[str, Any]):
+    """What is not in a file, by the names that are.
+
+    Parameters
+    ----------
+    problem : Problem
+        The user's.
+    space : Space
+        Where the run's vectors are going to live.
+    sets : Subsets
+        The user's.
+    content : mapping
+        Of the file.
+    hosted : bool
+        Whether the vectors in it were kept as numpy for another library.
+    """
+
+    def __init__(
+        self, problem: Any, space: Space, sets: Subsets, content: Any, *, hosted: bool
+    ) -> None:
+        self._space, self._sets, self._was_hosted = space, sets, hosted
+        self._saved = content["value"]["fields"]
+        self._problem = problem
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = getattr(self, f"_{name}_again")()
+        return self._made[name]
+
+    def __iter__(self) -> Any:
+        return iter(("problem", "full", "rest"))
+
+    def __len__(self) -> int:
+        return 3
+
+    def _full_again(self) -> Any:
+        return self._sets.full
+
+    def _rest_again(self) -> Stream:
+        """The user's iterable, from where it stood."""
+        stream = self._sets.stream()
+        for _ in range(self._saved["sets_taken"]):
+            if stream is None:
+                raise CheckpointError("subsets: the saved run took its sets from an iterable")
+            _, stream = stream.take()
+        assert stream is not None
+        return stream
+
+    def _problem_again(self) -> CountingProblem:
+        """The problem in the arithmetic that was in force; what it remembers comes later."""
+        problem = self._problem
+        if self._saved["bounds"] is not None and isinstance(problem, FunctionProblem):
+            lower, upper = (self.array(u) for u in self._saved["bounds"])
+            problem = problem.within(Box(self._space, lower, upper))
+        taken = problem_of_run(problem, self._space)
+        for _ in range(self._saved["state"]["fields"]["ledger"]["fields"]["refined"]):
+            taken = taken.in_finer_arithmetic() or taken
+        return taken
+
+    def array(self, saved: SavedArray) -> Array:
+        """An array of the file, in the library and on the device of the run."""
+        space, content = self._space, saved.content
+        real = content.dtype.kind == "f"
+        if self._was_hosted and not saved.was_numpy and space.hosted:
+            return space.given(content) if real else space.indices(content)
+        if saved.was_numpy and not (self._was_hosted and real and not space.hosted):
+            return content
+        if space.numpy and (real or not space.hosted):
+            return content
+        if not real and content.dtype == np.int64:
+            return space.indices(content)
+        return space.xp.asarray(content, device=space.device)
+
+
+def vector_like_saved(header: Mapping[str, Any], problem: Any, like: Any) -> Array:
+    """A vector of the library, dtype and device that the run goes on in."""
+    x = getattr(problem, "x0", None) if like is None else like
+    if x is not None:
+        return as_vector(x)
+    n, dtype, library = header["n"], header["dtype"], header["library"]
+    if library == "torch":
+        torch = import_module("torch")  # as the run used it
+        try:
+            return torch.zeros(n, dtype=getattr(torch, dtype), device=header["device"])
+        except (AssertionError, RuntimeError):  # there is no such device here
+            return torch.zeros(n, dtype=getattr(torch, dtype))
+    if library == "jax":
+        return import_module("jax.numpy").zeros(n, dtype=dtype)
+    if library != "numpy":
+        raise CheckpointError(
+            f"the saved run has arrays of {library}: pass like=, a vector of that library"
+        )
+    return np.zeros(n, dtype=dtype)
+
+
+def check_problem(path: Path, header: Mapping[str, Any], problem: Any, space: Space) -> None:
+    """Refuse a problem that the file cannot be of."""
+    kind = type(problem).__name__
+    if kind != header["problem"]:
+        raise CheckpointError(
+            f"{path}: the run was saved with a {header['problem']}, not with a {kind}: pass the "
+            "same problem"
+        )
+    if space.n != header["n"]:
+        raise CheckpointError(
+            f"{path}: the saved run has {header['n']} unknowns, the problem has {space.n}"
+        )
+    if dtype_name(space) != header["dtype"]:
+        raise CheckpointError(
+            f"{path}: the saved run is in {header['dtype']}, the problem in {dtype_name(space)}: "
+            "a run cannot go on in another dtype. Convert the problem, or begin anew from x"
+        )
+
+
+def check_samples(path: Path, header: Mapping[str, Any], sets: Subsets) -> None:
+    """Refuse another number of samples."""
+    if sets.n != header["samples"]:
+        raise CheckpointError(
+            f"{path}: the saved run has {header['samples']} samples, the problem has {sets.n} "
+            "(None stands for sets of your own): pass the same data, or the same subsets="
+        )
+
+
+def check_value(path: Path, state: State, first: float, error: float) -> None:
+    """Refuse a problem that has another value at the saved point; the look is not counted."""
+    here = state.here
+    value = state.ledger.problem.counting(Counts()).value(here.x, here.idx)
+    scale = max(abs(here.value), abs(first) if math.isfinite(first) else 0.0)
+    error = max(error, 10 * (state.ledger.problem.traits.noise or 0.0))
+    if math.isfinite(here.value) and not abs(value - here.value) <= error * scale:
+        raise CheckpointError(
+            f"{path}: at the saved point the problem has the value {value:.10g}, the saved run had "
+            f"{here.value:.10g}: are the data, or the function, others?"
+        )
+
+
+def options_again(saved: MethodOptions, given: Mapping[str, Any] | None) -> Any:
+    """The options of the run, with the changes that a user may make."""
+    names = [field.name for field in fields(saved)]
+    for name in given or {}:
+        if name not in names:
+            raise ValueError(f"options: unknown {name!r}{nearest(name, names)}")
+        if name not in MAY_CHANGE and given[name] != getattr(saved, name):  # type: ignore[index]
+            raise ValueError(
+                f"option {name}: a saved run goes on as it was begun, with "
+                f"{name}={getattr(saved, name)!r}; what may be changed: {', '.join(MAY_CHANGE)}"
+            )
+    return replace(saved, **(given or {}))
+
+
+def recalled(saved: Saved) -> State:
+    """The state, whose problem remembers its last point."""
+    state: State = saved.state
+    if saved.remembered is None:
+        return state
+    problem = state.ledger.problem.recalling(saved.remembered)
+    return changed(state, ledger=changed(state.ledger, problem=problem))

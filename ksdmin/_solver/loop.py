@@ -1,0 +1,223 @@
+"""One run: start, step, stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from types import TracebackType
+from typing import Any
+
+from scipy.optimize import OptimizeResult
+
+from ksdmin._options import MethodOptions
+from ksdmin._problem.arrays import Array
+from ksdmin._problem.box import as_box, started
+from ksdmin._problem.functions import FunctionProblem
+from ksdmin._problem.hosted import problem_of_run, space_of_run
+from ksdmin._problem.protocol import Problem
+from ksdmin._problem.values import changed
+from ksdmin._result import Status
+from ksdmin._run.evaluator import Halt, Ledger
+from ksdmin._run.frames import frames_to_the_user
+from ksdmin._run.run import LEDGER, Run
+from ksdmin._run.state import State
+from ksdmin._run.stop import verdict
+from ksdmin._solver.ending import cut_short, finish, print_summary
+from ksdmin._solver.interrupts import OnCtrlC
+from ksdmin._solver.keeper import Keeper
+from ksdmin._solver.methods import METHODS
+from ksdmin._solver.observer import Observer
+from ksdmin._solver.saved import Saved, saved
+from ksdmin._solver.setup import make_run, resolve_subsets, start_point
+
+log = logging.getLogger("ksdmin")
+
+
+def begin(
+    problem: Problem,
+    x0: Any,
+    callback: Callable[..., Any] | None,
+    options: MethodOptions,
+    rng: Any,
+    subsets: Any,
+    bounds: Any,
+    method: str,
+) -> Loop:
+    """The run of `problem` from `x0`; nothing is evaluated yet."""
+    x0 = start_point(problem, x0)
+    space = space_of_run(x0)
+    x0 = space.taken(x0)
+    box = as_box(bounds, x0)
+    x0 = started(box, x0, frames=frames_to_the_user())
+    if box is not None and isinstance(problem, FunctionProblem):
+        problem = problem.within(box)
+    sets = resolve_subsets(problem, subsets)
+    ledger = Ledger(problem_of_run(problem, space))
+    plain = make_run(space, sets, options, rng, box)
+    run = METHODS[method].prepare(plain, options, ledger.problem.traits)
+    keeper = Keeper.new(run, method, problem)
+    ledger = watched(ledger, run)
+    return Loop(keeper, run, ledger, space.copy(x0), Observer(callback, options, space))
+
+
+def watched(ledger: Ledger, run: Run) -> Ledger:
+    """A gradient that is made of many values may be given up halfway, when time is up."""
+    problem = ledger.problem
+    if isinstance(problem, FunctionProblem):
+        return changed(ledger, problem=problem.watched(run.budget.check))
+    return ledger
+
+
+class Loop:
+    """A run, and where it stands.
+
+    Attributes
+    ----------
+    keeper : Keeper
+        Saves it.
+    run : Run
+        What stays the same.
+    observer : Observer
+        Who watches it.
+    state : State or None
+        After the last finished iteration; None: x0 has not been evaluated yet.
+    status : Status or None
+        Why it has ended; None: it goes on.
+    """
+
+    def __init__(
+        self, keeper: Keeper, run: Run, ledger: Ledger, x0: Array, observer: Observer
+    ) -> None:
+        self.keeper, self.run, self.observer = keeper, run, observer
+        self.method = METHODS[keeper.identity.method]
+        self.state: State | None = None
+        self.status: Status | None = None
+        self._x0, self._ledger = x0, ledger
+        self._cut: tuple[Status, Ledger] | None = None  # by an exception
+        self._halted: Ledger | None = None  # what a step had spent and found that was given up
+
+    def to_the_end(self, *, catch_interrupt: bool = True) -> OptimizeResult:
+        """The result of all iterations.
+
+        An exception in user code passes unchanged, with the result so far as its attribute
+        ``ksdmin_result``; so does Ctrl-C where `catch_interrupt` is False.
+        """
+        ctrl_c = OnCtrlC(self.run.budget.interrupt) if catch_interrupt else nullcontext()
+        with self.observer, ctrl_c:
+            try:
+                while self.advance():
+                    pass
+                result = self.result()
+            except KeyboardInterrupt:
+                if not catch_interrupt:
+                    raise
+                result = self.result()
+        log.info("%s (status %d): value %.8g", result.message, result.status, result.fun)
+        if self.run.options.disp:
+            print_summary(result)
+        return result
+
+    def advance(self) -> bool:
+        """Go on by one iteration; False: there is none, as the run has ended."""
+        try:
+            return self._advance()
+        except Halt as halt:
+            self.status, self._halted = halt.status, vars(halt).pop(LEDGER, None)
+            if self.state is not None:
+                self.keeper.after_iteration(self.saved, ended=True)
+            return False
+
+    def _advance(self) -> bool:
+        with self._cut_short_by_exceptions():
+            state = before = self._start() if self.state is None else self.state
+            self.status = self.status or self.observer.see(state)  # where it has not yet
+            while self.status is None and state.record is before.record:
+                self.state, self.status = state, _ = self._turn(state)
+                if self.status is None:
+                    self.status = self.observer.see(state)
+            self.keeper.after_iteration(self.saved, ended=self.status is not None)
+            return state.record is not before.record
+
+    def saved(self) -> Saved:
+        """The run as it is saved."""
+        if self.state is None:
+            with self._cut_short_by_exceptions():
+                self._start()
+        return saved(self.run, self.state, self.observer)
+
+    def result(self) -> OptimizeResult:
+        """The result by now; what is not known of it is computed, but not as part of the run."""
+        if self._cut is None:
+            try:
+                return self._finished()
+            except Halt as halt:  # there is no time for the gradient at the best point
+                status = self.status or halt.status
+                self._cut = status, vars(halt).pop(LEDGER, self._halted or self._ledger)
+        status, ledger = self._cut
+        return cut_short(self.run, self.state, ledger, self.observer, status, self._x0)
+
+    def _finished(self) -> OptimizeResult:
+        with self._cut_short_by_exceptions():
+            state = self._start() if self.state is None else self.state
+            if self._halted is not None:
+                state = changed(state, ledger=self._halted)
+            status = Status.RUNNING if self.status is None else self.status
+            result = finish(self.run, state, self.observer, status)
+            result.update(self.method.extras(self.run, state))
+            return result
+
+    def _start(self) -> State:
+        self.state = self.method.start(self.run, self._ledger, self._x0)
+        self.observer.see(self.state)
+        self.keeper.at_start(self.saved)
+        return self.state
+
+    def _turn(self, state: State) -> tuple[State, Status | None]:
+        """The next state; or why there is none, and the state that this look has led to."""
+        status = verdict(self.run, state)
+        if status is None:
+            return self.method.step(self.run, state), None
+        if status == Status.CONVERGED:
+            with suppress(Halt):  # the test holds, whether there is time to look for more or not
+                state, escaped = self.method.escape(self.run, state)
+                status = None if escaped else status
+        return state, status
+
+    def _cut_short_by_exceptions(self) -> _CutShort:
+        self._cut = None
+        return _CutShort(self)
+
+    def cut_short(self, error: BaseException) -> None:
+        """An exception of user code: it takes along the result so far."""
+        if isinstance(error, Halt):
+            return
+        interrupted = isinstance(error, KeyboardInterrupt)
+        ledger = vars(error).pop(LEDGER, self.state.ledger if self.state else self._ledger)
+        self._cut = Status.INTERRUPTED if interrupted else Status.FAILED, ledger
+        if self.state is not None:
+            self.keeper.before_exception(self.saved)
+        with suppress(Exception):  # an exception may refuse attributes
+            error.ksdmin_result = self.result()  # type: ignore[attr-defined]
+
+
+class _CutShort:
+    """A context in which user code may fail.
+
+    (A class, as contextlib's decorator sets attributes of exceptions, and some refuse that.)
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._loop.cut_short(error)

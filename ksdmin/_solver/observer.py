@@ -1,0 +1,144 @@
+"""Who watches a run: the history, the callback, the progress bar."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from scipy.optimize import OptimizeResult
+
+from ksdmin._options import HFOptions, MethodOptions
+from ksdmin._problem.arrays import Array, Space
+from ksdmin._result import Record, Status
+from ksdmin._run.state import State
+from ksdmin._solver.watched import Watched
+
+log = logging.getLogger("ksdmin")
+
+
+class Observer:
+    """Sees every state of a run, as a context: the progress bar is closed at its end."""
+
+    def __init__(
+        self, callback: Callable[..., Any] | None, options: MethodOptions, space: Space
+    ) -> None:
+        self.records: list[Record] = []
+        self.watched = Watched([] if options.return_all else None)
+        self._callback, self._space, self._options = callback, space, options
+        self._by_keyword = callback is not None and _takes_result(callback)
+        name = "hf" if isinstance(options, HFOptions) else "ksd"
+        self._bar = _progress_bar(name) if options.progress else None
+
+    def __enter__(self) -> Observer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The run has ended."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def take_up(self, records: list[Record], last: Record, watched: Watched) -> None:
+        """Go on with what another one has seen; `last` is the record of the state."""
+        self.records, self.watched = [*records[:-1], last], watched
+        if self._bar is not None:
+            self._bar.update(last.iteration)
+
+    def see(self, state: State) -> Status | None:
+        """Take note of a state, and call the callback; it may end the run."""
+        if not self.records or self.records[-1] is not state.record:  # else no iteration was made
+            self._note(state)
+        if self.watched.called_back:
+            return None
+        x, iteration = state.here.x, state.record.iteration
+        status = self.watched.validate(self._options, self._space, x, iteration)
+        status = self._call_back(state) or status
+        self.watched.called_back = True
+        return status
+
+    def _note(self, state: State) -> None:
+        watched, options, record = self.watched, self._options, state.record
+        watched.note(self.records, record, options.history)
+        if watched.allvecs is not None:
+            watched.allvecs.append(self._space.given(state.here.x))
+        watched.called_back = record.iteration == 0  # which is no iteration
+        if watched.called_back:
+            return
+        if options.average is not None:
+            watched.add_to_average(state.here.x, options.average, record.iteration)
+        log.debug(
+            "iteration %d: value %.8g, gradient %.2e, passes %.4g, %.4g s%s",
+            *(record.iteration, record.value, record.gradient_norm, record.passes, record.seconds),
+            "" if record.accepted else ", refused",
+        )
+        if self._bar is not None:
+            self._bar.set_postfix(refresh=False, **shown(record, options.maxtime))
+            self._bar.update()
+
+    def _call_back(self, state: State) -> Status | None:
+        if self._callback is None:
+            return None
+        x = self._space.given(state.here.x)
+        try:
+            if self._by_keyword:
+                self._callback(intermediate_result=intermediate(state, x, self._space))
+            else:
+                self._callback(x)
+        except StopIteration:
+            return Status.CALLBACK
+        return None
+
+
+def shown(record: Record, maxtime: float) -> dict[str, str]:
+    """The numbers beside the progress bar."""
+    numbers = {"f": f"{record.value:.6g}", "g": f"{record.gradient_norm:.1e}"}
+    if not math.isnan(record.passes):
+        numbers["passes"] = f"{record.passes:.4g}"
+    if maxtime < math.inf:
+        numbers["left"] = f"{max(0.0, maxtime - record.seconds):.0f}s"
+    return numbers
+
+
+def _takes_result(callback: Callable[..., Any]) -> bool:
+    """SciPy's rule: the only parameter is named intermediate_result."""
+    try:
+        return set(inspect.signature(callback).parameters) == {"intermediate_result"}
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
+
+
+def intermediate(state: State, x: Array, space: Space) -> OptimizeResult:
+    """What a callback may see of an iteration, and who iterates over a `Solver` gets."""
+    record = state.record
+    return OptimizeResult(
+        x=x,
+        fun=record.value,
+        jac=space.given(state.here.gradient),
+        nit=record.iteration,
+        nfev=record.nfev,
+        njev=record.njev,
+        nhev=record.nhev,
+        gradient_norm=record.gradient_norm,
+        record=record,
+    )
+
+
+def _progress_bar(name: str) -> Any:
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        raise ImportError(
+            "options={'progress': True} needs tqdm: pip install 'ksdmin[progress]'"
+        ) from None
+    return tqdm(desc=name, unit="it")

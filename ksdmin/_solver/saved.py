@@ -1,0 +1,174 @@
+"""A run as it is saved: everything that decides how it goes on."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ksdmin._hf.state import HFState
+from ksdmin._ksd.state import KSDState
+from ksdmin._options import HFOptions, Options
+from ksdmin._problem.arrays import Array, Space
+from ksdmin._problem.memo import Remembered
+from ksdmin._result import Record
+from ksdmin._run import checkpoint_file
+from ksdmin._run.encode import encode
+from ksdmin._run.run import Run
+from ksdmin._run.state import State
+from ksdmin._solver.observer import Observer
+from ksdmin._solver.watched import Watched
+
+OPTIONAL_COUNTS = ("size_A", "size_B", "size_C")  # columns of the history that may be None
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What is in the file, beside its header.
+
+    Attributes
+    ----------
+    options : Options or HFOptions
+        The user's, but for objects that cannot be saved.
+    seed : tuple of int
+        Of the random sets.
+    bounds : tuple of arrays, or None
+        Lower and upper.
+    state : State
+        After the last finished iteration.
+    remembered : Remembered or None
+        What the problem knows of its last point.
+    sets_taken : int
+        How many the user's iterable of sets had given.
+    records : array
+        The history, a row for each record.
+    watched : Watched
+        What is kept of the iterates.
+    validates : bool
+        Whether there was a validation function.
+    seconds : float
+        Spent so far.
+    """
+
+    options: Options | HFOptions
+    seed: tuple[int, ...]
+    bounds: tuple[Array, Array] | None
+    state: KSDState | HFState
+    remembered: Remembered | None
+    sets_taken: int
+    records: Array
+    watched: Watched
+    validates: bool
+    seconds: float
+
+
+def saved(run: Run, state: Any, observer: Observer) -> Saved:
+    """A run at `state`."""
+    options: Any = replace(run.options, checkpoint=None, validation=None, patience=None)
+    rest = state.sampling.rest
+    return Saved(
+        options=options,
+        seed=run.seed,
+        bounds=None if run.box is None else (run.box.lower, run.box.upper),
+        state=state,
+        remembered=state.ledger.problem.remembered(),
+        sets_taken=0 if rest is None else rest.position,
+        records=table_of(observer.records),
+        watched=observer.watched,
+        validates=run.options.validation is not None,
+        seconds=run.budget.seconds,
+    )
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which run a file is of.
+
+    Attributes
+    ----------
+    run : str
+        A name that no other run has.
+    method : str
+        "ksd" or "hf".
+    problem : str
+        The class of the problem.
+    """
+
+    run: str
+    method: str
+    problem: str
+
+
+def header(identity: Identity, run: Run) -> dict[str, Any]:
+    """What the first line of a file says."""
+    space = run.space
+    return {
+        **vars(identity),
+        "ksdmin": sys.modules["ksdmin"].__version__,
+        "n": space.n,
+        "dtype": dtype_name(space),
+        "library": space.library,
+        "device": str(space.device),
+        "hosted": space.hosted,
+        "samples": run.subsets.n,
+    }
+
+
+def write(path: Path, identity: Identity, run: Run, saved: Saved) -> None:
+    """Write a file; one that is there must be of the same run."""
+    refuse_other_run(path, identity)
+    given = {"problem": saved.state.ledger.problem, **not_saved(run, saved.state)}
+    checkpoint_file.write(path, header(identity, run), encode(saved, given))
+
+
+def not_saved(run: Run, state: State) -> dict[str, Any]:
+    """Objects within the state that the user brings again, by their names."""
+    full, rest = run.subsets.full, state.sampling.rest
+    named = {"full": full, "rest": rest}
+    return {name: thing for name, thing in named.items() if thing is not None}
+
+
+def refuse_other_run(path: Path, identity: Identity | None) -> None:
+    """Refuse a file that is of another run, or no checkpoint at all: it is not overwritten."""
+    if not path.exists():
+        return
+    there = checkpoint_file.read_header(path)
+    if identity is None or there.get("run") != identity.run:
+        raise FileExistsError(
+            f"{path}: there is a saved run already, and it is not overwritten. Go on with it: "
+            "ksdmin.resume(path, problem); or delete it, or choose another path"
+        )
+
+
+def dtype_name(space: Space) -> str:
+    """Independent of the library."""
+    return f"float{8 * space.itemsize}"
+
+
+def table_of(records: list[Record]) -> Array:
+    """The history as one array; numbers up to 2^53 are exact."""
+    names = [field.name for field in fields(Record)]
+    rows = [
+        [np.nan if (value := getattr(record, name)) is None else float(value) for name in names]
+        for record in records
+    ]
+    return np.array(rows, dtype=np.float64).reshape(-1, len(names))
+
+
+def records_of(table: Array) -> list[Record]:
+    """The history from such an array."""
+    kinds = [(field.name, str(field.type)) for field in fields(Record)]
+    rows = np.asarray(table).tolist()
+    return [
+        Record(*(_entry(*kind, value) for kind, value in zip(kinds, row, strict=True)))
+        for row in rows
+    ]
+
+
+def _entry(name: str, kind: str, value: float) -> Any:
+    if name in OPTIONAL_COUNTS and value != value:
+        return None
+    return {"bool": bool, "float": float}.get(kind, int)(value)

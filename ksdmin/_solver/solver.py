@@ -1,0 +1,213 @@
+"""A run in the hands of its user, iteration by iteration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from scipy.optimize import OptimizeResult
+
+from ksdmin._options import MethodOptions
+from ksdmin._result import Status
+from ksdmin._solver.arguments import described, own_method
+from ksdmin._solver.loaded import loaded
+from ksdmin._solver.observer import intermediate
+
+
+class Solver(Iterator[OptimizeResult]):
+    """A run that you iterate over: between two iterations it is yours.
+
+    ``minimize`` is this loop: whoever stops it, saves it, looks at it or goes on with it gets the
+    same iterations.
+
+    Parameters
+    ----------
+    fun, x0, args, method, jac, hess, hessp, bounds, constraints, tol, callback, options, subsets, \
+precond, rng
+        As in :func:`ksdmin.minimize`; `method` is "ksd" or "hf".
+
+    Attributes
+    ----------
+    status : Status or None
+        Why the run has ended; None: there is more to do.
+
+    Notes
+    -----
+    Iterating gives what a callback gets as ``intermediate_result``: an ``OptimizeResult`` with `x`,
+    `fun`, `jac`, `nit`, `nfev`, `njev`, `nhev`, `gradient_norm` and `record`, the line of the
+    history. Nothing is evaluated before the first iteration is asked for.
+
+    An exception of your functions passes unchanged. The iteration in which it happened can be tried
+    again: ``next(solver)`` begins it anew.
+
+    Examples
+    --------
+    >>> import ksdmin
+    >>> from scipy.optimize import rosen, rosen_der
+    >>> solver = ksdmin.Solver(rosen, [-1.2, 1.0], jac=rosen_der)
+    >>> for iteration in solver:
+    ...     if iteration.fun < 1e-3:
+    ...         break
+    >>> solver.result().status == ksdmin.Status.RUNNING
+    True
+    >>> for iteration in solver:  # it goes on
+    ...     pass
+    >>> solver.result().success, solver.status
+    (True, <Status.CONVERGED: 0>)
+    """
+
+    def __init__(
+        self,
+        fun: Any,
+        x0: Any = None,
+        args: Any = (),
+        method: str = "ksd",
+        jac: Any = None,
+        hess: Any = None,
+        hessp: Any = None,
+        bounds: Any = None,
+        constraints: Any = (),
+        tol: float | None = None,
+        callback: Callable[..., Any] | None = None,
+        options: Mapping[str, Any] | MethodOptions | None = None,
+        *,
+        subsets: Any = None,
+        precond: Any = None,
+        rng: Any = None,
+    ) -> None:
+        self._loop = described(
+            fun, x0, args, own_method(method), jac, hess, hessp, bounds, constraints, tol,
+            callback, options, subsets, precond, rng,
+        )  # fmt: skip
+
+    @property
+    def status(self) -> Status | None:
+        """Why the run has ended; None: there is more to do."""
+        return self._loop.status
+
+    def __next__(self) -> OptimizeResult:
+        loop = self._loop
+        try:
+            more = loop.advance()
+        except StopIteration as error:  # of user code: it must not look like the end
+            raise RuntimeError("a function of the problem raised StopIteration") from error
+        if not more or loop.state is None:
+            loop.observer.close()
+            raise StopIteration
+        space = loop.run.space
+        return intermediate(loop.state, space.given(loop.state.here.x), space)
+
+    def result(self) -> OptimizeResult:
+        """The result by now, as ``minimize`` would return it.
+
+        Before the end its status is ``RUNNING``. What is not known of it (the value on the whole
+        set, where the last gradient was of a part) is computed; the run itself goes on as if you
+        had not asked.
+        """
+        return self._loop.result()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the run to a file, from which :meth:`load` and :func:`ksdmin.resume` go on.
+
+        The file is written whole or not at all. One that is there is replaced only if it is of this
+        run.
+
+        Parameters
+        ----------
+        path : path
+            Of the file.
+        """
+        self._loop.keeper.save(Path(path), self._loop.saved())
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        problem: Any,
+        callback: Callable[..., Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        subsets: Any = None,
+        like: Any = None,
+    ) -> Solver:
+        """The run that a file holds: it goes on as if nothing had happened.
+
+        Parameters
+        ----------
+        path, problem, callback, options, subsets, like
+            As in :func:`ksdmin.resume`; the file is not written to, unless the option `checkpoint`
+            names it.
+
+        Returns
+        -------
+        Solver
+            Which stands where the saved one stood.
+        """
+        solver = cls.__new__(cls)
+        solver._loop = loaded(Path(path), problem, callback, options, subsets, like)
+        return solver
+
+
+def resume(
+    path: str | os.PathLike[str],
+    problem: Any,
+    callback: Callable[..., Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    subsets: Any = None,
+    like: Any = None,
+) -> OptimizeResult:
+    """Go on with a saved run, to its end.
+
+    On the same machine, CPU and libraries the result is bit for bit that of a run that was never
+    broken off, but for its seconds.
+
+    Parameters
+    ----------
+    path : path
+        The file that the option `checkpoint` named, or ``Solver.save`` wrote. The run goes on
+        saving itself there.
+    problem : problem object
+        The same as before: of :func:`as_problem`, :func:`from_torch` and the like, or your own; its
+        value at the saved point is compared. It may be on another device.
+    callback : callable, optional
+        As in :func:`minimize`.
+    options : mapping, optional
+        Options that are to be others from here on, of those that decide when a run ends and who
+        watches it, such as ``{"maxiter": 2000}``. Seconds and evaluations count from the first
+        start.
+    subsets : optional
+        Where ``minimize`` was given any beside a problem object: the same. An iterable of sets is
+        taken from its start, up to where the run stood.
+    like : array, optional
+        A vector of the library and on the device to go on in; where not given, as ``problem.x0`` or
+        else as the file says.
+
+    Returns
+    -------
+    OptimizeResult
+        As that of :func:`minimize`, of the whole run.
+
+    Raises
+    ------
+    ValueError
+        Where the file is damaged, foreign, of another version, or of another problem, with the
+        reason. The file is left as it is.
+
+    Examples
+    --------
+    >>> import os, tempfile, ksdmin
+    >>> from scipy.optimize import rosen, rosen_der
+    >>> problem = ksdmin.as_problem(rosen, jac=rosen_der)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "run.ksd")
+    ...     options = {"checkpoint": path, "maxiter": 5}
+    ...     first = ksdmin.minimize(problem, [-1.2, 1.0], options=options)
+    ...     res = ksdmin.resume(path, problem, options={"maxiter": 1000})
+    >>> first.nit, res.success
+    (5, True)
+    """
+    options = {"checkpoint": path, **(options or {})}
+    return loaded(Path(path), problem, callback, options, subsets, like).to_the_end()

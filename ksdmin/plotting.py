@@ -1,0 +1,146 @@
+"""Pictures of runs; needs matplotlib (``pip install 'ksdmin[plot]'``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ksdmin._options import nearest
+
+AGAINST = {
+    "seconds": "seconds",
+    "passes": "passes over the data",
+    "evaluations": "values and gradients computed",
+    "iterations": "iterations",
+}
+SHOWN = {
+    "value": "value",
+    "gap": "value above the lowest of all runs",
+    "gradient_norm": "largest magnitude in the gradient",
+}
+SPREAD = 30.0  # a quantity that spans more than this factor is drawn on a logarithmic axis
+
+
+def convergence(
+    results: Any,
+    against: str = "passes",
+    show: str | None = None,
+    *,
+    ax: Any = None,
+) -> Any:
+    """Draw how runs came down, as curves to compare.
+
+    Parameters
+    ----------
+    results : result, or mapping or sequence of results
+        What ``minimize`` returned, or objects with such a `history`; the keys of a mapping are the
+        labels.
+    against : {"passes", "seconds", "evaluations", "iterations"}
+        What the runs are compared by. Where passes are not known for all of them, evaluations take
+        their place.
+    show : {"gap", "value", "gradient_norm"}, optional
+        What is drawn. Where not given, the value above the lowest one that any of the runs has
+        seen, if these values span a factor of 30 or more; otherwise the value.
+    ax : matplotlib axes, optional
+        Where to draw; a new figure where not given.
+
+    Returns
+    -------
+    matplotlib axes
+        With axes that are logarithmic where the numbers span a factor of 30 or more.
+
+    Examples
+    --------
+    >>> import ksdmin, ksdmin.plotting
+    >>> from scipy.optimize import rosen, rosen_der
+    >>> run = lambda method: ksdmin.minimize(rosen, [-1.2, 1.0], jac=rosen_der, method=method)
+    >>> ax = ksdmin.plotting.convergence({"KSD": run("ksd"), "HF": run("hf")})
+    >>> ax.get_xlabel(), ax.get_yscale()
+    ('passes over the data', 'log')
+    """
+    named = _named(results)
+    _check("against", against, AGAINST)
+    if against == "passes" and any(np.isnan(h["passes"]).any() for h in named.values()):
+        against = "evaluations"
+    curves = {name: _curve(history, against) for name, history in named.items()}
+    heights, show = _heights(named, show)
+    ax = _new_axes() if ax is None else ax
+    for name, across in curves.items():
+        ax.plot(across, heights[name], label=name, marker="." if len(across) < 40 else None)
+    ax.set(xlabel=AGAINST[against], ylabel=SHOWN[show])
+    ax.set_xscale("log" if _spans([u[1:] for u in curves.values()]) else "linear")
+    ax.set_yscale("log" if _spans(heights.values()) else "linear")
+    if any(not name.startswith("_") for name in named):
+        ax.legend()
+    return ax
+
+
+def _named(results: Any) -> dict[str, Any]:
+    """The histories by their labels; a single run has a label that matplotlib does not show."""
+    if hasattr(results, "history"):
+        results = {"_run": results}
+    elif not isinstance(results, Mapping):
+        if not isinstance(results, Sequence) or not results:
+            raise TypeError(
+                "results: expected what minimize returned, or a mapping or sequence of such, not "
+                f"{results!r}"
+            )
+        results = {f"run {k + 1}": res for k, res in enumerate(results)}
+    for name, res in results.items():
+        if not len(getattr(res, "history", ())):
+            raise ValueError(f"results: {name!r} has no history; SciPy's own methods keep none")
+    return {str(name): res.history for name, res in results.items()}
+
+
+def _curve(history: Any, against: str) -> npt.NDArray[np.float64]:
+    if against == "evaluations":
+        return np.asarray(history["nfev"] + history["njev"] + 2 * history["nhev"], dtype=float)
+    column = "iteration" if against == "iterations" else against
+    return np.asarray(history[column], dtype=float)
+
+
+def _heights(
+    named: Mapping[str, Any], show: str | None
+) -> tuple[dict[str, npt.NDArray[np.float64]], str]:
+    """What is drawn of each run, and its name."""
+    values = {name: np.asarray(history["value"], dtype=float) for name, history in named.items()}
+    lowest = min(np.nanmin(np.where(np.isfinite(v), v, np.nan)) for v in values.values())
+    gaps = {name: np.where(v > lowest, v - lowest, np.nan) for name, v in values.items()}
+    if show is None:
+        show = "gap" if _spans(gaps.values()) else "value"
+    _check("show", show, SHOWN)
+    if show == "gradient_norm":
+        return {
+            name: np.asarray(h["gradient_norm"], dtype=float) for name, h in named.items()
+        }, show
+    return gaps if show == "gap" else values, show
+
+
+def _spans(columns: Any) -> bool:
+    """Whether positive numbers span a large factor."""
+    numbers = np.concatenate([np.asarray(column, dtype=float) for column in columns])
+    numbers = numbers[np.isfinite(numbers)]
+    if not numbers.size or (numbers < 0).any():
+        return False
+    positive = numbers[numbers > 0]
+    return bool(positive.size and positive.max() >= SPREAD * positive.min())
+
+
+def _check(name: str, given: str, known: Mapping[str, str]) -> None:
+    if given not in known:
+        expected = ", ".join(map(repr, known))
+        raise ValueError(
+            f"{name}={given!r}: expected one of {expected}{nearest(str(given), known)}"
+        )
+
+
+def _new_axes() -> Any:
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        raise ImportError("ksdmin.plotting needs matplotlib: pip install 'ksdmin[plot]'") from None
+    _, ax = pyplot.subplots(layout="constrained")
+    return ax

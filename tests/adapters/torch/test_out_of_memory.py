@@ -1,0 +1,143 @@
+"""A device that is out of memory: the chunks are halved, and the run is the same to rounding."""
+
+import logging
+
+import numpy as np
+import pytest
+
+import ksdmin
+from tests.solver import runs
+
+torch = pytest.importorskip("torch")
+memory = pytest.importorskip("ksdmin._adapters.torch.memory")
+sample_sums = pytest.importorskip("ksdmin._adapters.torch.sample_sums")
+Kernels = pytest.importorskip("ksdmin._adapters.torch.kernels").Kernels
+
+
+@pytest.fixture
+def room(monkeypatch):
+    """A device with room for so many samples, once it is set."""
+    room = {"samples": 10**9, "refused": 0}
+
+    def limited(verb):
+        own = getattr(sample_sums.EagerExecutor, verb)
+
+        def run(self, kind, rows, x, chunk, precision):
+            if len(chunk[2]) > room["samples"]:
+                room["refused"] += 1
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate ...")
+            return own(self, kind, rows, x, chunk, precision)
+
+        monkeypatch.setattr(sample_sums.EagerExecutor, verb, run)
+
+    limited("run")
+    limited("product")
+    return room
+
+
+@pytest.mark.parametrize("method", ["ksd", "hf"])
+def test_the_chunks_are_halved(room, method, caplog):
+    whole = ksdmin.minimize(**runs.net(method=method))
+    arguments = runs.net(method=method)
+
+    def callback(intermediate_result):
+        if intermediate_result.nit == 2:
+            room["samples"] = 40
+
+    with caplog.at_level(logging.INFO, logger="ksdmin"):
+        res = ksdmin.minimize(**{**arguments, "callback": callback})
+    assert room["refused"] >= 3  # 300, 150, 75
+    assert res.nit == whole.nit
+    np.testing.assert_allclose(res.x, whole.x, atol=0.02)  # rounding, after five more steps
+    assert res.fun == pytest.approx(whole.fun, rel=1e-3)
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert [r.message for r in warnings] == [
+        "out of memory: from here on at most 150 samples at once"
+    ]
+
+
+def test_a_product_that_runs_out_of_memory_later(monkeypatch):
+    problem, calls = runs.net()["fun"], []
+    x, v = problem.x0, torch.ones_like(problem.x0)
+    product = problem.curvature(x, slice(None))
+    wanted = product(v)
+    own = Kernels.product
+
+    def once(self, x, chunk):
+        times = own(self, x, chunk)
+
+        def multiply(v):
+            calls.append(len(chunk[2]))
+            if len(calls) == 1:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+            return times(v)
+
+        return multiply
+
+    monkeypatch.setattr(Kernels, "product", once)
+    product = problem.curvature(x, slice(None))
+    torch.testing.assert_close(product(v), wanted)
+    assert calls == [300, 150, 150]
+
+
+def test_one_sample_that_does_not_fit(room):
+    arguments = runs.net()
+    room["samples"] = 0
+    with pytest.raises(torch.cuda.OutOfMemoryError) as caught:
+        ksdmin.minimize(**arguments)
+    assert caught.value.ksdmin_result.status == ksdmin.Status.FAILED
+
+
+def test_chunks_do_not_depend_on_what_is_free(monkeypatch):
+    def chunks_with(free):
+        monkeypatch.setattr(memory.os, "sysconf", lambda name: free if "AVPHYS" in name else 2**17)
+        return runs.net()["fun"]._sums._max_rows
+
+    assert chunks_with(free=1) == chunks_with(free=2**30)
+
+
+def test_inference_mode_is_refused_by_name():
+    arguments = runs.net()
+    with torch.inference_mode():
+        for call in (runs.net, runs.tensors, lambda: ksdmin.minimize(**arguments)):
+            with pytest.raises(RuntimeError, match=r"inference_mode\(\) is on"):
+                call()
+    with torch.no_grad():
+        assert ksdmin.minimize(**runs.net()).nit == 7
+
+
+SWITCHES = {
+    "dtype": torch.get_default_dtype,
+    "grad": torch.is_grad_enabled,
+    "matmul": torch.get_float32_matmul_precision,
+    "cudnn tf32": lambda: torch.backends.cudnn.allow_tf32,
+    "attention": torch.backends.mha.get_fastpath_enabled,
+    "generator": lambda: torch.get_rng_state().sum().item(),
+    "deterministic": torch.are_deterministic_algorithms_enabled,
+}
+
+
+def switches():
+    return {name: switch() for name, switch in SWITCHES.items()}
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_global_switches_are_as_they_were(failing, monkeypatch):
+    def loss(outputs, targets):
+        if failing and len(calls) > 4:
+            raise OSError("in the middle")
+        calls.append(outputs)
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    calls, before = [], switches()
+    X = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
+    before = switches()
+    try:
+        problem = ksdmin.from_torch(model, loss, (X, (X[:, 0] > 0).long()), precision="high")
+        ksdmin.minimize(problem, rng=0, options={"maxiter": 3})
+    except OSError:
+        assert failing
+    else:
+        assert not failing
+    assert switches() == before

@@ -1,0 +1,305 @@
+"""A saved run goes on as if nothing had happened, bit for bit; a wrong file is refused."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+from scipy.optimize import OptimizeWarning, rosen, rosen_der
+
+import ksdmin
+from ksdmin import Status
+from ksdmin._run import checkpoint_file
+from tests.solver import runs
+from tests.solver.comparison import assert_same
+
+every_run = pytest.mark.parametrize("run", runs.ALL.values(), ids=runs.ALL)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.ksd"
+
+
+@every_run
+def test_a_run_that_is_saved_and_loaded_after_every_iteration(run, path):
+    whole = ksdmin.minimize(**run())
+    solver = ksdmin.Solver(**run())
+    for k in range(whole.nit):
+        iteration = next(solver)
+        assert iteration.nit == k + 1
+        solver.save(path)
+        solver = ksdmin.Solver.load(path, run()["fun"])
+    with pytest.raises(StopIteration):
+        next(solver)
+    assert_same(solver.result(), whole)
+
+
+@every_run
+def test_a_run_that_ended_early_goes_on(run, path):
+    whole = ksdmin.minimize(**run())
+    arguments = run()
+    options = arguments.get("options", {})
+    first = {**arguments, "options": {**options, "maxiter": 3, "checkpoint": path}}
+    res = ksdmin.minimize(**first)
+    assert res.nit == 3
+    again = ksdmin.resume(path, run()["fun"], options={"maxiter": options.get("maxiter")})
+    assert_same(again, whole)
+    assert np.all(np.diff(again.history["seconds"]) >= 0)
+
+
+@every_run
+def test_a_run_that_ended_by_an_exception_goes_on(run, path):
+    whole = ksdmin.minimize(**run())
+
+    def callback(intermediate_result):
+        if intermediate_result.nit == 2:
+            raise OSError("no more")
+
+    arguments = run()
+    options = {**arguments.get("options", {}), "checkpoint": path, "checkpoint_every": 1000}
+    with pytest.raises(OSError, match="no more") as caught:
+        ksdmin.minimize(**{**arguments, "options": options, "callback": callback})
+    assert caught.value.ksdmin_result.nit == 2
+    seen = []
+    again = ksdmin.resume(
+        path, run()["fun"], lambda intermediate_result: seen.append(intermediate_result.nit)
+    )
+    assert_same(again, whole)
+    assert seen == list(range(2, whole.nit + 1))  # 2 once more: the callback had not finished
+
+
+def test_an_exception_in_the_middle_of_a_step(path):
+    calls = []
+
+    def fun(x):
+        calls.append(x)
+        if len(calls) == 14:
+            raise OSError("the data loader failed")
+        return rosen(x)
+
+    whole = ksdmin.minimize(rosen, runs.X0, jac=rosen_der)
+    problem = ksdmin.as_problem(fun, jac=rosen_der)
+    with pytest.raises(OSError, match="loader"):
+        ksdmin.minimize(problem, runs.X0, options={"checkpoint": path})
+    assert_same(ksdmin.resume(path, problem), whole)
+
+
+def test_how_often_it_is_written(path, monkeypatch):
+    written = []
+    own = checkpoint_file.write
+
+    def write(path, header, content):
+        written.append(
+            int(content["value"]["fields"]["state"]["fields"]["record"]["fields"]["nfev"])
+        )
+        own(path, header, content)
+
+    monkeypatch.setattr(checkpoint_file, "write", write)
+    options = {"checkpoint": path, "checkpoint_every": 4, "maxiter": 10}
+    ksdmin.minimize(rosen, runs.X0, jac=rosen_der, options=options)
+    assert len(written) == 1 + 2 + 1  # the start, iterations 4 and 8, the end
+
+
+def test_a_callers_own_sets_with_names(path):
+    """Sets are compared by identity: one name stays one object."""
+    rng = np.random.default_rng(0)
+    rows = {"a": rng.standard_normal(50), "b": rng.standard_normal(60)}
+    rows["all"] = np.concatenate([*rows.values()])
+
+    def problem():
+        return ksdmin.as_problem(
+            lambda x, idx: float(np.mean((x[0] - rows[idx]) ** 4) + x[1] ** 2),
+            jac=lambda x, idx: np.array([np.mean(4 * (x[0] - rows[idx]) ** 3), 2 * x[1]]),
+            subsets=ksdmin.Subsets(
+                lambda iteration, rng: ("all", "ab"[iteration % 2], "ab"[iteration % 2]), full="all"
+            ),
+        )
+
+    whole = ksdmin.minimize(problem(), [3.0, 1.0], rng=0)
+    solver = ksdmin.Solver(problem(), [3.0, 1.0], rng=0)
+    for _ in range(whole.nit):
+        next(solver)
+        solver.save(path)
+        solver = ksdmin.Solver.load(path, problem())
+    assert list(solver) == []
+    assert_same(solver.result(), whole)
+
+
+def test_sets_that_cannot_be_saved_are_refused_at_the_start(path):
+    draw = lambda iteration, rng: ({1, 2}, {1}, {2})  # noqa: E731
+    problem = ksdmin.as_problem(
+        lambda x, idx: x @ x, jac=lambda x, idx: 2 * x, subsets=ksdmin.Subsets(draw)
+    )
+    with pytest.raises(TypeError, match="set, which cannot be saved"):
+        ksdmin.minimize(problem, [1.0], options={"checkpoint": path})
+
+
+# Files that are refused
+
+
+@pytest.fixture
+def saved(path):
+    options = {"checkpoint": path, "maxiter": 4}
+    ksdmin.minimize(ksdmin.as_problem(rosen, jac=rosen_der), runs.X0, options=options)
+    return path
+
+
+def refused(path, match, problem=None, error=ValueError, **kwargs):
+    before = path.read_bytes()
+    with pytest.raises(error, match=match):
+        ksdmin.resume(path, problem or ksdmin.as_problem(rosen, jac=rosen_der), **kwargs)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9, 0.999])
+def test_a_torn_file(saved, share):
+    content = saved.read_bytes()
+    saved.write_bytes(content[: int(share * len(content))])
+    refused(saved, "damaged|not a checkpoint")
+
+
+def test_a_byte_that_was_changed_anywhere(saved):
+    content = saved.read_bytes()
+    for at in np.random.default_rng(0).choice(len(content), 60, replace=False):
+        changed = bytearray(content)
+        changed[at] ^= 0x10
+        saved.write_bytes(changed)
+        refused(saved, "damaged|not a checkpoint|format")
+
+
+def test_a_foreign_file(path):
+    path.write_bytes(b"my results, years of work\n")
+    refused(path, "not a checkpoint")
+    with pytest.raises(ValueError, match="not a checkpoint"):
+        ksdmin.minimize(rosen, runs.X0, options={"checkpoint": path})
+    with pytest.raises(ValueError, match="not a checkpoint"):
+        ksdmin.Solver(rosen, runs.X0, jac=rosen_der).save(path)
+    assert path.read_bytes() == b"my results, years of work\n"
+
+
+def test_a_file_of_a_newer_version(saved):
+    magic, header, rest = saved.read_bytes().split(b"\n", 2)
+    newer = json.dumps({**json.loads(header), "format": 99, "ksdmin": "9.1"}).encode()
+    saved.write_bytes(b"\n".join([magic, newer, rest]))
+    refused(saved, r"format 99, expected 1: it was saved by another version of ksdmin \(9.1\)")
+
+
+def test_a_file_of_another_run(saved):
+    before = saved.read_bytes()
+    for call in (
+        lambda: ksdmin.minimize(rosen, runs.X0, jac=rosen_der, options={"checkpoint": saved}),
+        lambda: ksdmin.Solver(rosen, runs.X0, jac=rosen_der).save(saved),
+    ):
+        with pytest.raises(FileExistsError, match=r"ksdmin.resume\(path, problem\); or delete"):
+            call()
+    assert saved.read_bytes() == before
+
+
+def test_another_problem(saved):
+    refused(
+        saved, "are the data, or the function, others",
+        ksdmin.as_problem(lambda x: rosen(x) + x[0], jac=rosen_der),
+    )  # fmt: skip
+    refused(
+        saved, "with a FunctionProblem, not with a DifferencedProblem", ksdmin.as_problem(rosen)
+    )
+    refused(saved, "has None|1 samples", runs.samples()["fun"])
+
+
+def test_another_length_or_dtype(saved):
+    refused(saved, "4 unknowns, the problem has 3", like=np.zeros(3))
+    refused(saved, "is in float64, the problem in float32", like=np.zeros(4, dtype=np.float32))
+
+
+def test_options_that_cannot_change(saved):
+    refused(saved, "option krylov_dim: a saved run goes on", options={"krylov_dim": 3})
+    refused(saved, r"unknown 'maxitre' \(did you mean 'maxiter'", options={"maxitre": 3})
+
+
+def test_a_function_in_place_of_a_problem(saved):
+    refused(saved, "as_problem", rosen, error=TypeError)
+
+
+def test_a_file_or_folder_that_is_not_there(path):
+    with pytest.raises(FileNotFoundError):
+        ksdmin.resume(path, ksdmin.as_problem(rosen))
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        ksdmin.minimize(rosen, runs.X0, options={"checkpoint": path / "none" / "run.ksd"})
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"checkpoint": 3}, "checkpoint=3: expected the path"),
+        ({"checkpoint_every": 0}, "checkpoint_every=0: expected iterations as an int"),
+        ({"checkpoint_every": True}, "checkpoint_every=True"),
+        ({"checkpoint_every": float("nan")}, "checkpoint_every=nan"),
+    ],
+)
+def test_options_that_make_no_sense(options, match):
+    with pytest.raises((TypeError, ValueError), match=match):
+        ksdmin.minimize(rosen, runs.X0, options=options)
+
+
+# Disks that fail
+
+
+def test_a_disk_that_is_full_in_mid_run(path, monkeypatch):
+    own, calls = checkpoint_file._write_all, []
+
+    def full(file, header, content):
+        calls.append(file)
+        if len(calls) > 3:
+            file.write(b"some of it")
+            raise OSError(28, "No space left on device")
+        own(file, header, content)
+
+    monkeypatch.setattr(checkpoint_file, "_write_all", full)
+    problem = ksdmin.as_problem(rosen, jac=rosen_der)
+    options = {"checkpoint": path, "checkpoint_every": 1}
+    with pytest.warns(OptimizeWarning, match="No space left on device") as caught:
+        res = ksdmin.minimize(problem, runs.X0, options=options)
+    assert len(caught) == 1  # said once
+    assert caught[0].filename == __file__
+    assert res.success
+    assert len(calls) > 6
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]  # no rubbish
+    monkeypatch.setattr(checkpoint_file, "_write_all", own)
+    assert ksdmin.Solver.load(path, problem).result().nit == 2  # the last one that fitted
+    assert_same(ksdmin.resume(path, problem), ksdmin.minimize(problem, runs.X0))
+
+
+def test_a_disk_that_is_full_at_the_start(path, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_file, "_write_all", full)
+    with pytest.raises(OSError, match="No space left"):
+        ksdmin.minimize(rosen, runs.X0, jac=rosen_der, options={"checkpoint": path})
+
+
+def test_a_file_that_was_exchanged_in_mid_run(path):
+    def callback(intermediate_result):
+        if intermediate_result.nit == 3:
+            path.write_bytes(b"something of value")
+
+    options = {"checkpoint": path, "checkpoint_every": 1}
+    with pytest.warns(OptimizeWarning, match="not a checkpoint"):
+        res = ksdmin.minimize(rosen, runs.X0, jac=rosen_der, callback=callback, options=options)
+    assert res.status == Status.CONVERGED
+    assert path.read_bytes() == b"something of value"
+
+
+def test_no_code_of_a_file_is_run(saved, monkeypatch):
+    """Nothing in it is a pickle."""
+    import pickle
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("a pickle")
+
+    for name in ("load", "loads", "dump", "dumps", "Unpickler", "Pickler"):
+        monkeypatch.setattr(pickle, name, refuse)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ksdmin.resume(saved, ksdmin.as_problem(rosen, jac=rosen_der), options={"maxiter": 9})

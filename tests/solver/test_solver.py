@@ -1,0 +1,119 @@
+"""A Solver makes the iterations of minimize, one at a time."""
+
+import numpy as np
+import pytest
+from scipy.optimize import rosen, rosen_der, rosen_hess_prod
+
+import ksdmin
+from ksdmin import Status
+from tests.solver.comparison import assert_same
+
+X0 = np.array([-1.2, 1.0, 0.7])
+methods = pytest.mark.parametrize("method", ["ksd", "hf"])
+
+
+def rosenbrock(**kwargs):
+    return {"fun": rosen, "x0": X0, "jac": rosen_der, "hessp": rosen_hess_prod, **kwargs}
+
+
+def a_sum(**kwargs):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((300, 4)), rng.integers(0, 2, 300) * 2.0 - 1
+    return {
+        "fun": lambda w, idx: np.logaddexp(0, -y[idx] * (X[idx] @ w)).mean() + 1e-3 * w @ w,
+        "x0": np.zeros(4),
+        "jac": lambda w, idx: (
+            X[idx].T @ (-y[idx] / (1 + np.exp(y[idx] * (X[idx] @ w)))) / len(y[idx]) + 2e-3 * w
+        ),
+        "subsets": ksdmin.Subsets(300, gradient=100, curvature=20, search=20),
+        "rng": 3,
+        "options": {"maxiter": 8},
+        **kwargs,
+    }
+
+
+@methods
+@pytest.mark.parametrize("problem", [rosenbrock, a_sum])
+def test_its_iterations_are_those_of_minimize(method, problem):
+    solver = ksdmin.Solver(**problem(method=method))
+    seen = list(solver)
+    res = ksdmin.minimize(**problem(method=method))
+    assert_same(solver.result(), res)
+    assert [iteration.nit for iteration in seen] == list(range(1, res.nit + 1))
+    assert [iteration.fun for iteration in seen] == res.history["value"][1:].tolist()
+    assert seen[0].record.gradient_norm == seen[0].gradient_norm
+    assert solver.status == res.status
+    assert list(solver) == []
+
+
+@methods
+@pytest.mark.parametrize("problem", [rosenbrock, a_sum])
+def test_a_result_in_between_changes_nothing(method, problem):
+    solver, values = ksdmin.Solver(**problem(method=method)), []
+    before = solver.result()
+    assert before.status == Status.RUNNING
+    assert not before.success
+    assert before.nit == 0
+    for _ in solver:
+        values.append(solver.result().fun)
+    assert_same(solver.result(), ksdmin.minimize(**problem(method=method)))
+    assert min(values) < before.fun
+
+
+def test_an_iteration_that_failed_can_be_tried_again():
+    calls = []
+
+    def fun(x):
+        calls.append(x)
+        if len(calls) == 9:
+            raise OSError("the file is not there")
+        return rosen(x)
+
+    solver = ksdmin.Solver(**rosenbrock(fun=fun))
+    with pytest.raises(OSError, match="not there") as caught:
+        for _ in solver:
+            pass
+    assert caught.value.ksdmin_result.status == Status.FAILED
+    assert solver.result().status == Status.FAILED
+    assert solver.result().fun < rosen(X0)
+    for _ in solver:
+        pass
+    res = ksdmin.minimize(**rosenbrock())
+    assert solver.result().success
+    np.testing.assert_array_equal(solver.result().x, res.x)
+
+
+def test_the_callback_may_end_it():
+    def callback(intermediate_result):
+        if intermediate_result.nit == 3:
+            raise StopIteration
+
+    solver = ksdmin.Solver(**rosenbrock(callback=callback))
+    assert len(list(solver)) == 3
+    assert solver.status == Status.CALLBACK
+
+
+def test_what_is_yielded_is_the_callers_own():
+    solver = ksdmin.Solver(**rosenbrock())
+    for iteration in solver:
+        iteration.x[:] = np.nan
+        iteration.jac[:] = np.nan
+    assert_same(solver.result(), ksdmin.minimize(**rosenbrock()))
+
+
+def test_methods_of_scipy_are_refused():
+    with pytest.raises(ValueError, match=r"'BFGS': a Solver takes 'ksd' or 'hf'"):
+        ksdmin.Solver(**rosenbrock(method="BFGS"))
+
+
+def test_warnings_name_the_users_line():
+    with pytest.warns(Warning, match="gtoll") as caught:
+        ksdmin.Solver(**rosenbrock(options={"gtoll": 1}))
+    assert caught[0].filename == __file__
+
+
+def test_a_stop_iteration_of_user_code_is_not_the_end():
+    values = iter([1.0])
+    solver = ksdmin.Solver(**rosenbrock(fun=lambda x: next(values)))
+    with pytest.raises(RuntimeError, match="raised StopIteration"):
+        list(solver)
