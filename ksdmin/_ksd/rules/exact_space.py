@@ -2,8 +2,8 @@
 
 It does where the matrix and its factorisation cost less than the Krylov spaces that they replace
 (``_ksd/cost_model.py``). The factorised matrix serves further steps, which cost no more than a
-gradient each, as long as the gradient falls faster in them, on the average and for what they cost,
-than in the last step with a new matrix.
+gradient each, as long as the gradient falls faster in the last of them, for what it cost, than in
+the last step with a new matrix.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.rules.set_sizes import MIN_REDUCTION
 from ksdmin._problem.values import changed
 
-LAST_WEIGHT = 1 / 3
-
 
 @dataclass(frozen=True)
 class ExactSpace:
@@ -28,8 +26,7 @@ class ExactSpace:
     fall : float
         By which factor, as a logarithm, the last step with a new matrix reduced the gradient.
     reused_fall : float
-        The same of the steps since then, which rested on that matrix: an average, in which the last
-        one has the weight 1/3; infinite before the first.
+        The same of the last step since then, which rested on that matrix; infinite before it.
     damped : bool
         Whether the last step with a new matrix gained much less than the matrix predicted: the next
         one has damped directions, too.
@@ -72,8 +69,7 @@ class ExactSpace:
             failed = not (outcome.accepted and outcome.moved)
             known = changed(self, fall=max(fall, 0.0), reused_fall=math.inf)
             return changed(known, damped=damped, failed=failed)
-        before = fall if math.isinf(self.reused_fall) else self.reused_fall
-        return changed(self, reused_fall=before + LAST_WEIGHT * (fall - before))
+        return changed(self, reused_fall=fall)
 
 
 def logarithmic_fall(outcome: Outcome) -> float:
