@@ -18,10 +18,8 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from ksdmin._ksd.line_search import contradicted, line_search
+from ksdmin._ksd.line_search import EPS, contradicted, line_search
 from ksdmin._problem.arrays import Small
-
-GRADIENT_TOL = 1e-8  # relative to the first gradient
 
 
 class Point(Protocol):
@@ -79,7 +77,7 @@ def bfgs(
         The number of iterations.
     """
     here, inverse, fresh = start, np.eye(len(start.a)), True
-    floor = GRADIENT_TOL * norm(start.gradient)
+    floor = EPS**0.5 * norm(start.gradient)  # what is left to gain is rounding
     for iteration in range(maxiter):
         g = here.gradient
         p = -(inverse @ g)
@@ -130,7 +128,7 @@ def search_along(
 def update(inverse: Small, s: Small, y: Small) -> Small:
     """The BFGS update of the inverse Hessian; none where the curvature along s is not positive."""
     sy = float(s @ y)
-    if not sy > 1e-10 * (norm(s) * norm(y)):
+    if not sy > EPS * (norm(s) * norm(y)):
         return inverse
     By = inverse @ y
     sBy, ss = s[:, None] * By, s[:, None] * s
