@@ -25,8 +25,8 @@ from ksdmin._ksd.orthogonality import Orthogonality
 from ksdmin._ksd.precond import Preconditioner
 from ksdmin._problem.arrays import Array, Small, Space
 
-# A vector is dropped when orthogonalisation leaves less of it than this many roundings: what
-# is left is noise (the space is exhausted, or the vector lies in the span already).
+# Roundings: what is less is noise. Of a vector of which orthogonalisation leaves no more, the space
+# is exhausted, or it lies in the span already; an eigenvalue of no more is not known.
 MIN_REMAINDER = 100
 # Of a squared norm: where orthogonalisation leaves less, rounding has to be taken out once more.
 ENOUGH_LEFT = 0.5

@@ -18,14 +18,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ksdmin._ksd.factor import Factor
-from ksdmin._ksd.krylov import Basis
+from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
 from ksdmin._ksd.precond import Preconditioner
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.entries import Entries
 from ksdmin._problem.values import changed
 
-MIN_CURVATURE = 1e-8  # s^T y of |s| |y|: a pair with less is left out
-MIN_EIGENVALUE = 1e-10  # of the largest: a smaller one is rounding
 ROWS_AT_ONCE = 8
 
 
@@ -83,7 +81,7 @@ class QuasiNewton:
         gram, along = space.to_host(S @ S.T, S @ z)
         lengths = np.diag(gram) ** 0.5
         values, E = np.linalg.eigh(gram / np.outer(lengths, lengths))
-        seen = values > max(MIN_EIGENVALUE, 100 * space.eps) * values[-1]
+        seen = values > MIN_REMAINDER * space.eps * values[-1]
         shares = E[:, seen] @ ((E[:, seen].T @ (along / lengths)) / values[seen])
         return z - space.combine(S, shares / lengths), max(0, space.n - int(seen.sum()))
 
@@ -103,7 +101,7 @@ class QuasiNewton:
             return self
         with np.errstate(all="ignore"):  # what is not finite is left out
             along, s2, y2 = space.floats(s @ y, s @ s, y @ y)
-        if not along > MIN_CURVATURE * (s2 * y2) ** 0.5 or not 0 < y2 < math.inf:
+        if not along > (space.eps * s2 * y2) ** 0.5 or not 0 < y2 < math.inf:
             return self
         return self._with_scaled(space, space.scaled_pair(s, y, along**-0.5))
 
@@ -112,7 +110,7 @@ class QuasiNewton:
         with np.errstate(all="ignore"):
             (dots,) = space.to_host(pairs @ space.xp.matrix_transpose(pairs))
             s2, along, y2 = dots[:, 0, 0], dots[:, 0, 1], dots[:, 1, 1]
-            good = (along > MIN_CURVATURE * (s2 * y2) ** 0.5) & (0 < y2) & (y2 < np.inf)
+            good = (along > (space.eps * s2 * y2) ** 0.5) & (0 < y2) & (y2 < np.inf)
         if not good.all():
             which = np.flatnonzero(good)
             if not len(which):
@@ -144,7 +142,7 @@ class QuasiNewton:
         if basis.factor is not None:
             model = QuasiNewton(self.capacity, base=basis.factor)
         elif products is not None:
-            directions = _directions(basis.H_bar, self.capacity - (step is not None))
+            directions = _directions(space, basis.H_bar, self.capacity - (step is not None))
         if products is None or not len(directions):
             return model if step is None else model.with_pair(space, *step)
         new = space.rows(len(directions) + (step is not None), 2)
@@ -159,10 +157,10 @@ class QuasiNewton:
         return model.without_base().with_pairs(space, new)
 
 
-def _directions(H_bar: Small, most: int) -> Small:
+def _directions(space: Space, H_bar: Small, most: int) -> Small:
     """Its eigenvectors of the least positive curvature as rows, the very least last."""
     values, E = np.linalg.eigh(H_bar)
-    positive = values > MIN_EIGENVALUE * np.abs(values).max(initial=0.0)
+    positive = values > MIN_REMAINDER * space.eps * np.abs(values).max(initial=0.0)
     return np.array(E[:, positive][:, :most][:, ::-1].T, order="C")
 
 

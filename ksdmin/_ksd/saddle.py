@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ksdmin._ksd.krylov import Basis, krylov_basis
+from ksdmin._ksd.krylov import MIN_REMAINDER, Basis, krylov_basis
 from ksdmin._ksd.line_search import MAX_FACTOR, MAX_TRIALS
-from ksdmin._ksd.quasi_newton import MIN_EIGENVALUE
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
@@ -45,7 +44,7 @@ def step_down(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Trial | Non
     if basis is None or basis.dim == 0 or not basis.finite:
         return None
     values, E = np.linalg.eigh(basis.H_bar)
-    error = max(MIN_EIGENVALUE, 100 * evaluator.product_error)
+    error = max(run.space.eps**0.5, MIN_REMAINDER * evaluator.product_error)
     if not values[0] < -error * np.abs(values).max():
         return None
     z = run.space.combine(basis.V, E[:, 0])
