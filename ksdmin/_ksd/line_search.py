@@ -25,7 +25,6 @@ MAX_GROWTH = 30  # and where the step is made longer
 MAX_FACTOR = 10.0  # by which a step is made longer, or shorter at first, at a time
 # Times the noise: a predicted reduction that values must show. A wrong gradient is noticed by that.
 MANY_NOISES = 1e4
-TINY_STEP = 1e-8  # of the first trial
 
 
 class Valued(Protocol):
@@ -104,7 +103,7 @@ def contradicted(t: float, start: Valued, there: Valued, predicted: float, noise
 
     Close to a minimum, where values are noise, the promise is small.
     """
-    tiny = t <= TINY_STEP
+    tiny = t <= EPS**0.5
     return tiny and there.value >= start.value and predicted > MANY_NOISES * noise
 
 
