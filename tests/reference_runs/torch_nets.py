@@ -89,7 +89,7 @@ def minimize_net(kind, options=None, method="ksd", subsets=None, **given):
 SINGLE = torch.float32
 SQUARES = nn.MSELoss()
 SIZES = ksdmin.Subsets(3000, curvature=300, search=300)
-COARSE = {"dtype": SINGLE, "l2": 1e-2, "options": {"maxiter": 60, "gtol": 2e-5}}
+COARSE = {"dtype": SINGLE, "l2": 1e-2, "options": {"maxiter": 200, "gtol": 2e-5}}
 
 NETS = {
     "net": ("mlp", {}),
