@@ -6,7 +6,7 @@ import difflib
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -101,6 +101,8 @@ class MethodOptions:
         if not number:
             kind = "whole number" if whole else "number"
             raise ValueError(f"option {name}={value!r}: expected a {kind} from {least} up")
+        if whole:
+            object.__setattr__(self, name, int(value))  # 10.0 and numpy's 10 are 10
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,8 @@ class Options(MethodOptions):
             raise ValueError(f"option floor={self.floor!r}: expected a share from 1e-14 to 1")
         _check_name("preset", self.preset, PRESETS)
         given: Any = self.without
+        if not isinstance(given, (str, Sequence, Set, type(None))):
+            raise TypeError(f"option without={given!r}: expected the names of rules")
         names = (given,) if isinstance(given, str) else tuple(given or ())
         for name in names:
             _check_name("without", name, RULES)
@@ -272,7 +276,7 @@ METHODS: dict[str, type[MethodOptions]] = {"ksd": Options, "hf": HFOptions}
 
 
 def _check_name(option: str, name: Any, known: tuple[str, ...]) -> None:
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         expected = ", ".join(map(repr, known))
         hint = nearest(str(name), known)
         raise ValueError(f"option {option}={name!r}: expected one of {expected}{hint}")
