@@ -85,7 +85,7 @@ class Keeper:
         try:
             self.save(path, saved())
         except Exception as error:  # a full disk, a file that was exchanged meanwhile
-            log.warning("no checkpoint in iteration: %s", error)
+            log.warning("the checkpoint %s was not written: %s", path, error)
             if not self._said:
                 self._said = True
                 warnings.warn(
