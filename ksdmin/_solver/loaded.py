@@ -93,9 +93,8 @@ def loop_of(
     observer.take_up(records, state.record, saved.watched)
     identity = Identity(header["run"], header["method"], header["problem"])
     state = changed(state, ledger=watched(state.ledger, run))
-    loop = Loop(Keeper(identity, run, begun=True), run, state.ledger, state.here.x, observer)
-    loop.state = state
-    return loop
+    keeper = Keeper(identity, run, begun=True)
+    return Loop(keeper, run, state.ledger, state.here.x, observer, state)
 
 
 class Given(Mapping[str, Any]):
