@@ -7,7 +7,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -68,6 +68,9 @@ class MethodOptions:
         self._check("maxiter", -math.inf)
 
     def _check_watching(self) -> None:
+        watching = (self.validation, self.patience, self.average, self.history)
+        if all(option is None for option in watching):
+            return  # as it mostly is
         self._check("patience", 1, whole=True)
         self._check("history", 2, whole=True)
         if self.validation is not None and not callable(self.validation):
@@ -81,6 +84,8 @@ class MethodOptions:
     def _check_checkpoint(self) -> None:
         path: Any = self.checkpoint
         every: Any = self.checkpoint_every
+        if path is None and type(every) is float and every > 0:
+            return  # as it mostly is
         if path is not None and not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"option checkpoint={path!r}: expected the path of a file")
         number = isinstance(every, (int, float, np.number)) and not isinstance(every, bool)
@@ -337,5 +342,5 @@ def _refuse_foreign(names: list[str], kind: type[MethodOptions]) -> None:
         )
 
 
-def _names(kind: type[MethodOptions]) -> list[str]:
-    return [field.name for field in fields(kind)]
+def _names(kind: type[MethodOptions]) -> tuple[str, ...]:
+    return tuple(kind.__dataclass_fields__)
