@@ -6,8 +6,8 @@ import difflib
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -67,6 +67,9 @@ class MethodOptions:
         self._check("maxiter", -math.inf)
 
     def _check_watching(self) -> None:
+        watching = (self.validation, self.patience, self.average, self.history)
+        if all(option is None for option in watching):
+            return  # as it mostly is
         self._check("patience", 1, whole=True)
         self._check("history", 2, whole=True)
         if self.validation is not None and not callable(self.validation):
@@ -80,6 +83,8 @@ class MethodOptions:
     def _check_checkpoint(self) -> None:
         path: Any = self.checkpoint
         every: Any = self.checkpoint_every
+        if path is None and type(every) is float and every > 0:
+            return  # as it mostly is
         if path is not None and not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"option checkpoint={path!r}: expected the path of a file")
         number = isinstance(every, (int, float, np.number)) and not isinstance(every, bool)
@@ -100,6 +105,8 @@ class MethodOptions:
         if not number:
             kind = "whole number" if whole else "number"
             raise ValueError(f"option {name}={value!r}: expected a {kind} from {least} up")
+        if whole:
+            object.__setattr__(self, name, int(value))  # 10.0 and numpy's 10 are 10
 
 
 @dataclass(frozen=True)
@@ -223,6 +230,8 @@ class Options(MethodOptions):
             raise ValueError(f"option floor={self.floor!r}: expected a share from 1e-14 to 1")
         _check_name("preset", self.preset, PRESETS)
         given: Any = self.without
+        if not isinstance(given, (str, Sequence, Set, type(None))):
+            raise TypeError(f"option without={given!r}: expected the names of rules")
         names = (given,) if isinstance(given, str) else tuple(given or ())
         for name in names:
             _check_name("without", name, RULES)
@@ -271,7 +280,7 @@ METHODS: dict[str, type[MethodOptions]] = {"ksd": Options, "hf": HFOptions}
 
 
 def _check_name(option: str, name: Any, known: tuple[str, ...]) -> None:
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         expected = ", ".join(map(repr, known))
         hint = nearest(str(name), known)
         raise ValueError(f"option {option}={name!r}: expected one of {expected}{hint}")
@@ -332,5 +341,5 @@ def _refuse_foreign(names: list[str], kind: type[MethodOptions]) -> None:
         )
 
 
-def _names(kind: type[MethodOptions]) -> list[str]:
-    return [field.name for field in fields(kind)]
+def _names(kind: type[MethodOptions]) -> tuple[str, ...]:
+    return tuple(kind.__dataclass_fields__)

@@ -45,13 +45,19 @@ class Space:
         self.device = device(x)
         self.remote = is_torch_array(x) and x.is_cuda  # runs on while the host goes on
         self._immutable = is_jax_array(x)
-        self.library = _library(x)
         self.n = int(x.shape[0])
         info = self.xp.finfo(x.dtype)
         self.eps, self.itemsize = float(info.eps), int(info.bits) // 8
 
     def __reduce__(self) -> Any:
         return Space, (self.unit(0),)  # a namespace is a module: it cannot be pickled
+
+    @property
+    def library(self) -> str:
+        """The name of the package that the user's arrays are of."""
+        own = str(self.xp.__name__)
+        known = "torch" if "torch" in own else "jax" if own.startswith("jax") else own
+        return "numpy" if self.numpy else known
 
     def holds(self, x: Array) -> bool:
         """Whether `x` is a vector of this space."""
@@ -253,14 +259,6 @@ class Space:
         if self.numpy:
             return float(np.maximum.reduce(np.abs(u)))  # as max(), with half of its overhead
         return float(self.xp.max(self.xp.abs(u)))
-
-
-def _library(x: Array) -> str:
-    """The name of the package that an array is of."""
-    known: dict[str, Callable[[Any], bool]]
-    known = {"numpy": is_numpy_array, "torch": is_torch_array, "jax": is_jax_array}
-    own = str(array_namespace(x).__name__)
-    return next((name for name, is_of in known.items() if is_of(x)), own)
 
 
 def _refuse_none(u: Any, origin: str) -> None:

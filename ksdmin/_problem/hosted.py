@@ -36,9 +36,13 @@ class HostedSpace(Space):
     def __init__(self, x: Array) -> None:
         super().__init__(np.asarray(x))
         self._users = Space(x)
-        self.library = self._users.library
         # An array that jax may move must not become one that it may not: it would compile again.
         self._where = {"device": x.device} if getattr(x, "committed", False) else {}
+
+    @property
+    def library(self) -> str:
+        """The name of the package that the user's arrays are of."""
+        return self._users.library
 
     def holds(self, x: Array) -> bool:
         """Whether `x` is one of ours; complex ones are, too: differences may step so."""

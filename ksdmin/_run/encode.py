@@ -97,6 +97,8 @@ def _plain(value: Any, names: Mapping[int, str], where: str) -> Any:
         return {"class": type(value).__name__, "fields": plain}
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return value
+    if getattr(value, "drawn_in", None) is not None:  # a set that can be drawn again
+        return {"drawn": (value.drawn_in,)}
     raise TypeError(
         f"{where} is a {type(value).__name__}, which cannot be saved: expected numbers, text, "
         "tuples, lists, slices and arrays"
@@ -137,7 +139,8 @@ class _Decoder:
             return np.array(numbers, dtype=np.float64).reshape(shape)
         key = (tag, *content)
         if key not in self._known:
-            self._known[key] = {"slice": slice, "range": range}[tag](*content)
+            make = self._given[tag] if tag == "drawn" else {"slice": slice, "range": range}[tag]
+            self._known[key] = make(*content)
         return self._known[key]
 
     def _instance(self, name: str, plain: Mapping[str, Any]) -> Any:

@@ -27,12 +27,13 @@ class OnCtrlC:
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
-        current = signal.getsignal(signal.SIGINT)
-        if isinstance(current, _Handler):
-            self._handler = current
-        elif current is signal.default_int_handler:
-            self._handler = _Handler()
-            signal.signal(signal.SIGINT, self._handler)
+        own = _Handler()
+        current = signal.signal(signal.SIGINT, own)  # to look first would cost as much again
+        if current is signal.default_int_handler:
+            self._handler = own
+        else:
+            signal.signal(signal.SIGINT, current)
+            self._handler = current if isinstance(current, _Handler) else None
         if self._handler is not None:
             self._handler.runs.append(self._interrupt)
 
@@ -45,8 +46,10 @@ class OnCtrlC:
         if self._handler is None:
             return
         self._handler.runs.remove(self._interrupt)
-        if not self._handler.runs and signal.getsignal(signal.SIGINT) is self._handler:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if not self._handler.runs:
+            current = signal.signal(signal.SIGINT, signal.default_int_handler)
+            if current is not self._handler:  # a callback has set another one
+                signal.signal(signal.SIGINT, current)
 
 
 class _Handler:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
-import uuid
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +43,7 @@ class Keeper:
     @classmethod
     def new(cls, run: Run, method: str, problem: Any) -> Keeper:
         """That of a new run: a file that is there is refused before anything is computed."""
-        keeper = cls(Identity(uuid.uuid4().hex, method, type(problem).__name__), run)
+        keeper = cls(Identity(os.urandom(16).hex(), method, type(problem).__name__), run)
         if keeper._path is not None:
             if not keeper._path.parent.is_dir():
                 raise FileNotFoundError(
@@ -85,7 +85,7 @@ class Keeper:
         try:
             self.save(path, saved())
         except Exception as error:  # a full disk, a file that was exchanged meanwhile
-            log.warning("no checkpoint in iteration: %s", error)
+            log.warning("the checkpoint %s was not written: %s", path, error)
             if not self._said:
                 self._said = True
                 warnings.warn(

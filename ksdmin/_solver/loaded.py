@@ -93,9 +93,8 @@ def loop_of(
     observer.take_up(records, state.record, saved.watched)
     identity = Identity(header["run"], header["method"], header["problem"])
     state = changed(state, ledger=watched(state.ledger, run))
-    loop = Loop(Keeper(identity, run, begun=True), run, state.ledger, state.here.x, observer)
-    loop.state = state
-    return loop
+    keeper = Keeper(identity, run, begun=True)
+    return Loop(keeper, run, state.ledger, state.here.x, observer, state)
 
 
 class Given(Mapping[str, Any]):
@@ -129,13 +128,18 @@ class Given(Mapping[str, Any]):
         return self._made[name]
 
     def __iter__(self) -> Any:
-        return iter(("problem", "full", "rest"))
+        return iter(("problem", "full", "rest", "drawn"))
 
     def __len__(self) -> int:
-        return 3
+        return 4
 
     def _full_again(self) -> Any:
         return self._sets.full
+
+    def _drawn_again(self) -> Callable[[int], Any]:
+        """How the set of an iteration is drawn where it could not be saved."""
+        nothing_random = np.random.default_rng(0)
+        return lambda iteration: self._sets.draw(iteration, nothing_random, None).A
 
     def _rest_again(self) -> Stream:
         """The user's iterable, from where it stood."""

@@ -87,15 +87,29 @@ class Loop:
     """
 
     def __init__(
-        self, keeper: Keeper, run: Run, ledger: Ledger, x0: Array, observer: Observer
+        self,
+        keeper: Keeper,
+        run: Run,
+        ledger: Ledger,
+        x0: Array,
+        observer: Observer,
+        state: State | None = None,
     ) -> None:
         self.keeper, self.run, self.observer = keeper, run, observer
         self.method = METHODS[keeper.identity.method]
-        self.state: State | None = None
+        self.state = state
         self.status: Status | None = None
+        self._to_save = state  # without what a look at the end has cost: it will be looked again
         self._x0, self._ledger = x0, ledger
         self._cut: tuple[Status, Ledger] | None = None  # by an exception
         self._halted: Ledger | None = None  # what a step had spent and found that was given up
+
+    def __setstate__(self, content: dict[str, Any]) -> None:
+        """A copy: the watch over the clock is not copied with a problem."""
+        self.__dict__.update(content)
+        self._ledger = watched(self._ledger, self.run)
+        if self.state is not None:
+            self.state = changed(self.state, ledger=watched(self.state.ledger, self.run))
 
     def to_the_end(self, *, catch_interrupt: bool = True) -> OptimizeResult:
         """The result of all iterations.
@@ -135,7 +149,7 @@ class Loop:
             while self.status is None and state.record is before.record:
                 self.state, self.status = state, _ = self._turn(state)
                 if self.status is None:
-                    self.status = self.observer.see(state)
+                    self.status = self._see(state)
             self.keeper.after_iteration(self.saved, ended=self.status is not None)
             return state.record is not before.record
 
@@ -144,7 +158,7 @@ class Loop:
         if self.state is None:
             with self._cut_short_by_exceptions():
                 self._start()
-        return saved(self.run, self.state, self.observer)
+        return saved(self.run, self._to_save, self.observer)
 
     def result(self) -> OptimizeResult:
         """The result by now; what is not known of it is computed, but not as part of the run."""
@@ -169,9 +183,13 @@ class Loop:
 
     def _start(self) -> State:
         self.state = self.method.start(self.run, self._ledger, self._x0)
-        self.observer.see(self.state)
+        self._see(self.state)
         self.keeper.at_start(self.saved)
         return self.state
+
+    def _see(self, state: State) -> Status | None:
+        self._to_save = state
+        return self.observer.see(state)
 
     def _turn(self, state: State) -> tuple[State, Status | None]:
         """The next state; or why there is none, and the state that this look has led to."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ksdmin._adapters.torch.closure import Closure, FlatParameters
+from ksdmin._adapters.torch.problem import refuse_inference_mode
 from ksdmin._options import NotGiven, Options, parse_options
 from ksdmin._result import Record, Status
 from ksdmin._run.frames import frames_to_the_user
@@ -194,6 +195,7 @@ class KSD(Optimizer):
         """
         if not callable(closure):
             raise TypeError("KSD: step needs a closure that returns the loss: step(closure)")
+        refuse_inference_mode()
         parameters = FlatParameters(self._tensors())
         self._check_parameters(parameters)
         iterations, options = self._options()

@@ -1,6 +1,6 @@
 """A run in a process of its own, which may kill itself: python -m tests.solver.killed RUN PATH AT.
 
-AT counts the calls of user code (and, as "write:3", the writes to a checkpoint): the process is
+AT counts evaluations (and, as "write:3", the writes to a checkpoint): the process is
 gone there, without a chance to do anything. Without it the run goes to its end, and a digest of its
 result is printed.
 """
@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 import ksdmin
-from ksdmin._problem.functions import FunctionProblem
 from ksdmin._run import checkpoint_file
+from ksdmin._run.evaluator import Evaluator
 from tests.ksd.snapshots import snapshot
 from tests.solver import runs
 from tests.solver.comparison import FIELDS
@@ -53,7 +53,7 @@ def main(name, path, at=""):
         for owner, verb in ((checkpoint_file._Hashing, "write"), (os, "fsync"), (os, "replace")):
             wrap(owner, verb, before)
     elif at:
-        wrap(FunctionProblem, "_with_idx", killed_at(int(at)))
+        wrap(Evaluator, "_charged", killed_at(int(at)))
     arguments = runs.ALL[name]()
     if Path(path).exists():
         res = ksdmin.resume(path, arguments["fun"])

@@ -109,6 +109,21 @@ def net_hessian_free():
     return net(method="hf")
 
 
+def epochs():
+    """Other samples in every iteration."""
+    torch = pytest.importorskip("torch")
+
+    def data(epoch):
+        X = torch.as_tensor(np.random.default_rng(epoch).standard_normal((80, 2)))
+        return X, X[:, :1] * X[:, 1:]
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    problem = ksdmin.from_torch(model.double(), torch.nn.MSELoss(), data)
+    return {"fun": problem, "rng": 0, "options": {"maxiter": 8}}
+
+
 def jax_function():
     jax = pytest.importorskip("jax")
     return {
@@ -140,5 +155,8 @@ NUMPY = {
         samples, samples_hessian_free, an_iterable_of_sets, all_iterates,
     )
 }  # fmt: skip
-OTHERS = {run.__name__: run for run in (tensors, net, net_hessian_free, jax_function, autograd_sum)}
+OTHERS = {
+    run.__name__: run
+    for run in (tensors, net, net_hessian_free, epochs, jax_function, autograd_sum)
+}
 ALL = {**NUMPY, **OTHERS}

@@ -36,6 +36,15 @@ def test_a_run_that_is_saved_and_loaded_after_every_iteration(run, path):
 
 
 @every_run
+def test_a_run_that_has_ended_ends_again(run, path):
+    arguments = run()
+    options = {**arguments.get("options", {}), "checkpoint": path}
+    whole = ksdmin.minimize(**{**arguments, "options": options})
+    for _ in range(2):
+        assert_same(ksdmin.resume(path, run()["fun"]), whole)
+
+
+@every_run
 def test_a_run_that_ended_early_goes_on(run, path):
     whole = ksdmin.minimize(**run())
     arguments = run()

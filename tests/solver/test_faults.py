@@ -60,3 +60,76 @@ def test_a_fault_of_the_callback(name):
     res = caught.value.ksdmin_result
     assert (res.nit, res.status) == (3, faults.Status.FAILED)
     assert np.isfinite(res.fun) or name == "samples"
+
+
+@pytest.mark.parametrize("kind", ["nan", "inf", "exception"])
+@pytest.mark.parametrize("method", ["ksd", "hf"])
+def test_a_net_whose_loss_fails(kind, method):
+    torch = pytest.importorskip("torch")
+    calls = []
+
+    def loss(outputs, targets):
+        calls.append(outputs)
+        losses = ((outputs - targets) ** 2).mean(1)
+        if not armed or len(calls) != at:
+            return losses
+        if kind == "exception":
+            raise faults.Broken
+        return losses * float(kind)
+
+    armed, at = False, 0
+    X = torch.as_tensor(np.random.default_rng(0).standard_normal((60, 2)))
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+    problem = faults.ksdmin.from_torch(model.double(), loss, (X, X[:, :1] * X[:, 1:]))
+    first, armed = problem.value(problem.x0), True
+    for at in (2, 9, 30):
+        calls.clear()
+        try:
+            res = faults.ksdmin.minimize(problem, rng=0, method=method, options={"maxiter": 12})
+        except faults.Broken as error:
+            res = error.ksdmin_result
+            assert res.status == faults.Status.FAILED
+        assert np.isnan(res.fun) or res.fun <= first * (1 + 1e-9)
+        assert np.isfinite(res.fun) or at == 2
+        assert not res.success or float(abs(res.jac).max()) <= 1e-5
+
+
+def test_a_data_loader_that_fails(tmp_path):
+    """The run is saved first, and goes on when the loader works again."""
+    torch = pytest.importorskip("torch")
+
+    class Rows(torch.utils.data.Dataset):
+        broken = False
+
+        def __len__(self):
+            return 40
+
+        def __getitem__(self, i):
+            if Rows.broken and i == 7:
+                raise faults.Broken
+            x = torch.sin(torch.arange(3, dtype=torch.float64) * i)
+            return x, x[:1] ** 2
+
+    def problem():
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            model = torch.nn.Sequential(
+                torch.nn.Linear(3, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1)
+            )
+        return faults.ksdmin.from_torch(
+            model.double(), torch.nn.MSELoss(), Rows(), memory_budget=1e3
+        )
+
+    def callback(intermediate_result):
+        Rows.broken = intermediate_result.nit == 2
+
+    options = {"maxiter": 5, "checkpoint": tmp_path / "run.ksd"}
+    whole = faults.ksdmin.minimize(problem(), rng=0, options={"maxiter": 5})
+    try:
+        with pytest.raises(faults.Broken) as caught:
+            faults.ksdmin.minimize(problem(), rng=0, options=options, callback=callback)
+    finally:
+        Rows.broken = False
+    assert caught.value.ksdmin_result.nit == 2
+    res = faults.ksdmin.resume(tmp_path / "run.ksd", problem())
+    np.testing.assert_array_equal(res.x, whole.x)

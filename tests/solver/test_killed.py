@@ -14,7 +14,7 @@ from tests.solver import runs
 from tests.solver.killed import digest
 
 ROOT = Path(__file__).parents[2]
-RUNS = ("rosenbrock", "hessian_free", "differences", "samples")
+RUNS = ("rosenbrock", "hessian_free", "differences", "samples", "net")
 
 
 def process(name, path, *at):
@@ -52,7 +52,7 @@ def test_a_run_that_is_killed(name, moments, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_that_is_killed_at_random_moments(name, seed, tmp_path):
     rng = np.random.default_rng([seed, len(name)])

@@ -102,6 +102,9 @@ def test_inference_mode_is_refused_by_name():
         for call in (runs.net, runs.tensors, lambda: ksdmin.minimize(**arguments)):
             with pytest.raises(RuntimeError, match=r"inference_mode\(\) is on"):
                 call()
+        net = torch.nn.Linear(2, 1)
+        with pytest.raises(RuntimeError, match=r"inference_mode\(\) is on"):
+            ksdmin.torch.KSD(net.parameters()).step(lambda: net(torch.ones(2)).sum())
     with torch.no_grad():
         assert ksdmin.minimize(**runs.net()).nit == 7
 

@@ -28,10 +28,14 @@ class EpochSet:
         What the function returned.
     shape : tuple
         (number of samples,), as of a vector of indices.
+    drawn_in : int or None
+        The epoch, by which a saved run draws the whole set again; None of a part.
     """
 
-    def __init__(self, data: Any, samples: Samples, rows: Any = WHOLE) -> None:
-        self.data, self.samples, self.rows = data, samples, rows
+    def __init__(
+        self, data: Any, samples: Samples, rows: Any = WHOLE, drawn_in: int | None = None
+    ) -> None:
+        self.data, self.samples, self.rows, self.drawn_in = data, samples, rows, drawn_in
         self.shape = (samples.size(rows),)
 
     def part(self, rows: Any) -> EpochSet:
@@ -80,9 +84,9 @@ class EpochSamples:
         return (self._at(epoch),) * 3
 
     def _at(self, epoch: int) -> EpochSet:
-        return self._set_of(self._data(epoch))
+        return self._set_of(self._data(epoch), epoch)
 
-    def _set_of(self, data: Any) -> EpochSet:
+    def _set_of(self, data: Any, epoch: int | None = None) -> EpochSet:
         """The set of what the function returned; the same object is the same set."""
         for kept in self._kept:
             if kept.data is data:
@@ -90,7 +94,7 @@ class EpochSamples:
         samples = self._make(data)
         if self._class_weights is not None:
             samples.normalize_weights(self._class_weights)
-        self._kept.append(EpochSet(data, samples))
+        self._kept.append(EpochSet(data, samples, drawn_in=epoch))
         return self._kept[-1]
 
     def indices(self, idx: Any) -> EpochSet:
