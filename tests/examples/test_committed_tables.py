@@ -25,6 +25,15 @@ def test_the_table_of_the_nets(capsys):
     assert capsys.readouterr().out == (RESULTS / "nets.md").read_text()
 
 
+@pytest.mark.parametrize("name", ["seconds", "ablation"])
+def test_the_tables_of_seconds_and_constants(name):
+    module = f"examples.benchmarks.{name}" if name == "ablation" else "seconds"
+    folder = ROOT if name == "ablation" else ROOT / "examples/benchmarks"
+    command = [sys.executable, "-m", module, "--table"]
+    printed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    assert printed.stdout == (RESULTS / f"{name}.md").read_text()
+
+
 def test_the_tables_of_the_regression_benchmark():
     report = ratio_tables.report(kept_runs.RESULTS, list(data_sets.SETS), list(data_sets.L2))
     assert report + "\n" == (RESULTS / "regression/table.md").read_text()
