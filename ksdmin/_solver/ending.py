@@ -69,18 +69,28 @@ def cut_short(
 ) -> OptimizeResult:
     """The result where user code has just failed: the best point seen, as far as it is known."""
     point = Point(x0, float("nan"), None)
-    remembered = ledger.problem.remembered()
-    if state is None and remembered is not None and remembered.x is x0:
-        value = float("nan") if remembered.value is None else remembered.value
-        point = Point(x0, value, remembered.gradient)  # it ended in the first gradient
     if state is not None:
         here, full = state.here, run.subsets.full
         on_part = full is not None and not run.subsets.is_full(here.idx)
         known = (float("nan"), None) if on_part else (here.value, here.gradient)
         point = Point(here.x, *known)
-    if ledger.best is not None and not point.value <= ledger.best[1]:
-        point = Point(*ledger.best, None)
+    for x, value in seen(run, ledger):
+        if not point.value <= value:
+            point = Point(x, value, None)
     return make_result(run, state, ledger, observer, status, point, MESSAGES[status])
+
+
+def seen(run: Run, ledger: Ledger) -> list[tuple[Array, float]]:
+    """Points with their values on the whole set.
+
+    The best one; and the last, where the run ended between the value and the gradient there.
+    """
+    known = ledger.problem.remembered()
+    points = [] if ledger.best is None else [ledger.best]
+    value = None if known is None else known.value
+    if known is not None and value is not None and np.isfinite(value):
+        points += [(known.x, value)] if run.subsets.is_full(known.idx) else []
+    return points
 
 
 def make_result(

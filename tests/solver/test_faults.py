@@ -40,6 +40,13 @@ def test_faults_from_some_call_on(run, method, verb):
         faults.check(run, method, verb, at, "nan", forever=True)
 
 
+def test_a_gradient_that_fails_where_the_value_is_known():
+    """The last evaluation of a run on samples: its value is not lost."""
+    calls = faults.calls_of("samples", "ksd", "gradient")
+    for at in range(1, calls + 1):
+        faults.check("samples", "ksd", "gradient", at, "exception")
+
+
 @pytest.mark.slow
 @every_case
 @pytest.mark.parametrize("kind", faults.KINDS)
