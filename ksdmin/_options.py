@@ -65,6 +65,10 @@ class MethodOptions:
             self._check(name, -math.inf if name == "fmin" else 0)
         # SciPy's callers pass maxiter=-1 and 100.1; the loop takes any number.
         self._check("maxiter", -math.inf)
+        for name in ("disp", "progress", "return_all"):  # SciPy's callers pass whole numbers, too
+            value = getattr(self, name)
+            if not isinstance(value, (bool, int, np.bool_, np.integer, type(None))):
+                raise TypeError(f"option {name}={value!r}: expected True or False")
 
     def _check_watching(self) -> None:
         watching = (self.validation, self.patience, self.average, self.history)

@@ -205,6 +205,15 @@ def test_gtol(gtol):
     assert (res.history["gradient_norm"][:-1] > gtol).all()
 
 
+@pytest.mark.parametrize("name", ["disp", "progress", "return_all"])
+def test_switches(name):
+    for value in ("yes", 0.5, np.array([1, 2])):
+        with pytest.raises(TypeError, match=rf"option {name}=.*expected True or False"):
+            run(options={name: value})
+    for value in (False, 0, np.False_, None):
+        assert run(options={name: value}).success
+
+
 def test_ftol():
     res = run(20, options={"ftol": 1e-2, "gtol": 0.0})  # (at 10 unknowns it escapes a saddle first)
     values = res.history["value"]
