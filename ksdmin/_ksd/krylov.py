@@ -16,11 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ksdmin._ksd.factor import Factor
+from ksdmin._ksd.lanczos import Rows, Workspace, split
 from ksdmin._ksd.orthogonality import Orthogonality
 from ksdmin._ksd.precond import Preconditioner
 from ksdmin._problem.arrays import Array, Small, Space
@@ -96,6 +96,7 @@ def krylov_basis(
     *,
     ahead: bool = False,
     noise: float = 0.0,
+    workspace: Workspace | None = None,
 ) -> Basis:
     """Construct the basis V and the curvature H_bar in its co-ordinates (Algorithm 2).
 
@@ -122,6 +123,8 @@ def krylov_basis(
         or `enough` says so. Vectors are orthogonalised against all others.
     noise : float
         The relative error of products, where it is more than rounding.
+    workspace : Workspace, optional
+        Of the run: the next basis that is made with it may overwrite this one.
 
     Returns
     -------
@@ -130,7 +133,9 @@ def krylov_basis(
         (empty where g and all of d_prev are zero).
     """
     K = min(K, space.n)
-    growth = Growth(space, preconditioner, K + len(d_prev), ahead, noise)
+    capacity = K + len(d_prev)
+    rows = (workspace or Workspace()).rows(space, preconditioner, capacity)
+    growth = Growth(rows, capacity, ahead, noise)
     found = growth.begin(g)  # Alg. 2, lines 1 and 2
     while found:
         last = growth.dim + 1 == K
@@ -157,21 +162,12 @@ class Growth:
         Whether all products were finite.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        P: Preconditioner,
-        capacity: int,
-        ahead: bool = False,
-        noise: float = 0.0,
-    ) -> None:
+    def __init__(self, rows: Rows, capacity: int, ahead: bool = False, noise: float = 0.0) -> None:
+        space = rows.space
         self.dim, self.finite = 0, True
-        self._space, self._P, self._eager = space, P, ahead
+        self._space, self._rows, self._eager = space, rows, ahead
         self._orthogonality = Orthogonality(capacity, space.eps, noise)
         self._ahead: Array = None  # the product of the vector that waits, where asked for already
-        self._V = space.rows(capacity)
-        self._U = space.rows(capacity) if P.times is None else None
-        self._r: Array = None  # the last remainder
         self._H_bar = np.zeros((capacity, capacity))
         self._coefficients = np.zeros((capacity, capacity))  # of H v_k, in terms of the u
         self._alpha, self._beta, self._beta0 = 0.0, 0.0, 0.0  # the last ones, and the first norm
@@ -186,13 +182,13 @@ class Growth:
     def begin(self, g: Array) -> bool:
         """The first vector, along P^-1 g; False where that vanishes."""
         g, scale = self._within_range(g)
-        z = self._P.solve(g)
+        z = self._rows.P.solve(g)
         squared = float(g @ z)
         if not 0 < squared < math.inf:
             return False
         norm = squared**0.5
         self._beta0 = norm * scale
-        self._put(0, g, z, 1 / norm)
+        self._rows.put(0, g, z, 1 / norm)
         return True
 
     def _within_range(self, g: Array) -> tuple[Array, float]:
@@ -202,41 +198,30 @@ class Growth:
         largest = self._space.max_abs(g)
         return (g / largest, largest) if 0 < largest < np.inf else (g, 1.0)
 
-    def _put(self, k: int, u: Array, v: Array, scale: Any) -> None:
-        """Put scale * v into row k of the basis, and scale * u into that of its image."""
-        self._V = self._space.put_scaled(self._V, k, v, scale)
-        if self._U is not None:
-            self._U = self._space.put_scaled(self._U, k, u, scale)
-
-    def _image(self, c: Array, first: int, end: int) -> Array:
-        """P times the vector with coefficients `c` in the rows from `first` to `end` of V."""
-        if self._U is not None:
-            return c @ self._U[first:end, :]
-        assert self._P.times is not None
-        return self._P.times(c @ self._V[first:end, :])
-
     def measure(self, product: Callable[[Array], Array], follow: bool) -> bool:
         """Multiply the vector that waits and take it in; then make the next, if it shall `follow`.
 
         Returns whether one waits: False where the product is not finite, too.
         """
-        k, space = self.dim, self._space
-        first = max(k - 1, 0)
-        w, self._ahead = product(self._V[k, :]) if self._ahead is None else self._ahead, None
-        h = space.dots(self._V[first : k + 1, :], w)
+        k, space, rows = self.dim, self._space, self._rows
+        w, self._ahead = product(rows.V[k, :]) if self._ahead is None else self._ahead, None
+        if self._eager and follow:
+            return self._follow_ahead(k + 1, w, product)
+        h = rows.along(k, w)
         if space.numpy and not self._take_in(h):
             return False
-        self._r = w - self._image(h, first, k + 1)
-        if not follow:
-            if not space.numpy:
-                self._take_in(space.to_host(h)[0])
-            return False
-        return self._follow_ahead(k + 1, h, w, product) if self._eager else self._follow(h, w)
+        rows.leave(k, w, h)
+        if follow:
+            return self._follow(h, w)
+        if not space.numpy:
+            self._take_in(space.to_host(h)[0])
+        return False
 
     def _follow(self, h: Array, w: Array) -> bool:
         """The next vector, if anything is left for it."""
-        z = self._P.solve(self._r)
-        h, squared = self._space.to_host(h, self._r @ z)
+        rows = self._rows
+        z = rows.P.solve(rows.r)
+        h, squared = self._space.to_host(h, rows.r @ z)
         if not (self._space.numpy or self._take_in(h)):
             return False
         norm = _root(squared)
@@ -244,49 +229,41 @@ class Growth:
             z, norm = self._orthogonalised(norm)
         if not self._keeps(norm):
             return False
-        self._put(self.dim, self._r, z, 1 / norm)
-        self._across = float(w @ self._V[self.dim, :])
+        rows.put(self.dim, rows.r, z, 1 / norm)
+        self._across = float(w @ rows.V[self.dim, :])
         return True
 
-    def _follow_ahead(self, k: int, h: Array, w: Array, product: Callable[[Array], Array]) -> bool:
+    def _follow_ahead(self, k: int, w: Array, product: Callable[[Array], Array]) -> bool:
         """Vector k and its product, asked for before anything is known on the host."""
-        c = self._orthogonalise(k)
-        z = self._P.solve(self._r)
-        squared = self._r @ z
-        self._put(k, self._r, z, squared**-0.5)
-        numbers = self._space.to_host_async(h, squared, c, w @ self._V[k, :])
-        self._ahead = product(self._V[k, :])
-        h, squared, c, across = numbers()
-        if not (self._space.numpy or self._take_in(h)):
+        rows = self._rows
+        numbers = self._space.to_host_async(rows.advance(k, w))
+        self._ahead = product(rows.V[k, :])
+        squared, across, c, h = split(numbers()[0], k)
+        if not self._take_in(h):
             return False
         self._coefficients[k - 1, :k] += c
         norm = _root(squared)
         if squared < ENOUGH_LEFT * (squared + c @ c):
             self._ahead = None
             z, norm = self._orthogonalised(norm)
-            self._put(k, self._r, z, 1 / norm if norm else 1.0)
-            across = w @ self._V[k, :]
-        self._across = float(across)
+            rows.put(k, rows.r, z, 1 / norm if norm else 1.0)
+            across = float(w @ rows.V[k, :])
+        self._across = across
         return self._keeps(norm)
 
     def _orthogonalised(self, norm: float) -> tuple[Array, float]:
         """P^-1 r and its norm, for a remainder r that is orthogonal to all vectors."""
+        rows = self._rows
         for _ in range(3):  # mostly once; more often only where nothing is left in the end
             before = norm
-            c = self._orthogonalise(self.dim)
-            z = self._P.solve(self._r)
-            squared, c = self._space.to_host(self._r @ z, c)
+            c = rows.orthogonalise(self.dim)
+            z = rows.P.solve(rows.r)
+            squared, c = self._space.to_host(rows.r @ z, c)
             self._coefficients[self.dim - 1, : self.dim] += c
             norm = _root(squared)
             if norm * norm >= ENOUGH_LEFT * before * before:
                 break
         return z, norm
-
-    def _orthogonalise(self, k: int) -> Array:
-        """Take what lies in the span of the first k vectors out of the remainder."""
-        c = self._V[:k, :] @ self._r
-        self._r = self._r - self._image(c, 0, k)
-        return c
 
     def _take_in(self, h: Small) -> bool:
         """Note what vector k has been found to have; False where that is not finite."""
@@ -316,19 +293,19 @@ class Growth:
 
     def adjoin(self, directions: Sequence[Array], product: Callable[[Array], Array]) -> None:
         """Take in what of the directions lies outside the basis, with its products."""
-        space, k, times = self._space, self.dim, self._P.times
+        space, rows, k, times = self._space, self._rows, self.dim, self._rows.P.times
         assert times is not None
-        V, D = self._V[:k, :], space.xp.stack(list(directions))
+        V, D = rows.V[:k, :], space.xp.stack(list(directions))
         before = D @ times(D).T
         for _ in range(2):  # Gram-Schmidt, twice
             D = D - (times(D) @ V.T) @ V
         before, left = space.to_host(before, D @ times(D).T)
         E = _orthonormalised(left, np.diagonal(before), MIN_REMAINDER * space.eps)
         end = k + len(E)
-        self._V = space.put(self._V, (slice(k, end), slice(None)), space.to_device(E) @ D)
-        W = [product(self._V[j, :]) for j in range(k, end)]
+        rows.V = space.put(rows.V, (slice(k, end), slice(None)), space.to_device(E) @ D)
+        W = [product(rows.V[j, :]) for j in range(k, end)]
         if W:
-            self._take_in_adjoined(space.to_host(space.xp.stack(W) @ self._V[:end, :].T)[0])
+            self._take_in_adjoined(space.to_host(space.xp.stack(W) @ rows.V[:end, :].T)[0])
 
     def _take_in_adjoined(self, h: Small) -> None:
         """Note v^T H v_j of the adjoined vectors v with all of them."""
@@ -354,10 +331,10 @@ class Growth:
         g_bar = np.zeros(dim)
         g_bar[:1] = self._beta0  # the other vectors are orthogonal to it
         return Basis(
-            self._V[:dim, :],
+            self._rows.V[:dim, :],
             self.H_bar,
             g_bar,
-            orthonormal=self._P.is_identity,
+            orthonormal=self._rows.P.is_identity,
             asymmetry=self._gap / largest if largest else 0.0,
             finite=self.finite,
             products=self._products,
@@ -368,7 +345,7 @@ class Growth:
         k, space = self.dim, self._space
         inside = space.to_device(np.ascontiguousarray(E @ self._coefficients[:k, :k]))
         last = space.to_device(np.ascontiguousarray(E[:, k - 1 :]))
-        return self._image(inside, 0, k) + last * self._r[None, :]
+        return self._rows.image(inside, 0, k) + last * self._rows.r[None, :]
 
 
 def _root(squared: float | Small) -> float:

@@ -22,27 +22,31 @@ class Preconditioner:
         w -> P^-1 w.
     times : callable or None
         v -> P v; None where only the inverse is known.
-    is_identity : bool
-        Whether P is the identity.
+    is_diagonal, is_identity : bool
+        Whether P is.
+    entries : array or None
+        Of a diagonal matrix that is not the identity.
     """
 
     solve: Callable[[Array], Array]
     times: Callable[[Array], Array] | None = None
+    is_diagonal: bool = False
     is_identity: bool = False
+    entries: Array | None = None
 
     @classmethod
     def diagonal(cls, D: Array | None) -> Preconditioner:
         """P = D, or the identity."""
         if D is None:
             return IDENTITY
-        return cls(lambda w: w / D, lambda v: v * D)
+        return cls(lambda w: w / D, lambda v: v * D, is_diagonal=True, entries=D)
 
 
 def _same(u: Array) -> Array:
     return u
 
 
-IDENTITY = Preconditioner(_same, _same, is_identity=True)
+IDENTITY = Preconditioner(_same, _same, is_diagonal=True, is_identity=True)
 
 
 def diagonal_preconditioner(

@@ -18,7 +18,7 @@ def preconditioner(
     if free is not None and with_model:
         model = model.restricted(run.space, free)
     P = model.preconditioner(run.space, D) if with_model else Preconditioner.diagonal(D)
-    return P if free is None else changed(P, solve=lambda w: free(P.solve(w)))
+    return P if free is None else changed(P, solve=lambda w: free(P.solve(w)), is_diagonal=False)
 
 
 def diagonal(run: KSDRun, evaluator: Evaluator, entries: Array | None) -> Array | None:

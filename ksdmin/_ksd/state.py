@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ksdmin._ksd.dimensions import Dimensions
 from ksdmin._ksd.krylov import Basis
+from ksdmin._ksd.lanczos import Workspace
 from ksdmin._ksd.presets import Preset
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
@@ -29,12 +30,15 @@ class KSDRun(Run):
         Sets B and C have the share 1 / parts of the samples at first.
     dims : Dimensions
         How many vectors are kept.
+    workspace : Workspace
+        What the Krylov spaces share.
     """
 
     options: Options
     preset: Preset
     parts: int
     dims: Dimensions
+    workspace: Workspace = field(default_factory=Workspace, compare=False, repr=False)
 
     @property
     def floor(self) -> float:

@@ -100,6 +100,7 @@ def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs
         # Where it will hardly end before K, the device need not wait for the host.
         ahead=run.space.remote and (rules.forcing.value is None or state.curvature_is_sampled),
         noise=max(evaluator.product_error, evaluator.traits.noise or 0.0),
+        workspace=run.workspace,
     )
 
 

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from numpy.testing import assert_allclose
 
 import ksdmin
-from ksdmin._ksd.krylov import Growth, krylov_basis
+from ksdmin._ksd.krylov import krylov_basis
+from ksdmin._ksd.lanczos import Rows
 from ksdmin._ksd.precond import IDENTITY, Preconditioner
 from ksdmin._problem.arrays import Space
 
@@ -111,9 +112,9 @@ def test_a_long_basis_stays_orthogonal_without_much_work(monkeypatch):
     n, K = 400, 100
     rng = np.random.default_rng(0)
     H = np.geomspace(1e-3, 1e3, n)
-    calls, orthogonalise = [], Growth._orthogonalise
+    calls, orthogonalise = [], Rows.orthogonalise
     monkeypatch.setattr(
-        Growth, "_orthogonalise", lambda self, k: calls.append(k) or orthogonalise(self, k)
+        Rows, "orthogonalise", lambda self, k: calls.append(k) or orthogonalise(self, k)
     )
     g = rng.standard_normal(n)
     basis = krylov_basis(Space(g), g, IDENTITY, lambda v: H * v, [], K, never)

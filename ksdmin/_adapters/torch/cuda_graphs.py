@@ -10,7 +10,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.torch.kernels import Chunk, Kernel, Kernels, Product
+from ksdmin._problem.cuda import side_stream
 
 # Samples that a graph is compared with eager execution on: few, as that takes memory of its own.
 GRAPH_CHECK_SAMPLES = 256
@@ -172,12 +172,6 @@ def drop_oldest(graphs: dict[tuple[Any, ...], Any], kind: str) -> None:
     of_this_kind = [key for key in graphs if key[0] == kind]
     for key in of_this_kind[: 1 - GRAPHS_PER_KERNEL]:
         del graphs[key]
-
-
-@cache
-def side_stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream of all captures: one for all, as libraries keep memory for each stream."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -1,0 +1,144 @@
+"""One step of Lanczos' recurrence without the host: see `Growth`, which makes a basis of them.
+
+A step is some twenty operations on few vectors. On a CUDA device, launching them may take longer
+than the product that they wait for, so they are recorded and launched all at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ksdmin._ksd.precond import Preconditioner
+from ksdmin._problem.arrays import Array, Small, Space
+from ksdmin._problem.cuda import Graph, new_pool
+
+
+class Rows:
+    """The vectors of a basis as rows of V, their images under P, and the last remainder r.
+
+    Attributes
+    ----------
+    V : array
+        With room for all vectors.
+    r : array
+        What of the last product lies outside the span of the images.
+    """
+
+    def __init__(self, space: Space, P: Preconditioner, capacity: int) -> None:
+        self.space, self.P = space, P
+        self.V: Array = space.rows(capacity)
+        self.r: Array = None
+        self._U = space.rows(capacity) if P.times is None else None
+
+    def put(self, k: int, u: Array, v: Array, scale: Any) -> None:
+        """Put scale * v into row k of V, and scale * u into that of its image."""
+        self.V = self.space.put_scaled(self.V, k, v, scale)
+        if self._U is not None:
+            self._U = self.space.put_scaled(self._U, k, u, scale)
+
+    def image(self, c: Array, first: int, end: int) -> Array:
+        """P times the vector with coefficients `c` in the rows from `first` to `end` of V."""
+        if self._U is not None:
+            return c @ self._U[first:end, :]
+        assert self.P.times is not None
+        return self.P.times(c @ self.V[first:end, :])
+
+    def along(self, k: int, w: Array) -> Array:
+        """Of the product w of row k: its own products with the row before, if any, and with row k.
+
+        But for rounding, w is orthogonal to all earlier ones.
+        """
+        return self.space.dots(self.V[max(k - 1, 0) : k + 1, :], w)
+
+    def leave(self, k: int, w: Array, h: Array) -> None:
+        """The remainder of w, where `along` returned h."""
+        self.r = w - self.image(h, max(k - 1, 0), k + 1)
+
+    def orthogonalise(self, k: int) -> Array:
+        """Take what lies in the span of the first k vectors out of the remainder."""
+        c = self.V[:k, :] @ self.r
+        self.r = self.r - self.image(c, 0, k)
+        return c
+
+    def advance(self, k: int, w: Array) -> Array:
+        """Row k, from the product w of the one before it; returns what the host has to know.
+
+        That is `split` there.
+        """
+        h = self.along(k - 1, w)
+        self.leave(k - 1, w, h)
+        c = self.orthogonalise(k)
+        z = self.P.solve(self.r)
+        squared = self.r @ z
+        self.put(k, self.r, z, squared**-0.5)
+        across = w @ self.V[k, :]
+        return self.space.xp.concat([squared[None], across[None], c, h])
+
+
+def split(numbers: Small, k: int) -> tuple[float, float, Small, Small]:
+    """Of `Rows.advance`: r^T P^-1 r, w^T v_k, what was taken out of r, w^T v of the last two."""
+    return float(numbers[0]), float(numbers[1]), numbers[2 : 2 + k], numbers[2 + k :]
+
+
+class RecordedRows(Rows):
+    """The same arrays for all bases of a run on a CUDA device; steps are recorded and repeated."""
+
+    def __init__(self, space: Space, P: Preconditioner, capacity: int) -> None:
+        super().__init__(space, P, capacity)
+        self.capacity = capacity
+        self._entries = None if P.entries is None else space.copy(P.entries)
+        self.P = Preconditioner.diagonal(self._entries)
+        self._w, self._kept_r = space.rows(2)
+        self._numbers: dict[int, Array] = {}
+        self._graphs: dict[int, Graph] = {}
+        self._seen: set[int] = set()
+        self._pool = new_pool()
+
+    def serves(self, P: Preconditioner, capacity: int) -> bool:
+        """Whether a basis of that size, with a matrix of that kind, can be made here."""
+        return capacity <= self.capacity and (P.entries is None) == (self._entries is None)
+
+    def begin(self, P: Preconditioner) -> None:
+        """Make room for the next basis."""
+        if self._entries is not None:
+            self._entries[:] = P.entries
+
+    def advance(self, k: int, w: Array) -> Array:
+        """As `Rows` do: eagerly the first time, then recorded."""
+        if k not in self._seen:  # in a run of one or two iterations it would not pay
+            self._seen.add(k)
+            return super().advance(k, w)
+        self._w[:] = w
+        if k in self._graphs:
+            self._graphs[k]()
+        else:
+            self._graphs[k] = Graph(lambda: self._recorded(k), self.space.device, self._pool)
+        self.r = self._kept_r
+        return self._numbers[k]
+
+    def _recorded(self, k: int) -> None:
+        numbers = super().advance(k, self._w)
+        if k not in self._numbers:
+            self._numbers[k] = self.space.xp.empty_like(numbers)
+        self._numbers[k][:] = numbers
+        self._kept_r[:], self.r = self.r, None
+
+
+class Workspace:
+    """What the bases of a run share."""
+
+    def __init__(self) -> None:
+        self._rows: RecordedRows | None = None
+
+    def rows(self, space: Space, P: Preconditioner, capacity: int) -> Rows:
+        """Rows for the next basis, which ends the use of those before."""
+        if not (space.remote and P.is_diagonal):
+            return Rows(space, P, capacity)
+        if self._rows is None or not self._rows.serves(P, capacity):
+            self._rows = None  # free it first
+            self._rows = RecordedRows(space, P, capacity)
+        self._rows.begin(P)
+        return self._rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_rows": None}  # a graph belongs to its process: a copy records its own
