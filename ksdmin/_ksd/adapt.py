@@ -150,10 +150,13 @@ def learned_on_samples(
     """The model after a step whose curvature was of a sample: for the time when it no longer is.
 
     The products teach nothing of A, but the gradients at both ends of the step do, where both are
-    of the same A: also of a step that was not taken. A net seldom comes to that time, and its
-    vectors are long.
+    of the same A. A step that A refuses teaches nothing: a sample that can be separated sends it so
+    far that the curvature there says nothing of the one here. A net seldom comes to that time, and
+    its vectors are long.
     """
     here = before.here
     if run.dims.nonlinear or trial.d is None or there.idx is not here.idx:
+        return before.model
+    if not there.value < here.value:
         return before.model
     return before.model.with_pair(run.space, trial.d, there.gradient - here.gradient)

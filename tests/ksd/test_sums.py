@@ -1,11 +1,16 @@
 """Sums of losses: sets that grow until they are everything, and the optimum of the whole."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
 import ksdmin
+from ksdmin._ksd.adapt import learned_on_samples
+from ksdmin._ksd.quasi_newton import QuasiNewton
+from ksdmin._problem.arrays import Space
 from ksdmin._problem.subsets import Sizes
 
 M, N = 8000, 12
@@ -172,3 +177,14 @@ def test_a_gradient_set_too_small_to_tell_convergence(preset, returns):
     sizes = res.history["size_A"].tolist()[1:]
     assert 40 in sizes
     assert (1 in sizes[sizes.index(40) :]) is returns
+
+
+@pytest.mark.parametrize("after", [0.9, 1.0, 1.1])
+def test_only_a_step_that_lowers_the_value_teaches_the_model(after):
+    """Few samples can be separated, and send a step so far that nothing is learned there."""
+    one = np.ones(3)
+    here, there = (SimpleNamespace(value=f, gradient=f * one, idx=None) for f in (1.0, after))
+    before = SimpleNamespace(here=here, model=QuasiNewton(5))
+    linear = SimpleNamespace(space=Space(one), dims=SimpleNamespace(nonlinear=False))
+    model = learned_on_samples(linear, before, SimpleNamespace(d=-one), there)
+    assert len(model) == (after < 1)
