@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-NODES, REACH = 2_000, 8.5  # of the quadrature; exp(-REACH^2) is below the rounding of 1
+NODES = 300  # of the quadrature; with 150 the results are the same to 1e-12
+ROUNDING = 37.0  # exp(-ROUNDING) is below the rounding of 1
 POINTS_AT_ONCE = 4_000
 
 
@@ -23,7 +24,9 @@ def cole_hopf(viscosity: float, points: Tensor) -> Tensor:
     u = -(G * (sin(pi y) F)) / (G * F). Both integrands are analytic and vanish at the ends: the
     rule's error falls exponentially with the number of nodes.
     """
-    z = torch.linspace(-REACH, REACH, NODES, dtype=points.dtype, device=points.device)
+    # F varies by exp(1 / (pi viscosity)): farther away exp(-z^2) makes up for that
+    reach = math.sqrt(1 / (math.pi * viscosity) + ROUNDING)
+    z = torch.linspace(-reach, reach, NODES, dtype=points.dtype, device=points.device)
     pieces = [_cole_hopf(viscosity, piece, z) for piece in points.split(POINTS_AT_ONCE)]
     return torch.cat(pieces)
 

@@ -69,6 +69,7 @@ def add_how_to_run(command: argparse.ArgumentParser) -> None:
     """Limits, size, place."""
     given = f"of each run; {SECONDS:g}, or {SMALL_SECONDS:g} for small ones, where not given"
     command.add_argument("--seconds", type=float, help=given)
+    command.add_argument("--passes", type=float, help="end also after so many over the points")
     command.add_argument("--small", action="store_true", help="a form for two cores")
     command.add_argument("--options", type=json_object, default={}, help="JSON, for the method")
     command.add_argument("--device", type=torch.device, default=default_device())
@@ -92,7 +93,7 @@ def add_shown(commands: Any) -> None:
 def run_one(args: argparse.Namespace) -> None:
     """Train once, unless that has been done."""
     config = Config(
-        args.problem, args.method, args.seed, seconds_of(args), args.dtype, args.options, args.small
+        args.problem, args.method, args.seed, seconds_of(args), args.dtype, **same_for_all(args)
     )
     store = store_of(config.problem, folder_of(args))
     if config.found_in(store, hardware_of(args.device)):
@@ -125,7 +126,7 @@ def run_all(args: argparse.Namespace) -> None:
 def missing_runs(args: argparse.Namespace) -> Iterator[Config]:
     """Those that were asked for and are not in the results."""
     hardware, folder = hardware_of(args.device), folder_of(args)
-    same = {"seconds": seconds_of(args), "small": args.small, "options": args.options}
+    same = {"seconds": seconds_of(args), **same_for_all(args)}
     for config in configurations(args.problems, args.methods, args.seeds, args.dtypes, **same):
         if not config.found_in(store_of(config.problem, folder), hardware):
             yield config
@@ -137,6 +138,7 @@ def run_in_process(config: Config, args: argparse.Namespace, left: float) -> Non
     command += ["--method", config.method, "--seed", str(config.seed), "--dtype", config.dtype]
     command += ["--seconds", str(config.seconds), "--options", json.dumps(config.options)]
     command += ["--device", str(args.device), "--results", str(folder_of(args))]
+    command += ["--passes", str(config.passes)] if config.passes else []
     command += ["--small"] if config.small else []
     command += ["--commit", args.commit] if args.commit else []
     try:
@@ -173,6 +175,11 @@ def json_object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f'{text!r}: expected an object, as {{"krylov_dim": 50}}')
     return value
+
+
+def same_for_all(args: argparse.Namespace) -> dict[str, Any]:
+    """What runs of one call have in common, besides their seconds."""
+    return {"passes": args.passes, "options": args.options, "small": args.small}
 
 
 def folder_of(args: argparse.Namespace) -> Path:

@@ -24,6 +24,7 @@ COLOURS = {
 }
 PANEL = (4.4, 3.4)  # inches
 COLUMNS = 3
+ROUNDING = 1e-17  # errors below are none
 
 
 def draw(runs: list[Run], folder: Path) -> list[Path]:
@@ -104,9 +105,8 @@ def solutions(case: Case, pictured: dict[str, Run], path: Path) -> Path:
 
 def _decades(errors: list[np.ndarray]) -> tuple[float, float]:
     """From the least median of a method to the largest error."""
-    tiny = np.finfo(float).tiny
-    low = min(max(float(np.median(e)), tiny) for e in errors)
-    high = max(max(float(e.max()), tiny) for e in errors)
+    low = min(max(float(np.median(e)), ROUNDING) for e in errors)
+    high = max(max(float(e.max()), 10 * ROUNDING) for e in errors)
     return 10.0 ** np.floor(np.log10(low)), 10.0 ** np.ceil(np.log10(high) + 1e-9)
 
 

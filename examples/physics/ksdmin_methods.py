@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import ksdmin
+from examples.harness.net_training.instrumented_problems import Counted
 from examples.harness.recorder import Work
 from examples.physics.training import Train, Training
 
@@ -69,13 +70,12 @@ def by_scipy(method: str, fixed: dict[str, Any]) -> Train:
 
         recorder.start(training.x0)
         res = ksdmin.minimize(
-            training.problem,
+            Counted(training.problem, recorder.work),
             method=method,
             bounds=training.bounds,
             callback=callback,
             options={**fixed, **training.options},
         )
-        recorder.work.count(values=int(res.nfev), gradients=int(res.njev))
         recorder.see(res.x, last=True)
         return str(recorder.spent() or res.message)
 

@@ -11,24 +11,12 @@ from typing import Any
 import torch
 
 from examples.harness.net_training.full_batch_methods import remembering
-from examples.harness.recorder import Work
+from examples.harness.net_training.instrumented_problems import Counted
 from examples.physics.training import Training
 
 HISTORY = 100
 SEARCH = 26  # evaluations in a line search of torch's, which counts the first one
-ADAM_SHARE, ADAM_RATE = 0.25, 1e-3  # of the seconds; Rathore et al. have 2% to 75%
-
-
-class Counted:
-    """The problem as these methods call it, counted in the recorder's work."""
-
-    def __init__(self, problem: Any, work: Work) -> None:
-        self._problem, self._work = problem, work
-
-    def value_and_gradient(self, x: torch.Tensor, idx: Any) -> Any:
-        """Of all samples."""
-        self._work.count(values=1, gradients=1)
-        return self._problem.value_and_gradient(x, idx)
+ADAM_SHARE, ADAM_RATE = 0.25, 1e-3  # of the limits; Rathore et al. have 2% to 75%
 
 
 def train_by_lbfgs(training: Training) -> str:
@@ -46,7 +34,9 @@ def train_by_adam_then_lbfgs(training: Training) -> str:
     adam = torch.optim.Adam([x], lr=rate, foreach=True)
     problem = Counted(training.problem, recorder.work)
     recorder.start(x)
-    while recorder.elapsed < share * recorder.seconds and not recorder.spent():
+    while recorder.elapsed < share * recorder.seconds and (
+        recorder.work.passes < share * recorder.passes
+    ):
         _, x.grad = problem.value_and_gradient(x.detach(), slice(None))
         adam.step()
         recorder.work.iterations += 1

