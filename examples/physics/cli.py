@@ -99,6 +99,8 @@ def run_one(args: argparse.Namespace) -> None:
     if config.found_in(store, hardware_of(args.device)):
         print(f"there already: {config}", flush=True)
         return
+    if args.device.type == "cpu":
+        torch.set_num_threads(1)  # as the clock adds up the seconds of all threads
     with bar(str(config), config.seconds) as show:
         run = perform(config, args.device, args.commit, show)
     store.add(run)

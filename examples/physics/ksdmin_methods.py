@@ -27,7 +27,7 @@ def by_ksdmin(method: str, fixed: dict[str, Any]) -> Train:
 
     def train(training: Training) -> str:
         recorder, problem = training.recorder, training.problem
-        options = {**fixed, "maxtime": recorder.seconds, **training.options}
+        options = {**fixed, **training.options}
         whole = options.pop("whole_sets", WHOLE_SETS[method])
         n = problem.subsets.n
         subsets = ksdmin.Subsets(n, 1.0, 1.0, 1.0, disjoint=False) if whole else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -33,7 +34,7 @@ def perform(
     made = EXPERIMENTS[config.problem].make(config.seed, config.small)
     setting = on_device(made, device, getattr(torch, config.dtype))
     load_libraries(setting)
-    recorder = PointRecorder(config.seconds, config.passes or math.inf, show)
+    recorder = PointRecorder(config.seconds, config.passes or math.inf, show, clock_of(device))
     training = Training(setting, setting.problem(), recorder, config.seed, config.options)
     message = METHODS[config.method](training)
     trace = recorder.trace(training.assess)
@@ -47,6 +48,11 @@ def perform(
     if config.seed == PICTURED_SEED:
         run["picture"] = error_picture(setting)
     return run
+
+
+def clock_of(device: torch.device) -> Callable[[], float]:
+    """Without a GPU the processor's own seconds, which other programs change little."""
+    return time.perf_counter if device.type == "cuda" else time.process_time
 
 
 def hardware_of(device: torch.device) -> str:
