@@ -52,7 +52,7 @@ def train_by_torch_lbfgs(
     problem = Counted(problem_of(training, settings), recorder.work)
     options = {"history_size": WINDOW, "line_search_fn": "strong_wolfe", **settings.options}
     x = torch.nn.Parameter(problem.x0.clone())
-    closure = _remembering(x, problem)
+    closure = remembering(x, problem)
 
     def descend() -> bool:
         """Until no step is found or time is spent; whether there was a step at all."""
@@ -75,7 +75,7 @@ def train_by_torch_lbfgs(
     return Outcome(recorder.spent() or "No step lowers the value any more.")
 
 
-def _remembering(x: torch.nn.Parameter, problem: Counted) -> Callable[[], float]:
+def remembering(x: torch.nn.Parameter, problem: Counted) -> Callable[[], float]:
     """The value, with x.grad set; a step asks first for what the last one ended with."""
     at, value, gradient = None, 0.0, None
 

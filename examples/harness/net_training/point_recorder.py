@@ -9,6 +9,7 @@ computed when it has ended, so that being watched costs no method anything.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -42,6 +43,8 @@ class PointRecorder(Recorder):
         How many passes over the training samples it may make.
     show : callable, optional
         Called with the seconds that have passed: a progress bar.
+    now : callable, optional
+        The clock's, as for every recorder.
     """
 
     def __init__(
@@ -49,8 +52,9 @@ class PointRecorder(Recorder):
         seconds: float,
         passes: float = math.inf,
         show: Callable[[float], Any] = lambda seconds: None,
+        now: Callable[[], float] = time.perf_counter,
     ) -> None:
-        super().__init__(seconds, passes)
+        super().__init__(seconds, passes, now)
         self.kept: list[Kept] = []
         self._show, self._due, self._diverged = show, 0.0, False
 

@@ -1,0 +1,34 @@
+"""The experiments by their names."""
+
+from __future__ import annotations
+
+from examples.physics.burgers import burgers
+from examples.physics.evolution import convection, reaction, wave
+from examples.physics.experiment import Experiment
+from examples.physics.inverse_diffusion import inverse_diffusion
+from examples.physics.poisson import poisson
+from examples.physics.precision_fit import precision_fit
+
+RELATIVE, ABSOLUTE = "relative error", "absolute error"
+BOTH = ("float64", "float32")
+XT, XY = ("x", "t"), ("x", "y")
+
+EXPERIMENTS = {
+    "convection": Experiment("Convection", RELATIVE, XT, convection, BOTH),
+    "reaction": Experiment("Reaction", RELATIVE, XT, reaction, BOTH),
+    "wave": Experiment("Wave", RELATIVE, XT, wave, BOTH),
+    "poisson-257": Experiment(
+        "2d Poisson, 257 parameters", ABSOLUTE, XY, poisson((64,), (16,)), bfgs=True
+    ),
+    "poisson-9873": Experiment(
+        "2d Poisson, 9,873 parameters", ABSOLUTE, XY, poisson((64, 64, 48, 48), (16, 16))
+    ),
+    "poisson-116097": Experiment(
+        "2d Poisson, 116,097 parameters", ABSOLUTE, XY, poisson((256, 256, 128, 128), (32, 32))
+    ),
+    "burgers": Experiment("Burgers", RELATIVE, XT, burgers, bfgs=True),
+    "precision-fit": Experiment("Precision fit", "test RMSE", ("x",), precision_fit, bfgs=True),
+    "inverse-diffusion": Experiment(
+        "Inverse: conductivity", "error of the conductivity", XT, inverse_diffusion, bounded=True
+    ),
+}

@@ -1,0 +1,184 @@
+"""The methods of examples/physics: all of them lower the loss, and the rival is a good one."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import OptimizeWarning
+from torch.nn.utils import vector_to_parameters
+
+import ksdmin
+from examples.harness.net_training.point_recorder import PointRecorder
+from examples.physics.experiments import EXPERIMENTS
+from examples.physics.inverse_diffusion import BOUNDS
+from examples.physics.levenberg_marquardt import Damping, NormalEquations
+from examples.physics.methods import METHODS, NAMES
+from examples.physics.replayed import replayed
+from examples.physics.residual_jacobian import CHUNK_BYTES, ResidualJacobian
+from examples.physics.run_config import Config, methods_of
+from examples.physics.training import Training, on_device
+from examples.physics.training_run import perform
+
+CPU = torch.device("cpu")
+LIMITS = {"seconds": 60.0, "passes": 100.0, "small": True}  # no clock decides
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script. is deprecated",  # said by torch of its own forward mode
+    "ignore:.*_maybe_evaluate_static:DeprecationWarning",
+)
+
+
+def small_setting(name):
+    return on_device(EXPERIMENTS[name].make(0, True), CPU, torch.float64)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_lowers_the_loss(method):
+    problem = "inverse-diffusion" if method == "lbfgsb" else "precision-fit"
+    run = perform(Config(problem, method, 0, **LIMITS), CPU)
+    trace = run["trace"]
+    assert trace["loss"][-1] < 0.5 * trace["loss"][0]
+    assert trace["iterations"][-1] > 0
+    assert run["message"] == "The limit of passes has been reached."
+
+
+@pytest.mark.parametrize("problem", EXPERIMENTS)
+def test_every_problem_is_a_run(problem):
+    run = perform(Config(problem, "lm", 0, **LIMITS | {"passes": 30.0}), CPU)
+    assert run["trace"]["loss"][-1] < 0.9 * run["trace"]["loss"][0]
+    assert run["trace"]["passes"][-1] > 0
+    assert len(run["picture"]) in (201, 41**2)
+    assert {"date", "commit", "hardware", "torch", "parameters"} <= set(run)
+
+
+def test_float32_runs_are_of_that_precision():
+    config = Config("convection", "lbfgs", 1, dtype="float32", **LIMITS | {"passes": 50.0})
+    run = perform(config, CPU)
+    assert run["config"] == asdict(config)
+    assert "picture" not in run  # one seed has one
+    setting = on_device(EXPERIMENTS["convection"].make(1, True), CPU, torch.float32)
+    problem = setting.problem()
+    assert problem.x0.dtype == torch.float32
+    assert run["trace"]["loss"][0] == float(f"{problem.value(problem.x0):.5g}")
+
+
+def test_ksd_stays_within_the_bounds_and_so_does_levenberg_marquardt():
+    for method in ("ksd", "lbfgsb", "lm"):
+        setting = small_setting("inverse-diffusion")
+        recorder = PointRecorder(60.0, passes=50.0)
+        training = Training(setting, setting.problem(), recorder, 0)
+        METHODS[method](training)
+        for kept in recorder.kept:
+            vector_to_parameters(torch.as_tensor(kept.x), setting.net.parameters())
+            assert BOUNDS[0] <= float(setting.net.conductivity.detach()) <= BOUNDS[1]
+
+
+def test_options_reach_the_method():
+    with pytest.warns(OptimizeWarning, match="krylov_dimm"):
+        perform(Config("poisson-257", "ksd", 0, options={"krylov_dimm": 5}, **LIMITS), CPU)
+    options = {"maxiter": 2, "whole_sets": False}
+    run = perform(Config("poisson-257", "ksd", 0, options=options, **LIMITS), CPU)
+    assert run["trace"]["iterations"][-1] == 2
+
+
+def test_ksd_goes_on_where_its_default_tolerance_would_end_it():
+    setting, recorder = small_setting("precision-fit"), PointRecorder(60.0, passes=1000.0)
+    problem = setting.problem()
+    message = METHODS["ksd"](Training(setting, problem, recorder, 0))
+    assert message == "The limit of passes has been reached."
+    points = [torch.as_tensor(kept.x) for kept in recorder.kept]
+    default = ksdmin.Options().gtol
+    assert float(problem.value_and_gradient(points[-1])[1].abs().max()) < default
+
+
+@pytest.mark.parametrize("name", ["wave", "inverse-diffusion"])
+def test_the_jacobian_is_that_of_the_loss(name, monkeypatch):
+    setting = small_setting(name)
+    problem = setting.problem()
+    monkeypatch.setitem(CHUNK_BYTES, "cpu", 4 * 8 * len(problem.x0) * 70)  # several chunks
+    jacobian, x = ResidualJacobian(setting), problem.x0 + 0.01
+    r, J = map(torch.cat, zip(*[(a.clone(), b.clone()) for a, b in jacobian(x)], strict=True))
+    assert J.shape == (jacobian.residuals, jacobian.parameters)
+    value, g = problem.value_and_gradient(x)
+    assert float(r @ r) == pytest.approx(value, rel=1e-12)
+    torch.testing.assert_close(2 * J.T @ r, g, rtol=1e-9, atol=1e-11)
+    v = torch.randn(len(x), generator=torch.Generator().manual_seed(0), dtype=x.dtype)
+    torch.testing.assert_close(2 * J.T @ (J @ v), problem.curvature(x)(v), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "fewer"), [("burgers", "parameters"), ("wave", "residuals")])
+def test_both_forms_of_the_damped_equations_give_the_same_step(name, fewer):
+    setting = small_setting(name)
+    x = setting.problem().x0
+    jacobian = ResidualJacobian(setting)
+    if fewer == "residuals":  # some of them only
+        jacobian._blocks = jacobian._blocks[1:]
+        jacobian.residuals = sum(block.residuals for block in jacobian._blocks)
+    equations = NormalEquations(jacobian, x)
+    smaller = min(jacobian.residuals, jacobian.parameters)
+    assert equations.gram.shape == (smaller, smaller)
+    r, J = map(torch.cat, zip(*jacobian(x), strict=True))
+    damped = J.T @ J + 0.1 * torch.eye(len(x), dtype=x.dtype)
+    step = equations.step(0.1)
+    torch.testing.assert_close(step, -torch.linalg.solve(damped, J.T @ r))
+    linear = r + J @ step
+    assert equations.predicted_reduction(step, 0.1) == pytest.approx(
+        float(r @ r - linear @ linear), rel=1e-9
+    )
+
+
+def test_a_matrix_that_is_not_positive_definite_gives_no_step():
+    equations = NormalEquations.__new__(NormalEquations)
+    equations._J, equations.g = None, torch.ones(2, dtype=torch.float64)
+    equations.gram = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64)
+    assert equations.step(1e-3) is None
+    assert equations.step(2.0) is not None
+
+
+def test_damping_falls_after_good_steps_and_grows_faster_and_faster_after_bad_ones():
+    damping = Damping(9.0)
+    damping.after_success(gain=1.0)
+    assert damping.value == pytest.approx(3.0)
+    damping.after_success(gain=0.5)
+    assert damping.value == pytest.approx(3.0)
+    damping.after_refusal()
+    damping.after_refusal()
+    assert damping.value == pytest.approx(3.0 * 2 * 4)
+
+
+def test_levenberg_marquardt_finds_a_fit_that_is_exact():
+    run = perform(Config("precision-fit", "lm", 0, **LIMITS | {"passes": 400.0}), CPU)
+    assert run["trace"]["error"][-1] < 1e-5
+
+
+def test_every_method_has_a_name():
+    assert set(NAMES) == set(METHODS)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_graphs_compute_the_same_on_cuda():
+    gpu = torch.device("cuda")
+    for name in ("wave", "inverse-diffusion"):
+        on_cpu, on_gpu = small_setting(name), EXPERIMENTS[name].make(0, True)
+        on_gpu = on_device(on_gpu, gpu, torch.float64)
+        x = on_cpu.problem().x0
+        for point in (x, x + 0.01):
+            expected = [[part.clone() for part in rows] for rows in ResidualJacobian(on_cpu)(point)]
+            jacobian = ResidualJacobian(on_gpu)
+            found = [[part.cpu() for part in rows] for rows in jacobian(point.to(gpu))]
+            torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
+            assert not any(block._rows._eager for block in jacobian._blocks)
+
+
+def test_without_cuda_a_function_is_itself():
+    assert replayed(np.sin, torch.zeros(1)) is np.sin
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs_on_cuda(method):
+    problem = next(name for name in EXPERIMENTS if method in methods_of(name, True))
+    run = perform(Config(problem, method, 0, 5.0, small=True), torch.device("cuda"))
+    assert run["trace"]["loss"][-1] < 0.7 * run["trace"]["loss"][0]

@@ -1,0 +1,240 @@
+"""Commands, tables and figures of examples/physics, from runs that are made up or small."""
+
+import json
+import subprocess
+from dataclasses import asdict
+
+import pytest
+
+from examples.physics import cli
+from examples.physics.cli import main
+from examples.physics.experiments import EXPERIMENTS
+from examples.physics.figures import COLOURS
+from examples.physics.methods import METHODS
+from examples.physics.published import PUBLISHED, PUBLISHED_AT_60_S
+from examples.physics.run_config import Config, WrongCall, configurations, methods_of
+from examples.physics.seed_series import by_case
+
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+
+
+def made_up(problem, method, seed, errors, *, picture=None, hardware="a machine", **config):
+    """A run whose losses are a tenth of its errors."""
+    count = len(errors)
+    trace = {
+        "seconds": [60.0 * (i + 1) / 3 for i in range(count)],
+        "iterations": list(range(count)),
+        "passes": [10.0 * i for i in range(count)],
+        "loss": [error / 10 for error in errors],
+        "error": list(errors),
+    }
+    run = {
+        "config": asdict(Config(problem, method, seed, 60.0, **config)),
+        **{"date": "2020-01-01", "commit": "abc", "hardware": hardware, "torch": "2"},
+        **{"parameters": 257, "message": "", "trace": trace},
+    }
+    return run if picture is None else {**run, "picture": [picture] * 41**2}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    runs = [
+        *(made_up("poisson-257", "ksd", s, [1, 0.1, e]) for s, e in enumerate((3e-5, 1e-6, 2e-5))),
+        made_up("poisson-257", "lm", 0, [1, 0.1, 1e-4], picture=1e-4),
+        made_up("poisson-257", "lbfgs", 0, [1, 0.5]),  # it stopped after 40 s
+        made_up("poisson-257", "ksd", 0, [1, 1, 1e-9], options={"krylov_dim": 5}),
+        made_up("wave", "ksd", 0, [1, 0.5, 0.25], picture=0.0),
+        made_up("wave", "ksd", 0, [1, 0.75, 0.5], dtype="float32"),
+    ]
+    for problem in ("poisson-257", "wave"):
+        own = [run for run in runs if run["config"]["problem"] == problem]
+        (tmp_path / f"{problem}.json").write_text(json.dumps(own))
+    return tmp_path
+
+
+def cells(text, start):
+    line = next(line for line in text.splitlines() if line.startswith(f"| {start}"))
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def test_the_table_has_medians_beside_published_errors(folder, tmp_path, capsys):
+    main(["table", "--results", str(folder)])
+    text = capsys.readouterr().out
+    header = cells(text, "problem")
+    poisson = dict(zip(header, cells(text, "2d Poisson, 257"), strict=True))
+    assert (poisson["seconds"], poisson["seeds"]) == ("60", "1–3")
+    assert poisson["KSD"] == "**2.0e-05**"  # the median; other options are not among them
+    assert poisson["exact Levenberg-Marquardt"] == "1.0e-04"
+    assert poisson["torch L-BFGS"] == "5.0e-01 (40 s)"
+    assert poisson["published"].startswith("6.1e-08 (ENGD")
+    assert poisson["published"].endswith("9.1e-06 at 60 s")
+    assert cells(text, "Wave, relative error, float64")[3] == "**2.5e-01**"
+    assert cells(text, "Wave, relative error, float32")[3] == "**5.0e-01**"
+    losses = text[text.index("Losses") :]
+    assert cells(losses, "2d Poisson, 257")[3] == "**2.0e-06**"
+    assert "Measured on a machine, 2020-01-01, commit abc, torch 2." in text
+    main(["table", "--results", str(folder), "--out", str(tmp_path / "table.md")])
+    assert (tmp_path / "table.md").read_text().strip() == text.strip()
+
+
+def test_figures_are_drawn(folder, capsys):
+    pytest.importorskip("matplotlib")
+    main(["figures", "--results", str(folder)])
+    names = ("errors.svg", "poisson-257-float64-60s.png", "wave-float64-60s.png")
+    drawn = [folder / "figures" / name for name in names]
+    assert all(path.stat().st_size > 5_000 for path in drawn)
+    assert sorted(folder.glob("figures/*")) == sorted(drawn)
+    assert "torch L-BFGS" in drawn[0].read_text()
+    assert str(drawn[0]) in capsys.readouterr().out
+
+
+def test_runs_on_other_hardware_and_of_other_lengths_are_compared_by_themselves():
+    runs = [made_up("wave", "ksd", 0, [1.0]), made_up("wave", "ksd", 0, [1.0], hardware="another")]
+    runs.append(made_up("wave", "lm", 0, [1.0]))
+    cases = by_case(runs)
+    assert [[s.method for s in series] for series in cases.values()] == [["ksd", "lm"], ["ksd"]]
+
+
+def small_run(folder, *more):
+    main(["run", "poisson-257", "--small", "--passes", "20", "--results", str(folder), *more])
+
+
+def test_a_run_is_stored_once(tmp_path, capsys):
+    small_run(tmp_path, "--method", "lbfgs", "--commit", "abc")
+    (run,) = json.loads((tmp_path / "poisson-257.json").read_text())
+    assert run["commit"] == "abc"
+    assert "there already" not in capsys.readouterr().out
+    small_run(tmp_path, "--method", "lbfgs", "--commit", "another")
+    assert "there already: poisson-257, lbfgs, seed 0" in capsys.readouterr().out
+    small_run(tmp_path, "--method", "lbfgs", "--seed", "1")
+    assert len(json.loads((tmp_path / "poisson-257.json").read_text())) == 2
+
+
+def all_of(folder, *more):
+    main(
+        [
+            *["all", "--problems", "precision-fit", "--methods", "lm", "lbfgsb", "bfgs"],
+            *["--seeds", "0", "--small", "--passes", "20", "--results", str(folder), *more],
+        ]
+    )
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    """The commands of processes, which are run in this one."""
+    commands = []
+
+    def run(command, **how):
+        commands.append(command)
+        try:
+            main(command[3:])
+        except RuntimeError:
+            return subprocess.CompletedProcess(command, 1)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(cli.subprocess, "run", run)
+    return commands
+
+
+def test_all_runs_what_is_missing_in_processes_of_their_own(tmp_path, capfd):
+    small_run(tmp_path)
+    all_of(tmp_path, "--methods", "lm")
+    text = capfd.readouterr().out
+    assert "precision-fit, lm, seed 0, float64, 2 s, small: loss" in text
+    assert "all runs are there" in text
+
+
+def test_all_leaves_out_what_is_there(tmp_path, capsys, processes):
+    all_of(tmp_path, "--methods", "lm", "--commit", "abc")
+    all_of(tmp_path, "--commit", "abc")
+    text = capsys.readouterr().out
+    assert "precision-fit, bfgs, seed 0" in text
+    assert "there already" not in text
+    assert len(processes) == 2  # no bounds, no L-BFGS-B
+    runs = json.loads((tmp_path / "precision-fit.json").read_text())
+    assert [run["config"]["method"] for run in runs] == ["lm", "bfgs"]
+    assert {run["commit"] for run in runs} == {"abc"}
+
+
+def test_a_run_that_fails_does_not_end_all(tmp_path, capsys, processes, monkeypatch):
+    def fails_at_first(config, *others):
+        if config.method == "bfgs":
+            raise RuntimeError
+        return made_up(config.problem, config.method, config.seed, [1.0])
+
+    monkeypatch.setattr(cli, "perform", fails_at_first)
+    all_of(tmp_path)
+    text = capsys.readouterr().out
+    assert "failed: precision-fit, bfgs" in text
+    assert "precision-fit, lm, seed 0, float64, 2 s, small: loss" in text
+
+
+def test_a_process_that_does_not_end_is_ended(tmp_path, capsys, monkeypatch):
+    def run(command, timeout, **how):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(cli.subprocess, "run", run)
+    all_of(tmp_path, "--methods", "lm", "--budget", "100")
+    assert "not finished in the budget: precision-fit, lm" in capsys.readouterr().out
+
+
+def test_a_budget_ends_all_between_two_runs(tmp_path, capsys, monkeypatch):
+    ran, now = [], [0.0]
+    monkeypatch.setattr(cli.time, "monotonic", lambda: now[0])
+
+    def run_in_process(config, args, left):
+        ran.append(config.method)
+        now[0] += 30.0
+
+    monkeypatch.setattr(cli, "run_in_process", run_in_process)
+    all_of(tmp_path, "--methods", "lm", "bfgs", "lbfgs", "--seconds", "10", "--budget", "70")
+    assert ran == ["lbfgs", "bfgs"]
+    assert "1 runs are left for another call" in capsys.readouterr().out
+
+
+def test_methods_and_dtypes_that_a_problem_does_not_have_are_left_out():
+    asked = ["burgers", "wave"], METHODS, [0], ["float32"], False
+    made = list(configurations(*asked, seconds=1.0))
+    assert {config.problem for config in made} == {"wave"}
+    assert [config.method for config in made] == methods_of("wave", False)
+    assert "bfgs" not in methods_of("wave", False)
+    assert "bfgs" in methods_of("wave", True)
+    assert "lbfgsb" in methods_of("inverse-diffusion", True)
+    assert "bfgs" not in methods_of("inverse-diffusion", True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"problem": "heat"}, r"problem: 'heat' is not known; expected one of convection, "),
+        ({"method": "newton"}, r"method: 'newton' is not known; expected one of ksd, hf, "),
+        ({"dtype": "float16"}, r"dtype: 'float16' is not known; expected one of float64"),
+        ({"seconds": 0.0}, r"seconds: 0 is no limit; expected a number above 0"),
+        ({"passes": -1.0}, r"passes: -1 is no limit; expected a number above 0"),
+        ({"method": "bfgs"}, r"bfgs is not for wave, which is compared with ksd, hf, "),
+    ],
+)
+def test_a_wrong_configuration_says_what_is_right(changed, message):
+    right = {"problem": "wave", "method": "ksd", "seed": 0, "seconds": 1.0}
+    with pytest.raises(WrongCall, match=message):
+        Config(**right | changed)
+
+
+def test_wrong_arguments_end_without_a_traceback(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="bfgs is not for wave"):
+        main(["run", "wave", "--method", "bfgs"])
+    with pytest.raises(SystemExit, match=r"holds no runs: python -m examples\.physics run"):
+        main(["table", "--results", str(tmp_path)])
+    with pytest.raises(SystemExit, match=r"--budget 30: a run of 60 s takes up to"):
+        main(["all", "--budget", "30", "--results", str(tmp_path)])
+    for options, message in (("{", "is not JSON"), ("[1]", "expected an object")):
+        with pytest.raises(SystemExit):
+            main(["run", "wave", "--options", options])
+        assert message in capsys.readouterr().err
+
+
+def test_published_errors_and_colours_are_of_what_there_is():
+    assert set(PUBLISHED) | set(PUBLISHED_AT_60_S) <= set(EXPERIMENTS)
+    for errors in PUBLISHED.values():
+        assert [e for _, e, _ in errors] == sorted((e for _, e, _ in errors), reverse=True)
+    assert set(COLOURS) == set(METHODS)
