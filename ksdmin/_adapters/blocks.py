@@ -85,6 +85,8 @@ class BlockProblem(FlatProblem):
             matrix_memory=blocks[0].traits.matrix_memory,
             product_cost=_mean(sizes, [block.traits.product_cost for block in blocks]),
             call_cost=sum(block.traits.call_cost for block in blocks),
+            # Reached by all samples where every block reaches its own
+            least_set=sum(map(min, sizes, [block.traits.least_set for block in blocks])),
             has_finer_arithmetic=True,
         )
         if isinstance(precond, str) and not all(block.traits.has_diagonal for block in blocks):

@@ -64,8 +64,11 @@ def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
     """The sizes of the first sets: of very many samples they are few.
 
     Where the whole curvature matrix is affordable, B alone may be a sample: each further step costs
-    a gradient, and all samples teach it.
+    a gradient, and all samples teach it. Where fewer samples would cost no less, there are all.
     """
+    N = run.subsets.n
+    if N is not None and N <= traits.least_set and run.preset.compares and not run.subsets.asked:
+        return Sizes(N, N, N)
     fewest = 1 if traits.nonlinear else run.preset.fewest
     sizes = run.subsets.sizes(run.parts, fewest, run.preset.most)
     B = first_curvature_samples(run, traits)

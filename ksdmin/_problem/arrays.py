@@ -281,10 +281,16 @@ class Space:
 
     def orthonormal(self, rows: Array) -> Array:
         """The rows made orthonormal; what lies in the span of those before it is left out."""
-        lengths = self.xp.sqrt(self.xp.sum(rows * rows, axis=1))
-        Q, R = self.xp.linalg.qr((rows / lengths[:, None]).T)
-        left = np.abs(self.to_host(self.xp.linalg.diagonal(R))[0])
-        return Q.T[self.xp.asarray(np.flatnonzero(left > MIN_LEFT * self.eps), device=self.device)]
+        kept: list[Array] = []
+        for i in range(rows.shape[0]):
+            row, before = rows[i, :], self.norm(rows[i, :])
+            for _ in range(2 if kept else 0):  # Gram-Schmidt, twice
+                V = self.xp.stack(kept)
+                row = row - (V @ row) @ V
+            left = self.norm(row)
+            if MIN_LEFT * self.eps * before < left < math.inf:
+                kept.append(row / left)
+        return self.xp.stack(kept)
 
     def norm(self, u: Array) -> float:
         """The Euclidean norm."""

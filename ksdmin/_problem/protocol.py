@@ -67,6 +67,9 @@ class Traits:
     call_cost : float
         What the call of a verb costs beside its work, in the same unit: on a device, as many
         operations as it could do while it is told what to do.
+    least_set : float
+        A set of fewer samples costs no less than one of so many: where there are no more in all,
+        a run begins with all of them, unless the user asks for sizes. 0: fewer always cost less.
     has_finer_arithmetic : bool
         Whether there is the verb ``in_finer_arithmetic()``: the same problem with less rounding, or
         None. A run turns to it when the steps gain little more than rounding.
@@ -96,6 +99,7 @@ class Traits:
     matrix_memory: float | None = None
     product_cost: float | None = None
     call_cost: float = 1e6
+    least_set: float = 0.0
     has_finer_arithmetic: bool = False
     counts_itself: bool = False
 

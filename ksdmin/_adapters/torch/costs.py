@@ -33,6 +33,12 @@ class Costs:
     product: float | None
     call: float
 
+    @property
+    def least_set(self) -> float:
+        """How many samples a device works on while it is told what to do; 0 on a processor."""
+        on_device = self.call >= CALL_ON_DEVICE
+        return self.call / self.product if on_device and self.product else 0.0
+
 
 def costs_of(kernels: Kernels, probe: Chunk, nonlinear: bool) -> Costs:
     """Of a model; for one that is linear in its parameters, the core knows them."""

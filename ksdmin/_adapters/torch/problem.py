@@ -110,6 +110,7 @@ class TorchProblem(TensorProblem):
             matrix_memory=chunk_budget(model.device),
             product_cost=costs.product,
             call_cost=costs.call,
+            least_set=costs.least_set,
             has_finer_arithmetic=True,
         )
         super().__init__(model.x0, sums.samples.subsets, traits, precond)

@@ -5,9 +5,9 @@ A sum of squares whose Jacobian is affordable takes the directions for a handful
 says which damping that was, as the directions grow shorter with the damping: the next ones lie
 around it.
 
-On a plateau, where such a step lowers the loss by next to nothing, a wide Krylov space may find
-what a few directions do not: one is tried, and whichever has lowered the loss by the larger factor,
-for what it cost, goes on. What a step costs the cost model says, never a clock.
+On a plateau, where several such steps lower the loss by next to nothing, a wide Krylov space may
+find what a few directions do not: one is tried, and whichever has lowered the loss by the larger
+factor, for what it cost, goes on. What a step costs the cost model says, never a clock.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from ksdmin._problem.values import changed
 FIRST_DAMPING, LEAST_DAMPING = 1e-2, 1e-15
 # The dampings around the last one, as powers of ten.
 POWERS = (-3.0, -1.5, 0.0, 1.5, 3.0)
-# A step on a plateau lowers the loss by less than this share.
-PLATEAU = 0.02
+# On a plateau so many steps in a row lower the loss by less than this share each. Not settled: one
+# slow step is too few (many a net has slow first steps, which these directions overcome).
+PATIENCE, PLATEAU = 5, 0.01
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class DampedSpace:
     rate, krylov_rate : float
         By which factor, as a logarithm, the last step of this kind and the last one with a Krylov
         space have lowered the loss, for each unit of work; infinite and NaN before the first.
-    on_plateau : bool
-        Whether the last step of this kind hardly lowered the loss.
+    slow : int
+        How many steps of this kind in a row have hardly lowered the loss.
     allowed : bool
         Whether there is such a space at all.
     """
@@ -49,7 +50,7 @@ class DampedSpace:
     damping: float = math.nan
     rate: float = math.inf
     krylov_rate: float = math.nan
-    on_plateau: bool = False
+    slow: int = 0
     allowed: bool = True
 
     @classmethod
@@ -61,9 +62,7 @@ class DampedSpace:
         """Whether it is less work than a Krylov space of K vectors, and gains as much."""
         if not self.allowed or costs.exact > costs.krylov(min(K, costs.n)):
             return False
-        if math.isnan(self.krylov_rate):
-            return not self.on_plateau
-        return self.rate >= self.krylov_rate
+        return self.slow < PATIENCE or self.rate >= self.krylov_rate
 
     def centre(self, scale: float) -> float:
         """The damping to begin with, for a curvature whose mean eigenvalue is `scale`."""
@@ -85,8 +84,8 @@ class DampedSpace:
         damping = outcome.damped_lengths[-1][0]
         if outcome.step_norm:
             damping = damping_of_length(outcome.step_norm, outcome.damped_lengths)
-        on_plateau = fall < PLATEAU
-        return changed(self, damping=damping, rate=fall / outcome.work, on_plateau=on_plateau)
+        slow = self.slow + 1 if fall < PLATEAU else 0
+        return changed(self, damping=damping, rate=fall / outcome.work, slow=slow)
 
 
 def logarithmic_fall(outcome: Outcome) -> float:
