@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Self
 
+from array_api_compat import array_namespace
+
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import FlatProblem, host_indices
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.counting import Counts
-from ksdmin._problem.protocol import Traits
+from ksdmin._problem.protocol import Jacobian, Traits
 from ksdmin._problem.stratified import StratifiedSubsets
 from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.values import changed
@@ -77,6 +80,13 @@ class BlockProblem(FlatProblem):
             has_projected_gradient=blocks[0].traits.has_projected_gradient,
             has_matrix=all(block.traits.has_matrix for block in blocks),
             matrix_cost=max(block.traits.matrix_cost or 0.0 for block in blocks) or None,
+            has_jacobian=all(block.traits.has_jacobian for block in blocks) and _is_number(l2),
+            rows_per_sample=_mean(sizes, [block.traits.rows_per_sample for block in blocks]),
+            matrix_memory=blocks[0].traits.matrix_memory,
+            product_cost=_mean(sizes, [block.traits.product_cost for block in blocks]),
+            call_cost=sum(block.traits.call_cost for block in blocks),
+            # Reached by all samples where every block reaches its own
+            least_set=sum(map(min, sizes, [block.traits.least_set for block in blocks])),
             has_finer_arithmetic=True,
         )
         if isinstance(precond, str) and not all(block.traits.has_diagonal for block in blocks):
@@ -149,9 +159,29 @@ class BlockProblem(FlatProblem):
         """The curvature matrix itself, where the traits say that it is to be had."""
         before = [block._counts.nhev for block in self._blocks]
         total = self._sum([block.matrix(x, part) for block, part in self._parts(idx)])
-        counted = zip(self._blocks, before, strict=True)
-        self._counts.nhev += max(block._counts.nhev - count for block, count in counted)
+        self._counts.nhev += self._most(before)
         return total if self._l2 is None else total + self._space.diagonal_matrix(self._l2)
+
+    def jacobian(self, x: Array, idx: Any = WHOLE) -> Jacobian | None:
+        """The curvature as rows, block by block, where the traits say that they are to be had."""
+        before = [block._counts.nhev for block in self._blocks]
+        parts = [block.jacobian(x, part) for block, part in self._parts(idx)]
+        self._counts.nhev += self._most(before)
+        scaled = [
+            (weight**0.5 * part.rows, weight**0.5 * part.residuals)
+            for weight, part in zip(self._weights, parts, strict=True)
+            if part is not None
+        ]
+        if len(scaled) < len(parts):
+            return None
+        xp = array_namespace(*(rows for rows, _ in scaled))
+        rows, residuals = (xp.concat(each) for each in zip(*scaled, strict=True))
+        return Jacobian(rows, residuals, 0.0 if self._l2 is None else float(self._l2))
+
+    def _most(self, before: Sequence[int]) -> int:
+        """What the block with the most products since then has counted."""
+        counted = zip(self._blocks, before, strict=True)
+        return max(block._counts.nhev - count for block, count in counted)
 
     def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
         self._counts.nfev += 1
@@ -321,6 +351,19 @@ def noting_block(number: int) -> Iterator[None]:
         with suppress(Exception):  # an exception may refuse it
             error.add_note(f"in block {number} of residuals=")
         raise
+
+
+def _is_number(l2: Any) -> bool:
+    """Whether a penalty has the same weight for all variables."""
+    return l2 is None or getattr(l2, "ndim", 0) == 0
+
+
+def _mean(sizes: Sequence[int], costs: Sequence[float | None]) -> Any:
+    """Per sample, over blocks of these sizes; None where it is not known of each."""
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(sizes):
+        return None
+    return sum(map(operator.mul, sizes, known)) / sum(sizes)
 
 
 def _size(block: FlatProblem) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
@@ -18,6 +19,7 @@ def judge_step(
     trial: Trial,
     before: float,
     there: Evaluated,
+    costs: Costs | None,
 ) -> Outcome:
     """The outcome of the step to `there`; `before` is the value at `here` on the same samples."""
     here, actual = state.here, before - there.value
@@ -40,10 +42,22 @@ def judge_step(
         measured=basis is not None,
         exact=basis is not None and basis.exact,
         newton_reduction=basis.newton_decrease if basis and basis.exact else np.nan,
+        value=there.value,
+        work=work(evaluator, state, trial, costs),
+        damped_lengths=basis.damped_lengths if basis else (),
         step_norm=run.space.norm(trial.d) if accepted and moved else 0.0,
         gradient_norm=run.stationarity(there.x, there.gradient) if accepted else np.nan,
         previous_gradient_norm=state.gradient_norm,
     )
+
+
+def work(evaluator: Evaluator, state: KSDState, trial: Trial, costs: Costs | None) -> float:
+    """What the step has cost, by the cost model; NaN where nothing depends on it."""
+    if costs is None:
+        return np.nan
+    evaluations = evaluator.counts.nfev - state.ledger.counts.nfev
+    exact = trial.basis is not None and trial.basis.exact
+    return evaluations * costs.gradient + (costs.exact if exact else costs.krylov(trial.dim))
 
 
 def gradient_error(run: KSDRun, evaluator: Evaluator, there: Evaluated, steepest: float) -> float:

@@ -20,6 +20,10 @@ REPLACED_SHARE = 1 / 4
 # What the first matrix of a run may cost, in gradients of all samples: a run takes about ten of
 # them beside it.
 MATRIX_IN_GRADIENTS = 10
+# An entry of the Jacobian of a net, written by reverse passes and read again (torch, 2 cores of an
+# aarch64 server: 200 to 600, nets of 481 to 9,873 parameters).
+ROW_ENTRY = 300
+FACTORISATIONS = 5  # the dampings of ``rules/exact_space.py``
 SAMPLES_PER_UNKNOWN = 4
 
 
@@ -33,37 +37,43 @@ class Costs:
         The number of unknowns.
     A, B : int
         How many samples the gradient is of, and the curvature; 1 for a plain function.
-    matrix_cost : float or None
+    matrix_cost, product_cost, call_cost : float or None, float or None, float
         As the problem's traits have it.
+    rows : float
+        Of the Jacobian that the exact space is made of; 0 where it is made of the matrix.
     """
 
     n: int
     A: int
     B: int
     matrix_cost: float | None
+    rows: float = 0.0
+    product_cost: float | None = None
+    call_cost: float = CALL
 
     @property
     def gradient(self) -> float:
         """A value and its gradient."""
-        return CALL + MEMORY_BOUND * 4.0 * self.A * self.n
+        per_sample = self.product_cost or MEMORY_BOUND * 4.0 * self.n
+        return self.call_cost + per_sample * self.A
 
     @property
     def product(self) -> float:
         """One curvature product: with a matrix, where there is no other way to it."""
-        if self.matrix_cost == 0:
-            return CALL + MEMORY_BOUND * 2.0 * self.n**2
+        if self.matrix_cost == 0 and not self.rows:
+            return self.call_cost + MEMORY_BOUND * 2.0 * self.n**2
         return self.gradient  # of as many samples: on fewer, a space is of less use
 
     @property
     def matrix(self) -> float:
         """The curvature matrix."""
         products = self.matrix_cost or self.n / 2
-        return CALL + products * 4.0 * self.B * self.n
+        return self.call_cost + products * 4.0 * self.B * self.n
 
     def krylov(self, K: float) -> float:
         """A Krylov space of K vectors: products, and for each vector a call of our own."""
-        needed = self.matrix if self.matrix_cost == 0 else 0.0
-        return needed + K * (self.product + CALL)
+        needed = self.matrix if self.matrix_cost == 0 and not self.rows else 0.0
+        return needed + K * (self.product + self.call_cost)
 
     def replaced(self, K: int) -> float:
         """The products that a factorised matrix replaces, where a space has at most K vectors."""
@@ -73,14 +83,24 @@ class Costs:
     def exact(self) -> float:
         """The exact space: the matrix, and its factorisation.
 
-        Cholesky takes n^3 / 3 operations, at a third of the speed of a matrix product.
+        Cholesky takes n^3 / 3 operations, at a third of the speed of a matrix product. The damped
+        directions of a Jacobian take a factorisation each, in the smaller of its two dimensions.
         """
-        return self.matrix + CALL + float(self.n) ** 3
+        if not self.rows:
+            return self.matrix + self.call_cost + float(self.n) ** 3
+        small, large = sorted((float(self.n), self.rows))
+        gram = 2 * small**2 * large + FACTORISATIONS * small**3
+        return self.jacobian + self.call_cost + gram
+
+    @property
+    def jacobian(self) -> float:
+        """The rows: reverse passes for all of them at once, and a matrix to write them into."""
+        return self.call_cost + 2 * self.product + ROW_ENTRY * self.rows * self.n
 
     @property
     def reused(self) -> float:
         """A step that rests on a matrix at hand."""
-        return CALL + self.gradient
+        return self.call_cost + self.gradient
 
 
 def curvature_samples(whole: Costs, K: int) -> int | None:
@@ -89,7 +109,7 @@ def curvature_samples(whole: Costs, K: int) -> int | None:
     It may cost as much as some gradients. Of fewer samples than a few for each unknown it would say
     little of the whole. None where even that is more work than Krylov spaces of K vectors.
     """
-    per_sample = (whole.matrix - CALL) / whole.B
+    per_sample = (whole.matrix - whole.call_cost) / whole.B
     affordable = MATRIX_IN_GRADIENTS * whole.gradient / per_sample
     enough = max(int(affordable), SAMPLES_PER_UNKNOWN * whole.n)
     B = whole.B if 2 * enough > whole.B else enough

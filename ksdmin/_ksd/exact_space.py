@@ -15,12 +15,14 @@ The matrix comes to the host, in float64, for that; the directions go back.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import lapack
 
 from ksdmin._ksd.cost_model import Costs, curvature_samples
+from ksdmin._ksd.damped_space import ByMatrix, ByRows
 from ksdmin._ksd.dimensions import MAX_BASIS_BYTES
 from ksdmin._ksd.factor import Factor, cholesky
 from ksdmin._ksd.krylov import Basis
@@ -33,33 +35,71 @@ from ksdmin._run.evaluator import Evaluated, Evaluator
 # hundredth of the last.
 DAMPING_STEP = 1e-2
 DAMPINGS = tuple(DAMPING_STEP**k for k in (2, 1, 0))
+HELD_ROWS = 3  # at a time: the rows, a copy in float64, a chunk of them
+PREVIOUS_STEPS = 3
 HELD_MATRICES = 4  # at a time: what the problem computed, ours, its factor, its inverse
 EPS = float(np.finfo(np.float64).eps)
 MIN_CONDITION = 100 * EPS  # 1 / condition number, times n: below, Cholesky's result is rounding
 
 
 def matrix_fits(run: KSDRun, traits: Traits) -> bool:
-    """Whether the problem has its matrix, the run may take it, and there is room for it.
+    """Whether the problem has its whole curvature, the run may take it, and there is room for it.
 
-    Nets keep their Krylov spaces: six small ones of 61 to 97 parameters gained nothing by it.
+    A net without a Jacobian keeps its Krylov spaces: six small ones of 61 to 97 parameters gained
+    nothing by the matrix. Nor is there anything to gain where a Krylov space may span everything.
     """
-    if not traits.has_matrix or traits.nonlinear or not run.applies("exact_space"):
+    n = run.space.n
+    if not run.applies("exact_space"):
         return False
-    room = min(MAX_BASIS_BYTES, run.options.memory_budget or np.inf)
-    return HELD_MATRICES * 8 * run.space.n**2 <= room
+    if traits.has_jacobian:
+        wide = n > run.dims.whole_dim
+        return wide and held_bytes(n, all_rows(run, traits)) <= room(run, traits)
+    return traits.has_matrix and not traits.nonlinear and held_bytes(n, 0) <= room(run, traits)
+
+
+def held_bytes(n: int, rows: float) -> float:
+    """What an exact space takes: with fewer rows than unknowns the rows, or else the matrix."""
+    if 0 < rows < n:
+        return 8 * (HELD_ROWS * rows * n + HELD_MATRICES * rows**2)
+    return 8.0 * HELD_MATRICES * n**2
+
+
+def room(run: KSDRun, traits: Traits) -> float:
+    """How many bytes it may take."""
+    most = MAX_BASIS_BYTES if traits.matrix_memory is None else traits.matrix_memory
+    return min(most, run.options.memory_budget or math.inf)
+
+
+def all_rows(run: KSDRun, traits: Traits) -> float:
+    """How many rows the Jacobian on all samples has."""
+    return traits.rows_per_sample * (run.subsets.n or 1)
 
 
 def first_curvature_samples(run: KSDRun, traits: Traits) -> int | None:
-    """How many samples B has at first for a matrix, A and C being everything; None: no matrix."""
+    """How many samples B has at first for a matrix, A and C being everything; None: no matrix.
+
+    Damped directions need all of them: the search for their damping is of all.
+    """
     N = run.subsets.n
     if N is None or run.subsets.asked or not matrix_fits(run, traits):
         return None
-    return curvature_samples(costs_of(run, traits, N, N), run.dims.whole_dim)
+    costs, K = costs_of(run, traits, N, N), run.dims.whole_dim
+    if traits.has_jacobian:
+        return N if costs.exact <= costs.krylov(K) else None
+    return curvature_samples(costs, K)
 
 
 def costs_of(run: KSDRun, traits: Traits, A: int, B: int) -> Costs:
     """What a step with sets of these sizes costs."""
-    return Costs(run.space.n, A, B, traits.matrix_cost)
+    return Costs(
+        run.space.n,
+        A,
+        B,
+        traits.matrix_cost,
+        traits.rows_per_sample * B if traits.has_jacobian else 0.0,
+        traits.product_cost,
+        traits.call_cost,
+    )
 
 
 def step_costs(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Costs | None:
@@ -76,9 +116,12 @@ def matrix_is_less_work(run: KSDRun, state: KSDState, costs: Costs) -> bool:
     Only where gradient and search are of the same samples: on others the search has to find what
     the sample of the curvature has not seen, and a wide space is better for that.
     """
-    K, reused = run.dims.whole_dim, serves_more_steps(run, state)
-    worthwhile = state.rules.exact_space.worthwhile(costs, K, reused=reused)
-    return worthwhile and state.sets.C is state.here.idx
+    K, rules, reused = run.dims.whole_dim, state.rules, serves_more_steps(run, state)
+    if state.C_is_other or rules.exact_space.failed:
+        return False
+    if costs.rows:
+        return rules.damped_space.worthwhile(costs, K)
+    return rules.exact_space.worthwhile(costs, K, reused=reused)
 
 
 def serves_more_steps(run: KSDRun, state: KSDState) -> bool:
@@ -88,6 +131,8 @@ def serves_more_steps(run: KSDRun, state: KSDState) -> bool:
 
 def exact_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
     """The exact space; None where nothing is free to move, or there is no matrix after all."""
+    if evaluator.traits.has_jacobian:
+        return damped_basis(run, evaluator, state)
     here = state.here
     free = free_variables(run, here)
     g = to_host(here.gradient)[free]
@@ -119,6 +164,47 @@ def exact_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | N
         factor=factor,
         exact=True,
     )
+
+
+def damped_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
+    """Damped Gauss-Newton directions, the gradient and the last steps; None as above."""
+    here, space, xp = state.here, run.space, run.space.xp
+    free, rule = run.movable(here), state.rules.damped_space
+    g = free(here.gradient)
+    whole = whole_curvature(run, evaluator, state, g)
+    if whole is None or not space.max_abs(g):
+        return None
+    if not math.isfinite(whole.scale):
+        return Basis(space.rows(0), np.zeros((0, 0)), np.zeros(0), finite=False)
+    found = whole.directions(rule.dampings(whole.scale))
+    steps = [free(d) for d in state.d_prev[:PREVIOUS_STEPS]]
+    V = space.orthonormal(xp.stack([*(d for _, d in found), g, *steps]))
+    HV = whole.products(V)
+    lengths = [(damping, space.norm(d)) for damping, d in found]
+    H_bar, g_bar = space.to_host(HV @ space.in_double(V).T, space.in_double(V @ g))
+    return Basis(
+        V,
+        (H_bar + H_bar.T) / 2,
+        g_bar,
+        products=lambda E: space.to_device(E) @ space.in_own_dtype(HV),
+        exact=True,
+        damping=rule.centre(whole.scale),
+        damped_lengths=tuple(lengths),
+    )
+
+
+def whole_curvature(
+    run: KSDRun, evaluator: Evaluator, state: KSDState, g: Array
+) -> ByMatrix | ByRows | None:
+    """The curvature on B by its matrix or by rows, whichever is smaller; None: it has none."""
+    here, B = state.here, state.sets.B
+    kept = None if run.box is None else run.movable(here)(run.space.xp.ones_like(here.x))
+    rows = evaluator.traits.rows_per_sample * (run.subsets.size_of(B) or 1)
+    if rows < run.space.n:
+        jacobian = evaluator.jacobian(here.x, B)
+        return None if jacobian is None else ByRows(run.space, jacobian, g, kept)
+    H = evaluator.matrix(here.x, B)
+    return None if H is None else ByMatrix(run.space, H, g, kept)
 
 
 def free_variables(run: KSDRun, here: Evaluated) -> Small:

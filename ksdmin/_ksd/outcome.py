@@ -43,6 +43,12 @@ class Outcome:
         Whether it was made of the whole curvature matrix.
     newton_reduction : float
         What the quadratic model of such a space predicted for its Newton step; NaN otherwise.
+    value : float
+        The value after the step, if that was taken.
+    work : float
+        What the step has cost, where a whole curvature was to be had (``_ksd/cost_model.py``).
+    damped_lengths : tuple
+        The dampings of the directions that spanned such a space, each with its direction's length.
     step_norm : float
         The length of the step, 0 where it was not taken.
     gradient_norm, previous_gradient_norm : float
@@ -63,6 +69,9 @@ class Outcome:
     measured: bool = True
     exact: bool = False
     newton_reduction: float = float("nan")
+    value: float = float("nan")
+    work: float = float("nan")
+    damped_lengths: tuple[tuple[float, float], ...] = ()
     step_norm: float = 0.0
     gradient_norm: float = float("nan")
     previous_gradient_norm: float = float("nan")

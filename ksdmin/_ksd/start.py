@@ -7,6 +7,7 @@ from ksdmin._ksd.exact_space import first_curvature_samples, matrix_fits
 from ksdmin._ksd.presets import PRESETS
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
+from ksdmin._ksd.rules.damped_space import DampedSpace
 from ksdmin._ksd.rules.damping import Damping
 from ksdmin._ksd.rules.exact_space import ExactSpace
 from ksdmin._ksd.rules.finer_arithmetic import FinerArithmetic
@@ -63,8 +64,11 @@ def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
     """The sizes of the first sets: of very many samples they are few.
 
     Where the whole curvature matrix is affordable, B alone may be a sample: each further step costs
-    a gradient, and all samples teach it.
+    a gradient, and all samples teach it. Where fewer samples would cost no less, there are all.
     """
+    N = run.subsets.n
+    if N is not None and N <= traits.least_set and run.preset.compares and not run.subsets.asked:
+        return Sizes(N, N, N)
     fewest = 1 if traits.nonlinear else run.preset.fewest
     sizes = run.subsets.sizes(run.parts, fewest, run.preset.most)
     B = first_curvature_samples(run, traits)
@@ -84,12 +88,14 @@ def first_rules(
     """The rules at the start of a run; this is where each is switched on or off."""
     on, norm = run.applies, record.gradient_norm
     damped = on("damping") and sets.B is not here.idx
+    whole = matrix_fits(run, traits)
     return Rules(
         damping=first_damping(run, traits, here) if damped else Damping.off(),
         forcing=Forcing() if on("forcing") else Forcing.off(),
         set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
         trust=Trust(record) if on("trust") else Trust.off(record),
-        exact_space=ExactSpace() if matrix_fits(run, traits) else ExactSpace.off(),
+        exact_space=ExactSpace() if whole else ExactSpace.off(),
+        damped_space=DampedSpace() if whole and traits.has_jacobian else DampedSpace.off(),
         finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),
         stall=Stall(norm) if on("stall") else Stall.off(norm),
     )

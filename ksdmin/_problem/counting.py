@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
+
 from ksdmin._problem.arrays import Array, Small, Space, as_scalar, to_host
 from ksdmin._problem.memo import Remembered
-from ksdmin._problem.protocol import Problem, Product, Traits, traits_of
+from ksdmin._problem.protocol import Jacobian, Problem, Product, Traits, traits_of
 from ksdmin._problem.values import changed
 
 
@@ -92,6 +94,10 @@ class CountingProblem:
         """H itself, where the traits say so; None where that turns out not to be to be had."""
         raise NotImplementedError
 
+    def jacobian(self, x: Array, idx: Any) -> Jacobian | None:
+        """The residuals' Jacobian, likewise."""
+        raise NotImplementedError
+
 
 class CheckedProblem(CountingProblem):
     """A user's problem: its verbs are counted, what they return is checked, x is protected.
@@ -159,6 +165,19 @@ class CheckedProblem(CountingProblem):
         """The curvature matrix itself."""
         out = self._counted(self._problem.matrix, self._space.given(x), idx, nhev=1)
         return self._space.dense_matrix(out, "matrix")
+
+    def jacobian(self, x: Array, idx: Any) -> Jacobian:
+        """The curvature as rows."""
+        out = self._counted(self._problem.jacobian, self._space.given(x), idx, nhev=1)
+        expected = "a ksdmin.Jacobian (rows, residuals, penalty)"
+        rows, residuals, penalty = _tuple(out, 3, "jacobian", expected)
+        shapes = tuple(np.shape(rows)), tuple(np.shape(residuals))
+        if shapes != ((*shapes[1], self._space.n), shapes[0][:1]):
+            raise ValueError(
+                f"jacobian returned rows and residuals of shapes {shapes[0]} and {shapes[1]}: "
+                f"expected (rows, {self._space.n}) and (rows,)"
+            )
+        return Jacobian(rows, residuals, as_scalar(penalty, "jacobian"))
 
     def _counted(self, verb: Callable[..., Any], *args: Any, **costs: int) -> Any:
         """Call a verb of the user's, and count it: `costs`, unless the problem counts itself."""

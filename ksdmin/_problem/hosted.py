@@ -18,7 +18,7 @@ from array_api_compat import is_jax_array
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.counting import CheckedProblem, CountingProblem, Counts, as_counting
 from ksdmin._problem.functions import FunctionProblem
-from ksdmin._problem.protocol import Product
+from ksdmin._problem.protocol import Jacobian, Product
 from ksdmin._problem.values import changed
 
 
@@ -116,6 +116,11 @@ class HostedProblem(CountingProblem):
         """The curvature matrix; None where there is none after all."""
         H = self._problem.matrix(x, idx)
         return None if H is None else np.array(H)
+
+    def jacobian(self, x: Array, idx: Any) -> Jacobian | None:
+        """The curvature as rows, likewise."""
+        J = self._problem.jacobian(x, idx)
+        return None if J is None else J._replace(rows=np.array(J[0]), residuals=np.array(J[1]))
 
 
 def space_of_run(x0: Array) -> Space:

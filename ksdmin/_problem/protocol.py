@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -54,6 +54,22 @@ class Traits:
     matrix_cost : float, optional
         What that costs in floating-point operations, in units of one product; where not given
         n / 2, as for X^T W X of a linear model. 0: the product needs the whole matrix, too.
+    has_jacobian : bool
+        Whether there is the verb ``jacobian(x, idx)``: the curvature as a :class:`Jacobian`, where
+        there are rows enough in memory. A run takes it where it is less work than products.
+    rows_per_sample : float
+        How many rows that has for each sample, on average: its residuals.
+    matrix_memory : float, optional
+        How many bytes rows or a matrix may take; where not given, 1 GiB.
+    product_cost : float, optional
+        What a product costs for each sample, in floating-point operations of a large matrix
+        product; where not given 32 n, as measured for a linear model.
+    call_cost : float
+        What the call of a verb costs beside its work, in the same unit: on a device, as many
+        operations as it could do while it is told what to do.
+    least_set : float
+        A set of fewer samples costs no less than one of so many: where there are no more in all,
+        a run begins with all of them, unless the user asks for sizes. 0: fewer always cost less.
     has_finer_arithmetic : bool
         Whether there is the verb ``in_finer_arithmetic()``: the same problem with less rounding, or
         None. A run turns to it when the steps gain little more than rounding.
@@ -78,6 +94,12 @@ class Traits:
     has_projected_gradient: bool = False
     has_matrix: bool = False
     matrix_cost: float | None = None
+    has_jacobian: bool = False
+    rows_per_sample: float = 1.0
+    matrix_memory: float | None = None
+    product_cost: float | None = None
+    call_cost: float = 1e6
+    least_set: float = 0.0
     has_finer_arithmetic: bool = False
     counts_itself: bool = False
 
@@ -89,6 +111,24 @@ class Traits:
                 raise TypeError(f"Traits: {field.name}={value!r}, expected True or False")
             if not switch and value is not None and not 0 <= value < math.inf:
                 raise ValueError(f"Traits: {field.name}={value!r}, expected a number from 0 up")
+
+
+class Jacobian(NamedTuple):
+    """The curvature R^T R + penalty I, and the gradient R^T r + penalty x, of a sum of squares.
+
+    Attributes
+    ----------
+    rows : array
+        R, of shape (rows, n): the weighted Jacobian of the residuals.
+    residuals : array
+        r, one entry per row: the residuals, weighted alike.
+    penalty : float
+        Of x^T x / 2.
+    """
+
+    rows: Array
+    residuals: Array
+    penalty: float = 0.0
 
 
 @runtime_checkable
@@ -129,6 +169,7 @@ class Problem(Protocol):
 OPTIONAL_VERBS = {
     "has_projected_gradient": "value_and_projected_gradient",
     "has_matrix": "matrix",
+    "has_jacobian": "jacobian",
     "has_finer_arithmetic": "in_finer_arithmetic",
     "counts_itself": "counting",
 }

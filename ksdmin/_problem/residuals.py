@@ -18,7 +18,7 @@ from ksdmin._problem.arrays import Array, Small
 from ksdmin._problem.function_arguments import check_derivative
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.memo import Memo, Remembered
-from ksdmin._problem.protocol import Product, Traits
+from ksdmin._problem.protocol import Jacobian, Product, Traits
 from ksdmin._problem.robust_losses import Loss, as_loss
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
 from ksdmin._problem.values import changed
@@ -58,6 +58,8 @@ class ResidualProblem(FunctionProblem):
         nonlinear: bool,
     ) -> None:
         self._loss, self._f_scale = loss, f_scale
+        self._rows_are_dense = True  # until the first call of `jac` shows otherwise
+        self._rows = 1  # of a plain function, until its first call
         super().__init__(residuals, args, jac, None, None, subsets, precond, nonlinear)
 
     def _traits(self, nonlinear: bool) -> Traits:
@@ -66,6 +68,9 @@ class ResidualProblem(FunctionProblem):
             traits,
             product_accuracy=traits.gradient_accuracy,
             has_diagonal=True,
+            has_jacobian=self._rows_are_dense,
+            has_matrix=self._rows_are_dense,
+            rows_per_sample=float(self._rows),
             has_projected_gradient=isinstance(self._jac, str),
         )
 
@@ -100,8 +105,7 @@ class ResidualProblem(FunctionProblem):
         value = memo.value = self.value(x, idx) if memo.value is None else memo.value
         if memo.gradient is None:
             r, J = self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
-            force = self._scale(r) * self._rho(r)[1] * r
-            memo.gradient = self._at(x).vector(_transposed(J, force), "jac")
+            memo.gradient = self._at(x).vector(_transposed(J, self._force(r)), "jac")
         if diagonal:
             return value, memo.gradient, self._diagonal(x, idx, value)
         return value, memo.gradient
@@ -110,9 +114,9 @@ class ResidualProblem(FunctionProblem):
         """The value and V^T g, from differences of the residuals along the rows of V."""
         memo, space = self._recall(x, idx), self._at(x)
         value, r = self.value(x, idx), self._residuals(memo, x, idx)
-        force = self._scale(r) * self._rho(r)[1] * r
         probe = partial(self._probed, idx=idx)
-        return value, differences.vector_slopes_along(probe, x, V, r, str(self._jac), space) @ force
+        slopes = differences.vector_slopes_along(probe, x, V, r, str(self._jac), space)
+        return value, slopes @ self._force(r)
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
         """The product v -> J^T d J v."""
@@ -125,6 +129,22 @@ class ResidualProblem(FunctionProblem):
             return space.vector(_transposed(J, weights * _times(J, v)), "the product with jac")
 
         return times
+
+    def jacobian(self, x: Array, idx: Any = WHOLE) -> Jacobian | None:
+        """The curvature as rows; None where `jac` is not dense, from then on."""
+        memo = self._recall(x, idx)
+        r, J = self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
+        if not isinstance(J, np.ndarray):
+            self._rows_are_dense = False
+            self.traits = self._traits(self.traits.nonlinear)
+            return None
+        root = np.sqrt(self._weights(r))
+        return Jacobian(J * root[:, None], self._force(r) / root)
+
+    def matrix(self, x: Array, idx: Any = WHOLE) -> Array | None:
+        """The curvature matrix; None likewise."""
+        jacobian = self.jacobian(x, idx)
+        return None if jacobian is None else jacobian.rows.T @ jacobian.rows
 
     def _diagonal(self, x: Array, idx: Any, value: float | None) -> Array:
         """The user's, or that of the Gauss-Newton matrix; all the same for a LinearOperator."""
@@ -147,6 +167,11 @@ class ResidualProblem(FunctionProblem):
         weights: Small = self._scale(r) * np.maximum(curved, LEAST_WEIGHT)
         return weights
 
+    def _force(self, r: Small) -> Small:
+        """The derivative of the value in each residual."""
+        force: Small = self._scale(r) * self._rho(r)[1] * r
+        return force
+
     def _scale(self, r: Small) -> float:
         return 1.0 if self.subsets is None else 1 / len(r)
 
@@ -156,8 +181,15 @@ class ResidualProblem(FunctionProblem):
         if memo.residuals is None:
             self._counts.nfev += 1
             memo.residuals = self._vector(self._call(self._fun, x, idx), x, idx)
+            self._note_rows(len(memo.residuals))
         residuals: Small = memo.residuals
         return residuals
+
+    def _note_rows(self, rows: int) -> None:
+        """How many residuals a plain function has shows in its first call."""
+        if self.subsets is None and rows != self._rows:
+            self._rows = rows
+            self.traits = self._traits(self.traits.nonlinear)
 
     def _vector(self, r: Any, x: Array, idx: Any, kinds: str = "fiub") -> Small:
         """What the user's function returned, as a vector of float64 (or complex numbers)."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.counting import CountingProblem, Counts
+from ksdmin._problem.protocol import Jacobian
 from ksdmin._problem.subsets import Subsets
 from ksdmin._problem.values import made
 from ksdmin._result import Status
@@ -245,6 +246,13 @@ class Evaluator:
         H = self._problem.matrix(x, idx)
         self._charge(idx)
         return H
+
+    def jacobian(self, x: Array, idx: Any) -> Jacobian | None:
+        """The curvature on `idx` as rows; None where there are none after all."""
+        self._begin()
+        J = self._problem.jacobian(x, idx)
+        self._charge(idx)
+        return J
 
     def _begin(self) -> None:
         """Before an evaluation: there may be no time for it."""

@@ -31,11 +31,13 @@ from ksdmin._adapters.torch.backward_checks import (
     reads_parameters_again,
 )
 from ksdmin._adapters.torch.checks import check_model, check_values
+from ksdmin._adapters.torch.costs import Costs, costs_of
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.diagonal import diagonal_kernel
 from ksdmin._adapters.torch.flat_function import FlatFunction
 from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
+from ksdmin._adapters.torch.jacobian import JacobianRows, jacobian_rows
 from ksdmin._adapters.torch.kernels import Kernels, lean_convolutions_work
 from ksdmin._adapters.torch.matrix import MatrixKernel, matrix_kernel
 from ksdmin._adapters.torch.memory import bytes_per_sample, chunk_budget
@@ -132,6 +134,7 @@ def _of_samples(
         sys.maxsize if found.max_gradients is None else DIAGONAL_SAMPLES,
         found.nonlinear,
         found.matrix,
+        found.costs,
     )
     check_values(problem, flat_model)
     return problem
@@ -257,15 +260,18 @@ class _Findings:
         How many samples' products fit into the memory budget.
     max_gradients : int or None
         How many samples' gradients do; None where the diagonal needs none.
-    matrix : MatrixKernel or None
+    matrix : MatrixKernel, JacobianRows or None
         What computes its curvature matrix, where that is affordable.
+    costs : Costs
+        Of a product.
     """
 
     nonlinear: bool
     bytes_per_sample: int
     max_kept_samples: int
     max_gradients: int | None
-    matrix: MatrixKernel | None
+    matrix: MatrixKernel | JacobianRows | None
+    costs: Costs
 
     def max_rows(self, model: FlatModel) -> int:
         """How many samples a chunk may have."""
@@ -297,13 +303,21 @@ def _probe(
         kernel = diagonal_kernel(kernels, probe, budget) if diagonal else None
         kernels.diagonal = kernel
         max_kept_samples = max(1, int(budget // (WORKING_COPIES * kept)))
-        matrix = matrix_kernel(kernels, probe, max_kept_samples, budget)
+        matrix: MatrixKernel | JacobianRows | None = matrix_kernel(
+            kernels, probe, max_kept_samples, budget
+        )
+        if nonlinear:
+            matrix = jacobian_rows(kernels, probe, budget) or matrix
+        if isinstance(matrix, JacobianRows):
+            kernels.rows, kernels.matrix = matrix.rows, matrix.matrix
+        costs = costs_of(kernels, probe, nonlinear)
     return _Findings(
         nonlinear,
         kept,
         max_kept_samples=max_kept_samples,
         max_gradients=None if kernel is None else kernel.max_samples,
         matrix=matrix,
+        costs=costs,
     )
 
 

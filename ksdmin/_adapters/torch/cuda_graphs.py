@@ -116,7 +116,8 @@ class Graphed:
         with captured(self._graph, x.device):
             self._outputs = kernel(self._x, self._buffers)
         for replayed, eager in zip(self(x, filled), kernel(x, probe), strict=True):
-            compare(replayed, eager)
+            whole = replayed.shape == eager.shape
+            compare(replayed if whole else replayed[: len(eager)], eager)  # or a row per sample
 
     def __call__(self, x: Tensor, values: Any) -> tuple[Tensor, ...]:
         self._x.copy_(x)

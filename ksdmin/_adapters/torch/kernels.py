@@ -33,13 +33,15 @@ class Kernels:
     def __init__(self, model: FlatModel, loss: SampleLoss, curvature: str) -> None:
         self.model, self.loss, self.curvature = model, loss, curvature
         self.diagonal: Kernel | None = None
+        self.rows: Kernel | None = None  # of the Jacobian
+        self.matrix: Kernel | None = None  # that they make
         self.is_scalar = False  # whether the model returns its own loss, as the mean of a batch
         self.values_need_grad = False  # whether the model differentiates in its forward pass
         self.lean_convolutions = False  # whether its convolutions are replaced for products
         self.fault: str | None = None  # why its curvature products would be wrong
 
     def by_name(self, kind: str) -> Kernel:
-        """The kernel "value", "gradient" or "diagonal"."""
+        """The kernel "value", "gradient", "diagonal", "rows" or "matrix"."""
         kernel: Kernel = getattr(self, kind)
         return kernel
 
@@ -97,7 +99,7 @@ class Kernels:
             # The expectation of r r^T must be the Hessian of the loss: the factor between loss and
             # negative log-likelihood enters once, not squared.
             w = (w / self.loss.likelihood_scale(z)).sqrt()
-        return _curvature.outer_product(self._residual(z, targets, w))
+        return _curvature.outer_product(self.output_slopes(z, targets, w))
 
     def for_products(self) -> AbstractContextManager[Any]:
         """What the forward pass runs in, where it is to be differentiated for products."""
@@ -218,7 +220,7 @@ class Kernels:
 
         return product
 
-    def _residual(self, z: Tensor, targets: Any, w: Tensor) -> Tensor:
+    def output_slopes(self, z: Tensor, targets: Any, w: Tensor) -> Tensor:
         """The gradient of each weighted loss in the outputs."""
         z = z.requires_grad_()
         total = self.total_loss(z, targets, w)

@@ -14,12 +14,15 @@ from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
 from ksdmin._adapters.flat_problem import VALUE_NOISE, FlatProblem
+from ksdmin._adapters.torch.costs import Costs
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
+from ksdmin._adapters.torch.jacobian import JacobianRows
 from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.matrix import MatrixKernel
+from ksdmin._adapters.torch.memory import chunk_budget
 from ksdmin._adapters.torch.sample_sums import SampleSums
 from ksdmin._problem.counting import Counts
-from ksdmin._problem.protocol import Traits
+from ksdmin._problem.protocol import Jacobian, Traits
 from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.values import changed
 
@@ -91,15 +94,23 @@ class TorchProblem(TensorProblem):
         bytes_per_sample: int,
         max_diagonal_samples: int,
         nonlinear: bool,
-        matrix: MatrixKernel | None,
+        matrix: MatrixKernel | JacobianRows | None,
+        costs: Costs,
     ) -> None:
         matrix = None if callable(curvature) else matrix
+        rows = matrix if isinstance(matrix, JacobianRows) else None
         traits = Traits(
             nonlinear=nonlinear,
             noise=VALUE_NOISE[model.precision] if model.x0.dtype == torch.float32 else None,
             has_projected_gradient=True,
             has_matrix=matrix is not None,
             matrix_cost=None if matrix is None else matrix.cost,
+            has_jacobian=rows is not None and rows.diagonal and l2.ndim == 0,
+            rows_per_sample=1.0 if rows is None else float(rows.elements),
+            matrix_memory=chunk_budget(model.device),
+            product_cost=costs.product,
+            call_cost=costs.call,
+            least_set=costs.least_set,
             has_finer_arithmetic=True,
         )
         super().__init__(model.x0, sums.samples.subsets, traits, precond)
@@ -175,6 +186,17 @@ class TorchProblem(TensorProblem):
         H = H / self._sums.samples.size(idx)
         H.diagonal().add_(self._l2)
         return H
+
+    def jacobian(self, x: Tensor, idx: Any = WHOLE) -> Jacobian:
+        """The curvature as rows, where the traits say that they are to be had."""
+        if not isinstance(self._matrix, JacobianRows) or not self.traits.has_jacobian:
+            raise ValueError("this problem has no Jacobian: see traits.has_jacobian")
+        x, idx = self._checked(x, idx)
+        self._counts.nhev += self._matrix.products
+        with LOCK:
+            R, r = self._sums.jacobian(self._matrix, x, idx, self._precision[1])
+        scale = self._sums.samples.size(idx) ** -0.5
+        return Jacobian(R.mul_(scale), r.mul_(scale), float(self._l2))
 
     def _evaluate(self, x: Tensor, idx: Any, diagonal: bool) -> tuple[Any, ...]:
         with LOCK:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -14,6 +15,7 @@ from torch import Tensor
 from ksdmin._adapters.torch.cuda_graphs import GraphExecutor
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
+from ksdmin._adapters.torch.jacobian import JacobianRows
 from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
 from ksdmin._adapters.torch.matrix import MatrixKernel
 from ksdmin._adapters.torch.random import seeded_generators
@@ -95,18 +97,48 @@ class SampleSums:
         sums: list[Tensor] = self._fitting(self._total, kind, x, idx, precision)
         return sums
 
-    def _total(self, kind: str, x: Tensor, idx: Any, precision: str) -> list[Tensor]:
+    def _total(
+        self, kind: str, x: Tensor, idx: Any, precision: str, max_rows: int = sys.maxsize
+    ) -> list[Tensor]:
         size = self.samples.size(idx)
-        rows = self._executor.chunk_rows(kind, size, self._max_rows)
+        rows = self._executor.chunk_rows(kind, size, min(max_rows, self._max_rows))
         with self._setting(idx, precision):
             chunks = self.samples.chunks(idx, rows)
             outputs = (self._executor.run(kind, rows, x, chunk, precision) for chunk in chunks)
             return add(outputs, single=size <= rows)
 
-    def matrix(self, kernel: MatrixKernel, x: Tensor, idx: Any, precision: str) -> Tensor:
-        """The sum of the curvature matrices over a set."""
-        H: Tensor = self._fitting(self._whole_matrix, kernel, x, idx, precision)
+    def matrix(
+        self, kernel: MatrixKernel | JacobianRows, x: Tensor, idx: Any, precision: str
+    ) -> Tensor:
+        """The sum of the curvature matrices over a set; the next call may overwrite it."""
+        H: Tensor
+        if isinstance(kernel, JacobianRows):
+            (H,) = self._fitting(self._total, "matrix", x, idx, precision, kernel.max_rows)
+        else:
+            H = self._fitting(self._whole_matrix, kernel, x, idx, precision)
         return H
+
+    def jacobian(
+        self, kernel: JacobianRows, x: Tensor, idx: Any, precision: str
+    ) -> tuple[Tensor, Tensor]:
+        """The rows of the samples of a set, and r: see :class:`JacobianRows`."""
+        both: tuple[Tensor, Tensor] = self._fitting(self._rows, kernel, x, idx, precision)
+        return both
+
+    def _rows(
+        self, kernel: JacobianRows, x: Tensor, idx: Any, precision: str
+    ) -> tuple[Tensor, Tensor]:
+        size, k = self.samples.size(idx), kernel.elements
+        rows = self._executor.chunk_rows("rows", size, min(kernel.max_rows, self._max_rows))
+        R, r, at = x.new_empty(size, k, x.numel()), x.new_empty(size, k), 0
+        with self._setting(idx, precision):
+            for chunk in self.samples.chunks(idx, rows):
+                found = self._executor.run("rows", rows, x, chunk, precision)
+                end = at + len(chunk[2])
+                for whole, part in zip((R, r), found, strict=True):
+                    whole[at:end] = part[: end - at]
+                at = end
+        return R.reshape(size * k, -1), r.reshape(-1)
 
     def _whole_matrix(self, kernel: MatrixKernel, x: Tensor, idx: Any, precision: str) -> Tensor:
         rows = min(self.samples.size(idx), self._max_rows)

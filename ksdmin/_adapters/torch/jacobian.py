@@ -1,0 +1,205 @@
+"""The Jacobian of a model's outputs, row by row, and the Gauss-Newton matrix that it makes.
+
+With the losses' second derivatives M in the outputs, which act sample by sample, the Gauss-Newton
+matrix is J^T M J. The rows of J come from reverse passes, many at once: by vmap over the samples,
+each of which has a reverse pass of its own, as cheap as one over all of them together; or, for a
+model that differentiates its outputs with ``torch.autograd.grad``, which vmap over samples does
+not take, by reverse passes over a few samples for all of their outputs at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from ksdmin._adapters.torch.kernels import MAX_DIFFERENCE, Chunk, Kernels
+
+log = logging.getLogger("ksdmin")
+
+# Samples whose outputs are differentiated over one graph, where each cannot have its own: every
+# reverse pass runs through all of them, but many at once take little longer than one.
+SAMPLES_PER_GRAPH = 32
+# Memory of a chunk, in units of its rows: those of each parameter and their joint, and what the
+# reverse passes work in.
+ROW_COPIES = 4
+# Entries of the rows of a chunk on a processor, whose caches are small.
+CACHED_ENTRIES = 2**22
+
+
+class JacobianRows:
+    """Kernels for the rows of the Jacobian, and for the matrix that they make.
+
+    Parameters
+    ----------
+    kernels : Kernels
+        The model and its loss.
+    elements : int
+        How many outputs a sample has.
+    by_sample : bool
+        Whether vmap over samples gives the rows.
+    diagonal : bool
+        Whether M is diagonal.
+    max_rows : int
+        How many samples a chunk may have.
+
+    Attributes
+    ----------
+    products : int
+        What rows or a matrix count as: how often the model is run through.
+    cost : float
+        Of a matrix, in floating-point operations of a product.
+    """
+
+    def __init__(
+        self, kernels: Kernels, elements: int, by_sample: bool, diagonal: bool, max_rows: int
+    ) -> None:
+        self._kernels, self._model = kernels, kernels.model
+        self.elements, self.diagonal, self.max_rows = elements, diagonal, max_rows
+        self._by_sample = by_sample
+        self.products = elements * (1 if by_sample else SAMPLES_PER_GRAPH)
+        self.cost = float(self.products + elements * kernels.model.x0.numel() / 2)
+
+    def rows(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
+        """M^1/2 J, of shape (samples, outputs, n), and r with J^T M^1/2 r = the gradient.
+
+        Only where M is diagonal. An output whose loss is not convex has a row of zeros.
+        """
+        J, z = self._jacobian(x, chunk[0])
+        root = self._curvatures(z, chunk).clamp_min(0).sqrt()
+        slopes = self._kernels.output_slopes(z, chunk[1], chunk[2]).reshape(root.shape)
+        r = torch.where(root > 0, slopes / root.clamp_min(torch.finfo(root.dtype).tiny), 0)
+        return J * root[:, :, None], r.detach()
+
+    def matrix(self, x: Tensor, chunk: Chunk) -> tuple[Tensor]:
+        """The sum of the samples' matrices J^T M J, in float64."""
+        J, z = self._jacobian(x, chunk[0])
+        J = J.to(torch.float64)
+        if self.diagonal:
+            MJ = J * self._curvatures(z, chunk)[:, :, None]
+        else:
+            MJ = self._output_hessians(z, chunk).to(J.dtype) @ J
+        n = x.numel()
+        return (J.reshape(-1, n).T @ MJ.reshape(-1, n),)
+
+    def _curvatures(self, z: Tensor, chunk: Chunk) -> Tensor:
+        """The diagonal of M, one row per sample."""
+        hessian = self._kernels.output_hessian(z, chunk[1], chunk[2])
+        return hessian(torch.ones_like(z)).reshape(len(z), self.elements).detach()
+
+    def _output_hessians(self, z: Tensor, chunk: Chunk) -> Tensor:
+        """M, of shape (samples, outputs, outputs)."""
+        hessian = self._kernels.output_hessian(z, chunk[1], chunk[2])
+        columns = []
+        for column in range(self.elements):
+            unit = torch.zeros_like(z).reshape(len(z), -1)
+            unit[:, column] = 1
+            columns.append(hessian(unit.reshape(z.shape)).reshape(len(z), -1))
+        return torch.stack(columns, 2).detach()
+
+    def _jacobian(self, x: Tensor, inputs: Any) -> tuple[Tensor, Tensor]:
+        """J, of shape (samples, outputs, n); and the outputs."""
+        if self._by_sample:
+            return self._each_by_itself(x, inputs)
+        parts = [self._together(x, part) for part in _parts(inputs, SAMPLES_PER_GRAPH)]
+        return torch.cat([J for J, _ in parts]), torch.cat([z for _, z in parts])
+
+    def _each_by_itself(self, x: Tensor, inputs: Any) -> tuple[Tensor, Tensor]:
+        def of_sample(pieces: list[Tensor], one: Any) -> tuple[list[Tensor], Tensor]:
+            def outputs(pieces: list[Tensor]) -> Tensor:
+                return self._model(pieces, tree_map(lambda part: part[None], one))[0]
+
+            z, pull, *_ = torch.func.vjp(outputs, pieces)
+            units = torch.eye(self.elements, dtype=z.dtype, device=z.device)
+            return torch.func.vmap(pull)(units.reshape(-1, *z.shape))[0], z
+
+        with _quietly():
+            J, z = torch.func.vmap(of_sample, in_dims=(None, 0))(self._model.split(x), inputs)
+        return torch.cat([piece.reshape(*piece.shape[:2], -1) for piece in J], 2), z
+
+    def _together(self, x: Tensor, inputs: Any) -> tuple[Tensor, Tensor]:
+        parameters = self._model.leaves(x)
+        z = self._model(parameters, inputs)
+        units = torch.eye(z.numel(), dtype=z.dtype, device=z.device)
+        with _quietly():
+            pieces = self._model.derivatives(
+                parameters,
+                z,
+                parameters,
+                units.reshape(-1, *z.shape),
+                allow_unused=True,
+                is_grads_batched=True,
+            )
+        shapes = zip(pieces, self._model.sizes, strict=True)
+        flat = [
+            x.new_zeros(z.numel(), size) if piece is None else piece.reshape(z.numel(), size)
+            for piece, size in shapes
+        ]
+        return torch.cat(flat, 1).reshape(len(z), self.elements, -1), z.detach()
+
+
+def jacobian_rows(kernels: Kernels, probe: Chunk, budget: float) -> JacobianRows | None:
+    """The kernels for a model, checked with a few samples; None where there are none."""
+    model = kernels.model
+    wanted = kernels.curvature == "gauss-newton" and not kernels.fault
+    if not wanted or model.is_random or model.recomputes or kernels.is_scalar:
+        return None
+    x = model.near_x0()
+    z = model(model.split(x), probe[0]).detach()
+    if z.shape[:1] != probe[2].shape:
+        return None
+    elements = math.prod(z.shape[1:])
+    entries = x.numel() * elements
+    most = int(budget // (ROW_COPIES * entries * x.element_size()))
+    if most < 1:
+        return None
+    if not x.is_cuda:
+        most = min(most, max(1, CACHED_ENTRIES // entries))
+    for by_sample in (True, False):
+        rows = JacobianRows(kernels, elements, by_sample, diagonal=False, max_rows=most)
+        if _agrees(rows, kernels, probe, x):
+            rows.diagonal = _is_diagonal(kernels, z, probe)
+            return rows
+    return None
+
+
+def _is_diagonal(kernels: Kernels, z: Tensor, probe: Chunk) -> bool:
+    """Whether the outputs of a sample enter its loss apart from each other."""
+    u = torch.linspace(-1, 1, z.numel(), dtype=z.dtype, device=z.device).cos().reshape(z.shape)
+    hessian = kernels.output_hessian(z, probe[1], probe[2])
+    expected, found = hessian(u), u * hessian(torch.ones_like(u))
+    return bool((found - expected).norm() <= 1e-6 * expected.norm())
+
+
+def _agrees(rows: JacobianRows, kernels: Kernels, probe: Chunk, x: Tensor) -> bool:
+    """Whether the matrix is that of the products."""
+    v = torch.linspace(-1, 1, x.numel(), dtype=x.dtype, device=x.device).cos()
+    try:
+        (H,) = rows.matrix(x, probe)
+        expected = kernels.product(x, probe)(v).to(H.dtype)
+    except Exception as error:  # whatever a module may raise under vmap
+        log.info("ksdmin: no Jacobian for this model: %s", str(error).split(". ")[0])
+        return False
+    return bool((H @ v.to(H.dtype) - expected).norm() <= MAX_DIFFERENCE * expected.norm())
+
+
+def _parts(inputs: Any, size: int) -> Iterator[Any]:
+    rows: list[int] = []
+    tree_map(lambda part: rows.append(len(part)), inputs)
+    for at in range(0, rows[0], size):
+        yield tree_map(lambda part, at=at: part[at : at + size], inputs)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without torch's warning of operations that vmap takes one by one."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+        yield

@@ -1,0 +1,108 @@
+"""The rows of the Jacobian are those of single backward passes, however they are computed."""
+
+import pytest
+import torch
+from torch import nn
+
+import ksdmin
+
+DATA = torch.linspace(-1, 1, 80, dtype=torch.float64)[:, None]
+
+
+class Slope(nn.Module):
+    """u' by autograd.grad, which vmap over samples does not take."""
+
+    def __init__(self, u):
+        super().__init__()
+        self.u = u
+
+    def forward(self, x):
+        x = x.requires_grad_()
+        return torch.autograd.grad(self.u(x).sum(), x, create_graph=True)[0]
+
+
+def net(outputs=1):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(1, 6), nn.Tanh(), nn.Linear(6, outputs)).double()
+
+
+MODELS = {"one output": net, "three outputs": lambda: net(3), "nested": lambda: Slope(net())}
+
+
+def made(name, **given):
+    model = MODELS[name]()
+    targets = torch.cos(DATA).repeat(1, 3 if name == "three outputs" else 1)
+    return ksdmin.from_torch(model, nn.MSELoss(), (DATA, targets), **given)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("given", [{}, {"chunk_size": 7}, {"l2": 0.1}], ids=str)
+def test_it_is_the_curvature_and_the_gradient(name, given):
+    problem = made(name, **given)
+    idx = torch.tensor([1, 5, 17, 40, 41, 79])
+    x = problem.x0 + 0.1
+    J, g = problem.jacobian(x, idx), problem.value_and_gradient(x, idx)[1]
+    product = problem.curvature(x, idx)
+    H = torch.stack([product(unit).clone() for unit in torch.eye(len(x), dtype=x.dtype)])
+    torch.testing.assert_close(J.rows.T @ J.rows + J.penalty * torch.eye(len(x)), H)
+    torch.testing.assert_close(problem.matrix(x, idx), H)
+    torch.testing.assert_close(J.residuals @ J.rows + J.penalty * x, g)
+
+
+def test_only_nested_derivatives_take_a_graph_of_several_samples():
+    assert [made(name)._matrix._by_sample for name in MODELS] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("loss", "has"), [(nn.BCEWithLogitsLoss(), True), (nn.CrossEntropyLoss(), False)], ids=str
+)
+def test_losses_that_join_the_outputs_of_a_sample_have_a_matrix_only(loss, has):
+    model = net(3) if not has else net()
+    targets = torch.arange(80) % 3 if not has else (DATA > 0).double()
+    problem = ksdmin.from_torch(model, loss, (DATA, targets))
+    assert problem.traits.has_matrix
+    assert problem.traits.has_jacobian == has
+    if not has:
+        with pytest.raises(ValueError, match="no Jacobian"):
+            problem.jacobian(problem.x0)
+
+
+@pytest.mark.parametrize("curvature", ["hessian", "fisher", "empirical-fisher"])
+def test_other_curvatures_have_none(curvature):
+    assert not made("one output", curvature=curvature).traits.has_jacobian
+
+
+def test_float32_has_its_matrix_in_float64():
+    x = DATA.float()
+    problem = ksdmin.from_torch(net().float(), nn.MSELoss(), (x, x))
+    assert problem.matrix(problem.x0).dtype == torch.float64
+    res = ksdmin.minimize(
+        ksdmin.from_torch(
+            nn.Sequential(nn.Linear(1, 40), nn.Tanh(), nn.Linear(40, 1)), nn.MSELoss(), (x, x.sin())
+        ),
+        rng=0,
+        options={"maxiter": 10},
+    )
+    assert res.fun < 1e-5
+    assert res.x.dtype == torch.float32
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", MODELS)
+def test_on_a_gpu_graphs_compute_the_same(name):
+    rows = {}
+    for graphs in (True, False):
+        model = MODELS[name]().cuda()
+        x = DATA.cuda()
+        targets = torch.cos(x).repeat(1, 3 if name == "three outputs" else 1)
+        problem = ksdmin.from_torch(model, nn.MSELoss(), (x, targets), graphs=graphs)
+        for idx in (slice(None), torch.arange(70, device="cuda")):  # the latter is padded
+            J = problem.jacobian(problem.x0, idx)
+            rows.setdefault(str(idx)[:8], []).append((J.rows, problem.matrix(problem.x0, idx)))
+        if graphs:
+            assert type(problem._sums._executor).__name__ == "GraphExecutor"
+    for (captured, H), (eager, expected) in rows.values():
+        torch.testing.assert_close(captured, eager)
+        torch.testing.assert_close(H, expected)
