@@ -60,6 +60,7 @@ html_sidebars = {
     "benchmarks": [],
     "faq": [],
     "changelog": [],
+    "security": [],
     "contributing": [],
 }
 html_theme_options = {
