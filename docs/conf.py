@@ -61,6 +61,10 @@ html_sidebars = {
     "faq": [],
     "changelog": [],
     "security": [],
+    "use_it_inside": [],
+    "coming_from_scipy": [],
+    "coming_from_jaxopt": [],
+    "coming_from_pytorch_minimize": [],
     "contributing": [],
 }
 html_theme_options = {
