@@ -261,7 +261,7 @@ def test_problems_of_torch():
     assert repr(plain) == "<TorchFunctionProblem: 3 unknowns (float64, cpu)>"
     blocks = ksdmin.from_torch(net, residuals=[(lambda m, b: m(b), X), (lambda m, b: m(b), X[:5])])
     assert repr(blocks) == (
-        "<BlockProblem: 4 unknowns (float32, cpu), blocks of 20, 5 samples, "
+        "<BlockProblem: 4 unknowns (float32, cpu), blocks of samples: 20, 5, "
         "curvature='gauss-newton'>"
     )
 

@@ -90,7 +90,7 @@ class BlockProblem(FlatProblem):
     def _described(self) -> list[str]:
         size, *rest = self._blocks[0]._described()
         sizes = ", ".join(f"{n:,}" for n in self._partition.sizes)
-        return [size, f"blocks of {sizes} samples", *rest[1:]]
+        return [size, f"blocks of samples: {sizes}", *rest[1:]]
 
     def in_finer_arithmetic(self) -> Self | None:
         """The same with less rounding; None where there is none."""
