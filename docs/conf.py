@@ -60,6 +60,11 @@ html_sidebars = {
     "benchmarks": [],
     "faq": [],
     "changelog": [],
+    "security": [],
+    "use_it_inside": [],
+    "coming_from_scipy": [],
+    "coming_from_jaxopt": [],
+    "coming_from_pytorch_minimize": [],
     "contributing": [],
 }
 html_theme_options = {

@@ -35,7 +35,7 @@ class NotGiven(float):
     """A default of which one can see that the user did not give it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MethodOptions:
     """What every method takes."""
 
@@ -69,6 +69,16 @@ class MethodOptions:
             value = getattr(self, name)
             if not isinstance(value, (bool, int, np.bool_, np.integer, type(None))):
                 raise TypeError(f"option {name}={value!r}: expected True or False")
+
+    def __repr__(self) -> str:
+        """What was given, as one would write it: all options would fill a screen."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        given = [
+            f"{name}={value!r}"
+            for name, value in values.items()
+            if not isinstance(value, NotGiven) and value is not getattr(type(self), name)
+        ]
+        return f"{type(self).__name__}({', '.join(given)})"
 
     def _check_watching(self) -> None:
         watching = (self.validation, self.patience, self.average, self.history)
@@ -113,7 +123,7 @@ class MethodOptions:
             object.__setattr__(self, name, int(value))  # 10.0 and numpy's 10 are 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Options(MethodOptions):
     """What ``options=`` of ``minimize`` may hold for method "ksd": as a mapping, or as this object.
 
@@ -242,7 +252,7 @@ class Options(MethodOptions):
         object.__setattr__(self, "without", names)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HFOptions(MethodOptions):
     """What ``options=`` of ``minimize`` may hold for method "hf": as a mapping, or as this object.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -11,7 +12,9 @@ import numpy as np
 
 from ksdmin._problem.arrays import to_host
 
-EDGE = 3  # entries shown at either end of a long vector
+WHOLE = 12  # entries up to which a vector is shown whole
+EDGE = 3  # entries shown at either end of a longer one
+COLUMNS = 79  # that lines of text fit in
 BLOCKS = "▁▂▃▄▅▆▇█"
 BARS = 24  # of a curve in text
 WIDTH, HEIGHT, MARGIN = 240, 48, 4  # of a curve in HTML, in pixels
@@ -25,11 +28,22 @@ def text(result: Mapping[str, Any], status: str) -> str:
     width = max((len(name) for name, _ in rows), default=0) + 1
     lines = []
     for name, value in rows:
-        lines.append(f"{name:>{width}}: {value}")
+        lines += _folded(f"{name:>{width}}: ", value)
         if name == "history" and (levels := _levels(result[name])):
             bars = [BLOCKS[round(level * (len(BLOCKS) - 1))] for level in levels]
             lines.append(" " * (width + 2) + "".join(bars[i] for i in _picked(len(bars), BARS)))
     return "\n".join(lines)
+
+
+def _folded(title: str, value: str) -> list[str]:
+    """A line, or as many as it takes, with the title before the first."""
+    inset = " " * len(title)
+    lines = [
+        line
+        for part in value.splitlines()
+        for line in textwrap.wrap(part, COLUMNS - len(title), break_on_hyphens=False)
+    ]
+    return [(inset if i else title) + line for i, line in enumerate(lines or [""])]
 
 
 def html(result: Mapping[str, Any], status: str) -> str:
@@ -61,9 +75,17 @@ def _rows(result: Mapping[str, Any], status: str) -> list[tuple[str, str]]:
         rows.append(("counts", ", ".join(counts)))
     if "history" in result:
         rows.append(("history", _history(result["history"])))
-    if rest := [str(name) for name in result if name not in SHOWN]:
+    if rest := [_mentioned(name, result[name]) for name in result if name not in SHOWN]:
         rows.append(("also", ", ".join(rest)))
     return rows
+
+
+def _mentioned(name: Any, value: Any) -> str:
+    """A field that is named rather than shown: with its word, or its shape."""
+    shape = getattr(value, "shape", None)
+    if isinstance(value, str) and len(value) <= COLUMNS // 2:
+        return f"{name} {value!r}"
+    return f"{name} ({' x '.join(map(str, shape))})" if shape else str(name)
 
 
 def _number(value: Any, digits: int = 10) -> str:
@@ -71,15 +93,16 @@ def _number(value: Any, digits: int = 10) -> str:
 
 
 def _vector(v: Any, *, magnitude: bool = False) -> str:
-    """The ends of a vector and its length: a device is asked for no more than is shown."""
+    """A vector, or the ends of a long one: a device is asked for no more than is shown."""
     try:
         n = int(v.shape[0])
-        ends = [to_host(part) for part in ((v,) if n <= 2 * EDGE else (v[:EDGE], v[-EDGE:]))]
+        ends = [to_host(part) for part in ((v,) if n <= WHOLE else (v[:EDGE], v[-EDGE:]))]
         largest = f"{float(abs(v).max()):.2e}" if magnitude and n else ""
     except (AttributeError, IndexError, TypeError):  # None, or the user's own
         return repr(v)
-    entries = " ... ".join(" ".join(f"{entry:.3g}" for entry in end) for end in ends)
-    return f"[{entries}], n = {n}" + (f", max {largest}" if largest else "")
+    left_out = f" ... {n - 2 * EDGE:,} more ... "
+    entries = left_out.join(" ".join(f"{entry:.3g}" for entry in end) for end in ends)
+    return f"[{entries}], " + (f"max {largest}" if largest else f"n = {n}")
 
 
 def _history(history: Sequence[Any]) -> str:

@@ -152,11 +152,11 @@ class Result(OptimizeResult):  # type: ignore[misc]
       status: 0 (CONVERGED)
          fun: ...
            x: [...], n = 2
-         jac: [...], n = 2, max ...
+         jac: [...], max ...
       counts: nit 1, ...
      history: max |gradient| 8.00e+00 -> ... in ... s
               █▁
-        also: preconditioner, hess_inv
+        also: preconditioner 'identity', hess_inv (2 x 2)
     """
 
     def __getattr__(self, name: str) -> Any:

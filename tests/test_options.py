@@ -260,7 +260,7 @@ def test_krylov_dim_and_inner_maxiter():
 def test_progress(capsys):
     pytest.importorskip("tqdm")
     res = run(options={"progress": True})
-    assert f"{res.nit}it" in capsys.readouterr().err
+    assert f"ksd {res.nit} it, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["krylov_dim", "memory", "pairs", "inner_maxiter"])

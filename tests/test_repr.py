@@ -1,6 +1,7 @@
 """How a result shows itself, and that it is still SciPy's."""
 
 import copy
+import io
 import pickle
 import sys
 from html.parser import HTMLParser
@@ -11,6 +12,7 @@ import pytest
 from scipy.optimize import OptimizeResult, rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
+from ksdmin._solver.observer import BAR_FORMAT, shown
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +98,7 @@ def test_scipys_methods_keep_their_result():
 def test_text_is_compact(res):
     lines = repr(res).splitlines()
     assert len(lines) <= 12
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) < 80
     assert " success: True" in lines
     assert "  status: 0 (CONVERGED)" in lines
     assert f"nit {res.nit}," in repr(res)
@@ -136,11 +138,39 @@ def test_strange_fields(res):
     assert "status: odd\n" in repr(own)
 
 
+@pytest.mark.parametrize(("n", "left_out"), [(12, None), (13, "7 more"), (12_006, "12,000 more")])
+def test_unknowns_are_shown_or_counted(res, n, left_out):
+    own = copy.copy(res)
+    own.x = np.linspace(-1e-5, 1e5, n)
+    shown = repr(own).partition("x: [")[2].partition("]")[0]
+    entries = shown.replace(f"... {left_out} ...", "").split()
+    assert len(entries) == (n if left_out is None else 6)
+    np.testing.assert_allclose(float(entries[-1]), 1e5)
+    assert ("more" in shown) == (left_out is not None)
+    assert max(map(len, repr(own).splitlines())) < 80
+
+
+def test_long_messages_are_folded(res):
+    own = copy.copy(res)
+    own.message = "The gradient is made of differences. " * 6 + "\nx[0] is 3."
+    lines = repr(own).splitlines()
+    assert max(map(len, lines)) < 80
+    assert " ".join(repr(own).split()).startswith(f"message: {' '.join(own.message.split())}")
+
+
+def test_other_fields_are_mentioned(res):
+    own = copy.copy(res)
+    own.update(matrix=np.ones((3, 4)), word="short", text="long" * 30, nothing=None)
+    also = " ".join(repr(own).partition("also: ")[2].split())
+    assert "preconditioner 'identity', hess_inv (30 x 30)" in also
+    assert also.endswith("matrix (3 x 4), word 'short', text, nothing")
+
+
 @pytest.mark.parametrize("library", ["torch", "jax"])
 def test_arrays_of_other_libraries(library):
     xp = pytest.importorskip("jax.numpy" if library == "jax" else library)
     res = ksdmin.minimize(lambda x: ((x - 1) ** 2).sum(), xp.zeros(9), jac=lambda x: 2 * (x - 1))
-    assert "x: [1 1 1 ... 1 1 1], n = 9" in repr(res)
+    assert "x: [1 1 1 1 1 1 1 1 1], n = 9" in repr(res)
 
 
 # HTML
@@ -199,7 +229,99 @@ def test_curve_of_a_long_history_is_thinned(res):
     assert len(own._repr_html_()) < 10_000
 
 
+# Problems, options, solvers
+
+
+def fun(x, idx=None):
+    return x @ x
+
+
+def test_problems_of_callables():
+    assert repr(ksdmin.as_problem(rosen, jac=rosen_der)) == (
+        "<FunctionProblem: fun=rosen, jac=rosen_der>"
+    )
+    problem = ksdmin.as_problem(fun, jac=True, hessp=rosen_hess_prod, subsets=60_000)
+    assert repr(problem) == (
+        "<FunctionProblem: fun=fun, jac=True, hessp=rosen_hess_prod, 60,000 samples>"
+    )
+    assert "jac='2-point'" in repr(ksdmin.as_problem(fun))
+    assert repr(ksdmin.as_problem(residuals=fun)) == (
+        "<ResidualProblem: residuals=fun, jac='2-point'>"
+    )
+
+
+def test_problems_of_torch():
+    torch = pytest.importorskip("torch")
+    net, X = torch.nn.Linear(3, 1), torch.ones(20, 3)
+    problem = ksdmin.from_torch(net, torch.nn.MSELoss(), (X, X[:, :1]))
+    assert repr(problem) == (
+        "<TorchProblem: 4 unknowns (float32, cpu), 20 samples, curvature='gauss-newton'>"
+    )
+    plain = ksdmin.from_torch(fun, x0=torch.ones(3, dtype=torch.float64))
+    assert repr(plain) == "<TorchFunctionProblem: 3 unknowns (float64, cpu)>"
+    blocks = ksdmin.from_torch(net, residuals=[(lambda m, b: m(b), X), (lambda m, b: m(b), X[:5])])
+    assert repr(blocks) == (
+        "<BlockProblem: 4 unknowns (float32, cpu), blocks of samples: 20, 5, "
+        "curvature='gauss-newton'>"
+    )
+
+
+@pytest.mark.parametrize("library", ["autograd", "jax"])
+def test_problems_of_functions(library):
+    xp = pytest.importorskip(f"{library}.numpy")
+    make = getattr(ksdmin, f"from_{library}")
+    X = np.ones((20, 3))
+    problem = make(
+        lambda w, X: X @ w, "squared-error", (X, X), params=xp.ones((3, 3)), curvature="hessian"
+    )
+    assert repr(problem).startswith("<FunctionalProblem: 9 unknowns (float")
+    assert repr(problem).endswith("20 samples, curvature='hessian'>")
+
+
+def test_options_show_what_was_given():
+    assert repr(ksdmin.Options()) == "Options()"
+    assert repr(ksdmin.Options(maxfun=None)) == "Options()"
+    options = ksdmin.Options(gtol=1e-5, without="forcing")
+    assert repr(options) == "Options(gtol=1e-05, without=('forcing',))"
+    assert repr(ksdmin.HFOptions(damping=1.0)) == "HFOptions(damping=1.0)"
+    assert eval(repr(options), vars(ksdmin)) == options
+    assert "krylov_dim=20" in repr(ksdmin.PAPER)
+
+
+def test_subsets_show_what_was_given():
+    assert repr(ksdmin.Subsets(1000, curvature=0.05)) == "Subsets(1000, curvature=0.05)"
+    assert repr(ksdmin.Subsets(9, disjoint=False)) == "Subsets(9, disjoint=False)"
+    assert repr(ksdmin.Subsets([(1, 2, 3)])) == "Subsets(your own sets)"
+
+
+def test_a_solver_says_where_it_stands():
+    solver = ksdmin.Solver(rosen, [-1.2, 1.0], jac=rosen_der)
+    assert repr(solver) == "<Solver: ksd, 2 unknowns, not begun>"
+    first = next(solver)
+    assert repr(solver) == (
+        f"<Solver: ksd, 1 iteration, value {first.fun:.6g}, "
+        f"max |gradient| {first.gradient_norm:.1e}, running>"
+    )
+    for _ in solver:
+        pass
+    assert repr(solver).endswith("CONVERGED>")
+    assert f"{solver.result().nit} iterations" in repr(solver)
+
+
 # Progress
+
+
+def test_the_progress_line_fits_80_columns():
+    tqdm = pytest.importorskip("tqdm")
+    record = SimpleNamespace(value=-1.234567e-5, gradient_norm=1e-5, passes=12_345.6, seconds=0.0)
+    bar = tqdm.tqdm(desc="ksd", bar_format=BAR_FORMAT, file=io.StringIO())
+    bar.set_postfix(refresh=False, **shown(record, 99_999.0))
+    line = tqdm.tqdm.format_meter(**{**bar.format_dict, "n": 12_345, "elapsed": 35_999.0})
+    bar.close()
+    assert line == (
+        "ksd 12345 it, 9:59:59, f=-1.23457e-05, g=1.0e-05, left=99999s, passes=1.235e+04"
+    )
+    assert len(line) < 80
 
 
 def test_progress_is_tqdms_own_choice_of_bar(monkeypatch):

@@ -7,6 +7,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "README.md#try-it": "start.md#work-on-it",
     "README.md": "index.md",
     "docs/convergence.md": "convergence.md",

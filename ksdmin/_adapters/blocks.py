@@ -97,6 +97,11 @@ class BlockProblem(FlatProblem):
         self._elements = tuple(term.elements for term in terms)
         self._partition = Partition(sizes)
 
+    def _described(self) -> list[str]:
+        size, *rest = self._blocks[0]._described()
+        sizes = ", ".join(f"{n:,}" for n in self._partition.sizes)
+        return [size, f"blocks of samples: {sizes}", *rest[1:]]
+
     def in_finer_arithmetic(self) -> Self | None:
         """The same with less rounding; None where there is none."""
         finer = [block.in_finer_arithmetic() for block in self._blocks]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ksdmin._adapters.curvature import Product
 from ksdmin._problem.arrays import Array, Space, to_host
 from ksdmin._problem.counting import CountingProblem, Counts
+from ksdmin._problem.described import given, samples, unknowns
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
 from ksdmin._problem.values import changed
@@ -46,6 +47,8 @@ class FlatProblem(CountingProblem):
         The diagonal of the empirical Fisher matrix, no preconditioner, or the user's own.
     """
 
+    _curvature: Any = None  # as it was asked for: a word, or the user's own function
+
     def __init__(self, x0: Array, subsets: Subsets | None, traits: Traits, precond: Any) -> None:
         known = precond is None or callable(precond) or hasattr(precond, "shape")
         if not known and not (isinstance(precond, str) and precond == "fisher"):
@@ -59,6 +62,10 @@ class FlatProblem(CountingProblem):
             diagonal_power=FISHER_POWER if isinstance(precond, str) else 1.0,
         )
         self._space, self._precond, self._counts = Space(x0), precond, Counts()
+
+    def _described(self) -> list[str]:
+        kind = given("curvature", self._curvature)
+        return [unknowns(self.x0), *samples(self.subsets), *kind]
 
     # What each adapter computes
 

@@ -80,7 +80,7 @@ class Basis:
     @property
     def newton_decrease(self) -> float:
         """The reduction that the quadratic model predicts for its own Newton step."""
-        return float(self.g_bar @ np.linalg.lstsq(self.H_bar, self.g_bar)[0]) / 2
+        return float(self.g_bar @ np.linalg.lstsq(self.H_bar, self.g_bar, rcond=None)[0]) / 2
 
     def decrease(self, c: Small) -> float:
         """The reduction that the quadratic model predicts for the step V c."""

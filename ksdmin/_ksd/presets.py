@@ -177,7 +177,8 @@ class PresetOptions(Mapping[str, Any]):
         return {**others, **self._options}
 
     def __repr__(self) -> str:
-        return f"<preset {self._options['preset']!r}: {', '.join(self)}>"
+        chosen = ", ".join(f"{name}={self[name]!r}" for name in SET)
+        return f"<preset {self['preset']!r}: {chosen}>"
 
 
 PAPER = PresetOptions(AS_PRINTED)

@@ -58,6 +58,14 @@ class CountingProblem:
     traits: Traits
     _counts: Counts
 
+    def __repr__(self) -> str:
+        described = ", ".join(self._described())
+        return f"<{type(self).__name__}: {described}>" if described else f"<{type(self).__name__}>"
+
+    def _described(self) -> list[str]:
+        """What a user wants to know of it at a glance."""
+        return []
+
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`, and remembers what this one does."""
         return changed(self, _counts=counts)

@@ -17,6 +17,7 @@ from ksdmin._problem import differences
 from ksdmin._problem.arrays import Array, Small, Space, as_scalar
 from ksdmin._problem.box import Box
 from ksdmin._problem.counting import CountingProblem, Counts
+from ksdmin._problem.described import given, samples
 from ksdmin._problem.memo import Memo, Remembered
 from ksdmin._problem.protocol import Product, Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
@@ -76,6 +77,11 @@ class FunctionProblem(CountingProblem):
             # Without hessp, products need the whole matrix, too
             matrix_cost=0.0 if self._hessp is None else None,
         )
+
+    def _described(self) -> list[str]:
+        callables = {"fun": self._fun, "jac": self._jac, "hess": self._hess, "hessp": self._hessp}
+        functions = [part for name, value in callables.items() for part in given(name, value)]
+        return functions + samples(self.subsets)
 
     def counting(self, counts: Counts) -> Self:
         """A copy for a run: counts in `counts` and remembers the last point it was asked at.

@@ -15,6 +15,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import Array, Small
+from ksdmin._problem.described import given, samples
 from ksdmin._problem.function_arguments import check_derivative
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.memo import Memo, Remembered
@@ -72,6 +73,12 @@ class ResidualProblem(FunctionProblem):
             has_matrix=self._rows_are_dense,
             rows_per_sample=float(self._rows),
             has_projected_gradient=isinstance(self._jac, str),
+        )
+
+    def _described(self) -> list[str]:
+        functions = {"residuals": self._fun, "jac": self._jac}
+        return [part for name, value in functions.items() for part in given(name, value)] + samples(
+            self.subsets
         )
 
     def by_best_differences(self) -> Self:

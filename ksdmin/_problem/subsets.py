@@ -123,6 +123,12 @@ class Subsets:
         elif (gradient, curvature, search) != (None, None, None):
             raise ValueError("subsets: sizes go with a number of samples, not with your own sets")
 
+    def __repr__(self) -> str:
+        source = "your own sets" if self.n is None else str(self.n)
+        asked = [f"{name}={size!r}" for name, size in self._requested.items() if size is not None]
+        together = [] if self.disjoint else ["disjoint=False"]
+        return f"{type(self).__name__}({', '.join([source, *asked, *together])})"
+
     def sizes(self, parts: int, fewest: int = 1, most: int | None = None) -> Sizes | None:
         """The sizes at the start of a run; None where the user draws the sets.
 

@@ -13,6 +13,7 @@ from scipy.optimize import OptimizeResult
 from ksdmin._options import MethodOptions
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.box import as_box, started
+from ksdmin._problem.described import counted
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
@@ -152,6 +153,16 @@ class Loop:
                     self.status = self._see(state)
             self.keeper.after_iteration(self.saved, ended=self.status is not None)
             return state.record is not before.record
+
+    def described(self) -> str:
+        """Where the run stands, in a line."""
+        method = self.keeper.identity.method
+        if self.state is None:
+            return f"{method}, {counted(self.run.space.n, 'unknown')}, not begun"
+        record = self.state.record
+        where = f"{record.value:.6g}, max |gradient| {record.gradient_norm:.1e}"
+        word = "running" if self.status is None else self.status.name
+        return f"{method}, {counted(record.iteration, 'iteration')}, value {where}, {word}"
 
     def saved(self) -> Saved:
         """The run as it is saved."""

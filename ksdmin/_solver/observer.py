@@ -17,6 +17,9 @@ from ksdmin._result import Record, Status
 from ksdmin._run.state import State
 from ksdmin._solver.watched import Watched
 
+# Iterations and time; what stands beside it says how far it is. All of it fits 80 columns.
+BAR_FORMAT = "{desc} {n_fmt} it, {elapsed}{postfix}"
+
 log = logging.getLogger("ksdmin")
 
 
@@ -141,4 +144,4 @@ def _progress_bar(name: str) -> Any:
         raise ImportError(
             "options={'progress': True} needs tqdm: pip install 'ksdmin[progress]'"
         ) from None
-    return tqdm(desc=name, unit="it")
+    return tqdm(desc=name, bar_format=BAR_FORMAT)

@@ -87,6 +87,9 @@ precond, rng
         """Why the run has ended; None: there is more to do."""
         return self._loop.status
 
+    def __repr__(self) -> str:
+        return f"<Solver: {self._loop.described()}>"
+
     def __next__(self) -> OptimizeResult:
         loop = self._loop
         try:

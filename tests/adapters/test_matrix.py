@@ -24,8 +24,10 @@ PROVIDERS = ("gauss-newton", "hessian", "empirical-fisher")
 
 @pytest.fixture(autouse=True)
 def _double():
-    with jax.enable_x64(True):
-        yield
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", before)
 
 
 def agrees(problem, idx, tolerance=1e-9):

@@ -1,10 +1,13 @@
 """What the tutorials claim of their own code."""
 
 import ast
+import runpy
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -28,3 +31,32 @@ def tutorial(monkeypatch):
 def test_the_estimator_keeps_scikit_learns_rules(tutorial):
     found = check_estimator(tutorial.KSDClassifier(), on_skip=None)
     assert len(found) > 40
+
+
+@pytest.fixture(scope="module")
+def likelihood():
+    """All that tutorial 12 has computed."""
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*cannot be shown")
+        found = runpy.run_path(str(GALLERY / "12_likelihood.py"))
+    found["plt"].close("all")
+    return found
+
+
+def test_the_likelihood_has_the_estimates_of_the_textbooks(likelihood):
+    np.testing.assert_allclose(likelihood["res"].x, [2.102, 81.87], rtol=1e-3)
+    np.testing.assert_allclose(likelihood["errors"], [0.3287, 8.601], rtol=1e-3)
+    np.testing.assert_allclose(likelihood["learned"], likelihood["errors"], rtol=0.05)
+    np.testing.assert_allclose(likelihood["by_differences"].x, likelihood["res"].x, rtol=1e-5)
+
+
+def test_the_likelihood_says_why_a_run_ended(likelihood):
+    assert likelihood["by_differences"].success
+    assert likelihood["exact"].success
+    assert "made of differences" in likelihood["greedy"].message
+    assert "rises along -jac" in likelihood["wrong"].message
+    assert likelihood["ageless"].success
+    assert likelihood["ageless"].x[0] == 1
+    assert 15 < likelihood["ratio"] < 16

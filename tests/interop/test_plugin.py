@@ -4,6 +4,7 @@ import functools
 import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -484,7 +485,10 @@ def test_within_basinhopping():
         ]
 
     kwargs = {"method": ksdmin.ksd, "jac": True, "options": {"memory": 1}}
-    res = basinhopping(fun, [1.0], minimizer_kwargs=kwargs, niter=60, rng=1)
+    seed = {
+        "rng" if "rng" in signature(basinhopping).parameters else "seed": 1
+    }  # before SciPy 1.15
+    res = basinhopping(fun, [1.0], minimizer_kwargs=kwargs, niter=60, **seed)
     assert_allclose(res.x, -0.195, atol=1e-3)
     assert res.lowest_optimization_result.success
     assert res.minimization_failures == 0

@@ -36,7 +36,8 @@ def flags():
     def read(of):
         try:
             return of()
-        except RuntimeError as error:  # how torch answers where its two ways differ
+        # How torch answers where its two ways differ, and an older one that has one way only
+        except (AttributeError, RuntimeError) as error:
             return str(error)[:20]
 
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn

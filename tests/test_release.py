@@ -1,0 +1,92 @@
+"""What a release needs stays in order: versions, metadata, the files beside the package."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture
+def versions(tmp_path, monkeypatch):
+    """The check of versions, in a tree whose files are as they should be for a release."""
+    spec = importlib.util.spec_from_file_location("versions", ROOT / ".ci/versions.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    (tmp_path / "ksdmin").mkdir()
+    (tmp_path / "ksdmin/__init__.py").write_text('__version__ = "1.2.3"\n')
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## [1.2.3] - 2026-11-30\n\n## [1.2.2]\n")
+    (tmp_path / "CITATION.cff").write_text('version: 1.2.3\ndate-released: "2026-11-30"\n')
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    return module
+
+
+def test_the_tree_may_be_rehearsed():
+    ran = subprocess.run([sys.executable, ROOT / ".ci/versions.py"], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "in order\n")
+
+
+def test_a_release_that_is_ready(versions):
+    assert versions.complaints(final=True) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("ksdmin/__init__.py", '__version__ = "1.2.3.dev0"\n', "no version to release"),
+        ("ksdmin/__init__.py", '__version__ = "one"\n', "expected X.Y.Z"),
+        ("CHANGELOG.md", "## [Unreleased]\n\n## [1.2.3] - 2026-11-30\n", "not Unreleased"),
+        ("CHANGELOG.md", "## [1.2.3]\n", "date"),
+        ("CITATION.cff", "version: 1.2.2\ndate-released: 2026-11-30\n", "not 1.2.2"),
+        ("CITATION.cff", "version: 1.2.3\n", "date-released"),
+    ],
+)
+def test_a_release_that_is_not_ready(versions, name, text, complaint):
+    (versions.ROOT / name).write_text(text)
+    assert complaint in "\n".join(versions.complaints(final=True))
+
+
+def test_metadata():
+    oldest = PROJECT["requires-python"].removeprefix(">=")
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    assert named[0] == oldest
+    assert PROJECT["dynamic"] == ["version"]
+    assert PROJECT["urls"]
+    assert len(PROJECT["keywords"]) == len(set(PROJECT["keywords"])) >= 5
+
+
+def test_runtime_bounds_can_be_turned_into_versions():
+    """.ci/oldest makes == of each >=: other forms would go unnoticed."""
+    extras = PROJECT["optional-dependencies"]
+    bounds = [*PROJECT["dependencies"], *extras["torch"], *extras["jax"], *extras["autograd"]]
+    assert all(re.fullmatch(r"[\w-]+>=[\d.]+", bound) for bound in bounds)
+
+
+@pytest.mark.parametrize("script", ["run", "oldest", "release"])
+def test_scripts_are_sound(script):
+    assert os.access(ROOT / ".ci" / script, os.X_OK)
+    subprocess.run(["bash", "-n", ROOT / ".ci" / script], check=True)
+
+
+def test_the_workflow_runs_what_is_run_here():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())
+    checks = workflow["jobs"]["checks"]
+    assert [step["run"] for step in checks["steps"] if "run" in step] == [".ci/run"]
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    assert checks["strategy"]["matrix"]["python"] == named
+
+
+def test_hooks_are_the_linters_of_the_environment():
+    """So that .ci/constraints.txt alone has their versions."""
+    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert local["repo"] == "local"
+    assert {hook["language"] for hook in local["hooks"]} == {"system"}
+    assert {hook["entry"].split()[0] for hook in local["hooks"]} == {"ruff", "mypy"}
