@@ -117,6 +117,17 @@ class Autograd:
         """The product of each of the unit vectors, one after the other."""
         return np.stack([product(unit) for unit in units])
 
+    @property
+    def has_rows(self) -> bool:
+        """Not of many samples at once."""
+        return False
+
+    def rows_of_samples(
+        self, outputs: Callable[[Array, Any], Array], x: Array, inputs: Any
+    ) -> Array:
+        """There are none."""
+        raise NotImplementedError
+
     @np.errstate(over="ignore")
     def prepare_per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
         """Find out whether one backward pass over all samples is enough; it holds no gradients."""

@@ -110,6 +110,21 @@ class Jax:
         """The product of each of the unit vectors, all at once."""
         return jax.vmap(product)(units)
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is `rows_of_samples`."""
+        return True
+
+    def rows_of_samples(
+        self, outputs: Callable[[Array, Any], Array], x: Array, inputs: Any
+    ) -> Array:
+        """The derivatives of each sample's outputs, by a reverse pass for each."""
+
+        def of_sample(one: Any) -> Array:
+            return jax.jacrev(lambda x: outputs(x, tree_map(lambda part: part[None], one))[0])(x)
+
+        return jax.vmap(of_sample)(inputs)
+
     def prepare_per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
         """How many entries of each sample's gradient are formed; True: for many samples at once."""
         return entries_formed(losses, x, chunk), True

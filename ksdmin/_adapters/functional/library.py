@@ -72,6 +72,15 @@ class Library(Protocol):
     def columns(self, product: Product, units: Array) -> Array:
         """The product of each of the unit vectors, along a new first axis."""
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is `rows_of_samples`."""
+
+    def rows_of_samples(
+        self, outputs: Callable[[Array, Any], Array], x: Array, inputs: Any
+    ) -> Array:
+        """The derivatives of each sample's outputs, flattened, along a last axis of length n."""
+
     def prepare_per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
         """Find out, on a few samples, how `per_sample_sums` can be computed.
 

@@ -10,11 +10,12 @@ import numpy as np
 
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import FlatProblem
+from ksdmin._adapters.functional.jacobian import JacobianRows
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.plain_function import PlainFunction
 from ksdmin._adapters.functional.sample_sums import SampleSums
 from ksdmin._problem.arrays import Array
-from ksdmin._problem.protocol import Traits
+from ksdmin._problem.protocol import Jacobian, Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
 from ksdmin._problem.values import changed
 
@@ -46,12 +47,16 @@ class FunctionalProblem(FlatProblem):
         if isinstance(precond, str) and precond == "fisher" and not sampled:
             precond = None  # a plain function has no gradients of single samples
         linear = terms.linear_matrix if isinstance(terms, SampleSums) else None
-        self._matrix = None if callable(curvature) else linear
+        rows = terms.jacobian_rows if isinstance(terms, SampleSums) else None
+        self._matrix = None if callable(curvature) else linear or rows
+        rows = None if callable(curvature) else rows
         traits = Traits(
             nonlinear=isinstance(terms, SampleSums) and terms.nonlinear(x0),
             noise=noise,
             has_matrix=self._matrix is not None,
             matrix_cost=None if self._matrix is None else self._matrix.cost,
+            has_jacobian=rows is not None and getattr(l2, "ndim", 0) == 0,
+            rows_per_sample=1.0 if rows is None else float(rows.elements),
             has_finer_arithmetic=True,
         )
         super().__init__(x0, subsets, traits, precond)
@@ -108,9 +113,25 @@ class FunctionalProblem(FlatProblem):
         if self._matrix is None:
             raise ValueError("this problem has no curvature matrix: see traits.has_matrix")
         idx = self._checked(x, idx)
-        self._counts.nhev += 1
-        H = self._matrix(x, idx) / float(self._terms.size(idx))
+        if isinstance(self._matrix, JacobianRows):
+            assert isinstance(self._terms, SampleSums)
+            self._counts.nhev += self._matrix.elements
+            H = self._terms.matrix(self._matrix, x, idx) / float(self._terms.size(idx))
+        else:
+            self._counts.nhev += 1
+            H = self._matrix(x, idx) / float(self._terms.size(idx))
         return H if self._l2 is None else H + self._space.diagonal_matrix(self._l2)
+
+    def jacobian(self, x: Array, idx: Any = WHOLE) -> Jacobian:
+        """The curvature as rows, where the traits say that they are to be had."""
+        if not isinstance(self._matrix, JacobianRows) or not self.traits.has_jacobian:
+            raise ValueError("this problem has no Jacobian: see traits.has_jacobian")
+        assert isinstance(self._terms, SampleSums)
+        idx = self._checked(x, idx)
+        self._counts.nhev += self._matrix.elements
+        R, r = self._terms.jacobian(self._matrix, x, idx)
+        scale = float(self._terms.size(idx)) ** -0.5
+        return Jacobian(scale * R, scale * r, 0.0 if self._l2 is None else float(self._l2))
 
     def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
         return super()._evaluate(x, self._checked(x, idx), diagonal)

@@ -14,6 +14,7 @@ from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
 from ksdmin._adapters.functional.data import Samples
+from ksdmin._adapters.functional.jacobian import ROW_COPIES, JacobianRows
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.linear_matrix import BUDGET_SHARE, LinearMatrix, elements_of
 from ksdmin._adapters.functional.losses import RandomGenerator
@@ -65,6 +66,8 @@ class SampleSums:
         self._max_rows = self._max_rows_per_sample = samples.n
         self._max_kept_samples = self._max_diagonal_samples = samples.n
         self.linear_matrix: LinearMatrix | None = None
+        self.jacobian_rows: JacobianRows | None = None
+        self._max_jacobian_rows = 1
         self.size, self.indices = samples.size, samples.indices
 
     @property
@@ -93,6 +96,7 @@ class SampleSums:
         self._max_rows_per_sample = min(self._max_rows, max_gradients)
         self._max_diagonal_samples = n if at_once else DIAGONAL_SAMPLES
         self.linear_matrix = self._linear_matrix(x, probe, budget)
+        self.jacobian_rows = self._jacobian_rows(x, probe, budget)
 
     def _linear_matrix(self, x: Array, probe: Any, budget: float) -> LinearMatrix | None:
         """What computes the curvature matrix of a linear model, where it is affordable."""
@@ -111,6 +115,35 @@ class SampleSums:
             elements,
             x.shape[0],
         )
+
+    def _jacobian_rows(self, x: Array, probe: Any, budget: float) -> JacobianRows | None:
+        """What computes the rows of the Jacobian of any other model, where there is room for it."""
+        if not self._library.has_rows or self._curvature != "gauss-newton":
+            return None
+        of_chunk = self._library.compile(lambda x, chunk: self._outputs(x, chunk.inputs))
+        elements, n = elements_of(of_chunk(x, probe)), x.shape[0]
+        most = int(budget // (ROW_COPIES * elements * n * x.dtype.itemsize))
+        if most < self._preferred or not self.nonlinear(x):
+            return None
+        self._max_jacobian_rows = min(most, self._max_rows)
+        parts = self._outputs, self._loss_hessian, self._residual
+        rows = JacobianRows(self._library, *parts, elements, n)
+        return rows if float(rows.deviation(x, probe)) <= 1e-4 else None
+
+    def jacobian(self, kernel: JacobianRows, x: Array, idx: Any) -> tuple[Array, Array]:
+        """The rows of the samples of a set, and r; padding has rows of zeros."""
+        found = [kernel.rows(x, chunk) for chunk in self._chunks(idx, self._max_jacobian_rows)]
+        given = [[self._library.as_given(part, x) for part in both] for both in found]
+        if len(given) == 1:
+            return given[0][0], given[0][1]
+        xp = np if isinstance(x, np.ndarray) else self._library.xp
+        R, r = (xp.concatenate(parts) for parts in zip(*given, strict=True))
+        return R, r
+
+    def matrix(self, kernel: JacobianRows, x: Array, idx: Any) -> Array:
+        """The sum of the samples' matrices."""
+        chunks = self._chunks(idx, self._max_jacobian_rows)
+        return sum(self._library.as_given(kernel.matrix(x, chunk), x) for chunk in chunks)
 
     def _probe_memory(self, x: Array) -> tuple[Any, int]:
         """A few samples, and how many bytes a forward pass keeps for each."""

@@ -1,0 +1,85 @@
+"""The rows of the Jacobian of a model that is not linear, and the matrix that they make.
+
+As in ``_adapters/torch/jacobian.py``: M^1/2 J, where M, diagonal, holds the second derivatives of
+the losses in the outputs. Only a library that takes the reverse passes of many samples at once has
+them (jax).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ksdmin._adapters.curvature import Product
+from ksdmin._adapters.functional.library import Chunk, Library
+from ksdmin._problem.arrays import Array
+
+ROW_COPIES = 4  # memory of a chunk, in units of its rows
+
+
+class JacobianRows:
+    """The rows of one model.
+
+    Parameters
+    ----------
+    library : Library
+        What differentiates and compiles.
+    outputs : callable
+        (x, inputs) -> outputs, one row per sample.
+    output_hessian, slopes : callable
+        (outputs, targets, weights) -> the product with M, and the gradient of the losses.
+    elements : int
+        How many outputs a sample has.
+
+    Attributes
+    ----------
+    cost : float
+        Of a matrix, in floating-point operations of a product.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        outputs: Callable[[Array, Any], Array],
+        output_hessian: Callable[[Array, Any, Array], Product],
+        slopes: Callable[[Array, Any, Array], Array],
+        elements: int,
+        n: int,
+    ) -> None:
+        self._library, self._outputs = library, outputs
+        self._output_hessian, self._slopes = output_hessian, slopes
+        self.elements, self.cost = elements, elements * (1 + n / 2)
+        self.rows, self.matrix = library.compile(self._rows), library.compile(self._matrix)
+        self.deviation = library.compile(self._deviation)
+
+    def _rows(self, x: Array, chunk: Chunk) -> tuple[Array, Array]:
+        """M^1/2 J and r, with J^T M^1/2 r = the gradient; padding has rows of zeros."""
+        xp, (rows, root) = self._library.xp, self._rows_and_root(x, chunk)
+        z = self._outputs(x, chunk.inputs)
+        slopes = self._slopes(z, chunk.targets, chunk.w).reshape(root.shape)
+        r = xp.where(root > 0, slopes / xp.where(root > 0, root, 1.0), 0.0)
+        return (rows * root[:, :, None]).reshape(-1, x.shape[0]), r.reshape(-1)
+
+    def _matrix(self, x: Array, chunk: Chunk) -> Array:
+        rows, root = self._rows_and_root(x, chunk)
+        R = (rows * root[:, :, None]).reshape(-1, x.shape[0])
+        return R.T @ R
+
+    def _rows_and_root(self, x: Array, chunk: Chunk) -> tuple[Array, Array]:
+        """J, of shape (samples, outputs, n), and the root of the diagonal of M."""
+        xp, z = self._library.xp, self._outputs(x, chunk.inputs)
+        curved = self._output_hessian(z, chunk.targets, chunk.w)(xp.ones_like(z))
+        root = xp.sqrt(xp.maximum(curved, 0.0)).reshape(z.shape[0], self.elements)
+        J = self._library.rows_of_samples(self._outputs, x, chunk.inputs)
+        return J.reshape(z.shape[0], self.elements, x.shape[0]), root
+
+    def _deviation(self, x: Array, chunk: Chunk) -> Array:
+        """By how much M is anything but diagonal, relative to it."""
+        xp, z = self._library.xp, self._outputs(x, chunk.inputs)
+        u = xp.cos(xp.arange(z.size, dtype=z.dtype)).reshape(z.shape)
+        times = self._output_hessian(z, chunk.targets, chunk.w)
+        expected = times(u)
+        norm = xp.sqrt(xp.sum(expected**2)) + np.finfo(np.float32).tiny
+        return xp.sqrt(xp.sum((u * times(xp.ones_like(u)) - expected) ** 2)) / norm
