@@ -35,12 +35,12 @@ def test_the_estimator_keeps_scikit_learns_rules(tutorial):
 
 @pytest.fixture(scope="module")
 def likelihood():
-    """All that tutorial 12 has computed."""
+    """All that tutorial 11 has computed."""
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*cannot be shown")
-        found = runpy.run_path(str(GALLERY / "12_likelihood.py"))
+        found = runpy.run_path(str(GALLERY / "11_likelihood.py"))
     found["plt"].close("all")
     return found
 
