@@ -6,6 +6,8 @@ decide, never a clock, so that the same seed gives the same run.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 # All measured once, on one core of a Xeon at 2.5 GHz with OpenBLAS, n from 50 to 1000. An operation
@@ -101,6 +103,44 @@ class Costs:
     def reused(self) -> float:
         """A step that rests on a matrix at hand."""
         return self.call_cost + self.gradient
+
+
+class MarginalGain:
+    """When a search in an exact space should end: another step would gain more for its work.
+
+    It goes on as long as its last iteration has lowered the loss by a larger factor, for each
+    evaluation, than the step has done so far for each unit of its work, the space included.
+    (What the next one is predicted to gain says less: that is far too much.)
+
+    Parameters
+    ----------
+    value : float
+        The loss where the search begins; positive.
+    costs : Costs
+        What an evaluation costs, and the space.
+    evaluations : callable
+        How many there have been.
+    """
+
+    def __init__(self, value: float, costs: Costs, evaluations: Callable[[], int]) -> None:
+        self._value, self._costs, self._evaluations = value, costs, evaluations
+        self._before = (
+            0.0,
+            0,
+        )  # the fall of the loss, as a logarithm, and the work, an iteration ago
+
+    def __call__(self, predicted: float, gained: float) -> bool:
+        """Whether it should end, which has `gained` so much."""
+        left, spent = self._value - gained, self._evaluations()
+        if not left > 0:
+            return False
+        fall = math.log(self._value / left)
+        (last_fall, last_spent), self._before = self._before, (fall, spent)
+        if spent == last_spent:
+            return False
+        marginal = (fall - last_fall) / (spent - last_spent)
+        space = self._costs.exact / self._costs.gradient
+        return marginal < fall / (space + spent)
 
 
 def curvature_samples(whole: Costs, K: int) -> int | None:

@@ -137,3 +137,8 @@ class Trial:
     def has_factor(self) -> bool:
         """Whether the whole curvature matrix was factorised for it."""
         return self.basis is not None and self.basis.factor is not None
+
+    @property
+    def is_damped(self) -> bool:
+        """Whether it was found among damped directions."""
+        return self.basis is not None and bool(self.basis.damped_lengths)

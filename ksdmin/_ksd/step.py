@@ -7,6 +7,7 @@ within it, search directions d_prev.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,12 @@ from ksdmin._ksd.adapt import (
     resize_sets,
 )
 from ksdmin._ksd.bfgs import bfgs
-from ksdmin._ksd.cost_model import Costs
+from ksdmin._ksd.cost_model import Costs, MarginalGain
 from ksdmin._ksd.exact_space import exact_basis, matrix_is_less_work, step_costs
 from ksdmin._ksd.krylov import Basis, Growth, krylov_basis
 from ksdmin._ksd.model_step import model_step
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.preconditioning import model_preconditions, preconditioner
-from ksdmin._ksd.presets import RelativeGain
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.subspace import SubspaceObjective, Whitening
 from ksdmin._ksd.sum_check import warn_if_sum
@@ -36,10 +36,6 @@ from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Evaluator
 from ksdmin._run.record import write_record
 from ksdmin._run.state import Sampling
-
-# When the search among damped directions ends: each is a good step by itself. With 0.02, as in a
-# Krylov space, three small nets have up to 1.4 times the loss for the same work; three seeds each.
-ENOUGH_OF_DAMPED = RelativeGain(0.1)
 
 
 def step(run: KSDRun, state: KSDState) -> KSDState:
@@ -54,7 +50,7 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
             basis = build_basis(run, evaluator, state, costs)  # Alg. 3, line 6
             if not basis.finite and basis.dim == 0:
                 return changed(state, broken=True, ledger=evaluator.ledger)
-            trial = search(run, evaluator, state, basis)  # lines 7 to 12
+            trial = search(run, evaluator, state, basis, costs)  # lines 7 to 12
         evaluator.limited = not run.sampled  # what was found on samples counts once it is judged
         sampling = next_sets(run, state)  # line 3
         there = evaluate(run, evaluator, state, trial, sampling.sets.A)  # lines 13, 4, 5
@@ -85,6 +81,8 @@ def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs
             return basis
     # An old matrix would mislead: products were less work.
     state = changed(state, model=state.model.without_base())
+    if costs is not None and costs.rows and state.here.diagonal is None:  # the last step had rows
+        state = changed(state, here=evaluator.evaluate(state.here.x, state.here.idx))
     here, rules = state.here, state.rules
     P = preconditioner(run, evaluator, state, with_model=model_preconditions(run, state))
     free = run.movable(here)
@@ -119,7 +117,9 @@ def largest_dim(run: KSDRun, state: KSDState) -> int:
     return min(dims.krylov_dim, max(1, n // B))
 
 
-def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> Trial:
+def search(
+    run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis, costs: Costs | None
+) -> Trial:
     """The optimum of the objective on C within the subspace."""
     here, damping = state.here, state.damping
     if basis.dim == 0:  # no slope on this A, and no previous direction
@@ -149,7 +149,7 @@ def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> 
         noise=evaluator.noise * abs(origin.value),
         slope_noise=slope_noise(run, evaluator, here, steepest) * whitening.gain,
         lowest=state.lowest,
-        enough=ENOUGH_OF_DAMPED if basis.damped_lengths else run.preset.stop_inner_search,
+        enough=enough_for(run, evaluator, basis, origin.value, costs),
         spent=evaluator.spent,
     )
     return Trial(
@@ -164,6 +164,16 @@ def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> 
         steepest=steepest,
         basis=basis,
     )
+
+
+def enough_for(
+    run: KSDRun, evaluator: Evaluator, basis: Basis, value: float, costs: Costs | None
+) -> Callable[[float, float], bool]:
+    """When the search ends: among damped directions, where another step gains more for its work."""
+    if costs is None or not basis.damped_lengths or not value > 0:
+        return run.preset.stop_inner_search
+    before = evaluator.counts.nfev
+    return MarginalGain(value, costs, lambda: evaluator.counts.nfev - before)
 
 
 def positive_curvature(
@@ -200,7 +210,7 @@ def next_sets(run: KSDRun, state: KSDState) -> Sampling:
 
 def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A: Any) -> Evaluated:
     """What the next iteration starts from; nothing new where A has just served as C."""
-    has_matrix = trial.has_factor or state.model.base is not None
+    has_matrix = trial.has_factor or trial.is_damped or state.model.base is not None
     diagonal = evaluator.traits.has_diagonal and not has_matrix  # a matrix has its own
     if state.sets.C is A and trial.gradient is not None and not diagonal:
         known = {"value": trial.value, "gradient": trial.gradient, "diagonal": None}

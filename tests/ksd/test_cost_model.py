@@ -2,7 +2,7 @@
 
 import pytest
 
-from ksdmin._ksd.cost_model import Costs, curvature_samples
+from ksdmin._ksd.cost_model import Costs, MarginalGain, curvature_samples
 
 
 def test_more_samples_cost_more_of_everything_but_the_factorisation():
@@ -51,3 +51,24 @@ def test_very_many_unknowns_begin_without_a_matrix():
 def test_no_space_has_more_vectors_than_unknowns():
     costs = Costs(3, 1, 1, None)
     assert costs.replaced(100) == costs.krylov(3)
+
+
+def test_a_search_ends_where_its_last_iteration_gained_less_than_the_step_so_far():
+    """For its work, to which the space belongs."""
+    costs = Costs(10, 1, 1, 1.0)
+    space = costs.exact / costs.gradient
+    evaluations = iter([0, 1, 2, 3])
+    enough = MarginalGain(1.0, costs, lambda: next(evaluations))
+    half = 1 / (space + 1)  # what the first evaluation has gained, per unit of work, in halvings
+    assert not enough(0.5, 0.0)
+    assert not enough(0.5, 0.5)
+    assert not enough(0.5, 1 - 0.5 ** (1 + 1.5 * half))  # the second does better than that
+    assert enough(0.5, 1 - 0.5 ** (1 + 1.5 * half + 0.5 * half))  # the third does not
+
+
+def test_a_search_that_gains_nothing_ends():
+    evaluations = iter([0, 1, 4])
+    enough = MarginalGain(1.0, Costs(10, 1, 1, 1.0), lambda: next(evaluations))
+    assert not enough(0.5, 0.0)
+    assert not enough(0.5, 0.1)
+    assert enough(0.5, 0.1)
