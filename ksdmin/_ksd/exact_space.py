@@ -52,7 +52,7 @@ def matrix_fits(run: KSDRun, traits: Traits) -> bool:
     if not run.applies("exact_space"):
         return False
     if traits.has_jacobian:
-        wide = n > run.dims.whole_dim
+        wide = run.applies("damped_space") and n > run.dims.whole_dim
         return wide and held_bytes(n, all_rows(run, traits)) <= room(run, traits)
     return traits.has_matrix and not traits.nonlinear and held_bytes(n, 0) <= room(run, traits)
 
