@@ -52,7 +52,8 @@ def matrix_fits(run: KSDRun, traits: Traits) -> bool:
     if not run.applies("exact_space"):
         return False
     if traits.has_jacobian:
-        return held_bytes(n, all_rows(run, traits)) <= room(run, traits)
+        fits = held_bytes(n, all_rows(run, traits)) <= room(run, traits)
+        return fits and run.applies("damped_space")
     return traits.has_matrix and not traits.nonlinear and held_bytes(n, 0) <= room(run, traits)
 
 

@@ -147,6 +147,10 @@ class Wrapper:
         self.called.add("matrix")
         return self.inner.matrix(x, idx)
 
+    def jacobian(self, x, idx):
+        self.called.add("jacobian")
+        return self.inner.jacobian(x, idx)
+
     def in_finer_arithmetic(self):
         self.called.add("in_finer_arithmetic")
         finer = self.inner.in_finer_arithmetic()
@@ -202,7 +206,7 @@ def refused(match, **attributes):
 def test_a_wrapper_that_forgets_the_traits_is_refused():
     wrapper = Wrapper(torch_problem(*DEEP))
     del wrapper.traits
-    told = "Wrapper has value_and_projected_gradient, matrix, in_finer_arithmetic, but no traits"
+    told = "Wrapper has value_and_projected_gradient, matrix, jacobian, in_finer_arithmetic, "
     with pytest.raises(TypeError, match=told):
         ksdmin.minimize(wrapper, rng=0)
 
