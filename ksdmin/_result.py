@@ -65,7 +65,7 @@ class Record:
     """One line of the history: where the run stood after an iteration.
 
     `value` and `gradient_norm` (inf-norm) are on the gradient set A at the new point;
-    evaluations, passes, seconds and what several processes have exchanged are totals since the start.
+    evaluations, passes, seconds and what processes have exchanged are totals since the start.
     Iteration 0 is the start.
     """
 
