@@ -98,6 +98,8 @@ def build(
         flat_model = FlatModel(model, params, precision)
         samples = _samples(data, sample_weight, flat_model, memory_budget, loss is not None)
         found = kernels_of(flat_model, loss, samples, output, curvature, stacklevel=stacklevel)
+        if process_group is None:  # else one process may have such samples only
+            samples.check_weights()
         return _of_samples(found[0], samples, found[1], **settings)
 
     if process_group is None:

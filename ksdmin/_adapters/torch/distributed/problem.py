@@ -126,6 +126,7 @@ def distributed(problem: TorchProblem, link: Link) -> DistributedProblem:
     sizes = [fact.samples for fact in facts]
     n = sum(sizes)
     samples.set_mean_weight(sum(fact.mean_weight * (fact.samples / n) for fact in facts))
+    samples.check_weights()
     traits = joint_traits(problem.traits, facts)
     precond, seed = link.from_first(problem._precond), link.from_first(sums.seed)
     sums.seed = seed + link.rank  # dropout masks and drawn labels differ between processes
@@ -153,6 +154,7 @@ def joint_traits(traits: Traits, facts: Sequence[Facts]) -> Traits:
         traits,
         nonlinear=any(fact.nonlinear for fact in facts),
         has_diagonal=all(fact.has_diagonal for fact in facts),
+        gradient_travels=True,
         has_matrix=has_matrix,
         matrix_cost=max(fact.matrix_cost for fact in facts) if has_matrix else None,
     )
