@@ -209,7 +209,9 @@ def killed_run(rank, size, options, victim):
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:
-        run(grouped("net", rank, size), options, ksdmin.Subsets(N, 1.0, 0.3, 0.3), callback=callback)
+        run(
+            grouped("net", rank, size), options, ksdmin.Subsets(N, 1.0, 0.3, 0.3), callback=callback
+        )
     except RuntimeError as error:
         return str(error), iterates
 
