@@ -5,9 +5,9 @@
 
 Whoever has a pool already (joblib, dask, ray, a batch system) hands ksdmin functions of (x, idx)
 that divide the samples idx among the workers. Two things matter. The chunks do not depend on the
-number of workers, and their sums are added in a fixed order: so the run is the same, bit for bit, on
-one worker and on a thousand. And a worker gets the number of a chunk, not its data: those it makes or
-reads itself, once.
+number of workers, and their sums are added in a fixed order: so the run is the same, bit for bit,
+on one worker and on a thousand. And a worker gets the number of a chunk, not its data: those it
+makes or reads itself, once.
 
 For models of torch use ``from_torch(..., process_group=...)`` instead: the parameters then stay in
 the workers, and only sums travel.

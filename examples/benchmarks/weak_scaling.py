@@ -1,12 +1,13 @@
 """Weak scaling: each process has the same number of samples; what do more processes cost?
 
-    python -m examples.benchmarks.weak_scaling             # measures 1, 2 and 4 processes
-    python -m examples.benchmarks.weak_scaling --processes 1 2
+    python -m examples.benchmarks.weak_scaling                      # 1 and 2 processes
+    python -m examples.benchmarks.weak_scaling --processes 1 2 4
 
-Measured are the seconds of a value, a gradient and a curvature product over all samples (minima of
-several), alone and in the group, beside an all-reduce of a vector as long as the parameters. What
-docs/distributed.md says of many GPUs rests on the model that is checked here: a product takes what
-it takes on the samples of one process, and one all-reduce.
+Measured are the seconds of a value, a gradient, a curvature product and an evaluation in a
+subspace: of the group, and of each process's own samples without the others, in turn (minima of
+many). All processes compute at the same time in either case. docs/distributed.md has a model for
+many GPUs, which is checked here: an evaluation takes what the samples of one process take, and its
+messages.
 """
 
 import argparse
@@ -28,25 +29,25 @@ import ksdmin
 from ksdmin._problem.counting import Counts
 
 RESULTS = Path(__file__).parent / "results" / "weak_scaling.json"
-SAMPLES, FEATURES, WIDTH = 1000, 100, 300  # of each process
-REPEATS = 20
+SAMPLES, FEATURES, WIDTH = 1000, 100, 300  # samples of each process
+BASIS = 20  # vectors of the subspace
+REPEATS = 40
 
 
-def fastest(action):
-    """The shortest of several times, in seconds; all processes begin together."""
-    times = []
+def fastest(actions):
+    """The shortest of many times of each action, taken in turn; all processes begin together."""
+    best = dict.fromkeys(actions, float("inf"))
     for _ in range(REPEATS):
-        if dist.is_initialized():
+        for name, action in actions.items():
             dist.barrier()
-        began = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - began)
-    return min(times)
+            began = time.perf_counter()
+            action()
+            best[name] = min(best[name], time.perf_counter() - began)
+    return best
 
 
 def problem_of(rank, **arguments):
-    generator = torch.Generator().manual_seed(rank)
-    X = torch.randn(SAMPLES, FEATURES, generator=generator)
+    X = torch.randn(SAMPLES, FEATURES, generator=torch.Generator().manual_seed(rank))
     torch.manual_seed(0)
     net = nn.Sequential(
         nn.Linear(FEATURES, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh(),
@@ -55,63 +56,68 @@ def problem_of(rank, **arguments):
     return ksdmin.from_torch(net, nn.MSELoss(), (X, X), **arguments)
 
 
-def measured(problem):
-    """Seconds of each evaluation, and what it sends."""
-    counts = Counts()
-    problem = problem.counting(counts)
+def evaluations(problem):
+    """What a run asks of a problem, on all samples."""
     x, whole = problem.x0, slice(None)
-    product, V = problem.curvature(x, whole), torch.randn(20, x.numel())
-    actions = {
+    product, V = problem.curvature(x, whole), torch.randn(BASIS, x.numel())
+    return {
         "value": lambda: problem.value(x, whole),
         "gradient": lambda: problem.value_and_gradient(x, whole),
         "product": lambda: product(x),
         "search": lambda: problem.value_and_projected_gradient(x, whole, V),
     }
-    out = {}
-    for name, action in actions.items():
-        action()
-        before = counts.reduced_bytes
-        action()
-        sent = counts.reduced_bytes - before
-        out[name] = {"seconds": fastest(action), "bytes": sent}
-    return out
 
 
-def all_reduce_seconds(n, dtype):
-    vector = torch.zeros(n, dtype=dtype)
-    return fastest(lambda: dist.all_reduce(vector))
+def messages(n):
+    """An all-reduce as long as the parameters, and one as long as what a search sends."""
+    long, short = torch.zeros(n + 2), torch.zeros(BASIS + 2, dtype=torch.float64)
+    return {
+        "long message": lambda: dist.all_reduce(long),
+        "short message": lambda: dist.all_reduce(short),
+    }
+
+
+def sent_bytes(action, counts):
+    before = counts.reduced_bytes
+    action()
+    return counts.reduced_bytes - before
 
 
 def process(rank, size, folder):
     """One process of a group: the first writes what it has measured."""
     torch.set_num_threads(1)
-    store = f"file://{folder}/store{size}"
     timeout = timedelta(seconds=300)
-    dist.init_process_group("gloo", store, timeout, size, rank)
-    problem = problem_of(rank, process_group=dist.group.WORLD)
-    found = measured(problem)
+    dist.init_process_group("gloo", f"file://{folder}/store", timeout, size, rank)
+    counts = Counts()
+    problem = problem_of(rank, process_group=dist.group.WORLD).counting(counts)
+    grouped, own = evaluations(problem), evaluations(problem_of(rank).counting(Counts()))
+    payload = {name: sent_bytes(action, counts) for name, action in grouped.items()}
+    together = {f"group: {name}": action for name, action in grouped.items()}
+    apart = {f"alone: {name}": action for name, action in own.items()}
     n = problem.x0.numel()
-    found["all_reduce"] = {
-        "seconds": all_reduce_seconds(n + 2, torch.float32),
-        "bytes": 4 * (n + 2),
-    }
-    found["small all_reduce"] = {"seconds": all_reduce_seconds(22, torch.float64), "bytes": 176}
+    seconds = fastest(together | apart | messages(n))
     if rank == 0:
-        Path(folder, f"{size}.json").write_text(json.dumps({"n": n, **found}))
+        found = {"parameters": n, "bytes": payload, "seconds": seconds}
+        Path(folder, "found.json").write_text(json.dumps(found))
     dist.barrier()
     dist.destroy_process_group()
 
 
-def alone_together(rank, size, folder):
-    """One of several processes that know nothing of each other: what sharing the machine costs."""
-    torch.set_num_threads(1)
-    found = measured(problem_of(rank))
-    Path(folder, f"alone{rank}.json").write_text(json.dumps(found))
+def report(size, found):
+    """A line for each evaluation: in the group, alone, and what the model predicts."""
+    seconds = found["seconds"]
+    for name, payload in found["bytes"].items():
+        message = seconds["long message" if payload > 1000 else "short message"]
+        group, alone = seconds[f"group: {name}"], seconds[f"alone: {name}"]
+        print(
+            f"{size} processes, {name:8}: {1e3 * group:6.2f} ms; alone {1e3 * alone:6.2f} ms, and "
+            f"with its message {1e3 * (alone + message):6.2f} ms; {payload} bytes"
+        )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
@@ -119,24 +125,9 @@ def main():
     for size in args.processes:
         with tempfile.TemporaryDirectory() as folder:
             mp.spawn(process, (size, folder), size)
-            grouped = json.loads(Path(folder, f"{size}.json").read_text())
-            mp.spawn(alone_together, (size, folder), size)
-            alone = json.loads(Path(folder, "alone0.json").read_text())
-        table[f"{size} processes"] = {"group": grouped, "no group": alone}
-        report(size, grouped, alone)
+            table[f"{size} processes"] = json.loads(Path(folder, "found.json").read_text())
+        report(size, table[f"{size} processes"])
     args.out.write_text(json.dumps(table, indent=1) + "\n")
-
-
-def report(size, grouped, alone):
-    """A line for each evaluation: with the group, without, and what the model predicts."""
-    for name in ("value", "gradient", "product", "search"):
-        large = name in ("gradient", "product")
-        message = grouped["all_reduce" if large else "small all_reduce"]["seconds"]
-        seconds, own = grouped[name]["seconds"], alone[name]["seconds"]
-        print(
-            f"{size} processes, {name:8}: {1e3 * seconds:7.2f} ms; alone {1e3 * own:7.2f} ms, "
-            f"with one all-reduce {1e3 * (own + message):7.2f} ms; {grouped[name]['bytes']} bytes"
-        )
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def from_torch(
     collate_fn): they must come out the same each time. The workers that fetch them stay as long
     as the problem. Padding all samples to one length, so that they can be kept, is faster. All
     samples count, also with `drop_last`, and their order does not: shuffling and a
-    DistributedSampler are ignored. A SubsetRandomSampler, or a list of indices as the sampler,
+    DistributedSampler (without `process_group`) are ignored. A SubsetRandomSampler, or a list of indices as the sampler,
     restricts the samples. Other samplers change the objective and are refused: use
     `sample_weight`, or a ``torch.utils.data.Subset``.
 
