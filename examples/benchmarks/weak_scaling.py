@@ -29,9 +29,9 @@ import ksdmin
 from ksdmin._problem.counting import Counts
 
 RESULTS = Path(__file__).parent / "results" / "weak_scaling.json"
-SAMPLES, FEATURES, WIDTH = 1000, 100, 300  # samples of each process
+SAMPLES, FEATURES, WIDTH = 200, 100, 300  # samples of each process
 BASIS = 20  # vectors of the subspace
-REPEATS = 40
+REPEATS = 200
 
 
 def fastest(actions):

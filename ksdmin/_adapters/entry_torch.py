@@ -162,9 +162,9 @@ def from_torch(
     chunk by chunk whenever they are needed, and so are batches of several lengths (padded by the
     collate_fn): they must come out the same each time. The workers that fetch them stay as long
     as the problem. Padding all samples to one length, so that they can be kept, is faster. All
-    samples count, also with `drop_last`, and their order does not: shuffling and a
-    DistributedSampler (without `process_group`) are ignored. A SubsetRandomSampler, or a list of indices as the sampler,
-    restricts the samples. Other samplers change the objective and are refused: use
+    samples count, also with `drop_last`, and their order does not: shuffling and (without
+    `process_group`) a DistributedSampler are ignored. A SubsetRandomSampler, or a list of indices
+    as the sampler, restricts the samples. Other samplers change the objective and are refused: use
     `sample_weight`, or a ``torch.utils.data.Subset``.
 
     **A function of the epoch**, ``data(epoch)``, gives every iteration a set of its own, of any
