@@ -48,7 +48,7 @@ class Ranks:
         for rank in range(size):
             mine, theirs = context.Pipe()
             args = rank, size, str(folder / "store"), timeout, theirs
-            process = context.Process(target=serve, args=args, daemon=True)
+            process = context.Process(target=serve, args=args)
             process.start()
             theirs.close()
             self._ends.append(mine)

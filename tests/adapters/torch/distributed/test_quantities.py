@@ -13,11 +13,21 @@ def assert_close(found, expected, rtol):
     assert np.abs(found - expected).max() <= rtol * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("arguments", [{}, {"chunk_size": 17}], ids=["whole", "chunks"])
-@pytest.mark.parametrize("kind", ["net", "linear", "classes", "weighted", "embedding"])
-def test_every_quantity_is_that_of_one_process(ranks, kind, arguments):
+@pytest.mark.parametrize(
+    ("kind", "chunk_size"),
+    [
+        ("net", None),
+        ("net", 17),
+        ("linear", None),
+        ("classes", None),
+        ("weighted", None),
+        pytest.param("embedding", None, marks=pytest.mark.slow),
+        pytest.param("classes", 17, marks=pytest.mark.slow),
+    ],
+)
+def test_every_quantity_is_that_of_one_process(ranks, kind, chunk_size):
     expected = cases.quantities(cases.problem(kind))
-    first, *others = ranks(cases.quantities_in_group, kind, arguments)
+    first, *others = ranks(cases.quantities_in_group, kind, {"chunk_size": chunk_size})
     assert first.keys() == expected.keys()
     for key, value in expected.items():
         assert_close(first[key], value, TIGHT)
