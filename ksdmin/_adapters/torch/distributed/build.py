@@ -14,6 +14,8 @@ from ksdmin._adapters.torch.distributed.link import Link
 from ksdmin._adapters.torch.distributed.problem import DistributedProblem, distributed
 from ksdmin._adapters.torch.problem import TorchProblem
 
+FRAMES = 8  # between a check of the model and the user's call of from_torch: for warnings
+
 
 def unwrapped(model: nn.Module, process_group: Any) -> nn.Module:
     """The model itself: what wrappers for several devices do is done here.
@@ -65,7 +67,7 @@ def of_all_processes(
             "curvature": curvature,
         }
     )
-    problem = link.together(lambda: make(own_share(data, link), 6))
+    problem = link.together(lambda: make(own_share(data, link), FRAMES))
     link.require_same({"the number of trainable parameters": problem.x0.numel()})
     return distributed(problem, link)
 

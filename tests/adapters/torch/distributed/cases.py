@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 import ksdmin
 
@@ -253,13 +254,14 @@ def saved_by_solver(rank, size, path):
     return np.asarray(solver.result().x), np.asarray(again.result().x)
 
 
+class Rows(TensorDataset):
+    """A Dataset that is read sample by sample."""
+
+
 def shares_of_a_loader(rank, size, workers):
     """A DataLoader with a DistributedSampler: the mean over all samples, each once."""
     import torch.distributed as dist
-    from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-
-    class Rows(TensorDataset):
-        """A Dataset that is read sample by sample."""
+    from torch.utils.data import DataLoader, DistributedSampler
 
     dataset = Rows(*samples())
     sampler = DistributedSampler(dataset, size, rank)
@@ -270,7 +272,7 @@ def shares_of_a_loader(rank, size, workers):
 
 def with_wrong_sampler(rank, size):
     import torch.distributed as dist
-    from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+    from torch.utils.data import DataLoader, DistributedSampler
 
     dataset = TensorDataset(*samples())
     loader = DataLoader(dataset, sampler=DistributedSampler(dataset, size + 1, rank))
