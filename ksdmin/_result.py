@@ -65,7 +65,8 @@ class Record:
     """One line of the history: where the run stood after an iteration.
 
     `value` and `gradient_norm` (inf-norm) are on the gradient set A at the new point;
-    evaluations, passes and seconds are totals since the start. Iteration 0 is the start.
+    evaluations, passes, seconds and what processes have exchanged are totals since the start.
+    Iteration 0 is the start.
     """
 
     iteration: int
@@ -83,6 +84,8 @@ class Record:
     nhev: int
     passes: float
     seconds: float
+    reductions: int = 0
+    reduced_bytes: int = 0
 
 
 class History(Sequence[Record]):

@@ -32,6 +32,7 @@ def from_torch(
     graphs: bool | None = None,
     rng: Any = 0,
     sample_weight: Any = None,
+    process_group: Any = None,
 ) -> TorchProblem | TorchFunctionProblem | BlockProblem:
     """Make a torch model, or a plain function, into a problem that ``minimize`` takes.
 
@@ -113,6 +114,11 @@ def from_torch(
         A weight for each sample, as in scikit-learn: not negative, not all zero. The objective is
         sum(w l) / sum(w); on some of the samples it is the mean of w l, with w divided by the mean
         over all of them. It multiplies the class weights of a loss.
+    process_group : "auto" or ProcessGroup, optional
+        Several processes of torch.distributed make one run, each with `data` of its own: the
+        objective is the mean over the samples of all of them. "auto" is the default group, which is
+        initialised where torchrun has started the process. All of them call the same functions;
+        see :doc:`/distributed`.
 
     Returns
     -------
@@ -156,9 +162,9 @@ def from_torch(
     chunk by chunk whenever they are needed, and so are batches of several lengths (padded by the
     collate_fn): they must come out the same each time. The workers that fetch them stay as long
     as the problem. Padding all samples to one length, so that they can be kept, is faster. All
-    samples count, also with `drop_last`, and their order does not: shuffling and a
-    DistributedSampler are ignored. A SubsetRandomSampler, or a list of indices as the sampler,
-    restricts the samples. Other samplers change the objective and are refused: use
+    samples count, also with `drop_last`, and their order does not: shuffling and (without
+    `process_group`) a DistributedSampler are ignored. A SubsetRandomSampler, or a list of indices
+    as the sampler, restricts the samples. Other samplers change the objective and are refused: use
     `sample_weight`, or a ``torch.utils.data.Subset``.
 
     **A function of the epoch**, ``data(epoch)``, gives every iteration a set of its own, of any
@@ -236,5 +242,6 @@ def from_torch(
         graphs=graphs,
         rng=rng,
         sample_weight=sample_weight,
+        process_group=process_group,
     )
     return problem

@@ -112,10 +112,13 @@ class FlatProblem(CountingProblem):
 
     def _estimated_diagonal(self, x: Array, chosen: Any) -> Array:
         """The diagonal, estimated from some of the samples."""
+        self._count_diagonal_samples()
+        return self._means("diagonal", x, chosen)[2]
+
+    def _count_diagonal_samples(self) -> None:
         assert self.subsets is not None
         if self.subsets.n is not None:
             self._counts.passes += 2 * DIAGONAL_SAMPLES / self.subsets.n
-        return self._means("diagonal", x, chosen)[2]
 
     def _user_diagonal(self, x: Array, idx: Any) -> Array:
         if self._precond is None:

@@ -117,9 +117,11 @@ class SubspaceObjective:
         self._basis, self._whitening, self._box = basis, whitening, box
         self._tilt, self._damping, self._gram = np.zeros(basis.dim), damping, gram
         # Slopes without the whole gradient: always cheaper by differences; otherwise worth it
-        # unless A serves as C, when the next iteration wants that gradient.
+        # unless A serves as C, when the next iteration wants that gradient. (But where it computes
+        # a diagonal, it computes the gradient, too.)
         traits, same = evaluator.traits, C is here.idx
-        worthwhile = traits.separate_gradient or not same
+        unused = traits.gradient_travels and traits.has_diagonal and not basis.exact
+        worthwhile = traits.separate_gradient or unused or not same
         self._projects = traits.has_projected_gradient and worthwhile and box is None
         self._clips = box is not None and (not same or damping > 0)
         if same:  # nothing to evaluate

@@ -11,6 +11,7 @@ import numpy as np
 from ksdmin._problem.arrays import Array, Small, Space, as_scalar, to_host
 from ksdmin._problem.memo import Remembered
 from ksdmin._problem.protocol import Jacobian, Problem, Product, Traits, traits_of
+from ksdmin._problem.team import ALONE, Team, Watch
 from ksdmin._problem.values import changed
 
 
@@ -21,7 +22,8 @@ class Counts:
     `differenced` of the `njev` gradients were made of values, which `nfev` counts already. A whole
     curvature matrix counts in `nhev` as many times as the model was run through for it: once for a
     linear model and for a user's `hess` or `matrix` (as SciPy counts `hess`), n times where it is
-    made of n products.
+    made of n products. Where several processes make a run, `reductions` are the sums that they form
+    of what each has found, and `reduced_bytes` what each has handed in for them.
     """
 
     nfev: int = 0
@@ -29,6 +31,8 @@ class Counts:
     nhev: int = 0
     differenced: int = 0
     passes: float = 0.0
+    reductions: int = 0
+    reduced_bytes: int = 0
 
     @property
     def work(self) -> int:
@@ -37,7 +41,8 @@ class Counts:
 
     def copy(self) -> Counts:
         """Counts that go on from these, which stay as they are."""
-        return Counts(self.nfev, self.njev, self.nhev, self.differenced, self.passes)
+        evaluations = self.nfev, self.njev, self.nhev, self.differenced
+        return Counts(*evaluations, self.passes, self.reductions, self.reduced_bytes)
 
     def add(self, nfev: int = 0, njev: int = 0, nhev: int = 0) -> None:
         """Count evaluations."""
@@ -53,9 +58,12 @@ class CountingProblem:
     ----------
     traits : Traits
         What a method must know of it.
+    team : Team
+        The processes that evaluate it together.
     """
 
     traits: Traits
+    team: Team = ALONE
     _counts: Counts
 
     def __repr__(self) -> str:
@@ -69,6 +77,10 @@ class CountingProblem:
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`, and remembers what this one does."""
         return changed(self, _counts=counts)
+
+    def in_step_with(self, watch: Watch) -> Self:
+        """A copy for a run that `watch` may end, where processes have to agree on that."""
+        return self
 
     def in_finer_arithmetic(self) -> CountingProblem | None:
         """The same with less rounding; None where there is none."""

@@ -125,7 +125,7 @@ class HostedProblem(CountingProblem):
 
 def space_of_run(x0: Array) -> Space:
     """Where the vectors of a run from `x0` live."""
-    on_host = is_jax_array(x0) and getattr(x0.device, "platform", "") == "cpu"
+    on_host = is_jax_array(x0) and all(device.platform == "cpu" for device in x0.devices())
     return HostedSpace(x0) if on_host else Space(x0)
 
 

@@ -48,6 +48,10 @@ class Traits:
     has_projected_gradient : bool
         Whether there is the verb ``value_and_projected_gradient(x, idx, V)``: the value and V^T g
         for the rows of V, where that is cheaper than g.
+    gradient_travels : bool
+        Whether g itself is to be avoided in a search even where the next iteration could use it,
+        as it comes over a network. (With `has_projected_gradient`, where there is a diagonal: the
+        next iteration computes the gradient together with that in any case.)
     has_matrix : bool
         Whether there is the verb ``matrix(x, idx)``: the whole curvature matrix, of shape (n, n),
         where that is affordable. A run takes it where it is less work than products.
@@ -92,6 +96,7 @@ class Traits:
     diagonal_power: float = 1.0
     separate_gradient: bool = False
     has_projected_gradient: bool = False
+    gradient_travels: bool = False
     has_matrix: bool = False
     matrix_cost: float | None = None
     has_jacobian: bool = False

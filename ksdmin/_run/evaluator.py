@@ -51,14 +51,24 @@ class Interrupt:
     asked = False
 
 
+class Agreement:
+    """Why a run of several processes ends, once all of them know."""
+
+    status: Status | None = None
+
+
 @dataclass(frozen=True)
 class Budget:
-    """What a run may spend: values computed, and seconds since it `began`; and an `interrupt`."""
+    """What a run may spend: values computed, and seconds since it `began`; and an `interrupt`.
+
+    Several processes have an `agreement`: a clock and Ctrl-C count once all know of them.
+    """
 
     maxfun: float
     maxtime: float
     began: float = field(default_factory=lambda: time.perf_counter())
     interrupt: Interrupt = field(default_factory=Interrupt)
+    agreement: Agreement | None = None
 
     @property
     def seconds(self) -> float:
@@ -76,11 +86,22 @@ class Budget:
     @property
     def over(self) -> Status | None:
         """Why nothing more may begin: not even the next evaluation of a step."""
+        if self.agreement is not None:
+            return self.agreement.status
         if self.interrupt.asked:
             return Status.INTERRUPTED
         if self.maxtime < math.inf and self.seconds >= self.maxtime:
             return Status.MAXTIME
         return None
+
+    def wishes(self) -> tuple[bool, bool]:
+        """Whether this process was interrupted, and whether its time is up."""
+        return self.interrupt.asked, self.maxtime < math.inf and self.seconds >= self.maxtime
+
+    def agree(self, interrupted: bool, out_of_time: bool) -> None:
+        """What holds for all processes by now."""
+        if self.agreement is not None and (interrupted or out_of_time):
+            self.agreement.status = Status.INTERRUPTED if interrupted else Status.MAXTIME
 
     def check(self) -> None:
         """Give up where nothing more may begin."""

@@ -38,4 +38,6 @@ def write_record(
         nhev=counts.nhev,
         passes=counts.passes,
         seconds=evaluator.seconds,
+        reductions=counts.reductions,
+        reduced_bytes=counts.reduced_bytes,
     )

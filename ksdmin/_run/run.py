@@ -14,6 +14,7 @@ from ksdmin._options import MethodOptions
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.box import Box
 from ksdmin._problem.subsets import PLAIN, Sets, Sizes, Subsets
+from ksdmin._problem.team import Team
 from ksdmin._run.evaluator import Budget, Evaluated, Evaluator, Ledger
 from ksdmin._run.state import Sampling
 
@@ -63,6 +64,8 @@ class Run:
         The largest number of iterations.
     box : Box or None
         The bounds.
+    team : Team
+        The processes that make it.
     """
 
     space: Space
@@ -72,6 +75,7 @@ class Run:
     seed: tuple[int, ...]
     maxiter: float
     box: Box | None
+    team: Team
 
     @property
     def sampled(self) -> bool:

@@ -14,7 +14,7 @@ from scipy.optimize import OptimizeWarning
 
 from ksdmin._run.frames import frames_to_the_user
 from ksdmin._run.run import Run
-from ksdmin._solver.saved import Identity, Saved, refuse_other_run, write
+from ksdmin._solver.saved import Identity, Saved, kind_of, refuse_other_run, write
 
 log = logging.getLogger("ksdmin")
 
@@ -33,7 +33,7 @@ class Keeper:
     """
 
     def __init__(self, identity: Identity, run: Run, *, begun: bool = False) -> None:
-        path = run.options.checkpoint
+        path = run.options.checkpoint if run.team.is_first else None
         self.identity, self._run = identity, run
         self._path = None if path is None else Path(path)
         self._every = run.options.checkpoint_every
@@ -43,7 +43,7 @@ class Keeper:
     @classmethod
     def new(cls, run: Run, method: str, problem: Any) -> Keeper:
         """That of a new run: a file that is there is refused before anything is computed."""
-        keeper = cls(Identity(os.urandom(16).hex(), method, type(problem).__name__), run)
+        keeper = cls(Identity(os.urandom(16).hex(), method, kind_of(problem)), run)
         if keeper._path is not None:
             if not keeper._path.parent.is_dir():
                 raise FileNotFoundError(
@@ -54,8 +54,9 @@ class Keeper:
         return keeper
 
     def save(self, path: Path, saved: Saved) -> None:
-        """Write a file now."""
-        write(path, self.identity, self._run, saved)
+        """Write a file now; of several processes, the first does."""
+        if self._run.team.is_first:
+            write(path, self.identity, self._run, saved)
 
     def at_start(self, saved: Callable[[], Saved]) -> None:
         """The first file: where it cannot be written, the run does not begin."""

@@ -19,6 +19,7 @@ from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
 from ksdmin._problem.subsets import Stream, Subsets
+from ksdmin._problem.team import team_of
 from ksdmin._problem.values import changed
 from ksdmin._run import checkpoint_file
 from ksdmin._run.checkpoint_file import CheckpointError, SavedArray
@@ -29,7 +30,7 @@ from ksdmin._solver.keeper import Keeper
 from ksdmin._solver.loop import Loop, watched
 from ksdmin._solver.methods import METHODS
 from ksdmin._solver.observer import Observer
-from ksdmin._solver.saved import Identity, Saved, dtype_name, records_of
+from ksdmin._solver.saved import Identity, Saved, dtype_name, kind_of, records_of
 from ksdmin._solver.setup import make_run, resolve_subsets
 
 # Options that may be others in the next part of a run: they decide when it ends and who watches.
@@ -55,7 +56,7 @@ def loaded(
             f"problem: expected a problem object, not a {type(problem).__name__}. Make one of the "
             "functions that the run was started with: ksdmin.as_problem(fun, jac=..., ...)"
         )
-    header, content = checkpoint_file.read(path)
+    header, content = team_of(problem).together(lambda: checkpoint_file.read(path))
     space = space_of_run(vector_like_saved(header, problem, like))
     check_problem(path, header, problem, space)
     sets = resolve_subsets(problem, subsets)
@@ -86,7 +87,7 @@ def loop_of(
             "options={'validation': ...}, and the patience with it"
         )
     box = None if saved.bounds is None else Box(space, *saved.bounds)
-    plain = make_run(space, sets, chosen, None, box)
+    plain = make_run(space, sets, chosen, None, box, team_of(problem))
     run: Run = METHODS[header["method"]].prepare(plain, chosen, state.ledger.problem.traits)
     run = changed(run, seed=saved.seed, budget=run.budget.after(saved.seconds))
     observer = Observer(callback, chosen, space)
@@ -200,7 +201,7 @@ def vector_like_saved(header: Mapping[str, Any], problem: Any, like: Any) -> Arr
 
 def check_problem(path: Path, header: Mapping[str, Any], problem: Any, space: Space) -> None:
     """Refuse a problem that the file cannot be of."""
-    kind = type(problem).__name__
+    kind = kind_of(problem)
     if kind != header["problem"]:
         raise CheckpointError(
             f"{path}: the run was saved with a {header['problem']}, not with a {kind}: pass the "

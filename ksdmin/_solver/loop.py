@@ -17,6 +17,7 @@ from ksdmin._problem.described import counted
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
+from ksdmin._problem.team import team_of
 from ksdmin._problem.values import changed
 from ksdmin._result import Status
 from ksdmin._run.evaluator import Halt, Ledger
@@ -30,7 +31,7 @@ from ksdmin._solver.keeper import Keeper
 from ksdmin._solver.methods import METHODS
 from ksdmin._solver.observer import Observer
 from ksdmin._solver.saved import Saved, saved
-from ksdmin._solver.setup import make_run, resolve_subsets, start_point
+from ksdmin._solver.setup import compared, make_run, resolve_subsets, start_point
 
 log = logging.getLogger("ksdmin")
 
@@ -46,7 +47,8 @@ def begin(
     method: str,
 ) -> Loop:
     """The run of `problem` from `x0`; nothing is evaluated yet."""
-    x0 = start_point(problem, x0)
+    team = team_of(problem)
+    x0 = team.from_first(start_point(problem, x0))
     space = space_of_run(x0)
     x0 = space.taken(x0)
     box = as_box(bounds, x0)
@@ -55,19 +57,23 @@ def begin(
         problem = problem.within(box)
     sets = resolve_subsets(problem, subsets)
     ledger = Ledger(problem_of_run(problem, space))
-    plain = make_run(space, sets, options, rng, box)
+    team.require_same(compared(options, method, sets))
+    plain = make_run(space, sets, options, rng, box, team)
     run = METHODS[method].prepare(plain, options, ledger.problem.traits)
-    keeper = Keeper.new(run, method, problem)
+    keeper = team.together(lambda: Keeper.new(run, method, problem))
     ledger = watched(ledger, run)
     return Loop(keeper, run, ledger, space.copy(x0), Observer(callback, options, space))
 
 
 def watched(ledger: Ledger, run: Run) -> Ledger:
-    """A gradient that is made of many values may be given up halfway, when time is up."""
+    """The ledger of a run, whose problem knows when the run is to end.
+
+    A gradient that is made of many values may be given up halfway; several processes have to agree.
+    """
     problem = ledger.problem
     if isinstance(problem, FunctionProblem):
         return changed(ledger, problem=problem.watched(run.budget.check))
-    return ledger
+    return changed(ledger, problem=problem.in_step_with(run.budget))
 
 
 class Loop:
@@ -104,6 +110,7 @@ class Loop:
         self._x0, self._ledger = x0, ledger
         self._cut: tuple[Status, Ledger] | None = None  # by an exception
         self._halted: Ledger | None = None  # what a step had spent and found that was given up
+        self._seen = False  # whether the observer has seen `state`, in all processes
 
     def __setstate__(self, content: dict[str, Any]) -> None:
         """A copy: the watch over the clock is not copied with a problem."""
@@ -146,9 +153,11 @@ class Loop:
     def _advance(self) -> bool:
         with self._cut_short_by_exceptions():
             state = before = self._start() if self.state is None else self.state
-            self.status = self.status or self.observer.see(state)  # where it has not yet
+            if self.status is None and not self._seen:
+                self.status = self._see(state)
             while self.status is None and state.record is before.record:
                 self.state, self.status = state, _ = self._turn(state)
+                self._seen = False
                 if self.status is None:
                     self.status = self._see(state)
             self.keeper.after_iteration(self.saved, ended=self.status is not None)
@@ -195,12 +204,16 @@ class Loop:
     def _start(self) -> State:
         self.state = self.method.start(self.run, self._ledger, self._x0)
         self._see(self.state)
-        self.keeper.at_start(self.saved)
+        self.run.team.together(lambda: self.keeper.at_start(self.saved))
         return self.state
 
     def _see(self, state: State) -> Status | None:
-        self._to_save = state
-        return self.observer.see(state)
+        """What those say who watch the run, in any of its processes."""
+        self._to_save, record = state, state.record
+        marks = record.value, record.gradient_norm, record.step_norm
+        status = self.run.team.agreed(lambda: self.observer.see(state), marks)
+        self._seen = True
+        return None if status is None else Status(status)
 
     def _turn(self, state: State) -> tuple[State, Status | None]:
         """The next state; or why there is none, and the state that this look has led to."""

@@ -102,6 +102,11 @@ class Identity:
     problem: str
 
 
+def kind_of(problem: Any) -> str:
+    """The name of its class; of one that several processes share, that of its one process's."""
+    return str(getattr(problem, "saved_as", type(problem).__name__))
+
+
 def header(identity: Identity, run: Run) -> dict[str, Any]:
     """What the first line of a file says."""
     space = run.space

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from ksdmin._problem.box import Box
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.protocol import Problem
 from ksdmin._problem.subsets import PLAIN, Subsets, as_subsets
-from ksdmin._run.evaluator import Budget
+from ksdmin._problem.team import ALONE, Team
+from ksdmin._run.evaluator import Agreement, Budget
 from ksdmin._run.run import Run
 
 
@@ -46,7 +48,12 @@ def resolve_subsets(problem: Problem, subsets: Any) -> Subsets:
 
 
 def make_run(
-    space: Space, subsets: Subsets, options: MethodOptions, rng: Any, box: Box | None = None
+    space: Space,
+    subsets: Subsets,
+    options: MethodOptions,
+    rng: Any,
+    box: Box | None = None,
+    team: Team = ALONE,
 ) -> Run:
     """What stays the same during a run of any method."""
     sampled = subsets is not PLAIN
@@ -54,12 +61,25 @@ def make_run(
     if maxiter is None:
         maxiter = 1000 if sampled else 200 * space.n
     seed = np.random.default_rng(rng).integers(0, 2**32, size=4) if sampled else ()
+    agreement = None if team is ALONE else Agreement()
     return Run(
         space=space,
         subsets=subsets,
         options=options,
-        budget=Budget(options.maxfun, options.maxtime),
-        seed=tuple(int(word) for word in seed),
+        budget=Budget(options.maxfun, options.maxtime, agreement=agreement),
+        seed=team.from_first(tuple(int(word) for word in seed)),
         maxiter=maxiter,
         box=box,
+        team=team,
     )
+
+
+def compared(options: MethodOptions, method: str, subsets: Subsets) -> dict[str, Any]:
+    """What has to be the same in all processes of a run, by names that the user knows."""
+    own = ("validation", "disp", "progress", "checkpoint", "checkpoint_every")
+    decisive = {
+        f"option {field.name}": getattr(options, field.name)
+        for field in fields(options)
+        if field.name not in own
+    }
+    return {"method": method, "the number of samples": subsets.n, **decisive}

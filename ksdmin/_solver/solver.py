@@ -122,7 +122,8 @@ precond, rng
         path : path
             Of the file.
         """
-        self._loop.keeper.save(Path(path), self._loop.saved())
+        loop, saved = self._loop, self._loop.saved()
+        loop.run.team.together(lambda: loop.keeper.save(Path(path), saved))
 
     @classmethod
     def load(

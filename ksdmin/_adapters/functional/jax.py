@@ -23,11 +23,13 @@ from ksdmin._adapters.functional.jax_chunks import (
     formed,
     host_chunk,
     is_large,
+    picked,
     preferred_rows,
 )
 from ksdmin._adapters.functional.jax_leaves import as_floats, flatten
 from ksdmin._adapters.functional.jax_per_sample import entries_formed, sums_over_samples
 from ksdmin._adapters.functional.jax_programs import Program
+from ksdmin._adapters.functional.jax_sharding import automatic, copied_like, platform_of
 from ksdmin._adapters.functional.library import Chunk, Kernel
 from ksdmin._adapters.functional.problem import FunctionalProblem
 from ksdmin._problem.arrays import Array
@@ -158,7 +160,7 @@ class Jax:
 
     def preferred_rows(self, x: Array, bytes_per_sample: int) -> int:
         """How many samples are worth a call of a compiled function."""
-        return preferred_rows(x.device.platform, bytes_per_sample)
+        return preferred_rows(platform_of(x), bytes_per_sample)
 
     def compiles_values(self, n: int, preferred: int) -> bool:
         """Not of small data: compiling would take longer than all gradients that it spares."""
@@ -170,7 +172,7 @@ class Jax:
 
     def to_device(self, array: Array, x: Array) -> Array:
         """An array of data, on the device of `x`."""
-        return array if isinstance(array, jax.Array) else jax.device_put(array, x.device)
+        return automatic(array) if isinstance(array, jax.Array) else copied_like(array, x)
 
     def chunk(
         self, data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any
@@ -181,7 +183,7 @@ class Jax:
             return host_chunk(data, weights, rows, samples, dtype)
         if rows is None:
             return Picked(data, weights, None, None, dtype)
-        return Picked(data, weights, np.asarray(rows, np.int32), np.int32(samples), dtype)
+        return picked(data, weights, np.asarray(rows), samples, dtype)
 
     def random_generator(self, seed: int) -> JaxGenerator:
         """A source of random numbers."""

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass, tree_leaves, tree_map
 
+from ksdmin._adapters.functional.jax_sharding import constrained, over_rows, parts_of
 from ksdmin._adapters.functional.library import Chunk
 from ksdmin._problem.arrays import Array
 
@@ -28,7 +29,7 @@ CHUNKS_OF_LARGE_DATA = 8
 @partial(
     register_dataclass,
     data_fields=["data", "weights", "rows", "samples"],
-    meta_fields=["dtype"],
+    meta_fields=["dtype", "spread"],
 )
 @dataclass(frozen=True)
 class Picked:
@@ -46,6 +47,9 @@ class Picked:
         How many of them are no padding.
     dtype : dtype
         Of the weights.
+    spread : NamedSharding or None
+        How rows are spread over devices: those of a chunk shall be, too, so that each device
+        computes with its share of them.
     """
 
     data: Any
@@ -53,6 +57,7 @@ class Picked:
     rows: Array | None
     samples: Any
     dtype: Any
+    spread: Any = None
 
     def formed(self) -> Chunk:
         """The samples and their weights."""
@@ -60,11 +65,23 @@ class Picked:
             ones = jnp.ones(tree_leaves(self.data)[0].shape[0], self.dtype)
             w = ones if self.weights is None else self.weights
             return Chunk(self.data[0], self.data[1], w)
-        inputs, targets = tree_map(partial(_rows, rows=self.rows), self.data)
+        inputs, targets = tree_map(self._taken, self.data)
         w = (jnp.arange(self.rows.shape[0]) < self.samples).astype(self.dtype)
         return Chunk(
             inputs, targets, w if self.weights is None else w * _rows(self.weights, self.rows)
         )
+
+    def _taken(self, array: Array) -> Array:
+        return constrained(_rows(array, self.rows), self.spread)
+
+
+def picked(data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Picked:
+    """A chunk of some rows; as many for each device, where they are spread over several."""
+    sharding = over_rows(data)
+    if sharding is not None:
+        missing = -len(rows) % parts_of(sharding)
+        rows = np.concatenate([rows, np.repeat(rows[-1:], missing)])
+    return Picked(data, weights, np.asarray(rows, np.int32), np.int32(samples), dtype, sharding)
 
 
 def formed(argument: Any) -> Any:

@@ -17,6 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jax.tree_util import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from ksdmin._adapters.functional.jax_programs import Program
+from ksdmin._adapters.functional.jax_sharding import automatic, spread
 from ksdmin._problem.arrays import Array
 
 
@@ -24,12 +25,11 @@ def flatten(tree: Any) -> tuple[Array, Callable[[Array], Any]]:
     """The varied leaves as one vector, and the inverse function, which puts the others back."""
     leaves, structure = tree_flatten(tree)
     varied = _varied(tree)
-    flat, unravel = _ravelled(
-        [leaf for leaf, is_varied in zip(leaves, varied, strict=True) if is_varied]
-    )
+    parts = [leaf for leaf, is_varied in zip(leaves, varied, strict=True) if is_varied]
+    flat, unravel = _ravelled([automatic(part) for part in parts])
 
     def unflatten(x: Array) -> Any:
-        pieces = iter(unravel(x))
+        pieces = map(spread, unravel(x), parts)  # over devices as they were
         return tree_unflatten(
             structure,
             [

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 from jax.tree_util import tree_flatten, tree_unflatten
 
+from ksdmin._adapters.functional.jax_sharding import is_spread
 from ksdmin._problem.arrays import Array
 
 # Programs that are kept for problems to come; those in use stay with their problems anyway.
@@ -78,6 +79,8 @@ class Program:
 
 
 def _kind(leaf: Any) -> Any:
+    if is_spread(leaf):
+        return leaf.shape, leaf.dtype, leaf.sharding
     return (leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else type(leaf)
 
 

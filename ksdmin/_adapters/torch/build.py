@@ -35,6 +35,7 @@ from ksdmin._adapters.torch.costs import Costs, costs_of
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.diagonal import diagonal_kernel
+from ksdmin._adapters.torch.distributed.build import of_all_processes, unwrapped
 from ksdmin._adapters.torch.flat_function import FlatFunction
 from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
 from ksdmin._adapters.torch.jacobian import JacobianRows, jacobian_rows
@@ -70,6 +71,7 @@ def build(
     graphs: bool | None,
     rng: Any,
     sample_weight: Any,
+    process_group: Any,
 ) -> TorchProblem | TorchFunctionProblem | BlockProblem:
     """The problem of :func:`ksdmin.from_torch`, which documents the arguments."""
     refuse_inference_mode()
@@ -80,20 +82,31 @@ def build(
     if residuals is not None:
         instead = "a model, or x0= with a plain function, not with residuals="
         given = {"loss": loss, "data": data, "x0": x0, "subsets": subsets, "output": output}
-        refuse(instead, **given, sample_weight=sample_weight)
+        given |= {"sample_weight": sample_weight, "process_group": process_group}
+        refuse(instead, **given)
         return _blocks(model, as_blocks(residuals), params, precision, curvature, **settings)
     if x0 is not None:
         a_models = {"params": params, "chunk_size": chunk_size, "memory_budget": memory_budget}
         a_models |= {"sample_weight": sample_weight, "output": output}
+        a_models |= {"process_group": process_group}
         refuse("a model, not with x0=", loss=loss, data=data, **a_models)
         return _plain_function(model, x0, subsets, curvature, l2, precond, precision, graphs)
     refuse("a plain function and its x0=; a model's samples are its data", subsets=subsets)
     _require(model, loss, data)
-    check_model(model, stacklevel=3)
-    flat_model = FlatModel(model, params, precision)
-    samples = _samples(data, sample_weight, flat_model, memory_budget, loss is not None)
-    kernels, curvature = kernels_of(flat_model, loss, samples, output, curvature, stacklevel=3)
-    return _of_samples(kernels, samples, curvature, **settings)
+    model = unwrapped(model, process_group)
+
+    def make(data: Any, stacklevel: int) -> TorchProblem:
+        check_model(model, stacklevel=stacklevel)
+        flat_model = FlatModel(model, params, precision)
+        samples = _samples(data, sample_weight, flat_model, memory_budget, loss is not None)
+        found = kernels_of(flat_model, loss, samples, output, curvature, stacklevel=stacklevel)
+        if process_group is None:  # else one process may have such samples only
+            samples.check_weights()
+        return _of_samples(found[0], samples, found[1], **settings)
+
+    if process_group is None:
+        return make(data, 4)
+    return of_all_processes(process_group, model, data, curvature, precond, make)
 
 
 def _of_samples(

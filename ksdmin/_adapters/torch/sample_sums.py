@@ -65,6 +65,11 @@ class SampleSums:
     seed : int
         Of what the model draws itself (dropout), of the labels of "fisher", and of the samples that
         the diagonal is estimated from.
+
+    Attributes
+    ----------
+    samples, seed
+        As given.
     """
 
     def __init__(
@@ -76,8 +81,7 @@ class SampleSums:
         graphs: bool,
         seed: int,
     ) -> None:
-        self.samples = samples
-        self._seed = seed
+        self.samples, self.seed = samples, seed
         self._kernels, self._max_rows, self._max_kept_samples = kernels, max_rows, max_kept_samples
         self._executor: EagerExecutor | GraphExecutor = EagerExecutor(kernels)
         if graphs and not kernels.model.is_random:
@@ -87,7 +91,7 @@ class SampleSums:
 
     def picked(self, idx: Any, count: int) -> Any:
         """At most `count` samples of a set, always the same ones."""
-        return self.samples.picked(idx, count, self._seed)
+        return self.samples.picked(idx, count, self.seed)
 
     def total(self, kind: str, x: Tensor, idx: Any, precision: str) -> list[Tensor]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set.
@@ -204,7 +208,7 @@ class SampleSums:
         if self._kernels.curvature != "fisher":
             yield from chunks
             return
-        generator = torch.Generator(x.device).manual_seed(self.samples.seed(self._seed, idx))
+        generator = torch.Generator(x.device).manual_seed(self.samples.seed(self.seed, idx))
         for chunk in chunks:
             yield self._kernels.draw(x, chunk, generator, precision)
 
@@ -215,7 +219,7 @@ class SampleSums:
             if not self._executor.reuses_memory:  # a graph has its arithmetic from its capture
                 stack.enter_context(self._kernels.model.arithmetic(precision))
             if self._kernels.model.is_random:
-                seed = self.samples.seed(self._seed, idx)
+                seed = self.samples.seed(self.seed, idx)
                 stack.enter_context(seeded_generators(seed, self._kernels.model.device))
             yield
 

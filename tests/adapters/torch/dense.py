@@ -104,7 +104,7 @@ def point(problem, size=0.1):
 def dense(name, part, chunk=100):
     """A case at `point`, on one of `SETS`."""
     problem, idx = make(name), SETS[part]
-    return Dense(ZOO[name](), point(problem), idx, seed_for_set(problem._sums._seed, idx), chunk)
+    return Dense(ZOO[name](), point(problem), idx, seed_for_set(problem._sums.seed, idx), chunk)
 
 
 def directions(x, count=3):

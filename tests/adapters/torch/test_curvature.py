@@ -47,7 +47,7 @@ def test_dense(name, part, kind):
 def test_fisher_is_that_of_the_labels_drawn(name, part):
     problem, right = make(name, curvature="fisher"), dense(name, part)
     idx, z = SETS[part], right.outputs(right.x)
-    generator = torch.Generator().manual_seed(seed_for_set(problem._sums._seed, idx))
+    generator = torch.Generator().manual_seed(seed_for_set(problem._sums.seed, idx))
     drawn = problem._sums._kernels.loss.draw(z, right.targets, generator)
     inputs = right.inputs if len(right.inputs) > 1 else right.inputs[0]
     replayed = Case(right.case.model, right.case.loss, right.case.losses, (inputs, drawn))

@@ -172,7 +172,7 @@ def test_fisher_is_gauss_newton_on_average():
     exact, total = gauss_newton(make_net(), x) @ V, 0
     for seed in range(draws):
         for i, block in enumerate(problem._blocks):
-            block._sums._seed = 10 * seed + i
+            block._sums.seed = 10 * seed + i
         total = total + multiply(problem.curvature(x), V) / draws
     assert (total - exact).norm() < 0.25 * exact.norm()
 

@@ -94,6 +94,7 @@ class EpochSamples:
         samples = self._make(data)
         if self._class_weights is not None:
             samples.normalize_weights(self._class_weights)
+            samples.check_weights()
         self._kept.append(EpochSet(data, samples, drawn_in=epoch))
         return self._kept[-1]
 
@@ -130,6 +131,9 @@ class EpochSamples:
         self._class_weights = sample_weights
         self._kept.clear()
         self._at(0)  # one without any is refused here
+
+    def check_weights(self) -> None:
+        """Every set is checked when it is made."""
 
     def take(self, idx: EpochSet) -> tuple[Any, Any]:
         """The inputs and targets of a set, on the device."""

@@ -70,6 +70,8 @@ class Samples:
         How many samples there are.
     one_shape : bool
         Whether the samples have one shape in all chunks, as far as is known.
+    mean_weight : float
+        What the weights have been divided by.
     """
 
     def __init__(
@@ -97,9 +99,9 @@ class Samples:
         # Where the indices and the weights are: with the samples
         self._home = torch.device("cpu") if self._streamed else device
         given = torch.ones(self.n) if weights is None else torch.from_numpy(weights)
-        self._weights = given.to(self._home, torch.float64)
+        self._weights, self.mean_weight = given.to(self._home, torch.float64), 1.0
         if weights is not None:
-            self._weights = self._weights / self._weights.mean()
+            self._divide_weights(self._weights.mean())
         self._prefetcher = Prefetcher()
         self._kept = KeptSets(budget)
 
@@ -170,10 +172,23 @@ class Samples:
         The losses contain the weights already; torch divides their sum by that of the weights.
         """
         parts = [sample_weights(self._move(y)).to(self._home) for y in self._source.targets()]
-        mean = (torch.cat(parts).to(torch.float64) * self._weights).mean()
-        if not float(mean) > 0:
+        self._divide_weights((torch.cat(parts).to(torch.float64) * self._weights).mean())
+
+    def check_weights(self) -> None:
+        """Refuse samples none of which counts."""
+        if not self.mean_weight > 0:
             raise ValueError("data: every target is ignored, or has weight zero")
-        self._weights = self._weights / mean
+
+    def set_mean_weight(self, mean: float) -> None:
+        """Divide by another mean: that of more samples than are here."""
+        if mean != self.mean_weight:
+            self._weights = self._weights * (self.mean_weight / mean) if mean > 0 else self._weights
+            self.mean_weight = mean
+
+    def _divide_weights(self, mean: Tensor) -> None:
+        self.mean_weight *= float(mean)
+        if self.mean_weight > 0:
+            self._weights = self._weights / mean
 
     def take(self, idx: Any) -> tuple[Any, Any]:
         """The inputs and targets of the samples `idx`, on the device."""

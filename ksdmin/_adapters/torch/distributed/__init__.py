@@ -1,0 +1,1 @@
+"""A model whose samples are spread over the processes of torch.distributed."""

@@ -1,0 +1,114 @@
+"""From a model and the samples of one process to the problem of all processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from ksdmin._adapters.torch.distributed.group import as_group
+from ksdmin._adapters.torch.distributed.link import Link
+from ksdmin._adapters.torch.distributed.problem import DistributedProblem, distributed
+from ksdmin._adapters.torch.problem import TorchProblem
+
+FRAMES = 8  # between a check of the model and the user's call of from_torch: for warnings
+
+
+def unwrapped(model: nn.Module, process_group: Any) -> nn.Module:
+    """The model itself: what wrappers for several devices do is done here.
+
+    A wrapper would add up gradients once more, whenever a backward pass runs, and knows nothing of
+    products.
+    """
+    if isinstance(model, DistributedDataParallel) and process_group is None:
+        raise TypeError(
+            "model: DistributedDataParallel without process_group=: each process would minimise "
+            "over its own samples only. Pass process_group='auto' (the wrapper is then not "
+            "needed), or model.module"
+        )
+    if isinstance(model, DataParallel):
+        raise TypeError(
+            "model: DataParallel copies the parameters in every forward pass: pass model.module, "
+            "and for several GPUs start one process for each, with process_group='auto'"
+        )
+    for module in model.modules():
+        if {"FullyShardedDataParallel", "FSDPModule"} & {c.__name__ for c in type(module).__mro__}:
+            raise TypeError(
+                "model: FullyShardedDataParallel keeps a part of the parameters in each process, "
+                "but a run needs all of them in each: pass the model without the wrapper"
+            )
+    inner: nn.Module = model.module if isinstance(model, DistributedDataParallel) else model
+    return inner
+
+
+def of_all_processes(
+    process_group: Any,
+    model: nn.Module,
+    data: Any,
+    curvature: Any,
+    precond: Any,
+    make: Callable[[Any, int], TorchProblem],
+) -> DistributedProblem:
+    """The problem over the samples of all processes; `make` makes that of some data."""
+    _check_arguments(data, curvature, precond)
+    parameters = list(model.parameters())
+    if not parameters:
+        raise ValueError("model: it has no parameters")
+    link = Link(as_group(process_group, parameters[0].device), parameters[0].detach())
+    link.require_same(
+        {
+            "the form of precond": type(precond).__name__,
+            "the model": type(model).__name__,
+            "the dtype of its parameters": parameters[0].dtype,
+            "the shapes of its parameters": [tuple(piece.shape) for piece in parameters],
+            "curvature": curvature,
+        }
+    )
+    problem = link.together(lambda: make(own_share(data, link), FRAMES))
+    link.require_same({"the number of trainable parameters": problem.x0.numel()})
+    return distributed(problem, link)
+
+
+def _check_arguments(data: Any, curvature: Any, precond: Any) -> None:
+    """Refuse functions that would have to know of the other processes' samples."""
+    if callable(data) and not isinstance(data, Dataset):
+        raise TypeError(
+            "data: a function of the epoch cannot be spread over processes: with process_group= "
+            "each process passes its own tensors, Dataset or DataLoader"
+        )
+    for name, given in (("curvature", curvature), ("precond", precond)):
+        if callable(given):
+            raise TypeError(
+                f"{name}: a function of your own sees the samples of one process only: with "
+                "process_group= pass a name"
+            )
+
+
+def own_share(data: Any, link: Link) -> Any:
+    """The data of this process: of a DataLoader with a DistributedSampler, its share.
+
+    That sampler draws some samples twice where the processes would have different numbers of them:
+    here every one counts once.
+    """
+    sampler = getattr(data, "sampler", None) if isinstance(data, DataLoader) else None
+    if not isinstance(sampler, DistributedSampler):
+        return data
+    if (sampler.num_replicas, sampler.rank) != (link.size, link.rank):
+        raise ValueError(
+            f"data: the DistributedSampler is for rank {sampler.rank} of {sampler.num_replicas}, "
+            f"but this process is rank {link.rank} of {link.size} in process_group"
+        )
+    return DataLoader(
+        data.dataset,
+        batch_size=data.batch_size,
+        sampler=range(link.rank, len(data.dataset), link.size),
+        collate_fn=data.collate_fn,
+        num_workers=data.num_workers,
+        prefetch_factor=data.prefetch_factor,
+        worker_init_fn=data.worker_init_fn,
+        multiprocessing_context=data.multiprocessing_context,
+        timeout=data.timeout,
+    )

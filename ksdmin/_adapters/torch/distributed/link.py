@@ -1,0 +1,230 @@
+"""The link between the processes: sums over all of them, and what they have to agree on.
+
+Every message of a run is a sum over the processes (an all-reduce), which gives each of them the
+same bits. What a process knows alone travels within: that it has failed, was interrupted, or is out
+of time. A process that has failed goes on with zeros in its messages until all have read of it, and
+so none ever waits for a message that does not come. Only a process that dies is not there: the
+backend then raises in the others, at once or after the time-out of the group.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ksdmin._problem.arrays import Space
+from ksdmin._problem.counting import Counts
+from ksdmin._problem.team import Team, Watch
+from ksdmin._problem.values import changed
+
+T = TypeVar("T")
+
+# Each signal is a count of processes, and two share a number: it stays below 2^24, which float32
+# holds exactly.
+MOST_PROCESSES = 2**12 - 1
+SHIFT = MOST_PROCESSES + 1
+SIGNALS = 2  # numbers behind a vector; behind float64 numbers they are one
+PAIR = SHIFT**2
+
+
+class Link(Team):
+    """The processes of a group.
+
+    Parameters
+    ----------
+    group : ProcessGroup
+        Of torch.distributed.
+    like : Tensor
+        Of the dtype and on the device of the model's parameters.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, like: Tensor) -> None:
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        if self.rank < 0:
+            raise ValueError("process_group: this process is not a member of the group")
+        if self.size > MOST_PROCESSES:
+            raise ValueError(f"process_group: {self.size} processes, at most {MOST_PROCESSES}")
+        self._group, self._device, self._space = group, like.device, Space(like)
+        self._watch: Watch | None = None
+        self._fault: BaseException | None = None  # of this process, until all know of it
+        self._again = False  # whether this process had to make a forward pass again
+        # Signals behind products that may still be on their way from the device
+        self._pending: deque[tuple[Callable[[], Any], Callable[[], None]]] = deque()
+
+    def for_run(self, watch: Watch) -> Link:
+        """A copy whose messages say when `watch` wants the run to end."""
+        return changed(self, _watch=watch, _fault=None, _again=False, _pending=deque())
+
+    # Failures
+
+    def attempt(self, action: Callable[[], T], otherwise: Callable[[], T]) -> T:
+        """What `action` returns; where it fails, or anything before has failed, `otherwise`."""
+        if self._fault is None:
+            try:
+                return action()
+            except BaseException as error:  # also Ctrl-C: the others wait for this process
+                self._fault = error
+        return otherwise()
+
+    def note_forward_pass(self) -> None:
+        """A product of this process had to make its forward pass again."""
+        self._again = True
+
+    def _raise(self) -> None:
+        """One process at least has failed, and all of them know by now."""
+        own, self._fault = self._fault, None
+        self._again = False
+        self._pending.clear()
+        told = self.gathered(None if own is None else f"{type(own).__name__}: {own}")
+        if own is not None:
+            raise own
+        failed = [f"rank {rank} raised {text}" for rank, text in enumerate(told) if text]
+        raise RuntimeError(
+            f"rank {self.rank} of {self.size} ends, as {'; '.join(failed)}. (That process has the "
+            "traceback.)"
+        )
+
+    # Sums over all processes
+
+    def sum_numbers(self, numbers: Tensor, counts: Counts) -> Tensor:
+        """The sums of some float64 numbers, and behind them the signals, for `heed`."""
+        first, second = self._signals()
+        signals = numbers.new_full((1,), first + PAIR * second)
+        return self.sum(torch.cat([numbers, signals]), counts)
+
+    def sum_vector(self, vector: Tensor, counts: Counts, on_again: Callable[[], None]) -> Tensor:
+        """The sum of a vector, of which no host need wait for; `on_again` as in `heed`.
+
+        What is signalled behind it is read with the next message but one, or the next numbers: a
+        device that computes ahead of the host need not be waited for.
+        """
+        message = vector.new_empty(vector.numel() + SIGNALS)
+        message[:-SIGNALS] = vector
+        for place, signal in enumerate(self._signals()):
+            message[place - SIGNALS] = signal
+        self.sum(message, counts)
+        self._pending.append((self._space.to_host_async(message[-SIGNALS:]), on_again))
+        while len(self._pending) > int(self._space.remote):
+            self._heed_first()
+        return message[:-SIGNALS]
+
+    def sum(self, message: Tensor, counts: Counts) -> Tensor:
+        """The sum itself, in place."""
+        self._reduce(message, dist.ReduceOp.SUM)
+        counts.reductions += 1
+        counts.reduced_bytes += message.numel() * message.element_size()
+        return message
+
+    def _signals(self) -> tuple[int, int]:
+        interrupted, out_of_time = (False, False) if self._watch is None else self._watch.wishes()
+        again, self._again = self._again, False
+        late = out_of_time and self.is_first
+        return (self._fault is not None) + SHIFT * again, interrupted + SHIFT * late
+
+    def heed(self, signals: float) -> None:
+        """Read what the processes have signalled behind numbers."""
+        while self._pending:
+            self._heed_first()
+        self._heed(*reversed(divmod(int(signals), PAIR)))
+
+    def _heed_first(self) -> None:
+        fetch, on_again = self._pending.popleft()
+        if self._heed(*map(int, fetch()[0])):
+            on_again()
+
+    def _heed(self, first: int, second: int) -> bool:
+        """Act upon signals; whether any process had to make a forward pass again."""
+        again, failed = divmod(first, SHIFT)
+        late, interrupted = divmod(second, SHIFT)
+        if failed:
+            self._raise()
+        if self._watch is not None:
+            self._watch.agree(interrupted > 0, late > 0)
+        return again > 0
+
+    # What the core asks of a team
+
+    def together(self, action: Callable[[], T]) -> T:
+        """What `action` returns here; where it raises in any process, all of them raise."""
+        out: Any = self.attempt(action, lambda: None)
+        self._agree([])
+        made: T = out
+        return made
+
+    def agreed(self, look: Callable[[], int | None], marks: Sequence[float]) -> int | None:
+        """The largest number that `look` returns in any process, None where it is None in all."""
+        number = self.attempt(look, lambda: None)
+        digest = blake2b(repr([float(mark) for mark in marks]).encode(), digest_size=6).digest()
+        mark = float(int.from_bytes(digest, "little"))
+        found, high, low = self._agree([-1.0 if number is None else float(number), mark, -mark])
+        if high != -low:
+            raise RuntimeError(
+                f"rank {self.rank}: the processes of the group have come to different points, "
+                "though all got the same sums: they must run on the same kind of machine, with the "
+                "same number of threads (OMP_NUM_THREADS) and the same versions"
+            )
+        return None if found < 0 else int(found)
+
+    def _agree(self, numbers: list[float]) -> list[float]:
+        """The largest of each number in all processes, if none has failed."""
+        failed = float(self._fault is not None)
+        message = torch.tensor([failed, *numbers], dtype=torch.float64, device=self._device)
+        self._reduce(message, dist.ReduceOp.MAX)
+        failed, *largest = message.tolist()
+        if failed:
+            self._raise()
+        return largest
+
+    def from_first(self, thing: T) -> T:
+        """What the first process has: a tensor, or any object that can be pickled."""
+        first = dist.get_global_rank(self._group, 0)
+        if isinstance(thing, Tensor):
+            out: Any = thing.detach().clone()
+            self._call(lambda: dist.broadcast(out, first, group=self._group))
+            return out  # type: ignore[no-any-return]
+        box = [thing]
+        self._call(lambda: dist.broadcast_object_list(box, first, group=self._group))
+        return box[0]
+
+    def gathered(self, thing: T) -> list[T]:
+        """What each process has; anything that can be pickled."""
+        out: list[Any] = [None] * self.size
+        self._call(lambda: dist.all_gather_object(out, thing, group=self._group))
+        return out
+
+    def require_same(self, things: Mapping[str, Any]) -> None:
+        """Refuse what is not the same in all processes."""
+        own = {name: repr(thing) for name, thing in things.items()}
+        others = self.gathered(own)
+        for rank, theirs in enumerate(others):
+            for name, value in others[0].items():
+                if theirs.get(name) != value:
+                    raise ValueError(
+                        f"{name} must be the same in all processes of the group: {value} on rank "
+                        f"0, {theirs.get(name)} on rank {rank}"
+                    )
+
+    def _reduce(self, message: Tensor, operation: Any) -> None:
+        self._call(lambda: dist.all_reduce(message, operation, group=self._group))
+
+    def _call(self, collective: Callable[[], Any]) -> None:
+        """Call one of torch.distributed's functions; say what it means that one fails."""
+        try:
+            if self._device.type == "cuda":
+                with torch.cuda.device(self._device):
+                    collective()
+            else:
+                collective()
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"rank {self.rank} of {self.size} cannot reach the other processes of the group: "
+                "one of them has died, or has not come as far within the time-out of the group, or "
+                f"the backend does not serve {self._device.type} tensors. A saved run goes on "
+                f"with ksdmin.resume, also with fewer processes. ({error})"
+            ) from error

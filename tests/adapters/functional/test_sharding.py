@@ -1,0 +1,53 @@
+"""Data and parameters of jax that are spread over four devices: runs as on one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("jax")
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    flags = "--xla_force_host_platform_device_count=4"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.adapters.functional.sharded_runs"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def by_kind(outcomes, sizes, mesh):
+    return {
+        one["kind"]: one for one in outcomes if (one["sizes"], one["mesh"]) == (sizes, mesh)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("mesh", ["auto", "made"])
+@pytest.mark.parametrize("sizes", ["deterministic", "stochastic"])
+def test_runs_end_where_that_of_one_device_does(outcomes, sizes, mesh):
+    found = by_kind(outcomes, sizes, mesh)
+    expected = found["one device"]["fun"]
+    for kind in ("data", "copied parameters", "parameters"):
+        assert abs(found[kind]["fun"] - expected) <= 1e-8 * expected
+
+
+def test_arrays_keep_their_sharding(outcomes):
+    for one in outcomes:
+        assert one["keeps"]
+        assert one["devices"] == (4 if "parameters" in one["kind"] else 1)
+
+
+def test_each_device_computes_with_its_share_of_the_rows(outcomes):
+    for one in outcomes:
+        assert one["divided"] == (one["kind"] != "one device")

@@ -1,0 +1,68 @@
+"""What travels between the processes: the formula of docs/distributed.md, and the counter."""
+
+import numpy as np
+import pytest
+
+from tests.adapters.torch.distributed import cases
+
+ITEMSIZE = 8
+
+
+def expected_bytes(n, dim, gradients, values, products, inner):
+    """What an iteration sends, and in how many messages, where every gradient has a diagonal."""
+    payload = gradients * (16 + 2 * ITEMSIZE * n) + 16 * values
+    payload += products * ITEMSIZE * (n + 2) + inner * 8 * (dim + 2)
+    return payload, 2 * gradients + values + products + inner
+
+
+def iterations(outcome):
+    """What each iteration has spent: a dict of differences between lines of the history."""
+    history = outcome["history"]
+    spent = {
+        name: np.diff(history[name])
+        for name in ("nfev", "njev", "nhev", "reductions", "reduced_bytes")
+    }
+    for i, dim in enumerate(history["dim"][1:]):
+        yield int(dim), {name: int(column[i]) for name, column in spent.items()}
+
+
+@pytest.mark.parametrize("sizes", [(0.6, 0.2, 0.2), (1.0, 1.0, 1.0, False)])
+def test_payload_and_messages_are_those_of_the_formula(two, sizes):
+    """In the search, 8 bytes for each basis vector, one for the value and one for the signals."""
+    options = {"maxiter": 8, "pairs": 0, "without": ["set_sizes", "forcing"]}
+    n = cases.problem().x0.numel()
+    outcomes = two(cases.run_in_group, "net", options, sizes)
+    for dim, spent in iterations(outcomes[0]):
+        inner = spent["njev"] - 1  # one gradient, with the diagonal, of the next set A
+        values = spent["nfev"] - spent["njev"]  # that of the old point on the new set
+        expected = expected_bytes(n, dim, 1, values, spent["nhev"], inner)
+        assert (spent["reduced_bytes"], spent["reductions"]) == expected
+        assert inner >= 1
+        assert spent["nhev"] >= 3 or dim < 3
+    np.testing.assert_array_equal(
+        outcomes[0]["history"]["reduced_bytes"], outcomes[1]["history"]["reduced_bytes"]
+    )
+
+
+def test_an_estimated_diagonal_travels_without_its_gradient(two):
+    """That of a convolution is estimated from 256 samples, where there are so many."""
+    n, spent = two(estimated)[0]
+    assert spent == (4, 16 + ITEMSIZE * n + 8 + ITEMSIZE * n)
+
+
+def estimated(rank, size):
+    from unittest.mock import patch
+
+    from ksdmin._problem.counting import Counts
+
+    problem, counts = cases.grouped("embedding", rank, size), Counts()
+    with patch.object(problem, "_max_diagonal_samples", 30):
+        x = problem.x0
+        problem.counting(counts).value_and_gradient(x, slice(None), diagonal=True)
+    return x.numel(), (counts.reductions, counts.reduced_bytes)
+
+
+def test_a_run_of_one_process_exchanges_nothing():
+    history = cases.run(cases.problem(), {"maxiter": 2})["history"]
+    assert not history["reductions"].any()
+    assert not history["reduced_bytes"].any()

@@ -1,0 +1,112 @@
+"""Which processes make a run: the argument process_group, torchrun, wrapped models."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import ksdmin
+from tests.adapters.torch.distributed import cases
+
+ROOT = Path(__file__).parents[4]
+
+
+def made(**arguments):
+    return ksdmin.from_torch(cases.model(), nn.MSELoss(), cases.samples(), **arguments)
+
+
+def test_auto_without_torchrun_says_what_to_do(monkeypatch):
+    for variable in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(RuntimeError, match=r"no RANK, WORLD_SIZE.*Start the script with torchrun"):
+        made(process_group="auto")
+
+
+def test_other_words_are_refused():
+    with pytest.raises(ValueError, match=r"process_group='world': expected \"auto\""):
+        made(process_group="world")
+
+
+def test_other_objects_are_refused():
+    with pytest.raises(TypeError, match=r"or a group of torch.distributed.*not int"):
+        made(process_group=2)
+
+
+def test_it_goes_with_a_model_and_data():
+    x0 = torch.zeros(2).double()
+    with pytest.raises(TypeError, match="process_group"):
+        ksdmin.from_torch(lambda x: x @ x, x0=x0, process_group="auto")
+    with pytest.raises(TypeError, match="process_group"):
+        ksdmin.from_torch(
+            cases.model(), residuals=[(lambda net, X: net(X), x0)], process_group="auto"
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"curvature": lambda x, idx: x}, "curvature: a function of your own sees the samples"),
+        ({"precond": lambda x, idx: x}, "precond: a function of your own sees the samples"),
+    ],
+)
+def test_functions_that_would_see_one_rank_only_are_refused(arguments, text):
+    with pytest.raises(TypeError, match=text):
+        made(process_group="auto", **arguments)
+
+
+def test_data_of_the_epoch_are_refused():
+    with pytest.raises(TypeError, match="a function of the epoch cannot be spread"):
+        ksdmin.from_torch(
+            cases.model(), nn.MSELoss(), lambda epoch: cases.samples(), process_group="auto"
+        )
+
+
+def test_data_parallel_is_refused():
+    with pytest.raises(TypeError, match=r"DataParallel copies.*pass model\.module"):
+        ksdmin.from_torch(nn.DataParallel(cases.model()), nn.MSELoss(), cases.samples())
+
+
+def test_a_model_in_ddp_is_unwrapped(two):
+    zero = cases.problem(l2=0.0)
+    expected = zero.value(zero.x0 * 0)
+    for value, largest in two(cases.wrapped_model, True):
+        assert value == pytest.approx(expected, rel=1e-12)
+        assert largest == 0.0  # load() writes into the module
+
+
+def test_a_model_in_ddp_without_a_group_is_refused(two):
+    for outcome in two.outcomes(cases.wrapped_model, False):
+        assert "DistributedDataParallel without process_group=" in str(outcome)
+
+
+SCRIPT = """
+import torch, ksdmin
+from tests.adapters.torch.distributed import cases
+import os
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+found = cases.run(cases.problem("net", rank, size, process_group="auto"), {"maxiter": 5},
+                  ksdmin.Subsets(cases.N, 1.0, 0.3, 0.3))
+if rank == 0:
+    print("fun", repr(float(found["fun"])))
+"""
+
+
+def test_auto_under_torchrun(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*command, str(script)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    expected = cases.run(cases.problem(), {"maxiter": 5}, ksdmin.Subsets(cases.N, 1.0, 0.3, 0.3))
+    found = float(done.stdout.split("fun")[1])
+    assert found == pytest.approx(expected["fun"], rel=1e-8)

@@ -1,0 +1,101 @@
+"""What several processes compute together is what one computes, to the bit the same in each."""
+
+import numpy as np
+import pytest
+
+import ksdmin
+from tests.adapters.torch.distributed import cases
+
+TIGHT = 1e-12  # relative, in float64
+
+
+def assert_close(found, expected, rtol):
+    assert np.abs(found - expected).max() <= rtol * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("kind", "chunk_size"),
+    [
+        ("net", None),
+        ("net", 17),
+        ("linear", None),
+        ("classes", None),
+        ("weighted", None),
+        pytest.param("embedding", None, marks=pytest.mark.slow),
+        pytest.param("classes", 17, marks=pytest.mark.slow),
+    ],
+)
+def test_every_quantity_is_that_of_one_process(ranks, kind, chunk_size):
+    expected = cases.quantities(cases.problem(kind))
+    first, *others = ranks(cases.quantities_in_group, kind, {"chunk_size": chunk_size})
+    assert first.keys() == expected.keys()
+    for key, value in expected.items():
+        assert_close(first[key], value, TIGHT)
+        for other in others:
+            np.testing.assert_array_equal(other[key], first[key])
+
+
+@pytest.mark.parametrize("curvature", ["hessian", "empirical-fisher"])
+def test_every_curvature(two, curvature):
+    expected = cases.quantities(cases.problem("net", curvature=curvature))
+    for found in two(cases.quantities_in_group, "net", {"curvature": curvature}):
+        for key, value in expected.items():
+            assert_close(found[key], value, TIGHT)
+
+
+def test_ranks_draw_masks_of_their_own(two):
+    for first, second, both in two(cases.draws_in_group):
+        assert first != second
+        assert both != first
+
+
+RUNS = {
+    "deterministic": ("net", {"maxiter": 25}, (1.0, 1.0, 1.0, False)),
+    "stochastic": ("net", {"maxiter": 10}, (0.6, 0.3, 0.3)),
+    "growing": ("linear", {"without": ["exact_space"]}, (0.5, 0.1, 0.1)),
+    "exact space": ("linear", {}, None),
+    "classes": ("classes", {"maxiter": 10}, (1.0, 0.2, 0.2)),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_runs_end_where_that_of_one_process_does(ranks, name):
+    kind, options, sizes = RUNS[name]
+    subsets = None if sizes is None else ksdmin.Subsets(cases.N, *sizes)
+    expected = cases.run(cases.problem(kind), options, subsets)
+    first, *others = ranks(cases.run_in_group, kind, options, sizes)
+    assert abs(first["fun"] - expected["fun"]) <= 1e-8 * abs(expected["fun"])
+    assert (first["status"], first["nit"]) == (expected["status"], expected["nit"])
+    for other in others:
+        np.testing.assert_array_equal(other["x"], first["x"])
+        assert other["fun"] == first["fun"]
+
+
+def test_the_hessian_free_method_too(two):
+    expected = ksdmin.minimize(cases.problem(), method="hf", options={"maxiter": 5}, rng=0).fun
+    for found in two(hf_in_group):
+        assert abs(found - expected) <= 1e-8 * expected
+
+
+def hf_in_group(rank, size):
+    problem = cases.grouped("net", rank, size)
+    return ksdmin.minimize(problem, method="hf", options={"maxiter": 5}, rng=0).fun
+
+
+def test_scipys_methods_too(two):
+    expected = ksdmin.minimize(cases.problem(), method="L-BFGS-B", options={"maxiter": 9}).fun
+    for found in two(lbfgs_in_group):
+        assert abs(found - expected) <= 1e-8 * expected
+
+
+def lbfgs_in_group(rank, size):
+    problem = cases.grouped("net", rank, size)
+    return ksdmin.minimize(problem, method="L-BFGS-B", options={"maxiter": 9}).fun
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_distributed_sampler_says_which_samples_a_rank_has(two, workers):
+    expected = cases.problem(l2=0.0)
+    for n, value in two(cases.shares_of_a_loader, workers):
+        assert n == cases.N
+        assert_close(value, expected.value(expected.x0), TIGHT)
