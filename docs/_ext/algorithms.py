@@ -82,20 +82,20 @@ ALGORITHMS = {
         ),
     ],
     "2": [
-        ("1", r"$v_1 \gets D^{-1} g$", "_ksd.krylov.Growth.begin", "z = self._P.solve(g)"),
+        ("1", r"$v_1 \gets D^{-1} g$", "_ksd.krylov.Growth.begin", "z = self._rows.P.solve(g)"),
         (
             "2",
             r"$v_1 \gets v_1 / \sqrt{v_1^T v_1}$ (here: $v_1^T D v_1$)",
             "_ksd.krylov.Growth.begin",
-            "self._put(0, g, z, 1 / norm)",
+            "self._rows.put(0, g, z, 1 / norm)",
         ),
         ("3", r"for $k = 1 \ldots K+1$", "_ksd.krylov.krylov_basis", "while found:"),
-        ("4", r"$w \gets H v_k$", "_ksd.krylov.Growth.measure", "product(self._V[k, :])"),
+        ("4", r"$w \gets H v_k$", "_ksd.krylov.Growth.measure", "product(rows.V[k, :])"),
         (
             "5-6",
             r"if $k < K$: $u \gets D^{-1} w$",
             "_ksd.krylov.Growth._follow",
-            "z = self._P.solve(self._r)",
+            "z = rows.P.solve(rows.r)",
         ),
         (
             "7-8",
@@ -107,19 +107,19 @@ ALGORITHMS = {
             "10-11",
             r"${\overline{h}{}}_{k,j} \gets w^T v_j$ (here: of the last two $j$)",
             "_ksd.krylov.Growth.measure",
-            "h = space.dots(self._V[first : k + 1, :], w)",
+            "h = rows.along(k, w)",
         ),
         (
             "12",
             r"$u \gets u - (u^T v_j) v_j$ (here: in the inner product of $D$)",
             "_ksd.krylov.Growth.measure",
-            "self._r = w - self._image(h, first, k + 1)",
+            "rows.leave(k, w, h)",
         ),
         (
             "14-15",
             r"$v_{k+1} \gets u / \sqrt{u^T u}$",
             "_ksd.krylov.Growth._follow",
-            "self._put(self.dim, self._r, z, 1 / norm)",
+            "rows.put(self.dim, rows.r, z, 1 / norm)",
         ),
         (
             "18",

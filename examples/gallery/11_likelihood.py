@@ -1,5 +1,5 @@
 """
-12. A likelihood with standard errors
+11. A likelihood with standard errors
 =====================================
 
 A model of one's own, its likelihood, bounds, and then the question that follows every estimate: how
