@@ -22,7 +22,7 @@ from examples.harness.device_script import arguments, origin, write
 
 ITERATIONS = 700
 EVERY = 60.0  # seconds between checkpoints
-RUNS = 2  # of each kind, in turn; the faster counts
+RUNS = 1  # of each kind
 
 
 def seconds_of_run(problem: Any, iterations: int, **watching: Any) -> tuple[float, Any]:
