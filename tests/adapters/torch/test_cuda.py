@@ -116,7 +116,8 @@ def test_data_on_the_host_is_streamed():
 @pytest.mark.parametrize("options", [{}, ksdmin.PAPER], ids=["default", "PAPER"])
 def test_minimize_stays_on_the_device(options):
     cpu, gpu = pair(mlp, 200)
-    runs = [ksdmin.minimize(p, rng=0, options=options | {"maxiter": 3}) for p in (cpu, gpu)]
+    options, sets = options | {"maxiter": 3}, ksdmin.Subsets(200, curvature=10, search=10)
+    runs = [ksdmin.minimize(p, subsets=sets, rng=0, options=options) for p in (cpu, gpu)]
     assert runs[1].x.is_cuda
     assert runs[1].jac.is_cuda
     assert runs[1].fun == pytest.approx(runs[0].fun, rel=1e-6)
