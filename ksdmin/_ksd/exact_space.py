@@ -46,14 +46,14 @@ def matrix_fits(run: KSDRun, traits: Traits) -> bool:
     """Whether the problem has its whole curvature, the run may take it, and there is room for it.
 
     A net without a Jacobian keeps its Krylov spaces: six small ones of 61 to 97 parameters gained
-    nothing by the matrix.
+    nothing by the matrix. So does one whose unknowns a Krylov space may span.
     """
     n = run.space.n
     if not run.applies("exact_space"):
         return False
     if traits.has_jacobian:
-        fits = held_bytes(n, all_rows(run, traits)) <= room(run, traits)
-        return fits and run.applies("damped_space")
+        wide = run.applies("damped_space") and n > run.dims.whole_dim
+        return wide and held_bytes(n, all_rows(run, traits)) <= room(run, traits)
     return traits.has_matrix and not traits.nonlinear and held_bytes(n, 0) <= room(run, traits)
 
 

@@ -27,7 +27,7 @@ FIRST_DAMPING, LEAST_DAMPING = 1e-2, 1e-15
 POWERS = (-3.0, -1.5, 0.0, 1.5, 3.0)
 # On a plateau so many steps in a row lower the loss by less than this share each. Not settled: one
 # slow step is too few (many a net has slow first steps, which these directions overcome).
-PATIENCE, PLATEAU = 5, 0.01
+SLOW_STEPS, PLATEAU = 5, 0.01
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class DampedSpace:
         """Whether it is less work than a Krylov space of K vectors, and gains as much."""
         if not self.allowed or costs.exact > costs.krylov(min(K, costs.n)):
             return False
-        return self.slow < PATIENCE or self.rate >= self.krylov_rate
+        return self.slow < SLOW_STEPS or self.rate >= self.krylov_rate
 
     def centre(self, scale: float) -> float:
         """The damping to begin with, for a curvature whose mean eigenvalue is `scale`."""

@@ -6,7 +6,7 @@ import pytest
 
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.outcome import Outcome
-from ksdmin._ksd.rules.damped_space import PATIENCE, POWERS, DampedSpace, damping_of_length
+from ksdmin._ksd.rules.damped_space import SLOW_STEPS, POWERS, DampedSpace, damping_of_length
 
 CHEAP = Costs(1000, 500, 500, None, rows=500.0, product_cost=1e5)
 DEAR = Costs(50_000, 20_000, 20_000, None, rows=20_000.0)
@@ -65,7 +65,7 @@ def test_no_damping_is_less_than_rounding():
 
 def test_on_a_plateau_a_krylov_space_is_tried_and_the_better_one_goes_on():
     rule = DampedSpace()
-    for _ in range(PATIENCE):
+    for _ in range(SLOW_STEPS):
         assert rule.worthwhile(CHEAP, 100)
         rule = rule.after(damped(1.0, 0.999))
     assert not rule.worthwhile(CHEAP, 100)
@@ -74,7 +74,7 @@ def test_on_a_plateau_a_krylov_space_is_tried_and_the_better_one_goes_on():
 
 
 def test_what_a_step_gained_counts_for_its_work():
-    rule = DampedSpace(slow=PATIENCE).after(damped(1.0, 0.999))
+    rule = DampedSpace(slow=SLOW_STEPS).after(damped(1.0, 0.999))
     assert rule.after(outcome(1.0, 0.998, work=10.0)).worthwhile(CHEAP, 100)
 
 
