@@ -6,7 +6,7 @@ import pytest
 
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.outcome import Outcome
-from ksdmin._ksd.rules.damped_space import SLOW_STEPS, POWERS, DampedSpace, damping_of_length
+from ksdmin._ksd.rules.damped_space import POWERS, SLOW_STEPS, DampedSpace, damping_of_length
 
 CHEAP = Costs(1000, 500, 500, None, rows=500.0, product_cost=1e5)
 DEAR = Costs(50_000, 20_000, 20_000, None, rows=20_000.0)
