@@ -107,7 +107,7 @@ class TorchProblem(TensorProblem):
             matrix_cost=None if matrix is None else matrix.cost,
             has_jacobian=rows is not None and rows.diagonal and l2.ndim == 0,
             rows_per_sample=1.0 if rows is None else float(rows.elements),
-            matrix_memory=chunk_budget(model.device),
+            matrix_memory=chunk_budget(model.device) if model.x0.is_cuda else None,
             product_cost=costs.product,
             call_cost=costs.call,
             least_set=costs.least_set,
