@@ -52,7 +52,7 @@ def test_scripted_modules():
 
 
 def test_data_parallel():
-    with pytest.raises(TypeError, match=r"give the module inside, model\.module"):
+    with pytest.raises(TypeError, match=r"pass model\.module"):
         problem_of(nn.DataParallel(nn.Linear(3, 2)), (real(N, 3), real(N, 2)))
 
 

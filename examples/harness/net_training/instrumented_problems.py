@@ -96,6 +96,10 @@ class Timed:
         """The whole curvature matrix on B."""
         return self._timed("products", self._problem.matrix, x, idx)
 
+    def jacobian(self, x: Any, idx: Any) -> Any:
+        """The rows of the Jacobian on B."""
+        return self._timed("products", self._problem.jacobian, x, idx)
+
     def shares(self, total: float) -> dict[str, float]:
         """Seconds of the parts; the algebra of the basis is what is left of the total."""
         parts = {name: round(seconds, 3) for name, seconds in self._seconds.items()}
