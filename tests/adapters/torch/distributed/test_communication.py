@@ -5,10 +5,6 @@ import pytest
 
 from tests.adapters.torch.distributed import cases
 
-# After all other tests a worker with its ranks ran out of memory: not yet understood, so not in the
-# fast tier.
-pytestmark = pytest.mark.slow
-
 ITEMSIZE = 8
 
 

@@ -8,10 +8,6 @@ from ksdmin import Status
 from tests.adapters.torch.distributed import cases
 from tests.adapters.torch.distributed.ranks import Failed, Ranks
 
-# After all other tests a worker with its ranks ran out of memory: not yet understood, so not in the
-# fast tier.
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("fails_at", [1, 2, 5, 13, 34])
 def test_a_rank_that_raises_ends_all_with_its_reason(two, fails_at):

@@ -70,7 +70,6 @@ def test_data_parallel_is_refused():
         ksdmin.from_torch(nn.DataParallel(cases.model()), nn.MSELoss(), cases.samples())
 
 
-@pytest.mark.slow
 def test_a_model_in_ddp_is_unwrapped(two):
     zero = cases.problem(l2=0.0)
     expected = zero.value(zero.x0 * 0)
@@ -79,7 +78,6 @@ def test_a_model_in_ddp_is_unwrapped(two):
         assert largest == 0.0  # load() writes into the module
 
 
-@pytest.mark.slow
 def test_a_model_in_ddp_without_a_group_is_refused(two):
     for outcome in two.outcomes(cases.wrapped_model, False):
         assert "DistributedDataParallel without process_group=" in str(outcome)

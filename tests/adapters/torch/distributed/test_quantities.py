@@ -6,10 +6,6 @@ import pytest
 import ksdmin
 from tests.adapters.torch.distributed import cases
 
-# After all other tests a worker with its ranks ran out of memory: not yet understood, so not in the
-# fast tier.
-pytestmark = pytest.mark.slow
-
 TIGHT = 1e-12  # relative, in float64
 
 
