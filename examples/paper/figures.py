@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from examples.harness.drawing import pyplot, saved
 from examples.harness.store import Run
 from examples.paper.published_rows import Row
 from examples.paper.run_config import rows
@@ -43,7 +44,7 @@ def draw(runs_of_row: dict[str, list[Run]], folder: Path) -> list[Path]:
 
 def convergence(row: Row, runs: list[Run], path: Path) -> Path:
     """Training error (lines; CV error pale) against seconds and passes."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, panels = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True, layout="constrained")
     for panel, (column, label) in zip(panels, AXES.items(), strict=True):
         for series in best_series(runs):
@@ -55,9 +56,7 @@ def convergence(row: Row, runs: list[Run], path: Path) -> Path:
     panels[0].set_ylabel(f"training error{unit} (pale: CV error)")
     panels[0].legend(fontsize="small")
     figure.suptitle(row.title)
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-    return path
+    return saved(plt, figure, path)
 
 
 def _plot(panel: Any, series: Series, column: str) -> None:
@@ -77,7 +76,7 @@ def _plot(panel: Any, series: Series, column: str) -> None:
 
 def cost(runs: list[Run], path: Path) -> Path:
     """The share of each part in the seconds of profiled runs."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, panel = plt.subplots(figsize=(8, 0.6 * len(runs) + 1.6), layout="constrained")
     names = [f"{run['title']}: {Series({0: run}).name}\n{run['hardware']}" for run in runs]
     begins = [0.0] * len(runs)
@@ -88,17 +87,4 @@ def cost(runs: list[Run], path: Path) -> Path:
     panel.set(xlabel="share of the seconds (%)", xlim=(0, 100))
     panel.set_yticks(range(len(runs)), names)
     figure.legend(loc="outside lower center", ncols=len(PARTS), fontsize="small")
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-    return path
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    # Files that do not change when nothing else does.
-    matplotlib.rcParams["svg.hashsalt"] = "ksdmin"
-    from matplotlib import pyplot
-
-    return pyplot
+    return saved(plt, figure, path)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from examples.harness.drawing import pyplot, saved
 from examples.harness.store import Run
 from examples.physics.experiment import Setting, picture_grid
 from examples.physics.experiments import EXPERIMENTS
@@ -47,7 +48,7 @@ def _pictured(series: Series) -> list[Run]:
 
 def errors(cases: dict[Case, list[Series]], path: Path) -> Path:
     """One panel a case: every run of every method."""
-    plt = _pyplot()
+    plt = pyplot()
     columns = min(COLUMNS, len(cases))
     rows = -(-len(cases) // columns)
     size = (PANEL[0] * columns, PANEL[1] * rows)
@@ -58,7 +59,7 @@ def errors(cases: dict[Case, list[Series]], path: Path) -> Path:
         panel.remove()
     labels = {label: line for panel in panels.flat for line, label in _legend(panel)}
     figure.legend(labels.values(), labels, loc="outside lower center", ncols=4, fontsize="small")
-    return _saved(plt, figure, path)
+    return saved(plt, figure, path)
 
 
 def _plot_errors(panel: Any, case: Case, series: list[Series]) -> None:
@@ -82,7 +83,7 @@ def _legend(panel: Any) -> Any:
 
 def solutions(case: Case, pictured: dict[str, Run], path: Path) -> Path:
     """The solution, and the error of each method's net, on the same scale of powers of ten."""
-    plt = _pyplot()
+    plt = pyplot()
     seed = next(iter(pictured.values()))["config"]["seed"]
     setting = EXPERIMENTS[case.problem].make(seed, case.small)
     count = 1 + len(pictured)
@@ -100,7 +101,7 @@ def solutions(case: Case, pictured: dict[str, Run], path: Path) -> Path:
         panel.set_xlabel(axes[0])
     panels[0, 0].set_ylabel(axes[1] if len(axes) > 1 else "")
     figure.suptitle(f"{EXPERIMENTS[case.problem].title}, {case.dtype}, {case.seconds:g} s")
-    return _saved(plt, figure, path)
+    return saved(plt, figure, path)
 
 
 def _decades(errors: list[np.ndarray]) -> tuple[float, float]:
@@ -132,21 +133,3 @@ def _picture(
     look = {"cmap": "RdBu_r"} if limits is None else {"norm": LogNorm(*limits), "cmap": "magma"}
     mesh = panel.pcolormesh(*shaped, shading="gouraud", **look)
     plt.colorbar(mesh, ax=panel)
-
-
-def _saved(plt: Any, figure: Any, path: Path) -> Path:
-    # Files that do not change when nothing else does
-    metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-    figure.savefig(path, metadata=metadata, dpi=100)
-    plt.close(figure)
-    return path
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "ksdmin"
-    from matplotlib import pyplot
-
-    return pyplot

@@ -11,7 +11,7 @@ from typing import Any
 
 import ksdmin
 from examples.harness.net_training.instrumented_problems import Counted
-from examples.harness.recorder import Work
+from examples.harness.net_training.run_reports import report_last, reporting_to
 from examples.physics.training import Train, Training
 
 NO_LIMIT = 10**9
@@ -32,13 +32,6 @@ def by_ksdmin(method: str, fixed: dict[str, Any]) -> Train:
         n = problem.subsets.n
         subsets = ksdmin.Subsets(n, 1.0, 1.0, 1.0, disjoint=False) if whole else None
 
-        def callback(intermediate_result: Any) -> None:
-            record = intermediate_result.record
-            recorder.work = _work(record, record.iteration)
-            recorder.see(intermediate_result.x)
-            if recorder.spent():
-                raise StopIteration
-
         recorder.start(training.x0)
         res = ksdmin.minimize(
             problem,
@@ -46,11 +39,10 @@ def by_ksdmin(method: str, fixed: dict[str, Any]) -> Train:
             bounds=training.bounds if method == "ksd" else None,  # HF knows none
             subsets=subsets,
             rng=training.seed,
-            callback=callback,
+            callback=reporting_to(recorder),
             options=options,
         )
-        recorder.work = _work(res, res.nit)
-        recorder.see(res.x, last=True)
+        report_last(recorder, res)
         return str(recorder.spent() or res.message)
 
     return train
@@ -80,9 +72,3 @@ def by_scipy(method: str, fixed: dict[str, Any]) -> Train:
         return str(recorder.spent() or res.message)
 
     return train
-
-
-def _work(counted: Any, iterations: int) -> Work:
-    """From a record or a result of ksdmin."""
-    counts = (int(counted.nfev), int(counted.njev), int(counted.nhev))
-    return Work(iterations, *counts, passes=round(float(counted.passes), 3))

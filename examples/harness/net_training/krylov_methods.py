@@ -9,8 +9,8 @@ import ksdmin
 from examples.harness.net_training.instrumented_problems import Timed, problem_of
 from examples.harness.net_training.method_interface import Outcome, Settings
 from examples.harness.net_training.point_recorder import PointRecorder
+from examples.harness.net_training.run_reports import report_last, reporting_to
 from examples.harness.net_training.training import Training
-from examples.harness.recorder import Work
 
 INNER = 30  # iterations of the paper's inner BFGS
 NO_LIMIT = 10**9
@@ -53,29 +53,15 @@ def _by_ksdmin(
     subsets = ksdmin.Subsets(len(training.data.train), **sizes) if sizes else None
     limits = {"maxtime": recorder.seconds, "maxiter": NO_LIMIT}
 
-    def callback(intermediate_result: Any) -> None:
-        record = intermediate_result.record
-        recorder.work = _work(record, record.iteration)
-        recorder.see(intermediate_result.x)
-        if recorder.spent():
-            raise StopIteration
-
     recorder.start(problem.x0)
     res = ksdmin.minimize(
         problem,
         method=method,
         subsets=subsets,
         rng=training.seed,
-        callback=callback,
+        callback=reporting_to(recorder),
         options={**options, **limits, **own},
     )
-    recorder.work = _work(res, res.nit)
-    recorder.see(res.x, last=True)
+    report_last(recorder, res)
     shares = problem.shares(recorder.elapsed) if settings.profile else None
     return Outcome(recorder.spent() or res.message, shares)
-
-
-def _work(counted: Any, iterations: int) -> Work:
-    """From a record or a result of ksdmin."""
-    counts = (int(counted.nfev), int(counted.njev), int(counted.nhev))
-    return Work(iterations, *counts, passes=round(float(counted.passes), 3))
