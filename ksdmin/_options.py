@@ -15,7 +15,7 @@ from scipy.optimize import OptimizeWarning
 
 PRESETS = ("default", "paper")
 RULES = (
-    "damped_space",
+    "damped_step",
     "damping",
     "exact_space",
     "finer_arithmetic",
@@ -207,9 +207,9 @@ class Options(MethodOptions):
         The choices and the rules of a run. "paper" is the algorithm as printed, also as
         ``options=ksdmin.PAPER``.
     without : sequence of str
-        Rules to switch off, to see what they do: "damped_space" (a Krylov space even where the
+        Rules to switch off, to see what they do: "damped_step" (a Krylov space even where the
         whole Jacobian of a net's residuals is less work), "damping", "exact_space" (the same with
-        the whole curvature matrix, and "damped_space"), "finer_arithmetic", "forcing" (always K
+        the whole curvature matrix, and "damped_step"), "finer_arithmetic", "forcing" (always K
         vectors), "set_sizes", "stall" and "trust" (in the quasi-Newton model: products in every
         step).
 

@@ -170,18 +170,24 @@ class BlockProblem(FlatProblem):
     def jacobian(self, x: Array, idx: Any = WHOLE) -> Jacobian | None:
         """The curvature as rows, block by block, where the traits say that they are to be had."""
         before = [block._counts.nhev for block in self._blocks]
-        parts = [block.jacobian(x, part) for block, part in self._parts(idx)]
+        found = [block.jacobian(x, part) for block, part in self._parts(idx)]
         self._counts.nhev += self._most(before)
-        scaled = [
-            (weight**0.5 * part.rows, weight**0.5 * part.residuals)
-            for weight, part in zip(self._weights, parts, strict=True)
-            if part is not None
-        ]
-        if len(scaled) < len(parts):
+        parts = [part for part in found if part is not None]
+        if len(parts) < len(found):
             return None
-        xp = array_namespace(*(rows for rows, _ in scaled))
-        rows, residuals = (xp.concat(each) for each in zip(*scaled, strict=True))
-        return Jacobian(rows, residuals, 0.0 if self._l2 is None else float(self._l2))
+        xp = array_namespace(parts[0].rows)
+
+        def joined(each: Sequence[Array]) -> Array:
+            return xp.concat([w**0.5 * one for w, one in zip(self._weights, each, strict=True)])
+
+        def at(y: Array) -> tuple[Any, Array]:
+            self._counts.nfev += 1
+            values, residuals = zip(*(part.at(y) for part in parts if part.at), strict=True)
+            return self._sum(values, *self._penalty(y)), joined(residuals)
+
+        penalty = 0.0 if self._l2 is None else float(self._l2)
+        rows, residuals = joined([p.rows for p in parts]), joined([p.residuals for p in parts])
+        return Jacobian(rows, residuals, penalty, at if all(p.at for p in parts) else None)
 
     def _most(self, before: Sequence[int]) -> int:
         """What the block with the most products since then has counted."""

@@ -39,12 +39,12 @@ def judge_step(
         compared=compared,
         accepted=accepted,
         moved=moved,
-        measured=basis is not None,
-        exact=basis is not None and basis.exact,
-        newton_reduction=basis.newton_decrease if basis and basis.exact else np.nan,
+        measured=basis is not None or trial.is_damped,
+        exact=trial.is_exact,
+        newton_reduction=trial.newton_reduction,
         value=there.value,
         work=work(evaluator, state, trial, costs),
-        damped_lengths=basis.damped_lengths if basis else (),
+        next_damping=trial.next_damping,
         step_norm=run.space.norm(trial.d) if accepted and moved else 0.0,
         gradient_norm=run.stationarity(there.x, there.gradient) if accepted else np.nan,
         previous_gradient_norm=state.gradient_norm,
@@ -56,8 +56,10 @@ def work(evaluator: Evaluator, state: KSDState, trial: Trial, costs: Costs | Non
     if costs is None:
         return np.nan
     evaluations = evaluator.counts.nfev - state.ledger.counts.nfev
-    exact = trial.basis is not None and trial.basis.exact
-    return evaluations * costs.gradient + (costs.exact if exact else costs.krylov(trial.dim))
+    if trial.is_damped:
+        return costs.damped(evaluations)
+    space = costs.exact if trial.is_exact else costs.krylov(trial.dim)
+    return evaluations * costs.gradient + space
 
 
 def gradient_error(run: KSDRun, evaluator: Evaluator, there: Evaluated, steepest: float) -> float:

@@ -30,7 +30,7 @@ def note_progress(rules: Rules, outcome: Outcome) -> Rules:
         forcing=rules.forcing.after(outcome),
         stall=rules.stall.after(outcome),
         exact_space=rules.exact_space.after(outcome),
-        damped_space=rules.damped_space.after(outcome),
+        damped_step=rules.damped_step.after(outcome),
     )
 
 
@@ -137,7 +137,7 @@ def learn(
         return model, trust.on_samples(record, paired=len(model) > 0)
     same_function = new.x is not old.x and new.idx is old.idx
     pair = (trial.d, new.gradient - old.gradient) if same_function else None
-    if trial.basis is not None and not trial.basis.damped_lengths:
+    if trial.basis is not None:
         model = model.with_basis(run.space, trial.basis, pair)
     elif pair is not None:
         model = model.with_pair(run.space, *pair)

@@ -7,7 +7,6 @@ decide, never a clock, so that the same seed gives the same run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 # All measured once, on one core of a Xeon at 2.5 GHz with OpenBLAS, n from 50 to 1000. An operation
@@ -25,7 +24,8 @@ MATRIX_IN_GRADIENTS = 10
 # An entry of the Jacobian of a net, written by reverse passes and read again (torch, 2 cores of an
 # aarch64 server: 200 to 600, nets of 481 to 9,873 parameters).
 ROW_ENTRY = 300
-FACTORISATIONS = 5  # the dampings of ``rules/exact_space.py``
+# A value, in gradients (torch, on a processor: 0.4 to 0.7).
+VALUE_IN_GRADIENTS = 1 / 2
 SAMPLES_PER_UNKNOWN = 4
 
 
@@ -60,6 +60,11 @@ class Costs:
         return self.call_cost + per_sample * self.A
 
     @property
+    def value(self) -> float:
+        """A value alone."""
+        return VALUE_IN_GRADIENTS * self.gradient
+
+    @property
     def product(self) -> float:
         """One curvature product: with a matrix, where there is no other way to it."""
         if self.matrix_cost == 0 and not self.rows:
@@ -85,19 +90,24 @@ class Costs:
     def exact(self) -> float:
         """The exact space: the matrix, and its factorisation.
 
-        Cholesky takes n^3 / 3 operations, at a third of the speed of a matrix product. The damped
-        directions of a Jacobian take a factorisation each, in the smaller of its two dimensions.
+        Cholesky takes n^3 / 3 operations, at a third of the speed of a matrix product. With a
+        Jacobian the matrix is of the smaller of its two dimensions.
         """
         if not self.rows:
             return self.matrix + self.call_cost + float(self.n) ** 3
         small, large = sorted((float(self.n), self.rows))
-        gram = 2 * small**2 * large + FACTORISATIONS * small**3
-        return self.jacobian + self.call_cost + gram
+        return self.jacobian + self.call_cost + 2 * small**2 * large + small**3
 
     @property
     def jacobian(self) -> float:
         """The rows: reverse passes for all of them at once, and a matrix to write them into."""
+        if self.matrix_cost == 0:  # they are there
+            return self.call_cost
         return self.call_cost + 2 * self.product + ROW_ENTRY * self.rows * self.n
+
+    def damped(self, evaluations: int) -> float:
+        """A damped step with so many values, and the gradient at its end."""
+        return self.exact + self.gradient + evaluations * self.value
 
     @property
     def reused(self) -> float:
@@ -106,41 +116,31 @@ class Costs:
 
 
 class MarginalGain:
-    """When a search in an exact space should end: another step would gain more for its work.
+    """When a damped step should end: another one would gain more for its work.
 
-    It goes on as long as its last iteration has lowered the loss by a larger factor, for each
-    evaluation, than the step has done so far for each unit of its work, the space included.
-    (What the next one is predicted to gain says less: that is far too much.)
+    It goes on as long as its last evaluation has lowered the loss by a larger factor than the step
+    has done so far for each evaluation's worth of its work, the Jacobian included.
 
     Parameters
     ----------
     value : float
-        The loss where the search begins; positive.
+        The loss where the step begins.
     costs : Costs
-        What an evaluation costs, and the space.
-    evaluations : callable
-        How many there have been.
+        What an evaluation costs, and the rest of the step.
     """
 
-    def __init__(self, value: float, costs: Costs, evaluations: Callable[[], int]) -> None:
-        self._value, self._costs, self._evaluations = value, costs, evaluations
-        self._before = (
-            0.0,
-            0,
-        )  # the fall of the loss, as a logarithm, and the work, an iteration ago
+    def __init__(self, value: float, costs: Costs) -> None:
+        self._value, self._rest = value, (costs.exact + costs.gradient) / costs.value
+        self._fall, self._evaluations = 0.0, 0  # up to the last time, as a logarithm
 
-    def __call__(self, predicted: float, gained: float) -> bool:
-        """Whether it should end, which has `gained` so much."""
-        left, spent = self._value - gained, self._evaluations()
-        if not left > 0:
-            return False
-        fall = math.log(self._value / left)
-        (last_fall, last_spent), self._before = self._before, (fall, spent)
-        if spent == last_spent:
-            return False
-        marginal = (fall - last_fall) / (spent - last_spent)
-        space = self._costs.exact / self._costs.gradient
-        return marginal < fall / (space + spent)
+    def __call__(self, value: float, evaluations: int) -> bool:
+        """Whether it should end, which has come to this `value`."""
+        if not 0 < value < self._value:
+            return value == 0
+        fall = math.log(self._value / value)
+        marginal = (fall - self._fall) / (evaluations - self._evaluations)
+        self._fall, self._evaluations = fall, evaluations
+        return marginal < fall / (self._rest + evaluations)
 
 
 def curvature_samples(whole: Costs, K: int) -> int | None:

@@ -22,7 +22,6 @@ import numpy as np
 from scipy.linalg import lapack
 
 from ksdmin._ksd.cost_model import Costs, curvature_samples
-from ksdmin._ksd.damped_space import ByMatrix, ByRows
 from ksdmin._ksd.dimensions import MAX_BASIS_BYTES
 from ksdmin._ksd.factor import Factor, cholesky
 from ksdmin._ksd.krylov import Basis
@@ -35,8 +34,7 @@ from ksdmin._run.evaluator import Evaluated, Evaluator
 # hundredth of the last.
 DAMPING_STEP = 1e-2
 DAMPINGS = tuple(DAMPING_STEP**k for k in (2, 1, 0))
-HELD_ROWS = 3  # at a time: the rows, a copy in float64, a chunk of them
-PREVIOUS_STEPS = 3
+HELD_ROWS = 2  # at a time: those of the blocks and of all of them, or a copy in float64
 HELD_MATRICES = 4  # at a time: what the problem computed, ours, its factor, its inverse
 EPS = float(np.finfo(np.float64).eps)
 MIN_CONDITION = 100 * EPS  # 1 / condition number, times n: below, Cholesky's result is rounding
@@ -46,22 +44,21 @@ def matrix_fits(run: KSDRun, traits: Traits) -> bool:
     """Whether the problem has its whole curvature, the run may take it, and there is room for it.
 
     A net without a Jacobian keeps its Krylov spaces: six small ones of 61 to 97 parameters gained
-    nothing by the matrix. So does one whose unknowns a Krylov space may span.
+    nothing by the matrix.
     """
     n = run.space.n
     if not run.applies("exact_space"):
         return False
     if traits.has_jacobian:
-        wide = run.applies("damped_space") and n > run.dims.whole_dim
-        return wide and held_bytes(n, all_rows(run, traits)) <= room(run, traits)
+        affordable = held_bytes(n, all_rows(run, traits)) <= room(run, traits)
+        return run.applies("damped_step") and affordable
     return traits.has_matrix and not traits.nonlinear and held_bytes(n, 0) <= room(run, traits)
 
 
 def held_bytes(n: int, rows: float) -> float:
-    """What an exact space takes: with fewer rows than unknowns the rows, or else the matrix."""
-    if 0 < rows < n:
-        return 8 * (HELD_ROWS * rows * n + HELD_MATRICES * rows**2)
-    return 8.0 * HELD_MATRICES * n**2
+    """What it takes: the rows, if there are any, and matrices in the smaller dimension."""
+    small = min(n, rows) if rows else n
+    return 8.0 * (HELD_ROWS * rows * n + HELD_MATRICES * small**2)
 
 
 def room(run: KSDRun, traits: Traits) -> float:
@@ -78,7 +75,7 @@ def all_rows(run: KSDRun, traits: Traits) -> float:
 def first_curvature_samples(run: KSDRun, traits: Traits) -> int | None:
     """How many samples B has at first for a matrix, A and C being everything; None: no matrix.
 
-    Damped directions need all of them: the search for their damping is of all.
+    Damped steps need all of them: the search for their damping is of all.
     """
     N = run.subsets.n
     if N is None or run.subsets.asked or not matrix_fits(run, traits):
@@ -116,12 +113,10 @@ def matrix_is_less_work(run: KSDRun, state: KSDState, costs: Costs) -> bool:
     Only where gradient and search are of the same samples: on others the search has to find what
     the sample of the curvature has not seen, and a wide space is better for that.
     """
-    K, rules, reused = run.dims.whole_dim, state.rules, serves_more_steps(run, state)
-    if state.C_is_other or rules.exact_space.failed:
+    if state.C_is_other or costs.rows:
         return False
-    if costs.rows:
-        return rules.damped_space.worthwhile(costs, K)
-    return rules.exact_space.worthwhile(costs, K, reused=reused)
+    reused = serves_more_steps(run, state)
+    return state.rules.exact_space.worthwhile(costs, run.dims.whole_dim, reused=reused)
 
 
 def serves_more_steps(run: KSDRun, state: KSDState) -> bool:
@@ -131,8 +126,6 @@ def serves_more_steps(run: KSDRun, state: KSDState) -> bool:
 
 def exact_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
     """The exact space; None where nothing is free to move, or there is no matrix after all."""
-    if evaluator.traits.has_jacobian:
-        return damped_basis(run, evaluator, state)
     here = state.here
     free = free_variables(run, here)
     g = to_host(here.gradient)[free]
@@ -164,47 +157,6 @@ def exact_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | N
         factor=factor,
         exact=True,
     )
-
-
-def damped_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
-    """Damped Gauss-Newton directions, the gradient and the last steps; None as above."""
-    here, space, xp = state.here, run.space, run.space.xp
-    free, rule = run.movable(here), state.rules.damped_space
-    g = free(here.gradient)
-    whole = whole_curvature(run, evaluator, state, g)
-    if whole is None or not space.max_abs(g):
-        return None
-    if not math.isfinite(whole.scale):
-        return Basis(space.rows(0), np.zeros((0, 0)), np.zeros(0), finite=False)
-    found = whole.directions(rule.dampings(whole.scale))
-    steps = [free(d) for d in state.d_prev[:PREVIOUS_STEPS]]
-    V = space.orthonormal(xp.stack([*(d for _, d in found), g, *steps]))
-    HV = whole.products(V)
-    lengths = [(damping, space.norm(d)) for damping, d in found]
-    H_bar, g_bar = space.to_host(HV @ space.in_double(V).T, space.in_double(V @ g))
-    return Basis(
-        V,
-        (H_bar + H_bar.T) / 2,
-        g_bar,
-        products=lambda E: space.to_device(E) @ space.in_own_dtype(HV),
-        exact=True,
-        damping=rule.centre(whole.scale),
-        damped_lengths=tuple(lengths),
-    )
-
-
-def whole_curvature(
-    run: KSDRun, evaluator: Evaluator, state: KSDState, g: Array
-) -> ByMatrix | ByRows | None:
-    """The curvature on B by its matrix or by rows, whichever is smaller; None: it has none."""
-    here, B = state.here, state.sets.B
-    kept = None if run.box is None else run.movable(here)(run.space.xp.ones_like(here.x))
-    rows = evaluator.traits.rows_per_sample * (run.subsets.size_of(B) or 1)
-    if rows < run.space.n:
-        jacobian = evaluator.jacobian(here.x, B)
-        return None if jacobian is None else ByRows(run.space, jacobian, g, kept)
-    H = evaluator.matrix(here.x, B)
-    return None if H is None else ByMatrix(run.space, H, g, kept)
 
 
 def free_variables(run: KSDRun, here: Evaluated) -> Small:

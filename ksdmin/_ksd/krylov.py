@@ -54,10 +54,6 @@ class Basis:
         Whether it is made of the whole curvature matrix, not of products.
     factor : Factor or None
         That matrix, factorised, where it is positive definite and was to be kept.
-    damping : float
-        How far it goes by itself: see ``step.positive_curvature``.
-    damped_lengths : tuple
-        The dampings of the directions that span it, each with the length of its direction.
     """
 
     V: Array
@@ -69,8 +65,6 @@ class Basis:
     products: Callable[[Small], Array] | None = None
     exact: bool = False
     factor: Factor | None = None
-    damping: float = 0.0
-    damped_lengths: tuple[tuple[float, float], ...] = ()
 
     @property
     def dim(self) -> int:

@@ -21,7 +21,7 @@ def model_step(
     run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None
 ) -> Trial | None:
     """The step of the model; None where it is not to be trusted, or no good."""
-    if state.C_is_other or not is_trusted(state, costs, run.dims.whole_dim):
+    if state.C_is_other or not is_trusted(state, costs):
         return None
     here, space = state.here, run.space
     g = run.movable(here)(here.gradient)
@@ -57,13 +57,8 @@ def model_step(
     )
 
 
-def is_trusted(state: KSDState, costs: Costs | None, K: int) -> bool:
-    """Whether the next step may rest on what the last ones have learned.
-
-    Not between steps with damped directions: they gain more than a model of a few of these knows.
-    """
-    if costs is not None and costs.rows and state.rules.damped_space.worthwhile(costs, K):
-        return False
+def is_trusted(state: KSDState, costs: Costs | None) -> bool:
+    """Whether the next step may rest on what the last ones have learned."""
     if state.model.base is not None and costs is not None:
         return state.rules.exact_space.reusable(costs)
     return state.rules.trust.trusted and not state.curvature_is_sampled

@@ -47,8 +47,8 @@ class Outcome:
         The value after the step, if that was taken.
     work : float
         What the step has cost, where a whole curvature was to be had (``_ksd/cost_model.py``).
-    damped_lengths : tuple
-        The dampings of the directions that spanned such a space, each with its direction's length.
+    next_damping : float
+        Of the next damped step, after one; NaN after any other.
     step_norm : float
         The length of the step, 0 where it was not taken.
     gradient_norm, previous_gradient_norm : float
@@ -71,7 +71,7 @@ class Outcome:
     newton_reduction: float = float("nan")
     value: float = float("nan")
     work: float = float("nan")
-    damped_lengths: tuple[tuple[float, float], ...] = ()
+    next_damping: float = float("nan")
     step_norm: float = 0.0
     gradient_norm: float = float("nan")
     previous_gradient_norm: float = float("nan")

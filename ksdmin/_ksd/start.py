@@ -7,7 +7,7 @@ from ksdmin._ksd.exact_space import first_curvature_samples, matrix_fits
 from ksdmin._ksd.presets import PRESETS
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
-from ksdmin._ksd.rules.damped_space import DampedSpace
+from ksdmin._ksd.rules.damped_step import DampedStep
 from ksdmin._ksd.rules.damping import Damping
 from ksdmin._ksd.rules.exact_space import ExactSpace
 from ksdmin._ksd.rules.finer_arithmetic import FinerArithmetic
@@ -95,7 +95,7 @@ def first_rules(
         set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
         trust=Trust(record) if on("trust") else Trust.off(record),
         exact_space=ExactSpace() if whole else ExactSpace.off(),
-        damped_space=DampedSpace() if whole and traits.has_jacobian else DampedSpace.off(),
+        damped_step=DampedStep() if whole and traits.has_jacobian else DampedStep.off(),
         finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),
         stall=Stall(norm) if on("stall") else Stall.off(norm),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from ksdmin._ksd.dimensions import Dimensions
@@ -120,6 +121,8 @@ class Trial:
         The largest curvature in there: an entry of H_bar.
     basis : Basis or None
         The subspace; None where no product was computed.
+    next_damping : float
+        Of the next damped step, after one; NaN after any other.
     """
 
     x: Array
@@ -132,6 +135,7 @@ class Trial:
     dim: int
     steepest: float = 0.0
     basis: Basis | None = None
+    next_damping: float = math.nan
 
     @property
     def has_factor(self) -> bool:
@@ -140,5 +144,17 @@ class Trial:
 
     @property
     def is_damped(self) -> bool:
-        """Whether it was found among damped directions."""
-        return self.basis is not None and bool(self.basis.damped_lengths)
+        """Whether it is a damped step."""
+        return not math.isnan(self.next_damping)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it was made of the whole curvature."""
+        return self.is_damped or (self.basis is not None and self.basis.exact)
+
+    @property
+    def newton_reduction(self) -> float:
+        """What that predicted for its Newton step; NaN where it was not made of it."""
+        if self.is_damped or self.basis is None or not self.basis.exact:
+            return self.model_reduction if self.is_damped else math.nan
+        return self.basis.newton_decrease

@@ -7,7 +7,6 @@ within it, search directions d_prev.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,8 @@ from ksdmin._ksd.adapt import (
     resize_sets,
 )
 from ksdmin._ksd.bfgs import bfgs
-from ksdmin._ksd.cost_model import Costs, MarginalGain
+from ksdmin._ksd.cost_model import Costs
+from ksdmin._ksd.damped_step import damped_step
 from ksdmin._ksd.exact_space import exact_basis, matrix_is_less_work, step_costs
 from ksdmin._ksd.krylov import Basis, Growth, krylov_basis
 from ksdmin._ksd.model_step import model_step
@@ -45,12 +45,14 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
     """
     with run.evaluating(state.ledger, limited=True) as evaluator:
         costs = step_costs(run, evaluator, state)
-        trial = model_step(run, evaluator, state, costs)
+        trial = damped_step(run, evaluator, state, costs)
+        if trial is None:
+            trial = model_step(run, evaluator, state, costs)
         if trial is None:
             basis = build_basis(run, evaluator, state, costs)  # Alg. 3, line 6
             if not basis.finite and basis.dim == 0:
                 return changed(state, broken=True, ledger=evaluator.ledger)
-            trial = search(run, evaluator, state, basis, costs)  # lines 7 to 12
+            trial = search(run, evaluator, state, basis)  # lines 7 to 12
         evaluator.limited = not run.sampled  # what was found on samples counts once it is judged
         sampling = next_sets(run, state)  # line 3
         there = evaluate(run, evaluator, state, trial, sampling.sets.A)  # lines 13, 4, 5
@@ -117,9 +119,7 @@ def largest_dim(run: KSDRun, state: KSDState) -> int:
     return min(dims.krylov_dim, max(1, n // B))
 
 
-def search(
-    run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis, costs: Costs | None
-) -> Trial:
+def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> Trial:
     """The optimum of the objective on C within the subspace."""
     here, damping = state.here, state.damping
     if basis.dim == 0:  # no slope on this A, and no previous direction
@@ -149,7 +149,7 @@ def search(
         noise=evaluator.noise * abs(origin.value),
         slope_noise=slope_noise(run, evaluator, here, steepest) * whitening.gain,
         lowest=state.lowest,
-        enough=enough_for(run, evaluator, basis, origin.value, costs),
+        enough=run.preset.stop_inner_search,
         spent=evaluator.spent,
     )
     return Trial(
@@ -166,32 +166,17 @@ def search(
     )
 
 
-def enough_for(
-    run: KSDRun, evaluator: Evaluator, basis: Basis, value: float, costs: Costs | None
-) -> Callable[[float, float], bool]:
-    """When the search ends: among damped directions, where another step gains more for its work."""
-    if costs is None or not basis.damped_lengths or not value > 0:
-        return run.preset.stop_inner_search
-    before = evaluator.counts.nfev
-    return MarginalGain(value, costs, lambda: evaluator.counts.nfev - before)
-
-
 def positive_curvature(
     run: KSDRun, evaluator: Evaluator, basis: Basis, damping: float, gram: Small | None
 ) -> Small:
-    """H_hat: H_bar with its eigenvalues made positive, and the damping.
-
-    That of an exact space is part of the co-ordinates only, so that the first trial of the search
-    is as long as the last step, not of what is minimised.
-    """
+    """H_hat: H_bar with its eigenvalues made positive, and the damping."""
     floor = max(run.floor, evaluator.product_error)  # below that, H_bar is noise
     H_hat = run.preset.spectrum(
         basis.H_bar, floor, lambda: basis.gram(run.space) if gram is None else gram
     )
-    shift = damping + basis.damping
-    if not shift:
+    if not damping:
         return H_hat
-    return H_hat + shift * (np.eye(basis.dim) if gram is None else gram)
+    return H_hat + damping * (np.eye(basis.dim) if gram is None else gram)
 
 
 def slope_noise(run: KSDRun, evaluator: Evaluator, here: Evaluated, steepest: float) -> float:
@@ -215,6 +200,8 @@ def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A
     if state.sets.C is A and trial.gradient is not None and not diagonal:
         known = {"value": trial.value, "gradient": trial.gradient, "diagonal": None}
         there = made(Evaluated, x=trial.x, idx=A, **known)
+    elif trial.is_damped:
+        there = Evaluated(trial.x, A, *evaluator.value_and_gradient(trial.x, A))
     else:
         there = evaluator.evaluate(trial.x, A)
     return run.confirm_on_whole_set(evaluator, there)

@@ -34,10 +34,6 @@ Small = npt.NDArray[Any]
 """A small array on the host: float64 numpy, one entry (or row) per basis vector."""
 
 
-# Roundings: of a vector of length 1 from which orthogonalisation leaves no more, nothing is known.
-MIN_LEFT = 100
-
-
 class Space:
     """Where the vectors of a run live: their namespace, dtype, device and length."""
 
@@ -263,34 +259,22 @@ class Space:
         """In the dtype of the vectors, likewise."""
         return self.xp.astype(u, self.dtype, copy=False)
 
-    def solve_definite(self, M: Array, shift: float, b: Array) -> Array | None:
-        """(M + shift I)^-1 b, by Cholesky's factorisation; None where that fails.
+    def definite_solver(self, M: Array, shift: float) -> Callable[[Array], Array] | None:
+        """b -> (M + shift I)^-1 b, by Cholesky's factorisation; None where that fails.
 
         M is symmetric, and has no negative eigenvalue but for rounding.
         """
         shifted = M + shift * self.xp.eye(M.shape[0], dtype=M.dtype, device=self.device)
         if self.numpy:
             factor, failed = lapack.dpotrf(shifted, lower=1, clean=0, overwrite_a=1)
-            return None if failed else lapack.dpotrs(factor, b, lower=1)[0]
+            return None if failed else lambda b: lapack.dpotrs(factor, b, lower=1)[0]
         if self._immutable:  # its namespace has no solver with a factor
-            solved = self.xp.linalg.solve(shifted, b)
-        else:
-            factor, _ = self.xp.linalg.cholesky_ex(shifted)
-            solved = self.xp.cholesky_solve(b[:, None], factor)[:, 0]
-        return solved if math.isfinite(float(solved @ solved)) else None
-
-    def orthonormal(self, rows: Array) -> Array:
-        """The rows made orthonormal; what lies in the span of those before it is left out."""
-        kept: list[Array] = []
-        for i in range(rows.shape[0]):
-            row, before = rows[i, :], self.norm(rows[i, :])
-            for _ in range(2 if kept else 0):  # Gram-Schmidt, twice
-                V = self.xp.stack(kept)
-                row = row - (V @ row) @ V
-            left = self.norm(row)
-            if MIN_LEFT * self.eps * before < left < math.inf:
-                kept.append(row / left)
-        return self.xp.stack(kept)
+            finite = math.isfinite(float(self.xp.sum(self.xp.linalg.cholesky(shifted))))
+            return (lambda b: self.xp.linalg.solve(shifted, b)) if finite else None
+        factor, failed = self.xp.linalg.cholesky_ex(shifted)
+        if int(failed):
+            return None
+        return lambda b: self.xp.cholesky_solve(b[:, None], factor)[:, 0]
 
     def norm(self, u: Array) -> float:
         """The Euclidean norm."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -189,15 +190,28 @@ class CheckedProblem(CountingProblem):
     def jacobian(self, x: Array, idx: Any) -> Jacobian:
         """The curvature as rows."""
         out = self._counted(self._problem.jacobian, self._space.given(x), idx, nhev=1)
-        expected = "a ksdmin.Jacobian (rows, residuals, penalty)"
-        rows, residuals, penalty = _tuple(out, 3, "jacobian", expected)
+        expected = "a ksdmin.Jacobian (rows, residuals, penalty, at)"
+        rows, residuals, penalty, at = _tuple(out, 4, "jacobian", expected)
         shapes = tuple(np.shape(rows)), tuple(np.shape(residuals))
         if shapes != ((*shapes[1], self._space.n), shapes[0][:1]):
             raise ValueError(
                 f"jacobian returned rows and residuals of shapes {shapes[0]} and {shapes[1]}: "
                 f"expected (rows, {self._space.n}) and (rows,)"
             )
-        return Jacobian(rows, residuals, as_scalar(penalty, "jacobian"))
+        rows = self._space.copy(rows)  # a run overwrites them
+        checked = None if at is None else partial(self._at, at, shapes[1])
+        return Jacobian(rows, residuals, as_scalar(penalty, "jacobian"), checked)
+
+    def _at(self, at: Callable[[Array], Any], shape: tuple[int, ...], x: Array) -> Any:
+        """The value and the residuals at another point than that of the Jacobian."""
+        out = self._counted(at, self._space.given(x), nfev=1)
+        value, residuals = _tuple(out, 2, "Jacobian.at", "(value, residuals)")
+        if tuple(np.shape(residuals)) != shape:
+            raise ValueError(
+                f"Jacobian.at returned residuals of shape {tuple(np.shape(residuals))}: expected "
+                f"{shape}, one for each row"
+            )
+        return as_scalar(value, "Jacobian.at"), residuals
 
     def _counted(self, verb: Callable[..., Any], *args: Any, **costs: int) -> Any:
         """Call a verb of the user's, and count it: `costs`, unless the problem counts itself."""

@@ -9,6 +9,8 @@ done by jax, where the arrays are.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -120,7 +122,16 @@ class HostedProblem(CountingProblem):
     def jacobian(self, x: Array, idx: Any) -> Jacobian | None:
         """The curvature as rows, likewise."""
         J = self._problem.jacobian(x, idx)
-        return None if J is None else J._replace(rows=np.array(J[0]), residuals=np.array(J[1]))
+        if J is None:
+            return None
+        own = J._replace(rows=np.array(J.rows), residuals=np.array(J.residuals))
+        return own if J.at is None else own._replace(at=partial(_at, J.at))
+
+
+def _at(at: Callable[[Array], tuple[Any, Array]], x: Array) -> tuple[Any, Array]:
+    """What ``Jacobian.at`` gives, in numpy."""
+    value, residuals = at(x)
+    return value, np.array(residuals)
 
 
 def space_of_run(x0: Array) -> Space:

@@ -124,16 +124,45 @@ class Jacobian(NamedTuple):
     Attributes
     ----------
     rows : array
-        R, of shape (rows, n): the weighted Jacobian of the residuals.
+        R, of shape (rows, n): the weighted Jacobian of the residuals. A run may overwrite it.
     residuals : array
         r, one entry per row: the residuals, weighted alike.
     penalty : float
         Of x^T x / 2.
+    at : callable, optional
+        ``at(y) -> (value, residuals)`` on the same samples at another point y: the value there, and
+        the residuals in the same scaling, so that R^T residuals would be the gradient at y, but for
+        the penalty's, if the Jacobian were the same there. Without it steps are not corrected.
+
+    Examples
+    --------
+    Rosenbrock's function as a problem of one's own:
+
+    >>> import numpy as np, ksdmin
+    >>> def residuals(x):
+    ...     return np.array([10 * (x[1] - x[0] ** 2), 1 - x[0]])
+    >>> class Valley:
+    ...     traits = ksdmin.Traits(has_jacobian=True, rows_per_sample=2)
+    ...     def value(self, x, idx):
+    ...         return residuals(x) @ residuals(x) / 2
+    ...     def jacobian(self, x, idx):
+    ...         rows = np.array([[-20 * x[0], 10.0], [-1.0, 0.0]])
+    ...         at = lambda y: (self.value(y, idx), residuals(y))
+    ...         return ksdmin.Jacobian(rows, residuals(x), at=at)
+    ...     def value_and_gradient(self, x, idx):
+    ...         J = self.jacobian(x, idx)
+    ...         return self.value(x, idx), J.rows.T @ J.residuals
+    ...     def curvature(self, x, idx):
+    ...         R = self.jacobian(x, idx).rows
+    ...         return lambda v: R.T @ (R @ v)
+    >>> bool(ksdmin.minimize(Valley(), np.array([-1.2, 1.0])).success)
+    True
     """
 
     rows: Array
     residuals: Array
     penalty: float = 0.0
+    at: Callable[[Array], tuple[Any, Array]] | None = None
 
 
 @runtime_checkable

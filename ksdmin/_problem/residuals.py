@@ -71,6 +71,7 @@ class ResidualProblem(FunctionProblem):
             has_diagonal=True,
             has_jacobian=self._rows_are_dense,
             has_matrix=self._rows_are_dense,
+            matrix_cost=0.0,  # the gradient needs the Jacobian, too
             rows_per_sample=float(self._rows),
             has_projected_gradient=isinstance(self._jac, str),
         )
@@ -146,7 +147,13 @@ class ResidualProblem(FunctionProblem):
             self.traits = self._traits(self.traits.nonlinear)
             return None
         root = np.sqrt(self._weights(r))
-        return Jacobian(J * root[:, None], self._force(r) / root)
+
+        def at(y: Array) -> tuple[float, Small]:
+            return self.value(y, idx), self._force(
+                self._residuals(self._recall(y, idx), y, idx)
+            ) / root
+
+        return Jacobian(J * root[:, None], self._force(r) / root, at=at)
 
     def matrix(self, x: Array, idx: Any = WHOLE) -> Array | None:
         """The curvature matrix; None likewise."""

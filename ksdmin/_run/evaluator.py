@@ -273,7 +273,18 @@ class Evaluator:
         self._begin()
         J = self._problem.jacobian(x, idx)
         self._charge(idx)
-        return J
+        if J is None or J.at is None:
+            return J
+        uncounted = J.at
+
+        def at(y: Array) -> tuple[float, Array]:
+            self._begin()
+            value, residuals = uncounted(y)
+            value = float(value)
+            self._note(y, idx, value)
+            return value, residuals
+
+        return J._replace(at=at)
 
     def _begin(self) -> None:
         """Before an evaluation: there may be no time for it."""

@@ -53,22 +53,26 @@ def test_no_space_has_more_vectors_than_unknowns():
     assert costs.replaced(100) == costs.krylov(3)
 
 
-def test_a_search_ends_where_its_last_iteration_gained_less_than_the_step_so_far():
-    """For its work, to which the space belongs."""
-    costs = Costs(10, 1, 1, 1.0)
-    space = costs.exact / costs.gradient
-    evaluations = iter([0, 1, 2, 3])
-    enough = MarginalGain(1.0, costs, lambda: next(evaluations))
-    half = 1 / (space + 1)  # what the first evaluation has gained, per unit of work, in halvings
-    assert not enough(0.5, 0.0)
-    assert not enough(0.5, 0.5)
-    assert not enough(0.5, 1 - 0.5 ** (1 + 1.5 * half))  # the second does better than that
-    assert enough(0.5, 1 - 0.5 ** (1 + 1.5 * half + 0.5 * half))  # the third does not
+def test_a_damped_step_ends_where_its_last_evaluation_gained_less_than_the_step_so_far():
+    """For its work, to which the Jacobian and the gradient belong."""
+    costs = Costs(10, 1, 1, 1.0, rows=5.0)
+    rest = (costs.exact + costs.gradient) / costs.value
+    enough = MarginalGain(1.0, costs)
+    each = 1 / (rest + 1)  # what the first evaluation has gained, per unit of work, in halvings
+    assert not enough(0.5, 1)
+    assert not enough(0.5 ** (1 + 1.5 * each), 2)  # the second does better than that
+    assert enough(0.5 ** (1 + 1.5 * each + 0.5 * each), 3)  # the third does not
 
 
-def test_a_search_that_gains_nothing_ends():
-    evaluations = iter([0, 1, 4])
-    enough = MarginalGain(1.0, Costs(10, 1, 1, 1.0), lambda: next(evaluations))
-    assert not enough(0.5, 0.0)
-    assert not enough(0.5, 0.1)
-    assert enough(0.5, 0.1)
+def test_a_damped_step_goes_on_while_it_has_gained_nothing():
+    enough = MarginalGain(1.0, Costs(10, 1, 1, 1.0, rows=5.0))
+    assert not enough(2.0, 1)
+    assert not enough(0.5, 2)
+    assert enough(0.5, 3)
+    assert enough(0.0, 4)
+
+
+def test_rows_that_are_there_cost_nothing():
+    made, there = (Costs(100, 50, 50, cost, rows=50.0) for cost in (None, 0.0))
+    assert there.jacobian < made.jacobian
+    assert there.exact < made.exact

@@ -28,6 +28,8 @@ class JacobianRows:
         What differentiates and compiles.
     outputs : callable
         (x, inputs) -> outputs, one row per sample.
+    losses : callable
+        (outputs, targets) -> the losses.
     output_hessian, slopes : callable
         (outputs, targets, weights) -> the product with M, and the gradient of the losses.
     elements : int
@@ -43,24 +45,31 @@ class JacobianRows:
         self,
         library: Library,
         outputs: Callable[[Array, Any], Array],
+        losses: Callable[[Array, Any], Array],
         output_hessian: Callable[[Array, Any, Array], Product],
         slopes: Callable[[Array, Any, Array], Array],
         elements: int,
         n: int,
     ) -> None:
-        self._library, self._outputs = library, outputs
+        self._library, self._outputs, self._losses = library, outputs, losses
         self._output_hessian, self._slopes = output_hessian, slopes
         self.elements, self.cost = elements, elements * (1 + n / 2)
         self.rows, self.matrix = library.compile(self._rows), library.compile(self._matrix)
+        self.losses_and_slopes = library.compile(self._losses_and_slopes)
         self.deviation = library.compile(self._deviation)
 
-    def _rows(self, x: Array, chunk: Chunk) -> tuple[Array, Array]:
-        """M^1/2 J and r, with J^T M^1/2 r = the gradient; padding has rows of zeros."""
-        xp, (rows, root) = self._library.xp, self._rows_and_root(x, chunk)
+    def _rows(self, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
+        """M^1/2 J, the slopes of the losses, and M^1/2; padding has rows of zeros."""
+        rows, root = self._rows_and_root(x, chunk)
+        slopes = self._slopes(self._outputs(x, chunk.inputs), chunk.targets, chunk.w)
+        R = (rows * root[:, :, None]).reshape(-1, x.shape[0])
+        return R, slopes.reshape(-1), root.reshape(-1)
+
+    def _losses_and_slopes(self, x: Array, chunk: Chunk) -> tuple[Array, Array]:
+        """The weighted losses, summed in part, and their slopes in the outputs."""
         z = self._outputs(x, chunk.inputs)
-        slopes = self._slopes(z, chunk.targets, chunk.w).reshape(root.shape)
-        r = xp.where(root > 0, slopes / xp.where(root > 0, root, 1.0), 0.0)
-        return (rows * root[:, :, None]).reshape(-1, x.shape[0]), r.reshape(-1)
+        losses = self._library.partial_sums(chunk.w * self._losses(z, chunk.targets))
+        return losses, self._slopes(z, chunk.targets, chunk.w).reshape(-1)
 
     def _matrix(self, x: Array, chunk: Chunk) -> Array:
         rows, root = self._rows_and_root(x, chunk)

@@ -127,11 +127,20 @@ class FunctionalProblem(FlatProblem):
         if not isinstance(self._matrix, JacobianRows) or not self.traits.has_jacobian:
             raise ValueError("this problem has no Jacobian: see traits.has_jacobian")
         assert isinstance(self._terms, SampleSums)
-        idx = self._checked(x, idx)
-        self._counts.nhev += self._matrix.elements
-        R, r = self._terms.jacobian(self._matrix, x, idx)
-        scale = float(self._terms.size(idx)) ** -0.5
-        return Jacobian(scale * R, scale * r, 0.0 if self._l2 is None else float(self._l2))
+        kernel, terms, idx = self._matrix, self._terms, self._checked(x, idx)
+        self._counts.nhev += kernel.elements
+        R, slopes, root = terms.jacobian(kernel, x, idx)
+        scale = float(terms.size(idx)) ** -0.5
+        xp = np if isinstance(R, np.ndarray) else self._library.xp
+        inverse_root = xp.where(root > 0, scale / xp.where(root > 0, root, 1.0), 0.0)
+
+        def at(y: Array) -> tuple[float, Array]:
+            self._counts.nfev += 1
+            total, slopes = terms.slopes(kernel, y, idx)
+            return self._mean(total, y, idx), inverse_root * slopes
+
+        penalty = 0.0 if self._l2 is None else float(self._l2)
+        return Jacobian(scale * R, inverse_root * slopes, penalty, at)
 
     def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
         return super()._evaluate(x, self._checked(x, idx), diagonal)

@@ -126,19 +126,29 @@ class SampleSums:
         if most < self._preferred or not self.nonlinear(x):
             return None
         self._max_jacobian_rows = min(most, self._max_rows)
-        parts = self._outputs, self._loss_hessian, self._residual
+        parts = self._outputs, self._loss.losses, self._loss_hessian, self._residual
         rows = JacobianRows(self._library, *parts, elements, n)
         return rows if float(rows.deviation(x, probe)) <= 1e-4 else None
 
-    def jacobian(self, kernel: JacobianRows, x: Array, idx: Any) -> tuple[Array, Array]:
-        """The rows of the samples of a set, and r; padding has rows of zeros."""
-        found = [kernel.rows(x, chunk) for chunk in self._chunks(idx, self._max_jacobian_rows)]
-        given = [[self._library.as_given(part, x) for part in both] for both in found]
+    def jacobian(self, kernel: JacobianRows, x: Array, idx: Any) -> list[Array]:
+        """The rows of the samples of a set, slopes and roots; padding has rows of zeros."""
+        chunks = self._chunks(idx, self._max_jacobian_rows)
+        return self._joined([kernel.rows(x, chunk) for chunk in chunks], x)
+
+    def slopes(self, kernel: JacobianRows, x: Array, idx: Any) -> tuple[float, Array]:
+        """The sum of the losses, and their slopes in the outputs, with the same padding."""
+        chunks = self._chunks(idx, self._max_jacobian_rows)
+        found = [kernel.losses_and_slopes(x, chunk) for chunk in chunks]
+        total = sum(float(np.sum(np.asarray(losses), dtype=np.float64)) for losses, _ in found)
+        return total, self._joined([(slopes,) for _, slopes in found], x)[0]
+
+    def _joined(self, found: list[tuple[Array, ...]], x: Array) -> list[Array]:
+        """What the chunks have, one after the other, as arrays like x."""
+        given = [[self._library.as_given(part, x) for part in parts] for parts in found]
         if len(given) == 1:
-            return given[0][0], given[0][1]
+            return given[0]
         xp = np if isinstance(x, np.ndarray) else self._library.xp
-        R, r = (xp.concatenate(parts) for parts in zip(*given, strict=True))
-        return R, r
+        return [xp.concatenate(parts) for parts in zip(*given, strict=True)]
 
     def matrix(self, kernel: JacobianRows, x: Array, idx: Any) -> Array:
         """The sum of the samples' matrices."""

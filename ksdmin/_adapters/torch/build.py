@@ -322,7 +322,7 @@ def _probe(
         if nonlinear:
             matrix = jacobian_rows(kernels, probe, budget) or matrix
         if isinstance(matrix, JacobianRows):
-            kernels.rows, kernels.matrix = matrix.rows, matrix.matrix
+            kernels.rows, kernels.slopes, kernels.matrix = matrix.rows, matrix.slopes, matrix.matrix
         costs = costs_of(kernels, probe, nonlinear)
     return _Findings(
         nonlinear,

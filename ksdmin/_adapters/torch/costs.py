@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -15,12 +16,16 @@ from ksdmin._adapters.torch.kernels import Chunk, Kernels
 # inputs. The products themselves are not counted: torch 2.13 may end the process when a model with
 # nested torch.func.hessian is differentiated once more under a dispatch mode.)
 FORWARD_PASSES = 6.0
-# An operation of a net's own matrix products, which are small, in operations of a large one: 2 to 3
-# on a processor, for nets of 481 to 9,873 parameters (20 for one with hardly any matrix product).
-SMALL_PRODUCTS = 3.0
-# Beside its work, a call costs some ten microseconds on a processor; on a device, which is told
-# what to do operation by operation, or waits for its own memory, no less than about half a
-# millisecond, in which it could do this many operations in float64.
+# In operations of a large matrix product: one of a net's own matrix products, which are small (2 to
+# 3 on a processor, for nets of 481 to 9,873 parameters), and an element that any other function
+# writes (about 5 ns on a processor; on a device, which waits for its memory, some picoseconds).
+SMALL_PRODUCT, ELEMENT = 3.0, 100.0
+# To begin a function: 12 microseconds on a processor; on a device, in a captured graph, 3, in which
+# it could do this many operations in float64. A gradient has the functions of about 2.5 forward
+# passes.
+FUNCTION, FUNCTION_ON_DEVICE = 2.5e5, 1.5e8
+FUNCTIONS_OF_GRADIENT = 2.5
+# The same of a call of unknown functions.
 CALL, CALL_ON_DEVICE = 1e6, 2e10
 
 
@@ -34,43 +39,51 @@ class Costs:
         Of a product, for each sample; None where there is nothing to count.
     call : float
         Of a call, beside its work.
+    on_device : bool
+        Whether a device does the work while it is told what to do.
     """
 
     product: float | None
     call: float
+    on_device: bool = False
 
     @property
     def least_set(self) -> float:
         """How many samples a device works on while it is told what to do; 0 on a processor."""
-        on_device = self.call >= CALL_ON_DEVICE
-        return self.call / self.product if on_device and self.product else 0.0
+        return self.call / self.product if self.on_device and self.product else 0.0
 
 
 def costs_of(kernels: Kernels, probe: Chunk, nonlinear: bool) -> Costs:
     """Of a model; for one that is linear in its parameters, the core knows them."""
     model = kernels.model
-    call = CALL_ON_DEVICE if model.x0.is_cuda else CALL
+    on_device = bool(model.x0.is_cuda)
+    unknown = Costs(None, CALL_ON_DEVICE if on_device else CALL, on_device)
     if not nonlinear or not kernels.curvature or kernels.fault:
-        return Costs(None, call)
+        return unknown
     try:
-        with _Operations() as counted, model.restored_randomness():
+        with _Functions() as counted, model.restored_randomness():
             kernels.value(model.x0, probe)
-    except Exception:  # an operation that a dispatch mode does not take
-        return Costs(None, call)
-    forward = counted.total / len(probe[2])
-    return Costs(SMALL_PRODUCTS * FORWARD_PASSES * forward or None, call)
+    except Exception:  # a function that a dispatch mode does not take
+        return unknown
+    forward = (SMALL_PRODUCT * counted.products + ELEMENT * counted.elements) / len(probe[2])
+    function = FUNCTION_ON_DEVICE if on_device else FUNCTION
+    call = FUNCTIONS_OF_GRADIENT * function * counted.functions
+    return Costs(FORWARD_PASSES * forward, call, on_device) if forward else unknown
 
 
-class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the floating-point operations of matrix products and convolutions."""
+class _Functions(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts torch's functions, the operations of products and convolutions, other elements."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.total = 0.0
+        self.functions, self.products, self.elements = 0, 0.0, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         formula = flop_registry.get(func._overloadpacket)
+        self.functions += 1
         if formula is not None:
-            self.total += formula(*args, **(kwargs or {}), out_val=out)
+            self.products += formula(*args, **(kwargs or {}), out_val=out)
+        elif isinstance(out, Tensor) and not func.is_view:
+            self.elements += out.numel()
         return out

@@ -67,16 +67,24 @@ class JacobianRows:
         self.products = elements * (1 if by_sample else SAMPLES_PER_GRAPH)
         self.cost = float(self.products + elements * kernels.model.x0.numel() / 2)
 
-    def rows(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
-        """M^1/2 J, of shape (samples, outputs, n), and r with J^T M^1/2 r = the gradient.
+    def rows(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor, Tensor]:
+        """M^1/2 J, of shape (samples, outputs, n), the slopes of the losses, and M^1/2.
 
         Only where M is diagonal. An output whose loss is not convex has a row of zeros.
         """
         J, z = self._jacobian(x, chunk[0])
         root = self._curvatures(z, chunk).clamp_min(0).sqrt()
-        slopes = self._kernels.output_slopes(z, chunk[1], chunk[2]).reshape(root.shape)
-        r = torch.where(root > 0, slopes / root.clamp_min(torch.finfo(root.dtype).tiny), 0)
-        return J * root[:, :, None], r.detach()
+        return J * root[:, :, None], self._slopes(z, chunk)[1], root
+
+    def slopes(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
+        """The sum of the losses, and their slopes in the outputs."""
+        with torch.set_grad_enabled(self._kernels.values_need_grad):
+            z = self._model(self._model.split(x), chunk[0])
+        return self._slopes(z.detach(), chunk)
+
+    def _slopes(self, z: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
+        total, slopes = self._kernels.total_and_slopes(z, chunk[1], chunk[2])
+        return total.detach(), slopes.reshape(len(z), self.elements).detach()
 
     def matrix(self, x: Tensor, chunk: Chunk) -> tuple[Tensor]:
         """The sum of the samples' matrices J^T M J, in float64."""
@@ -152,6 +160,11 @@ class JacobianRows:
             for piece, size in shapes
         ]
         return torch.cat(flat, 1).reshape(len(z), self.elements, -1), z.detach()
+
+
+def scaled_slopes(slopes: Tensor, root: Tensor) -> Tensor:
+    """r = M^-1/2 slopes, so that J^T M^1/2 r is the gradient; zero where M is."""
+    return torch.where(root > 0, slopes / root.clamp_min(torch.finfo(root.dtype).tiny), 0)
 
 
 def jacobian_rows(kernels: Kernels, probe: Chunk, budget: float) -> JacobianRows | None:

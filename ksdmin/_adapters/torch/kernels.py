@@ -34,6 +34,7 @@ class Kernels:
         self.model, self.loss, self.curvature = model, loss, curvature
         self.diagonal: Kernel | None = None
         self.rows: Kernel | None = None  # of the Jacobian
+        self.slopes: Kernel | None = None  # of the losses in the outputs
         self.matrix: Kernel | None = None  # that they make
         self.is_scalar = False  # whether the model returns its own loss, as the mean of a batch
         self.values_need_grad = False  # whether the model differentiates in its forward pass
@@ -41,7 +42,7 @@ class Kernels:
         self.fault: str | None = None  # why its curvature products would be wrong
 
     def by_name(self, kind: str) -> Kernel:
-        """The kernel "value", "gradient", "diagonal", "rows" or "matrix"."""
+        """The kernel "value", "gradient", "diagonal", "rows", "slopes" or "matrix"."""
         kernel: Kernel = getattr(self, kind)
         return kernel
 
@@ -222,10 +223,14 @@ class Kernels:
 
     def output_slopes(self, z: Tensor, targets: Any, w: Tensor) -> Tensor:
         """The gradient of each weighted loss in the outputs."""
+        return self.total_and_slopes(z, targets, w)[1]
+
+    def total_and_slopes(self, z: Tensor, targets: Any, w: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum of the weighted losses, and the gradient of each in the outputs."""
         z = z.requires_grad_()
         total = self.total_loss(z, targets, w)
         (r,) = torch.autograd.grad(total, z)
-        return r
+        return total, r
 
 
 def _differentiable(pieces: tuple[Tensor | None, ...]) -> list[int]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from ksdmin._adapters.flat_problem import VALUE_NOISE, FlatProblem
 from ksdmin._adapters.torch.costs import Costs
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
-from ksdmin._adapters.torch.jacobian import JacobianRows
+from ksdmin._adapters.torch.jacobian import JacobianRows, scaled_slopes
 from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.matrix import MatrixKernel
 from ksdmin._adapters.torch.memory import chunk_budget
@@ -193,10 +193,18 @@ class TorchProblem(TensorProblem):
             raise ValueError("this problem has no Jacobian: see traits.has_jacobian")
         x, idx = self._checked(x, idx)
         self._counts.nhev += self._matrix.products
+        kernel, scale = self._matrix, self._sums.samples.size(idx) ** -0.5
         with LOCK:
-            R, r = self._sums.jacobian(self._matrix, x, idx, self._precision[1])
-        scale = self._sums.samples.size(idx) ** -0.5
-        return Jacobian(R.mul_(scale), r.mul_(scale), float(self._l2))
+            R, slopes, root = self._sums.jacobian(kernel, x, idx, self._precision[1])
+
+        def at(y: Tensor) -> tuple[Tensor, Tensor]:
+            self._counts.nfev += 1
+            with LOCK:
+                total, slopes = self._sums.slopes(kernel, y, idx, self._precision[0])
+                return self._mean(total, y, idx), scaled_slopes(slopes, root).mul_(scale)
+
+        residuals = scaled_slopes(slopes, root).mul_(scale)
+        return Jacobian(R.mul_(scale), residuals, float(self._l2), at)
 
     def _evaluate(self, x: Tensor, idx: Any, diagonal: bool) -> tuple[Any, ...]:
         with LOCK:

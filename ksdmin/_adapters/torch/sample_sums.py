@@ -124,25 +124,58 @@ class SampleSums:
 
     def jacobian(
         self, kernel: JacobianRows, x: Tensor, idx: Any, precision: str
-    ) -> tuple[Tensor, Tensor]:
-        """The rows of the samples of a set, and r: see :class:`JacobianRows`."""
-        both: tuple[Tensor, Tensor] = self._fitting(self._rows, kernel, x, idx, precision)
-        return both
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The rows of the samples of a set, slopes and roots: see :class:`JacobianRows`."""
+        found: tuple[Tensor, Tensor, Tensor] = self._fitting(self._rows, kernel, x, idx, precision)
+        return found
 
     def _rows(
         self, kernel: JacobianRows, x: Tensor, idx: Any, precision: str
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         size, k = self.samples.size(idx), kernel.elements
-        rows = self._executor.chunk_rows("rows", size, min(kernel.max_rows, self._max_rows))
-        R, r, at = x.new_empty(size, k, x.numel()), x.new_empty(size, k), 0
+        wholes = x.new_empty(size, k, x.numel()), x.new_empty(size, k), x.new_empty(size, k)
+        most = min(kernel.max_rows, self._max_rows)
+        for _ in self._gathered("rows", x, idx, precision, most, wholes):
+            pass
+        R, slopes, root = wholes
+        return R.reshape(size * k, -1), slopes.reshape(-1), root.reshape(-1)
+
+    def slopes(
+        self, kernel: JacobianRows, x: Tensor, idx: Any, precision: str
+    ) -> tuple[Tensor, Tensor]:
+        """The sum of the losses, and their slopes in the outputs, all in one vector."""
+        both: tuple[Tensor, Tensor] = self._fitting(self._slopes, kernel, x, idx, precision)
+        return both
+
+    def _slopes(
+        self, kernel: JacobianRows, x: Tensor, idx: Any, precision: str
+    ) -> tuple[Tensor, Tensor]:
+        whole = x.new_empty(self.samples.size(idx), kernel.elements)
+        totals = self._gathered("slopes", x, idx, precision, self._max_rows, (whole,))
+        return torch.stack([total.clone() for (total,) in totals]).sum(), whole.reshape(-1)
+
+    def _gathered(
+        self,
+        kind: str,
+        x: Tensor,
+        idx: Any,
+        precision: str,
+        max_rows: int,
+        wholes: tuple[Tensor, ...],
+    ) -> Iterator[tuple[Tensor, ...]]:
+        """Write what a kernel has for every sample, its last outputs, into `wholes`.
+
+        Gives the other outputs, those of a chunk; the next ones may overwrite them.
+        """
+        rows, at = self._executor.chunk_rows(kind, self.samples.size(idx), max_rows), 0
         with self._setting(idx, precision):
             for chunk in self.samples.chunks(idx, rows):
-                found = self._executor.run("rows", rows, x, chunk, precision)
-                end = at + len(chunk[2])
-                for whole, part in zip((R, r), found, strict=True):
+                found = self._executor.run(kind, rows, x, chunk, precision)
+                end, others = at + len(chunk[2]), len(found) - len(wholes)
+                for whole, part in zip(wholes, found[others:], strict=True):
                     whole[at:end] = part[: end - at]
                 at = end
-        return R.reshape(size * k, -1), r.reshape(-1)
+                yield found[:others]
 
     def _whole_matrix(self, kernel: MatrixKernel, x: Tensor, idx: Any, precision: str) -> Tensor:
         rows = min(self.samples.size(idx), self._max_rows)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ksdmin._ksd.rules.damped_space import DampedSpace
+from ksdmin._ksd.rules.damped_step import DampedStep
 from ksdmin._ksd.rules.damping import Damping
 from ksdmin._ksd.rules.exact_space import ExactSpace
 from ksdmin._ksd.rules.finer_arithmetic import FinerArithmetic
@@ -42,7 +42,7 @@ class Rules:
         When a step may rest on the quasi-Newton model alone.
     exact_space : ExactSpace
         When a step takes the whole curvature matrix.
-    damped_space : DampedSpace
+    damped_step : DampedStep
         The dampings of a step that takes the Jacobian of residuals, and when it does.
     finer_arithmetic : FinerArithmetic
         When the problem is asked for less rounding.
@@ -55,6 +55,6 @@ class Rules:
     set_sizes: SetSizes
     trust: Trust
     exact_space: ExactSpace
-    damped_space: DampedSpace
+    damped_step: DampedStep
     finer_arithmetic: FinerArithmetic
     stall: Stall

@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 from torch import nn
 
 import ksdmin
-from ksdmin._adapters.torch.costs import CALL, CALL_ON_DEVICE, Costs
+from ksdmin._adapters.torch.costs import Costs
 from ksdmin._problem.values import changed
 
 
@@ -21,8 +20,16 @@ def made(hidden=8, samples=200):
 
 def test_products_of_a_larger_net_cost_more():
     small, large = made(8).traits, made(80).traits
-    assert large.product_cost == pytest.approx(10 * small.product_cost, rel=0.1)
+    assert 7 * small.product_cost < large.product_cost < 10 * small.product_cost
     assert made(8, 50).traits.product_cost == small.product_cost
+
+
+def test_a_call_costs_more_where_a_model_has_more_functions():
+    few = made().traits.call_cost
+    net = nn.Sequential(*(nn.Tanh() for _ in range(50)), nn.Linear(2, 1)).double()
+    x = torch.ones(5, 2, dtype=torch.float64)
+    deep = nn.Sequential(nn.Linear(2, 2), *net).double()
+    assert ksdmin.from_torch(deep, nn.MSELoss(), (x, x[:, :1])).traits.call_cost > 3 * few
 
 
 def test_a_linear_model_is_left_to_the_core():
@@ -33,13 +40,22 @@ def test_a_linear_model_is_left_to_the_core():
 
 
 def test_on_a_processor_fewer_samples_cost_less():
-    assert Costs(1e4, CALL).least_set == made().traits.least_set == 0
-    assert Costs(1e6, CALL_ON_DEVICE).least_set == CALL_ON_DEVICE / 1e6
-    assert Costs(None, CALL_ON_DEVICE).least_set == 0
+    assert Costs(1e4, 1e6).least_set == made().traits.least_set == 0
+    assert Costs(1e6, 2e10, on_device=True).least_set == 2e4
+    assert Costs(None, 2e10, on_device=True).least_set == 0
+
+
+def made_with_classes(samples=200):
+    """A net without rows of a Jacobian, whose sets begin small."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    x = torch.linspace(-1, 1, 2 * samples, dtype=torch.float64).reshape(-1, 2)
+    return ksdmin.from_torch(net, nn.CrossEntropyLoss(), (x, torch.arange(samples) % 3))
 
 
 def test_where_fewer_samples_cost_no_less_the_sets_begin_whole():
-    sampled = made()
+    sampled = made_with_classes()
     whole = changed(sampled, traits=replace(sampled.traits, least_set=200.0))
     for given, size in ((sampled, 10), (whole, 200)):
         res = ksdmin.minimize(given, rng=0, options={"maxiter": 1})

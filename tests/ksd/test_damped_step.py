@@ -1,4 +1,4 @@
-"""Damped Gauss-Newton directions of a Jacobian, and runs that take them."""
+"""Damped Gauss-Newton steps, and runs that take them."""
 
 import copy
 
@@ -10,12 +10,14 @@ from torch import nn
 
 import ksdmin
 from ksdmin import _solver
-from ksdmin._ksd.damped_space import ByMatrix, ByRows
+from ksdmin._ksd import damped_step
+from ksdmin._ksd.gauss_newton import GaussNewton
 from ksdmin._problem.arrays import Space
+from ksdmin._problem.counting import CheckedProblem
 from ksdmin._problem.protocol import Jacobian
 
 RNG = np.random.default_rng(0)
-DAMPINGS = [1e-6, 1e-3, 1.0]
+SHAPES = pytest.mark.parametrize("shape", [(6, 20), (30, 8)], ids=["few rows", "few unknowns"])
 
 
 def rows(kind, shape):
@@ -24,63 +26,148 @@ def rows(kind, shape):
     return (R, r) if kind == "numpy" else (torch.tensor(R), torch.tensor(r))
 
 
+def equations(R, r, penalty, g, free=None):
+    own = R.copy() if isinstance(R, np.ndarray) else R.clone()
+    return GaussNewton(Space(g), Jacobian(own, r, penalty), g, free)
+
+
 def expected(R, g, penalty, damping):
+    """By a dense solver: without a penalty, the damping follows the columns' lengths."""
     R, g = np.asarray(R), np.asarray(g)
-    return -np.linalg.solve(R.T @ R + (penalty + damping) * np.eye(R.shape[1]), g)
+    D = np.ones(len(g)) if penalty else np.linalg.norm(R, axis=0)
+    return -np.linalg.solve(R.T @ R + penalty * np.eye(len(g)) + damping * np.diag(D), g)
 
 
+@SHAPES
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 @pytest.mark.parametrize("penalty", [0.0, 0.1])
-@pytest.mark.parametrize("other_samples", [False, True])
-def test_directions_by_rows(kind, penalty, other_samples):
-    R, r = rows(kind, (6, 20))
-    g = r @ R + penalty * R[0] + (R[1] ** 2 if other_samples else 0)
-    space = Space(g)
-    for damping, d in ByRows(space, Jacobian(R, r, penalty), g, None).directions(DAMPINGS):
-        wanted = expected(R, g, penalty, damping)
-        assert np.linalg.norm(np.asarray(d) - wanted) <= 1e-8 * np.linalg.norm(wanted)
+@pytest.mark.parametrize("more", [0.0, 1.0], ids=["", "with a remainder"])
+def test_the_damped_step(kind, shape, penalty, more):
+    R, r = rows(kind, shape)
+    g = r @ R + (penalty + more) * R[0]
+    at = equations(R, r, penalty, g)
+    for damping in (1e-6, 1e-3, 1.0):
+        d, wanted = np.asarray(at.solver(damping)(r)), expected(R, g, penalty, damping)
+        assert np.linalg.norm(d - wanted) <= 1e-8 * np.linalg.norm(wanted)
+        np.testing.assert_allclose(at.linear(at.solver(damping)(r)), np.asarray(R) @ wanted)
 
 
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_directions_by_the_matrix(kind):
-    R, r = rows(kind, (30, 8))
-    g = r @ R
-    found = ByMatrix(Space(g), R.T @ R, g, None).directions(DAMPINGS)
-    assert [damping for damping, _ in found] == DAMPINGS
-    for damping, d in found:
-        np.testing.assert_allclose(d, expected(R, g, 0.0, damping), rtol=1e-8)
+@SHAPES
+def test_other_residuals_take_the_place_of_those_at_the_point(shape):
+    R, r = rows("numpy", shape)
+    e, rest = RNG.standard_normal(shape[0]), R[0]
+    d = equations(R, r, 0.0, r @ R + rest).solver(0.1)(e)
+    np.testing.assert_allclose(d, expected(R, e @ R + rest, 0.0, 0.1), rtol=1e-8)
 
 
-@pytest.mark.parametrize("shape", [(6, 20), (30, 8)], ids=["rows", "matrix"])
+@SHAPES
 def test_variables_that_are_held_do_not_move(shape):
     R, r = rows("numpy", shape)
     free = np.ones(shape[1])
     free[2] = 0.0
-    g = free * (r @ R)
-    space = Space(g)
-    by_rows = ByRows(space, Jacobian(R, r), g, free)
-    by_matrix = ByMatrix(space, R.T @ R, g, free)
-    for one, other in zip(by_rows.directions([0.1]), by_matrix.directions([0.1]), strict=True):
-        np.testing.assert_allclose(one[1], other[1], atol=1e-10)
-        assert one[1][2] == other[1][2] == 0
+    d = equations(R, r, 0.0, free * (r @ R), free).solver(0.1)(r)
+    kept = np.flatnonzero(free)
+    np.testing.assert_allclose(d[kept], expected(R[:, kept], (r @ R)[kept], 0.0, 0.1), rtol=1e-8)
+    assert d[2] == 0
 
 
-def test_products_are_those_of_the_matrix():
-    R, r = rows("numpy", (6, 20))
-    space, V = Space(R[0]), RNG.standard_normal((3, 20))
-    H = R.T @ R + 0.3 * np.eye(20)
-    np.testing.assert_allclose(ByRows(space, Jacobian(R, r, 0.3), R[0], None).products(V), V @ H)
-    np.testing.assert_allclose(ByMatrix(space, H, R[0], None).products(V), V @ H)
+def test_a_damping_that_rounding_hides_has_no_step():
+    R, r = 1e4 * np.ones((9, 9)), np.ones(9)
+    assert equations(R, r, 0.0, r @ R).solver(1e-16) is None
 
 
-def test_a_damping_that_rounding_hides_is_left_out():
-    R = np.ones((9, 9))
-    assert not ByMatrix(Space(R[0]), R * 1e8, R[0], None).directions([1e-16])
+def test_a_variable_without_effect_stays():
+    R, r = rows("numpy", (30, 8))
+    R[:, 3] = 0.0
+    d = equations(R, r, 0.0, r @ R).solver(1e-3)(r)
+    assert np.isfinite(d).all()
+    assert d[3] == 0
 
 
-def test_what_lies_in_the_span_of_other_rows_is_left_out():
-    V = Space(np.ones(3)).orthonormal(np.array([[1.0, 0, 0], [2.0, 0, 0], [1.0, 1.0, 0]]))
-    np.testing.assert_allclose(np.abs(V), [[1, 0, 0], [0, 1, 0]], atol=1e-12)
+# Corrections
+
+
+def parabola(x):
+    """Residuals along a bent valley, whose floor is x_2 = x_1^2."""
+    return np.array([30 * (x[1] - x[0] ** 2), 1 - x[0]])
+
+
+def slopes_of_parabola(x):
+    return np.array([[-60 * x[0], 30.0], [-1.0, 0.0]])
+
+
+def test_a_correction_solves_the_equations_with_the_true_residuals(monkeypatch):
+    """R^T r(x + d) + l D d = 0 where the corrections have converged."""
+    seen = []
+    own = damped_step.GaussNewton.solver
+
+    def solver(self, damping):
+        seen.append(damping)
+        return own(self, damping)
+
+    monkeypatch.setattr(damped_step.GaussNewton, "solver", solver)
+    monkeypatch.setattr(damped_step, "MarginalGain", lambda *args: lambda value, count: count > 40)
+    problem = ksdmin.as_problem(residuals=parabola, jac=slopes_of_parabola)
+    x = np.array([1.5, 2.25])
+    res = ksdmin.minimize(problem, x, options={"maxiter": 1})
+    damping, d = seen[-1], res.x - x
+    J = slopes_of_parabola(x)
+    D = np.linalg.norm(J, axis=0)
+    left = J.T @ parabola(res.x) + damping * D * d
+    assert np.linalg.norm(left) < 1e-3 * np.linalg.norm(J.T @ parabola(x))
+    assert len(seen) == 1
+
+
+def test_corrections_take_fewer_jacobians(monkeypatch):
+    def jacobians(**given):
+        calls = []
+
+        def jac(x):
+            calls.append(x)
+            return slopes_of_parabola(x)
+
+        problem = ksdmin.as_problem(residuals=parabola, jac=jac)
+        res = ksdmin.minimize(problem, [-1.2, 1.0], options={"gtol": 1e-9, **given})
+        assert res.fun < 1e-15
+        return len(calls)
+
+    corrected = jacobians()
+    monkeypatch.setattr(damped_step, "MarginalGain", lambda *args: lambda value, count: True)
+    assert corrected < 0.7 * jacobians()
+
+
+def test_a_problem_of_ones_own_may_do_without_residuals_elsewhere():
+    class Own:
+        traits = ksdmin.Traits(has_jacobian=True, rows_per_sample=2)
+        x0 = np.array([-1.2, 1.0])
+
+        def value(self, x, idx):
+            return parabola(x) @ parabola(x) / 2
+
+        def value_and_gradient(self, x, idx):
+            return self.value(x, idx), slopes_of_parabola(x).T @ parabola(x)
+
+        def curvature(self, x, idx):
+            J = slopes_of_parabola(x)
+            return lambda v: J.T @ (J @ v)
+
+        def jacobian(self, x, idx):
+            return ksdmin.Jacobian(slopes_of_parabola(x), parabola(x))
+
+    res = ksdmin.minimize(Own(), options={"gtol": 1e-9})
+    assert res.success
+    assert res.fun < 1e-15
+
+
+def test_residuals_elsewhere_of_the_wrong_shape_are_refused():
+    problem = ksdmin.as_problem(residuals=parabola, jac=slopes_of_parabola)
+    broken = copy.copy(problem)
+    broken.jacobian = lambda x, idx: ksdmin.Jacobian(
+        slopes_of_parabola(x), parabola(x), at=lambda y: (0.0, np.ones(3))
+    )
+    checked = CheckedProblem(broken, Space(np.ones(2)))
+    with pytest.raises(ValueError, match=r"Jacobian.at returned residuals of shape \(3,\)"):
+        checked.jacobian(np.ones(2), slice(None)).at(np.ones(2))
 
 
 # Runs
@@ -103,12 +190,12 @@ OPTIONS = {"maxiter": 15, "gtol": 1e-9}
 KRYLOV = {**OPTIONS, "without": ["exact_space"]}
 
 
-@pytest.mark.parametrize("samples", [60, 300], ids=["by rows", "by the matrix"])
+@pytest.mark.parametrize("samples", [60, 300], ids=["few rows", "few unknowns"])
 def test_a_net_is_fitted_closer_than_with_krylov_spaces(samples):
     exact = ksdmin.minimize(curve(samples), rng=0, options=OPTIONS)
     krylov = ksdmin.minimize(curve(samples), rng=0, options=KRYLOV)
     assert exact.fun < 0.1 * krylov.fun
-    assert exact.history["dim"].max() <= 9
+    assert exact.history["dim"].max() == 1
     assert set(exact.history["size_B"]) == {samples}
 
 
@@ -123,7 +210,7 @@ def test_every_step_can_be_replayed(monkeypatch):
     def twice(run, state):
         first, second = own.step(run, state), own.step(run, state)
         np.testing.assert_array_equal(first.here.x, second.here.x)
-        assert first.rules.damped_space == second.rules.damped_space
+        assert first.rules.damped_step == second.rules.damped_step
         return second
 
     monkeypatch.setitem(_solver.METHODS, "ksd", own._replace(step=twice))
@@ -158,8 +245,8 @@ def test_bounds_hold():
 
 def test_a_penalty_is_part_of_it():
     res = ksdmin.minimize(curve(l2=1e-4), rng=0, options={**OPTIONS, "maxiter": 60})
-    assert res.fun < 0.01
-    assert res.history["gradient_norm"][-1] < 1e-4
+    assert res.fun < 2.15e-3  # 2.13e-3 after 200 iterations, with Krylov spaces too
+    assert res.history["gradient_norm"].min() < 1e-4
 
 
 def test_the_papers_algorithm_and_small_memory_keep_krylov_spaces():
@@ -194,7 +281,7 @@ def test_blocks_of_different_residuals_take_it_together():
     )
     res = ksdmin.minimize(problem, rng=0, options=OPTIONS)
     assert res.fun < 1e-5
-    assert res.history["dim"].max() <= 9
+    assert res.history["dim"].max() == 1
 
 
 def test_time_is_up_within_an_iteration():
@@ -202,15 +289,14 @@ def test_time_is_up_within_an_iteration():
     assert res.status == ksdmin.Status.MAXTIME
 
 
-def test_a_jacobian_that_is_not_finite_ends_the_run_with_its_status():
-    problem = curve()
-    broken = copy.copy(problem)
-    broken.matrix = lambda x, idx: torch.full((len(x), len(x)), torch.nan, dtype=x.dtype)
+def test_where_the_jacobian_is_not_finite_products_serve():
+    broken = copy.copy(curve())
     broken.jacobian = lambda x, idx: Jacobian(
         torch.full((60, len(x)), torch.nan, dtype=x.dtype), torch.ones(60, dtype=x.dtype)
     )
     res = ksdmin.minimize(broken, rng=0, options=OPTIONS)
-    assert res.status == ksdmin.Status.NOT_FINITE
+    assert res.fun < 0.01
+    assert res.history["dim"].max() > 1
 
 
 def least_squares(n=150, rows=100):
@@ -231,7 +317,7 @@ def test_residuals_with_a_dense_jacobian_take_it():
     res = ksdmin.minimize(problem, np.ones(n), options={"gtol": 1e-10})
     assert res.success
     assert res.fun < 1e-15
-    assert (res.history["dim"][1:6] <= 9).all()
+    assert res.history["dim"].max() == 1
 
 
 def test_residuals_with_a_sparse_jacobian_do_not():
@@ -239,4 +325,4 @@ def test_residuals_with_a_sparse_jacobian_do_not():
     problem = ksdmin.as_problem(residuals=residuals, jac=lambda x: csr_array(jac(x)))
     res = ksdmin.minimize(problem, np.ones(n))
     assert res.success
-    assert res.history["dim"].max() > 9
+    assert res.history["dim"].max() > 1

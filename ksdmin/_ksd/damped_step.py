@@ -1,0 +1,185 @@
+"""The damped step of a sum of squares: Levenberg and Marquardt's, corrected along its way.
+
+Problem: at x, with residuals r and their Jacobian R, find a step d that lowers the loss as much as
+its work is worth. The first one, with a damping l, solves
+
+    R^T (r + R d) + l D d = 0,
+
+where r + R d stands for the residuals r(x + d), and is wrong as far as these bend.
+
+Algorithm: solve the same with the true residuals, R^T r(x + d) + l D d = 0, by fixed-point
+iteration (D is that of ``gauss_newton.py``):
+
+    d_0 = -(R^T R + l D)^-1 R^T r,   d_k+1 = -(R^T R + l D)^-1 R^T (r(x + d_k) - R d_k).
+
+Each correction costs the residuals at one more point, no derivative, and two triangular solves
+with the factor at hand. (The first one is, to second order, the geodesic acceleration of Transtrum
+and Sethna, 2012.) They go on as long as the loss falls by more, for their work, than it has in the
+step so far. Where no point is lower, the damping grows and the Jacobian stays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ksdmin._ksd.cost_model import Costs, MarginalGain
+from ksdmin._ksd.gauss_newton import GaussNewton
+from ksdmin._ksd.rules.damped_step import lowered, raised
+from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._problem.arrays import Array
+from ksdmin._problem.protocol import Jacobian
+from ksdmin._problem.values import made
+from ksdmin._run.evaluator import Evaluator
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best point for one damping.
+
+    Attributes
+    ----------
+    x, value : array, float
+        The point, and the value there.
+    predicted : float
+        The reduction that the linear model predicted for the first step.
+    curvature : float
+        That of the linear model along it.
+    evaluations : int
+        How many points were tried.
+    """
+
+    x: Array
+    value: float
+    predicted: float
+    curvature: float
+    evaluations: int
+
+
+def damped_step(
+    run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None
+) -> Trial | None:
+    """The step; None where another kind of step is less work, or there is no Jacobian after all."""
+    if costs is None or not takes_rows(run, state, costs):
+        return None
+    here, space = state.here, run.space
+    free = run.movable(here)
+    g = free(here.gradient)
+    jacobian = evaluator.jacobian(here.x, state.sets.B)
+    if jacobian is None or not space.max_abs(g):
+        return None
+    kept = None if run.box is None else free(space.xp.ones_like(here.x))
+    equations = GaussNewton(space, jacobian, g, kept)
+    if not math.isfinite(equations.scale):
+        return None
+    path = Path(run, evaluator, state, jacobian, equations, g, costs)
+    return path.trial(state.rules.damped_step.start(equations.scale))
+
+
+def takes_rows(run: KSDRun, state: KSDState, costs: Costs) -> bool:
+    """Whether the next step is of this kind.
+
+    Only where gradient, curvature and search are of the same samples.
+    """
+    if not costs.rows or state.C_is_other or state.curvature_is_sampled:
+        return False
+    rules = state.rules
+    return not rules.exact_space.failed and rules.damped_step.worthwhile(costs, run.dims.whole_dim)
+
+
+class Path:
+    """The steps from one point, for one damping after the other.
+
+    Parameters
+    ----------
+    run, evaluator, state, costs
+        Those of the iteration.
+    jacobian, equations : Jacobian, GaussNewton
+        At the point.
+    g : array
+        The gradient, of the variables that may move.
+    """
+
+    def __init__(
+        self,
+        run: KSDRun,
+        evaluator: Evaluator,
+        state: KSDState,
+        jacobian: Jacobian,
+        equations: GaussNewton,
+        g: Array,
+        costs: Costs,
+    ) -> None:
+        self._run, self._evaluator, self._state = run, evaluator, state
+        self._jacobian, self._equations, self._g = jacobian, equations, g
+        self._costs = costs
+
+    def trial(self, damping: float) -> Trial:
+        """The step with the first damping that lowers the loss, if any does."""
+        here, evaluator = self._state.here, self._evaluator
+        noise, growth, tried = evaluator.noise * abs(here.value), 2.0, 0
+        while True:
+            found = self._found(damping)
+            if found is not None:
+                tried += found.evaluations
+                if found.value < here.value:
+                    gained = here.value - found.value
+                    return self._trial(found, tried, lowered(damping, gained / found.predicted))
+                if not found.predicted > noise or evaluator.spent():
+                    return self._trial(found, tried, damping)
+            damping, growth = raised(damping, growth)
+
+    def _trial(self, found: Found, tried: int, next_damping: float) -> Trial:
+        here = self._state.here
+        better = found.value < here.value
+        return made(
+            Trial,
+            x=found.x if better else here.x,
+            d=found.x - here.x if better else None,
+            value=found.value if better else here.value,
+            gradient=None if better else here.gradient,
+            predicted=here.value - found.value if better else 0.0,
+            model_reduction=found.predicted,
+            inner_iterations=tried,
+            dim=1,
+            steepest=found.curvature,
+            next_damping=next_damping,
+        )
+
+    def _found(self, damping: float) -> Found | None:
+        """The best point for a damping; None where rounding hides the equations."""
+        solve = self._equations.solver(damping)
+        if solve is None:
+            return None
+        d = solve(self._equations.residuals)
+        damped, length, slope = self._run.space.floats(
+            self._equations.square(d), d @ d, self._g @ d
+        )
+        predicted = (damping * damped - slope) / 2
+        curvature = -(slope + damping * damped) / length if length else 0.0
+        best, value, evaluations = self._corrected(d, solve)
+        return Found(best, value, predicted, curvature, evaluations)
+
+    def _corrected(self, d: Array, solve: Callable[[Array], Array]) -> tuple[Array, float, int]:
+        """The best of x + d and the corrected points, its value, and how many were tried."""
+        x, box, lowest = self._state.here.x, self._run.box, self._state.lowest
+        best, best_value, evaluations = x, math.inf, 0
+        enough = MarginalGain(self._state.here.value, self._costs)
+        while True:
+            there = x + d if box is None else box.project(x + d)
+            value, residuals = self._residuals(there)
+            evaluations += 1
+            if not value < best_value:
+                return best, best_value, evaluations
+            best, best_value = there, value
+            ended = value <= lowest or enough(value, evaluations) or self._evaluator.spent()
+            if residuals is None or ended:
+                return best, best_value, evaluations
+            d = solve(self._run.space.in_double(residuals) - self._equations.linear(there - x))
+
+    def _residuals(self, x: Array) -> tuple[float, Array | None]:
+        """The value at x, and the residuals; None where the problem has no such verb."""
+        if self._jacobian.at is None:
+            return self._evaluator.value(x, self._state.here.idx), None
+        return self._jacobian.at(x)

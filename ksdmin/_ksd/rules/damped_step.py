@@ -1,0 +1,95 @@
+"""Damped step: its damping, and when a Krylov space does more.
+
+A sum of squares whose Jacobian is affordable takes damped Gauss-Newton steps
+(``_ksd/damped_step.py``). The damping follows what a step gained of what the linear model
+predicted, as Nielsen has it (1999): gently down after good steps, ever faster up after bad ones.
+
+On a plateau, where several such steps lower the loss by next to nothing, a wide Krylov space may
+find what they do not: one is tried, and whichever has lowered the loss by the larger factor, for
+what it cost, goes on. What a step costs the cost model says, never a clock.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ksdmin._ksd.cost_model import Costs
+from ksdmin._ksd.outcome import Outcome
+from ksdmin._problem.values import changed
+
+# Of the mean eigenvalue of the curvature: the least damping, which is rounding. (The first one is
+# that eigenvalue: where residuals saturate, a thousandth of it led two runs of three into a trap.)
+LEAST_DAMPING = 1e-15
+# A good step lowers the damping by this factor at most.
+LARGEST_CUT = 1 / 3
+# On a plateau so many steps in a row lower the loss by less than this share each. Not settled: one
+# slow step is too few (many a net has slow first steps, which these steps overcome).
+SLOW_STEPS, PLATEAU = 5, 0.01
+
+
+@dataclass(frozen=True)
+class DampedStep:
+    """The damping of the next step, and what the last steps of either kind have gained.
+
+    Attributes
+    ----------
+    damping : float
+        NaN before the first step.
+    rate, krylov_rate : float
+        By which factor, as a logarithm, the last step of this kind and the last one with a Krylov
+        space have lowered the loss, for each unit of work; infinite and NaN before the first.
+    slow : int
+        How many steps of this kind in a row have hardly lowered the loss.
+    allowed : bool
+        Whether there is such a step at all.
+    """
+
+    damping: float = math.nan
+    rate: float = math.inf
+    krylov_rate: float = math.nan
+    slow: int = 0
+    allowed: bool = True
+
+    @classmethod
+    def off(cls) -> DampedStep:
+        """The paper: always a Krylov space."""
+        return cls(allowed=False)
+
+    def worthwhile(self, costs: Costs, K: int) -> bool:
+        """Whether it is less work than a Krylov space of K vectors, and gains as much."""
+        if not self.allowed or costs.exact > costs.krylov(min(K, costs.n)):
+            return False
+        return self.slow < SLOW_STEPS or self.rate >= self.krylov_rate
+
+    def start(self, scale: float) -> float:
+        """The damping to begin with, for a curvature whose mean eigenvalue is `scale`."""
+        return scale if math.isnan(self.damping) else max(self.damping, LEAST_DAMPING * scale)
+
+    def after(self, outcome: Outcome) -> DampedStep:
+        """The rule after a step."""
+        if not self.allowed or not outcome.measured:
+            return self
+        fall = logarithmic_fall(outcome)
+        if math.isnan(outcome.next_damping):
+            return changed(self, krylov_rate=fall / outcome.work)
+        slow = self.slow + 1 if fall < PLATEAU else 0
+        return changed(self, damping=outcome.next_damping, rate=fall / outcome.work, slow=slow)
+
+
+def lowered(damping: float, gain: float) -> float:
+    """The damping after a step that gained this share of what was predicted."""
+    gain = min(max(gain, 0.0), 1.0)
+    return damping * max(LARGEST_CUT, 1 - (2 * gain - 1) ** 3)
+
+
+def raised(damping: float, growth: float) -> tuple[float, float]:
+    """The damping after one whose step failed, and by how much it grows the next time."""
+    return damping * growth, 2 * growth
+
+
+def logarithmic_fall(outcome: Outcome) -> float:
+    """log(value before / value after), for a loss that is not negative; 0 for no step."""
+    if not (outcome.accepted and outcome.moved and outcome.actual > 0):
+        return 0.0
+    return math.log1p(outcome.actual / outcome.value) if outcome.value > 0 else math.inf
