@@ -4,8 +4,8 @@ Where the model is linear, it may, as far as the samples of C show that it pays
 (``_ksd/widening.py``). What neither B nor C has a sample of, such as a rare word, they cannot show.
 So a step in a wide space that does much less than predicted on A says that the space was too wide,
 not that the sets are too small: until they grow, the spaces stay narrow. Without wide spaces badly
-scaled regressions (`decades`, `many` of examples/benchmarks/regression.py) take up to four times
-the passes.
+scaled regressions (`decades`, `many` of examples/benchmarks/regression.py) take 1.6 to 4.8 times
+the passes; 20 sets of losses that nothing was tuned on take 10% more.
 """
 
 from __future__ import annotations
