@@ -23,6 +23,7 @@ RULES = (
     "set_sizes",
     "stall",
     "trust",
+    "width",
 )
 
 
@@ -172,10 +173,9 @@ class Options(MethodOptions):
         How often: after so many seconds (float), or iterations (int); at the start, at the end and
         when an exception passes in any case.
     krylov_dim : int, optional
-        K, the (largest) dimension of the Krylov space. Where not given, 100; with subsets, 20 at
-        first (for nets up to 40: one for every 1000 samples), and up to 100 where that limits the
-        steps (for nets up to twice the first), or the curvature is of everything, as far as 1 GiB
-        holds the basis.
+        K, the (largest) dimension of the Krylov space. Where not given, 100; with subsets, 20 (for
+        nets up to 40: one for every 1000 samples), and up to 100 where more vectors pay (not for
+        nets) or the curvature is of everything, as far as 1 GiB holds the basis.
     memory : int, optional
         How many previous directions are adjoined: where not given, 5 as long as the curvature is
         of a sample, otherwise 1.
@@ -210,8 +210,8 @@ class Options(MethodOptions):
         Rules to switch off, to see what they do: "damped_step" (a Krylov space even where the
         whole Jacobian of a net's residuals is less work), "damping", "exact_space" (the same with
         the whole curvature matrix, and "damped_step"), "finer_arithmetic", "forcing" (always K
-        vectors), "set_sizes", "stall" and "trust" (in the quasi-Newton model: products in every
-        step).
+        vectors), "set_sizes", "stall", "trust" (in the quasi-Newton model: products in every step)
+        and "width" (on samples never more vectors than two passes pay for).
 
     Examples
     --------

@@ -8,6 +8,7 @@ from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.widening import is_wide
 from ksdmin._problem.values import changed, made
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
@@ -40,6 +41,7 @@ def judge_step(
         accepted=accepted,
         moved=moved,
         measured=basis is not None or trial.is_damped,
+        wide=is_wide(run, state, basis),
         exact=trial.is_exact,
         newton_reduction=trial.newton_reduction,
         value=there.value,

@@ -15,6 +15,7 @@ from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.damping import limits
 from ksdmin._ksd.rules.trust import Trust
+from ksdmin._ksd.rules.width import too_wide
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.subsets import Sizes
 from ksdmin._problem.values import changed
@@ -24,10 +25,11 @@ from ksdmin._run.state import Sampling
 
 
 def note_progress(rules: Rules, outcome: Outcome) -> Rules:
-    """The forcing term of the next Newton step, and whether the run has stalled."""
+    """What the next space may be, and whether the run has stalled."""
     return changed(
         rules,
         forcing=rules.forcing.after(outcome),
+        width=rules.width.after(outcome),
         stall=rules.stall.after(outcome),
         exact_space=rules.exact_space.after(outcome),
         damped_step=rules.damped_step.after(outcome),
@@ -54,10 +56,12 @@ def resize_sets(
         converged_on_A=converged_on_A,
         matrix_renewed=outcome.exact and state.model.base is not None,
         damped=state.damping > 0,
+        too_wide=too_wide(outcome),
     )
     if set_sizes is rules.set_sizes or set_sizes.sizes is None:
         return after
-    after = changed(after, rules=changed(rules, set_sizes=set_sizes))
+    width = rules.width.on_larger_sets()
+    after = changed(after, rules=changed(rules, set_sizes=set_sizes, width=width))
     return enlarge_sets(run, evaluator, after, before, set_sizes.sizes)
 
 

@@ -48,6 +48,8 @@ class Basis:
         The largest |v_j^T H v_k - v_k^T H v_j| seen, relative to the largest entry of H_bar.
     finite : bool
         False where a product was not finite and the construction ended there.
+    krylov_dim : int
+        The dimension of its Krylov part.
     products : callable or None
         E -> E H V, the products of combinations of the basis vectors, from what was computed.
     exact : bool
@@ -62,6 +64,7 @@ class Basis:
     orthonormal: bool = True
     asymmetry: float = 0.0
     finite: bool = True
+    krylov_dim: int = 0
     products: Callable[[Small], Array] | None = None
     exact: bool = False
     factor: Factor | None = None
@@ -142,9 +145,10 @@ def krylov_basis(
         found = growth.measure(product, follow=not last)  # lines 4 to 15
         if found and enough(growth):
             break
+    krylov_dim = growth.dim
     if growth.finite and d_prev:
         growth.adjoin(d_prev, product)  # line 8
-    return growth.basis()
+    return growth.basis(krylov_dim)
 
 
 class Growth:
@@ -325,8 +329,15 @@ class Growth:
         """
         return abs(self._beta * self._share / self._pivot) if self._pivot else math.inf
 
-    def basis(self) -> Basis:
-        """What has been measured."""
+    def newton_step(self, k: int) -> tuple[Array, float]:
+        """The Newton step in the first k vectors, and how steep it goes: g^T d."""
+        g_bar = np.zeros(k)
+        g_bar[0] = self._beta0
+        c = -np.linalg.lstsq(self.H_bar[:k, :k], g_bar, rcond=None)[0]
+        return self._space.combine(self._rows.V[:k, :], c), float(self._beta0 * c[0])
+
+    def basis(self, krylov_dim: int) -> Basis:
+        """What has been measured; so many of the vectors are of the Krylov space."""
         dim, largest = self.dim, float(np.abs(self.H_bar).max(initial=0.0))
         g_bar = np.zeros(dim)
         g_bar[:1] = self._beta0  # the other vectors are orthogonal to it
@@ -337,6 +348,7 @@ class Growth:
             orthonormal=self._rows.P.is_identity,
             asymmetry=self._gap / largest if largest else 0.0,
             finite=self.finite,
+            krylov_dim=krylov_dim,
             products=self._products,
         )
 

@@ -39,6 +39,8 @@ class Outcome:
         Whether the search left the point.
     measured : bool
         Whether the curvature of this step was computed by products.
+    wide : bool
+        Whether its Krylov space had more vectors than two passes over all samples pay for.
     exact : bool
         Whether it was made of the whole curvature matrix.
     newton_reduction : float
@@ -67,6 +69,7 @@ class Outcome:
     accepted: bool = True
     moved: bool = True
     measured: bool = True
+    wide: bool = False
     exact: bool = False
     newton_reduction: float = float("nan")
     value: float = float("nan")

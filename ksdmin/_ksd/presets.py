@@ -109,7 +109,7 @@ SET = ("krylov_dim", "memory", "pairs", "floor", "diagonal_power", "damping")
 
 AS_PRINTED = Preset(
     name="paper",
-    without=frozenset({"damped_step", "exact_space", "forcing", "set_sizes", "trust"}),
+    without=frozenset({"damped_step", "exact_space", "forcing", "set_sizes", "trust", "width"}),
     spectrum=floored,
     stop_inner_search=never,
     accepts=always,

@@ -15,6 +15,7 @@ from ksdmin._ksd.rules.forcing import Forcing
 from ksdmin._ksd.rules.set_sizes import SetSizes
 from ksdmin._ksd.rules.stall import Stall
 from ksdmin._ksd.rules.trust import Trust
+from ksdmin._ksd.rules.width import Width
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Array
@@ -92,6 +93,7 @@ def first_rules(
     return Rules(
         damping=first_damping(run, traits, here) if damped else Damping.off(),
         forcing=Forcing() if on("forcing") else Forcing.off(),
+        width=Width() if on("width") else Width.off(),
         set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
         trust=Trust(record) if on("trust") else Trust.off(record),
         exact_space=ExactSpace() if whole else ExactSpace.off(),

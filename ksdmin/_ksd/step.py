@@ -30,6 +30,7 @@ from ksdmin._ksd.preconditioning import model_preconditions, preconditioner
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.subspace import SubspaceObjective, Whitening
 from ksdmin._ksd.sum_check import warn_if_sum
+from ksdmin._ksd.widening import largest_dim, wide_enough
 from ksdmin._problem.arrays import Small
 from ksdmin._problem.values import changed, made
 from ksdmin._result import Record
@@ -89,9 +90,10 @@ def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs
     P = preconditioner(run, evaluator, state, with_model=model_preconditions(run, state))
     free = run.movable(here)
     product = evaluator.curvature(here.x, state.sets.B)
+    wide = wide_enough(run, evaluator, state)
 
     def enough(growth: Growth) -> bool:
-        return rules.forcing.satisfied(growth) or evaluator.spent()
+        return rules.forcing.satisfied(growth) or evaluator.spent() or wide(growth)
 
     return krylov_basis(
         run.space,
@@ -107,16 +109,6 @@ def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs
         noise=max(evaluator.product_error, evaluator.traits.noise or 0.0),
         workspace=run.workspace,
     )
-
-
-def largest_dim(run: KSDRun, state: KSDState) -> int:
-    """K: on samples, where the model is linear, as many products as cost at most two passes."""
-    dims, n, B = run.dims, run.subsets.n, run.subsets.size_of(state.sets.B)
-    if not state.curvature_is_sampled:
-        return dims.whole_dim
-    if n is None or B is None or dims.nonlinear or run.options.krylov_dim is not None:
-        return dims.krylov_dim
-    return min(dims.krylov_dim, max(1, n // B))
 
 
 def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> Trial:

@@ -24,6 +24,7 @@ from ksdmin._ksd.rules.forcing import Forcing
 from ksdmin._ksd.rules.set_sizes import SetSizes
 from ksdmin._ksd.rules.stall import Stall
 from ksdmin._ksd.rules.trust import Trust
+from ksdmin._ksd.rules.width import Width
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Rules:
         How far a step on samples may go.
     forcing : Forcing
         When the Krylov space is large enough.
+    width : Width
+        Whether it may be wide on samples.
     set_sizes : SetSizes
         How many samples A, B and C have.
     trust : Trust
@@ -52,6 +55,7 @@ class Rules:
 
     damping: Damping
     forcing: Forcing
+    width: Width
     set_sizes: SetSizes
     trust: Trust
     exact_space: ExactSpace

@@ -52,17 +52,20 @@ class SetSizes:
         converged_on_A: bool = False,
         matrix_renewed: bool = False,
         damped: bool = False,
+        too_wide: bool = False,
     ) -> SetSizes:
         """The sizes after a step.
 
         `converged_on_A` says that the gradient vanished on A, so that the whole set had to be
         evaluated: A is everything from now on. `matrix_renewed`, that the curvature matrix of the
         last B no longer served: B doubles. `damped`, that a step which was not taken makes the next
-        one shorter.
+        one shorter. `too_wide`, that the width of its space is to blame for the step.
         """
         if self.sizes is None or self.n is None:
             return self
-        if not outcome.accepted and not damped and self.sizes.A == self.n:
+        if too_wide and not stalled:
+            sizes = self.sizes
+        elif not outcome.accepted and not damped and self.sizes.A == self.n:
             sizes = Sizes(self.n, self.n, self.n)
         else:
             sizes = self._grown(self.sizes, outcome, stalled, self.n)
@@ -77,7 +80,7 @@ class SetSizes:
         if stalled:
             return Sizes(doubled(A, n), doubled(B, n), doubled(C, n))
         expected = outcome.predicted_on_new_A
-        if outcome.actual + outcome.noise >= MIN_REDUCTION * outcome.predicted_on_C:
+        if not falls_short(outcome):
             return sizes
         due_to_slope, due_to_model = outcome.predicted_on_C - expected, expected - outcome.actual
         if due_to_slope > due_to_model:
@@ -85,6 +88,11 @@ class SetSizes:
         else:
             B, C = doubled(B, n), doubled(C, n)
         return Sizes(max(A, C), B, C)
+
+
+def falls_short(outcome: Outcome) -> bool:
+    """Whether a step has clearly done much less than was predicted."""
+    return not outcome.actual + outcome.noise >= MIN_REDUCTION * outcome.predicted_on_C
 
 
 def doubled(size: int, n: int) -> int:
