@@ -102,11 +102,11 @@ class BlockProblem(FlatProblem):
         sizes = ", ".join(f"{n:,}" for n in self._partition.sizes)
         return [size, f"blocks of samples: {sizes}", *rest[1:]]
 
-    def in_finer_arithmetic(self) -> Self | None:
-        """The same with less rounding; None where there is none."""
+    def in_finer_arithmetic(self) -> Any:
+        """The same with less rounding, float64 in the end; None where there is none."""
         finer = [block.in_finer_arithmetic() for block in self._blocks]
         if None in finer:
-            return None
+            return self.in_double()
         noise = max(one.traits.noise or 0.0 for one in finer if one is not None)
         traits = replace(self.traits, noise=noise)
         return changed(self, _blocks=tuple(finer), traits=traits)

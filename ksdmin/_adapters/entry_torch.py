@@ -99,10 +99,11 @@ def from_torch(
         Bytes on the model's device for activations, and as many again for data, which are put
         there if they fit, and streamed otherwise. Where not given: a quarter of the memory that
         is free.
-    precision : {"highest", "high", "bfloat16"}
+    precision : {"highest", "high", "bfloat16", "float32"}
         Matrix products of float32 parameters: in float32, with TF32, or in bfloat16 (autocast).
         A run of "ksd" turns to finer ones when rounding hides the gain of its steps: from bfloat16
-        to TF32, then to float32 for values and gradients, but not for the curvature.
+        to TF32, then to float32 for values and gradients, but not for the curvature, and in the
+        end to float64 for all of it: see the notes. "float32" is "highest" without that last turn.
     graphs : bool, optional
         Whether to use CUDA graphs; by default on CUDA. A model that draws random numbers
         (dropout) or returns the mean loss of a batch runs without; for a plain function see the
@@ -177,6 +178,15 @@ def from_torch(
     callback, never with ``success``, and the result's values are those of the last set; SciPy's
     methods do not take such a problem. ``problem.value(x, idx)`` and the other verbs take as `idx`
     what the function returned; without `idx` they take the set of epoch 0.
+
+    **From float32 to float64.** When rounding hides what further steps gain, a run of "ksd" goes on
+    with a copy of the model in float64, its buffers included, and the samples, which keep the
+    digits that they had, are converted chunk by chunk. Then ``res.x`` and what callbacks get are
+    float64, else float32. ``problem.load(res.x)`` rounds to what the parameters have by then:
+    call ``net.double()`` first to keep all digits. A model that fails in float64, as its functions
+    capture float32 tensors, say, is reported in a warning, and the run stays in float32; so it
+    does with a callable `curvature` or `precond` and with `process_group`. ``precision="float32"``
+    switches this off, for a GPU that is slow in float64, say.
 
     Memory on CUDA, of multi-layer perceptrons: the data that are there, and about ::
 

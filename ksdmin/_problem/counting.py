@@ -86,6 +86,10 @@ class CountingProblem:
         """The same with less rounding; None where there is none."""
         return None
 
+    def home(self, space: Space) -> Space:
+        """Where the vectors live: in `space`, or in another dtype after finer arithmetic."""
+        return space
+
     def remembered(self) -> Remembered | None:
         """What it knows of its last point, to be saved; None where it remembers nothing."""
         return None

@@ -105,6 +105,20 @@ def net(**kwargs):
     return {"fun": problem, "rng": 0, "options": {"maxiter": 7}, **kwargs}
 
 
+def from_single_to_double():
+    """Rounding hides the gain of its steps on the way, and it moves."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    X = torch.as_tensor(rng.standard_normal((60, 2)), dtype=torch.float32)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = torch.nn.Linear(2, 1)
+    y = torch.sin(X[:, :1]) + X[:, 1:]
+    problem = ksdmin.from_torch(model, lambda z, y: (z - y).cosh().mean(1), (X, y), l2=1e-2)
+    options = {"gtol": 1e-10, "return_all": True, "average": 0.7}
+    return {"fun": problem, "rng": 0, "options": options}
+
+
 def net_hessian_free():
     return net(method="hf")
 
@@ -157,6 +171,14 @@ NUMPY = {
 }  # fmt: skip
 OTHERS = {
     run.__name__: run
-    for run in (tensors, net, net_hessian_free, epochs, jax_function, autograd_sum)
+    for run in (
+        tensors,
+        net,
+        from_single_to_double,
+        net_hessian_free,
+        epochs,
+        jax_function,
+        autograd_sum,
+    )
 }
 ALL = {**NUMPY, **OTHERS}

@@ -40,10 +40,14 @@ class ResidualModel(FlatModel):
         self, model: nn.Module, block: Block, params: Iterable[str | Tensor] | None, precision: str
     ) -> None:
         super().__init__(model, params, precision)
-        self._residuals = block.residuals
+        self.block, self._residuals = block, block.residuals
         self._takes_samples = block.data is not None
         # What stands for the one "sample" of a function of none
         self._data = block.data if self._takes_samples else torch.zeros(1)
+
+    def of(self, model: nn.Module) -> ResidualModel:
+        """The same residuals of a copy of the module."""
+        return ResidualModel(model, self.block, self._names, "highest")
 
     def samples(self, memory_budget: float) -> Samples:
         """The samples of the block: inputs, without targets."""

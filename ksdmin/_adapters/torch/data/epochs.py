@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,6 +39,13 @@ class EpochSet:
         self.data, self.samples, self.rows, self.drawn_in = data, samples, rows, drawn_in
         self.shape = (samples.size(rows),)
 
+    def in_dtype(self, dtype: torch.dtype) -> EpochSet:
+        """The same samples in a dtype."""
+        samples = self.samples.in_dtype(dtype)
+        if samples is self.samples:
+            return self
+        return EpochSet(self.data, samples, self.rows, self.drawn_in)
+
     def part(self, rows: Any) -> EpochSet:
         """Some of its samples."""
         return EpochSet(self.data, self.samples, rows)
@@ -56,7 +64,7 @@ class EpochSamples:
         data -> Samples.
     """
 
-    def __init__(self, data: Callable[[int], Any], make: Callable[[Any], Samples]) -> None:
+    def __init__(self, data: Callable[[int], Any], make: Callable[..., Samples]) -> None:
         self._data, self._make = data, make
         self._kept: deque[EpochSet] = deque(maxlen=KEPT_SETS)
         self._class_weights: Callable[[Any], Tensor] | None = None
@@ -69,6 +77,11 @@ class EpochSamples:
             )
         self.n = first.shape[0]
         self.one_shape, self.has_equal_weights = first.samples.one_shape, True
+        self.dtype = first.samples.dtype
+
+    def in_dtype(self, dtype: torch.dtype) -> EpochSamples:
+        """The same for a model of another dtype; it takes the sets of this one, too."""
+        return EpochSamples(self._data, partial(self._make, dtype=dtype))
 
     @property
     def is_weighted(self) -> bool:
@@ -101,7 +114,7 @@ class EpochSamples:
     def indices(self, idx: Any) -> EpochSet:
         """A set as the methods below take it; also from what the function returned."""
         if isinstance(idx, EpochSet):
-            return idx
+            return idx.in_dtype(self.dtype)
         whole = isinstance(idx, slice) and idx == WHOLE
         return self._at(0) if whole else self._set_of(idx)
 
