@@ -138,6 +138,24 @@ def epochs():
     return {"fun": problem, "rng": 0, "options": {"maxiter": 8}}
 
 
+def blocks_of_epochs():
+    """Points of one block that are drawn anew every third iteration, and a block that stays."""
+    torch = pytest.importorskip("torch")
+
+    def points(epoch):
+        return torch.as_tensor(np.random.default_rng(epoch // 3).random((40, 2)))
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    blocks = [
+        (lambda net, x: net(x) - x[:, :1] * x[:, 1:], points),
+        (lambda net, x: net(x), torch.zeros(1, 2, dtype=torch.float64)),
+    ]
+    problem = ksdmin.from_torch(model.double(), residuals=blocks)
+    return {"fun": problem, "rng": 0, "options": {"maxiter": 8}}
+
+
 def jax_function():
     jax = pytest.importorskip("jax")
     return {
@@ -172,13 +190,8 @@ NUMPY = {
 OTHERS = {
     run.__name__: run
     for run in (
-        tensors,
-        net,
-        from_single_to_double,
-        net_hessian_free,
-        epochs,
-        jax_function,
-        autograd_sum,
+        tensors, net, from_single_to_double, net_hessian_free, epochs, blocks_of_epochs,
+        jax_function, autograd_sum,
     )
-}
+}  # fmt: skip
 ALL = {**NUMPY, **OTHERS}

@@ -157,7 +157,7 @@ def _blocks(
 
 
 def _of_blocks(
-    parts: list[tuple[ResidualModel, Samples]],
+    parts: list[tuple[ResidualModel, Samples | EpochSamples]],
     *,
     curvature: Any,
     l2: float | Mapping[str, float],
@@ -181,7 +181,7 @@ def _of_blocks(
 
 
 def _blocks_in_double(
-    parts: list[tuple[ResidualModel, Samples]], rng: Any, settings: Mapping[str, Any]
+    parts: list[tuple[ResidualModel, Samples | EpochSamples]], rng: Any, settings: Mapping[str, Any]
 ) -> BlockProblem:
     """The problem of a copy of the model in float64, with the same samples."""
     twin = doubled(parts[0][0].model)

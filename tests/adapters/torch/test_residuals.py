@@ -368,7 +368,6 @@ REFUSED = {
     "block 0 begins with a Tensor; expected a function": [(EDGE, boundary)],
     "data: the arrays differ in their number of samples": [(boundary, (EDGE, INSIDE))],
     "expected tensors or numpy arrays with one row per sample": [(boundary, "edge")],
-    "a block of residuals takes no function of the epoch": [(boundary, lambda epoch: EDGE)],
 }
 
 

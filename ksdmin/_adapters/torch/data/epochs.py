@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from ksdmin._adapters.seeds import seed_for_set
 from ksdmin._adapters.torch.data.samples import Samples
@@ -70,7 +71,7 @@ class EpochSamples:
         self._class_weights: Callable[[Any], Tensor] | None = None
         first = self._at(0)
         again = data(0)
-        if again is not first.data and not _same(again, first.data):
+        if not (again is first.data or _is_dataset(again) or _equal(again, first.data)):
             raise ValueError(
                 "data: the function returned other samples when called with epoch 0 again: it must "
                 "return the same for the same epoch. Seed what it draws with the epoch"
@@ -100,9 +101,9 @@ class EpochSamples:
         return self._set_of(self._data(epoch), epoch)
 
     def _set_of(self, data: Any, epoch: int | None = None) -> EpochSet:
-        """The set of what the function returned; the same object is the same set."""
+        """The set of what the function returned; the same numbers are the same set."""
         for kept in self._kept:
-            if kept.data is data:
+            if kept.data is data or _equal(kept.data, data):
                 return kept
         samples = self._make(data)
         if self._class_weights is not None:
@@ -158,8 +159,15 @@ class EpochSamples:
         return whole.samples.chunks(whole.rows, size)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two sets of arrays hold the same numbers; a Dataset is the same as itself only."""
+    if _is_dataset(one) or _is_dataset(other):
+        return False
     try:
         return same_trees(as_tree(one), as_tree(other))
-    except TypeError:  # a Dataset: its samples are compared where values are
-        return True
+    except TypeError:  # no data at all, which is said where they are read
+        return False
+
+
+def _is_dataset(data: Any) -> bool:
+    return isinstance(data, (Dataset, DataLoader))
