@@ -85,13 +85,13 @@ class _Holder(nn.Module):
     def __init__(self, x0: Any) -> None:
         super().__init__()
         self.module = x0 if isinstance(x0, nn.Module) else None
-        self.form: Any = None
         if isinstance(x0, nn.Module):
             names = [name for name, _ in x0.named_parameters()]
             self.paths = {f"module.{name}": name for name in names}
             return
-        self.form = _as_form(x0)
-        leaves = list(_leaves(self.form))
+        form = _as_form(x0)
+        self._form = (form,)  # a module would take a parameter itself for one of its own
+        leaves = list(_leaves(form))
         if len({id(leaf) for _, leaf in leaves}) < len(leaves):
             raise ValueError("x0 holds the same tensor twice: give it once, and use it twice")
         self.tensors = nn.ParameterList([_parameter(leaf) for _, leaf in leaves])
@@ -102,7 +102,7 @@ class _Holder(nn.Module):
         if self.module is not None:
             return {self.paths[name]: tensor for name, tensor in tensors.items()}
         own = {f"tensors.{i}": tensor.detach() for i, tensor in enumerate(self.tensors)}
-        return _filled(self.form, iter((own | dict(tensors)).values()))
+        return _filled(self._form[0], iter((own | dict(tensors)).values()))
 
 
 def _as_form(x0: Any) -> Any:

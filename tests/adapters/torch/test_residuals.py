@@ -339,7 +339,7 @@ def test_float32_turns_to_finer_arithmetic():
     assert problem.traits.noise == 1e-5
     finer = problem.in_finer_arithmetic()
     assert finer.traits.noise == 1e-7
-    assert finer.in_finer_arithmetic() is None
+    assert finer.in_finer_arithmetic().x0.dtype == torch.float64
     value, slopes = problem.value_and_projected_gradient(problem.x0, WHOLE, problem.x0[None])
     assert value == pytest.approx(problem.value(problem.x0), rel=1e-6)
     assert slopes.dtype == np.float64
