@@ -25,6 +25,14 @@ class JoinedSet:
     def __init__(self, parts: Sequence[Any], size: int, drawn_in: int) -> None:
         self.parts, self.shape, self.drawn_in = list(parts), (size,), drawn_in
 
+    def is_again(self, other: Any) -> bool:
+        """Whether another set has the same samples of every block."""
+        return isinstance(other, JoinedSet) and all(map(_is_again, self.parts, other.parts))
+
+
+def _is_again(part: Any, other: Any) -> bool:
+    return part is other or (part is not WHOLE and part.is_again(other))
+
 
 class EpochPartition:
     """What `Partition` is for fixed samples, where some blocks have other ones in every epoch.
@@ -37,7 +45,6 @@ class EpochPartition:
 
     def __init__(self, subsets: Sequence[Subsets]) -> None:
         self._subsets = list(subsets)
-        self._last: JoinedSet | None = None
         first = self._drawn(0)
         self.sizes = tuple(self._size(*each) for each in zip(subsets, first, strict=True))
         self.n = sum(self.sizes)
@@ -48,12 +55,10 @@ class EpochPartition:
         return Subsets(self.draw)
 
     def draw(self, epoch: int, rng: Any) -> tuple[JoinedSet, ...]:
-        """The sets of an epoch; the same object where every block has the same samples again."""
-        parts, last = self._drawn(epoch), self._last
-        if last is None or any(a is not b for a, b in zip(parts, last.parts, strict=True)):
-            size = sum(self._size(*each) for each in zip(self._subsets, parts, strict=True))
-            last = self._last = JoinedSet(parts, size, epoch)
-        return (last,) * 3
+        """The sets of an epoch."""
+        parts = self._drawn(epoch)
+        size = sum(self._size(*each) for each in zip(self._subsets, parts, strict=True))
+        return (JoinedSet(parts, size, epoch),) * 3
 
     def split(self, idx: Any, space: Space) -> list[Any]:
         """The part of a set that each block has."""
@@ -76,6 +81,3 @@ class EpochPartition:
         size = subsets.size_of(part)
         assert size is not None
         return size
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -24,6 +24,30 @@ class Sets:
     def all_are(self, idx: Any) -> bool:
         """Whether all three are this object."""
         return self.A is idx and self.B is idx and self.C is idx
+
+    def with_objects_of(self, *known: Any) -> Sets:
+        """The same sets; one that was drawn again is the object among `known` that it was.
+
+        Sets are compared by identity, and whether two are one must not depend on what a function
+        of the user's happens to keep.
+        """
+        objects = {id(idx): _known(idx, known) for idx in (self.A, self.B, self.C)}
+        return Sets(*(objects[id(idx)] for idx in (self.A, self.B, self.C)))
+
+
+class Drawn(Protocol):
+    """A set that a function of the iteration has drawn, and that can be drawn again.
+
+    Attributes
+    ----------
+    drawn_in : int or None
+        The iteration; None of a part of such a set.
+    """
+
+    drawn_in: int | None
+
+    def is_again(self, other: Any) -> bool:
+        """Whether another set has the same samples."""
 
 
 @dataclass(frozen=True)
@@ -246,6 +270,13 @@ def _same(idx: Any, other: Any) -> bool:
     if idx is other:
         return True
     return type(idx) is type(other) and isinstance(idx, (slice, range, str)) and idx == other
+
+
+def _known(idx: Any, known: tuple[Any, ...]) -> Any:
+    """`idx`, or the set among `known` that was drawn before with the same samples."""
+    if getattr(idx, "drawn_in", None) is None:
+        return idx
+    return next((other for other in known if other is idx or idx.is_again(other)), idx)
 
 
 def _triples(source: Iterable[Any], full: Any) -> Iterator[Sets]:

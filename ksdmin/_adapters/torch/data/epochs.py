@@ -47,6 +47,12 @@ class EpochSet:
             return self
         return EpochSet(self.data, samples, self.rows, self.drawn_in)
 
+    def is_again(self, other: Any) -> bool:
+        """Whether another set has the same samples: of arrays the same numbers."""
+        if not isinstance(other, EpochSet) or other.rows is not self.rows:
+            return False
+        return other.data is self.data or _equal(other.data, self.data)
+
     def part(self, rows: Any) -> EpochSet:
         """Some of its samples."""
         return EpochSet(self.data, self.samples, rows)
@@ -101,9 +107,9 @@ class EpochSamples:
         return self._set_of(self._data(epoch), epoch)
 
     def _set_of(self, data: Any, epoch: int | None = None) -> EpochSet:
-        """The set of what the function returned; the same numbers are the same set."""
+        """The set of what the function returned; for the same object it is made once."""
         for kept in self._kept:
-            if kept.data is data or _equal(kept.data, data):
+            if kept.data is data:
                 return kept
         samples = self._make(data)
         if self._class_weights is not None:
