@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ksdmin._problem.arrays import Space
-from ksdmin._problem.subsets import WHOLE, Subsets
+from ksdmin._problem.subsets import WHOLE, Drawn, Subsets
 
 
-class JoinedSet:
+class JoinedSet(Drawn):
     """A set of every block, together.
 
     Attributes

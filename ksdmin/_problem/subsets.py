@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Sets:
         return Sets(*(objects[id(idx)] for idx in (self.A, self.B, self.C)))
 
 
-class Drawn(Protocol):
+class Drawn:
     """A set that a function of the iteration has drawn, and that can be drawn again.
 
     Attributes
@@ -48,6 +48,7 @@ class Drawn(Protocol):
 
     def is_again(self, other: Any) -> bool:
         """Whether another set has the same samples."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -274,7 +275,7 @@ def _same(idx: Any, other: Any) -> bool:
 
 def _known(idx: Any, known: tuple[Any, ...]) -> Any:
     """`idx`, or the set among `known` that was drawn before with the same samples."""
-    if getattr(idx, "drawn_in", None) is None:
+    if not isinstance(idx, Drawn) or idx.drawn_in is None:
         return idx
     return next((other for other in known if other is idx or idx.is_again(other)), idx)
 

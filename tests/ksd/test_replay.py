@@ -13,6 +13,7 @@ from ksdmin import _solver
 from ksdmin._hf.state import HFState
 from ksdmin._ksd.state import KSDState
 from tests.ksd.snapshots import snapshot
+from tests.solver import runs
 
 M, N, L2 = 2000, 6, 1e-3
 RNG = np.random.default_rng(0)
@@ -186,6 +187,11 @@ def test_own_sets_of_a_callable(replayed, method):
 
     subsets = ksdmin.Subsets(draw, full=WHOLE)
     replayed(**logistic(subsets, method=method, options={"maxiter": 6}))
+
+
+@pytest.mark.parametrize("run", [runs.epochs, runs.blocks_of_epochs])
+def test_points_that_are_drawn_anew(replayed, run):
+    replayed(**run())
 
 
 # Arithmetic that gets finer

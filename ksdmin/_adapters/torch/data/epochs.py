@@ -15,13 +15,13 @@ from ksdmin._adapters.seeds import seed_for_set
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.data.trees import as_tree, same_trees
 from ksdmin._adapters.torch.kernels import Chunk
-from ksdmin._problem.subsets import WHOLE, Subsets
+from ksdmin._problem.subsets import WHOLE, Drawn, Subsets
 
 # Sets that are kept: that of the iteration, and the one before.
 KEPT_SETS = 2
 
 
-class EpochSet:
+class EpochSet(Drawn):
     """The samples that the function returned, or some of them.
 
     Attributes
