@@ -181,6 +181,16 @@ def test_off_and_on():
     assert double.value_and_gradient(on.x)[1].abs().max() <= 1e-9
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("word", ["highest", "high"])
+def test_on_a_gpu(word):
+    res = run(squares(word, model=net().cuda()), options={"gtol": 1e-8, "maxiter": 100})
+    assert res.x.dtype == torch.float64
+    assert res.x.is_cuda
+    assert res.success, res.message
+
+
 def test_until_it_turns_the_run_is_the_same_and_the_point_is_evaluated_once_more():
     off, on = (run(squares(word)).history for word in ("float32", "highest"))
     both = list(zip(off["njev"], on["njev"], strict=False))
