@@ -13,12 +13,13 @@ from typing import Any, Self
 from array_api_compat import array_namespace
 
 from ksdmin._adapters.curvature import Product
+from ksdmin._adapters.epoch_blocks import EpochPartition
 from ksdmin._adapters.flat_problem import FlatProblem, host_indices
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Jacobian, Traits
 from ksdmin._problem.stratified import StratifiedSubsets
-from ksdmin._problem.subsets import WHOLE
+from ksdmin._problem.subsets import WHOLE, Subsets
 from ksdmin._problem.values import changed
 
 # Sets on a device whose parts are kept: A, B and C of an iteration, and one more.
@@ -60,7 +61,8 @@ class BlockProblem(FlatProblem):
 
     Made by ``from_torch``, ``from_jax`` and ``from_autograd`` with ``residuals=``. The samples of
     the blocks follow each other: a set of samples is an index into all of them, and the term of
-    each block is the mean over its own samples in the set.
+    each block is the mean over its own samples in the set. Where a block has other samples in every
+    epoch, a set is that of an epoch, and what ``subsets`` draws.
 
     Attributes
     ----------
@@ -72,7 +74,8 @@ class BlockProblem(FlatProblem):
 
     def __init__(self, terms: Sequence[Term], l2: Any, precond: Any) -> None:
         blocks = tuple(term.problem for term in terms)
-        sizes = [_size(block) for block in blocks]
+        self._partition, subsets = _joined(blocks)
+        sizes = self._partition.sizes
         noises = [block.traits.noise for block in blocks if block.traits.noise is not None]
         traits = Traits(
             nonlinear=any(block.traits.nonlinear for block in blocks),
@@ -91,22 +94,21 @@ class BlockProblem(FlatProblem):
         )
         if isinstance(precond, str) and not all(block.traits.has_diagonal for block in blocks):
             precond = None  # that of some of the terms is not the sum's
-        super().__init__(blocks[0].x0, StratifiedSubsets(sizes), traits, precond)
+        super().__init__(blocks[0].x0, subsets, traits, precond)
         self._blocks, self._l2 = blocks, l2
         self._weights = tuple(term.weight for term in terms)
         self._elements = tuple(term.elements for term in terms)
-        self._partition = Partition(sizes)
 
     def _described(self) -> list[str]:
         size, *rest = self._blocks[0]._described()
         sizes = ", ".join(f"{n:,}" for n in self._partition.sizes)
         return [size, f"blocks of samples: {sizes}", *rest[1:]]
 
-    def in_finer_arithmetic(self) -> Self | None:
-        """The same with less rounding; None where there is none."""
+    def in_finer_arithmetic(self) -> Any:
+        """The same with less rounding, float64 in the end; None where there is none."""
         finer = [block.in_finer_arithmetic() for block in self._blocks]
         if None in finer:
-            return None
+            return self.in_double()
         noise = max(one.traits.noise or 0.0 for one in finer if one is not None)
         traits = replace(self.traits, noise=noise)
         return changed(self, _blocks=tuple(finer), traits=traits)
@@ -377,7 +379,11 @@ def _mean(sizes: Sequence[int], costs: Sequence[float | None]) -> Any:
     return sum(map(operator.mul, sizes, known)) / sum(sizes)
 
 
-def _size(block: FlatProblem) -> int:
-    assert block.subsets is not None
-    assert block.subsets.n is not None
-    return block.subsets.n
+def _joined(blocks: Sequence[FlatProblem]) -> tuple[Partition | EpochPartition, Subsets]:
+    """Where the samples of the blocks lie in a set, and the sets that a run draws by default."""
+    own = [block.subsets for block in blocks if block.subsets is not None]
+    sizes = [subsets.n for subsets in own if subsets.n is not None]
+    if len(sizes) == len(blocks):
+        return Partition(sizes), StratifiedSubsets(sizes)
+    epochs = EpochPartition(own)
+    return epochs, epochs.subsets

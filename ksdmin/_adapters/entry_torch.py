@@ -64,7 +64,10 @@ def from_torch(
         and `batch` are some of their rows. ``(r, None)``: ``r(model)`` returns residuals that are
         always taken whole, as one sample. The objective is the sum of ``weight * mean(r**2)`` over
         the blocks (and the penalty of `l2`). Each block is sampled by itself, and its term is the
-        mean over its own samples.
+        mean over its own samples. A set has as many samples of one block as of another, as far as
+        there are so many: small blocks are whole. `data` may also be a function of the epoch. The
+        gradient is as small as the residuals are: where the last digits matter, give the option
+        ``gtol`` 0, and ``maxiter`` or ``maxtime``.
     x0 : Tensor, nn.Module, or nested dict, list or tuple of tensors, optional
         Where a plain function starts; its argument `theta` has the same form. An iterator such as
         ``net.parameters()`` becomes a list. For a module, the function gets the module itself,
@@ -99,10 +102,11 @@ def from_torch(
         Bytes on the model's device for activations, and as many again for data, which are put
         there if they fit, and streamed otherwise. Where not given: a quarter of the memory that
         is free.
-    precision : {"highest", "high", "bfloat16"}
+    precision : {"highest", "high", "bfloat16", "float32"}
         Matrix products of float32 parameters: in float32, with TF32, or in bfloat16 (autocast).
         A run of "ksd" turns to finer ones when rounding hides the gain of its steps: from bfloat16
-        to TF32, then to float32 for values and gradients, but not for the curvature.
+        to TF32, then to float32 for values and gradients, but not for the curvature, and in the
+        end to float64 for all of it: see the notes. "float32" is "highest" without that last turn.
     graphs : bool, optional
         Whether to use CUDA graphs; by default on CUDA. A model that draws random numbers
         (dropout) or returns the mean loss of a batch runs without; for a plain function see the
@@ -169,14 +173,26 @@ def from_torch(
 
     **A function of the epoch**, ``data(epoch)``, gives every iteration a set of its own, of any
     size, for gradient, curvature and search alike: collocation points that are drawn anew, say. The
-    epoch is the number of the iteration. The function must return the same samples for the same
-    epoch; where it returns the same object again, the run goes on with the same set, which is
-    better for its steps than another one every time (so a Dataset that changes itself must be
-    returned as a new object). A step that is refused keeps the gradient of
-    the set before. No set is the whole, so that such a run ends by ``maxiter``, ``maxtime`` or the
-    callback, never with ``success``, and the result's values are those of the last set; SciPy's
-    methods do not take such a problem. ``problem.value(x, idx)`` and the other verbs take as `idx`
-    what the function returned; without `idx` they take the set of epoch 0.
+    epoch is the number of the iteration, so that a saved run goes on with the same sets, and the
+    function must return the same samples for the same epoch: seed what it draws. Where it returns
+    the same numbers again (of a Dataset: the same object), the run goes on with the same set,
+    which is better for its steps than another one every time: ``points(epoch // 50)``. The values
+    before and after a step are always compared on one set, the new one. A step that is refused
+    keeps the gradient of the set before. No set is the whole, so that such a run ends by
+    ``maxiter``, ``maxtime`` or the callback, never with ``success``, and the result's values are
+    those of the last set; SciPy's methods do not take such a problem. ``problem.value(x, idx)`` and
+    the other verbs take as `idx` what the function returned (of blocks: what ``problem.subsets``
+    draws); without `idx` they take the set of epoch 0. Blocks whose data are no function are whole
+    in every set.
+
+    **From float32 to float64.** When rounding hides what further steps gain, a run of "ksd" goes on
+    with a copy of the model in float64, its buffers included, and the samples, which keep the
+    digits that they had, are converted chunk by chunk. Then ``res.x`` and what callbacks get are
+    float64, else float32. ``problem.load(res.x)`` rounds to what the parameters have by then:
+    call ``net.double()`` first to keep all digits. A model that fails in float64, as its functions
+    capture float32 tensors, say, is reported in a warning, and the run stays in float32; so it
+    does with a callable `curvature` or `precond` and with `process_group`. ``precision="float32"``
+    switches this off, for a GPU that is slow in float64, say.
 
     Memory on CUDA, of multi-layer perceptrons: the data that are there, and about ::
 

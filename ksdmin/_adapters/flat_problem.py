@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
@@ -48,6 +49,7 @@ class FlatProblem(CountingProblem):
     """
 
     _curvature: Any = None  # as it was asked for: a word, or the user's own function
+    _double: Callable[[], FlatProblem | None] | None = None  # makes the problem in float64
 
     def __init__(self, x0: Array, subsets: Subsets | None, traits: Traits, precond: Any) -> None:
         known = precond is None or callable(precond) or hasattr(precond, "shape")
@@ -66,6 +68,15 @@ class FlatProblem(CountingProblem):
     def _described(self) -> list[str]:
         kind = given("curvature", self._curvature)
         return [unknowns(self.x0), *samples(self.subsets), *kind]
+
+    def home(self, space: Space) -> Space:
+        """Where the vectors of a run live that had them in `space` so far."""
+        own = self._space
+        return space if space.hosted or own.dtype == space.dtype else own
+
+    def in_double(self) -> FlatProblem | None:
+        """The same problem in float64; None where that is not to be had, or not wanted."""
+        return None if self._double is None else self._double()
 
     # What each adapter computes
 

@@ -84,7 +84,10 @@ def enlarge_sets(
 def refine_arithmetic(
     run: KSDRun, evaluator: Evaluator, before: KSDState, after: KSDState, outcome: Outcome
 ) -> KSDState:
-    """Finer arithmetic from here on, where that is due and the problem has any."""
+    """Finer arithmetic from here on, where that is due and the problem has any.
+
+    Where it is of another dtype, the whole run moves there after the step (`move.py`).
+    """
     if not evaluator.traits.has_finer_arithmetic:
         return after
     rules = after.rules
@@ -97,7 +100,7 @@ def refine_arithmetic(
     )
     if finer is not rules.finer_arithmetic:
         after = changed(after, rules=changed(rules, finer_arithmetic=finer))
-    if finer.due and evaluator.refine():
+    if finer.due and evaluator.refine() and not evaluator.moves:
         return reevaluate(run, evaluator, after, after.here.idx)
     return after
 

@@ -87,6 +87,10 @@ class CountingProblem:
         """The same with less rounding; None where there is none."""
         return None
 
+    def home(self, space: Space) -> Space:
+        """Where the vectors live: in `space`, or in another dtype after finer arithmetic."""
+        return space
+
     def remembered(self) -> Remembered | None:
         """What it knows of its last point, to be saved; None where it remembers nothing."""
         return None
@@ -136,7 +140,15 @@ class CheckedProblem(CountingProblem):
     def in_finer_arithmetic(self) -> CheckedProblem | None:
         """The user's problem with less rounding, checked likewise; None where there is none."""
         finer = self._problem.in_finer_arithmetic()
-        return None if finer is None else CheckedProblem(finer, self._space)
+        if finer is None:
+            return None
+        x0 = getattr(finer, "x0", None)  # its dtype may be another one
+        moves = x0 is not None and not self._space.hosted and x0.dtype != self._space.dtype
+        return CheckedProblem(finer, Space(x0) if moves else self._space)
+
+    def home(self, space: Space) -> Space:
+        """The space of the user's problem, by its own x0."""
+        return space if self._space.dtype == space.dtype else self._space
 
     def value(self, x: Array, idx: Any) -> float:
         """The mean loss."""

@@ -76,7 +76,8 @@ class Traits:
         a run begins with all of them, unless the user asks for sizes. 0: fewer always cost less.
     has_finer_arithmetic : bool
         Whether there is the verb ``in_finer_arithmetic()``: the same problem with less rounding, or
-        None. A run turns to it when the steps gain little more than rounding.
+        None. A run turns to it when the steps gain little more than rounding, and goes on in
+        float64 where the ``x0`` of that problem is.
     counts_itself : bool
         Whether there is the verb ``counting(counts)``: a copy of the problem for one run, which
         adds to ``counts.nfev``, ``counts.njev`` and ``counts.nhev`` what evaluations really cost.

@@ -25,6 +25,31 @@ class Sets:
         """Whether all three are this object."""
         return self.A is idx and self.B is idx and self.C is idx
 
+    def with_objects_of(self, *known: Any) -> Sets:
+        """The same sets; one that was drawn again is the object among `known` that it was.
+
+        Sets are compared by identity, and whether two are one must not depend on what a function
+        of the user's happens to keep.
+        """
+        objects = {id(idx): _known(idx, known) for idx in (self.A, self.B, self.C)}
+        return Sets(*(objects[id(idx)] for idx in (self.A, self.B, self.C)))
+
+
+class Drawn:
+    """A set that a function of the iteration has drawn, and that can be drawn again.
+
+    Attributes
+    ----------
+    drawn_in : int or None
+        The iteration; None of a part of such a set.
+    """
+
+    drawn_in: int | None
+
+    def is_again(self, other: Any) -> bool:
+        """Whether another set has the same samples."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -246,6 +271,13 @@ def _same(idx: Any, other: Any) -> bool:
     if idx is other:
         return True
     return type(idx) is type(other) and isinstance(idx, (slice, range, str)) and idx == other
+
+
+def _known(idx: Any, known: tuple[Any, ...]) -> Any:
+    """`idx`, or the set among `known` that was drawn before with the same samples."""
+    if not isinstance(idx, Drawn) or idx.drawn_in is None:
+        return idx
+    return next((other for other in known if other is idx or idx.is_again(other)), idx)
 
 
 def _triples(source: Iterable[Any], full: Any) -> Iterator[Sets]:

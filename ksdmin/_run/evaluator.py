@@ -203,6 +203,11 @@ class Evaluator:
         return finer is not None
 
     @property
+    def moves(self) -> bool:
+        """Whether that arithmetic is of another dtype than the run's vectors by now."""
+        return self._problem.home(self.space) is not self.space
+
+    @property
     def seconds(self) -> float:
         """Since the run began."""
         return self._budget.seconds

@@ -134,7 +134,8 @@ class Run:
         if sampling.rest is None:
             if self.subsets.everything(sizes) and sampling.sets.all_are(self.subsets.full):
                 return sampling
-            return Sampling(self.draw(iteration, sizes), None)
+            drawn = self.draw(iteration, sizes).with_objects_of(sampling.sets.A, A)
+            return Sampling(drawn, None)
         sets, rest = sampling.rest.take()
         if sets is not None:
             return Sampling(sets, rest)

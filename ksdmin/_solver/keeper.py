@@ -34,7 +34,7 @@ class Keeper:
 
     def __init__(self, identity: Identity, run: Run, *, begun: bool = False) -> None:
         path = run.options.checkpoint if run.team.is_first else None
-        self.identity, self._run = identity, run
+        self.identity, self.run = identity, run
         self._path = None if path is None else Path(path)
         self._every = run.options.checkpoint_every
         self._iterations, self._written = 0, time.monotonic()
@@ -55,8 +55,8 @@ class Keeper:
 
     def save(self, path: Path, saved: Saved) -> None:
         """Write a file now; of several processes, the first does."""
-        if self._run.team.is_first:
-            write(path, self.identity, self._run, saved)
+        if self.run.team.is_first:
+            write(path, self.identity, self.run, saved)
 
     def at_start(self, saved: Callable[[], Saved]) -> None:
         """The first file: where it cannot be written, the run does not begin."""

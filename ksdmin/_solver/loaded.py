@@ -62,6 +62,8 @@ def loaded(
     sets = resolve_subsets(problem, subsets)
     check_samples(path, header, sets)
     given = Given(problem, space, sets, content, hosted=header["hosted"])
+    space = given["problem"].home(space)  # where it is after all finer arithmetic
+    check_dtype(path, header, space)
     saved = decode(Saved, content, given, given.array)
     return loop_of(path, header, saved, problem, callback, options, space, sets)
 
@@ -211,6 +213,10 @@ def check_problem(path: Path, header: Mapping[str, Any], problem: Any, space: Sp
         raise CheckpointError(
             f"{path}: the saved run has {header['n']} unknowns, the problem has {space.n}"
         )
+
+
+def check_dtype(path: Path, header: Mapping[str, Any], space: Space) -> None:
+    """Refuse a problem of another dtype than that which the run had come to."""
     if dtype_name(space) != header["dtype"]:
         raise CheckpointError(
             f"{path}: the saved run is in {header['dtype']}, the problem in {dtype_name(space)}: "

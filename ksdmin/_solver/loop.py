@@ -219,12 +219,21 @@ class Loop:
         """The next state; or why there is none, and the state that this look has led to."""
         status = verdict(self.run, state)
         if status is None:
-            return self.method.step(self.run, state), None
+            return self._moved(self.method.step(self.run, state)), None
         if status == Status.CONVERGED:
             with suppress(Halt):  # the test holds, whether there is time to look for more or not
                 state, escaped = self.method.escape(self.run, state)
                 status = None if escaped else status
         return state, status
+
+    def _moved(self, state: State) -> State:
+        """The state after a step; the run goes with it where it moves to another dtype."""
+        run, state = self.method.move(self.run, state)
+        if run is not self.run:
+            log.info("iteration %d: the run goes on in %s", state.record.iteration, run.space.dtype)
+            self.observer.move(run.space)
+            self.keeper.run = self.run = run
+        return state
 
     def _cut_short_by_exceptions(self) -> _CutShort:
         self._cut = None

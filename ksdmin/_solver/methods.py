@@ -9,6 +9,7 @@ from ksdmin._hf import step as hf
 from ksdmin._ksd import saddle, start
 from ksdmin._ksd import step as ksd
 from ksdmin._ksd.inverse_hessian import learned_curvature
+from ksdmin._ksd.move import moved
 from ksdmin._options import HFOptions, MethodOptions, Options
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
@@ -27,6 +28,8 @@ class Method(NamedTuple):
         (run, ledger, x0) -> state, and (run, state) -> state.
     escape : callable
         (run, state) -> (state, whether it lies further down): where the gradient has vanished.
+    move : callable
+        (run, state) -> (run, state), in the dtype of the problem, which may be another one by now.
     extras : callable
         (run, state) -> fields of the result that only this method has.
     """
@@ -36,6 +39,7 @@ class Method(NamedTuple):
     start: Callable[..., Any]
     step: Callable[..., Any]
     escape: Callable[..., tuple[Any, bool]]
+    move: Callable[..., tuple[Any, Any]]
     extras: Callable[..., dict[str, Any]]
 
 
@@ -44,11 +48,16 @@ def no_escape(run: Run, state: State) -> tuple[State, bool]:
     return state, False
 
 
+def no_move(run: Run, state: State) -> tuple[Run, State]:
+    """The arithmetic stays as it is."""
+    return run, state
+
+
 def no_extras(run: Run, state: State) -> dict[str, Any]:
     """SciPy's fields are all."""
     return {}
 
 
-KSD = Method(Options, start.prepare, start.start, ksd.step, saddle.escape, learned_curvature)
-HF = Method(HFOptions, hf.prepare, hf.start, hf.step, no_escape, no_extras)
+KSD = Method(Options, start.prepare, start.start, ksd.step, saddle.escape, moved, learned_curvature)
+HF = Method(HFOptions, hf.prepare, hf.start, hf.step, no_escape, no_move, no_extras)
 METHODS = {"ksd": KSD, "hf": HF}

@@ -58,6 +58,11 @@ class Observer:
         if self._bar is not None:
             self._bar.update(last.iteration)
 
+    def move(self, space: Space) -> None:
+        """The run goes on in another dtype, and so does what is kept of its iterates."""
+        self._space = space
+        self.watched.move(space)
+
     def see(self, state: State) -> Status | None:
         """Take note of a state, and call the callback; it may end the run."""
         if not self.records or self.records[-1] is not state.record:  # else no iteration was made

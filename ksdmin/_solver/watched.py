@@ -52,6 +52,12 @@ class Watched:
             self.stride *= 2
             records[:-1] = [old for old in records[:-1] if old.iteration % self.stride == 0]
 
+    def move(self, space: Space) -> None:
+        """Convert what later iterates are averaged and compared with to the dtype of `space`."""
+        self.average, self.best = (
+            None if x is None else space.in_own_dtype(x) for x in (self.average, self.best)
+        )
+
     def add_to_average(self, x: Array, weight: float, iteration: int) -> None:
         """The average with one more iterate."""
         if self.average is not None:

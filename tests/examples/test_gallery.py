@@ -33,16 +33,21 @@ def test_the_estimator_keeps_scikit_learns_rules(tutorial):
     assert len(found) > 40
 
 
-@pytest.fixture(scope="module")
-def likelihood():
-    """All that tutorial 11 has computed."""
+def computed(name):
+    """All that a tutorial has computed."""
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*cannot be shown")
-        found = runpy.run_path(str(GALLERY / "11_likelihood.py"))
+        warnings.filterwarnings("ignore", message=".*torch.jit.script")  # torch.func's own
+        found = runpy.run_path(str(GALLERY / name))
     found["plt"].close("all")
     return found
+
+
+@pytest.fixture(scope="module")
+def likelihood():
+    return computed("11_likelihood.py")
 
 
 def test_the_likelihood_has_the_estimates_of_the_textbooks(likelihood):
@@ -60,3 +65,17 @@ def test_the_likelihood_says_why_a_run_ended(likelihood):
     assert likelihood["ageless"].success
     assert likelihood["ageless"].x[0] == 1
     assert 15 < likelihood["ratio"] < 16
+
+
+def test_the_physics_informed_net_is_ten_times_closer():
+    pytest.importorskip("torch")
+    jax = pytest.importorskip("jax")
+    double = jax.config.jax_enable_x64
+    try:
+        found = computed("12_physics_informed_net.py")
+    finally:
+        jax.config.update("jax_enable_x64", double)
+    assert found["res"].nit == found["res_jax"].nit == 40
+    assert found["ratio"] > 10
+    assert found["error"](found["by_ksd"]) < 1e-3
+    assert found["error_jax"] < 1e-3

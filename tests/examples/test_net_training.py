@@ -21,7 +21,9 @@ def test_a_profiled_problem_turns_to_finer_arithmetic_by_the_same_clock():
     finer = timed.in_finer_arithmetic()
     assert finer.traits.noise < timed.traits.noise
     assert finer._seconds is timed._seconds
-    assert finer.in_finer_arithmetic().in_finer_arithmetic() is None
+    double = finer.in_finer_arithmetic().in_finer_arithmetic()
+    assert double.x0.dtype == torch.float64
+    assert double.in_finer_arithmetic() is None
 
 
 def test_the_clock_leaves_out_the_assessing_and_keeps_growing_gaps():

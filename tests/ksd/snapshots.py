@@ -17,6 +17,8 @@ def snapshot(what):
         return [snapshot(part) for part in what]
     if isinstance(what, (set, frozenset)):
         return sorted(what)
+    if hasattr(what, "drawn_in"):  # a set that a function of the iteration has drawn
+        return type(what).__name__, what.shape, what.drawn_in
     if hasattr(what, "shape"):
         return array(what)
     if is_dataclass(what):

@@ -184,6 +184,12 @@ def test_a_wrapper_gets_finer_as_the_problem_itself():
     assert "in_finer_arithmetic" in wrapper.called
 
 
+def test_a_wrapper_turns_to_float64_as_the_problem_itself():
+    inner = torch_problem(*DEEP, dtype=torch.float32, l2=1e-1)
+    res = same_run(inner, Wrapper(inner), options={"maxiter": 60, "gtol": 1e-8})
+    assert res.x.dtype == torch.float64
+
+
 class Bowl:
     """The verbs, and no traits."""
 

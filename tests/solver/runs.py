@@ -105,6 +105,20 @@ def net(**kwargs):
     return {"fun": problem, "rng": 0, "options": {"maxiter": 7}, **kwargs}
 
 
+def from_single_to_double():
+    """Rounding hides the gain of its steps on the way, and it moves."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    X = torch.as_tensor(rng.standard_normal((60, 2)), dtype=torch.float32)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = torch.nn.Linear(2, 1)
+    y = torch.sin(X[:, :1]) + X[:, 1:]
+    problem = ksdmin.from_torch(model, lambda z, y: (z - y).cosh().mean(1), (X, y), l2=1e-2)
+    options = {"gtol": 1e-10, "return_all": True, "average": 0.7}
+    return {"fun": problem, "rng": 0, "options": options}
+
+
 def net_hessian_free():
     return net(method="hf")
 
@@ -121,6 +135,24 @@ def epochs():
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
     problem = ksdmin.from_torch(model.double(), torch.nn.MSELoss(), data)
+    return {"fun": problem, "rng": 0, "options": {"maxiter": 8}}
+
+
+def blocks_of_epochs():
+    """Points of one block that are drawn anew every third iteration, and a block that stays."""
+    torch = pytest.importorskip("torch")
+
+    def points(epoch):
+        return torch.as_tensor(np.random.default_rng(epoch // 3).random((40, 2)))
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    blocks = [
+        (lambda net, x: net(x) - x[:, :1] * x[:, 1:], points),
+        (lambda net, x: net(x), torch.zeros(1, 2, dtype=torch.float64)),
+    ]
+    problem = ksdmin.from_torch(model.double(), residuals=blocks)
     return {"fun": problem, "rng": 0, "options": {"maxiter": 8}}
 
 
@@ -157,6 +189,9 @@ NUMPY = {
 }  # fmt: skip
 OTHERS = {
     run.__name__: run
-    for run in (tensors, net, net_hessian_free, epochs, jax_function, autograd_sum)
-}
+    for run in (
+        tensors, net, from_single_to_double, net_hessian_free, epochs, blocks_of_epochs,
+        jax_function, autograd_sum,
+    )
+}  # fmt: skip
 ALL = {**NUMPY, **OTHERS}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+import copy
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,33 +22,21 @@ from ksdmin._adapters.blocks import (
     noting_block,
 )
 from ksdmin._adapters.curvature import check_provider
-from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
-from ksdmin._adapters.seeds import draw_seed
-from ksdmin._adapters.torch.backward_checks import (
-    check_gradients_found,
-    fault_of_products,
-    reads_parameters_again,
-)
-from ksdmin._adapters.torch.checks import check_model, check_values
-from ksdmin._adapters.torch.costs import Costs, costs_of
+from ksdmin._adapters.torch.checks import check_model
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
-from ksdmin._adapters.torch.diagonal import diagonal_kernel
 from ksdmin._adapters.torch.distributed.build import of_all_processes, unwrapped
 from ksdmin._adapters.torch.flat_function import FlatFunction
-from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
-from ksdmin._adapters.torch.jacobian import JacobianRows, jacobian_rows
-from ksdmin._adapters.torch.kernels import Kernels, lean_convolutions_work
-from ksdmin._adapters.torch.matrix import MatrixKernel, matrix_kernel
-from ksdmin._adapters.torch.memory import bytes_per_sample, chunk_budget
+from ksdmin._adapters.torch.flat_model import FlatModel
+from ksdmin._adapters.torch.in_double import InDouble, check_outputs, doubled
+from ksdmin._adapters.torch.memory import chunk_budget
 from ksdmin._adapters.torch.model_and_loss import kernels_of, probe_of
 from ksdmin._adapters.torch.model_outputs import check_output
+from ksdmin._adapters.torch.of_samples import l2_vector, of_samples
 from ksdmin._adapters.torch.plain_function import TorchFunctionProblem
 from ksdmin._adapters.torch.problem import TorchProblem, refuse_inference_mode
-from ksdmin._adapters.torch.random import seeded_generators
 from ksdmin._adapters.torch.residuals import ResidualModel, residual_kernels
-from ksdmin._adapters.torch.sample_sums import SampleSums
-from ksdmin._problem.subsets import as_subsets
+from ksdmin._problem.subsets import Subsets, as_subsets
 
 
 def build(
@@ -77,6 +64,10 @@ def build(
     refuse_inference_mode()
     check_provider(curvature)
     check_output(output)
+    # Verbs of the user's know one dtype; several processes would have to turn at the same time
+    may_turn = not callable(curvature) and not callable(precond) and process_group is None
+    turns = may_turn and precision != "float32"
+    precision = "highest" if precision == "float32" else precision
     settings = {"l2": l2, "precond": precond, "memory_budget": memory_budget}
     settings |= {"chunk_size": chunk_size, "graphs": graphs, "rng": rng}
     if residuals is not None:
@@ -84,73 +75,53 @@ def build(
         given = {"loss": loss, "data": data, "x0": x0, "subsets": subsets, "output": output}
         given |= {"sample_weight": sample_weight, "process_group": process_group}
         refuse(instead, **given)
-        return _blocks(model, as_blocks(residuals), params, precision, curvature, **settings)
+        return _blocks(model, as_blocks(residuals), params, precision, curvature, turns, **settings)
     if x0 is not None:
         a_models = {"params": params, "chunk_size": chunk_size, "memory_budget": memory_budget}
         a_models |= {"sample_weight": sample_weight, "output": output}
         a_models |= {"process_group": process_group}
         refuse("a model, not with x0=", loss=loss, data=data, **a_models)
-        return _plain_function(model, x0, subsets, curvature, l2, precond, precision, graphs)
+        function = _flat_function(model, x0, curvature, precision)
+        sets = None if subsets is None else as_subsets(subsets)
+        return _plain_function(function, turns, sets, curvature, l2, precond, graphs)
     refuse("a plain function and its x0=; a model's samples are its data", subsets=subsets)
     _require(model, loss, data)
     model = unwrapped(model, process_group)
+
+    seed = copy.deepcopy(rng)  # a Generator would go on
 
     def make(data: Any, stacklevel: int) -> TorchProblem:
         check_model(model, stacklevel=stacklevel)
         flat_model = FlatModel(model, params, precision)
         samples = _samples(data, sample_weight, flat_model, memory_budget, loss is not None)
-        found = kernels_of(flat_model, loss, samples, output, curvature, stacklevel=stacklevel)
+        asked = {"output": output, "curvature": curvature}
+        found = kernels_of(flat_model, loss, samples, **asked, stacklevel=stacklevel)
         if process_group is None:  # else one process may have such samples only
             samples.check_weights()
-        return _of_samples(found[0], samples, found[1], **settings)
+        problem = of_samples(found[0], samples, found[1], **settings)
+        if turns and problem.x0.dtype == torch.float32:
+            again = partial(_model_in_double, flat_model, loss, samples, asked, settings, seed)
+            problem._double = InDouble(again)
+        return problem
 
     if process_group is None:
         return make(data, 4)
     return of_all_processes(process_group, model, data, curvature, precond, make)
 
 
-def _of_samples(
-    kernels: Kernels,
+def _model_in_double(
+    model: FlatModel,
+    loss: Any,
     samples: Samples | EpochSamples,
-    curvature: str | Callable[..., Any],
-    *,
-    l2: float | Mapping[str, float],
-    precond: Any,
-    chunk_size: int | None,
-    memory_budget: float | None,
-    graphs: bool | None,
+    asked: Mapping[str, Any],
+    settings: Mapping[str, Any],
     rng: Any,
 ) -> TorchProblem:
-    """The problem of a model and its samples."""
-    _check_chunk_size(chunk_size)
-    flat_model = kernels.model
-    found = _probe(kernels, samples, memory_budget, diagonal=isinstance(precond, str))
-    if isinstance(precond, str) and precond == "fisher" and kernels.diagonal is None:
-        precond = None
-    on_cuda = flat_model.device.type == "cuda"
-    paddable = samples.one_shape and not kernels.is_scalar
-    sums = SampleSums(
-        kernels,
-        samples,
-        max_rows=int(chunk_size or found.max_rows(flat_model)),
-        max_kept_samples=found.max_kept_samples,
-        graphs=paddable and (on_cuda if graphs is None else graphs),
-        seed=draw_seed(rng),
-    )
-    problem = TorchProblem(
-        flat_model,
-        sums,
-        curvature,
-        _l2_vector(l2, flat_model),
-        precond,
-        found.bytes_per_sample,
-        sys.maxsize if found.max_gradients is None else DIAGONAL_SAMPLES,
-        found.nonlinear,
-        found.matrix,
-        found.costs,
-    )
-    check_values(problem, flat_model)
-    return problem
+    """The problem of a copy of the model and its loss in float64, with the same samples."""
+    model, samples = model.of(doubled(model.model)), samples.in_dtype(torch.float64)
+    check_outputs(model, samples)
+    kernels, curvature = kernels_of(model, doubled(loss), samples, **asked, stacklevel=1)
+    return of_samples(kernels, samples, curvature, **{**settings, "rng": copy.deepcopy(rng)})
 
 
 def _blocks(
@@ -159,11 +130,9 @@ def _blocks(
     params: Iterable[Any] | None,
     precision: str,
     curvature: Any,
+    turns: bool,
     *,
-    l2: float | Mapping[str, float],
-    precond: Any,
     memory_budget: float | None,
-    rng: Any,
     **settings: Any,
 ) -> BlockProblem:
     """The sum of blocks of squared residuals."""
@@ -172,42 +141,58 @@ def _blocks(
         raise TypeError(f"model: residuals= needs the nn.Module that r is given, not {kind}")
     check_model(model, stacklevel=4)
     check_block_curvature(curvature)
-    generator = np.random.default_rng(rng)  # the blocks draw labels and masks of their own
     params = params if params is None or isinstance(params, (str, Tensor)) else list(params)
-    settings |= {"l2": 0.0, "precond": precond if isinstance(precond, str) else None}
-    terms = []
+    parts = []
     for number, block in enumerate(blocks):
         with noting_block(number):
             flat_model = ResidualModel(model, block, params, precision)
             budget = (memory_budget or chunk_budget(flat_model.device)) / len(blocks)
-            samples = flat_model.samples(budget)
+            parts.append((flat_model, flat_model.samples(budget)))
+    settings |= {"curvature": curvature, "memory_budget": budget}
+    again = partial(_blocks_in_double, parts, copy.deepcopy(settings["rng"]), settings)
+    problem = _of_blocks(parts, **settings)
+    if turns and problem.x0.dtype == torch.float32:
+        problem._double = InDouble(again)
+    return problem
+
+
+def _of_blocks(
+    parts: list[tuple[ResidualModel, Samples | EpochSamples]],
+    *,
+    curvature: Any,
+    l2: float | Mapping[str, float],
+    precond: Any,
+    rng: Any,
+    **settings: Any,
+) -> BlockProblem:
+    """The problem of the blocks, each with its samples."""
+    generator = np.random.default_rng(rng)  # the blocks draw labels and masks of their own
+    settings |= {"l2": 0.0, "precond": precond if isinstance(precond, str) else None}
+    terms = []
+    for number, (model, samples) in enumerate(parts):
+        with noting_block(number):
             kernels, per_sample = residual_kernels(
-                flat_model, probe_of(samples), curvature or "gauss-newton"
+                model, probe_of(samples), curvature or "gauss-newton"
             )
-            problem = _of_samples(
-                kernels,
-                samples,
-                kernels.curvature,
-                memory_budget=budget,
-                rng=generator,
-                **settings,
-            )
-        terms.append(Term(problem, block.weight, per_sample))
-    penalty = _l2_vector(l2, flat_model)
+            problem = of_samples(kernels, samples, kernels.curvature, rng=generator, **settings)
+        terms.append(Term(problem, model.block.weight, per_sample))
+    penalty = l2_vector(l2, parts[0][0])
     return BlockProblem(terms, penalty if bool(penalty.any()) else None, precond)
 
 
-def _plain_function(
-    fun: Any,
-    x0: Any,
-    subsets: Any,
-    curvature: Any,
-    l2: Any,
-    precond: Any,
-    precision: str,
-    graphs: bool | None,
-) -> TorchFunctionProblem:
-    """The problem of a function and its x0."""
+def _blocks_in_double(
+    parts: list[tuple[ResidualModel, Samples | EpochSamples]], rng: Any, settings: Mapping[str, Any]
+) -> BlockProblem:
+    """The problem of a copy of the model in float64, with the same samples."""
+    twin = doubled(parts[0][0].model)
+    finer = [(model.of(twin), samples.in_dtype(torch.float64)) for model, samples in parts]
+    for part in finer:
+        check_outputs(*part)
+    return _of_blocks(finer, **{**settings, "rng": copy.deepcopy(rng)})
+
+
+def _flat_function(fun: Any, x0: Any, curvature: Any, precision: str) -> FlatFunction:
+    """A function and its x0."""
     if fun is x0:
         raise TypeError(
             "the function is x0 itself: for a module that returns its loss write "
@@ -216,11 +201,32 @@ def _plain_function(
     if not callable(fun):
         raise TypeError(f"beside x0=, expected a function fun(theta), not {type(fun).__name__}")
     check_curvature_of_function(curvature)
-    function = FlatFunction(fun, x0, precision)
-    sets = None if subsets is None else as_subsets(subsets)
-    return TorchFunctionProblem(
-        function, sets, curvature, _l2_vector(l2, function), precond, graphs
-    )
+    return FlatFunction(fun, x0, precision)
+
+
+def _plain_function(
+    function: FlatFunction,
+    turns: bool,
+    subsets: Subsets | None,
+    curvature: Any,
+    l2: Any,
+    precond: Any,
+    graphs: bool | None,
+) -> TorchFunctionProblem:
+    """The problem of a function."""
+    settings = subsets, curvature, l2, precond, graphs
+    penalty = l2_vector(l2, function)
+    problem = TorchFunctionProblem(function, subsets, curvature, penalty, precond, graphs)
+    if turns and problem.x0.dtype == torch.float32:
+        problem._double = InDouble(partial(_function_in_double, function, *settings))
+    return problem
+
+
+def _function_in_double(function: FlatFunction, *settings: Any) -> TorchFunctionProblem:
+    """The problem of the same function in float64, where it can be seen to work."""
+    problem = _plain_function(function.in_double(), False, *settings)
+    problem.check_is_double()
+    return problem
 
 
 def _require(model: Any, loss: Any, data: Any) -> None:
@@ -235,11 +241,6 @@ def _require(model: Any, loss: Any, data: Any) -> None:
         raise TypeError(
             f"model: expected an nn.Module, not {type(model).__name__}; a plain function needs x0="
         )
-
-
-def _check_chunk_size(chunk_size: int | None) -> None:
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"chunk_size={chunk_size!r}: expected at least one sample")
 
 
 def _samples(
@@ -257,95 +258,3 @@ def _samples(
         return make(data, sample_weight=sample_weight)
     refuse("data that are the same in every iteration", sample_weight=sample_weight)
     return EpochSamples(data, make)
-
-
-@dataclass(frozen=True)
-class _Findings:
-    """What a few samples show of a model.
-
-    Attributes
-    ----------
-    nonlinear : bool
-        Whether it is nonlinear in its parameters.
-    bytes_per_sample : int
-        What a forward pass keeps of a sample for the backward pass.
-    max_kept_samples : int
-        How many samples' products fit into the memory budget.
-    max_gradients : int or None
-        How many samples' gradients do; None where the diagonal needs none.
-    matrix : MatrixKernel, JacobianRows or None
-        What computes its curvature matrix, where that is affordable.
-    costs : Costs
-        Of a product.
-    """
-
-    nonlinear: bool
-    bytes_per_sample: int
-    max_kept_samples: int
-    max_gradients: int | None
-    matrix: MatrixKernel | JacobianRows | None
-    costs: Costs
-
-    def max_rows(self, model: FlatModel) -> int:
-        """How many samples a chunk may have."""
-        rows = self.max_kept_samples
-        if model.is_random and self.max_gradients is not None:
-            rows = min(rows, self.max_gradients)  # its dropout masks are drawn for a whole chunk
-        return rows
-
-
-def _probe(
-    kernels: Kernels,
-    samples: Samples | EpochSamples,
-    memory_budget: float | None,
-    *,
-    diagonal: bool,
-) -> _Findings:
-    """Look at the model with a few samples, and set up the kernel of the diagonal."""
-    model = kernels.model
-    budget = chunk_budget(model.device) if memory_budget is None else memory_budget
-    probe = probe_of(samples)
-    with model.arithmetic(model.precision), seeded_generators(0, model.device):
-        kernels.values_need_grad = differentiates(model, probe[0])
-        check_gradients_found(kernels, probe)
-        model.recomputes = reads_parameters_again(kernels, probe)
-        kernels.fault = fault_of_products(kernels, probe)
-        nonlinear = model.is_nonlinear(probe[0])
-        kernels.lean_convolutions = lean_convolutions_work(kernels, probe)
-        kept = bytes_per_sample(kernels, probe)
-        kernel = diagonal_kernel(kernels, probe, budget) if diagonal else None
-        kernels.diagonal = kernel
-        max_kept_samples = max(1, int(budget // (WORKING_COPIES * kept)))
-        matrix: MatrixKernel | JacobianRows | None = matrix_kernel(
-            kernels, probe, max_kept_samples, budget
-        )
-        if nonlinear:
-            matrix = jacobian_rows(kernels, probe, budget) or matrix
-        if isinstance(matrix, JacobianRows):
-            kernels.rows, kernels.slopes, kernels.matrix = matrix.rows, matrix.slopes, matrix.matrix
-        costs = costs_of(kernels, probe, nonlinear)
-    return _Findings(
-        nonlinear,
-        kept,
-        max_kept_samples=max_kept_samples,
-        max_gradients=None if kernel is None else kernel.max_samples,
-        matrix=matrix,
-        costs=costs,
-    )
-
-
-def _l2_vector(l2: float | Mapping[str, float], model: FlatModel) -> Tensor:
-    """The weight of each entry's square in the penalty: one number, or one per entry."""
-    named = l2 if isinstance(l2, Mapping) else {"": l2}
-    if not all(weight >= 0 for weight in named.values()):
-        raise ValueError(f"l2={l2!r}: expected numbers that are not negative")
-    if not isinstance(l2, Mapping):
-        return model.x0.new_tensor(float(l2))
-    weights = torch.zeros_like(model.x0)
-    for name, weight in l2.items():
-        slices = model.slices_of(name)
-        if not slices:
-            raise ValueError(f"l2: the model has no trainable parameter or module {name!r}")
-        for part in slices:
-            weights[part] = weight
-    return weights

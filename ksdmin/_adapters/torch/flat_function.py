@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ksdmin._adapters.torch.flat_model import FlatModel
+from ksdmin._adapters.torch.in_double import doubled
 from ksdmin._adapters.torch.model_inputs import is_namedtuple
 
 CALLED_AS = (
@@ -41,6 +42,14 @@ class FlatFunction(FlatModel):
         self.recomputes = self._holder.module is not None  # it may, and this costs little
         if not self.x0.numel():
             raise ValueError("x0 is empty: there is nothing to minimise over")
+
+    def in_double(self) -> FlatFunction:
+        """The same function from a copy of x0 in float64."""
+        if self._holder.module is not None:
+            return FlatFunction(self._fun, doubled(self._holder.module))
+        own = {f"tensors.{i}": tensor for i, tensor in enumerate(self._holder.tensors)}
+        x0 = self._holder.rebuilt({name: _in_double(tensor) for name, tensor in own.items()})
+        return FlatFunction(self._fun, x0)
 
     def value(self, x: Tensor, *idx: Any) -> Tensor:
         """The value at a vector that requires a gradient; checked to be a scalar with a graph."""
@@ -76,13 +85,13 @@ class _Holder(nn.Module):
     def __init__(self, x0: Any) -> None:
         super().__init__()
         self.module = x0 if isinstance(x0, nn.Module) else None
-        self.form: Any = None
         if isinstance(x0, nn.Module):
             names = [name for name, _ in x0.named_parameters()]
             self.paths = {f"module.{name}": name for name in names}
             return
-        self.form = _as_form(x0)
-        leaves = list(_leaves(self.form))
+        form = _as_form(x0)
+        self._form = (form,)  # a module would take a parameter itself for one of its own
+        leaves = list(_leaves(form))
         if len({id(leaf) for _, leaf in leaves}) < len(leaves):
             raise ValueError("x0 holds the same tensor twice: give it once, and use it twice")
         self.tensors = nn.ParameterList([_parameter(leaf) for _, leaf in leaves])
@@ -93,7 +102,7 @@ class _Holder(nn.Module):
         if self.module is not None:
             return {self.paths[name]: tensor for name, tensor in tensors.items()}
         own = {f"tensors.{i}": tensor.detach() for i, tensor in enumerate(self.tensors)}
-        return _filled(self.form, iter((own | dict(tensors)).values()))
+        return _filled(self._form[0], iter((own | dict(tensors)).values()))
 
 
 def _as_form(x0: Any) -> Any:
@@ -129,6 +138,11 @@ def _filled(form: Any, tensors: Iterator[Tensor]) -> Any:
             return parts
         return type(form)(*parts) if is_namedtuple(form) else tuple(parts)
     return next(tensors)
+
+
+def _in_double(tensor: Tensor) -> nn.Parameter:
+    """A copy; a frozen one stays frozen."""
+    return nn.Parameter(tensor.detach().double(), requires_grad=tensor.requires_grad)
 
 
 def _parameter(leaf: Tensor) -> nn.Parameter:

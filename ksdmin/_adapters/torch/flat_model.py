@@ -45,7 +45,7 @@ class FlatModel:
         self, model: nn.Module, params: Iterable[str | Tensor] | None, precision: str
     ) -> None:
         if precision not in PRECISIONS:
-            raise ValueError(f"precision={precision!r}: expected one of {PRECISIONS}")
+            raise ValueError(f"precision={precision!r}: expected one of {PRECISIONS}, or 'float32'")
         self.model, self.precision = model, precision
         self.is_random = False  # whether a forward pass draws random numbers (dropout)
         self.reader: Reader = OneTensor(None)
@@ -59,6 +59,10 @@ class FlatModel:
         self.device = self.x0.device
         self._recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
         self._mode = self._modes()
+
+    def of(self, model: Any) -> FlatModel:
+        """The same variables of a copy of the module, in the dtype that this has."""
+        return FlatModel(model, self._names, "highest")
 
     def check_mode(self) -> None:
         """Refuse a model that has changed between train and eval mode since it was checked.

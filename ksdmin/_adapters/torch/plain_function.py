@@ -62,13 +62,26 @@ class TorchFunctionProblem(TensorProblem):
         # x, value and gradient there, and how many other values were computed: see `tried`.
         self._known: list[tuple[Tensor, Tensor, Tensor, int]] = []
 
-    def in_finer_arithmetic(self) -> Self | None:
-        """The same with less rounding; None where there is none."""
+    def in_finer_arithmetic(self) -> Any:
+        """The same with less rounding, float64 in the end; None where there is none."""
         finer = FINER_PRECISION.get(self._precision)
         if self.x0.dtype != torch.float32 or finer is None:
-            return None
+            return self.in_double()
         traits = replace(self.traits, noise=_noise(finer[0], self.x0.dtype))
         return changed(self, _precision=finer, traits=traits)
+
+    def check_is_double(self) -> None:
+        """Refuse a function that fails in float64, or computes in less than that."""
+        idx = self._whole
+        if idx is None:
+            raise ValueError("subsets: your own sets do not name the whole one")
+        x = self.x0.clone().requires_grad_()
+        with torch.enable_grad():
+            value = self._function.value(x, *self._arguments(idx))
+        if value.dtype != torch.float64:
+            raise TypeError(f"it returns {value.dtype}")
+        _, g = self._means("gradient", self.x0, idx)
+        self.curvature(self.x0, idx)(g)
 
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`: of the problem for a run, or of that for its next step.
@@ -85,9 +98,8 @@ class TorchFunctionProblem(TensorProblem):
 
         It becomes ``problem.x0`` too: the next run starts there.
         """
-        x = self._to_device(x).detach().clone()
-        self._function.load(x)
-        self.x0 = x
+        self._function.load(self._unrounded(x))
+        self.x0 = self._to_device(x).detach().clone()
 
     def unflatten(self, x: Any) -> Any:
         """A flat vector (also one of numpy) in the form of x0; for a module, {name: tensor}."""

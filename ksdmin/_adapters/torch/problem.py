@@ -21,6 +21,7 @@ from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.matrix import MatrixKernel
 from ksdmin._adapters.torch.memory import chunk_budget
 from ksdmin._adapters.torch.sample_sums import SampleSums
+from ksdmin._problem.arrays import to_host
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Jacobian, Traits
 from ksdmin._problem.subsets import WHOLE
@@ -58,6 +59,12 @@ class TensorProblem(FlatProblem):
         value, g = self._evaluate(x, idx, False)
         both = torch.cat([value[None], (V @ g).to(torch.float64)]).cpu().numpy()
         return float(both[0]), both[1:]
+
+    def _unrounded(self, x: Any) -> Tensor:
+        """A vector of any kind as a tensor on the device, in a dtype of its own."""
+        self._check_shape(x)
+        tensor = x.detach() if isinstance(x, Tensor) else torch.from_numpy(to_host(x))
+        return tensor.to(self.x0.device)
 
     def _check_point(self, x: Any) -> None:
         """Refuse what is not a tensor like x0."""
@@ -126,11 +133,11 @@ class TorchProblem(TensorProblem):
         """Whether the samples have weights, or ignored labels."""
         return self._sums.samples.is_weighted
 
-    def in_finer_arithmetic(self) -> Self | None:
-        """The same with less rounding; None where there is none."""
+    def in_finer_arithmetic(self) -> Any:
+        """The same with less rounding, float64 in the end; None where there is none."""
         finer = FINER_PRECISION.get(self._precision)
         if self.traits.noise is None or finer is None:
-            return None
+            return self.in_double()
         traits = replace(self.traits, noise=VALUE_NOISE[finer[0]])
         return changed(self, _precision=finer, traits=traits)
 
@@ -144,11 +151,11 @@ class TorchProblem(TensorProblem):
     def load(self, x: Any) -> None:
         """Write a flat vector (a tensor, or a numpy array) back into the model.
 
-        It becomes ``problem.x0``, too: ``minimize(problem)`` then starts there.
+        It becomes ``problem.x0``, too: ``minimize(problem)`` then starts there. What is written is
+        rounded to the dtype that the model's parameters have by now.
         """
-        x = self._to_device(x).detach().clone()
-        self._model.load(x)
-        self.x0 = x
+        self._model.load(self._unrounded(x))
+        self.x0 = self._to_device(x).detach().clone()
 
     def _value(self, x: Tensor, idx: Any) -> Tensor:
         x, idx = self._checked(x, idx)

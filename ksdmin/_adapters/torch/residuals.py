@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 from ksdmin._adapters.blocks import Block, check_rows
 from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.torch.checks import check_forward_pass
+from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
@@ -40,22 +41,27 @@ class ResidualModel(FlatModel):
         self, model: nn.Module, block: Block, params: Iterable[str | Tensor] | None, precision: str
     ) -> None:
         super().__init__(model, params, precision)
-        self._residuals = block.residuals
+        self.block, self._residuals = block, block.residuals
         self._takes_samples = block.data is not None
         # What stands for the one "sample" of a function of none
         self._data = block.data if self._takes_samples else torch.zeros(1)
 
-    def samples(self, memory_budget: float) -> Samples:
+    def of(self, model: nn.Module) -> ResidualModel:
+        """The same residuals of a copy of the module."""
+        return ResidualModel(model, self.block, self._names, "highest")
+
+    def samples(self, memory_budget: float) -> Samples | EpochSamples:
         """The samples of the block: inputs, without targets."""
-        if callable(self._data) and not isinstance(self._data, Dataset):
-            raise TypeError("data: a block of residuals takes no function of the epoch")
-        return Samples(
-            self._data,
-            self.device,
-            self.x0.dtype,
+        make = partial(
+            Samples,
+            device=self.device,
+            dtype=self.x0.dtype,
             split_targets=False,
             memory_budget=memory_budget,
         )
+        if callable(self._data) and not isinstance(self._data, Dataset):
+            return EpochSamples(self._data, make)
+        return make(self._data)
 
     def outputs(self, parameters: list[Tensor], inputs: Any) -> Tensor:
         """The residuals, one row per sample."""

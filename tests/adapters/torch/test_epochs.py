@@ -1,6 +1,7 @@
 """Data as a function of the epoch: another set for each iteration, as of collocation points."""
 
 import copy
+import itertools
 import pickle
 
 import numpy as np
@@ -77,6 +78,24 @@ def test_a_run_takes_the_set_of_each_iteration():
     assert set(asked) == set(range(5))
     assert res.status == ksdmin.minimize(make(), rng=0, options={"maxiter": 4}).status
     assert not res.success  # no set is the whole: the run ends by its limits
+
+
+def goes_on(problem, first, then):
+    """Whether a run goes on with the set of one epoch in another."""
+    before, after = (problem.subsets.draw(epoch, None, None) for epoch in (first, then))
+    return after.with_objects_of(before.A).all_are(before.A)
+
+
+def test_the_same_numbers_are_the_same_set():
+    problem = make(lambda epoch: points(epoch // 10))
+    assert goes_on(problem, 0, 9)
+    assert not goes_on(problem, 9, 10)
+
+
+def test_a_dataset_is_another_set_as_another_object():
+    assert not goes_on(make(lambda epoch: TensorDataset(*points(0))), 0, 1)
+    kept = TensorDataset(*points(0))
+    assert goes_on(make(lambda epoch: kept), 0, 1)
 
 
 def test_the_same_object_is_the_same_set():
@@ -156,3 +175,83 @@ def test_refused():
 def test_scipys_methods_need_one_set():
     with pytest.raises((TypeError, ValueError), match="full="):
         ksdmin.minimize(make(), method="L-BFGS-B")
+
+
+# Blocks of residuals
+
+
+EDGE = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+
+
+def fit(model, batch):
+    return model(batch[0]) - batch[1]
+
+
+def at_the_edge(model, x):
+    return model(x) - 2
+
+
+def blocks(data=points, device="cpu"):
+    return ksdmin.from_torch(net(device), residuals=[(fit, data), (at_the_edge, EDGE, 3.0)])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_numbers_of_blocks(device):
+    problem = blocks(device=device)
+    for epoch in (0, 3, 1, 0):
+        sets = problem.subsets.draw(epoch, None, None)
+        assert sets.A is sets.B is sets.C
+        assert sets.A.shape == (20 + 3 * epoch + 2,)
+        right = numbers(blocks(points(epoch)), slice(None))
+        for one, other in zip(numbers(problem, sets.A), right, strict=True):
+            assert_close(one, other, 0.0 if device == "cpu" else 1e-9)
+    of_the_first = zip(
+        numbers(problem, slice(None)), numbers(blocks(points(0)), slice(None)), strict=True
+    )
+    for one, other in of_the_first:
+        assert_close(one, other, 0.0 if device == "cpu" else 1e-9)
+
+
+def test_blocks_that_stay_are_whole_in_every_iteration():
+    seen = []
+
+    def edge(model, x):
+        seen.append(len(x))
+        return model(x) - 2
+
+    problem = ksdmin.from_torch(net(), residuals=[(fit, points), (edge, EDGE)])
+    del seen[:]
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 4})
+    assert set(seen) == {2}
+    assert list(res.history["size_B"]) == [22, 25, 28, 31, 34]
+    assert not res.success
+
+
+def test_a_step_is_judged_on_one_set():
+    """Points that stay for ten iterations: within them no step goes up."""
+    res = ksdmin.minimize(blocks(lambda e: points(e // 10)), rng=0, options={"maxiter": 29})
+    values = res.history["value"]
+    for start in (0, 10, 20):
+        assert all(np.diff(values[start : start + 10]) <= 0)
+
+
+def test_two_blocks_of_epochs_are_one_set_as_long_as_both_stay():
+    two = [(fit, lambda e: points(e // 2)), (at_the_edge, lambda e: EDGE + e // 3)]
+    problem = ksdmin.from_torch(net(), residuals=two)
+    stays = [goes_on(problem, *epochs) for epochs in itertools.pairwise(range(7))]
+    assert stays == [True, False, False, False, True, False]
+
+
+def test_sets_that_blocks_of_epochs_do_not_take():
+    problem = blocks()
+    with pytest.raises(TypeError, match=r"expected what problem.subsets draws, or slice\(None\)"):
+        problem.value(problem.x0, torch.arange(3))
+    with pytest.raises(ValueError, match="must return the same for the same epoch"):
+        blocks(unseeded)
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
+def test_copies_of_blocks(how):
+    problem = blocks()
+    res = [ksdmin.minimize(p, rng=0, options={"maxiter": 2}) for p in (problem, how(problem))]
+    assert torch.equal(res[0].x, res[1].x)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from ksdmin._adapters.seeds import seed_for_set
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.data.trees import as_tree, same_trees
 from ksdmin._adapters.torch.kernels import Chunk
-from ksdmin._problem.subsets import WHOLE, Subsets
+from ksdmin._problem.subsets import WHOLE, Drawn, Subsets
 
 # Sets that are kept: that of the iteration, and the one before.
 KEPT_SETS = 2
 
 
-class EpochSet:
+class EpochSet(Drawn):
     """The samples that the function returned, or some of them.
 
     Attributes
@@ -37,6 +39,19 @@ class EpochSet:
     ) -> None:
         self.data, self.samples, self.rows, self.drawn_in = data, samples, rows, drawn_in
         self.shape = (samples.size(rows),)
+
+    def in_dtype(self, dtype: torch.dtype) -> EpochSet:
+        """The same samples in a dtype."""
+        samples = self.samples.in_dtype(dtype)
+        if samples is self.samples:
+            return self
+        return EpochSet(self.data, samples, self.rows, self.drawn_in)
+
+    def is_again(self, other: Any) -> bool:
+        """Whether another set has the same samples: of arrays the same numbers."""
+        if not isinstance(other, EpochSet) or other.rows is not self.rows:
+            return False
+        return other.data is self.data or _equal(other.data, self.data)
 
     def part(self, rows: Any) -> EpochSet:
         """Some of its samples."""
@@ -56,19 +71,24 @@ class EpochSamples:
         data -> Samples.
     """
 
-    def __init__(self, data: Callable[[int], Any], make: Callable[[Any], Samples]) -> None:
+    def __init__(self, data: Callable[[int], Any], make: Callable[..., Samples]) -> None:
         self._data, self._make = data, make
         self._kept: deque[EpochSet] = deque(maxlen=KEPT_SETS)
         self._class_weights: Callable[[Any], Tensor] | None = None
         first = self._at(0)
         again = data(0)
-        if again is not first.data and not _same(again, first.data):
+        if not (again is first.data or _is_dataset(again) or _equal(again, first.data)):
             raise ValueError(
                 "data: the function returned other samples when called with epoch 0 again: it must "
                 "return the same for the same epoch. Seed what it draws with the epoch"
             )
         self.n = first.shape[0]
         self.one_shape, self.has_equal_weights = first.samples.one_shape, True
+        self.dtype = first.samples.dtype
+
+    def in_dtype(self, dtype: torch.dtype) -> EpochSamples:
+        """The same for a model of another dtype; it takes the sets of this one, too."""
+        return EpochSamples(self._data, partial(self._make, dtype=dtype))
 
     @property
     def is_weighted(self) -> bool:
@@ -87,7 +107,7 @@ class EpochSamples:
         return self._set_of(self._data(epoch), epoch)
 
     def _set_of(self, data: Any, epoch: int | None = None) -> EpochSet:
-        """The set of what the function returned; the same object is the same set."""
+        """The set of what the function returned; for the same object it is made once."""
         for kept in self._kept:
             if kept.data is data:
                 return kept
@@ -101,7 +121,7 @@ class EpochSamples:
     def indices(self, idx: Any) -> EpochSet:
         """A set as the methods below take it; also from what the function returned."""
         if isinstance(idx, EpochSet):
-            return idx
+            return idx.in_dtype(self.dtype)
         whole = isinstance(idx, slice) and idx == WHOLE
         return self._at(0) if whole else self._set_of(idx)
 
@@ -145,8 +165,15 @@ class EpochSamples:
         return whole.samples.chunks(whole.rows, size)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two sets of arrays hold the same numbers; a Dataset is the same as itself only."""
+    if _is_dataset(one) or _is_dataset(other):
+        return False
     try:
         return same_trees(as_tree(one), as_tree(other))
-    except TypeError:  # a Dataset: its samples are compared where values are
-        return True
+    except TypeError:  # no data at all, which is said where they are read
+        return False
+
+
+def _is_dataset(data: Any) -> bool:
+    return isinstance(data, (Dataset, DataLoader))

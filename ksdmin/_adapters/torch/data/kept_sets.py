@@ -36,6 +36,10 @@ class KeptSets:
             return iter(self._sets[key])
         return self._kept(key, count, make())
 
+    def emptied(self) -> KeptSets:
+        """One of the same budget that keeps nothing yet."""
+        return KeptSets(self._budget)
+
     def clear(self) -> None:
         """Drop all."""
         self._sets.clear()

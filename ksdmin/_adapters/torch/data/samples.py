@@ -24,6 +24,7 @@ from ksdmin._adapters.torch.kernels import Chunk
 from ksdmin._adapters.torch.memory import free_budget
 from ksdmin._adapters.weights import as_weights
 from ksdmin._problem.subsets import WHOLE, Subsets
+from ksdmin._problem.values import changed
 
 
 class Source(Protocol):
@@ -72,6 +73,8 @@ class Samples:
         Whether the samples have one shape in all chunks, as far as is known.
     mean_weight : float
         What the weights have been divided by.
+    dtype : torch.dtype
+        Of what is brought to the device.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class Samples:
         sample_weight: Any = None,
         memory_budget: float | None = None,
     ) -> None:
-        self._device, self._dtype = device, dtype
+        self._device, self.dtype = device, dtype
         source = as_source(data, split_targets)
         self.n = source.n
         if self.n == 0:
@@ -104,6 +107,11 @@ class Samples:
             self._divide_weights(self._weights.mean())
         self._prefetcher = Prefetcher()
         self._kept = KeptSets(budget)
+
+    def in_dtype(self, dtype: torch.dtype) -> Samples:
+        """The same samples in another dtype: converted chunk by chunk, not kept twice."""
+        fresh = {"_prefetcher": Prefetcher(), "_kept": self._kept.emptied()}
+        return self if dtype == self.dtype else changed(self, dtype=dtype, **fresh)
 
     @property
     def is_weighted(self) -> bool:
@@ -236,7 +244,7 @@ class Samples:
         if isinstance(self._source, Arrays):
             samples = *self._source.pair, self._weights
             counts = [len(self._weights[part]) for part in parts]
-            slots = gathered(self._prefetcher, samples, parts, counts, self._dtype)
+            slots = gathered(self._prefetcher, samples, parts, counts, self.dtype)
             return uploaded((partial(slot.copy, self._device) for slot in slots), self._device)
         ahead = self._ahead(self._at_home(parts), len(parts))
         pinned = (tree_map(Tensor.pin_memory, chunk) for chunk in ahead)
@@ -248,7 +256,7 @@ class Samples:
 
     def _move(self, tree: Any) -> Any:
         return tree_map(
-            lambda leaf: cast(leaf.to(self._device, non_blocking=True), self._dtype), tree
+            lambda leaf: cast(leaf.to(self._device, non_blocking=True), self.dtype), tree
         )
 
 

@@ -1,0 +1,174 @@
+"""From a model's computations and its samples to a problem."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
+from ksdmin._adapters.seeds import draw_seed
+from ksdmin._adapters.torch.backward_checks import (
+    check_gradients_found,
+    fault_of_products,
+    reads_parameters_again,
+)
+from ksdmin._adapters.torch.checks import check_values
+from ksdmin._adapters.torch.costs import Costs, costs_of
+from ksdmin._adapters.torch.data.epochs import EpochSamples
+from ksdmin._adapters.torch.data.samples import Samples
+from ksdmin._adapters.torch.diagonal import diagonal_kernel
+from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
+from ksdmin._adapters.torch.jacobian import JacobianRows, jacobian_rows
+from ksdmin._adapters.torch.kernels import Kernels, lean_convolutions_work
+from ksdmin._adapters.torch.matrix import MatrixKernel, matrix_kernel
+from ksdmin._adapters.torch.memory import bytes_per_sample, chunk_budget
+from ksdmin._adapters.torch.model_and_loss import probe_of
+from ksdmin._adapters.torch.problem import TorchProblem
+from ksdmin._adapters.torch.random import seeded_generators
+from ksdmin._adapters.torch.sample_sums import SampleSums
+
+
+def of_samples(
+    kernels: Kernels,
+    samples: Samples | EpochSamples,
+    curvature: str | Callable[..., Any],
+    *,
+    l2: float | Mapping[str, float],
+    precond: Any,
+    chunk_size: int | None,
+    memory_budget: float | None,
+    graphs: bool | None,
+    rng: Any,
+) -> TorchProblem:
+    """The problem of a model and its samples."""
+    _check_chunk_size(chunk_size)
+    flat_model = kernels.model
+    found = _probe(kernels, samples, memory_budget, diagonal=isinstance(precond, str))
+    if isinstance(precond, str) and precond == "fisher" and kernels.diagonal is None:
+        precond = None
+    on_cuda = flat_model.device.type == "cuda"
+    paddable = samples.one_shape and not kernels.is_scalar
+    sums = SampleSums(
+        kernels,
+        samples,
+        max_rows=int(chunk_size or found.max_rows(flat_model)),
+        max_kept_samples=found.max_kept_samples,
+        graphs=paddable and (on_cuda if graphs is None else graphs),
+        seed=draw_seed(rng),
+    )
+    problem = TorchProblem(
+        flat_model,
+        sums,
+        curvature,
+        l2_vector(l2, flat_model),
+        precond,
+        found.bytes_per_sample,
+        sys.maxsize if found.max_gradients is None else DIAGONAL_SAMPLES,
+        found.nonlinear,
+        found.matrix,
+        found.costs,
+    )
+    check_values(problem, flat_model)
+    return problem
+
+
+@dataclass(frozen=True)
+class _Findings:
+    """What a few samples show of a model.
+
+    Attributes
+    ----------
+    nonlinear : bool
+        Whether it is nonlinear in its parameters.
+    bytes_per_sample : int
+        What a forward pass keeps of a sample for the backward pass.
+    max_kept_samples : int
+        How many samples' products fit into the memory budget.
+    max_gradients : int or None
+        How many samples' gradients do; None where the diagonal needs none.
+    matrix : MatrixKernel, JacobianRows or None
+        What computes its curvature matrix, where that is affordable.
+    costs : Costs
+        Of a product.
+    """
+
+    nonlinear: bool
+    bytes_per_sample: int
+    max_kept_samples: int
+    max_gradients: int | None
+    matrix: MatrixKernel | JacobianRows | None
+    costs: Costs
+
+    def max_rows(self, model: FlatModel) -> int:
+        """How many samples a chunk may have."""
+        rows = self.max_kept_samples
+        if model.is_random and self.max_gradients is not None:
+            rows = min(rows, self.max_gradients)  # its dropout masks are drawn for a whole chunk
+        return rows
+
+
+def _probe(
+    kernels: Kernels,
+    samples: Samples | EpochSamples,
+    memory_budget: float | None,
+    *,
+    diagonal: bool,
+) -> _Findings:
+    """Look at the model with a few samples, and set up the kernel of the diagonal."""
+    model = kernels.model
+    budget = chunk_budget(model.device) if memory_budget is None else memory_budget
+    probe = probe_of(samples)
+    with model.arithmetic(model.precision), seeded_generators(0, model.device):
+        kernels.values_need_grad = differentiates(model, probe[0])
+        check_gradients_found(kernels, probe)
+        model.recomputes = reads_parameters_again(kernels, probe)
+        kernels.fault = fault_of_products(kernels, probe)
+        nonlinear = model.is_nonlinear(probe[0])
+        kernels.lean_convolutions = lean_convolutions_work(kernels, probe)
+        kept = bytes_per_sample(kernels, probe)
+        kernel = diagonal_kernel(kernels, probe, budget) if diagonal else None
+        kernels.diagonal = kernel
+        max_kept_samples = max(1, int(budget // (WORKING_COPIES * kept)))
+        matrix: MatrixKernel | JacobianRows | None = matrix_kernel(
+            kernels, probe, max_kept_samples, budget
+        )
+        if nonlinear:
+            matrix = jacobian_rows(kernels, probe, budget) or matrix
+        if isinstance(matrix, JacobianRows):
+            kernels.rows, kernels.slopes, kernels.matrix = matrix.rows, matrix.slopes, matrix.matrix
+        costs = costs_of(kernels, probe, nonlinear)
+    return _Findings(
+        nonlinear,
+        kept,
+        max_kept_samples=max_kept_samples,
+        max_gradients=None if kernel is None else kernel.max_samples,
+        matrix=matrix,
+        costs=costs,
+    )
+
+
+def _check_chunk_size(chunk_size: int | None) -> None:
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"chunk_size={chunk_size!r}: expected at least one sample")
+
+
+def l2_vector(l2: float | Mapping[str, float], model: FlatModel) -> Tensor:
+    """The weight of each entry's square in the penalty: one number, or one per entry."""
+    named = l2 if isinstance(l2, Mapping) else {"": l2}
+    if not all(weight >= 0 for weight in named.values()):
+        raise ValueError(f"l2={l2!r}: expected numbers that are not negative")
+    if not isinstance(l2, Mapping):
+        return model.x0.new_tensor(float(l2))
+    weights = torch.zeros_like(model.x0)
+    for name, weight in l2.items():
+        slices = model.slices_of(name)
+        if not slices:
+            raise ValueError(f"l2: the model has no trainable parameter or module {name!r}")
+        for part in slices:
+            weights[part] = weight
+    return weights

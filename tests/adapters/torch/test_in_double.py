@@ -1,0 +1,331 @@
+"""A model in float32 ends in float64, where rounding would hide what further steps gain."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ksdmin
+from tests.adapters.torch.dense import directions
+from tests.solver import runs
+
+RNG = np.random.default_rng(0)
+X = torch.as_tensor(RNG.standard_normal((80, 2)), dtype=torch.float32)
+Y = torch.sin(X[:, :1]) * X[:, 1:]
+CLASSES = (Y[:, 0] > 0).long()
+OPTIONS = {"gtol": 1e-9, "maxiter": 60}
+
+
+def net(outputs=1, dtype=torch.float32, normalised=False):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers = [nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, outputs)]
+        if normalised:
+            norm = nn.BatchNorm1d(4)
+            norm(torch.rand(9, 4))
+            layers.insert(2, norm.eval())
+    return nn.Sequential(*layers).to(dtype)
+
+
+def squares(precision="highest", model=None, **kwargs):
+    model = net() if model is None else model
+    return ksdmin.from_torch(model, nn.MSELoss(), (X, Y), l2=1e-2, precision=precision, **kwargs)
+
+
+def run(problem, **kwargs):
+    options = OPTIONS | kwargs.pop("options", {})
+    return ksdmin.minimize(problem, rng=0, options=options, **kwargs)
+
+
+# The twin
+
+
+def fit(dtype):
+    model = net(dtype=dtype, normalised=True)
+    return ksdmin.from_torch(model, nn.MSELoss(), (X, Y), l2={"0": 0.1})
+
+
+def weighted(dtype):
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 0.3], dtype=dtype))
+    weights = torch.arange(1.0, 81.0)
+    return ksdmin.from_torch(net(2, dtype), loss, (X, CLASSES), sample_weight=weights)
+
+
+def some_parameters(dtype):
+    model = net(dtype=dtype)
+    return ksdmin.from_torch(model, nn.MSELoss(), (X, Y), params=[model[2].weight, "0"])
+
+
+def blocks(dtype):
+    parts = [(lambda net, batch: net(batch[0]) - batch[1], (X, Y)), (lambda net, x: net(x), X[:3])]
+    return ksdmin.from_torch(net(dtype=dtype), residuals=parts, l2=1e-3)
+
+
+def of_a_module(dtype):
+    def fun(net):
+        return (net(X.to(net[0].weight.dtype)) - Y).square().mean()
+
+    return ksdmin.from_torch(fun, x0=net(dtype=dtype), l2=1e-2)
+
+
+def of_tensors(dtype):
+    start = {"a": torch.ones(2, dtype=dtype), "b": [torch.full((1,), 0.5, dtype=dtype)]}
+    return ksdmin.from_torch(
+        lambda t: (t["a"].cosh() * t["b"][0].cosh()).sum(), x0=start, l2={"a": 1.0}
+    )
+
+
+@pytest.mark.parametrize("make", [fit, weighted, some_parameters, blocks, of_a_module, of_tensors])
+def test_it_has_the_numbers_of_the_model_in_float64(make):
+    single, double = make(torch.float32), make(torch.float64)
+    twin = single.in_finer_arithmetic()
+    assert twin.x0.dtype == torch.float64
+    assert single.x0.dtype == torch.float32
+    assert twin.traits == double.traits
+    assert twin.in_finer_arithmetic() is double.in_finer_arithmetic() is None
+    x, v = double.x0 + 0.1, directions(double.x0, 1)[:, 0]
+    for one, other in zip(numbers(twin, x, v), numbers(double, x, v), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-8)  # weights and x0 were rounded
+
+
+def numbers(problem, x, v):
+    value, *vectors = problem.value_and_gradient(x, diagonal=problem.traits.has_diagonal)
+    return [torch.tensor(value), *vectors, problem.curvature(x)(v)]
+
+
+def test_data_of_every_epoch():
+    def data(epoch):
+        return X[epoch : epoch + 20], Y[epoch : epoch + 20]
+
+    single = ksdmin.from_torch(net(), nn.MSELoss(), data)
+    twin = single.in_finer_arithmetic()
+    double = ksdmin.from_torch(net(dtype=torch.float64), nn.MSELoss(), data)
+    x = double.x0 + 0.1
+    for epoch in (0, 7):
+        drawn = single.subsets.draw(epoch, None, None).A  # the set that a run had before it moved
+        right = double.value(x, data(epoch))
+        assert twin.value(x, drawn) == twin.value(x, data(epoch)) == pytest.approx(right, rel=1e-15)
+
+
+def test_a_dataset_is_not_read_again():
+    class Augmented(torch.utils.data.Dataset):
+        reads = 0
+
+        def __len__(self):
+            return 80
+
+        def __getitem__(self, i):
+            self.reads += 1
+            return X[i] + self.reads, Y[i]
+
+    data = Augmented()
+    single = ksdmin.from_torch(net(), nn.MSELoss(), data)
+    before = data.reads
+    twin = single.in_finer_arithmetic()
+    assert data.reads == before
+    assert twin.value(twin.x0) == pytest.approx(single.value(single.x0), rel=1e-5)
+
+
+def test_the_module_stays_as_it_is():
+    model = net(normalised=True)
+    before = copy.deepcopy(model.state_dict())
+    twin = squares(model=model).in_finer_arithmetic()
+    twin.value_and_gradient(twin.x0 + 1)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+        assert tensor.dtype == before[name].dtype
+
+
+def test_it_sees_buffers_as_they_are_when_the_run_turns():
+    model = net(normalised=True)
+    problem = squares(model=model)
+    problem.in_finer_arithmetic()
+    model[2].running_mean += 1
+    twin = problem.in_finer_arithmetic()
+    assert twin.value(twin.x0) == pytest.approx(problem.value(problem.x0), rel=1e-5)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
+def test_copies_have_it_too(copied):
+    twin, other = (p.in_finer_arithmetic() for p in (squares(), copied(squares())))
+    assert twin.value(twin.x0) == other.value(other.x0)
+
+
+def test_where_there_is_none():
+    assert squares("float32").in_finer_arithmetic() is None
+    assert blocks(torch.float64).in_finer_arithmetic() is None
+    own = {"curvature": lambda x, idx: lambda v: v}, {"precond": lambda x, idx: x * 0 + 1}
+    for verbs in own:  # which know float32
+        assert squares(**verbs).in_finer_arithmetic() is None
+
+
+def test_a_word_that_is_none():
+    with pytest.raises(ValueError, match=r"precision='double'.*'float32'"):
+        squares("double")
+
+
+# Runs
+
+
+def test_off_and_on():
+    off, on = run(squares("float32")), run(squares())
+    assert off.status == ksdmin.Status.PRECISION_LOSS
+    assert off.x.dtype == off.jac.dtype == torch.float32
+    assert on.success, on.message
+    assert on.x.dtype == on.jac.dtype == torch.float64
+    double = squares().in_finer_arithmetic()
+    assert on.fun == double.value(on.x)
+    assert double.value_and_gradient(on.x)[1].abs().max() <= 1e-9
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("word", ["highest", "high"])
+def test_on_a_gpu(word):
+    res = run(squares(word, model=net().cuda()), options={"gtol": 1e-8, "maxiter": 100})
+    assert res.x.dtype == torch.float64
+    assert res.x.is_cuda
+    assert res.success, res.message
+
+
+def test_until_it_turns_the_run_is_the_same_and_the_point_is_evaluated_once_more():
+    off, on = (run(squares(word)).history for word in ("float32", "highest"))
+    both = list(zip(off["njev"], on["njev"], strict=False))
+    turn = next(k for k, (a, b) in enumerate(both) if a != b)
+    assert turn > 3
+    assert both[turn][1] - both[turn][0] == 1
+    for name in ("value", "gradient_norm", "nfev", "nhev", "step_norm"):
+        np.testing.assert_array_equal(off[name][:turn], on[name][:turn])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch.func's own
+def test_a_physics_informed_net_comes_closer():
+    """A small differential equation: u' = -u, u(0) = 1."""
+
+    def equation(net, x):
+        u, u_x = torch.func.jvp(net, (x,), (torch.ones_like(x),))
+        return u_x + u
+
+    def start(net, x):
+        return net(x) - 1
+
+    def decay(word):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(1, 40), nn.Tanh(), nn.Linear(40, 1))
+        inner = torch.linspace(0, 1, 20)[:, None]
+        parts = [(equation, inner), (start, torch.zeros(1, 1))]
+        return ksdmin.from_torch(model, residuals=parts, precision=word)
+
+    off, on = (
+        run(decay(word), options={"gtol": 1e-12, "maxiter": 120}) for word in ("float32", "highest")
+    )
+    assert off.status == ksdmin.Status.PRECISION_LOSS
+    assert on.x.dtype == torch.float64
+    assert on.fun < off.fun / 2
+
+
+def test_saved_runs_are_tried_with_one_that_turns():
+    assert ksdmin.minimize(**runs.from_single_to_double()).x.dtype == torch.float64
+
+
+def test_without_the_rule_it_does_not_turn():
+    res = run(squares(), options={"without": ["finer_arithmetic"]})
+    assert res.x.dtype == torch.float32
+    assert res.status == ksdmin.Status.PRECISION_LOSS
+
+
+@pytest.mark.parametrize("word", ["high", "bfloat16"])
+def test_coarser_beginnings_end_there_too(word):
+    assert run(squares(word), options={"maxiter": 100}).x.dtype == torch.float64
+
+
+def test_what_the_run_shows_of_its_iterates():
+    seen = []
+    options = {"average": 0.9, "validation": lambda x: float(x @ x), "return_all": True}
+    res = run(squares(), options=options, callback=lambda x: seen.append(x.dtype))
+    turn = seen.index(torch.float64)
+    assert set(seen[:turn]) == {torch.float32}
+    assert set(seen[turn:]) == {torch.float64}
+    assert [x.dtype for x in res.allvecs] == [torch.float32, *seen]
+    assert res.average.x.dtype == res.validation.x.dtype == torch.float64
+
+
+def test_bounds():
+    problem = squares()
+    res = run(problem, bounds=[(-1.0, 0.7)] * len(problem.x0))
+    assert res.x.dtype == torch.float64
+    assert res.success, res.message
+    assert float(res.x.max()) == np.float32(0.7)  # the bound as the run began with it
+    assert float(res.x.min()) >= -1
+
+
+def test_sets_of_samples():
+    subsets = ksdmin.Subsets(80, 0.5, 0.25, 0.25)
+    res = run(squares(), subsets=subsets, options={"maxiter": 100, "gtol": 1e-7})
+    assert res.x.dtype == torch.float64
+    assert res.success, res.message
+
+
+@pytest.mark.parametrize("make", [of_a_module, of_tensors])
+def test_plain_functions(make):
+    res = run(make(torch.float32))
+    assert res.success, res.message
+    assert res.x.dtype == torch.float64
+
+
+def test_load_rounds_to_what_the_module_has():
+    model = net()
+    problem = squares(model=model)
+    res = run(problem)
+    problem.load(res.x)
+    assert torch.equal(nn.utils.parameters_to_vector(model.parameters()), res.x.float())
+    assert torch.equal(problem.x0, res.x.float())
+    model.double()
+    problem.load(res.x)
+    assert torch.equal(nn.utils.parameters_to_vector(model.parameters()), res.x)
+    problem.load(res.x.numpy())
+    assert torch.equal(nn.utils.parameters_to_vector(model.parameters()), res.x)
+
+
+# Models that cannot
+
+
+class Captures(nn.Module):
+    """Multiplies by a float32 matrix that is neither a parameter nor a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.held = net(), [torch.eye(1)]
+
+    def forward(self, x):
+        return self.inner(x) @ self.held[0]
+
+
+class Rounds(Captures):
+    """Returns float32 whatever it is given."""
+
+    def forward(self, x):
+        return self.inner(x).float()
+
+
+@pytest.mark.parametrize(("model", "why"), [(Captures, "dtype"), (Rounds, "returns torch.float32")])
+def test_a_model_that_fails_in_float64_stays_in_float32(model, why):
+    torch.manual_seed(0)
+    problem = squares(model=model())
+    with pytest.warns(RuntimeWarning, match=f"fails .*{why}.*precision='float32'"):
+        res = run(problem)
+    assert res.x.dtype == torch.float32
+    assert res.status == ksdmin.Status.PRECISION_LOSS
+    run(problem)  # said once
+
+
+def test_a_run_that_turned_is_not_resumed_where_it_may_not(tmp_path):
+    path = tmp_path / "run.ksd"
+    res = run(squares(), options={"checkpoint": path})
+    assert res.x.dtype == torch.float64
+    with pytest.raises(ValueError, match="the saved run is in float64, the problem in float32"):
+        ksdmin.resume(path, squares("float32"))
