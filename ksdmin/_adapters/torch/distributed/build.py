@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from ksdmin._adapters.torch.distributed.group import as_group
 from ksdmin._adapters.torch.distributed.link import Link
-from ksdmin._adapters.torch.distributed.problem import DistributedProblem, distributed
+from ksdmin._adapters.torch.distributed.problem import distributed
 from ksdmin._adapters.torch.problem import TorchProblem
 
 FRAMES = 8  # between a check of the model and the user's call of from_torch: for warnings
@@ -51,7 +51,7 @@ def of_all_processes(
     curvature: Any,
     precond: Any,
     make: Callable[[Any, int], TorchProblem],
-) -> DistributedProblem:
+) -> TorchProblem:
     """The problem over the samples of all processes; `make` makes that of some data."""
     _check_arguments(data, curvature, precond)
     parameters = list(model.parameters())

@@ -118,10 +118,17 @@ def facts_of(problem: TorchProblem, samples: Samples) -> Facts:
     )
 
 
-def distributed(problem: TorchProblem, link: Link) -> DistributedProblem:
-    """The problem of all processes, from the problem that each has made of its own samples."""
+def distributed(problem: TorchProblem, link: Link) -> TorchProblem:
+    """The problem of all processes, from the problem that each has made of its own samples.
+
+    One process alone has the sums already: its problem is the one that it would have without a
+    group, with the same kernels and graphs, and no message is sent.
+    """
     sums, samples = problem._sums, problem._sums.samples
     assert isinstance(samples, Samples)
+    if link.size == 1:
+        samples.check_weights()
+        return problem
     facts = link.gathered(facts_of(problem, samples))
     sizes = [fact.samples for fact in facts]
     n = sum(sizes)
