@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from ksdmin._adapters.arguments import check_curvature_of_function, refuse
-from ksdmin._adapters.blocks import (
+from ksdmin._adapters.block_arguments import (
     Block,
-    BlockProblem,
-    Term,
     as_blocks,
     check_block_curvature,
     noting_block,
 )
+from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.curvature import check_provider
 from ksdmin._adapters.functional.data import Samples, like
 from ksdmin._adapters.functional.library import Library

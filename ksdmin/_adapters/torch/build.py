@@ -14,14 +14,13 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from ksdmin._adapters.arguments import check_curvature_of_function, refuse
-from ksdmin._adapters.blocks import (
+from ksdmin._adapters.block_arguments import (
     Block,
-    BlockProblem,
-    Term,
     as_blocks,
     check_block_curvature,
     noting_block,
 )
+from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.curvature import check_provider
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
 from ksdmin._adapters.seeds import draw_seed
