@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -124,9 +124,9 @@ class BlockProblem(FlatProblem):
 
     def _value(self, x: Array, idx: Any) -> Any:
         self._counts.nfev += 1
-        return self._sum(
-            [block._value(x, part) for block, part in self._parts(idx)], *self._penalty(x)
-        )
+        own = [block._value(x, part) for block, part in self._parts(idx)]
+        values, _ = self._joint(own, lambda values: [])
+        return self._sum(values, *self._penalty(x))
 
     def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
         """The value and V^T g, fetched in one transfer for all blocks."""
@@ -140,11 +140,11 @@ class BlockProblem(FlatProblem):
 
         def multiply(v: Array) -> Array:
             before = [block._counts.nfev for block in self._blocks]
-            total = self._sum([product(v) for product in products], *self._l2_times(v))
+            total = self._joint_product(self._sum([product(v) for product in products]))
             # A forward pass that some of the blocks make again is one of the sum
             again = zip(self._blocks, before, strict=True)
             self._counts.nfev += max(block._counts.nfev - count for block, count in again)
-            return total
+            return _added(total, self._l2_times(v))
 
         return self._counted(multiply)
 
@@ -152,6 +152,7 @@ class BlockProblem(FlatProblem):
         """The curvature matrix itself, where the traits say that it is to be had."""
         before = [block._counts.nhev for block in self._blocks]
         total = self._sum([block.matrix(x, part) for block, part in self._parts(idx)])
+        (total,) = self._joint_parts(total)
         self._counts.nhev += self._most(before)
         return total if self._l2 is None else total + self._space.diagonal_matrix(self._l2)
 
@@ -168,7 +169,7 @@ class BlockProblem(FlatProblem):
         if len(scaled) < len(parts):
             return None
         xp = array_namespace(*(rows for rows, _ in scaled))
-        rows, residuals = (xp.concat(each) for each in zip(*scaled, strict=True))
+        rows, residuals = self._joint_parts(*map(xp.concat, zip(*scaled, strict=True)))
         return Jacobian(rows, residuals, 0.0 if self._l2 is None else float(self._l2))
 
     def _most(self, before: Sequence[int]) -> int:
@@ -181,15 +182,37 @@ class BlockProblem(FlatProblem):
         self._counts.njev += 1
         fisher = diagonal and isinstance(self._precond, str)
         terms = [block._evaluate(x, part, fisher) for block, part in self._parts(idx)]
-        values, gradients, *diagonals = zip(*terms, strict=True)
-        value = self._sum(values, *self._penalty(x))
-        g = self._sum(gradients, *self._l2_times(x))
+        own, gradients, *diagonals = zip(*terms, strict=True)
+        values, (g, *D) = self._joint(
+            own,
+            lambda values: [
+                self._sum(gradients),
+                *(self._summed_diagonals(values, each) for each in diagonals),
+            ],
+        )
+        value, g = self._sum(values, *self._penalty(x)), _added(g, self._l2_times(x))
         if not diagonal:
             return value, g
         if not fisher:
             return value, g, self._user_diagonal(x, idx)
         self._count_diagonals()
-        return value, g, self._summed_diagonals(values, diagonals[0])
+        return value, g, D[0] if self._l2 is None else D[0] + self._l2
+
+    # What blocks of one process have already, and what those of several have to add up
+
+    def _joint(
+        self, values: Sequence[Any], vectors: Callable[[Sequence[Any]], list[Array]]
+    ) -> tuple[Sequence[Any], list[Array]]:
+        """The value of each block, and vectors that are made of these."""
+        return values, vectors(values)
+
+    def _joint_product(self, product: Array) -> Array:
+        """The product with a vector."""
+        return product
+
+    def _joint_parts(self, *arrays: Array) -> tuple[Array, ...]:
+        """A matrix, or rows and residuals."""
+        return arrays
 
     def _summed_diagonals(self, values: Sequence[Any], diagonals: Sequence[Array]) -> Array:
         """The diagonal of the empirical Fisher matrix, in the scale of the Gauss-Newton matrix.
@@ -201,8 +224,7 @@ class BlockProblem(FlatProblem):
             elements / 2 * squares / (value + LEAST_SQUARE)
             for elements, squares, value in zip(self._elements, diagonals, values, strict=True)
         ]
-        total = self._sum(scaled)
-        return total if self._l2 is None else total + self._l2
+        return self._sum(scaled)
 
     def _penalty(self, x: Array) -> tuple[Any, ...]:
         """(l2 / 2) |x|^2, if there is a penalty."""
@@ -224,9 +246,7 @@ class BlockProblem(FlatProblem):
     def _sum(self, terms: Sequence[Any], *more: Any) -> Any:
         """Every block's times its weight, and the penalty's: nothing is fetched from a device."""
         total, *others = (w * term for w, term in zip(self._weights, terms, strict=True))
-        for term in (*others, *more):
-            total = total + term
-        return total
+        return _added(total, (*others, *more))
 
 
 class Partition:
@@ -273,6 +293,12 @@ class Partition:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_known": []}
+
+
+def _added(total: Any, more: Iterable[Any]) -> Any:
+    for term in more:
+        total = total + term
+    return total
 
 
 def _is_number(l2: Any) -> bool:

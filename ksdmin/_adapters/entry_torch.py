@@ -115,10 +115,10 @@ def from_torch(
         sum(w l) / sum(w); on some of the samples it is the mean of w l, with w divided by the mean
         over all of them. It multiplies the class weights of a loss.
     process_group : "auto" or ProcessGroup, optional
-        Several processes of torch.distributed make one run, each with `data` of its own: the
-        objective is the mean over the samples of all of them. "auto" is the default group, which is
-        initialised where torchrun has started the process. All of them call the same functions;
-        see :doc:`/distributed`.
+        Several processes of torch.distributed make one run, each with `data` of its own (or with
+        samples of its own in each block of `residuals`): the objective is the mean over the
+        samples of all of them. "auto" is the default group, which is initialised where torchrun
+        has started the process. All of them call the same functions; see :doc:`/distributed`.
 
     Returns
     -------

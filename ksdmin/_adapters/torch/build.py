@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -34,7 +34,11 @@ from ksdmin._adapters.torch.costs import Costs, costs_of
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.diagonal import diagonal_kernel
-from ksdmin._adapters.torch.distributed.build import of_all_processes, unwrapped
+from ksdmin._adapters.torch.distributed.build import (
+    blocks_of_all_processes,
+    of_all_processes,
+    unwrapped,
+)
 from ksdmin._adapters.torch.flat_function import FlatFunction
 from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
 from ksdmin._adapters.torch.jacobian import JacobianRows, jacobian_rows
@@ -81,9 +85,10 @@ def build(
     if residuals is not None:
         instead = "a model, or x0= with a plain function, not with residuals="
         given = {"loss": loss, "data": data, "x0": x0, "subsets": subsets, "output": output}
-        given |= {"sample_weight": sample_weight, "process_group": process_group}
-        refuse(instead, **given)
-        return _blocks(model, as_blocks(residuals), params, precision, curvature, **settings)
+        refuse(instead, **given, sample_weight=sample_weight)
+        return _blocks(
+            model, as_blocks(residuals), params, precision, curvature, process_group, **settings
+        )
     if x0 is not None:
         a_models = {"params": params, "chunk_size": chunk_size, "memory_budget": memory_budget}
         a_models |= {"sample_weight": sample_weight, "output": output}
@@ -158,31 +163,50 @@ def _blocks(
     params: Iterable[Any] | None,
     precision: str,
     curvature: Any,
+    process_group: Any,
     *,
-    l2: float | Mapping[str, float],
     precond: Any,
-    memory_budget: float | None,
-    rng: Any,
     **settings: Any,
 ) -> BlockProblem:
     """The sum of blocks of squared residuals."""
     if not isinstance(model, nn.Module):
         kind = type(model).__name__
         raise TypeError(f"model: residuals= needs the nn.Module that r is given, not {kind}")
-    check_model(model, stacklevel=4)
     check_block_curvature(curvature)
-    generator = np.random.default_rng(rng)  # the blocks draw labels and masks of their own
+    model = unwrapped(model, process_group)
     params = params if params is None or isinstance(params, (str, Tensor)) else list(params)
+
+    def make(blocks: Sequence[Block], stacklevel: int) -> BlockProblem:
+        check_model(model, stacklevel=stacklevel)
+        flat = partial(ResidualModel, model, params=params, precision=precision)
+        return _of_blocks(flat, blocks, curvature or "gauss-newton", precond, **settings)
+
+    if process_group is None:
+        return make(blocks, 5)
+    return blocks_of_all_processes(process_group, model, blocks, curvature, precond, make)
+
+
+def _of_blocks(
+    flat: Callable[..., ResidualModel],
+    blocks: Sequence[Block],
+    curvature: str,
+    precond: Any,
+    *,
+    l2: float | Mapping[str, float],
+    memory_budget: float | None,
+    rng: Any,
+    **settings: Any,
+) -> BlockProblem:
+    """The problem of blocks; `flat` makes a model of each."""
+    generator = np.random.default_rng(rng)  # the blocks draw labels and masks of their own
     settings |= {"l2": 0.0, "precond": precond if isinstance(precond, str) else None}
     terms = []
     for number, block in enumerate(blocks):
         with noting_block(number):
-            flat_model = ResidualModel(model, block, params, precision)
+            flat_model = flat(block=block)
             budget = (memory_budget or chunk_budget(flat_model.device)) / len(blocks)
             samples = flat_model.samples(budget)
-            kernels, per_sample = residual_kernels(
-                flat_model, probe_of(samples), curvature or "gauss-newton"
-            )
+            kernels, per_sample = residual_kernels(flat_model, probe_of(samples), curvature)
             problem = _of_samples(
                 kernels,
                 samples,

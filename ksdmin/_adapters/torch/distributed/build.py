@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
+from ksdmin._adapters.block_arguments import Block
+from ksdmin._adapters.blocks import BlockProblem
+from ksdmin._adapters.torch.distributed.blocks import distributed_blocks
 from ksdmin._adapters.torch.distributed.group import as_group
 from ksdmin._adapters.torch.distributed.link import Link
 from ksdmin._adapters.torch.distributed.problem import distributed
@@ -53,7 +57,47 @@ def of_all_processes(
     make: Callable[[Any, int], TorchProblem],
 ) -> TorchProblem:
     """The problem over the samples of all processes; `make` makes that of some data."""
-    _check_arguments(data, curvature, precond)
+    if callable(data) and not isinstance(data, Dataset):
+        raise TypeError(
+            "data: a function of the epoch cannot be spread over processes: with process_group= "
+            "each process passes its own tensors, Dataset or DataLoader"
+        )
+    link = link_between(process_group, model, curvature, precond)
+    problem = link.together(lambda: make(own_share(data, link), FRAMES))
+    link.require_same({"the number of trainable parameters": problem.x0.numel()})
+    return distributed(problem, link)
+
+
+def blocks_of_all_processes(
+    process_group: Any,
+    model: nn.Module,
+    blocks: Sequence[Block],
+    curvature: Any,
+    precond: Any,
+    make: Callable[[Sequence[Block], int], BlockProblem],
+) -> BlockProblem:
+    """The same for blocks of residuals."""
+    link = link_between(process_group, model, curvature, precond)
+    takes_samples = [block.data is not None for block in blocks]
+    link.require_same(
+        {
+            "the weights of the blocks of residuals": [block.weight for block in blocks],
+            "which of them take samples": takes_samples,
+        }
+    )
+
+    def made() -> BlockProblem:
+        shares = [replace(block, data=own_share(block.data, link)) for block in blocks]
+        return make(shares, FRAMES + 1)
+
+    problem = link.together(made)
+    link.require_same({"the number of trainable parameters": problem.x0.numel()})
+    return distributed_blocks(problem, link, takes_samples)
+
+
+def link_between(process_group: Any, model: nn.Module, curvature: Any, precond: Any) -> Link:
+    """The link between processes that have the same model, and ask for the same."""
+    _refuse_functions(curvature=curvature, precond=precond)
     parameters = list(model.parameters())
     if not parameters:
         raise ValueError("model: it has no parameters")
@@ -67,19 +111,12 @@ def of_all_processes(
             "curvature": curvature,
         }
     )
-    problem = link.together(lambda: make(own_share(data, link), FRAMES))
-    link.require_same({"the number of trainable parameters": problem.x0.numel()})
-    return distributed(problem, link)
+    return link
 
 
-def _check_arguments(data: Any, curvature: Any, precond: Any) -> None:
+def _refuse_functions(**arguments: Any) -> None:
     """Refuse functions that would have to know of the other processes' samples."""
-    if callable(data) and not isinstance(data, Dataset):
-        raise TypeError(
-            "data: a function of the epoch cannot be spread over processes: with process_group= "
-            "each process passes its own tensors, Dataset or DataLoader"
-        )
-    for name, given in (("curvature", curvature), ("precond", precond)):
+    for name, given in arguments.items():
         if callable(given):
             raise TypeError(
                 f"{name}: a function of your own sees the samples of one process only: with "

@@ -114,6 +114,13 @@ class Link(Team):
             self._heed_first()
         return message[:-SIGNALS]
 
+    def sum_checked(self, messages: Sequence[Tensor], counts: Counts) -> None:
+        """The sums of some tensors, in place; where a process has failed, all of them raise."""
+        numbers = self.sum_numbers(messages[0].new_zeros(0, dtype=torch.float64), counts)
+        for message in messages:
+            self.sum(message, counts)
+        self.heed(float(numbers[-1]))
+
     def sum(self, message: Tensor, counts: Counts) -> Tensor:
         """The sum itself, in place."""
         self._reduce(message, dist.ReduceOp.SUM)

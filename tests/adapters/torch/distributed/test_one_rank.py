@@ -56,9 +56,8 @@ def test_what_several_processes_refuse_is_refused(group):
     X, y = cases.samples()
     with pytest.raises(TypeError, match="curvature: a function of your own"):
         cases.problem(process_group=group, curvature=lambda x, idx: x)
+    loss, targets = nn.CrossEntropyLoss(ignore_index=1), torch.ones(len(X), dtype=torch.int64)
     with pytest.raises(ValueError, match="every target is ignored"):
-        loss = nn.CrossEntropyLoss(ignore_index=1)
-        targets = torch.ones(len(X), dtype=torch.int64)
         ksdmin.from_torch(cases.model("classes"), loss, (X, targets), process_group=group)
     dataset = TensorDataset(X, y)
     loader = DataLoader(dataset, sampler=DistributedSampler(dataset, 2, 0))
