@@ -49,7 +49,7 @@ def step_down(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Trial | Non
         return None
     z = run.space.combine(basis.V, E[:, 0])
     length = run.space.norm(z)
-    length = -length if float(state.here.gradient @ z) > 0 else length  # downhill
+    length = -length if float(run.space.inner(state.here.gradient, z)) > 0 else length  # downhill
     return descend(run, evaluator, state, z / length, -float(values[0]) / length**2, basis)
 
 

@@ -205,10 +205,37 @@ class Space:
         out[0::2], out[1::2] = a, b
         return out
 
+    # Whatever is computed from all entries of vectors: a space whose vectors are elsewhere in part
+    # has only these to change.
+
+    def inner(self, U: Array, W: Array) -> Array:
+        """The inner products of two vectors, of rows with a vector, or of rows with rows, U W^T."""
+        if W.ndim == 1:
+            return U @ W
+        return U @ (W.T if W.ndim == 2 else self.xp.matrix_transpose(W))
+
+    def norm(self, u: Array) -> float:
+        """The Euclidean norm."""
+        return math.sqrt(self.inner(u, u))
+
+    def max_abs(self, u: Array) -> float:
+        """The largest magnitude; NaN if any entry is."""
+        if self.numpy:
+            return float(np.maximum.reduce(np.abs(u)))  # as max(), with half of its overhead
+        return float(self.xp.max(self.xp.abs(u)))
+
+    def largest(self, u: Array) -> float:
+        """The largest entry."""
+        return float(self.xp.max(u))
+
+    def mean(self, u: Array) -> Array:
+        """The mean of the entries."""
+        return self.xp.mean(u)
+
     def dots(self, V: Array, u: Array) -> Array:
         """The products of `u` with the rows of V, without a warning where they are not finite."""
         if not self.numpy:
-            return V @ u
+            return self.inner(V, u)
         with np.errstate(all="ignore"):
             return V.dot(u)
 
@@ -286,21 +313,11 @@ class Space:
             row, before = rows[i, :], self.norm(rows[i, :])
             for _ in range(2 if kept else 0):  # Gram-Schmidt, twice
                 V = self.xp.stack(kept)
-                row = row - (V @ row) @ V
+                row = row - self.inner(V, row) @ V
             left = self.norm(row)
             if MIN_LEFT * self.eps * before < left < math.inf:
                 kept.append(row / left)
         return self.xp.stack(kept)
-
-    def norm(self, u: Array) -> float:
-        """The Euclidean norm."""
-        return math.sqrt(u @ u)
-
-    def max_abs(self, u: Array) -> float:
-        """The largest magnitude; NaN if any entry is."""
-        if self.numpy:
-            return float(np.maximum.reduce(np.abs(u)))  # as max(), with half of its overhead
-        return float(self.xp.max(self.xp.abs(u)))
 
 
 def _refuse_none(u: Any, origin: str) -> None:
