@@ -8,10 +8,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from ksdmin._problem.arrays import Array, Small, Space, as_scalar, to_host
+from ksdmin._problem.arrays import Array, Small, Space, to_host
 from ksdmin._problem.memo import Remembered
 from ksdmin._problem.protocol import Jacobian, Problem, Product, Traits, traits_of
 from ksdmin._problem.team import ALONE, Team, Watch
+from ksdmin._problem.user_values import as_scalar
 from ksdmin._problem.values import changed
 
 

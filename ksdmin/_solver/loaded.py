@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ksdmin._options import MethodOptions, nearest
-from ksdmin._problem.arrays import Array, Space, as_vector
+from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.box import Box
 from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.functions import FunctionProblem
@@ -20,6 +20,7 @@ from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
 from ksdmin._problem.subsets import Stream, Subsets
 from ksdmin._problem.team import team_of
+from ksdmin._problem.user_values import as_vector
 from ksdmin._problem.values import changed
 from ksdmin._run import checkpoint_file
 from ksdmin._run.checkpoint_file import CheckpointError, SavedArray

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from ksdmin._options import MethodOptions
-from ksdmin._problem.arrays import Array, Space, as_vector
+from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.box import Box
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.protocol import Problem
 from ksdmin._problem.subsets import PLAIN, Subsets, as_subsets
 from ksdmin._problem.team import ALONE, Team
+from ksdmin._problem.user_values import as_vector
 from ksdmin._run.evaluator import Agreement, Budget
 from ksdmin._run.run import Run
 
