@@ -57,7 +57,7 @@ def probe(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
     """The curvature outside the directions that the model knows; None where it knows all."""
     space, model = run.space, state.model
     anything = space.to_device(np.random.default_rng(0).standard_normal(space.n))
-    unseen, dimensions = model.beyond(space, anything)
+    unseen, dimensions = model.beyond(space, space.taken(anything))
     if dimensions == 0:
         return None
     product = evaluator.curvature(state.here.x, state.sets.B)

@@ -41,6 +41,7 @@ class Space:
     """Where the vectors of a run live: their namespace, dtype, device and length."""
 
     hosted = False  # whether user code has them in another library: see `HostedSpace`
+    is_split = False  # whether other processes have parts of them
 
     def __init__(self, x: Array) -> None:
         self.xp = array_namespace(x)
@@ -49,9 +50,10 @@ class Space:
         self.device = device(x)
         self.remote = is_torch_array(x) and x.is_cuda  # runs on while the host goes on
         self._immutable = is_jax_array(x)
-        self.n = int(x.shape[0])
+        self.n = self.length = int(x.shape[0])  # `length` is that of what is here
         info = self.xp.finfo(x.dtype)
         self.eps, self.itemsize = float(info.eps), int(info.bits) // 8
+        self.vector_bytes = self.n * self.itemsize  # what a vector takes here
 
     def __reduce__(self) -> Any:
         return Space, (self.unit(0),)  # a namespace is a module: it cannot be pickled
@@ -160,6 +162,10 @@ class Space:
         """A fresh copy that user code may keep or overwrite."""
         return self.copy(x)
 
+    def saved(self, u: Any) -> Any:
+        """An array of a run, as a file has it."""
+        return u
+
     def unit(self, i: int = 0) -> Array:
         """The unit vector e_(i+1), in the dtype and on the device of the run."""
         zeros = self.xp.zeros((1, self.n), dtype=self.dtype, device=self.device)
@@ -171,7 +177,7 @@ class Space:
 
     def rows(self, *capacity: int) -> Array:
         """Room for `capacity` vectors, one per row; or for an array of them."""
-        return self.xp.empty((*capacity, self.n), dtype=self.dtype, device=self.device)
+        return self.xp.empty((*capacity, self.length), dtype=self.dtype, device=self.device)
 
     def put(self, V: Array, where: Any, what: Any) -> Array:
         """`V` with `what` at `where`, in place except for immutable arrays (jax)."""

@@ -45,6 +45,11 @@ class Counts:
         evaluations = self.nfev, self.njev, self.nhev, self.differenced
         return Counts(*evaluations, self.passes, self.reductions, self.reduced_bytes)
 
+    def add_message(self, size: int) -> None:
+        """Count a sum over processes, for which this one hands in `size` bytes."""
+        self.reductions += 1
+        self.reduced_bytes += size
+
     def add(self, nfev: int = 0, njev: int = 0, nhev: int = 0) -> None:
         """Count evaluations."""
         self.nfev += nfev
@@ -78,6 +83,14 @@ class CountingProblem:
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`, and remembers what this one does."""
         return changed(self, _counts=counts)
+
+    def space_of_run(self, x0: Array) -> Space | None:
+        """Where the vectors of a run from `x0` live; None: where `x0` does."""
+        return None
+
+    def in_space(self, space: Space) -> CountingProblem:
+        """The problem as a run takes it whose vectors live in what `space_of_run` returned."""
+        return self
 
     def in_step_with(self, watch: Watch) -> Self:
         """A copy for a run that `watch` may end, where processes have to agree on that."""

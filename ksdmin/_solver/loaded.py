@@ -32,7 +32,7 @@ from ksdmin._solver.loop import Loop, watched
 from ksdmin._solver.methods import METHODS
 from ksdmin._solver.observer import Observer
 from ksdmin._solver.saved import Identity, Saved, dtype_name, kind_of, records_of
-from ksdmin._solver.setup import make_run, resolve_subsets
+from ksdmin._solver.setup import make_run, require_watched_alike, resolve_subsets
 
 # Options that may be others in the next part of a run: they decide when it ends and who watches.
 MAY_CHANGE = (
@@ -58,7 +58,8 @@ def loaded(
             "functions that the run was started with: ksdmin.as_problem(fun, jac=..., ...)"
         )
     header, content = team_of(problem).together(lambda: checkpoint_file.read(path))
-    space = space_of_run(vector_like_saved(header, problem, like))
+    space = space_of_run(problem, vector_like_saved(header, problem, like))
+    require_watched_alike(team_of(problem), space, callback, options)
     check_problem(path, header, problem, space)
     sets = resolve_subsets(problem, subsets)
     check_samples(path, header, sets)
@@ -176,7 +177,8 @@ class Given(Mapping[str, Any]):
             return content
         if not real and content.dtype == np.int64:
             return space.indices(content)
-        return space.xp.asarray(content, device=space.device)
+        out = space.xp.asarray(content, device=space.device)
+        return space.taken(out) if real else out
 
 
 def vector_like_saved(header: Mapping[str, Any], problem: Any, like: Any) -> Array:

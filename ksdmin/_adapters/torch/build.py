@@ -35,6 +35,7 @@ from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.diagonal import diagonal_kernel
 from ksdmin._adapters.torch.distributed.build import (
+    Group,
     blocks_of_all_processes,
     of_all_processes,
     unwrapped,
@@ -75,20 +76,20 @@ def build(
     rng: Any,
     sample_weight: Any,
     process_group: Any,
+    split: bool | str,
 ) -> TorchProblem | TorchFunctionProblem | BlockProblem:
     """The problem of :func:`ksdmin.from_torch`, which documents the arguments."""
     refuse_inference_mode()
     check_provider(curvature)
     check_output(output)
+    group = Group(process_group, split, memory_budget)
     settings = {"l2": l2, "precond": precond, "memory_budget": memory_budget}
     settings |= {"chunk_size": chunk_size, "graphs": graphs, "rng": rng}
     if residuals is not None:
         instead = "a model, or x0= with a plain function, not with residuals="
         given = {"loss": loss, "data": data, "x0": x0, "subsets": subsets, "output": output}
         refuse(instead, **given, sample_weight=sample_weight)
-        return _blocks(
-            model, as_blocks(residuals), params, precision, curvature, process_group, **settings
-        )
+        return _blocks(model, as_blocks(residuals), params, precision, curvature, group, **settings)
     if x0 is not None:
         a_models = {"params": params, "chunk_size": chunk_size, "memory_budget": memory_budget}
         a_models |= {"sample_weight": sample_weight, "output": output}
@@ -110,7 +111,7 @@ def build(
 
     if process_group is None:
         return make(data, 4)
-    return of_all_processes(process_group, model, data, curvature, precond, make)
+    return of_all_processes(group, model, data, curvature, precond, make)
 
 
 def _of_samples(
@@ -163,7 +164,7 @@ def _blocks(
     params: Iterable[Any] | None,
     precision: str,
     curvature: Any,
-    process_group: Any,
+    group: Group,
     *,
     precond: Any,
     **settings: Any,
@@ -173,7 +174,7 @@ def _blocks(
         kind = type(model).__name__
         raise TypeError(f"model: residuals= needs the nn.Module that r is given, not {kind}")
     check_block_curvature(curvature)
-    model = unwrapped(model, process_group)
+    model = unwrapped(model, group.given)
     params = params if params is None or isinstance(params, (str, Tensor)) else list(params)
 
     def make(blocks: Sequence[Block], stacklevel: int) -> BlockProblem:
@@ -181,9 +182,9 @@ def _blocks(
         flat = partial(ResidualModel, model, params=params, precision=precision)
         return _of_blocks(flat, blocks, curvature or "gauss-newton", precond, **settings)
 
-    if process_group is None:
+    if group.given is None:
         return make(blocks, 5)
-    return blocks_of_all_processes(process_group, model, blocks, curvature, precond, make)
+    return blocks_of_all_processes(group, model, blocks, curvature, precond, make)
 
 
 def _of_blocks(

@@ -117,8 +117,7 @@ class ReducedSums(Shares):
         total, *vectors = super().total(kind, x, part, precision)
         numbers = self._link.sum_numbers(total.reshape(1), self._counts)
         if vectors:
-            message = self._link.sum(torch.cat(vectors), self._counts)
-            vectors = list(message.reshape(len(vectors), -1))
+            vectors = self._link.sum_vectors(vectors, self._counts)
         self._link.heed(float(numbers[-1]))
         return [numbers[0], *vectors]
 
