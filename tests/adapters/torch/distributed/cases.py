@@ -203,7 +203,7 @@ def timed_run(rank, size, late_rank):
         return run(grouped("net", rank, size), options, callback=callback)
 
 
-def killed_run(rank, size, options, victim):
+def killed_run(rank, size, options, victim, arguments=None):
     """One rank is killed in iteration 4; the iterates that rank 0 has seen come with the error."""
     import os
     import signal
@@ -216,9 +216,8 @@ def killed_run(rank, size, options, victim):
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:
-        run(
-            grouped("net", rank, size), options, ksdmin.Subsets(N, 1.0, 0.3, 0.3), callback=callback
-        )
+        problem = grouped("net", rank, size, **(arguments or {}))
+        run(problem, options, ksdmin.Subsets(N, 1.0, 0.3, 0.3), callback=callback)
     except RuntimeError as error:
         return str(error), iterates
 

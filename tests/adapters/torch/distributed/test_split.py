@@ -9,6 +9,7 @@ from ksdmin._adapters.torch.distributed.split import Slices
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import Counts
 from tests.adapters.torch.distributed import cases, split_cases
+from tests.adapters.torch.distributed.ranks import Ranks
 from tests.adapters.torch.distributed.test_quantities import TIGHT, assert_close
 
 ITEMSIZE = 8
@@ -150,6 +151,19 @@ def test_a_rank_that_raises_ends_all(two, fails_at):
     first, second = two.outcomes(split_cases.failing_run, fails_at)
     assert "rank 1 raised ValueError: the dog ate the batch" in str(first)
     assert str(second).startswith("ValueError: the dog ate the batch")
+
+
+def test_a_rank_that_is_killed_ends_the_other_and_one_process_goes_on(tmp_path):
+    path = tmp_path / "run.ksd"
+    options = {"maxiter": 8, "checkpoint": str(path), "checkpoint_every": 1}
+    with Ranks(2, tmp_path, timeout=10.0) as ranks:
+        ranks.start(cases.killed_run, options, 1, {"split": True})
+        message, iterates = ranks.received(0)
+    assert "cannot reach the other processes" in message
+    subsets = ksdmin.Subsets(cases.N, 1.0, 0.3, 0.3)
+    state = ksdmin.Solver.load(path, cases.problem(), subsets=subsets)._loop.state
+    assert state.record.iteration == 3
+    np.testing.assert_array_equal(np.asarray(state.here.x), iterates[2])
 
 
 @pytest.mark.parametrize(
