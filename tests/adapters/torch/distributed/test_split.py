@@ -153,6 +153,7 @@ def test_a_rank_that_raises_ends_all(two, fails_at):
     assert str(second).startswith("ValueError: the dog ate the batch")
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_ends_the_other_and_one_process_goes_on(tmp_path):
     path = tmp_path / "run.ksd"
     options = {"maxiter": 8, "checkpoint": str(path), "checkpoint_every": 1}
