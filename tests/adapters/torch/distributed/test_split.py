@@ -10,6 +10,7 @@ from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import Counts
 from tests.adapters.torch.distributed import cases, split_cases
 from tests.adapters.torch.distributed.ranks import Ranks
+from tests.adapters.torch.distributed.test_communication import iterations
 from tests.adapters.torch.distributed.test_quantities import TIGHT, assert_close
 
 ITEMSIZE = 8
@@ -101,6 +102,22 @@ def test_payloads_are_those_of_the_docs(ranks):
         "inner": (1, 5 * ITEMSIZE),
         "max_abs": (1, 16),
     }
+
+
+def test_what_an_iteration_sends_is_that_of_the_docs(two):
+    """On samples, with a gradient and a diagonal; but for the sums of a few numbers."""
+    longest = -(-N // 2)
+    gathered, scattered = ITEMSIZE * longest, ITEMSIZE * longest * 2
+    outcome = two(split_cases.run_without_small_sums, (0.6, 0.2, 0.2))[0]
+    for _, spent in iterations(outcome):
+        inner, values = spent["njev"] - 1, spent["nfev"] - spent["njev"]
+        expected = (gathered + scattered + 2 * ITEMSIZE) * spent["nhev"]
+        expected += (gathered + scattered + 16) * inner
+        expected += gathered + 16 + 2 * scattered  # gradient and diagonal
+        expected += gathered  # the point of the products
+        expected += (gathered + 16) * values
+        assert spent["reduced_bytes"] == expected
+        assert inner >= 1
 
 
 def test_each_process_keeps_slices_only(two):
