@@ -88,7 +88,7 @@ class Basis:
 
     def gram(self, space: Space) -> Small | None:
         """V V^T; None where it is the identity."""
-        return None if self.orthonormal else space.to_host(space.inner(self.V, self.V))[0]
+        return None if self.orthonormal else space.to_host(space.gram(self.V, self.V))[0]
 
 
 def krylov_basis(
@@ -302,16 +302,16 @@ class Growth:
         space, rows, k, times = self._space, self._rows, self.dim, self._rows.P.times
         assert times is not None
         V, D = rows.V[:k, :], space.xp.stack(list(directions))
-        before = space.inner(D, times(D))
+        before = space.gram(D, times(D))
         for _ in range(2):  # Gram-Schmidt, twice
-            D = D - space.inner(times(D), V) @ V
-        before, left = space.to_host(before, space.inner(D, times(D)))
+            D = D - space.gram(times(D), V) @ V
+        before, left = space.to_host(before, space.gram(D, times(D)))
         E = _orthonormalised(left, np.diagonal(before), MIN_REMAINDER * space.eps)
         end = k + len(E)
         rows.V = space.put(rows.V, (slice(k, end), slice(None)), space.to_device(E) @ D)
         W = [product(rows.V[j, :]) for j in range(k, end)]
         if W:
-            h = space.inner(space.xp.stack(W), rows.V[:end, :])
+            h = space.gram(space.xp.stack(W), rows.V[:end, :])
             self._take_in_adjoined(space.to_host(h)[0])
 
     def _take_in_adjoined(self, h: Small) -> None:

@@ -78,7 +78,7 @@ class QuasiNewton:
         if self.pairs is None:
             return z, space.n
         S = self.pairs.array[:, 0, :]
-        gram, along = space.to_host(space.inner(S, S), space.inner(S, z))
+        gram, along = space.to_host(space.gram(S, S), space.inner(S, z))
         lengths = np.diag(gram) ** 0.5
         values, E = np.linalg.eigh(gram / np.outer(lengths, lengths))
         seen = values > MIN_REMAINDER * space.eps * values[-1]
@@ -99,8 +99,9 @@ class QuasiNewton:
         """The model after one more pair, unless the curvature along it is not positive."""
         if not self.capacity:
             return self
+        inner = space.inner
         with np.errstate(all="ignore"):  # what is not finite is left out
-            along, s2, y2 = space.floats(*(space.inner(*uw) for uw in ((s, y), (s, s), (y, y))))
+            along, s2, y2 = space.floats(inner(s, y), inner(s, s), inner(y, y))
         if not along > (space.eps * s2 * y2) ** 0.5 or not 0 < y2 < math.inf:
             return self
         return self._with_scaled(space, space.scaled_pair(s, y, along**-0.5))
@@ -108,7 +109,7 @@ class QuasiNewton:
     def with_pairs(self, space: Space, pairs: Array) -> QuasiNewton:
         """The model after more pairs (s, y), in an array, where they are any good."""
         with np.errstate(all="ignore"):
-            (dots,) = space.to_host(space.inner(pairs, pairs))
+            (dots,) = space.to_host(space.gram(pairs, pairs))
             s2, along, y2 = dots[:, 0, 0], dots[:, 0, 1], dots[:, 1, 1]
             good = (along > (space.eps * s2 * y2) ** 0.5) & (0 < y2) & (y2 < np.inf)
         if not good.all():
@@ -125,7 +126,7 @@ class QuasiNewton:
         new = new[max(0, int(new.shape[0]) - keep) :, :, :]
         pairs = Entries(space.rows(0, 2)) if self.pairs is None else self.pairs
         pairs = pairs.followed_by(space, new, keep, self.capacity)
-        (columns,) = space.to_host(space.inner(_vectors(space, pairs.array), new[:, 1, :]))
+        (columns,) = space.to_host(space.gram(_vectors(space, pairs.array), new[:, 1, :]))
         return changed(self, pairs=pairs, products=_bordered(self.products, columns))
 
     def with_basis(
@@ -186,7 +187,7 @@ class _ScaledInverse:
     def __init__(self, space: Space, pairs: Array, R_inverse: Array, D: Array) -> None:
         self._inner, self._D = space.inner, D
         self._S, self._Y = pairs[:, 0, :], pairs[:, 1, :]
-        self._R_inverse, self._YY = R_inverse, space.inner(self._Y / D, self._Y)
+        self._R_inverse, self._YY = R_inverse, space.gram(self._Y / D, self._Y)
 
     def __call__(self, w: Array) -> Array:
         scaled = w / self._D

@@ -176,9 +176,13 @@ class SplitSpace(Space):
         e[i] = 1.0
         return self.taken(e)
 
-    def inner(self, U: Tensor, W: Tensor) -> Tensor:
-        """The inner products: sums over all processes."""
-        return self.link.sum(super().inner(U, W).contiguous(), self.counts)
+    def inner(self, U: Tensor, w: Tensor) -> Tensor:
+        """The inner products of a vector, or of rows, with a vector: sums over all processes."""
+        return self.link.sum(U @ w, self.counts)
+
+    def gram(self, U: Tensor, W: Tensor) -> Tensor:
+        """The inner products of rows with rows, likewise."""
+        return self.link.sum(super().gram(U, W).contiguous(), self.counts)
 
     def max_abs(self, u: Tensor) -> float:
         """The largest magnitude; NaN if any entry is."""
