@@ -107,7 +107,7 @@ def report(size, found):
     """A line for each evaluation: in the group, alone, and what the model predicts."""
     seconds = found["seconds"]
     for name, payload in found["bytes"].items():
-        message = seconds["long message" if payload > 1000 else "short message"]
+        message = seconds["long message" if payload > 1000 else "short message"] if payload else 0.0
         group, alone = seconds[f"group: {name}"], seconds[f"alone: {name}"]
         print(
             f"{size} processes, {name:8}: {1e3 * group:6.2f} ms; alone {1e3 * alone:6.2f} ms, and "

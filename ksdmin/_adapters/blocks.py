@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any, Self
 
 from array_api_compat import array_namespace
@@ -26,15 +23,6 @@ from ksdmin._problem.values import changed
 KEPT_SETS = 4
 # Added to the mean square that a diagonal is divided by, which may be zero; float32 holds it.
 LEAST_SQUARE = 1e-30
-
-
-@dataclass(frozen=True)
-class Block:
-    """One entry of ``residuals=``: a function, its samples (None: it takes none), its weight."""
-
-    residuals: Callable[..., Any]
-    data: Any
-    weight: float
 
 
 @dataclass(frozen=True)
@@ -138,9 +126,9 @@ class BlockProblem(FlatProblem):
 
     def _value(self, x: Array, idx: Any) -> Any:
         self._counts.nfev += 1
-        return self._sum(
-            [block._value(x, part) for block, part in self._parts(idx)], *self._penalty(x)
-        )
+        own = [block._value(x, part) for block, part in self._parts(idx)]
+        values, _ = self._joint(own, lambda values: [])
+        return self._sum(values, *self._penalty(x))
 
     def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
         """The value and V^T g, fetched in one transfer for all blocks."""
@@ -154,11 +142,11 @@ class BlockProblem(FlatProblem):
 
         def multiply(v: Array) -> Array:
             before = [block._counts.nfev for block in self._blocks]
-            total = self._sum([product(v) for product in products], *self._l2_times(v))
+            total = self._joint_product(self._sum([product(v) for product in products]))
             # A forward pass that some of the blocks make again is one of the sum
             again = zip(self._blocks, before, strict=True)
             self._counts.nfev += max(block._counts.nfev - count for block, count in again)
-            return total
+            return _added(total, self._l2_times(v))
 
         return self._counted(multiply)
 
@@ -166,6 +154,7 @@ class BlockProblem(FlatProblem):
         """The curvature matrix itself, where the traits say that it is to be had."""
         before = [block._counts.nhev for block in self._blocks]
         total = self._sum([block.matrix(x, part) for block, part in self._parts(idx)])
+        (total,) = self._joint_parts(total)
         self._counts.nhev += self._most(before)
         return total if self._l2 is None else total + self._space.diagonal_matrix(self._l2)
 
@@ -184,11 +173,14 @@ class BlockProblem(FlatProblem):
 
         def at(y: Array) -> tuple[Any, Array]:
             self._counts.nfev += 1
-            values, residuals = zip(*(part.at(y) for part in parts if part.at), strict=True)
-            return self._sum(values, *self._penalty(y)), joined(residuals)
+            own, residuals = zip(*(part.at(y) for part in parts if part.at), strict=True)
+            values, (whole,) = self._joint(own, lambda values: [joined(residuals)])
+            return self._sum(values, *self._penalty(y)), whole
 
         penalty = 0.0 if self._l2 is None else float(self._l2)
-        rows, residuals = joined([p.rows for p in parts]), joined([p.residuals for p in parts])
+        rows, residuals = self._joint_parts(
+            joined([part.rows for part in parts]), joined([part.residuals for part in parts])
+        )
         return Jacobian(rows, residuals, penalty, at if all(p.at for p in parts) else None)
 
     def _most(self, before: Sequence[int]) -> int:
@@ -201,15 +193,37 @@ class BlockProblem(FlatProblem):
         self._counts.njev += 1
         fisher = diagonal and isinstance(self._precond, str)
         terms = [block._evaluate(x, part, fisher) for block, part in self._parts(idx)]
-        values, gradients, *diagonals = zip(*terms, strict=True)
-        value = self._sum(values, *self._penalty(x))
-        g = self._sum(gradients, *self._l2_times(x))
+        own, gradients, *diagonals = zip(*terms, strict=True)
+        values, (g, *D) = self._joint(
+            own,
+            lambda values: [
+                self._sum(gradients),
+                *(self._summed_diagonals(values, each) for each in diagonals),
+            ],
+        )
+        value, g = self._sum(values, *self._penalty(x)), _added(g, self._l2_times(x))
         if not diagonal:
             return value, g
         if not fisher:
             return value, g, self._user_diagonal(x, idx)
         self._count_diagonals()
-        return value, g, self._summed_diagonals(values, diagonals[0])
+        return value, g, D[0] if self._l2 is None else D[0] + self._l2
+
+    # What blocks of one process have already, and what those of several have to add up
+
+    def _joint(
+        self, values: Sequence[Any], vectors: Callable[[Sequence[Any]], list[Array]]
+    ) -> tuple[Sequence[Any], list[Array]]:
+        """The value of each block, and vectors that are made of these."""
+        return values, vectors(values)
+
+    def _joint_product(self, product: Array) -> Array:
+        """The product with a vector."""
+        return product
+
+    def _joint_parts(self, *arrays: Array) -> tuple[Array, ...]:
+        """A matrix, or rows and residuals."""
+        return arrays
 
     def _summed_diagonals(self, values: Sequence[Any], diagonals: Sequence[Array]) -> Array:
         """The diagonal of the empirical Fisher matrix, in the scale of the Gauss-Newton matrix.
@@ -221,8 +235,7 @@ class BlockProblem(FlatProblem):
             elements / 2 * squares / (value + LEAST_SQUARE)
             for elements, squares, value in zip(self._elements, diagonals, values, strict=True)
         ]
-        total = self._sum(scaled)
-        return total if self._l2 is None else total + self._l2
+        return self._sum(scaled)
 
     def _penalty(self, x: Array) -> tuple[Any, ...]:
         """(l2 / 2) |x|^2, if there is a penalty."""
@@ -244,9 +257,7 @@ class BlockProblem(FlatProblem):
     def _sum(self, terms: Sequence[Any], *more: Any) -> Any:
         """Every block's times its weight, and the penalty's: nothing is fetched from a device."""
         total, *others = (w * term for w, term in zip(self._weights, terms, strict=True))
-        for term in (*others, *more):
-            total = total + term
-        return total
+        return _added(total, (*others, *more))
 
 
 class Partition:
@@ -295,75 +306,10 @@ class Partition:
         return {**self.__dict__, "_known": []}
 
 
-def as_blocks(residuals: Any) -> list[Block]:
-    """What the user gave as ``residuals=``: (r, data) or (r, data, weight) for each block."""
-    if not isinstance(residuals, Iterable) or isinstance(residuals, (str, bytes)):
-        raise TypeError(
-            "residuals: expected a list of (r, data) or (r, data, weight), not "
-            f"{type(residuals).__name__}"
-        )
-    blocks = [_as_block(number, entry) for number, entry in enumerate(residuals)]
-    if not blocks:
-        raise ValueError("residuals: the list is empty; expected (r, data) or (r, data, weight)")
-    return blocks
-
-
-def _as_block(number: int, entry: Any) -> Block:
-    if not isinstance(entry, (tuple, list)) or len(entry) not in (2, 3):
-        of = f" of {len(entry)}" if isinstance(entry, (tuple, list)) else ""
-        raise TypeError(
-            f"residuals: block {number} is a {type(entry).__name__}{of}; expected (r, data) or "
-            "(r, data, weight), data=None where r takes none"
-        )
-    r, data, weight = (*entry, 1.0) if len(entry) == 2 else entry
-    if not callable(r):
-        raise TypeError(
-            f"residuals: block {number} begins with a {type(r).__name__}; expected a function that "
-            "returns the residuals"
-        )
-    if not isinstance(weight, Real) or isinstance(weight, bool):
-        raise TypeError(f"residuals: the weight of block {number} is {weight!r}, not a number")
-    if not 0 < float(weight) < math.inf:
-        raise ValueError(
-            f"residuals: the weight of block {number} is {weight!r}; expected a positive number"
-        )
-    return Block(r, data, float(weight))
-
-
-def check_rows(shape: tuple[int, ...], rows: int | None) -> None:
-    """Refuse residuals that are not one row per sample (`rows` None: one vector of them)."""
-    if not shape:
-        wanted = "a vector (for a single one reshape(1))" if rows is None else "one row per sample"
-        raise ValueError(
-            f"r returned one number: it must return the residuals themselves, {wanted}; they are "
-            "squared and averaged here"
-        )
-    if rows is not None and shape[0] != rows:
-        raise ValueError(
-            f"r returned shape {shape} for {rows} samples: it must return one row per sample"
-        )
-    if 0 in shape:
-        raise ValueError(f"r returned no residuals: shape {shape}")
-
-
-def check_block_curvature(curvature: Any) -> None:
-    """Refuse a user's own curvature, of which the terms are not known."""
-    if curvature is not None and not isinstance(curvature, str):
-        raise TypeError(
-            "curvature: with residuals= expected a name, such as 'gauss-newton' or 'hessian', not "
-            f"a {type(curvature).__name__}"
-        )
-
-
-@contextmanager
-def noting_block(number: int) -> Iterator[None]:
-    """Errors within say which block of the residuals they are about."""
-    try:
-        yield
-    except Exception as error:
-        with suppress(Exception):  # an exception may refuse it
-            error.add_note(f"in block {number} of residuals=")
-        raise
+def _added(total: Any, more: Iterable[Any]) -> Any:
+    for term in more:
+        total = total + term
+    return total
 
 
 def _is_number(l2: Any) -> bool:

@@ -33,6 +33,7 @@ def from_torch(
     rng: Any = 0,
     sample_weight: Any = None,
     process_group: Any = None,
+    split: bool | str = "auto",
 ) -> TorchProblem | TorchFunctionProblem | BlockProblem:
     """Make a torch model, or a plain function, into a problem that ``minimize`` takes.
 
@@ -119,10 +120,14 @@ def from_torch(
         sum(w l) / sum(w); on some of the samples it is the mean of w l, with w divided by the mean
         over all of them. It multiplies the class weights of a loss.
     process_group : "auto" or ProcessGroup, optional
-        Several processes of torch.distributed make one run, each with `data` of its own: the
-        objective is the mean over the samples of all of them. "auto" is the default group, which is
-        initialised where torchrun has started the process. All of them call the same functions;
-        see :doc:`/distributed`.
+        Several processes of torch.distributed make one run, each with `data` of its own (or with
+        samples of its own in each block of `residuals`): the objective is the mean over the
+        samples of all of them. "auto" is the default group, which is initialised where torchrun
+        has started the process. All of them call the same functions; see :doc:`/distributed`.
+    split : "auto" or bool, optional
+        With `process_group`: whether each process keeps only a slice of every vector of a run.
+        "auto": where 65 vectors as long as the parameters take more than twice `memory_budget`,
+        which is half of the memory unless it is given. More is sent then.
 
     Returns
     -------
@@ -259,5 +264,6 @@ def from_torch(
         rng=rng,
         sample_weight=sample_weight,
         process_group=process_group,
+        split=split,
     )
     return problem

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ksdmin._problem.arrays import Array
+from ksdmin._problem.arrays import Array, Space
 
 MIN_PROGRESS = 5e-4  # of the model per iteration, relative: with less they end
 WINDOW, WINDOW_SHARE = 10, 0.1  # over so many iterations, or this share of them
@@ -22,6 +22,7 @@ class Solution:
 
 
 def conjugate_gradients(
+    space: Space,
     product: Callable[[Array], Array],
     g: Array,
     begin: Array | None,
@@ -33,18 +34,18 @@ def conjugate_gradients(
     d = g * 0 if begin is None else begin
     r = g if begin is None else product(d) + g
     y = r if M is None else r / M
-    p, along = -y, float(r @ y)
+    p, along = -y, float(space.inner(r, y))
     values, kept, next_kept = [0.0], [], FIRST_KEPT
     for i in range(1, maxiter + 1):
         Ap = product(p)
-        curvature = float(p @ Ap)
+        curvature = float(space.inner(p, Ap))
         if not curvature > 0:
             break
         alpha = along / curvature
         d, r = d + alpha * p, r + alpha * Ap
         y = r if M is None else r / M
-        along, before = float(r @ y), along
-        values.append(float(d @ (r + g)) / 2)
+        along, before = float(space.inner(r, y)), along
+        values.append(float(space.inner(d, r + g)) / 2)
         if i == next_kept:
             kept.append(d)
             next_kept = math.ceil(next_kept * SPACING)

@@ -72,6 +72,7 @@ def solve(
 ) -> Solution:
     """Conjugate gradients on the damped model, from a share of their last solution."""
     return conjugate_gradients(
+        run.space,
         lambda v: H(v) + state.damping * v,
         state.here.gradient,
         None if state.solution is None else SHRINK * state.solution,
@@ -88,7 +89,7 @@ def preconditioner(run: HFRun, state: HFState) -> Array | None:
         return None
     M = D + state.damping
     if not state.damping:  # an entry may be zero
-        largest = float(xp.max(M))
+        largest = run.space.largest(M)
         M = xp.clip(M, MIN_DIAGONAL * largest, largest) if largest > 0 else xp.ones_like(M)
     return M**run.options.diagonal_power
 
@@ -110,7 +111,8 @@ def reductions(
 ) -> tuple[float, float]:
     """The actual reduction on B, and what the undamped model predicted."""
     here, B = state.here, state.sets.B
-    predicted = -float(d @ H(d)) / 2 - float(here.gradient @ d)
+    inner = evaluator.space.inner
+    predicted = -float(inner(d, H(d))) / 2 - float(inner(here.gradient, d))
     before = here.value if B is here.idx else evaluator.value(here.x, B)
     return before - evaluator.value(here.x + d, B), predicted
 
@@ -118,7 +120,7 @@ def reductions(
 def line_search(evaluator: Evaluator, state: HFState, d: Array, value: float) -> float:
     """How much of d to go, by Armijo's test on A; 0 where no part of it lowers the loss."""
     here, rate = state.here, 1.0
-    slope = float(here.gradient @ d)
+    slope = float(evaluator.space.inner(here.gradient, d))
     for _ in range(MAX_TRIALS):
         if value <= here.value + ARMIJO * rate * min(slope, 0.0):
             return rate

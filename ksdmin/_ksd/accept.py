@@ -9,6 +9,7 @@ from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.widening import is_wide
+from ksdmin._problem.arrays import Space
 from ksdmin._problem.values import changed, made
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
@@ -32,7 +33,7 @@ def judge_step(
         actual=actual,
         predicted_on_C=trial.predicted,
         model_reduction=trial.model_reduction,
-        slope_correction=slope_correction(here, trial, actual, there),
+        slope_correction=slope_correction(run.space, here, trial, actual, there),
         noise=noise,
         value_noise=evaluator.noise * abs(before if compared else here.value),
         gradient_noise=evaluator.gradient_error * abs(there.value),
@@ -72,7 +73,9 @@ def gradient_error(run: KSDRun, evaluator: Evaluator, there: Evaluated, steepest
     return evaluator.gradient_error * (abs(there.value) + scale * steepest / 2)
 
 
-def slope_correction(here: Evaluated, trial: Trial, actual: float, there: Evaluated) -> float:
+def slope_correction(
+    space: Space, here: Evaluated, trial: Trial, actual: float, there: Evaluated
+) -> float:
     """By how much the step goes down steeper on the samples of the new value than on the old.
 
     The slope that they have is that of the parabola through the two values and the new gradient. A
@@ -80,8 +83,8 @@ def slope_correction(here: Evaluated, trial: Trial, actual: float, there: Evalua
     """
     if there.idx is here.idx or trial.d is None:
         return 0.0
-    slope = -2 * actual - float(there.gradient @ trial.d)
-    return float(here.gradient @ trial.d) - slope
+    slope = -2 * actual - float(space.inner(there.gradient, trial.d))
+    return float(space.inner(here.gradient, trial.d)) - slope
 
 
 def accept_or_refuse(

@@ -68,7 +68,7 @@ def choose_parts(space: Space, samples: int | None, nonlinear: bool, fewest: int
 
 def affordable(space: Space) -> int:
     """How many vectors fit into `MAX_BASIS_BYTES`."""
-    return int(MAX_BASIS_BYTES // (space.n * space.itemsize))
+    return int(MAX_BASIS_BYTES // space.vector_bytes)
 
 
 def choose_pairs(n: int, plain: bool) -> int:
@@ -88,7 +88,7 @@ def choose_dimensions(
     wanted = Dimensions(K, whole_dim, memory, int(pairs), nonlinear, cheap)
     if options.memory_budget is None or math.isinf(options.memory_budget):
         return wanted
-    return within(wanted, int(options.memory_budget // (space.n * space.itemsize)), options)
+    return within(wanted, int(options.memory_budget // space.vector_bytes), options)
 
 
 def within(wanted: Dimensions, vectors: int, options: Options) -> Dimensions:

@@ -85,7 +85,7 @@ class Basis:
 
     def gram(self, space: Space) -> Small | None:
         """V V^T; None where it is the identity."""
-        return None if self.orthonormal else space.to_host(self.V @ self.V.T)[0]
+        return None if self.orthonormal else space.to_host(space.gram(self.V, self.V))[0]
 
 
 def krylov_basis(
@@ -187,7 +187,7 @@ class Growth:
         """The first vector, along P^-1 g; False where that vanishes."""
         g, scale = self._within_range(g)
         z = self._rows.P.solve(g)
-        squared = float(g @ z)
+        squared = float(self._space.inner(g, z))
         if not 0 < squared < math.inf:
             return False
         norm = squared**0.5
@@ -197,7 +197,7 @@ class Growth:
 
     def _within_range(self, g: Array) -> tuple[Array, float]:
         """`g`, and what it was divided by lest the square of its norm underflow or overflow."""
-        if 1e-30 < float(g @ g) < 1e30:
+        if 1e-30 < float(self._space.inner(g, g)) < 1e30:
             return g, 1.0
         largest = self._space.max_abs(g)
         return (g / largest, largest) if 0 < largest < np.inf else (g, 1.0)
@@ -223,10 +223,10 @@ class Growth:
 
     def _follow(self, h: Array, w: Array) -> bool:
         """The next vector, if anything is left for it."""
-        rows = self._rows
+        rows, space = self._rows, self._space
         z = rows.P.solve(rows.r)
-        h, squared = self._space.to_host(h, rows.r @ z)
-        if not (self._space.numpy or self._take_in(h)):
+        h, squared = space.to_host(h, space.inner(rows.r, z))
+        if not (space.numpy or self._take_in(h)):
             return False
         norm = _root(squared)
         if self._orthogonality.lost_by(self._H_bar, self.dim - 1, norm):
@@ -234,7 +234,7 @@ class Growth:
         if not self._keeps(norm):
             return False
         rows.put(self.dim, rows.r, z, 1 / norm)
-        self._across = float(w @ rows.V[self.dim, :])
+        self._across = float(space.inner(w, rows.V[self.dim, :]))
         return True
 
     def _follow_ahead(self, k: int, w: Array, product: Callable[[Array], Array]) -> bool:
@@ -251,18 +251,18 @@ class Growth:
             self._ahead = None
             z, norm = self._orthogonalised(norm)
             rows.put(k, rows.r, z, 1 / norm if norm else 1.0)
-            across = float(w @ rows.V[k, :])
+            across = float(self._space.inner(w, rows.V[k, :]))
         self._across = across
         return self._keeps(norm)
 
     def _orthogonalised(self, norm: float) -> tuple[Array, float]:
         """P^-1 r and its norm, for a remainder r that is orthogonal to all vectors."""
-        rows = self._rows
+        rows, space = self._rows, self._space
         for _ in range(3):  # mostly once; more often only where nothing is left in the end
             before = norm
             c = rows.orthogonalise(self.dim)
             z = rows.P.solve(rows.r)
-            squared, c = self._space.to_host(rows.r @ z, c)
+            squared, c = space.to_host(space.inner(rows.r, z), c)
             self._coefficients[self.dim - 1, : self.dim] += c
             norm = _root(squared)
             if norm * norm >= ENOUGH_LEFT * before * before:
@@ -300,16 +300,17 @@ class Growth:
         space, rows, k, times = self._space, self._rows, self.dim, self._rows.P.times
         assert times is not None
         V, D = rows.V[:k, :], space.xp.stack(list(directions))
-        before = D @ times(D).T
+        before = space.gram(D, times(D))
         for _ in range(2):  # Gram-Schmidt, twice
-            D = D - (times(D) @ V.T) @ V
-        before, left = space.to_host(before, D @ times(D).T)
+            D = D - space.gram(times(D), V) @ V
+        before, left = space.to_host(before, space.gram(D, times(D)))
         E = _orthonormalised(left, np.diagonal(before), MIN_REMAINDER * space.eps)
         end = k + len(E)
         rows.V = space.put(rows.V, (slice(k, end), slice(None)), space.to_device(E) @ D)
         W = [product(rows.V[j, :]) for j in range(k, end)]
         if W:
-            self._take_in_adjoined(space.to_host(space.xp.stack(W) @ rows.V[:end, :].T)[0])
+            h = space.gram(space.xp.stack(W), rows.V[:end, :])
+            self._take_in_adjoined(space.to_host(h)[0])
 
     def _take_in_adjoined(self, h: Small) -> None:
         """Note v^T H v_j of the adjoined vectors v with all of them."""

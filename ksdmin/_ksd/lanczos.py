@@ -56,7 +56,7 @@ class Rows:
 
     def orthogonalise(self, k: int) -> Array:
         """Take what lies in the span of the first k vectors out of the remainder."""
-        c = self.V[:k, :] @ self.r
+        c = self.space.inner(self.V[:k, :], self.r)
         self.r = self.r - self.image(c, 0, k)
         return c
 
@@ -69,9 +69,9 @@ class Rows:
         self.leave(k - 1, w, h)
         c = self.orthogonalise(k)
         z = self.P.solve(self.r)
-        squared = self.r @ z
+        squared = self.space.inner(self.r, z)
         self.put(k, self.r, z, squared**-0.5)
-        across = w @ self.V[k, :]
+        across = self.space.inner(w, self.V[k, :])
         return self.space.xp.concat([squared[None], across[None], c, h])
 
 

@@ -26,7 +26,7 @@ def model_step(
     here, space = state.here, run.space
     g = run.movable(here)(here.gradient)
     u = preconditioner(run, evaluator, state).solve(g)
-    slope, size = space.floats(g @ u, (u @ u) ** 0.5)
+    slope, size = space.floats(space.inner(g, u), space.inner(u, u) ** 0.5)
     if not slope > 0:
         return None
     line = Line(run, evaluator, here, u, size)
@@ -101,7 +101,7 @@ class Line:
         moving = point.gradient
         if self._box is not None and point.stopped is not None:
             moving = self._box.without(moving, point.stopped)
-        return -float(moving @ self._u)
+        return -float(self._evaluator.space.inner(moving, self._u))
 
     @property
     def _differenced(self) -> bool:

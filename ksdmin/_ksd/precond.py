@@ -58,10 +58,10 @@ def diagonal_preconditioner(
     added to that first. Without it, parameters which few samples move are moved far: MNIST's
     auto-encoder trains faster, but generalises worse; that of CURVES does so by chance, and much.
     """
-    largest = float(space.xp.max(diagonal))
+    largest = space.largest(diagonal)
     if not 0 < largest < float("inf"):
         return None
     if power < 1:
-        return (diagonal + MEAN_SHARE * space.xp.mean(diagonal)) ** power
+        return (diagonal + MEAN_SHARE * space.mean(diagonal)) ** power
     D = space.xp.clip(diagonal, floor * largest, largest)
     return D if power == 1 else D**power

@@ -60,13 +60,13 @@ class QuasiNewton:
     def preconditioner(self, space: Space, D: Array | None = None) -> Preconditioner:
         """P, which starts from the base, the diagonal D, or a multiple of the identity."""
         if self.base is not None:
-            return Preconditioner(_InverseFromBase(self.pairs, self.base))
+            return Preconditioner(_InverseFromBase(space, self.pairs, self.base))
         if self.pairs is None:
             return Preconditioner.diagonal(D)
         if D is None:
             return Preconditioner(_Inverse(space, self.pairs.array, self.products))
         R_inverse = space.to_device(self.products[0])
-        return Preconditioner(_ScaledInverse(self.pairs.array, R_inverse, D))
+        return Preconditioner(_ScaledInverse(space, self.pairs.array, R_inverse, D))
 
     def beyond(self, space: Space, z: Array) -> tuple[Array, int]:
         """What of `z` lies outside the span of all s, and how many dimensions are outside.
@@ -78,7 +78,7 @@ class QuasiNewton:
         if self.pairs is None:
             return z, space.n
         S = self.pairs.array[:, 0, :]
-        gram, along = space.to_host(S @ S.T, S @ z)
+        gram, along = space.to_host(space.gram(S, S), space.inner(S, z))
         lengths = np.diag(gram) ** 0.5
         values, E = np.linalg.eigh(gram / np.outer(lengths, lengths))
         seen = values > MIN_REMAINDER * space.eps * values[-1]
@@ -99,8 +99,9 @@ class QuasiNewton:
         """The model after one more pair, unless the curvature along it is not positive."""
         if not self.capacity:
             return self
+        inner = space.inner
         with np.errstate(all="ignore"):  # what is not finite is left out
-            along, s2, y2 = space.floats(s @ y, s @ s, y @ y)
+            along, s2, y2 = space.floats(inner(s, y), inner(s, s), inner(y, y))
         if not along > (space.eps * s2 * y2) ** 0.5 or not 0 < y2 < math.inf:
             return self
         return self._with_scaled(space, space.scaled_pair(s, y, along**-0.5))
@@ -108,7 +109,7 @@ class QuasiNewton:
     def with_pairs(self, space: Space, pairs: Array) -> QuasiNewton:
         """The model after more pairs (s, y), in an array, where they are any good."""
         with np.errstate(all="ignore"):
-            (dots,) = space.to_host(pairs @ space.xp.matrix_transpose(pairs))
+            (dots,) = space.to_host(space.gram(pairs, pairs))
             s2, along, y2 = dots[:, 0, 0], dots[:, 0, 1], dots[:, 1, 1]
             good = (along > (space.eps * s2 * y2) ** 0.5) & (0 < y2) & (y2 < np.inf)
         if not good.all():
@@ -125,7 +126,7 @@ class QuasiNewton:
         new = new[max(0, int(new.shape[0]) - keep) :, :, :]
         pairs = Entries(space.rows(0, 2)) if self.pairs is None else self.pairs
         pairs = pairs.followed_by(space, new, keep, self.capacity)
-        (columns,) = space.to_host(_vectors(space, pairs.array) @ new[:, 1, :].T)
+        (columns,) = space.to_host(space.gram(_vectors(space, pairs.array), new[:, 1, :]))
         return changed(self, pairs=pairs, products=_bordered(self.products, columns))
 
     def with_basis(
@@ -174,7 +175,7 @@ class _Inverse:
         self._scale = 1.0 / float(products[1, -1, -1])
 
     def __call__(self, w: Array) -> Array:
-        found, scale = self._vectors @ w, self._scale
+        found, scale = self._space.inner(self._vectors, w), self._scale
         p = self._R_inverse @ found[0::2]
         q = (p + scale * (self._YY @ p - found[1::2])) @ self._R_inverse
         return scale * w + self._space.interleaved(q, -scale * p) @ self._vectors
@@ -183,34 +184,35 @@ class _Inverse:
 class _ScaledInverse:
     """The same from a diagonal D."""
 
-    def __init__(self, pairs: Array, R_inverse: Array, D: Array) -> None:
-        self._S, self._Y, self._D = pairs[:, 0, :], pairs[:, 1, :], D
-        self._R_inverse, self._YY = R_inverse, (self._Y / D) @ self._Y.T
+    def __init__(self, space: Space, pairs: Array, R_inverse: Array, D: Array) -> None:
+        self._inner, self._D = space.inner, D
+        self._S, self._Y = pairs[:, 0, :], pairs[:, 1, :]
+        self._R_inverse, self._YY = R_inverse, space.gram(self._Y / D, self._Y)
 
     def __call__(self, w: Array) -> Array:
         scaled = w / self._D
-        p = self._R_inverse @ (self._S @ w)
-        q = (p + self._YY @ p - self._Y @ scaled) @ self._R_inverse
+        p = self._R_inverse @ self._inner(self._S, w)
+        q = (p + self._YY @ p - self._inner(self._Y, scaled)) @ self._R_inverse
         return scaled + q @ self._S - (p @ self._Y) / self._D
 
 
 class _InverseFromBase:
     """The same from a factorised matrix, by the two loops of Nocedal: the pairs are few."""
 
-    def __init__(self, pairs: Entries | None, base: Factor) -> None:
+    def __init__(self, space: Space, pairs: Entries | None, base: Factor) -> None:
         known: Array = None if pairs is None else pairs.array
         count = 0 if known is None else int(known.shape[0])
         self._pairs = [(known[i, 0, :], known[i, 1, :]) for i in range(count)]
-        self._base = base
+        self._inner, self._base = space.inner, base
 
     def __call__(self, w: Array) -> Array:
         shares = []
         for s, y in reversed(self._pairs):
-            shares.append(s @ w)
+            shares.append(self._inner(s, w))
             w = w - shares[-1] * y
         w = self._base.solve(w)
         for (s, y), share in zip(self._pairs, reversed(shares), strict=True):
-            w = w + (share - y @ w) * s
+            w = w + (share - self._inner(y, w)) * s
         return w
 
 

@@ -49,7 +49,7 @@ def step_down(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Trial | Non
         return None
     z = run.space.combine(basis.V, E[:, 0])
     length = run.space.norm(z)
-    length = -length if float(state.here.gradient @ z) > 0 else length  # downhill
+    length = -length if float(run.space.inner(state.here.gradient, z)) > 0 else length  # downhill
     return descend(run, evaluator, state, z / length, -float(values[0]) / length**2, basis)
 
 
@@ -57,7 +57,7 @@ def probe(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
     """The curvature outside the directions that the model knows; None where it knows all."""
     space, model = run.space, state.model
     anything = space.to_device(np.random.default_rng(0).standard_normal(space.n))
-    unseen, dimensions = model.beyond(space, anything)
+    unseen, dimensions = model.beyond(space, space.taken(anything))
     if dimensions == 0:
         return None
     product = evaluator.curvature(state.here.x, state.sets.B)

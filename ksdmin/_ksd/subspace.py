@@ -147,7 +147,7 @@ class SubspaceObjective:
             wanted, x = x, self._box.project(x)
             stopped = x != wanted
         if self._clips:
-            c = self._along(self._evaluator.space.to_host(self._basis.V @ (x - self._x))[0])
+            c = self._along(self._along_basis(x - self._x))
         loss, g, slopes = self._evaluate(x)
         value = loss + float(self._tilt @ c) + self.damped(c)
         return SubspacePoint(self, a, c, x, loss, value, g, slopes, stopped)
@@ -189,9 +189,13 @@ class SubspaceObjective:
     def _moving(self, slopes: Small, stopped: Array) -> Small:
         """Slopes along the rows of V, without the variables that a bound has stopped."""
         assert self._box is not None
-        space, V = self._evaluator.space, self._basis.V
-        d = space.combine(V, self._along(slopes))
-        return space.to_host(V @ self._box.without(d, stopped))[0]
+        d = self._evaluator.space.combine(self._basis.V, self._along(slopes))
+        return self._along_basis(self._box.without(d, stopped))
+
+    def _along_basis(self, u: Array) -> Small:
+        """The products of a vector with the rows of V."""
+        space = self._evaluator.space
+        return space.to_host(space.inner(self._basis.V, u))[0]
 
     def _slopes(
         self, x: Array, g: Array | None, known: Small | None, stopped: Array | None
@@ -204,7 +208,7 @@ class SubspaceObjective:
         if g is None:
             g = self._evaluator.value_and_gradient(x, self._C)[1]
         moving = g if stopped is None or self._box is None else self._box.without(g, stopped)
-        return self._evaluator.space.to_host(self._basis.V @ moving)[0], g
+        return self._along_basis(moving), g
 
 
 class SubspacePoint:

@@ -8,9 +8,9 @@ about namespaces.
 from __future__ import annotations
 
 import math
+import operator
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ class Space:
     """Where the vectors of a run live: their namespace, dtype, device and length."""
 
     hosted = False  # whether user code has them in another library: see `HostedSpace`
+    is_split = False  # whether other processes have parts of them
 
     def __init__(self, x: Array) -> None:
         self.xp = array_namespace(x)
@@ -46,9 +47,10 @@ class Space:
         self.device = device(x)
         self.remote = is_torch_array(x) and x.is_cuda  # runs on while the host goes on
         self._immutable = is_jax_array(x)
-        self.n = int(x.shape[0])
+        self.n = self.length = int(x.shape[0])  # `length` is that of what is here
         info = self.xp.finfo(x.dtype)
         self.eps, self.itemsize = float(info.eps), int(info.bits) // 8
+        self.vector_bytes = self.n * self.itemsize  # what a vector takes here
 
     def __reduce__(self) -> Any:
         return Space, (self.unit(0),)  # a namespace is a module: it cannot be pickled
@@ -157,6 +159,10 @@ class Space:
         """A fresh copy that user code may keep or overwrite."""
         return self.copy(x)
 
+    def saved(self, u: Any) -> Any:
+        """An array of a run, as a file has it."""
+        return u
+
     def unit(self, i: int = 0) -> Array:
         """The unit vector e_(i+1), in the dtype and on the device of the run."""
         zeros = self.xp.zeros((1, self.n), dtype=self.dtype, device=self.device)
@@ -168,7 +174,7 @@ class Space:
 
     def rows(self, *capacity: int) -> Array:
         """Room for `capacity` vectors, one per row; or for an array of them."""
-        return self.xp.empty((*capacity, self.n), dtype=self.dtype, device=self.device)
+        return self.xp.empty((*capacity, self.length), dtype=self.dtype, device=self.device)
 
     def put(self, V: Array, where: Any, what: Any) -> Array:
         """`V` with `what` at `where`, in place except for immutable arrays (jax)."""
@@ -201,10 +207,39 @@ class Space:
         out[0::2], out[1::2] = a, b
         return out
 
+    # Whatever is computed from all entries of vectors: a space whose vectors are elsewhere in part
+    # has only these to change.
+
+    # The inner product of two vectors, or those of rows with a vector. The operator itself, as a
+    # step on a cheap function calls it a dozen times.
+    inner: Callable[[Array, Array], Array] = staticmethod(operator.matmul)
+
+    def gram(self, U: Array, W: Array) -> Array:
+        """The inner products of rows with rows, U W^T; or of each pair of such arrays."""
+        return U @ (W.T if W.ndim == 2 else self.xp.matrix_transpose(W))
+
+    def norm(self, u: Array) -> float:
+        """The Euclidean norm."""
+        return math.sqrt(self.inner(u, u))
+
+    def max_abs(self, u: Array) -> float:
+        """The largest magnitude; NaN if any entry is."""
+        if self.numpy:
+            return float(np.maximum.reduce(np.abs(u)))  # as max(), with half of its overhead
+        return float(self.xp.max(self.xp.abs(u)))
+
+    def largest(self, u: Array) -> float:
+        """The largest entry."""
+        return float(self.xp.max(u))
+
+    def mean(self, u: Array) -> Array:
+        """The mean of the entries."""
+        return self.xp.mean(u)
+
     def dots(self, V: Array, u: Array) -> Array:
         """The products of `u` with the rows of V, without a warning where they are not finite."""
         if not self.numpy:
-            return V @ u
+            return self.inner(V, u)
         with np.errstate(all="ignore"):
             return V.dot(u)
 
@@ -276,16 +311,6 @@ class Space:
             return None
         return lambda b: self.xp.cholesky_solve(b[:, None], factor)[:, 0]
 
-    def norm(self, u: Array) -> float:
-        """The Euclidean norm."""
-        return math.sqrt(u @ u)
-
-    def max_abs(self, u: Array) -> float:
-        """The largest magnitude; NaN if any entry is."""
-        if self.numpy:
-            return float(np.maximum.reduce(np.abs(u)))  # as max(), with half of its overhead
-        return float(self.xp.max(self.xp.abs(u)))
-
 
 def _refuse_none(u: Any, origin: str) -> None:
     if u is None:
@@ -317,46 +342,3 @@ def to_host(u: Array) -> Small:
 def detached(u: Array) -> Array:
     """`u` without the graph that an autograd namespace may have hung on it."""
     return u.detach() if getattr(u, "requires_grad", False) else u
-
-
-def as_vector(x0: Any) -> Array:
-    """`x0` as a real floating vector, in its own namespace; nothing is copied needlessly."""
-    if not is_array_api_obj(x0) or is_numpy_array(x0):
-        x0 = np.atleast_1d(np.asarray(x0))
-        if x0.dtype.kind in "iub":
-            x0 = x0.astype(np.float64)
-        x0 = x0.astype(x0.dtype.newbyteorder("="), copy=False)
-        single, double = np.dtype(np.float32), np.dtype(np.float64)
-    else:
-        xp = array_namespace(x0)
-        x0 = detached(x0)
-        x0 = xp.reshape(x0, (1,)) if x0.ndim == 0 else x0
-        if xp.isdtype(x0.dtype, ("bool", "integral")):
-            # jax has no float64 unless asked for it
-            x0 = xp.astype(x0, xp.asarray(0.0).dtype if is_jax_array(x0) else xp.float64)
-        single, double = xp.float32, xp.float64
-    if x0.ndim != 1:
-        raise ValueError("'x0' must only have one dimension.")
-    if x0.shape[0] == 0:
-        raise ValueError("'x0' is empty: there is nothing to minimise over")
-    if x0.dtype not in (single, double):
-        raise TypeError(f"x0 has dtype {x0.dtype}; expected float32 or float64: convert it first")
-    return x0
-
-
-def as_scalar(value: Any, origin: str) -> float:
-    """The value that user code (`origin`) returned, as a Python float."""
-    if type(value) is float or type(value) is np.float64:
-        return float(value)
-    shape = tuple(getattr(value, "shape", ()))
-    if math.prod(shape) == 1:  # what goes wrong in here (a CUDA error, say) is not about shape
-        value = value.item() if hasattr(value, "item") else value
-        if not isinstance(value, (str, bytes)):
-            with suppress(TypeError):  # None, a complex number
-                return float(value)
-    what = f"an array of shape {shape}" if shape else f"a {type(value).__name__}"
-    if origin == "fun" and isinstance(value, (tuple, list)) and len(value) == 2:
-        what += ": (value, gradient)? then pass jac=True"
-    raise ValueError(
-        f"The user-provided objective function must return a scalar value: {origin} returned {what}"
-    )

@@ -9,10 +9,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from ksdmin._problem.arrays import Array, Small, Space, as_scalar, to_host
+from ksdmin._problem.arrays import Array, Small, Space, to_host
 from ksdmin._problem.memo import Remembered
 from ksdmin._problem.protocol import Jacobian, Problem, Product, Traits, traits_of
 from ksdmin._problem.team import ALONE, Team, Watch
+from ksdmin._problem.user_values import as_scalar
 from ksdmin._problem.values import changed
 
 
@@ -44,6 +45,11 @@ class Counts:
         """Counts that go on from these, which stay as they are."""
         evaluations = self.nfev, self.njev, self.nhev, self.differenced
         return Counts(*evaluations, self.passes, self.reductions, self.reduced_bytes)
+
+    def add_message(self, size: int) -> None:
+        """Count a sum over processes, for which this one hands in `size` bytes."""
+        self.reductions += 1
+        self.reduced_bytes += size
 
     def add(self, nfev: int = 0, njev: int = 0, nhev: int = 0) -> None:
         """Count evaluations."""
@@ -78,6 +84,14 @@ class CountingProblem:
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`, and remembers what this one does."""
         return changed(self, _counts=counts)
+
+    def space_of_run(self, x0: Array) -> Space | None:
+        """Where the vectors of a run from `x0` live; None: where `x0` does."""
+        return None
+
+    def in_space(self, space: Space) -> CountingProblem:
+        """The problem as a run takes it whose vectors live in what `space_of_run` returned."""
+        return self
 
     def in_step_with(self, watch: Watch) -> Self:
         """A copy for a run that `watch` may end, where processes have to agree on that."""

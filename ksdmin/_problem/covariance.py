@@ -10,12 +10,13 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve, eigvalsh
 from scipy.sparse.linalg import LinearOperator, cg
 
-from ksdmin._problem.arrays import Array, Small, Space, as_vector, to_host
+from ksdmin._problem.arrays import Array, Small, Space, to_host
 from ksdmin._problem.counting import as_counting
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.protocol import Problem, Product, traits_of
 from ksdmin._problem.stratified import StratifiedSubsets
 from ksdmin._problem.subsets import PLAIN, as_subsets
+from ksdmin._problem.user_values import as_vector
 
 MAX_DENSE = 1000  # unknowns: so many products, and a matrix of 8 MB
 RESIDUAL = 1e-10  # of a column by conjugate gradients, relative

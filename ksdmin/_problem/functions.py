@@ -14,13 +14,14 @@ from scipy.optimize import OptimizeWarning
 from scipy.sparse import issparse
 
 from ksdmin._problem import differences
-from ksdmin._problem.arrays import Array, Small, Space, as_scalar
+from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.box import Box
 from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.described import given, samples
 from ksdmin._problem.memo import Memo, Remembered
 from ksdmin._problem.protocol import Product, Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
+from ksdmin._problem.user_values import as_scalar
 from ksdmin._problem.values import changed
 
 CALLED_AS = (

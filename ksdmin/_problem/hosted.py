@@ -134,15 +134,18 @@ def _at(at: Callable[[Array], tuple[Any, Array]], x: Array) -> tuple[Any, Array]
     return value, np.array(residuals)
 
 
-def space_of_run(x0: Array) -> Space:
+def space_of_run(problem: Any, x0: Array) -> Space:
     """Where the vectors of a run from `x0` live."""
+    own = problem.space_of_run(x0) if isinstance(problem, CountingProblem) else None
+    if own is not None:
+        return own
     on_host = is_jax_array(x0) and all(device.platform == "cpu" for device in x0.devices())
     return HostedSpace(x0) if on_host else Space(x0)
 
 
 def problem_of_run(problem: Any, space: Space) -> CountingProblem:
     """The problem as a run in `space` takes it."""
-    taken = as_counting(problem, space)
+    taken = as_counting(problem, space).in_space(space)
     if not space.hosted or isinstance(taken, CheckedProblem):
         return taken
     if isinstance(taken, FunctionProblem):

@@ -26,7 +26,11 @@ OTHER_VERSION = "it was saved by another version of ksdmin. Load it with that on
 NOTHING_GIVEN: Mapping[str, Any] = {}
 
 
-def encode(value: Any, given: Mapping[str, Any] = NOTHING_GIVEN) -> dict[str, Any]:
+def encode(
+    value: Any,
+    given: Mapping[str, Any] = NOTHING_GIVEN,
+    array: Callable[[Any], Any] = lambda u: u,
+) -> dict[str, Any]:
     """A dataclass, and all that it holds, as plain values.
 
     Parameters
@@ -35,9 +39,18 @@ def encode(value: Any, given: Mapping[str, Any] = NOTHING_GIVEN) -> dict[str, An
         Such as a state.
     given : mapping of str to object
         Objects within it that are not saved, by the names under which `decode` gets theirs.
+    array : callable, optional
+        Called with each array once, such as to make it whole.
     """
     names = {id(thing): name for name, thing in given.items()}
-    return {"format": FORMAT, "value": _plain(value, names, type(value).__name__)}
+    known: dict[int, Any] = {}
+
+    def once(u: Any) -> Any:  # what is one array in the state is one in the file
+        if id(u) not in known:
+            known[id(u)] = array(u)
+        return known[id(u)]
+
+    return {"format": FORMAT, "value": _plain(value, names, once, type(value).__name__)}
 
 
 def decode(
@@ -70,7 +83,7 @@ def decode(
     return value
 
 
-def _plain(value: Any, names: Mapping[int, str], where: str) -> Any:
+def _plain(value: Any, names: Mapping[int, str], array: Callable[[Any], Any], where: str) -> Any:
     """`value` as plain values; `where` it stands in the state is for the error message."""
     if id(value) in names:
         return {"given": names[id(value)]}
@@ -81,7 +94,7 @@ def _plain(value: Any, names: Mapping[int, str], where: str) -> Any:
     if isinstance(value, (int, float)):  # of a subclass, the number
         return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, (tuple, list)):
-        parts = (_plain(part, names, f"{where}[{i}]") for i, part in enumerate(value))
+        parts = (_plain(part, names, array, f"{where}[{i}]") for i, part in enumerate(value))
         return tuple(parts) if isinstance(value, tuple) else list(parts)
     if isinstance(value, (slice, range)):
         return {type(value).__name__: (value.start, value.stop, value.step)}
@@ -91,12 +104,12 @@ def _plain(value: Any, names: Mapping[int, str], where: str) -> Any:
         plain = {
             name: {"host": (part.shape, part.reshape(-1).tolist())}
             if hints[name] == Small
-            else _plain(part, names, f"{where}.{name}")
+            else _plain(part, names, array, f"{where}.{name}")
             for name, part in held.items()
         }
         return {"class": type(value).__name__, "fields": plain}
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return value
+        return array(value)
     if getattr(value, "drawn_in", None) is not None:  # a set that can be drawn again
         return {"drawn": (value.drawn_in,)}
     raise TypeError(

@@ -9,11 +9,11 @@ from typing import Any
 from array_api_compat import is_torch_array
 
 from ksdmin._options import MethodOptions, nearest, parse_options
-from ksdmin._problem.arrays import as_vector
 from ksdmin._problem.box import as_box
 from ksdmin._problem.entry import as_problem
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.protocol import Problem
+from ksdmin._problem.user_values import as_vector
 from ksdmin._run.frames import frames_to_the_user
 from ksdmin._solver.loop import Loop, begin
 from ksdmin._solver.methods import METHODS

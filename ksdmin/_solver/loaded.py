@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ksdmin._options import MethodOptions, nearest
-from ksdmin._problem.arrays import Array, Space, as_vector
+from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.box import Box
 from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.functions import FunctionProblem
@@ -20,6 +20,7 @@ from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
 from ksdmin._problem.subsets import Stream, Subsets
 from ksdmin._problem.team import team_of
+from ksdmin._problem.user_values import as_vector
 from ksdmin._problem.values import changed
 from ksdmin._run import checkpoint_file
 from ksdmin._run.checkpoint_file import CheckpointError, SavedArray
@@ -31,7 +32,7 @@ from ksdmin._solver.loop import Loop, watched
 from ksdmin._solver.methods import METHODS
 from ksdmin._solver.observer import Observer
 from ksdmin._solver.saved import Identity, Saved, dtype_name, kind_of, records_of
-from ksdmin._solver.setup import make_run, resolve_subsets
+from ksdmin._solver.setup import make_run, require_watched_alike, resolve_subsets
 
 # Options that may be others in the next part of a run: they decide when it ends and who watches.
 MAY_CHANGE = (
@@ -57,7 +58,8 @@ def loaded(
             "functions that the run was started with: ksdmin.as_problem(fun, jac=..., ...)"
         )
     header, content = team_of(problem).together(lambda: checkpoint_file.read(path))
-    space = space_of_run(vector_like_saved(header, problem, like))
+    space = space_of_run(problem, vector_like_saved(header, problem, like))
+    require_watched_alike(team_of(problem), space, callback, options)
     check_problem(path, header, problem, space)
     sets = resolve_subsets(problem, subsets)
     check_samples(path, header, sets)
@@ -177,7 +179,8 @@ class Given(Mapping[str, Any]):
             return content
         if not real and content.dtype == np.int64:
             return space.indices(content)
-        return space.xp.asarray(content, device=space.device)
+        out = space.xp.asarray(content, device=space.device)
+        return space.taken(out) if real else out
 
 
 def vector_like_saved(header: Mapping[str, Any], problem: Any, like: Any) -> Array:

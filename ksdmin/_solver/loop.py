@@ -31,7 +31,14 @@ from ksdmin._solver.keeper import Keeper
 from ksdmin._solver.methods import METHODS
 from ksdmin._solver.observer import Observer
 from ksdmin._solver.saved import Saved, saved
-from ksdmin._solver.setup import compared, make_run, resolve_subsets, start_point
+from ksdmin._solver.setup import (
+    compared,
+    make_run,
+    refuse_bounds_of_slices,
+    require_watched_alike,
+    resolve_subsets,
+    start_point,
+)
 
 log = logging.getLogger("ksdmin")
 
@@ -49,8 +56,10 @@ def begin(
     """The run of `problem` from `x0`; nothing is evaluated yet."""
     team = team_of(problem)
     x0 = team.from_first(start_point(problem, x0))
-    space = space_of_run(x0)
+    space = space_of_run(problem, x0)
+    require_watched_alike(team, space, callback, vars(options))
     x0 = space.taken(x0)
+    refuse_bounds_of_slices(bounds, space)
     box = as_box(bounds, x0)
     x0 = started(box, x0, frames=frames_to_the_user())
     if box is not None and isinstance(problem, FunctionProblem):

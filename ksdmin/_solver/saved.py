@@ -122,11 +122,16 @@ def header(identity: Identity, run: Run) -> dict[str, Any]:
     }
 
 
-def write(path: Path, identity: Identity, run: Run, saved: Saved) -> None:
+def encoded(run: Run, saved: Saved) -> dict[str, Any]:
+    """What is saved as plain values and whole arrays."""
+    given = {"problem": saved.state.ledger.problem, **not_saved(run, saved.state)}
+    return encode(saved, given, run.space.saved)
+
+
+def write(path: Path, identity: Identity, run: Run, content: dict[str, Any]) -> None:
     """Write a file; one that is there must be of the same run."""
     refuse_other_run(path, identity)
-    given = {"problem": saved.state.ledger.problem, **not_saved(run, saved.state)}
-    checkpoint_file.write(path, header(identity, run), encode(saved, given))
+    checkpoint_file.write(path, header(identity, run), content)
 
 
 def not_saved(run: Run, state: State) -> dict[str, Any]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from ksdmin._options import MethodOptions
-from ksdmin._problem.arrays import Array, Space, as_vector
+from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.box import Box
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.protocol import Problem
 from ksdmin._problem.subsets import PLAIN, Subsets, as_subsets
 from ksdmin._problem.team import ALONE, Team
+from ksdmin._problem.user_values import as_vector
 from ksdmin._run.evaluator import Agreement, Budget
 from ksdmin._run.run import Run
 
@@ -83,3 +85,29 @@ def compared(options: MethodOptions, method: str, subsets: Subsets) -> dict[str,
         if field.name not in own
     }
     return {"method": method, "the number of samples": subsets.n, **decisive}
+
+
+def require_watched_alike(
+    team: Team, space: Space, callback: Any, options: Mapping[str, Any] | None
+) -> None:
+    """Where vectors are split, what the user's functions see has to be gathered by all processes.
+
+    So all of them have to have these functions, or none.
+    """
+    if space.is_split:
+        validation = (options or {}).get("validation")
+        team.require_same(
+            {
+                "whether there is a callback": callback is not None,
+                "whether there is a validation": validation is not None,
+            }
+        )
+
+
+def refuse_bounds_of_slices(bounds: Any, space: Space) -> None:
+    """Refuse bounds where vectors are split."""
+    if bounds is not None and space.is_split:
+        raise ValueError(
+            "bounds: not where the vectors of a run are split over processes; make the problem "
+            "with split=False"
+        )

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ksdmin._options import MethodOptions
-from ksdmin._problem.arrays import Array, Space, as_scalar
+from ksdmin._problem.arrays import Array, Space
+from ksdmin._problem.user_values import as_scalar
 from ksdmin._result import Record, Status
 
 

@@ -9,6 +9,7 @@ from scipy.optimize import Bounds, OptimizeWarning, rosen, rosen_der, rosen_hess
 
 import ksdmin
 from ksdmin._hf.conjugate_gradients import conjugate_gradients, finished
+from ksdmin._problem.arrays import Space
 
 rng = np.random.default_rng(0)
 A = rng.standard_normal((30, 12))
@@ -17,7 +18,7 @@ b = rng.standard_normal(12)
 
 
 def solve(product, g, begin=None, M=None, maxiter=250):
-    return conjugate_gradients(product, g, begin, M, maxiter, lambda: False)
+    return conjugate_gradients(Space(g), product, g, begin, M, maxiter, lambda: False)
 
 
 @pytest.mark.parametrize("M", [None, np.diag(H) ** 0.75])

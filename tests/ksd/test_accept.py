@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ksdmin._ksd.accept import slope_correction
 from ksdmin._ksd.presets import always, if_not_worse
+from ksdmin._problem.arrays import Space
 from ksdmin._run.evaluator import Evaluated
 from tests.ksd.rules.outcomes import NAN
 
@@ -39,7 +40,7 @@ def test_what_the_step_would_gain_on_other_samples():
     new_gradient = np.array([own_slope + curvature, 0.0]) / 2
     there = Evaluated(d, "another A", after, new_gradient)
     trial = SimpleNamespace(d=d)
-    steeper = slope_correction(here, trial, before - after, there)
+    steeper = slope_correction(Space(d), here, trial, before - after, there)
     assert steeper == pytest.approx(here.gradient @ d - own_slope)
 
 
@@ -47,4 +48,5 @@ def test_what_the_step_would_gain_on_other_samples():
 def test_the_same_samples_or_no_step_need_no_correction(idx, d):
     here = Evaluated(np.zeros(2), "A", 3.0, np.array([-1.0, 0.5]))
     there = Evaluated(np.ones(2), idx, 2.0, np.array([-0.5, 0.5]))
-    assert slope_correction(here, SimpleNamespace(d=d), 1.0, there) == 0.0
+    space = Space(np.zeros(2))
+    assert slope_correction(space, here, SimpleNamespace(d=d), 1.0, there) == 0.0

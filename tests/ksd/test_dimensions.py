@@ -52,7 +52,7 @@ def test_a_plain_function_of_many_unknowns_has_few_pairs(n, pairs, cheap):
 )
 def test_nets_of_many_samples_take_a_larger_space(samples, length, parts):
     """One vector for every thousand, as far as memory holds them."""
-    space = SimpleNamespace(n=length, itemsize=8)
+    space = SimpleNamespace(n=length, vector_bytes=8 * length)
     assert choose_parts(space, samples, True, 20, 40) == parts
     assert choose_parts(space, samples, False, 20, 40) == 20
 

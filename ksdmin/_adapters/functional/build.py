@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from ksdmin._adapters.arguments import check_curvature_of_function, refuse
-from ksdmin._adapters.blocks import (
+from ksdmin._adapters.block_arguments import (
     Block,
-    BlockProblem,
-    Term,
     as_blocks,
     check_block_curvature,
     noting_block,
 )
+from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.curvature import check_provider
 from ksdmin._adapters.functional.data import Samples, like
 from ksdmin._adapters.functional.library import Library
@@ -29,8 +28,9 @@ from ksdmin._adapters.functional.residuals import as_data, as_model, squared_res
 from ksdmin._adapters.functional.sample_sums import SampleSums
 from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.seeds import seed_from_rng
-from ksdmin._problem.arrays import Array, as_vector
+from ksdmin._problem.arrays import Array
 from ksdmin._problem.subsets import Subsets, as_subsets
+from ksdmin._problem.user_values import as_vector
 
 # Bytes: the same on every machine, so that a run has the same chunks, and repeats bit for bit.
 DEFAULT_MEMORY_BUDGET = 2.0**30

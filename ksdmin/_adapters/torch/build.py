@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,19 +13,23 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from ksdmin._adapters.arguments import check_curvature_of_function, refuse
-from ksdmin._adapters.blocks import (
+from ksdmin._adapters.block_arguments import (
     Block,
-    BlockProblem,
-    Term,
     as_blocks,
     check_block_curvature,
     noting_block,
 )
+from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.curvature import check_provider
 from ksdmin._adapters.torch.checks import check_model
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
-from ksdmin._adapters.torch.distributed.build import of_all_processes, unwrapped
+from ksdmin._adapters.torch.distributed.build import (
+    Group,
+    blocks_of_all_processes,
+    of_all_processes,
+    unwrapped,
+)
 from ksdmin._adapters.torch.flat_function import FlatFunction
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.in_double import InDouble, check_outputs, doubled
@@ -59,6 +63,7 @@ def build(
     rng: Any,
     sample_weight: Any,
     process_group: Any,
+    split: bool | str,
 ) -> TorchProblem | TorchFunctionProblem | BlockProblem:
     """The problem of :func:`ksdmin.from_torch`, which documents the arguments."""
     refuse_inference_mode()
@@ -68,14 +73,15 @@ def build(
     may_turn = not callable(curvature) and not callable(precond) and process_group is None
     turns = may_turn and precision != "float32"
     precision = "highest" if precision == "float32" else precision
+    group = Group(process_group, split, memory_budget)
     settings = {"l2": l2, "precond": precond, "memory_budget": memory_budget}
     settings |= {"chunk_size": chunk_size, "graphs": graphs, "rng": rng}
     if residuals is not None:
         instead = "a model, or x0= with a plain function, not with residuals="
         given = {"loss": loss, "data": data, "x0": x0, "subsets": subsets, "output": output}
-        given |= {"sample_weight": sample_weight, "process_group": process_group}
-        refuse(instead, **given)
-        return _blocks(model, as_blocks(residuals), params, precision, curvature, turns, **settings)
+        refuse(instead, **given, sample_weight=sample_weight)
+        asked = params, precision, curvature, turns, group
+        return _blocks(model, as_blocks(residuals), *asked, **settings)
     if x0 is not None:
         a_models = {"params": params, "chunk_size": chunk_size, "memory_budget": memory_budget}
         a_models |= {"sample_weight": sample_weight, "output": output}
@@ -106,7 +112,7 @@ def build(
 
     if process_group is None:
         return make(data, 4)
-    return of_all_processes(process_group, model, data, curvature, precond, make)
+    return of_all_processes(group, model, data, curvature, precond, make)
 
 
 def _model_in_double(
@@ -131,24 +137,44 @@ def _blocks(
     precision: str,
     curvature: Any,
     turns: bool,
-    *,
-    memory_budget: float | None,
+    group: Group,
     **settings: Any,
 ) -> BlockProblem:
     """The sum of blocks of squared residuals."""
     if not isinstance(model, nn.Module):
         kind = type(model).__name__
         raise TypeError(f"model: residuals= needs the nn.Module that r is given, not {kind}")
-    check_model(model, stacklevel=4)
     check_block_curvature(curvature)
+    model = unwrapped(model, group.given)
     params = params if params is None or isinstance(params, (str, Tensor)) else list(params)
+    settings |= {"curvature": curvature}
+
+    def make(blocks: Sequence[Block], stacklevel: int) -> BlockProblem:
+        check_model(model, stacklevel=stacklevel)
+        flat = partial(ResidualModel, model, params=params, precision=precision)
+        return _own_blocks(flat, blocks, turns, **settings)
+
+    if group.given is None:
+        return make(blocks, 5)
+    return blocks_of_all_processes(group, model, blocks, curvature, settings["precond"], make)
+
+
+def _own_blocks(
+    flat: Callable[..., ResidualModel],
+    blocks: Sequence[Block],
+    turns: bool,
+    *,
+    memory_budget: float | None,
+    **settings: Any,
+) -> BlockProblem:
+    """The problem of the blocks of this process; `flat` makes a model of each."""
     parts = []
     for number, block in enumerate(blocks):
         with noting_block(number):
-            flat_model = ResidualModel(model, block, params, precision)
+            flat_model = flat(block=block)
             budget = (memory_budget or chunk_budget(flat_model.device)) / len(blocks)
             parts.append((flat_model, flat_model.samples(budget)))
-    settings |= {"curvature": curvature, "memory_budget": budget}
+    settings |= {"memory_budget": budget}
     again = partial(_blocks_in_double, parts, copy.deepcopy(settings["rng"]), settings)
     problem = _of_blocks(parts, **settings)
     if turns and problem.x0.dtype == torch.float32:

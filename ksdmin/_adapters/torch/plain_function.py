@@ -15,10 +15,10 @@ from ksdmin._adapters.torch.flat_function import FlatFunction
 from ksdmin._adapters.torch.function_kernels import Executor, FunctionGraphs, FunctionKernels
 from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.problem import FINER_PRECISION, TensorProblem, as_product
-from ksdmin._problem.arrays import as_vector
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
+from ksdmin._problem.user_values import as_vector
 from ksdmin._problem.values import changed
 
 # Of |g|: by more a difference along one direction must not contradict the gradient. Curvature and

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from ksdmin._adapters.blocks import Block, check_rows
+from ksdmin._adapters.block_arguments import Block, check_rows
 from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.torch.checks import check_forward_pass
 from ksdmin._adapters.torch.data.epochs import EpochSamples

@@ -109,17 +109,33 @@ class Link(Team):
         for place, signal in enumerate(self._signals()):
             message[place - SIGNALS] = signal
         self.sum(message, counts)
-        self._pending.append((self._space.to_host_async(message[-SIGNALS:]), on_again))
-        while len(self._pending) > int(self._space.remote):
-            self._heed_first()
+        self._heed_later(message[-SIGNALS:], on_again)
         return message[:-SIGNALS]
+
+    def sum_vectors(self, vectors: Sequence[Tensor], counts: Counts) -> list[Tensor]:
+        """The sums of some vectors, in one message; nothing is signalled behind it."""
+        message = self.sum(torch.cat(list(vectors)), counts)
+        return list(message.reshape(len(vectors), -1))
+
+    def sum_checked(self, messages: Sequence[Tensor], counts: Counts) -> None:
+        """The sums of some tensors, in place; where a process has failed, all of them raise."""
+        numbers = self.sum_numbers(messages[0].new_zeros(0, dtype=torch.float64), counts)
+        for message in messages:
+            self.sum(message, counts)
+        self.heed(float(numbers[-1]))
 
     def sum(self, message: Tensor, counts: Counts) -> Tensor:
         """The sum itself, in place."""
         self._reduce(message, dist.ReduceOp.SUM)
-        counts.reductions += 1
-        counts.reduced_bytes += message.numel() * message.element_size()
+        counts.add_message(message.numel() * message.element_size())
         return message
+
+    def largest(self, numbers: Sequence[float], counts: Counts) -> list[float]:
+        """The largest of each number in all processes."""
+        message = torch.tensor(numbers, dtype=torch.float64, device=self._device)
+        self._reduce(message, dist.ReduceOp.MAX)
+        counts.add_message(message.numel() * message.element_size())
+        return message.tolist()
 
     def _signals(self) -> tuple[int, int]:
         interrupted, out_of_time = (False, False) if self._watch is None else self._watch.wishes()
@@ -132,6 +148,12 @@ class Link(Team):
         while self._pending:
             self._heed_first()
         self._heed(*reversed(divmod(int(signals), PAIR)))
+
+    def _heed_later(self, signals: Tensor, on_again: Callable[[], None]) -> None:
+        """Let signals that were summed be read when no device has to be waited for."""
+        self._pending.append((self._space.to_host_async(signals), on_again))
+        while len(self._pending) > int(self._space.remote):
+            self._heed_first()
 
     def _heed_first(self) -> None:
         fetch, on_again = self._pending.popleft()

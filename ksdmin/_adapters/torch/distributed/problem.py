@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +14,19 @@ from torch import Tensor
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.distributed.link import Link
 from ksdmin._adapters.torch.distributed.shards import Shards
-from ksdmin._adapters.torch.distributed.sums import ReducedSums
+from ksdmin._adapters.torch.distributed.split import Splittable
+from ksdmin._adapters.torch.distributed.sums import ReducedSums, Shares
 from ksdmin._adapters.torch.flat_model import LOCK
 from ksdmin._adapters.torch.problem import TorchProblem
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import Subsets
-from ksdmin._problem.team import Watch
 from ksdmin._problem.values import changed, made
 
+P = TypeVar("P", bound=TorchProblem)
 
-class DistributedProblem(TorchProblem):
+
+class DistributedProblem(Splittable, TorchProblem):
     """A torch model whose samples are spread over processes; made by :func:`ksdmin.from_torch`.
 
     Every verb is a sum over all processes, and returns the same bits in each: all of them have to
@@ -39,16 +41,14 @@ class DistributedProblem(TorchProblem):
     """
 
     saved_as = "TorchProblem"  # so that one process can go on with the saved run of several
-    team: Link
     _sums: ReducedSums  # type: ignore[assignment]
 
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`: for a run, or for the next step of one."""
         return changed(super().counting(counts), _sums=changed(self._sums, _counts=counts))
 
-    def in_step_with(self, watch: Watch) -> Self:
-        """A copy for a run that ends when all processes know that `watch` wants it to."""
-        link = self.team.for_run(watch)
+    def linked_by(self, link: Link) -> Self:
+        """A copy whose sums are made by another link."""
         return changed(self, team=link, _sums=changed(self._sums, _link=link))
 
     def value_and_projected_gradient(
@@ -75,6 +75,19 @@ class DistributedProblem(TorchProblem):
         return squares + self._l2
 
 
+class Share(TorchProblem):
+    """What this process adds to the means of a problem whose samples are spread; without penalty.
+
+    The sum over all processes is a block of :class:`DistributedBlocks`.
+    """
+
+    _sums: Shares  # type: ignore[assignment]
+
+    def linked_by(self, link: Link) -> Self:
+        """A copy whose failures are told by another link."""
+        return changed(self, _sums=changed(self._sums, _link=link))
+
+
 @dataclass(frozen=True)
 class Facts:
     """What a process has found out about the model with its own samples.
@@ -85,76 +98,105 @@ class Facts:
         How many it has.
     mean_weight : float
         Of its samples.
-    nonlinear, has_diagonal : bool
-        As in the traits.
-    matrix_products : int or None
-        What a curvature matrix counts as; None where there is none.
-    matrix_cost : float
-        As in the traits, 0 where there is none.
+    traits : Traits
+        Of the problem that it has made of them.
+    matrix : tuple or None
+        The kind of its kernel for a curvature matrix, and what that counts as.
     max_diagonal_samples : int
         How many the diagonal is estimated from.
     """
 
     samples: int
     mean_weight: float
-    nonlinear: bool
-    has_diagonal: bool
-    matrix_products: int | None
-    matrix_cost: float
+    traits: Traits
+    matrix: tuple[str, int] | None
     max_diagonal_samples: int
 
 
-def facts_of(problem: TorchProblem, samples: Samples) -> Facts:
-    """Those of the problem that this process has made."""
-    traits, matrix = problem.traits, problem._matrix
-    return Facts(
-        samples.n,
-        samples.mean_weight,
-        traits.nonlinear,
-        traits.has_diagonal,
-        None if matrix is None else matrix.products,
-        traits.matrix_cost or 0.0,
-        problem._max_diagonal_samples,
-    )
+def facts_of(problem: TorchProblem, samples: Samples, count: int) -> Facts:
+    """Those of the problem that this process has made, of whose samples so many count."""
+    kernel = problem._matrix
+    matrix = None if kernel is None else (type(kernel).__name__, kernel.products)
+    most = problem._max_diagonal_samples
+    return Facts(count, samples.mean_weight, problem.traits, matrix, most)
 
 
-def distributed(problem: TorchProblem, link: Link) -> DistributedProblem:
-    """The problem of all processes, from the problem that each has made of its own samples."""
+def distributed(problem: TorchProblem, link: Link, split: bool) -> TorchProblem:
+    """The problem of all processes, from the problem that each has made of its own samples.
+
+    One process alone has the sums already: its problem is the one that it would have without a
+    group, with the same kernels and graphs, and no message is sent.
+    """
+    if link.size == 1:
+        samples = problem._sums.samples
+        assert isinstance(samples, Samples)
+        samples.check_weights()
+        return problem
+    whole = spread(problem, link, DistributedProblem, ReducedSums)
+    whole.team, whole.split = link, split
+    return whole
+
+
+def spread(
+    problem: TorchProblem,
+    link: Link,
+    kind: type[P],
+    sums_kind: type[Shares],
+    *,
+    has: bool = True,
+) -> P:
+    """A problem over the samples of all processes; unless it `has` samples here, without those.
+
+    `problem` is the one that this process has made of its own samples.
+    """
     sums, samples = problem._sums, problem._sums.samples
     assert isinstance(samples, Samples)
-    facts = link.gathered(facts_of(problem, samples))
+    facts = link.gathered(facts_of(problem, samples, samples.n if has else 0))
     sizes = [fact.samples for fact in facts]
     n = sum(sizes)
     samples.set_mean_weight(sum(fact.mean_weight * (fact.samples / n) for fact in facts))
     samples.check_weights()
-    traits = joint_traits(problem.traits, facts)
+    traits = joint_traits(facts)
     precond, seed = link.from_first(problem._precond), link.from_first(sums.seed)
     sums.seed = seed + link.rank  # dropout masks and drawn labels differ between processes
     return made(
-        DistributedProblem,
+        kind,
         **{
             **vars(problem),
-            "team": link,
             "x0": link.from_first(problem.x0),
             "subsets": Subsets(n),
             "traits": traits,
             "_precond": precond if traits.has_diagonal else None,
             "_matrix": problem._matrix if traits.has_matrix else None,
             "_max_diagonal_samples": min(fact.max_diagonal_samples for fact in facts),
-            "_sums": ReducedSums(sums, Shards(samples, sizes, link.rank), link, seed),
+            "_sums": sums_kind(sums, Shards(samples, sizes, link.rank), link, seed),
         },
     )
 
 
-def joint_traits(traits: Traits, facts: Sequence[Facts]) -> Traits:
-    """What holds in all processes: their samples may have shown different things."""
-    matrices = {fact.matrix_products for fact in facts}
+def joint_traits(facts: Sequence[Facts]) -> Traits:
+    """What holds in all processes: their samples may have shown different things.
+
+    All of them get the same, as these decide how a run goes. Costs are those of all samples: what
+    is sent is not counted.
+    """
+    traits = [fact.traits for fact in facts]
+    matrices = {fact.matrix for fact in facts}
     has_matrix = len(matrices) == 1 and None not in matrices
     return replace(
-        traits,
-        nonlinear=any(fact.nonlinear for fact in facts),
-        has_diagonal=all(fact.has_diagonal for fact in facts),
+        traits[0],
+        nonlinear=any(each.nonlinear for each in traits),
+        has_diagonal=all(each.has_diagonal for each in traits),
         gradient_travels=True,
         has_matrix=has_matrix,
-        matrix_cost=max(fact.matrix_cost for fact in facts) if has_matrix else None,
+        matrix_cost=max(each.matrix_cost or 0.0 for each in traits) if has_matrix else None,
+        has_jacobian=has_matrix and all(each.has_jacobian for each in traits),
+        matrix_memory=least([each.matrix_memory for each in traits]),
+        product_cost=least([each.product_cost for each in traits]),
     )
+
+
+def least(numbers: Sequence[float | None]) -> float | None:
+    """The least of some numbers; None where one of them is not known."""
+    known = [number for number in numbers if number is not None]
+    return min(known) if len(known) == len(numbers) else None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,11 +32,14 @@ class Part:
         How many samples it has in all processes.
     here : slice, Tensor or None
         Those that are here, as indices of this process's samples; None where there are none.
+    places : slice or Tensor
+        Where these stand in the set.
     """
 
     idx: Any
     size: int
     here: Any
+    places: Any
 
 
 class Shards:
@@ -46,7 +50,7 @@ class Shards:
     samples : Samples
         Those that are here.
     sizes : sequence of int
-        How many each process has.
+        How many each process has; none is fine.
     rank : int
         Which process this is.
 
@@ -60,7 +64,8 @@ class Shards:
         self.n, self._samples = sum(sizes), samples
         self._start = sum(sizes[:rank])
         self._stop = self._start + sizes[rank]
-        self._whole = Part(WHOLE, self.n, WHOLE)
+        places = slice(self._start, self._stop)
+        self._whole = Part(WHOLE, self.n, WHOLE if sizes[rank] else None, places)
         self._known: list[tuple[Tensor, int, Part]] = []  # a set, its version, its part
 
     @property
@@ -92,9 +97,10 @@ class Shards:
 
     def _part(self, idx: Any) -> Part:
         rows = host_indices(idx, self.n)
-        here = rows[(rows >= self._start) & (rows < self._stop)] - self._start
-        local = self._samples.indices(torch.from_numpy(here)) if here.size else None
-        return Part(torch.from_numpy(rows), len(rows), local)
+        places = np.flatnonzero((rows >= self._start) & (rows < self._stop))
+        here = torch.from_numpy(rows[places] - self._start)
+        local = self._samples.indices(here) if len(places) else None
+        return Part(torch.from_numpy(rows), len(rows), local, torch.from_numpy(places))
 
     def picked(self, part: Part, count: int, seed: int) -> Part:
         """At most `count` samples of a set: for the same seed and set always the same ones."""

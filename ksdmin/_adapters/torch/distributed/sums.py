@@ -1,4 +1,4 @@
-"""Sums over the samples of a set in all processes."""
+"""Sums over the samples of a set: what this process adds to them, and those of all processes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ksdmin._adapters.torch.distributed.link import Link
 from ksdmin._adapters.torch.distributed.shards import Part, Shards
+from ksdmin._adapters.torch.jacobian import JacobianRows
 from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.matrix import MatrixKernel
 from ksdmin._adapters.torch.sample_sums import SampleSums
@@ -18,8 +19,11 @@ from ksdmin._problem.counting import Counts
 VECTORS = {"value": 0, "gradient": 1, "diagonal": 2}  # that a kernel returns beside the total
 
 
-class ReducedSums:
-    """What `SampleSums` is for the samples of one process, for those of all.
+class Shares:
+    """What this process adds to the sums over a set of the samples of all.
+
+    Nothing is sent. Where this process has failed, or has no sample of the set, it adds zeros: the
+    link says so to the others with the next message.
 
     Parameters
     ----------
@@ -43,18 +47,100 @@ class ReducedSums:
 
     def total(self, kind: str, x: Tensor, part: Part, precision: str) -> list[Tensor]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
-        total, *vectors = self._here(kind, x, part, precision)
+
+        def nothing() -> list[Tensor]:
+            vectors = [torch.zeros_like(x) for _ in range(VECTORS[kind])]
+            return [x.new_zeros((), dtype=torch.float64), *vectors]
+
+        if part.here is None:
+            return nothing()
+        return self._link.attempt(lambda: self._local.total(kind, x, part.here, precision), nothing)
+
+    def matrix(
+        self, kernel: MatrixKernel | JacobianRows, x: Tensor, part: Part, precision: str
+    ) -> Tensor:
+        """The sum of the curvature matrices over a set."""
+        dtype = torch.float64 if isinstance(kernel, JacobianRows) else x.dtype
+
+        def nothing() -> Tensor:
+            return x.new_zeros((x.numel(), x.numel()), dtype=dtype)
+
+        def here() -> Tensor:
+            return self._local.matrix(kernel, x, part.here, precision)
+
+        return nothing() if part.here is None else self._link.attempt(here, nothing)
+
+    def jacobian(
+        self, kernel: JacobianRows, x: Tensor, part: Part, precision: str
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The rows of a set in the order of one process, slopes and roots: zeros elsewhere."""
+        n, k = x.numel(), kernel.elements
+        R, slopes, root = (x.new_zeros((part.size, k, *more)) for more in ((n,), (), ()))
+
+        def fill() -> None:
+            found = self._local.jacobian(kernel, x, part.here, precision)
+            for whole, own in zip((R, slopes, root), found, strict=True):
+                whole[part.places] = own.reshape(-1, *whole.shape[1:])
+
+        if part.here is not None:
+            self._link.attempt(fill, lambda: None)
+        return R.reshape(-1, n), slopes.reshape(-1), root.reshape(-1)
+
+    def slopes(
+        self, kernel: JacobianRows, x: Tensor, part: Part, precision: str
+    ) -> tuple[Tensor, Tensor]:
+        """The sum of the losses here, and their slopes in the same order, zeros elsewhere."""
+        whole = x.new_zeros((part.size, kernel.elements))
+        nothing = x.new_zeros((), dtype=torch.float64)
+
+        def fill() -> Tensor:
+            total, slopes = self._local.slopes(kernel, x, part.here, precision)
+            whole[part.places] = slopes.reshape(-1, kernel.elements)
+            return total
+
+        total = nothing if part.here is None else self._link.attempt(fill, lambda: nothing)
+        return total, whole.reshape(-1)
+
+    def product(
+        self, x: Tensor, part: Part, precision: str, on_recompute: Callable[[], None]
+    ) -> Product:
+        """The sum of the products over a set.
+
+        What they share may have to be computed again: the link says so to all, not `on_recompute`.
+        """
+        link, local = self._link, None
+
+        def prepared() -> Product:
+            return self._local.product(x, part.here, precision, link.note_forward_pass)
+
+        if part.here is not None:
+            local = link.attempt(prepared, lambda: torch.zeros_like)
+
+        def multiply(v: Tensor) -> Tensor:
+            if local is None:
+                return torch.zeros_like(v)
+            return link.attempt(lambda: local(v), lambda: torch.zeros_like(v))
+
+        return multiply
+
+
+class ReducedSums(Shares):
+    """What `SampleSums` is for the samples of one process, for those of all."""
+
+    def total(self, kind: str, x: Tensor, part: Part, precision: str) -> list[Tensor]:
+        """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
+        total, *vectors = super().total(kind, x, part, precision)
         numbers = self._link.sum_numbers(total.reshape(1), self._counts)
         if vectors:
-            message = self._link.sum(torch.cat(vectors), self._counts)
-            vectors = list(message.reshape(len(vectors), -1))
+            vectors = self._link.sum_vectors(vectors, self._counts)
         self._link.heed(float(numbers[-1]))
         return [numbers[0], *vectors]
 
     def squares(self, x: Tensor, part: Part, precision: str) -> Tensor:
         """The squared gradients alone, summed over a set."""
-        squares = self._here("diagonal", x, part, precision)[2]
-        return self._at_once(squares)
+        squares = super().total("diagonal", x, part, precision)[2].clone()
+        self._link.sum_checked([squares], self._counts)
+        return squares
 
     def projected(
         self,
@@ -69,7 +155,7 @@ class ReducedSums:
         `slopes` makes them of the sum of the gradients here (True: in the first process, where what
         belongs to no sample is added), `finish` makes the value of the sum of all losses.
         """
-        total, g = self._here("gradient", x, part, precision)
+        total, g = super().total("gradient", x, part, precision)
         mine = slopes(g, self._link.is_first).to(torch.float64)
         numbers = self._link.sum_numbers(torch.cat([total.reshape(1), mine]), self._counts)
         numbers[0] = finish(numbers[0])
@@ -77,18 +163,31 @@ class ReducedSums:
         self._link.heed(host[-1])
         return host[:-1]
 
-    def matrix(self, kernel: MatrixKernel, x: Tensor, part: Part, precision: str) -> Tensor:
+    def matrix(
+        self, kernel: MatrixKernel | JacobianRows, x: Tensor, part: Part, precision: str
+    ) -> Tensor:
         """The sum of the curvature matrices over a set."""
-        n = x.numel()
+        H = super().matrix(kernel, x, part, precision).clone()
+        self._link.sum_checked([H], self._counts)
+        return H
 
-        def nothing() -> Tensor:
-            return x.new_zeros((n, n))
+    def jacobian(
+        self, kernel: JacobianRows, x: Tensor, part: Part, precision: str
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The rows of all samples of a set, in the order of one process; slopes and roots."""
+        found = super().jacobian(kernel, x, part, precision)
+        self._link.sum_checked(found, self._counts)
+        return found
 
-        def here() -> Tensor:
-            return self._local.matrix(kernel, x, part.here, precision)
-
-        H = nothing() if part.here is None else self._link.attempt(here, nothing)
-        return self._at_once(H.reshape(-1)).reshape(n, n)
+    def slopes(
+        self, kernel: JacobianRows, x: Tensor, part: Part, precision: str
+    ) -> tuple[Tensor, Tensor]:
+        """The sum of the losses of all samples of a set, and their slopes in that order."""
+        total, slopes = super().slopes(kernel, x, part, precision)
+        numbers = self._link.sum_numbers(total.reshape(1), self._counts)
+        (slopes,) = self._link.sum_vectors([slopes], self._counts)
+        self._link.heed(float(numbers[-1]))
+        return numbers[0], slopes
 
     def product(
         self, x: Tensor, part: Part, precision: str, on_recompute: Callable[[], None]
@@ -97,36 +196,5 @@ class ReducedSums:
 
         `on_recompute` is called where any process had to compute again what its products share.
         """
-        link, counts, local = self._link, self._counts, None
-
-        def prepared() -> Product:
-            return self._local.product(x, part.here, precision, link.note_forward_pass)
-
-        if part.here is not None:
-            local = link.attempt(prepared, lambda: torch.zeros_like)
-
-        def multiply(v: Tensor) -> Tensor:
-            here = torch.zeros_like(v)
-            if local is not None:
-                here = link.attempt(lambda: local(v), lambda: torch.zeros_like(v))
-            return link.sum_vector(here, counts, on_recompute)
-
-        return multiply
-
-    def _here(self, kind: str, x: Tensor, part: Part, precision: str) -> list[Tensor]:
-        """The outputs of a kernel over the samples that are here; zeros where none are."""
-
-        def nothing() -> list[Tensor]:
-            vectors = [torch.zeros_like(x) for _ in range(VECTORS[kind])]
-            return [x.new_zeros((), dtype=torch.float64), *vectors]
-
-        if part.here is None:
-            return nothing()
-        return self._link.attempt(lambda: self._local.total(kind, x, part.here, precision), nothing)
-
-    def _at_once(self, vector: Tensor) -> Tensor:
-        """The sum of a vector, once it is known that no process has failed."""
-        numbers = self._link.sum_numbers(vector.new_zeros(0, dtype=torch.float64), self._counts)
-        total = self._link.sum(vector.clone(), self._counts)
-        self._link.heed(float(numbers[-1]))
-        return total
+        share = super().product(x, part, precision, on_recompute)
+        return lambda v: self._link.sum_vector(share(v), self._counts, on_recompute)

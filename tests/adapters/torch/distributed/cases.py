@@ -34,7 +34,9 @@ def model(kind="net"):
         return nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 3, 2), nn.Flatten(),
                              nn.Tanh(), nn.Linear(9, 1)).double()  # fmt: skip
     outputs = 3 if kind == "classes" else 1
-    return nn.Sequential(nn.Linear(FEATURES, 7), nn.Tanh(), nn.Linear(7, outputs)).double()
+    width = {"wide": 40, "medium": 25}.get(kind, 7)  # 241 and 151 unknowns; there are 203 residuals
+    layers = nn.Linear(FEATURES, width), nn.Tanh(), nn.Linear(width, outputs)
+    return nn.Sequential(*layers).double()
 
 
 def weights(kind):
@@ -69,12 +71,13 @@ def grouped(kind, rank, size, **arguments):
 
 
 def sets():
-    """Sets of samples: everything, some, and some that only one rank has."""
+    """Sets of samples: everything, some, some in disorder, and some that only one rank has."""
     rng = np.random.default_rng(3)
-    return [slice(None), np.sort(rng.choice(N, 60, replace=False)), np.arange(5, 17)]
+    some = rng.choice(N, 60, replace=False)
+    return [slice(None), np.sort(some), some, np.arange(5, 17)]
 
 
-def quantities(problem):
+def quantities(problem, sets=sets):
     """Every number that a problem gives, at a point beside x0 and for several sets."""
     rng = np.random.default_rng(7)
     n = problem.x0.numel()
@@ -90,6 +93,9 @@ def quantities(problem):
         out[number, "product"], out[number, "again"] = product(V[0]), product(V[1])
         if problem.traits.has_matrix:
             out[number, "matrix"] = problem.matrix(x, idx)
+        if problem.traits.has_jacobian:
+            J = problem.jacobian(x, idx)
+            out |= {(number, "rows"): J.rows, (number, "residuals"): J.residuals}
     return {key: np.asarray(value) for key, value in out.items()}
 
 
@@ -197,7 +203,7 @@ def timed_run(rank, size, late_rank):
         return run(grouped("net", rank, size), options, callback=callback)
 
 
-def killed_run(rank, size, options, victim):
+def killed_run(rank, size, options, victim, arguments=None):
     """One rank is killed in iteration 4; the iterates that rank 0 has seen come with the error."""
     import os
     import signal
@@ -210,9 +216,8 @@ def killed_run(rank, size, options, victim):
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:
-        run(
-            grouped("net", rank, size), options, ksdmin.Subsets(N, 1.0, 0.3, 0.3), callback=callback
-        )
+        problem = grouped("net", rank, size, **(arguments or {}))
+        run(problem, options, ksdmin.Subsets(N, 1.0, 0.3, 0.3), callback=callback)
     except RuntimeError as error:
         return str(error), iterates
 

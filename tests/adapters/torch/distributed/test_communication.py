@@ -62,6 +62,18 @@ def estimated(rank, size):
     return x.numel(), (counts.reductions, counts.reduced_bytes)
 
 
+@pytest.mark.parametrize("kind", ["wide", "medium"])
+def test_an_exact_space_sends_rows_or_a_matrix_whichever_is_smaller(two, kind):
+    n, rows = cases.problem(kind).x0.numel(), cases.N  # one residual a sample
+    whole = 8 + ITEMSIZE * (rows * (n + 1) if rows < n else n**2)
+    for _, spent in iterations(two(cases.run_in_group, kind, {"maxiter": 4})[0]):
+        gradients = spent["njev"]  # the search sends them: the next step begins with the last one
+        values = spent["nfev"] - gradients
+        expected = whole + gradients * (16 + ITEMSIZE * n) + 16 * values
+        assert spent["reduced_bytes"] == expected
+        assert spent["reductions"] == (3 if rows < n else 2) + 2 * gradients + values
+
+
 def test_a_run_of_one_process_exchanges_nothing():
     history = cases.run(cases.problem(), {"maxiter": 2})["history"]
     assert not history["reductions"].any()

@@ -46,7 +46,7 @@ def test_one_rank_runs_as_without_a_group(group, dtype, sizes, graphs):
     grouped = run(dtype, sizes, graphs=graphs, process_group=group)
     assert torch.equal(grouped.x, alone.x)
     assert (grouped.nfev, grouped.nhev, grouped.fun) == (alone.nfev, alone.nhev, alone.fun)
-    assert grouped.history[-1].reductions > 0
+    assert grouped.history[-1].reductions == 0
 
 
 def test_auto_makes_a_group_for_both_kinds_of_devices(monkeypatch):
@@ -55,6 +55,6 @@ def test_auto_makes_a_group_for_both_kinds_of_devices(monkeypatch):
     variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29517"}
     for name, value in variables.items():
         monkeypatch.setitem(os.environ, name, value)
-    res = run(torch.float32, (0.5, 0.2, 0.2), process_group="auto")
-    assert res.history[-1].reductions > 0
+    run(torch.float32, (0.5, 0.2, 0.2), process_group="auto")
+    assert set(dist.get_backend_config().split(",")) == {"cpu:gloo", "cuda:nccl"}
     dist.destroy_process_group()

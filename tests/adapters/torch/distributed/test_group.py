@@ -40,10 +40,6 @@ def test_it_goes_with_a_model_and_data():
     x0 = torch.zeros(2).double()
     with pytest.raises(TypeError, match="process_group"):
         ksdmin.from_torch(lambda x: x @ x, x0=x0, process_group="auto")
-    with pytest.raises(TypeError, match="process_group"):
-        ksdmin.from_torch(
-            cases.model(), residuals=[(lambda net, X: net(X), x0)], process_group="auto"
-        )
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ def assert_close(found, expected, rtol):
         ("linear", None),
         ("classes", None),
         ("weighted", None),
+        ("wide", 17),
         pytest.param("embedding", None, marks=pytest.mark.slow),
         pytest.param("classes", 17, marks=pytest.mark.slow),
     ],
@@ -55,6 +56,8 @@ RUNS = {
     "growing": ("linear", {"without": ["exact_space"]}, (0.5, 0.1, 0.1)),
     "exact space": ("linear", {}, None),
     "classes": ("classes", {"maxiter": 10}, (1.0, 0.2, 0.2)),
+    "rows of the Jacobian": ("wide", {"maxiter": 8}, None),
+    "matrix of the Jacobian": ("medium", {"maxiter": 8}, None),
 }
 
 
