@@ -52,20 +52,11 @@ html_math_renderer = "mathml"
 html_show_sourcelink = False
 html_last_updated_fmt = None
 html_context = {"default_mode": "auto"}
+# Pages without pages below them have no navigation at the left: it would be empty.
 html_sidebars = {
-    "start": [],
-    "loop": [],
-    "paper": [],
-    "experiments": [],
-    "benchmarks": [],
-    "faq": [],
-    "changelog": [],
-    "security": [],
-    "use_it_inside": [],
-    "coming_from_scipy": [],
-    "coming_from_jaxopt": [],
-    "coming_from_pytorch_minimize": [],
-    "contributing": [],
+    name.removesuffix(".md"): []
+    for name in os.listdir(HERE)
+    if name.endswith(".md") and name != "index.md"
 }
 html_theme_options = {
     "logo": {"text": "ksdmin"},
