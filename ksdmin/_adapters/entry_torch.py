@@ -193,12 +193,14 @@ def from_torch(
 
     Examples
     --------
+    A model, a loss, data:
+
     >>> import torch, ksdmin
     >>> X = torch.linspace(-1, 1, 50, dtype=torch.float64)[:, None]
     >>> net = torch.nn.Linear(1, 1).double()
     >>> problem = ksdmin.from_torch(net, torch.nn.MSELoss(), (X, 3 * X + 1))
-    >>> res = ksdmin.minimize(problem, subsets=ksdmin.Subsets(50, 1.0, 1.0, 1.0, disjoint=False))
-    >>> problem.load(res.x)
+    >>> res = ksdmin.minimize(problem)
+    >>> problem.load(res.x)  # into the net
     >>> round(net.weight.item(), 4), round(net.bias.item(), 4)
     (3.0, 1.0)
 
