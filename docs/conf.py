@@ -64,7 +64,8 @@ html_theme_options = {
     "navbar_align": "left",
     "navigation_with_keys": False,
     "show_prev_next": True,
-    "secondary_sidebar_items": ["page-toc"],
+    # Tutorials have lines of 100 columns: no second sidebar, so that none is cut off.
+    "secondary_sidebar_items": {"**": ["page-toc"], "tutorials/*": []},
     "footer_start": ["copyright"],
     "footer_end": [],
     "pygments_light_style": "a11y-high-contrast-light",
@@ -89,6 +90,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "only_warn_on_example_error": False,
     "remove_config_comments": True,
+    "capture_repr": ("_repr_html_",),  # not that of a legend
     "show_memory": False,
     "download_all_examples": False,
     "plot_gallery": "True",

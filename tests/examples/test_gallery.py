@@ -33,16 +33,20 @@ def test_the_estimator_keeps_scikit_learns_rules(tutorial):
     assert len(found) > 40
 
 
-@pytest.fixture(scope="module")
-def likelihood():
-    """All that tutorial 11 has computed."""
+def computed_by(name):
+    """All that a tutorial has computed."""
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*cannot be shown")
-        found = runpy.run_path(str(GALLERY / "11_likelihood.py"))
+        found = runpy.run_path(str(GALLERY / name))
     found["plt"].close("all")
     return found
+
+
+@pytest.fixture(scope="module")
+def likelihood():
+    return computed_by("11_likelihood.py")
 
 
 def test_the_likelihood_has_the_estimates_of_the_textbooks(likelihood):
@@ -60,3 +64,24 @@ def test_the_likelihood_says_why_a_run_ended(likelihood):
     assert likelihood["ageless"].success
     assert likelihood["ageless"].x[0] == 1
     assert 15 < likelihood["ratio"] < 16
+
+
+@pytest.fixture
+def long_run(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setenv("PYTHONPATH", str(GALLERY.parents[1]))  # for the processes of torchrun
+    monkeypatch.setattr(sys, "path", sys.path[:])  # it adds a folder of its own
+    yield computed_by("12_long_run.py")
+    sys.modules.pop("task")
+
+
+@pytest.mark.slow
+def test_the_long_run_goes_on_as_if_nothing_had_happened(long_run):
+    resumed, whole = long_run["resumed"], long_run["whole"]
+    assert long_run["first"].nit == 20
+    assert resumed.nit == whole.nit == 40
+    assert bool((resumed.x == whole.x).all())
+    assert abs(long_run["loss_of_two"] - whole.fun) < 1e-6
+    assert long_run["sent"] > 1
+    assert long_run["right"] > 0.95
+    assert not Path(long_run["folder"].name).exists()
