@@ -13,6 +13,7 @@ import from_code
 import from_repository
 import front_page
 import gpu_results
+import physics
 import rules
 
 GENERATORS = {
@@ -29,6 +30,7 @@ GENERATORS = {
     "nets": gpu_results.other_nets,
     "on-a-gpu": gpu_results.headline,
     "options": from_code.options,
+    "physics": physics.section,
     "pictures": front_page.grid,
     "presets": from_code.presets,
     "products": gpu_results.products,
