@@ -1,4 +1,4 @@
-"""The physics-informed nets of examples/physics: result, figure, tables, from its committed runs."""
+"""The nets of examples/physics: result, figure and tables, from its committed runs."""
 
 from benchmark_figures import FIGURES
 from tables import folded

@@ -183,8 +183,8 @@ def from_torch(
     .. math:: s n (K + m + 40) + a (3.4 c + 4.2 |B| + 2.5 |C|)
 
     bytes, with n parameters of s bytes, K = krylov_dim, m = memory, c = chunk_size and a =
-    ``problem.bytes_per_sample``. (Ten measured runs of the MNIST auto-encoder differed from it by at
-    most 5%.) Sets B and C beyond `memory_budget`, and A beyond `chunk_size`, count as one chunk.
+    ``problem.bytes_per_sample``. (Ten measured runs of the MNIST auto-encoder differed from it by
+    at most 5%.) Sets B and C beyond `memory_budget`, and A beyond `chunk_size`, count as one chunk.
 
     The diagonal for the preconditioner comes with the gradient where all parameters are those of
     Linear layers that see each sample once. Those of convolutions, recurrent layers, embeddings
