@@ -8,6 +8,7 @@ watched on samples that it does not train on; and in the end two processes go on
 half of the data.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -144,7 +145,15 @@ ksdmin.minimize(again, rng=0, options=half)  # one process, the first 20 iterati
 # ``torchrun --nproc-per-node=2 train.py`` in a terminal; from Python:
 
 torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-ran = subprocess.run([*torchrun, "train.py"], cwd=here, capture_output=True, text=True, check=True)
+same_packages = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+ran = subprocess.run(
+    [*torchrun, "train.py"],
+    cwd=here,
+    env=same_packages,
+    stdout=subprocess.PIPE,
+    text=True,
+    check=True,
+)
 print(ran.stdout)
 words = ran.stdout.split()
 loss_of_two, sent = float(words[2]), float(words[4])

@@ -69,7 +69,6 @@ def test_the_likelihood_says_why_a_run_ended(likelihood):
 @pytest.fixture
 def long_run(monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.setenv("PYTHONPATH", str(GALLERY.parents[1]))  # for the processes of torchrun
     monkeypatch.setattr(sys, "path", sys.path[:])  # it adds a folder of its own
     yield computed_by("12_long_run.py")
     sys.modules.pop("task")
