@@ -65,7 +65,9 @@ html_theme_options = {
     "navigation_with_keys": False,
     "show_prev_next": True,
     # Tutorials have lines of 100 columns: no second sidebar, so that none is cut off.
-    "secondary_sidebar_items": {"**": ["page-toc"], "tutorials/*": []},
+    "secondary_sidebar_items": {
+        pages: ["page-toc"] for pages in ("*", "generated/*", "reference/*")
+    },
     "footer_start": ["copyright"],
     "footer_end": [],
     "pygments_light_style": "a11y-high-contrast-light",
