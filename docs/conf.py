@@ -52,20 +52,11 @@ html_math_renderer = "mathml"
 html_show_sourcelink = False
 html_last_updated_fmt = None
 html_context = {"default_mode": "auto"}
+# Pages without pages below them have no navigation at the left: it would be empty.
 html_sidebars = {
-    "start": [],
-    "loop": [],
-    "paper": [],
-    "experiments": [],
-    "benchmarks": [],
-    "faq": [],
-    "changelog": [],
-    "security": [],
-    "use_it_inside": [],
-    "coming_from_scipy": [],
-    "coming_from_jaxopt": [],
-    "coming_from_pytorch_minimize": [],
-    "contributing": [],
+    name.removesuffix(".md"): []
+    for name in os.listdir(HERE)
+    if name.endswith(".md") and name != "index.md"
 }
 html_theme_options = {
     "logo": {"text": "ksdmin"},
@@ -73,7 +64,10 @@ html_theme_options = {
     "navbar_align": "left",
     "navigation_with_keys": False,
     "show_prev_next": True,
-    "secondary_sidebar_items": ["page-toc"],
+    # Tutorials have lines of 100 columns: no second sidebar, so that none is cut off.
+    "secondary_sidebar_items": {
+        pages: ["page-toc"] for pages in ("*", "generated/*", "reference/*")
+    },
     "footer_start": ["copyright"],
     "footer_end": [],
     "pygments_light_style": "a11y-high-contrast-light",
@@ -98,6 +92,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "only_warn_on_example_error": False,
     "remove_config_comments": True,
+    "capture_repr": ("_repr_html_",),  # not that of a legend
     "show_memory": False,
     "download_all_examples": False,
     "plot_gallery": "True",

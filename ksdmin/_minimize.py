@@ -51,7 +51,9 @@ def minimize(
     ----------
     fun : callable or problem object
         ``fun(x, *args) -> float``; with `subsets` ``fun(x, idx, *args)``, the mean over the
-        samples `idx`. A problem object (see :func:`as_problem`) brings its own derivatives.
+        samples `idx`: ``slice(None)`` for all of them, else a sorted array of their numbers, from 0
+        to N - 1, to index the data with. A problem object (see :func:`as_problem`) brings its own
+        derivatives.
     x0 : array, optional
         Where to start: a numpy array, a torch tensor or a jax array of float32 or float64; the
         run stays in its namespace, dtype and device. A problem object may bring its own.
@@ -98,13 +100,91 @@ def minimize(
         `jac` belong to `x` and the whole set. `success` is True only where the stated test holds
         there.
 
+    See Also
+    --------
+    as_problem : a function, or residuals, as a problem object
+    from_torch, from_jax, from_autograd : models and functions, differentiated
+    Solver : the same run, one iteration at a time
+    resume : goes on with a run that was saved
+    ksd : the same as a `method` of :func:`scipy.optimize.minimize`
+    covariance : standard errors at the minimum
+
+    Notes
+    -----
+    An iteration of "ksd" [1]_ takes the gradient, then products of the curvature with up to K
+    vectors, which span a Krylov subspace, and minimises the function itself within that subspace
+    by BFGS. A product counts as two gradients; without `hessp` and `hess` it is one more gradient.
+    Where a run has learnt enough of the curvature, steps without products follow. With `subsets`
+    the products and the search look at small sets of samples, which grow as the run needs it.
+    :doc:`/how` tells all of it.
+
+    A run keeps K + 10 vectors like x, and where every set is the whole 2 K + 95 (K is at most 20 on
+    samples and 100 else, nets of many samples 40): the options `krylov_dim` and `memory_budget`
+    bound it.
+
+    It ends with success where the largest magnitude in the gradient on the whole set is at most
+    `gtol` (with bounds: of the gradient as far as x is free to move). There is no test of the value
+    or of the step, unless the options `ftol` and `xtol` ask for one. `status` says why any other
+    run has ended, and `message` what to do about it.
+
+    Ctrl-C ends a run after the evaluation in progress, and the result is the best point so far. An
+    exception of the user's functions passes, and carries the result so far as ``ksdmin_result``.
+
+    References
+    ----------
+    .. [1] O. Vinyals and D. Povey, "Krylov Subspace Descent for Deep Learning", AISTATS 2012,
+       arXiv:1111.4259.
+    .. [2] J. Martens, "Deep learning via Hessian-free optimization", ICML 2010 (method "hf").
+
     Examples
     --------
+    A function and its gradient, as with SciPy:
+
+    >>> import numpy as np
     >>> import ksdmin
     >>> from scipy.optimize import rosen, rosen_der, rosen_hess_prod
-    >>> res = ksdmin.minimize(rosen, [-1.2, 1.0], jac=rosen_der, hessp=rosen_hess_prod)
+    >>> res = ksdmin.minimize(rosen, [-1.2, 1.0], jac=rosen_der)
     >>> res.success, res.x.round(4).tolist()
     (True, [1.0, 1.0])
+
+    Exact products with the Hessian, and a smaller gradient:
+
+    >>> res = ksdmin.minimize(rosen, [-1.2, 1.0], jac=rosen_der, hessp=rosen_hess_prod, tol=1e-10)
+    >>> bool(abs(res.jac).max() <= 1e-10)
+    True
+
+    Bounds. Nothing is evaluated outside of them:
+
+    >>> res = ksdmin.minimize(rosen, [0.0, 0.0], jac=rosen_der, bounds=[(None, 0.5), (None, None)])
+    >>> res.x.round(4).tolist()
+    [0.5, 0.25]
+
+    A mean over samples: least squares over 1,000 of them, here by the functions of `idx`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((1000, 3))
+    >>> y = X @ [1.0, -2.0, 0.5]
+    >>> def fun(w, idx):
+    ...     return np.mean((X[idx] @ w - y[idx]) ** 2) / 2
+    >>> def jac(w, idx):
+    ...     return X[idx].T @ (X[idx] @ w - y[idx]) / len(y[idx])
+    >>> res = ksdmin.minimize(fun, np.zeros(3), jac=jac, subsets=1000, rng=0)
+    >>> res.x.round(3).tolist()
+    [1.0, -2.0, 0.5]
+
+    A callback that ends the run:
+
+    >>> def callback(intermediate_result):
+    ...     if intermediate_result.fun < 1e-2:
+    ...         raise StopIteration
+    >>> res = ksdmin.minimize(rosen, [-1.2, 1.0], jac=rosen_der, callback=callback)
+    >>> ksdmin.Status(res.status).name, res.fun < 1e-2
+    ('CALLBACK', True)
+
+    Another method on the same problem, by one word:
+
+    >>> ksdmin.minimize(fun, np.zeros(3), jac=jac, subsets=1000, method="L-BFGS-B").success
+    True
     """
     name = "" if callable(method) else str(method or "ksd").lower()
     if name in METHODS:
@@ -160,6 +240,15 @@ def ksd(
     Everything that is particular to it goes into SciPy's ``options``: those of
     :class:`Options`, and `subsets`, `precond` and `rng` as in :func:`ksdmin.minimize`. Unlike
     there, Ctrl-C passes through: within basinhopping a swallowed one would run on.
+
+    See Also
+    --------
+    minimize : the same run, called directly; all arguments are explained there
+
+    Notes
+    -----
+    SciPy drops ``jac="3-point"`` and its like for methods that are functions, without a word: the
+    gradient is then made of 2-point differences first, as with ``jac=None``.
 
     Examples
     --------

@@ -19,6 +19,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import ksdmin
+from ksdmin._ksd.rules import damping, stall
+from ksdmin._options import RULES
 
 pytest.importorskip("sphinx")
 ROOT = Path(__file__).parents[1]
@@ -27,7 +29,7 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 MAIN_PAGES = (
-    *("index", "start", "tutorials/index", "loop", "paper", "experiments", "benchmarks"),
+    *("index", "start", "doors", "tutorials/index", "loop", "paper", "experiments", "benchmarks"),
     *("reference/index", "reference/options", "how", "faq", "contributing", "changelog"),
 )
 
@@ -122,6 +124,36 @@ def test_every_option_and_status_is_told(site):
     assert [name for name in ksdmin.Options.__dataclass_fields__ if name not in options] == []
     results = (site / "reference/results.html").read_text()
     assert [status.name for status in ksdmin.Status if status.name not in results] == []
+
+
+def test_every_rule_is_told_with_its_thresholds(site):
+    shown = (site / "how.html").read_text()
+    assert [name for name in RULES if f">{name}<" not in shown] == []
+    for module in (damping, stall):
+        constants = [name for name in vars(module) if name.isupper()]
+        assert constants
+        assert [name for name in constants if name not in shown] == []
+
+
+def test_benchmarks_speak_to_users(site):
+    """What was once asked of the method is nobody else's concern."""
+    for page in ("benchmarks", "experiments"):
+        words = re.sub(r"<[^>]+>", " ", (site / f"{page}.html").read_text())
+        assert re.findall(r"\b(HOLDS|FAILS|asked)\b", words) == []
+
+
+def test_every_question_can_be_linked(site, pages):
+    text = (ROOT / "docs/faq.md").read_text()
+    questions = re.findall(r"^## ", text, re.MULTILINE)
+    shown = (site / "faq.html").read_text()
+    linked = re.findall(r'<h2>.+?<a class="headerlink" href="#[^"]+"', shown)
+    assert len(questions) == len(linked) > 20
+
+
+def test_no_page_has_an_empty_navigation(site):
+    """Pages at the top have nothing below them that a sidebar could show."""
+    empty = [p.name for p in site.glob("*.html") if "Section Navigation" in p.read_text()]
+    assert set(empty) <= {"genindex.html", "search.html"}
 
 
 def test_tutorials_are_numbered_and_titled():

@@ -1,10 +1,19 @@
-"""The page of experiments: what the commands of examples/paper make of its committed runs."""
+"""The page of experiments: what the commands of examples/paper make of its committed runs.
 
+For each row of the paper: the result in words, the figure, and the table, folded.
+"""
+
+import re
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean
 
-from tables import warn
+from tables import folded, warn
+
+from examples.paper.published_rows import ROWS
+from examples.paper.seed_series import best_series, load_runs
+from examples.paper.table2 import hf_for, ratio
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "examples/paper/results"
@@ -13,23 +22,117 @@ NOTHING = """:::{note}
 This checkout holds no results of the experiments: examples/paper/results has no JSON file. The page
 fills itself from there when the site is built.
 :::"""
+NAMES = {
+    "ksd": "KSD",
+    "hf": "HF",
+    "torch-lbfgs": "torch's L-BFGS",
+    "adam": "Adam",
+    "nag": "Nesterov's momentum",
+    "lbfgsb": "SciPy's L-BFGS-B",
+    "ncg": "SciPy's CG",
+    "ksd-paper": "KSD as printed in the paper",
+}
 
 
 def page():
-    """The table with the paper's numbers beside ours, the figures, and links to the runs."""
-    runs = sorted(RESULTS.glob("*.json"))
-    if not runs:
+    """All rows, then links to the runs."""
+    files = sorted(RESULTS.glob("*.json"))
+    if not files:
         return NOTHING
-    table = command("table")
+    note, *tables = command("table").split("\n## ")
     command("figures", "--out", str(FIGURES))
-    figures = [
-        f"![{path.stem}: errors over seconds and passes](generated/paper/{path.name})"
-        for path in sorted(FIGURES.glob("*.svg"))
-    ]
-    links = ", ".join(f"[{path.name}](../{path.relative_to(ROOT)})" for path in runs)
+    runs = load_runs(RESULTS)
+    sections = [in_short(runs), *(section(text, runs) for text in tables)]
+    links = ", ".join(f"[{path.name}](../{path.relative_to(ROOT)})" for path in files)
     about = "{download}`README <../examples/paper/README.md>`"
     closing = f"The runs: {links}; how they were made: {about}."
-    return "\n\n".join([table, "## Figures", *figures, closing])
+    how_to_read = f"**How to read the tables.** {note.strip()}"
+    return "\n\n".join([*sections, "## The runs", how_to_read, closing])
+
+
+def in_short(runs):
+    """On how many of the tasks KSD has HF's errors sooner than HF itself."""
+    sooner = {"train": 0, "test": 0}
+    names = [name for name in runs if ROWS[name].beside is None]
+    for name in names:
+        ksd, hf, _ = compared(runs[name])
+        for column in sooner:
+            sooner[column] += is_number(share := ratio(ksd, hf, column)) and float(share) < 1
+    return (
+        f"**On {sooner['train']} of {len(names)} tasks KSD comes to HF's training error "
+        "sooner than HF, on "
+        f"{sooner['test']} to its CV error.** The method of the least training error is not "
+        "always that of the "
+        "least CV error: each section says who has it."
+    )
+
+
+def compared(runs):
+    """KSD with the most seeds, HF on the same samples, and all series."""
+    series = best_series(runs)
+    ksd = max((s for s in series if plain(s, "ksd")), key=lambda s: len(s.runs))
+    return ksd, hf_for(ksd, series), series
+
+
+def section(text, runs):
+    """One row of the paper: heading, result, figure, table."""
+    title, table = text.split("\n", 1)
+    name = next(name for name, row in ROWS.items() if row.title == title.strip())
+    parts = [f"## {title}", in_words(name, runs[name])]
+    figure = FIGURES / f"{name}.svg"
+    if figure.exists():
+        parts.append(f"![{name}: errors over seconds and passes](generated/paper/{figure.name})")
+    return "\n\n".join([*parts, folded("All methods, settings and seeds", table.strip())])
+
+
+def in_words(name, runs):
+    """Where KSD and HF end, how long KSD takes to HF's errors, and who has the least CV error."""
+    ksd, hf, series = compared(runs)
+    unit = ROWS[name].task.unit
+    return " ".join(
+        [
+            f"{ends('KSD', ksd, unit)}, {ends('HF', hf, unit)}.",
+            times(ratio(ksd, hf, "train"), "training"),
+            times(ratio(ksd, hf, "test"), "CV"),
+            best(ksd, series, unit),
+        ]
+    )
+
+
+def plain(series, method):
+    return (series.config["method"], series.config["curvature"]) == (method, "gauss-newton")
+
+
+def ends(name, series, unit):
+    """The mean errors of a method, and after how many seconds."""
+    train, test, seconds = (fmean(series.at_stop(c).values()) for c in ("train", "test", "seconds"))
+    return (
+        f"**{name}**: a training error of {train:.3g}{unit} and a CV error of "
+        f"{test:.3g}{unit} after "
+        f"{seconds:.3g} s"
+    )
+
+
+def times(share, kind):
+    """The seconds to HF's error."""
+    if not is_number(share):
+        return f"It does not come to HF's {kind} error."
+    return f"It has HF's {kind} error after {share} of HF's seconds."
+
+
+def is_number(share):
+    """Not a dash, which stands for never."""
+    return re.fullmatch(r"[\d.e+-]+", share) is not None
+
+
+def best(ksd, series, unit):
+    """The least CV error among all methods on the same samples, as early stopping finds it."""
+    alike = [s for s in series if s.config["held_out"] == ksd.config["held_out"]]
+    least = min(alike, key=lambda s: fmean(s.at_stop("test").values()))
+    error = f"{fmean(least.at_stop('test').values()):.3g}{unit}"
+    curvature = least.config["curvature"]
+    other = f" with the {curvature}" if curvature not in (None, "gauss-newton") else ""
+    return f"The least CV error of all is that of {NAMES[least.config['method']]}{other}, {error}."
 
 
 def command(*arguments):

@@ -11,21 +11,32 @@ import benchmarks
 import experiments
 import from_code
 import from_repository
+import front_page
+import gpu_results
+import physics
+import rules
 
 GENERATORS = {
     "ablation": from_code.ablation,
     "algorithm": algorithms.table,
     "algorithm-functions": algorithms.functions,
+    "cheap": benchmarks.cheap_functions,
     "collection": benchmarks.collection,
     "decision": benchmarks.decision,
     "experiments": experiments.page,
     "file": from_repository.text,
+    "logistic": benchmarks.logistic,
+    "losses": benchmarks.other_losses,
+    "nets": gpu_results.other_nets,
+    "on-a-gpu": gpu_results.headline,
     "options": from_code.options,
-    "picture": benchmarks.picture,
+    "physics": physics.section,
+    "pictures": front_page.grid,
     "presets": from_code.presets,
-    "products": benchmarks.products,
-    "product_cost": benchmarks.product_cost,
-    "streaming": benchmarks.streaming,
+    "products": gpu_results.products,
+    "rules": rules.table,
+    "product_cost": gpu_results.product_cost,
+    "streaming": gpu_results.streaming,
     "statuses": from_code.statuses,
     "sums": benchmarks.sums_of_losses,
 }

@@ -8,8 +8,8 @@ are small, drawn again for every iteration, and have no sample in common. They g
 become too small for the accuracy that is asked for.
 
 By default B and C are a twentieth of the samples (of a net's many samples as little as a fortieth),
-but no fewer than 1000 unless the model is a net; where that is more than a quarter, they are
-everything. The 1,797 images here would not be sampled at all, so the tutorial asks for a twentieth.
+but no fewer than 300 unless the model is a net; where that is more than a quarter, they are
+everything. Of the 1,797 images here they would have 300, so the tutorial asks for a twentieth.
 """
 
 import matplotlib.pyplot as plt

@@ -22,6 +22,7 @@ COLOURS = {
     "adam": "tab:purple",
 }
 DASHES = {"hessian": "--", "empirical-fisher": ":"}
+SHOWN = 3  # runs of a series at most: twenty would hide each other
 AXES = {"seconds": "seconds", "passes": "passes over the training samples"}
 PARTS = {
     "gradient": "gradient (A)",
@@ -49,7 +50,8 @@ def convergence(row: Row, runs: list[Run], path: Path) -> Path:
     for panel, (column, label) in zip(panels, AXES.items(), strict=True):
         for series in best_series(runs):
             _plot(panel, series, column)
-        panel.set(xlabel=label, yscale="log" if row.outputs is None else "linear")
+        panel.set(xlabel=label)
+        _scale_errors(panel, row)
         panel.grid(alpha=0.3)
     panels[1].set_xscale("log")
     unit = row.task.unit and f" in {row.task.unit}"
@@ -59,6 +61,15 @@ def convergence(row: Row, runs: list[Run], path: Path) -> Path:
     return saved(plt, figure, path)
 
 
+def _scale_errors(panel: Any, row: Row) -> None:
+    """Logarithmic; percentages, which come to zero, linear below a tenth."""
+    if row.outputs is None:
+        panel.set_yscale("log")
+    else:
+        panel.set_yscale("symlog", linthresh=0.1)
+        panel.set_ylim(bottom=0)
+
+
 def _plot(panel: Any, series: Series, column: str) -> None:
     config = series.config
     usual = "-." if config["held_out"] == 0 else "-"
@@ -66,7 +77,7 @@ def _plot(panel: Any, series: Series, column: str) -> None:
         "color": COLOURS[config["method"]],
         "linestyle": DASHES.get(config["curvature"], usual),
     }
-    for i, run in enumerate(series.runs.values()):
+    for i, run in enumerate(list(series.runs.values())[:SHOWN]):
         trace = run["trace"]
         label = series.name if i == 0 else None
         # The first point is the start, whose error would set the scale of the figure.

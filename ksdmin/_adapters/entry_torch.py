@@ -199,13 +199,13 @@ def from_torch(
     does with a callable `curvature` or `precond` and with `process_group`. ``precision="float32"``
     switches this off, for a GPU that is slow in float64, say.
 
-    Memory on CUDA, of multi-layer perceptrons: the data that are there, and about ::
+    Memory on CUDA, of multi-layer perceptrons: the data that are there, and about
 
-        s n (K + memory + 40) + a (3.4 chunk + 4.2 |B| + 2.5 |C|)   bytes
+    .. math:: s n (K + m + 40) + a (3.4 c + 4.2 |B| + 2.5 |C|)
 
-    with n parameters of s bytes, K = krylov_dim and a = ``problem.bytes_per_sample``. (Ten measured
-    runs of the MNIST auto-encoder differed from it by at most 5%.) Sets B and C beyond
-    `memory_budget`, and A beyond `chunk_size`, count as one chunk.
+    bytes, with n parameters of s bytes, K = krylov_dim, m = memory, c = chunk_size and a =
+    ``problem.bytes_per_sample``. (Ten measured runs of the MNIST auto-encoder differed from it by
+    at most 5%.) Sets B and C beyond `memory_budget`, and A beyond `chunk_size`, count as one chunk.
 
     The diagonal for the preconditioner comes with the gradient where all parameters are those of
     Linear layers that see each sample once. Those of convolutions, recurrent layers, embeddings
@@ -214,12 +214,14 @@ def from_torch(
 
     Examples
     --------
+    A model, a loss, data:
+
     >>> import torch, ksdmin
     >>> X = torch.linspace(-1, 1, 50, dtype=torch.float64)[:, None]
     >>> net = torch.nn.Linear(1, 1).double()
     >>> problem = ksdmin.from_torch(net, torch.nn.MSELoss(), (X, 3 * X + 1))
-    >>> res = ksdmin.minimize(problem, subsets=ksdmin.Subsets(50, 1.0, 1.0, 1.0, disjoint=False))
-    >>> problem.load(res.x)
+    >>> res = ksdmin.minimize(problem)
+    >>> problem.load(res.x)  # into the net
     >>> round(net.weight.item(), 4), round(net.bias.item(), 4)
     (3.0, 1.0)
 

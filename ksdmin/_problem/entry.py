@@ -75,6 +75,12 @@ def as_problem(
     FunctionProblem
         With the verbs ``value``, ``value_and_gradient`` and ``curvature`` at (x, idx).
 
+    See Also
+    --------
+    minimize : minimises it
+    from_torch, from_jax, from_autograd : problems whose derivatives are computed
+    covariance : standard errors at its minimum
+
     Examples
     --------
     >>> import numpy as np, ksdmin

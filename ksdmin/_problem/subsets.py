@@ -99,7 +99,7 @@ class Subsets:
         By default A is everything, and B and C are 1/K of the samples each, K being the dimension
         of the first Krylov space (1/2 each where K = 1, so that they can be disjoint). Where 1/K is
         more than 4000 samples, B and C begin with 4000, and A with K times that; where it is
-        fewer than 1000, with 1000, and below 4000 samples with everything, unless the model is
+        fewer than 300, with 300, and below 1200 samples with everything, unless the model is
         one of the adapters' that is not linear in its parameters. The default method lets all
         three grow as the run asks for it. ``ksdmin.PAPER`` takes 1/K in any case.
     disjoint : bool, optional
@@ -109,6 +109,17 @@ class Subsets:
         The name of the whole set: ``slice(None)`` where `n` is a number. With your own sets
         it is needed for ``success``, final values and SciPy's methods; without it, the values in
         the result are those on the last A.
+
+    See Also
+    --------
+    minimize : takes it as `subsets`; a number alone will do as a rule
+    History : has the sizes of the sets, iteration by iteration
+
+    Notes
+    -----
+    Functions get the samples as their second argument `idx`: ``slice(None)`` where the set is
+    everything, else a sorted array of int64 numbers from 0 to n - 1, each once. Index the data with
+    it, and return the mean over these rows.
 
     Examples
     --------

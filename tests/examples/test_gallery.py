@@ -33,7 +33,7 @@ def test_the_estimator_keeps_scikit_learns_rules(tutorial):
     assert len(found) > 40
 
 
-def computed(name):
+def computed_by(name):
     """All that a tutorial has computed."""
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
@@ -47,7 +47,7 @@ def computed(name):
 
 @pytest.fixture(scope="module")
 def likelihood():
-    return computed("11_likelihood.py")
+    return computed_by("11_likelihood.py")
 
 
 def test_the_likelihood_has_the_estimates_of_the_textbooks(likelihood):
@@ -72,10 +72,30 @@ def test_the_physics_informed_net_is_ten_times_closer():
     jax = pytest.importorskip("jax")
     double = jax.config.jax_enable_x64
     try:
-        found = computed("12_physics_informed_net.py")
+        found = computed_by("13_physics_informed_net.py")
     finally:
         jax.config.update("jax_enable_x64", double)
     assert found["res"].nit == found["res_jax"].nit == 40
     assert found["ratio"] > 10
     assert found["error"](found["by_ksd"]) < 1e-3
     assert found["error_jax"] < 1e-3
+
+
+@pytest.fixture
+def long_run(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(sys, "path", sys.path[:])  # it adds a folder of its own
+    yield computed_by("12_long_run.py")
+    sys.modules.pop("task")
+
+
+@pytest.mark.slow
+def test_the_long_run_goes_on_as_if_nothing_had_happened(long_run):
+    resumed, whole = long_run["resumed"], long_run["whole"]
+    assert long_run["first"].nit == 20
+    assert resumed.nit == whole.nit == 40
+    assert bool((resumed.x == whole.x).all())
+    assert abs(long_run["loss_of_two"] - whole.fun) < 1e-6
+    assert long_run["sent"] > 1
+    assert long_run["right"] > 0.95
+    assert not Path(long_run["folder"].name).exists()

@@ -333,6 +333,11 @@ def _check_replaceable(model: nn.Module) -> None:
                 f"module {name!r} has been compiled by torch.jit, which fixes its parameters: give "
                 "the module that it was made from (functions of torch.jit.script may be called)"
             )
+        if hasattr(module, "_orig_mod") and not hasattr(torch.compiler, "set_stance"):
+            raise TypeError(
+                f"module {name!r} was compiled by torch.compile, which can be run eagerly from "
+                "torch 2.6 on: give the module that it was made from, model._orig_mod"
+            )
         if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             raise TypeError(
                 f"module {name!r} is a {type(module).__name__}, which copies its parameters: give "

@@ -71,6 +71,7 @@ def test_checkpoints_leave_the_model_as_it_was():
         assert torch.equal(now, value)
 
 
+@pytest.mark.skipif(not hasattr(torch.compiler, "set_stance"), reason="torch before 2.6")
 def test_compiled_modules_run_eagerly():
     calls = []
 
@@ -85,6 +86,12 @@ def test_compiled_modules_run_eagerly():
     assert not calls
     torch.compile(torch.sin, backend=backend)(torch.ones(2))  # afterwards as before
     assert calls
+
+
+def test_compiled_modules_of_older_torch_are_refused(monkeypatch):
+    monkeypatch.delattr(torch.compiler, "set_stance", raising=False)
+    with pytest.raises(TypeError, match=r"compiled by torch.compile.*model\._orig_mod"):
+        problem_of(torch.compile(Through(torch.tanh), backend="eager"))
 
 
 class Once(torch.autograd.Function):

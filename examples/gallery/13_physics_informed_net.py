@@ -1,5 +1,5 @@
 """
-12. A physics-informed net, ten times closer than L-BFGS
+13. A physics-informed net, ten times closer than L-BFGS
 ========================================================
 
 A net that solves a differential equation: its parameters are fitted until the equation holds at

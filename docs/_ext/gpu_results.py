@@ -1,0 +1,136 @@
+"""What was measured of nets: on a GPU, and nets of other kinds on a CPU."""
+
+import json
+
+import benchmark_figures
+from benchmarks import RESULTS, link
+from tables import folded, markdown, parsed
+
+from examples.pictures import deep_net_run
+
+SHARES = {"value at 1/8": 1 / 8, "1/4": 1 / 4, "1/2": 1 / 2, "the whole time": 1}
+
+
+def read(name):
+    return json.loads((RESULTS / name).read_text())
+
+
+def headline():
+    """The auto-encoder, then what of its seconds is the method's own."""
+    picture = deep_net_run.picture()
+    share, watching = read("own_share_h200.json"), read("watching_cost_h200.json")
+    nets = ", ".join(f"{net['own share']:.0%} ({name})" for name, net in share["nets"].items())
+    return "\n\n".join(
+        [
+            f"**{picture.title}. {picture.sentence}** ({picture.origin})",
+            f"![{picture.title}: {picture.axis} against seconds](_static/{picture.path.name})",
+            "Every evaluation is a replay of captured CUDA graphs. What the method itself "
+            "takes beside its "
+            f"evaluations, of all seconds: {nets}. Progress, history and a checkpoint every "
+            "minute take "
+            f"{watching['share of the run']:.1%}. Measured on {share['hardware']}, commits "
+            f"{share['commit']} and "
+            f"{watching['commit']}.",
+        ]
+    )
+
+
+def products():
+    """What a product costs, in units of a gradient, on the machines measured."""
+    parts = [headline_of_products()]
+    for path in sorted(RESULTS.glob("torch_products_*.json")):
+        report = json.loads(path.read_text())
+        about = f"{report['hardware']}, torch {report['torch']}, {report['samples']} samples"
+        about += f", commit {report['commit']}"
+        parts.append(folded(about, f"{product_table(report)}\n\n{link(path, 'results')}"))
+    return "\n\n".join(parts)
+
+
+def headline_of_products():
+    """The two largest kinds of product on the GPU."""
+    report = read("torch_products_h200.json")["high"]
+    in_gradients = report["gauss-newton"] / report["gradient"]
+    return f"**On the H200 with TF32 a Gauss-Newton product costs {in_gradients:.2f} gradients.**"
+
+
+def product_table(report):
+    precisions = [key for key in ("highest", "high") if key in report]
+    rows = [
+        [
+            name,
+            *(f"{1e3 * report[p][name]:.3g}" for p in precisions),
+            *(f"{report[p][name] / report[p]['gradient']:.2f}" for p in precisions),
+        ]
+        for name in report[precisions[0]]
+        if timed(name)
+    ]
+    words = {"highest": "float32", "high": "TF32"}
+    header = ["", *(f"ms, {words[p]}" for p in precisions)]
+    return markdown([*header, *(f"gradients, {words[p]}" for p in precisions)], rows)
+
+
+def timed(name):
+    return not name.startswith(("error", "overhead", "search", "peak", "its", "value", "of it"))
+
+
+def product_cost():
+    """What a product of several nets costs, in units of a gradient."""
+    report = read("product_cost_h200.json")
+    about = ("date", "commit", "hardware", "torch")
+    kinds = ("gauss-newton", "hessian")
+    costs = {
+        name: [times[f"{kind} in gradients"] for kind in kinds]
+        for name, times in report.items()
+        if name not in about
+    }
+    rows = [[name, *(f"{cost:.2f}" for cost in of_net)] for name, of_net in costs.items()]
+    least, most = min(c for c, _ in costs.values()), max(c for c, _ in costs.values())
+    origin = f"{report['hardware']}, commit {report['commit']}"
+    table = markdown(["net, precision", "Gauss-Newton", "Hessian"], rows)
+    path = RESULTS / "product_cost_h200.json"
+    return (
+        f"**A Gauss-Newton product of other nets costs {least:.2f} to {most:.2f} gradients.**\n\n"
+        + folded(origin, f"{table}\n\n{link(path, 'results')}")
+    )
+
+
+def streaming():
+    """What a streamed set takes, in units of one in memory."""
+    parts = []
+    for path in sorted(RESULTS.glob("streamed_data_*.json")):
+        report = json.loads(path.read_text())
+        nets = report["seconds"]
+        tasks = list(nets[next(iter(nets))])
+        rows = [[task, *(f"{nets[net][task]['ratio']:.2f}" for net in nets)] for task in tasks]
+        words = ", ".join(f"{nets[net]['five products']['ratio']:.2f} ({net} net)" for net in nets)
+        about = f"{report['hardware']}, {report['samples']:,} samples, commit {report['commit']}"
+        table = f"{markdown(['', *nets], rows)}\n\n{link(path, 'results')}"
+        parts += [
+            f"**{report['hardware']}: five products of a streamed set take {words} times "
+            "those in memory.**",
+            folded(about, table),
+        ]
+    return "\n\n".join(parts)
+
+
+def other_nets():
+    """Convolutions, a residual net, an LSTM, a transformer: loss against time, tables folded."""
+    text = (RESULTS / "nets.md").read_text()
+    rows = parsed(text.split("\n\n")[0])
+    figure = benchmark_figures.losses_over_time("nets", rows, SHARES)
+    last = {(row["net"], row["method"]): float(row["the whole time"]) for row in rows}
+    nets = list(dict.fromkeys(row["net"] for row in rows))
+    ends = "; ".join(f"{net} {last[net, 'ksd']:g} and {adams(last, net):g}" for net in nets)
+    return "\n\n".join(
+        [
+            "**Nets as easy as these are Adam's. Losses of KSD and of the better of two "
+            "rates of Adam when "
+            f"time is spent: {ends}.**",
+            f"![Loss of four nets against time, by method]({figure})",
+            folded("In numbers", text),
+        ]
+    )
+
+
+def adams(last, net):
+    return min(value for (of, method), value in last.items() if of == net and "adam" in method)

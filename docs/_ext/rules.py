@@ -1,0 +1,75 @@
+"""The rules and their thresholds: from the docstrings and comments beside the constants."""
+
+import ast
+import re
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+
+from tables import markdown
+
+from ksdmin._ksd.presets import DEFAULT
+from ksdmin._ksd.rules import Rules
+
+# Beside the rules: constants that they, or the sizes of a run, rest on.
+ALSO = {
+    "damping": ["ksdmin._run.levenberg_marquardt"],
+    "exact_space": ["ksdmin._ksd.cost_model"],
+}
+SIZES = "ksdmin._ksd.dimensions"
+COMMENT = re.compile(r"^#\s?(.*)")
+
+
+def table():
+    """Each rule: its name for the option `without`, what it decides, its thresholds."""
+    rows = [row(field.name) for field in fields(Rules)]
+    rows.append(
+        ["", title(import_module(SIZES)), "<br>".join([*first_sizes(), *thresholds(SIZES)])]
+    )
+    return markdown(["rule", "what it decides", "thresholds"], rows)
+
+
+def row(name):
+    module = import_module(f"ksdmin._ksd.rules.{name}")
+    told = [line for where in (module.__name__, *ALSO.get(name, [])) for line in thresholds(where)]
+    return [f"`{name}`", title(module), "<br>".join(told)]
+
+
+def title(module):
+    """The first sentence of a module's docstring, without the name."""
+    sentence = module.__doc__.split("\n\n")[0].replace("\n", " ")
+    return sentence.split(": ", 1)[-1].rstrip(".")
+
+
+def first_sizes():
+    """What the preset says of the first sets."""
+    yield f"`most` = {DEFAULT.most:,}: samples in B and in C at first, and K times as many in A"
+    yield f"`fewest` = {DEFAULT.fewest:,}: fewer samples in B and C are not worth sampling"
+
+
+def thresholds(where):
+    """`NAME` = value: the first sentence of the comment."""
+    lines = Path(import_module(where).__file__).read_text().splitlines()
+    for node in ast.parse("\n".join(lines)).body:
+        if isinstance(node, ast.Assign) and (names := listed(node.targets[0])).isupper():
+            yield f"`{names}` = {listed(node.value)}{comment(lines, node)}"
+
+
+def listed(node):
+    """The source; of a tuple without its brackets."""
+    text = ast.unparse(node)
+    return text[1:-1] if isinstance(node, ast.Tuple) else text
+
+
+def comment(lines, node):
+    """Beside the constant or above it."""
+    beside = lines[node.end_lineno - 1].split("  # ")
+    above = []
+    for line in reversed(lines[: node.lineno - 1]):
+        if not COMMENT.match(line):
+            break
+        above.insert(0, COMMENT.match(line).group(1))
+    text = beside[1] if len(beside) > 1 else " ".join(above)
+    text = re.sub(r"^(How these numbers were|Intervals|Measured)\b.*?\.py\. ", "", text)
+    sentence = re.split(r"\. (?=[A-Z])", text)[0].rstrip(".")
+    return f": {sentence}" if sentence else ""

@@ -1,0 +1,56 @@
+"""A deep net: KSD, HF and others for equal seconds, from examples/paper/results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from examples.harness.store import Run
+from examples.paper.seed_series import Series, best_series, load_runs
+from examples.pictures.curve_picture import ROOT, Curve, Picture
+
+RESULTS = ROOT / "examples/paper/results"
+NAMES = {"ksd": "KSD", "hf": "HF", "adam": "Adam", "torch-lbfgs": "L-BFGS"}
+
+
+def picture() -> Picture:
+    """MNIST's auto-encoder with all its training samples, the first seed of each method."""
+    found = {
+        s.config["method"]: s for s in best_series(load_runs(RESULTS)["mnist-ae"]) if _whole(s)
+    }
+    runs = {NAMES[method]: found[method].runs[0] for method in NAMES}
+    ends = {name: run["trace"]["train"][-1] for name, run in runs.items()}
+    one = runs["KSD"]
+    others = ", ".join(f"{name} {_digits(ends[name])}" for name in ends if name != "KSD")
+    return Picture(
+        name="deep-net",
+        heading="A deep net",
+        title="Auto-encoder of MNIST, 8 layers",
+        axis="training error",
+        curves=[_curve(name, run) for name, run in runs.items()],
+        sentence=f"2.8 million parameters, {one['config']['seconds']:g} seconds on one GPU: "
+        "training "
+        f"error {_digits(ends['KSD'])}; {others}.",
+        origin=f"{one['hardware']}, {_all(runs.values(), 'date')}, commit "
+        f"{_all(runs.values(), 'commit')}, seed 0",
+        source=RESULTS / "mnist-ae.json",
+        limits={"ylim": (0.8, 200)},
+    )
+
+
+def _whole(series: Series) -> bool:
+    config = series.config
+    return config["held_out"] == 0 and config["curvature"] in (None, "gauss-newton")
+
+
+def _digits(error: float) -> str:
+    return f"{error:.2f}" if error < 10 else f"{error:.0f}"
+
+
+def _all(runs: Sequence[Run], key: str) -> str:
+    return " and ".join(sorted({run[key] for run in runs}))
+
+
+def _curve(name: str, run: Run) -> Curve:
+    trace = run["trace"]
+    # The first point is the start, whose error would set the scale.
+    return Curve(name, trace["seconds"][1:], trace["train"][1:], _digits(trace["train"][-1]))

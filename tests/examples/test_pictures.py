@@ -1,0 +1,85 @@
+"""The pictures of README and site, and their sentences, are those of the committed results."""
+
+import re
+
+import pytest
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("torch")
+from examples.harness.store import Store
+from examples.physics.run_config import IDENTITY
+from examples.pictures import curve_picture, front_page, one_iteration, physics_run
+
+AGAIN = "results have changed: python -m examples.pictures"
+
+
+@pytest.mark.parametrize("name", front_page.MAKERS)
+def test_picture_is_of_the_results(name):
+    picture = front_page.MAKERS[name]()
+    assert picture.name == name
+    assert picture.mark in picture.path.read_text(), AGAIN
+
+
+def test_sentences_of_the_readme_are_of_the_results():
+    text = front_page.README.read_text()
+    assert front_page.with_sentences(text) == text, AGAIN
+
+
+def test_readme_shows_all_pictures():
+    shown = re.findall(r"!\[[^\]]+\]\((docs/_static/[^)]+)\)", front_page.README.read_text())
+    assert {str(picture.path) for picture in front_page.pictures()} == {
+        str(curve_picture.ROOT / path) for path in shown
+    }
+
+
+def test_a_sentence_without_its_place_is_refused():
+    with pytest.raises(ValueError, match="expected <!-- sentence: sum-of-losses --> once"):
+        front_page.with_sentences("nothing")
+
+
+def test_pictures_are_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(curve_picture, "STATIC", tmp_path)
+    monkeypatch.setattr(one_iteration, "FILE", tmp_path / "one-iteration.svg")
+    drawn = [*front_page.draw(), *one_iteration.draw()]
+    assert sorted(drawn) == sorted(tmp_path.glob("*.svg"))
+    assert len(drawn) == 4
+    assert front_page.pictures()[0].mark in drawn[0].read_text()
+
+
+def made_up(problem, method, seed, error, hardware, seconds=60.0):
+    config = {"problem": problem, "method": method, "seed": seed, "seconds": seconds}
+    config |= {"dtype": "float64", "passes": None, "options": {}, "small": False}
+    trace = {"seconds": [0.0, seconds], "error": [1.0, error], "loss": [1.0, error]}
+    about = {"hardware": hardware, "date": "2026-11-17", "commit": "abc", "torch": "2"}
+    return {"config": config, **about, "trace": trace}
+
+
+def stored(folder, *runs):
+    for run in runs:
+        Store(folder / f"{run['config']['problem']}.json", IDENTITY).add(run)
+
+
+@pytest.fixture
+def on_cores(tmp_path):
+    stored(
+        tmp_path,
+        *(made_up("poisson-257", m, 0, 1e-3, "x, 2 cores") for m in ("ksd", "lbfgs", "adam-lbfgs")),
+        made_up("poisson-9873", "ksd", 0, 1e-9, "A GPU"),  # without the others: not shown
+    )
+    return tmp_path
+
+
+def test_a_case_without_all_methods_is_not_shown(on_cores):
+    assert (
+        "257 parameters, 60 seconds on one core: error 1.0e-3"
+        in physics_run.picture(on_cores).sentence
+    )
+
+
+def test_runs_on_a_gpu_come_first_and_the_median_seed_is_shown(on_cores):
+    for seed, error in enumerate((1e-7, 2e-6, 3e-5)):
+        for method in ("ksd", "lbfgs", "adam-lbfgs"):
+            stored(on_cores, made_up("poisson-9873", method, seed, error, "A GPU", seconds=20.0))
+    picture = physics_run.picture(on_cores)
+    assert "9,873 parameters, 20 seconds on one GPU: error 2.0e-6" in picture.sentence
+    assert picture.curves[0].name == "KSD"
