@@ -71,7 +71,7 @@ def damped_step(
         return None
     kept = None if run.box is None else free(space.xp.ones_like(here.x))
     equations = GaussNewton(space, jacobian, g, kept)
-    if not math.isfinite(equations.scale):
+    if not 0 < equations.scale < math.inf:  # zero: losses without curvature
         return None
     path = Path(run, evaluator, state, jacobian, equations, g, costs)
     return path.trial(state.rules.damped_step.start(equations.scale))

@@ -28,8 +28,8 @@ def iterations(request, monkeypatch):
         spectra.append(H_hat)
         return whitening(H_hat)
 
-    def searched(run, evaluator, state, basis, costs):
-        trial = search(run, evaluator, state, basis, costs)
+    def searched(run, evaluator, state, basis):
+        trial = search(run, evaluator, state, basis)
         seen.append((state, basis, spectra[-1], trial))
         return trial
 

@@ -135,7 +135,7 @@ def test_differences(name, scheme):
     r, x0 = PROBLEMS[name]
     exact = least_squares(r, x0, jacobian(r), ftol=1e-14, xtol=1e-14, gtol=1e-14)
     problem = ksdmin.as_problem(residuals=r, jac=scheme)
-    res = ksdmin.minimize(problem, x0, options={"maxiter": 300})
+    res = ksdmin.minimize(problem, x0, options={"maxiter": 300, "gtol": 1e-7})
     assert res.fun <= exact.cost * (1 + 1e-5) + 1e-10
     x = np.array(x0)
     V = np.linalg.qr(np.random.default_rng(0).standard_normal((len(x), 2)))[0].T
@@ -157,8 +157,7 @@ def test_counts():
         return jacobian(r)(x)
 
     res = ksdmin.minimize(ksdmin.as_problem(residuals=counted, jac=counted_jac), x0)
-    assert (res.nfev, res.njev) == (calls["r"], calls["jac"])
-    assert res.nhev > 0
+    assert (res.nfev, res.njev, res.nhev) == (calls["r"], calls["jac"], 0)
     calls["r"] = 0
     res = ksdmin.minimize(ksdmin.as_problem(residuals=counted), x0)
     assert res.nfev == calls["r"]
@@ -221,8 +220,9 @@ def test_a_linear_operator():
     assert with_dense == pytest.approx(without)
 
 
-def test_the_diagonal_makes_up_for_scales():
-    """The automatic preconditioner: without it, this takes more than 200 iterations."""
+@pytest.mark.parametrize("without", [[], ["damped_step"]], ids=["damped steps", "Krylov spaces"])
+def test_the_diagonal_makes_up_for_scales(without):
+    """The automatic preconditioner: without it, Krylov spaces take more than 200 iterations."""
     rng = np.random.default_rng(0)
     scales, A = 10 ** rng.uniform(-2, 2, 100), rng.standard_normal((200, 100)) / 10
     y = np.tanh(A @ rng.standard_normal(100))
@@ -230,7 +230,8 @@ def test_the_diagonal_makes_up_for_scales():
         residuals=lambda x: np.tanh(A @ (scales * x)) - y,
         jac=lambda x: (1 - np.tanh(A @ (scales * x)) ** 2)[:, None] * A * scales,
     )
-    res = ksdmin.minimize(problem, np.zeros(100), options={"maxiter": 60})
+    options = {"maxiter": 60, "gtol": 1e-7, "without": without}
+    res = ksdmin.minimize(problem, np.zeros(100), options=options)
     assert res.success
     assert res.fun < 1e-10
 

@@ -61,7 +61,8 @@ def test_functions_of_autograd_tell_whether_they_are_linear():
 
 @pytest.mark.parametrize(("layers", "size"), [([linear()], 400), (DEEP, 20)])
 def test_a_net_takes_many_rough_steps_where_a_linear_model_takes_exact_ones(layers, size):
-    res = ksdmin.minimize(torch_problem(*layers), rng=0, options={"maxiter": 1})
+    options = {"maxiter": 1, "without": ["damped_step"]}
+    res = ksdmin.minimize(torch_problem(*layers), rng=0, options=options)
     assert res.history["size_B"][0] == size
 
 
@@ -166,15 +167,23 @@ def same_run(inner, wrapper, **kwargs):
     return wrapped
 
 
-@pytest.mark.parametrize("method", ["ksd", "hf"])
+@pytest.mark.parametrize(
+    ("method", "options", "called"),
+    [
+        ("ksd", {"without": ["damped_step"]}, ["curvature", "value_and_projected_gradient"]),
+        ("ksd", {}, ["jacobian"]),
+        ("hf", {}, ["curvature"]),
+    ],
+    ids=["ksd", "damped steps", "hf"],
+)
 @pytest.mark.parametrize("precond", ["fisher", None])
-def test_a_wrapper_that_passes_on_the_traits_runs_as_the_problem_itself(precond, method):
+def test_a_wrapper_that_passes_on_the_traits_runs_as_the_problem_itself(
+    precond, method, options, called
+):
     inner = torch_problem(*DEEP, precond=precond)
     wrapper = Wrapper(inner)
-    same_run(inner, wrapper, method=method, options={"maxiter": 12})
-    assert {"value_and_gradient", "curvature"} <= wrapper.called
-    if method == "ksd":
-        assert "value_and_projected_gradient" in wrapper.called
+    same_run(inner, wrapper, method=method, options={"maxiter": 12, **options})
+    assert {"value_and_gradient", *called} <= wrapper.called
 
 
 def test_a_wrapper_gets_finer_as_the_problem_itself():

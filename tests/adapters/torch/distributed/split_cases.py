@@ -53,7 +53,6 @@ def of_space(space, n):
         "broken": space.max_abs(broken),
         "unit": space.given(space.unit(n - 1)),
         "whole": space.given(U[1]),
-        "orthonormal": torch.stack([space.given(u) for u in space.orthonormal(U)]),
     }
     return {name: np.asarray(value) for name, value in found.items()}
 

@@ -29,7 +29,7 @@ def iterations(outcome):
 @pytest.mark.parametrize("sizes", [(0.6, 0.2, 0.2), (1.0, 1.0, 1.0, False)])
 def test_payload_and_messages_are_those_of_the_formula(two, sizes):
     """In the search, 8 bytes for each basis vector, one for the value and one for the signals."""
-    options = {"maxiter": 8, "pairs": 0, "without": ["set_sizes", "forcing"]}
+    options = {"maxiter": 8, "pairs": 0, "without": ["damped_step", "set_sizes", "forcing"]}
     n = cases.problem().x0.numel()
     outcomes = two(cases.run_in_group, "net", options, sizes)
     for dim, spent in iterations(outcomes[0]):
@@ -63,15 +63,16 @@ def estimated(rank, size):
 
 
 @pytest.mark.parametrize("kind", ["wide", "medium"])
-def test_an_exact_space_sends_rows_or_a_matrix_whichever_is_smaller(two, kind):
+def test_a_damped_step_sends_rows_once_and_residuals_for_each_point(two, kind):
     n, rows = cases.problem(kind).x0.numel(), cases.N  # one residual a sample
-    whole = 8 + ITEMSIZE * (rows * (n + 1) if rows < n else n**2)
     for _, spent in iterations(two(cases.run_in_group, kind, {"maxiter": 4})[0]):
-        gradients = spent["njev"]  # the search sends them: the next step begins with the last one
-        values = spent["nfev"] - gradients
-        expected = whole + gradients * (16 + ITEMSIZE * n) + 16 * values
+        gradients, points = spent["njev"], spent["nfev"] - spent["njev"]
+        assert gradients == 1
+        assert points >= 1
+        expected = 8 + ITEMSIZE * rows * (n + 2)  # with a slope and a root for each row
+        expected += 16 + ITEMSIZE * n + points * (16 + ITEMSIZE * rows)
         assert spent["reduced_bytes"] == expected
-        assert spent["reductions"] == (3 if rows < n else 2) + 2 * gradients + values
+        assert spent["reductions"] == 4 + 2 + 2 * points
 
 
 def test_a_run_of_one_process_exchanges_nothing():
