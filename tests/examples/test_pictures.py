@@ -63,7 +63,10 @@ def stored(folder, *runs):
 def on_cores(tmp_path):
     stored(
         tmp_path,
-        *(made_up("poisson-257", m, 0, 1e-3, "x, 2 cores") for m in ("ksd", "lbfgs", "adam-lbfgs")),
+        *(
+            made_up("poisson-9873", m, 0, 1e-3, "x, 2 cores")
+            for m in ("ksd", "lbfgs", "adam-lbfgs")
+        ),
         made_up("poisson-9873", "ksd", 0, 1e-9, "A GPU"),  # without the others: not shown
     )
     return tmp_path
@@ -71,7 +74,7 @@ def on_cores(tmp_path):
 
 def test_a_case_without_all_methods_is_not_shown(on_cores):
     assert (
-        "257 parameters, 60 seconds on one core: error 1.0e-3"
+        "9,873 parameters, 60 seconds on one core: error 1.0e-3"
         in physics_run.picture(on_cores).sentence
     )
 
