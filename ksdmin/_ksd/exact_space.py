@@ -40,8 +40,10 @@ EPS = float(np.finfo(np.float64).eps)
 MIN_CONDITION = 100 * EPS  # 1 / condition number, times n: below, Cholesky's result is rounding
 
 
-def matrix_fits(run: KSDRun, traits: Traits) -> bool:
+def matrix_fits(run: KSDRun, traits: Traits, samples: int | None = None) -> bool:
     """Whether the problem has its whole curvature, the run may take it, and there is room for it.
+
+    Of so many samples; of all, where that is not said.
 
     A net without a Jacobian keeps its Krylov spaces: six small ones of 61 to 97 parameters gained
     nothing by the matrix.
@@ -50,7 +52,8 @@ def matrix_fits(run: KSDRun, traits: Traits) -> bool:
     if not run.applies("exact_space"):
         return False
     if traits.has_jacobian:
-        affordable = held_bytes(n, all_rows(run, traits)) <= room(run, traits)
+        rows = traits.rows_per_sample * (samples or run.subsets.n or 1)
+        affordable = held_bytes(n, rows) <= room(run, traits)
         return run.applies("damped_step") and affordable
     return traits.has_matrix and not traits.nonlinear and held_bytes(n, 0) <= room(run, traits)
 
@@ -65,11 +68,6 @@ def room(run: KSDRun, traits: Traits) -> float:
     """How many bytes it may take."""
     most = MAX_BASIS_BYTES if traits.matrix_memory is None else traits.matrix_memory
     return min(most, run.options.memory_budget or math.inf)
-
-
-def all_rows(run: KSDRun, traits: Traits) -> float:
-    """How many rows the Jacobian on all samples has."""
-    return traits.rows_per_sample * (run.subsets.n or 1)
 
 
 def first_curvature_samples(run: KSDRun, traits: Traits) -> int | None:
@@ -101,10 +99,11 @@ def costs_of(run: KSDRun, traits: Traits, A: int, B: int) -> Costs:
 
 def step_costs(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Costs | None:
     """What the next step costs; None where there is to be no matrix."""
-    if not matrix_fits(run, evaluator.traits):
+    traits = evaluator.traits
+    if not traits.has_matrix and not traits.has_jacobian:
         return None
     A, B = (run.subsets.size_of(idx) or 1 for idx in (state.here.idx, state.sets.B))
-    return costs_of(run, evaluator.traits, A, B)
+    return costs_of(run, traits, A, B) if matrix_fits(run, traits, B) else None
 
 
 def matrix_is_less_work(run: KSDRun, state: KSDState, costs: Costs) -> bool:

@@ -227,6 +227,14 @@ def test_blocks_that_stay_are_whole_in_every_iteration():
     assert not res.success
 
 
+def test_rows_that_do_not_fit_into_memory_leave_krylov_spaces():
+    problem = ksdmin.from_torch(net(), residuals=[(fit, points)])
+    few = {"maxiter": 2, "memory_budget": 12 * 8 * problem.x0.numel()}
+    narrow, free = (ksdmin.minimize(problem, rng=0, options=o) for o in (few, {"maxiter": 2}))
+    assert narrow.history["dim"].max() > 1
+    assert free.history["dim"].max() == 1
+
+
 def test_a_step_is_judged_on_one_set():
     """Points that stay for ten iterations: within them no step goes up."""
     res = ksdmin.minimize(blocks(lambda e: points(e // 10)), rng=0, options={"maxiter": 29})
