@@ -124,8 +124,9 @@ class Path:
             if found is not None:
                 tried += found.evaluations
                 if found.value < here.value:
-                    gained = here.value - found.value
-                    return self._trial(found, tried, lowered(damping, gained / found.predicted))
+                    gained, predicted = here.value - found.value, found.predicted
+                    gain = gained / predicted if predicted > 0 else 1.0  # it may underflow
+                    return self._trial(found, tried, lowered(damping, gain))
                 if not found.predicted > noise or evaluator.spent():
                     return self._trial(found, tried, damping)
             damping, growth = raised(damping, growth)

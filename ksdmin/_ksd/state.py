@@ -155,6 +155,8 @@ class Trial:
     @property
     def newton_reduction(self) -> float:
         """What that predicted for its Newton step; NaN where it was not made of it."""
-        if self.is_damped or self.basis is None or not self.basis.exact:
-            return self.model_reduction if self.is_damped else math.nan
+        if self.is_damped:
+            return self.model_reduction
+        if self.basis is None or not self.basis.exact:
+            return math.nan
         return self.basis.newton_decrease
