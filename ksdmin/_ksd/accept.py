@@ -47,7 +47,7 @@ def judge_step(
         newton_reduction=trial.newton_reduction,
         value=there.value,
         work=work(evaluator, state, trial, costs),
-        next_damping=trial.next_damping,
+        damping=trial.damping,
         step_norm=run.space.norm(trial.d) if accepted and moved else 0.0,
         gradient_norm=run.stationarity(there.x, there.gradient) if accepted else np.nan,
         previous_gradient_norm=state.gradient_norm,
@@ -59,8 +59,8 @@ def work(evaluator: Evaluator, state: KSDState, trial: Trial, costs: Costs | Non
     if costs is None:
         return np.nan
     evaluations = evaluator.counts.nfev - state.ledger.counts.nfev
-    if trial.is_damped:
-        return costs.damped(evaluations)
+    if trial.damping is not None:
+        return costs.with_rank(trial.damping.rank).damped(evaluations)
     space = costs.exact if trial.is_exact else costs.krylov(trial.dim)
     return evaluations * costs.gradient + space
 

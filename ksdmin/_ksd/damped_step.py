@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 from ksdmin._ksd.cost_model import Costs, MarginalGain
 from ksdmin._ksd.gauss_newton import GaussNewton
+from ksdmin._ksd.outcome import NextDamping
 from ksdmin._ksd.rules.damped_step import lowered, raised
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.arrays import Array
@@ -70,7 +71,7 @@ def damped_step(
     if jacobian is None or not space.max_abs(g):
         return None
     kept = None if run.box is None else free(space.xp.ones_like(here.x))
-    equations = GaussNewton(space, jacobian, g, kept)
+    equations = GaussNewton(space, jacobian, g, kept, state.rules.damped_step.whole_below)
     if not 0 < equations.scale < math.inf:  # zero: losses without curvature
         return None
     path = Path(run, evaluator, state, jacobian, equations, g, costs)
@@ -131,8 +132,8 @@ class Path:
                     return self._trial(found, tried, damping)
             damping, growth = raised(damping, growth)
 
-    def _trial(self, found: Found, tried: int, next_damping: float) -> Trial:
-        here = self._state.here
+    def _trial(self, found: Found, tried: int, damping: float) -> Trial:
+        here, matrix = self._state.here, self._equations.matrix
         better = found.value < here.value
         return made(
             Trial,
@@ -145,7 +146,7 @@ class Path:
             inner_iterations=tried,
             dim=1,
             steepest=found.curvature,
-            next_damping=next_damping,
+            damping=NextDamping(damping, matrix.rank, matrix.whole_below),
         )
 
     def _found(self, damping: float) -> Found | None:
@@ -166,7 +167,8 @@ class Path:
         """The best of x + d and the corrected points, its value, and how many were tried."""
         x, box, lowest = self._state.here.x, self._run.box, self._state.lowest
         best, best_value, evaluations = x, math.inf, 0
-        enough = MarginalGain(self._state.here.value, self._costs)
+        costs = self._costs.with_rank(self._equations.matrix.rank)
+        enough = MarginalGain(self._state.here.value, costs)
         while True:
             there = x + d if box is None else box.project(x + d)
             value, residuals = self._residuals(there)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 
-from ksdmin._ksd.cost_model import Costs, curvature_samples
+from ksdmin._ksd.cost_model import SAMPLES_PER_UNKNOWN, Costs, curvature_samples
 from ksdmin._ksd.dimensions import MAX_BASIS_BYTES
 from ksdmin._ksd.factor import Factor, cholesky
 from ksdmin._ksd.krylov import Basis
@@ -73,14 +73,16 @@ def room(run: KSDRun, traits: Traits) -> float:
 def first_curvature_samples(run: KSDRun, traits: Traits) -> int | None:
     """How many samples B has at first for a matrix, A and C being everything; None: no matrix.
 
-    Damped steps need all of them: the search for their damping is of all.
+    Damped steps need all of them: the search for their damping is of all. They are the first ones
+    only where fewer rows would say little of the whole.
     """
     N = run.subsets.n
     if N is None or run.subsets.asked or not matrix_fits(run, traits):
         return None
     costs, K = costs_of(run, traits, N, N), run.dims.whole_dim
     if traits.has_jacobian:
-        return N if costs.exact <= costs.krylov(K) else None
+        needed = costs.rows <= SAMPLES_PER_UNKNOWN * costs.n
+        return N if needed and costs.exact <= costs.krylov(K) else None
     return curvature_samples(costs, K)
 
 
@@ -103,7 +105,9 @@ def step_costs(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Costs | No
     if not traits.has_matrix and not traits.has_jacobian:
         return None
     A, B = (run.subsets.size_of(idx) or 1 for idx in (state.here.idx, state.sets.B))
-    return costs_of(run, traits, A, B) if matrix_fits(run, traits, B) else None
+    if not matrix_fits(run, traits, B):
+        return None
+    return costs_of(run, traits, A, B).with_rank(state.rules.damped_step.rank)
 
 
 def matrix_is_less_work(run: KSDRun, state: KSDState, costs: Costs) -> bool:

@@ -5,10 +5,14 @@ variables that a bound holds, solve (H + l D) d = -(R^T e + q) for a damping l, 
 in the place of r. D, diagonal, has the lengths of the columns of R: half way, on a logarithmic
 scale, between Levenberg's identity and Marquardt's diagonal. (On nets, either does as well or
 better than that one; with scales that differ much, so does the other.) A penalty says that the
-variables are alike: D is the identity there, and q the penalty's gradient.
+variables are alike: D is the identity there, and q the penalty's gradient. D is the identity, too,
+where there are fewer rows than unknowns: many steps then solve R d = -r, and the damping says which
+one, the shortest. (With the lengths of the columns, physics-informed nets came to a loss of zero
+which holds at their points only.)
 
-Algorithm: in variables scaled by D^1/2, one Cholesky factorisation for each damping, of R^T R + m I
-where there are fewer unknowns than rows, m = p + l; or else of R R^T + m I, which is smaller:
+Algorithm: in variables scaled by D^1/2, one factorisation for each damping, of R^T R + m I where
+there are fewer unknowns than rows, m = p + l; or else of R R^T + m I, which is smaller. Either is
+of low rank as far as m allows (``low_rank.py``). With the second,
 
     d = -(R^T u + q / m),   (R R^T + m I) u = e - R q / m.
 
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ksdmin._ksd.low_rank import ShiftedOuterProduct
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.protocol import Jacobian
 
@@ -41,29 +46,42 @@ class GaussNewton:
         The gradient.
     free : array or None
         1 for each variable that may move, 0 for one that a bound holds; None: all may.
+    whole_below : float
+        For such a shift m and below, low rank is known to be no less work.
 
     Attributes
     ----------
+    matrix : ShiftedOuterProduct
+        R^T R or R R^T.
     residuals : array
         r, in float64.
     scale : float
         The mean of the eigenvalues of H that are not zero by construction.
     """
 
-    def __init__(self, space: Space, jacobian: Jacobian, g: Array, free: Array | None) -> None:
+    def __init__(
+        self,
+        space: Space,
+        jacobian: Jacobian,
+        g: Array,
+        free: Array | None,
+        whole_below: float = 0.0,
+    ) -> None:
         R, r = space.in_double(jacobian.rows), space.in_double(jacobian.residuals)
         if free is not None:
             R *= space.in_double(free)
         self._space, self._penalty, self.residuals = space, jacobian.penalty, r
-        self._scales = None if self._penalty else variable_scales(space, R)
+        self._few_rows = R.shape[0] < R.shape[1]
+        alike = self._penalty or self._few_rows
+        self._scales = None if alike else variable_scales(space, R)
         if self._scales is not None:
             R *= self._scales  # in place: it is large
-        self._R, self._few_rows = R, R.shape[0] < R.shape[1]
-        self._gram = R @ R.T if self._few_rows else R.T @ R
-        q, trace = self._scaled(space.in_double(g)) - r @ R, space.xp.linalg.trace(self._gram)
+        self._R = R
+        self.matrix = ShiftedOuterProduct(space, R if self._few_rows else R.T, whole_below)
+        q, trace = self._scaled(space.in_double(g)) - r @ R, self.matrix.trace
         size, left, largest = space.floats(trace, (q @ q) ** 0.5, (trace * (r @ r)) ** 0.5)
         self._q = q if left > KNOWN_REMAINDER * space.eps * largest else None
-        self.scale = size / self._gram.shape[0] + self._penalty
+        self.scale = size / self.matrix.order + self._penalty
 
     def _scaled(self, u: Array) -> Array:
         return u if self._scales is None else u * self._scales
@@ -84,7 +102,7 @@ class GaussNewton:
     def solver(self, damping: float) -> Callable[[Array], Array] | None:
         """e -> d; None where the equations are lost in rounding."""
         shift = damping + self._penalty
-        solve = self._space.definite_solver(self._gram, shift)
+        solve = self.matrix.solver(shift)
         if solve is None:
             return None
         by = self._by_rows if self._few_rows else self._by_unknowns

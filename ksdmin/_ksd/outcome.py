@@ -6,6 +6,25 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class NextDamping:
+    """What a damped step leaves to the next one.
+
+    Attributes
+    ----------
+    value : float
+        The damping to begin with.
+    rank : int
+        How many columns the last factor of its equations had.
+    whole_below : float
+        For such a shift and below, a factor of low rank was no less work than the whole.
+    """
+
+    value: float
+    rank: int
+    whole_below: float
+
+
+@dataclass(frozen=True)
 class Outcome:
     """The predicted and the actual reduction of one step, and how the step was made.
 
@@ -49,8 +68,8 @@ class Outcome:
         The value after the step, if that was taken.
     work : float
         What the step has cost, where a whole curvature was to be had (``_ksd/cost_model.py``).
-    next_damping : float
-        Of the next damped step, after one; NaN after any other.
+    damping : NextDamping or None
+        What a damped step leaves to the next one; None after any other step.
     step_norm : float
         The length of the step, 0 where it was not taken.
     gradient_norm, previous_gradient_norm : float
@@ -74,7 +93,7 @@ class Outcome:
     newton_reduction: float = float("nan")
     value: float = float("nan")
     work: float = float("nan")
-    next_damping: float = float("nan")
+    damping: NextDamping | None = None
     step_norm: float = 0.0
     gradient_norm: float = float("nan")
     previous_gradient_norm: float = float("nan")

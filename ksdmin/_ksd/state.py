@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ksdmin._ksd.dimensions import Dimensions
 from ksdmin._ksd.krylov import Basis
 from ksdmin._ksd.lanczos import Workspace
+from ksdmin._ksd.outcome import NextDamping
 from ksdmin._ksd.presets import Preset
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
@@ -121,8 +122,8 @@ class Trial:
         The largest curvature in there: an entry of H_bar.
     basis : Basis or None
         The subspace; None where no product was computed.
-    next_damping : float
-        Of the next damped step, after one; NaN after any other.
+    damping : NextDamping or None
+        What a damped step leaves to the next one; None after any other step.
     """
 
     x: Array
@@ -135,7 +136,7 @@ class Trial:
     dim: int
     steepest: float = 0.0
     basis: Basis | None = None
-    next_damping: float = math.nan
+    damping: NextDamping | None = None
 
     @property
     def has_factor(self) -> bool:
@@ -145,7 +146,7 @@ class Trial:
     @property
     def is_damped(self) -> bool:
         """Whether it is a damped step."""
-        return not math.isnan(self.next_damping)
+        return self.damping is not None
 
     @property
     def is_exact(self) -> bool:

@@ -299,17 +299,26 @@ class Space:
 
         M is symmetric, and has no negative eigenvalue but for rounding.
         """
+        L = self.lower_factor(M, shift)
+        if L is None:
+            return None
+        if self.numpy:
+            return lambda b: lapack.dpotrs(L, b, lower=1)[0]
+        if self._immutable:  # its namespace has no solver with a factor
+            return lambda b: self.xp.linalg.solve(L.T, self.xp.linalg.solve(L, b))
+        return lambda b: self.xp.cholesky_solve(b[:, None], L)[:, 0]
+
+    def lower_factor(self, M: Array, shift: float) -> Array | None:
+        """L with L L^T = M + shift I, by Cholesky; None where that is not definite."""
         shifted = M + shift * self.xp.eye(M.shape[0], dtype=M.dtype, device=self.device)
         if self.numpy:
-            factor, failed = lapack.dpotrf(shifted, lower=1, clean=0, overwrite_a=1)
-            return None if failed else lambda b: lapack.dpotrs(factor, b, lower=1)[0]
-        if self._immutable:  # its namespace has no solver with a factor
-            finite = math.isfinite(float(self.xp.sum(self.xp.linalg.cholesky(shifted))))
-            return (lambda b: self.xp.linalg.solve(shifted, b)) if finite else None
-        factor, failed = self.xp.linalg.cholesky_ex(shifted)
-        if int(failed):
-            return None
-        return lambda b: self.xp.cholesky_solve(b[:, None], factor)[:, 0]
+            L, failed = lapack.dpotrf(shifted, lower=1, overwrite_a=1)
+            return None if failed else L
+        if self._immutable:  # it has NaN where it fails
+            L = self.xp.linalg.cholesky(shifted)
+            return L if math.isfinite(float(self.xp.sum(L))) else None
+        L, failed = self.xp.linalg.cholesky_ex(shifted)
+        return None if int(failed) else L
 
 
 def _refuse_none(u: Any, origin: str) -> None:

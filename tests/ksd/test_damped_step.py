@@ -10,7 +10,7 @@ from torch import nn
 
 import ksdmin
 from ksdmin import _solver
-from ksdmin._ksd import damped_step
+from ksdmin._ksd import damped_step, low_rank
 from ksdmin._ksd.gauss_newton import GaussNewton
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import CheckedProblem
@@ -32,9 +32,10 @@ def equations(R, r, penalty, g, free=None):
 
 
 def expected(R, g, penalty, damping):
-    """By a dense solver: without a penalty, the damping follows the columns' lengths."""
+    """By a dense solver: the damping follows the columns' lengths where these are all known."""
     R, g = np.asarray(R), np.asarray(g)
-    D = np.ones(len(g)) if penalty else np.linalg.norm(R, axis=0)
+    alike = penalty or len(R) < len(g)
+    D = np.ones(len(g)) if alike else np.linalg.norm(R, axis=0)
     return -np.linalg.solve(R.T @ R + penalty * np.eye(len(g)) + damping * np.diag(D), g)
 
 
@@ -197,6 +198,25 @@ def test_a_net_is_fitted_closer_than_with_krylov_spaces(samples):
     assert exact.fun < 0.1 * krylov.fun
     assert exact.history["dim"].max() == 1
     assert set(exact.history["size_B"]) == {samples}
+
+
+def test_low_rank_leads_to_the_same_fit(monkeypatch):
+    """The residuals of a smooth curve depend on a few directions."""
+    ranks = []
+    own = damped_step.NextDamping
+
+    def noted(value, rank, whole_below):
+        ranks.append(rank)
+        return own(value, rank, whole_below)
+
+    monkeypatch.setattr(damped_step, "NextDamping", noted)
+    few = ksdmin.minimize(curve(400, 200), rng=0, options=OPTIONS)
+    assert ranks[0] < 100
+    ranks.clear()
+    monkeypatch.setattr(low_rank, "LARGEST_SHARE", 0.0)
+    whole = ksdmin.minimize(curve(400, 200), rng=0, options=OPTIONS)
+    assert set(ranks) == {400}
+    assert few.fun < 2 * whole.fun
 
 
 def test_it_repeats_itself():

@@ -4,9 +4,10 @@ A sum of squares whose Jacobian is affordable takes damped Gauss-Newton steps
 (``_ksd/damped_step.py``). The damping follows what a step gained of what the linear model
 predicted, as Nielsen has it (1999): gently down after good steps, ever faster up after bad ones.
 
-On a plateau, where several such steps lower the loss by next to nothing, a wide Krylov space may
-find what they do not: one is tried, and whichever has lowered the loss by the larger factor, for
-what it cost, goes on. What a step costs the cost model says, never a clock.
+Whichever of the two, such a step or a Krylov space, has lowered the loss by the larger factor the
+last time, for what it cost, goes on. Where there has been no Krylov space yet, one is tried on a
+plateau, where several steps lower the loss by next to nothing. What a step costs the cost model
+says, never a clock.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import math
 from dataclasses import dataclass
 
 from ksdmin._ksd.cost_model import Costs
-from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.outcome import NextDamping, Outcome
 from ksdmin._problem.values import changed
 
 # Of the mean eigenvalue of the curvature: the least damping, which is rounding. (The first one is
@@ -30,12 +31,12 @@ SLOW_STEPS, PLATEAU = 5, 0.01
 
 @dataclass(frozen=True)
 class DampedStep:
-    """The damping of the next step, and what the last steps of either kind have gained.
+    """What the last steps of either kind have left and gained.
 
     Attributes
     ----------
-    damping : float
-        NaN before the first step.
+    last : NextDamping or None
+        What the last step has left; None before the first.
     rate, krylov_rate : float
         By which factor, as a logarithm, the last step of this kind and the last one with a Krylov
         space have lowered the loss, for each unit of work; infinite and NaN before the first.
@@ -45,7 +46,7 @@ class DampedStep:
         Whether there is such a step at all.
     """
 
-    damping: float = math.nan
+    last: NextDamping | None = None
     rate: float = math.inf
     krylov_rate: float = math.nan
     slow: int = 0
@@ -60,21 +61,33 @@ class DampedStep:
         """Whether it is less work than a Krylov space of K vectors, and gains as much."""
         if not self.allowed or costs.exact > costs.krylov(min(K, costs.n)):
             return False
-        return self.slow < SLOW_STEPS or self.rate >= self.krylov_rate
+        if math.isnan(self.krylov_rate):
+            return self.slow < SLOW_STEPS
+        return self.rate >= self.krylov_rate
+
+    @property
+    def rank(self) -> int | None:
+        """Of the last factor; None before the first."""
+        return None if self.last is None else self.last.rank
+
+    @property
+    def whole_below(self) -> float:
+        """Below which damping a factor is not of low rank, as far as is known."""
+        return 0.0 if self.last is None else self.last.whole_below
 
     def start(self, scale: float) -> float:
         """The damping to begin with, for a curvature whose mean eigenvalue is `scale`."""
-        return scale if math.isnan(self.damping) else max(self.damping, LEAST_DAMPING * scale)
+        return scale if self.last is None else max(self.last.value, LEAST_DAMPING * scale)
 
     def after(self, outcome: Outcome) -> DampedStep:
         """The rule after a step."""
         if not self.allowed or not outcome.measured:
             return self
         fall = logarithmic_fall(outcome)
-        if math.isnan(outcome.next_damping):
+        if outcome.damping is None:
             return changed(self, krylov_rate=fall / outcome.work)
         slow = self.slow + 1 if fall < PLATEAU else 0
-        return changed(self, damping=outcome.next_damping, rate=fall / outcome.work, slow=slow)
+        return changed(self, last=outcome.damping, rate=fall / outcome.work, slow=slow)
 
 
 def lowered(damping: float, gain: float) -> float:

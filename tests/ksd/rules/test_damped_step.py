@@ -5,11 +5,11 @@ import math
 import pytest
 
 from ksdmin._ksd.cost_model import Costs
-from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.outcome import NextDamping, Outcome
 from ksdmin._ksd.rules.damped_step import LARGEST_CUT, SLOW_STEPS, DampedStep, lowered, raised
 
 CHEAP = Costs(1000, 500, 500, None, rows=500.0, product_cost=1e5)
-DEAR = Costs(50_000, 20_000, 20_000, None, rows=20_000.0)
+DEAR = Costs(50_000, 20_000, 20_000, None, rows=20_000.0, rank=20_000)
 
 
 def outcome(before=1.0, after=0.5, **fields):
@@ -18,12 +18,13 @@ def outcome(before=1.0, after=0.5, **fields):
 
 
 def damped(before=1.0, after=0.5, **fields):
-    return outcome(before, after, exact=True, **{"next_damping": 0.1} | fields)
+    return outcome(before, after, exact=True, **{"damping": NextDamping(0.1, 64, 0.0)} | fields)
 
 
 def test_it_is_taken_where_it_is_less_work():
     assert DampedStep().worthwhile(CHEAP, 100)
     assert not DampedStep().worthwhile(DEAR, 100)
+    assert DampedStep().worthwhile(DEAR.with_rank(500), 100)
     assert not DampedStep.off().worthwhile(CHEAP, 100)
 
 
@@ -40,8 +41,8 @@ def test_the_first_damping_follows_the_scale_of_the_curvature():
 
 def test_the_damping_is_that_of_the_last_step_but_not_less_than_rounding():
     rule = DampedStep().after(damped())
-    assert rule.damping == rule.start(1.0) == 0.1
-    assert DampedStep(damping=1e-20).start(1.0) == pytest.approx(1e-15)
+    assert rule.last.value == rule.start(1.0) == 0.1
+    assert DampedStep(NextDamping(1e-20, 64, 0.0)).start(1.0) == pytest.approx(1e-15)
 
 
 def test_the_damping_falls_after_a_good_step_and_rises_ever_faster_after_bad_ones():

@@ -1,0 +1,110 @@
+"""Shifted outer products, of low rank or whole."""
+
+import numpy as np
+import pytest
+import torch
+
+from ksdmin._ksd import low_rank
+from ksdmin._ksd.low_rank import FIRST_BLOCK, ShiftedOuterProduct, evenly_drawn
+from ksdmin._problem.arrays import Space
+
+N = 600
+
+
+def matrix(ratio, rows=N, columns=700):
+    """With singular values that fall like a geometric series."""
+    rng = np.random.default_rng(0)
+    U, _ = np.linalg.qr(rng.standard_normal((rows, rows)))
+    V, _ = np.linalg.qr(rng.standard_normal((columns, rows)))
+    return (U * ratio ** np.arange(rows)) @ V.T
+
+
+def product_of(A, kind="numpy", **given):
+    taken = A if kind == "numpy" else torch.tensor(A)
+    return ShiftedOuterProduct(Space(taken[0]), taken, **given), taken[0]
+
+
+def dense_inverse(product, like, shift):
+    """What the solver does, column by column."""
+    solve, eye = product.solver(shift), np.eye(product.order)
+    to = torch.tensor if isinstance(like, torch.Tensor) else np.asarray
+    return np.stack([np.asarray(solve(to(e))) for e in eye], axis=1)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("shift", [1e-1, 1e-4, 1e-7])
+def test_fast_falling_eigenvalues_take_few_columns(kind, shift):
+    """What is left out is between 0 and the shift: that is a factor of 2 at most."""
+    A = matrix(0.8)
+    product, like = product_of(A, kind)
+    inverse = dense_inverse(product, like, shift)
+    assert product.rank <= 150
+    assert float(product.trace) == pytest.approx(np.sum(A * A))
+    solved = np.linalg.eigvals(inverse @ (A @ A.T + shift * np.eye(N))).real
+    assert 1 - 1e-5 < solved.min()
+    assert solved.max() < 2 + 1e-5
+
+
+def test_a_larger_shift_takes_the_factor_at_hand(monkeypatch):
+    product, like = product_of(matrix(0.8))
+    product.solver(1e-6)
+    rank = product.rank
+    monkeypatch.setattr(low_rank, "partial_factor", None)  # it is not called again
+    A = matrix(0.8)
+    inverse = dense_inverse(product, like, 1e-2)
+    np.testing.assert_allclose(inverse @ (A @ A.T + 1e-2 * np.eye(N)), np.eye(N), atol=1e-3)
+    assert product.rank == rank
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_slowly_falling_ones_are_taken_as_a_whole(kind):
+    A = matrix(0.999)
+    product, like = product_of(A, kind)
+    inverse = dense_inverse(product, like, 0.1)
+    np.testing.assert_allclose(inverse @ (A @ A.T + 0.1 * np.eye(N)), np.eye(N), atol=1e-10)
+    assert product.rank == N
+    assert product.whole_below == 0.1
+
+
+def test_what_is_known_to_be_no_saving_is_not_tried(monkeypatch):
+    monkeypatch.setattr(low_rank, "partial_factor", None)
+    product, _ = product_of(matrix(0.8), whole_below=1e-2)
+    assert product.solver(1e-3) is not None
+    assert product.rank == N
+    assert product.whole_below == 1e-2
+
+
+def test_a_small_matrix_is_taken_as_a_whole():
+    product, _ = product_of(matrix(0.5, rows=2 * FIRST_BLOCK))
+    product.solver(1.0)
+    assert product.rank == product.order
+
+
+def test_rows_that_are_the_same_do_no_harm():
+    A = np.repeat(matrix(0.8, rows=N // 4), 4, axis=0)
+    product, like = product_of(A)
+    inverse = dense_inverse(product, like, 1e-6)
+    assert product.rank < N / 4
+    solved = np.linalg.eigvals(inverse @ (A @ A.T + 1e-6 * np.eye(N))).real
+    assert solved.max() < 2 + 1e-5
+
+
+def test_a_shift_above_all_eigenvalues_and_a_matrix_of_zeros():
+    product, _ = product_of(matrix(0.8))
+    np.testing.assert_allclose(product.solver(1e9)(np.ones(N)), np.full(N, 1e-9))
+    product, _ = product_of(np.zeros((N, 700)))
+    np.testing.assert_allclose(product.solver(2.0)(np.ones(N)), np.full(N, 0.5))
+
+
+def test_a_shift_that_rounding_hides():
+    product, _ = product_of(1e4 * np.ones((N, 700)))
+    assert product.solver(1e-12) is None
+
+
+def test_indices_are_drawn_where_the_weights_are():
+    weights = np.ones(100)
+    weights[30:] = 0.0
+    drawn = evenly_drawn(weights, 10)
+    assert len(drawn) == 10
+    assert drawn.max() < 30
+    assert len(evenly_drawn(np.array([1.0, 1e6, 1.0]), 3)) == 1
