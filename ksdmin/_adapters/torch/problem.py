@@ -199,10 +199,10 @@ class TorchProblem(TensorProblem):
         if not isinstance(self._matrix, JacobianRows) or not self.traits.has_jacobian:
             raise ValueError("this problem has no Jacobian: see traits.has_jacobian")
         x, idx = self._checked(x, idx)
-        self._counts.nhev += self._matrix.products
         kernel, scale = self._matrix, self._sums.samples.size(idx) ** -0.5
         with LOCK:
             R, slopes, root = self._sums.jacobian(kernel, x, idx, self._precision[1])
+        self._counts.nhev += kernel.products  # not those of rows that have not fitted into memory
 
         def at(y: Tensor) -> tuple[Tensor, Tensor]:
             self._counts.nfev += 1

@@ -125,20 +125,38 @@ class SampleSums:
     def jacobian(
         self, kernel: JacobianRows, x: Tensor, idx: Any, precision: str
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The rows of the samples of a set, slopes and roots: see :class:`JacobianRows`."""
-        found: tuple[Tensor, Tensor, Tensor] = self._fitting(self._rows, kernel, x, idx, precision)
-        return found
+        """The rows of the samples of a set, slopes and roots: see :class:`JacobianRows`.
 
-    def _rows(
-        self, kernel: JacobianRows, x: Tensor, idx: Any, precision: str
-    ) -> tuple[Tensor, ...]:
+        An error where there is no room for all of them: smaller chunks would not make any. Chunks
+        that do not fit beside them are halved, those of other kernels stay as they are.
+        """
         size, k = self.samples.size(idx), kernel.elements
-        wholes = x.new_empty(size, k, x.numel()), x.new_empty(size, k), x.new_empty(size, k)
-        most = min(kernel.max_rows, self._max_rows)
-        for _ in self._gathered("rows", x, idx, precision, most, wholes):
-            pass
-        R, slopes, root = wholes
+        R, slopes, root = (x.new_empty(size, k, *more) for more in ((x.numel(),), (), ()))
+        most = asked = min(size, kernel.max_rows, self._max_rows)
+        while not self._write_rows(most, x, idx, precision, (R, slopes, root)):
+            most //= 2
+        if most < asked:
+            kernel.max_rows = most
+            log.info("out of memory: from here on at most %d samples' rows at once", most)
         return R.reshape(size * k, -1), slopes.reshape(-1), root.reshape(-1)
+
+    def _write_rows(
+        self, most: int, x: Tensor, idx: Any, precision: str, wholes: tuple[Tensor, ...]
+    ) -> bool:
+        """Write the rows into `wholes`; False where chunks of `most` samples are too large."""
+
+        def write() -> None:
+            for _ in self._gathered("rows", x, idx, precision, most, wholes):
+                pass
+
+        try:
+            self._or_eagerly(write)
+            return True
+        except torch.cuda.OutOfMemoryError:
+            if most <= 1:
+                raise
+        self._free_memory()  # outside of `except`, as below
+        return False
 
     def slopes(
         self, kernel: JacobianRows, x: Tensor, idx: Any, precision: str
@@ -277,11 +295,14 @@ class SampleSums:
     def _halve(self) -> None:
         self._max_rows = max(1, min(self._max_rows, self.samples.n) // 2)
         self._max_kept_samples = min(self._max_kept_samples, self._max_rows)
-        self._executor = type(self._executor)(self._kernels)  # without the memory of its graphs
-        torch.cuda.empty_cache()  # without a device it does nothing
+        self._free_memory()
         said = log.info if self._halved else log.warning
         said("out of memory: from here on at most %d samples at once", self._max_rows)
         self._halved = True
+
+    def _free_memory(self) -> None:
+        self._executor = type(self._executor)(self._kernels)  # without the memory of its graphs
+        torch.cuda.empty_cache()  # without a device it does nothing
 
     def _or_eagerly(self, run: Callable[..., Any], *args: Any) -> Any:
         """Run; where a graph cannot be made, say so once and go on without graphs."""
