@@ -264,12 +264,11 @@ def test_blocks_of_different_residuals_take_it_together():
     blocks = [(slope, x, 1.0), (lambda model, x: model(x) - torch.sin(x), ends, 10.0)]
     problem = ksdmin.from_torch(model, residuals=blocks, l2=1e-9)
     assert problem.traits.has_jacobian
-    assert [block._matrix._by_sample for block in problem._blocks] == [False, True]
+    assert [block._rows._by_sample for block in problem._blocks] == [False, True]
     J, g = problem.jacobian(problem.x0), problem.value_and_gradient(problem.x0)[1]
     torch.testing.assert_close(J.residuals @ J.rows + J.penalty * problem.x0, g)
-    torch.testing.assert_close(
-        J.rows.T @ J.rows + J.penalty * torch.eye(len(g)), problem.matrix(problem.x0)
-    )
+    v, product = torch.cos(torch.arange(len(g), dtype=g.dtype)), problem.curvature(problem.x0)
+    torch.testing.assert_close(v @ J.rows.T @ J.rows + J.penalty * v, product(v))
     res = ksdmin.minimize(problem, rng=0, options=OPTIONS)
     assert res.fun < 1e-5
     assert res.history["dim"].max() == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -101,26 +100,24 @@ class SampleSums:
         sums: list[Tensor] = self._fitting(self._total, kind, x, idx, precision)
         return sums
 
-    def _total(
-        self, kind: str, x: Tensor, idx: Any, precision: str, max_rows: int = sys.maxsize
-    ) -> list[Tensor]:
+    def _total(self, kind: str, x: Tensor, idx: Any, precision: str) -> list[Tensor]:
         size = self.samples.size(idx)
-        rows = self._executor.chunk_rows(kind, size, min(max_rows, self._max_rows))
+        rows = self._executor.chunk_rows(kind, size, self._max_rows)
         with self._setting(idx, precision):
             chunks = self.samples.chunks(idx, rows)
             outputs = (self._executor.run(kind, rows, x, chunk, precision) for chunk in chunks)
             return add(outputs, single=size <= rows)
 
-    def matrix(
-        self, kernel: MatrixKernel | JacobianRows, x: Tensor, idx: Any, precision: str
-    ) -> Tensor:
-        """The sum of the curvature matrices over a set; the next call may overwrite it."""
-        H: Tensor
-        if isinstance(kernel, JacobianRows):
-            (H,) = self._fitting(self._total, "matrix", x, idx, precision, kernel.max_rows)
-        else:
-            H = self._fitting(self._whole_matrix, kernel, x, idx, precision)
+    def matrix(self, kernel: MatrixKernel, x: Tensor, idx: Any, precision: str) -> Tensor:
+        """The sum of the curvature matrices over a set."""
+        H: Tensor = self._fitting(self._matrix, kernel, x, idx, precision)
         return H
+
+    def _matrix(self, kernel: MatrixKernel, x: Tensor, idx: Any, precision: str) -> Tensor:
+        rows = min(self.samples.size(idx), self._max_rows)
+        with self._kernels.model.arithmetic(precision):
+            parts = ((kernel(x, chunk),) for chunk in self.samples.chunks(idx, rows))
+            return add(parts, single=True)[0]
 
     def jacobian(
         self, kernel: JacobianRows, x: Tensor, idx: Any, precision: str
@@ -194,12 +191,6 @@ class SampleSums:
                     whole[at:end] = part[: end - at]
                 at = end
                 yield found[:others]
-
-    def _whole_matrix(self, kernel: MatrixKernel, x: Tensor, idx: Any, precision: str) -> Tensor:
-        rows = min(self.samples.size(idx), self._max_rows)
-        with self._kernels.model.arithmetic(precision):
-            parts = ((kernel(x, chunk),) for chunk in self.samples.chunks(idx, rows))
-            return add(parts, single=True)[0]
 
     def product(
         self, x: Tensor, idx: Any, precision: str, on_recompute: Callable[[], None]
