@@ -8,6 +8,7 @@ import pytest
 import ksdmin
 from ksdmin._ksd import damped_step
 from ksdmin._problem.out_of_memory import is_out_of_memory
+from ksdmin._problem.team import ALONE
 from tests.solver import runs
 
 torch = pytest.importorskip("torch")
@@ -194,6 +195,14 @@ def test_other_errors_of_a_damped_step_are_not_hidden(curve, monkeypatch):
     monkeypatch.setattr(damped_step, "GaussNewton", equations)
     with pytest.raises(RuntimeError, match="illegal memory access"):
         curve.fitted()
+
+
+def test_one_of_several_processes_does_not_change_its_mind_alone(curve, monkeypatch):
+    problem = curve.problem()
+    curve.room = 0
+    monkeypatch.setattr(ALONE, "size", 2, raising=False)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        curve.fitted(problem)
 
 
 def test_a_run_goes_on_with_krylov_spaces_from_a_file(curve, tmp_path):
