@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from ksdmin._problem.protocol import CALL_COST
+
 # All measured once, on one core of a Xeon at 2.5 GHz with OpenBLAS, n from 50 to 1000. An operation
 # of a matrix-vector product waits for memory: it takes 4 to 17 times as long as one of a matrix
 # product.
 MEMORY_BOUND = 8
-CALL = 1e6  # 20 to 50 microseconds: a call, of the user's function or of ours, beside its work
 # A factorised matrix serves several steps. It replaces as many products as this share of the
 # vectors that a Krylov space may have. With twice as many, regressions of 10 classes or with more
 # unknowns than samples took the matrix, and twice as long as with products.
@@ -56,7 +57,7 @@ class Costs:
     matrix_cost: float | None
     rows: float = 0.0
     product_cost: float | None = None
-    call_cost: float = CALL
+    call_cost: float = CALL_COST
     rank: float = EXPECTED_RANK
 
     @property

@@ -6,6 +6,7 @@ within it, search directions d_prev.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from typing import Any
 
@@ -27,16 +28,20 @@ from ksdmin._ksd.krylov import Basis, Growth, krylov_basis
 from ksdmin._ksd.model_step import model_step
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.preconditioning import model_preconditions, preconditioner
+from ksdmin._ksd.rules.damped_step import DampedStep
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.subspace import SubspaceObjective, Whitening
 from ksdmin._ksd.sum_check import warn_if_sum
 from ksdmin._ksd.widening import largest_dim, wide_enough
 from ksdmin._problem.arrays import Small
+from ksdmin._problem.out_of_memory import is_out_of_memory
 from ksdmin._problem.values import changed, made
 from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Evaluator
 from ksdmin._run.record import write_record
 from ksdmin._run.state import Sampling
+
+log = logging.getLogger("ksdmin")
 
 
 def step(run: KSDRun, state: KSDState) -> KSDState:
@@ -46,7 +51,7 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
     """
     with run.evaluating(state.ledger, limited=True) as evaluator:
         costs = step_costs(run, evaluator, state)
-        trial = damped_step(run, evaluator, state, costs)
+        state, trial = damped_step_that_fits(run, evaluator, state, costs)
         if trial is None:
             trial = model_step(run, evaluator, state, costs)
         if trial is None:
@@ -74,6 +79,23 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
             warned=after.warned or warn_if_asymmetric(run, evaluator, trial),
             ledger=evaluator.ledger,
         )
+
+
+def damped_step_that_fits(
+    run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None
+) -> tuple[KSDState, Trial | None]:
+    """The damped step, if there is to be one; without any in the state once memory is too small.
+
+    Several processes would have to agree on that: there it is an error.
+    """
+    try:
+        return state, damped_step(run, evaluator, state, costs)
+    except Exception as error:
+        if run.team.size > 1 or not is_out_of_memory(error):
+            raise
+    # Outside of `except`: the traceback holds on to what was computed.
+    log.warning("out of memory: from here on steps have Krylov spaces, not the rows of a Jacobian")
+    return changed(state, rules=changed(state.rules, damped_step=DampedStep.off())), None
 
 
 def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None) -> Basis:

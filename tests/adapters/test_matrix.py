@@ -30,15 +30,15 @@ def _double():
     jax.config.update("jax_enable_x64", before)
 
 
-def agrees(problem, idx, tolerance=1e-9):
-    """Whether the matrix is that of the products, in both counted rightly."""
+def agrees(problem, idx, matrix=None, tolerance=1e-9):
+    """Whether the matrix, that of the problem where none is given, is that of the products."""
     x = problem.x0 + 0.1
     n = x.shape[0]
     sets = problem._space.indices(idx) if isinstance(idx, np.ndarray) else idx
     product = problem.curvature(x, sets)
     columns = [product(problem._space.unit(i)) for i in range(n)]
     expected = np.stack([to_host(column) for column in columns])
-    found = to_host(problem.matrix(x, sets))
+    found = to_host(problem.matrix(x, sets) if matrix is None else matrix)
     assert found.shape == (n, n)
     np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max())
 
@@ -83,31 +83,26 @@ def test_in_chunks():
     agrees(problem, slice(None))
 
 
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = linear(3)
+
+    def forward(self, x):
+        return 2 * self.layer(x)
+
+
 def test_a_layer_whose_outputs_are_scaled_takes_products():
-    class Scaled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = linear(3)
-
-        def forward(self, x):
-            return 2 * self.layer(x)
-
     problem = in_torch(Scaled(), nn.CrossEntropyLoss(), LABELS)
     assert isinstance(problem._matrix, BatchedProducts)
     agrees(problem, slice(None))
 
 
-@pytest.mark.parametrize("curvature", PROVIDERS)
-def test_a_small_net_in_torch(curvature):
-    net = nn.Sequential(linear(4), nn.Tanh(), nn.Linear(4, 3, dtype=torch.float64))
-    problem = in_torch(net, nn.CrossEntropyLoss(), LABELS, l2=0.1, curvature=curvature)
-    agrees(problem, SETS[1])
-
-
-@pytest.mark.parametrize("kind", ["dropout", "fisher", "callable"])
+@pytest.mark.parametrize("kind", ["dropout", "net", "fisher", "callable"])
 def test_where_there_is_none(kind):
     given = {"fisher": {"curvature": "fisher"}, "callable": {"curvature": lambda x, idx: torch.eye}}
-    model = nn.Sequential(nn.Dropout(0.5), linear(3)) if kind == "dropout" else linear(3)
+    before = {"dropout": [nn.Dropout(0.5)], "net": [linear(5), nn.Tanh()]}
+    model = nn.Sequential(*before[kind], linear(3)) if kind in before else linear(3)
     problem = in_torch(model, nn.CrossEntropyLoss(), LABELS, **given.get(kind, {}))
     assert not problem.traits.has_matrix
     with pytest.raises(ValueError, match="no curvature matrix"):
@@ -119,10 +114,9 @@ def test_a_matrix_counts_the_passes_through_the_model():
     layer = in_torch(linear(3), nn.CrossEntropyLoss(), LABELS).counting(counts)
     layer.matrix(layer.x0)
     assert counts.nhev == 1
-    net = nn.Sequential(linear(4), nn.Tanh(), nn.Linear(4, 3, dtype=torch.float64))
-    deep = in_torch(net, nn.CrossEntropyLoss(), LABELS).counting(counts)
-    deep.matrix(deep.x0)
-    assert counts.nhev == 1 + 3  # its outputs
+    scaled = in_torch(Scaled(), nn.CrossEntropyLoss(), LABELS).counting(counts)
+    scaled.matrix(scaled.x0)
+    assert counts.nhev == 1 + len(scaled.x0)  # its products
 
 
 def test_blocks_of_linear_residuals_in_torch():
@@ -175,11 +169,9 @@ def test_a_net_of_jax_has_its_jacobian(outputs, idx):
         sample_weight=WEIGHTS,
     )
     assert problem.traits.has_jacobian
-    agrees(problem, idx)
     x = problem.x0 + 0.1
     J, g = problem.jacobian(x, idx), problem.value_and_gradient(x, idx)[1]
-    n = len(x)
-    np.testing.assert_allclose(J.rows.T @ J.rows + 0.1 * np.eye(n), problem.matrix(x, idx))
+    agrees(problem, idx, J.rows.T @ J.rows + 0.1 * np.eye(len(x)))
     np.testing.assert_allclose(J.residuals @ J.rows + J.penalty * x, g, atol=1e-12)
 
 

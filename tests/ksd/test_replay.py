@@ -13,6 +13,7 @@ from ksdmin import _solver
 from ksdmin._hf.state import HFState
 from ksdmin._ksd.state import KSDState
 from tests.ksd.snapshots import snapshot
+from tests.ksd.twice import Twice
 from tests.solver import runs
 
 M, N, L2 = 2000, 6, 1e-3
@@ -22,56 +23,6 @@ Y = np.where(RNG.random(M) < expit(X @ np.ones(N) / 4), 1.0, -1.0)
 WHOLE = slice(None)
 EXACT = {"jac": rosen_der, "hessp": rosen_hess_prod}
 methods = pytest.mark.parametrize("method", ["ksd", "hf"])
-
-
-class Twice:
-    """A method's step, taken twice from each state, which it must not change."""
-
-    def __init__(self, step):
-        self.step, self.taken = step, []
-
-    def __call__(self, run, state):
-        before, first = snapshot(state), self.step(run, state)
-        again = self.step(run, state)
-        assert snapshot(state) == before
-        assert_same(first, again)
-        self.taken.append((run, state, first))
-        return first
-
-    def take_again(self):
-        """Once more after the run, from the last state back to the first."""
-        for run, state, after in reversed(self.taken):
-            assert_same(self.step(run, state), after)
-
-    @property
-    def states(self):
-        return [after for *_, after in self.taken]
-
-
-def assert_same(state, other):
-    assert snapshot(state) == snapshot(other)
-    assert state.curvature_is_sampled is other.curvature_is_sampled  # by identity of the sets
-
-
-@pytest.fixture
-def replayed(monkeypatch):
-    """Runs `minimize` once as it is and once with every step taken twice; the states of that."""
-
-    def run(*args, method="ksd", **kwargs):
-        plain = ksdmin.minimize(*args, method=method, **kwargs)
-        own = _solver.METHODS[method]
-        twice = Twice(own.step)
-        with monkeypatch.context() as patch:
-            patch.setitem(_solver.METHODS, method, own._replace(step=twice))
-            res = ksdmin.minimize(*args, method=method, **kwargs)
-        twice.take_again()
-        assert snapshot(list(res.history)) == snapshot(list(plain.history))
-        assert snapshot(res.x) == snapshot(plain.x)
-        assert (res.nfev, res.njev, res.nhev) == (plain.nfev, plain.njev, plain.nhev)
-        assert len(twice.states) >= 3
-        return twice.states
-
-    return run
 
 
 # Plain functions

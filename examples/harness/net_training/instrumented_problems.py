@@ -97,8 +97,11 @@ class Timed:
         return self._timed("products", self._problem.matrix, x, idx)
 
     def jacobian(self, x: Any, idx: Any) -> Any:
-        """The rows of the Jacobian on B."""
-        return self._timed("products", self._problem.jacobian, x, idx)
+        """The rows of the Jacobian on B; residuals at other points count as search."""
+        rows = self._timed("products", self._problem.jacobian, x, idx)
+        if rows is None or rows.at is None:
+            return rows
+        return rows._replace(at=lambda y: self._timed("search", rows.at, y))
 
     def shares(self, total: float) -> dict[str, float]:
         """Seconds of the parts; the algebra of the basis is what is left of the total."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,13 +17,20 @@ class Recorded:
     Attributes
     ----------
     calls : list of tuple
-        Of the verb's name and its arguments but for points and vectors.
+        Of the verb's name and its arguments but for points and vectors, as `Repeated` takes them.
     """
 
     def __init__(self, problem: Any) -> None:
         self._problem, self.calls = problem, []
-        # With the problem's own traits it is the same run.
-        self.x0, self.subsets, self.traits = problem.x0, problem.subsets, problem.traits
+        self.x0, self.subsets = problem.x0, problem.subsets
+        # With the problem's own traits and counts it is the same run.
+        self.traits = replace(problem.traits, counts_itself=True)
+
+    def counting(self, counts: Any) -> Recorded:
+        """The problem for a run, which adds to `counts`; the calls are in the same list."""
+        counted = copy.copy(self)
+        counted._problem = self._problem.counting(counts)
+        return counted
 
     def in_finer_arithmetic(self) -> Any:
         """None: evaluations of two kinds would be mixed."""
@@ -53,32 +62,87 @@ class Recorded:
 
         return multiply
 
+    def matrix(self, x: Any, idx: Any) -> Any:
+        """The whole curvature matrix."""
+        self.calls.append(("matrix", idx))
+        return self._problem.matrix(x, idx)
+
+    def jacobian(self, x: Any, idx: Any) -> Any:
+        """The rows of the Jacobian; and residuals at other points."""
+        self.calls.append(("jacobian", idx))
+        rows = self._problem.jacobian(x, idx)
+
+        def at(y: Any) -> Any:
+            self.calls.append(("residuals",))
+            return rows.at(y)
+
+        return rows if rows is None or rows.at is None else rows._replace(at=at)
+
+
+class Repeated:
+    """The evaluations of a list of calls, made again: all at the first point of a problem.
+
+    Each method is named as the call that it makes.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is evaluated.
+    widest : int
+        The most vectors that slopes are wanted along.
+    """
+
+    def __init__(self, problem: Any, widest: int) -> None:
+        self._problem, self._x = problem, problem.x0
+        self._V = self._x.repeat(widest, 1)
+        self._product: Any = None
+        self._rows: Any = None
+
+    def value(self, idx: Any) -> None:
+        """The value alone."""
+        self._problem.value(self._x, idx)
+
+    def value_and_gradient(self, idx: Any, diagonal: bool) -> None:
+        """Value and gradient, and the diagonal."""
+        self._problem.value_and_gradient(self._x, idx, diagonal=diagonal)
+
+    def value_and_projected_gradient(self, idx: Any, vectors: int) -> None:
+        """The value and its slopes along so many vectors."""
+        self._problem.value_and_projected_gradient(self._x, idx, self._V[:vectors])
+
+    def curvature(self, idx: Any) -> None:
+        """What the next products share."""
+        self._product = self._problem.curvature(self._x, idx)
+
+    def product(self) -> None:
+        """A product."""
+        self._product(self._x)
+
+    def matrix(self, idx: Any) -> None:
+        """The whole curvature matrix."""
+        self._problem.matrix(self._x, idx)
+
+    def jacobian(self, idx: Any) -> None:
+        """The rows of the Jacobian; the last ones, which are large, need not stay beside them."""
+        self._rows = None
+        self._rows = self._problem.jacobian(self._x, idx)
+
+    def residuals(self) -> None:
+        """The residuals that belong to these rows."""
+        self._rows.at(self._x)
+
 
 def seconds_of_calls(problem: Any, calls: list[tuple[Any, ...]]) -> float:
-    """What the evaluations take one after the other, all at the first point.
+    """What the evaluations take one after the other.
 
     The host waits where it gets a number, and at the end.
     """
-    x = problem.x0
-    widest = max(
-        (call[2] for call in calls if call[0] == "value_and_projected_gradient"), default=0
-    )
-    V = x.repeat(widest, 1)
-    if x.is_cuda:
-        torch.cuda.synchronize()
-    begin, product = time.perf_counter(), None
+    vectors = [call[2] for call in calls if call[0] == "value_and_projected_gradient"]
+    again = Repeated(problem, max(vectors, default=0))
+    wait = torch.cuda.synchronize if problem.x0.is_cuda else lambda: None
+    wait()
+    begin = time.perf_counter()
     for verb, *given in calls:
-        if verb == "product":
-            assert product is not None
-            product(x)
-        elif verb == "curvature":
-            product = problem.curvature(x, *given)
-        elif verb == "value":
-            problem.value(x, *given)
-        elif verb == "value_and_gradient":
-            problem.value_and_gradient(x, given[0], diagonal=given[1])
-        else:
-            problem.value_and_projected_gradient(x, given[0], V[: given[1]])
-    if x.is_cuda:
-        torch.cuda.synchronize()
+        getattr(again, verb)(*given)
+    wait()
     return time.perf_counter() - begin

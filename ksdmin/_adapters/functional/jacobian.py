@@ -1,4 +1,4 @@
-"""The rows of the Jacobian of a model that is not linear, and the matrix that they make.
+"""The rows of the Jacobian of a model that is not linear.
 
 As in ``_adapters/torch/jacobian.py``: M^1/2 J, where M, diagonal, holds the second derivatives of
 the losses in the outputs. Only a library that takes the reverse passes of many samples at once has
@@ -34,11 +34,6 @@ class JacobianRows:
         (outputs, targets, weights) -> the product with M, and the gradient of the losses.
     elements : int
         How many outputs a sample has.
-
-    Attributes
-    ----------
-    cost : float
-        Of a matrix, in floating-point operations of a product.
     """
 
     def __init__(
@@ -49,40 +44,27 @@ class JacobianRows:
         output_hessian: Callable[[Array, Any, Array], Product],
         slopes: Callable[[Array, Any, Array], Array],
         elements: int,
-        n: int,
     ) -> None:
         self._library, self._outputs, self._losses = library, outputs, losses
         self._output_hessian, self._slopes = output_hessian, slopes
-        self.elements, self.cost = elements, elements * (1 + n / 2)
-        self.rows, self.matrix = library.compile(self._rows), library.compile(self._matrix)
+        self.elements, self.rows = elements, library.compile(self._rows)
         self.losses_and_slopes = library.compile(self._losses_and_slopes)
         self.deviation = library.compile(self._deviation)
 
     def _rows(self, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
         """M^1/2 J, the slopes of the losses, and M^1/2; padding has rows of zeros."""
-        rows, root = self._rows_and_root(x, chunk)
-        slopes = self._slopes(self._outputs(x, chunk.inputs), chunk.targets, chunk.w)
-        R = (rows * root[:, :, None]).reshape(-1, x.shape[0])
-        return R, slopes.reshape(-1), root.reshape(-1)
+        xp, z = self._library.xp, self._outputs(x, chunk.inputs)
+        curved = self._output_hessian(z, chunk.targets, chunk.w)(xp.ones_like(z))
+        root = xp.sqrt(xp.maximum(curved, 0.0)).reshape(-1)
+        J = self._library.rows_of_samples(self._outputs, x, chunk.inputs)
+        slopes = self._slopes(z, chunk.targets, chunk.w)
+        return J.reshape(-1, x.shape[0]) * root[:, None], slopes.reshape(-1), root
 
     def _losses_and_slopes(self, x: Array, chunk: Chunk) -> tuple[Array, Array]:
         """The weighted losses, summed in part, and their slopes in the outputs."""
         z = self._outputs(x, chunk.inputs)
         losses = self._library.partial_sums(chunk.w * self._losses(z, chunk.targets))
         return losses, self._slopes(z, chunk.targets, chunk.w).reshape(-1)
-
-    def _matrix(self, x: Array, chunk: Chunk) -> Array:
-        rows, root = self._rows_and_root(x, chunk)
-        R = (rows * root[:, :, None]).reshape(-1, x.shape[0])
-        return R.T @ R
-
-    def _rows_and_root(self, x: Array, chunk: Chunk) -> tuple[Array, Array]:
-        """J, of shape (samples, outputs, n), and the root of the diagonal of M."""
-        xp, z = self._library.xp, self._outputs(x, chunk.inputs)
-        curved = self._output_hessian(z, chunk.targets, chunk.w)(xp.ones_like(z))
-        root = xp.sqrt(xp.maximum(curved, 0.0)).reshape(z.shape[0], self.elements)
-        J = self._library.rows_of_samples(self._outputs, x, chunk.inputs)
-        return J.reshape(z.shape[0], self.elements, x.shape[0]), root
 
     def _deviation(self, x: Array, chunk: Chunk) -> Array:
         """By how much M is anything but diagonal, relative to it."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import FlatProblem
-from ksdmin._adapters.functional.jacobian import JacobianRows
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.plain_function import PlainFunction
 from ksdmin._adapters.functional.sample_sums import SampleSums
@@ -46,17 +45,16 @@ class FunctionalProblem(FlatProblem):
         noise = library.noise if sampled and x0.dtype.itemsize == 4 else None
         if isinstance(precond, str) and precond == "fisher" and not sampled:
             precond = None  # a plain function has no gradients of single samples
-        linear = terms.linear_matrix if isinstance(terms, SampleSums) else None
-        rows = terms.jacobian_rows if isinstance(terms, SampleSums) else None
-        self._matrix = None if callable(curvature) else linear or rows
-        rows = None if callable(curvature) else rows
+        whole = terms if isinstance(terms, SampleSums) and not callable(curvature) else None
+        self._matrix = None if whole is None else whole.linear_matrix
+        self._rows = None if whole is None else whole.jacobian_rows
         traits = Traits(
             nonlinear=isinstance(terms, SampleSums) and terms.nonlinear(x0),
             noise=noise,
             has_matrix=self._matrix is not None,
             matrix_cost=None if self._matrix is None else self._matrix.cost,
-            has_jacobian=rows is not None and getattr(l2, "ndim", 0) == 0,
-            rows_per_sample=1.0 if rows is None else float(rows.elements),
+            has_jacobian=self._rows is not None and getattr(l2, "ndim", 0) == 0,
+            rows_per_sample=1.0 if self._rows is None else float(self._rows.elements),
             has_finer_arithmetic=True,
         )
         super().__init__(x0, subsets, traits, precond)
@@ -113,21 +111,16 @@ class FunctionalProblem(FlatProblem):
         if self._matrix is None:
             raise ValueError("this problem has no curvature matrix: see traits.has_matrix")
         idx = self._checked(x, idx)
-        if isinstance(self._matrix, JacobianRows):
-            assert isinstance(self._terms, SampleSums)
-            self._counts.nhev += self._matrix.elements
-            H = self._terms.matrix(self._matrix, x, idx) / float(self._terms.size(idx))
-        else:
-            self._counts.nhev += 1
-            H = self._matrix(x, idx) / float(self._terms.size(idx))
+        self._counts.nhev += 1
+        H = self._matrix(x, idx) / float(self._terms.size(idx))
         return H if self._l2 is None else H + self._space.diagonal_matrix(self._l2)
 
     def jacobian(self, x: Array, idx: Any = WHOLE) -> Jacobian:
         """The curvature as rows, where the traits say that they are to be had."""
-        if not isinstance(self._matrix, JacobianRows) or not self.traits.has_jacobian:
+        if self._rows is None or not self.traits.has_jacobian:
             raise ValueError("this problem has no Jacobian: see traits.has_jacobian")
         assert isinstance(self._terms, SampleSums)
-        kernel, terms, idx = self._matrix, self._terms, self._checked(x, idx)
+        kernel, terms, idx = self._rows, self._terms, self._checked(x, idx)
         self._counts.nhev += kernel.elements
         R, slopes, root = terms.jacobian(kernel, x, idx)
         scale = float(terms.size(idx)) ** -0.5

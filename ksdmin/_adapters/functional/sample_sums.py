@@ -127,7 +127,7 @@ class SampleSums:
             return None
         self._max_jacobian_rows = min(most, self._max_rows)
         parts = self._outputs, self._loss.losses, self._loss_hessian, self._residual
-        rows = JacobianRows(self._library, *parts, elements, n)
+        rows = JacobianRows(self._library, *parts, elements)
         return rows if float(rows.deviation(x, probe)) <= 1e-4 else None
 
     def jacobian(self, kernel: JacobianRows, x: Array, idx: Any) -> list[Array]:
@@ -149,11 +149,6 @@ class SampleSums:
             return given[0]
         xp = np if isinstance(x, np.ndarray) else self._library.xp
         return [xp.concatenate(parts) for parts in zip(*given, strict=True)]
-
-    def matrix(self, kernel: JacobianRows, x: Array, idx: Any) -> Array:
-        """The sum of the samples' matrices."""
-        chunks = self._chunks(idx, self._max_jacobian_rows)
-        return sum(self._library.as_given(kernel.matrix(x, chunk), x) for chunk in chunks)
 
     def _probe_memory(self, x: Array) -> tuple[Any, int]:
         """A few samples, and how many bytes a forward pass keeps for each."""

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
+from ksdmin._problem.protocol import CALL_COST
 
 # A Gauss-Newton product has the operations of so many forward passes: two passes back through the
 # model. (Counted: 5 to 7, and 2.4 for a net of one layer that is differentiated twice in its
@@ -25,8 +26,8 @@ SMALL_PRODUCT, ELEMENT = 3.0, 100.0
 # passes.
 FUNCTION, FUNCTION_ON_DEVICE = 2.5e5, 1.5e8
 FUNCTIONS_OF_GRADIENT = 2.5
-# The same of a call of unknown functions.
-CALL, CALL_ON_DEVICE = 1e6, 2e10
+# The same of a call of unknown functions, where a processor has CALL_COST.
+CALL_ON_DEVICE = 2e10
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def costs_of(kernels: Kernels, probe: Chunk, nonlinear: bool) -> Costs:
     """Of a model; for one that is linear in its parameters, the core knows them."""
     model = kernels.model
     on_device = bool(model.x0.is_cuda)
-    unknown = Costs(None, CALL_ON_DEVICE if on_device else CALL, on_device)
+    unknown = Costs(None, CALL_ON_DEVICE if on_device else CALL_COST, on_device)
     if not nonlinear or not kernels.curvature or kernels.fault:
         return unknown
     try:

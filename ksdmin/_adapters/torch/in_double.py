@@ -17,6 +17,7 @@ from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
 from ksdmin._adapters.torch.model_and_loss import probe_of
 from ksdmin._adapters.torch.random import seeded_generators
+from ksdmin._problem.out_of_memory import is_out_of_memory
 
 
 class InDouble:
@@ -46,13 +47,18 @@ class InDouble:
             self._fails = True
             warnings.warn(
                 "Rounding in float32 hides what further steps gain, but in float64 the model fails "
-                f"({type(error).__name__}: {error}), so the run stays in float32. Tensors that the "
-                "model makes or captures should have the dtype of what it is given; "
+                f"({type(error).__name__}: {error}), so the run stays in float32. {_advice(error)} "
                 "precision='float32' in from_torch says not to try.",
                 RuntimeWarning,
                 stacklevel=2,
             )
             return None
+
+
+def _advice(error: Exception) -> str:
+    if is_out_of_memory(error):
+        return "Its copy needs room for twice the bytes beside the model itself;"
+    return "Tensors that the model makes or captures should have the dtype of what it is given;"
 
 
 def doubled(thing: Any) -> Any:

@@ -1,10 +1,11 @@
-"""The Jacobian of a model's outputs, row by row, and the Gauss-Newton matrix that it makes.
+"""The Jacobian of a model's outputs, row by row.
 
-With the losses' second derivatives M in the outputs, which act sample by sample, the Gauss-Newton
-matrix is J^T M J. The rows of J come from reverse passes, many at once: by vmap over the samples,
-each of which has a reverse pass of its own, as cheap as one over all of them together; or, for a
-model that differentiates its outputs with ``torch.autograd.grad``, which vmap over samples does
-not take, by reverse passes over a few samples for all of their outputs at once.
+With the losses' second derivatives M in the outputs, the Gauss-Newton matrix is J^T M J. Where M is
+diagonal, the rows of M^1/2 J are those of a sum of squares. They come from reverse passes, many at
+once: by vmap over the samples, each of which has a reverse pass of its own, as cheap as one over
+all of them together; or, for a model that differentiates its outputs with ``torch.autograd.grad``,
+which vmap over samples does not take, by reverse passes over a few samples for all of their outputs
+at once.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ CACHED_ENTRIES = 2**22
 
 
 class JacobianRows:
-    """Kernels for the rows of the Jacobian, and for the matrix that they make.
+    """Kernels for the rows of the Jacobian, for losses whose M is diagonal.
 
     Parameters
     ----------
@@ -45,32 +46,24 @@ class JacobianRows:
         How many outputs a sample has.
     by_sample : bool
         Whether vmap over samples gives the rows.
-    diagonal : bool
-        Whether M is diagonal.
     max_rows : int
         How many samples a chunk may have.
 
     Attributes
     ----------
     products : int
-        What rows or a matrix count as: how often the model is run through.
-    cost : float
-        Of a matrix, in floating-point operations of a product.
+        What the rows count as: how often the model is run through.
     """
 
-    def __init__(
-        self, kernels: Kernels, elements: int, by_sample: bool, diagonal: bool, max_rows: int
-    ) -> None:
+    def __init__(self, kernels: Kernels, elements: int, by_sample: bool, max_rows: int) -> None:
         self._kernels, self._model = kernels, kernels.model
-        self.elements, self.diagonal, self.max_rows = elements, diagonal, max_rows
-        self._by_sample = by_sample
+        self.elements, self.max_rows, self._by_sample = elements, max_rows, by_sample
         self.products = elements * (1 if by_sample else SAMPLES_PER_GRAPH)
-        self.cost = float(self.products + elements * kernels.model.x0.numel() / 2)
 
     def rows(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor, Tensor]:
         """M^1/2 J, of shape (samples, outputs, n), the slopes of the losses, and M^1/2.
 
-        Only where M is diagonal. An output whose loss is not convex has a row of zeros.
+        An output whose loss is not convex has a row of zeros.
         """
         J, z = self._jacobian(x, chunk[0])
         root = self._curvatures(z, chunk).clamp_min(0).sqrt()
@@ -86,40 +79,17 @@ class JacobianRows:
         total, slopes = self._kernels.total_and_slopes(z, chunk[1], chunk[2])
         return total.detach(), slopes.reshape(len(z), self.elements).detach()
 
-    def matrix(self, x: Tensor, chunk: Chunk) -> tuple[Tensor]:
-        """The sum of the samples' matrices J^T M J, in float64."""
-        J, z = self._jacobian(x, chunk[0])
-        J = J.to(torch.float64)
-        if self.diagonal:
-            MJ = J * self._curvatures(z, chunk)[:, :, None]
-        else:
-            MJ = self._output_hessians(z, chunk).to(J.dtype) @ J
-        n = x.numel()
-        return (J.reshape(-1, n).T @ MJ.reshape(-1, n),)
-
     def product(self, x: Tensor, chunk: Chunk, v: Tensor) -> Tensor:
-        """The product of that matrix with v, without the matrix."""
+        """The product J^T M J v, in float64: to be compared with another one."""
         J, z = self._jacobian(x, chunk[0])
         J = J.to(torch.float64)
-        MJv = (self._output_hessians(z, chunk).to(J.dtype) @ (J @ v.to(J.dtype))[:, :, None])[
-            :, :, 0
-        ]
+        MJv = self._curvatures(z, chunk) * (J @ v.to(J.dtype))
         return MJv.reshape(-1) @ J.reshape(-1, x.numel())
 
     def _curvatures(self, z: Tensor, chunk: Chunk) -> Tensor:
         """The diagonal of M, one row per sample."""
         hessian = self._kernels.output_hessian(z, chunk[1], chunk[2])
         return hessian(torch.ones_like(z)).reshape(len(z), self.elements).detach()
-
-    def _output_hessians(self, z: Tensor, chunk: Chunk) -> Tensor:
-        """M, of shape (samples, outputs, outputs)."""
-        hessian = self._kernels.output_hessian(z, chunk[1], chunk[2])
-        columns = []
-        for column in range(self.elements):
-            unit = torch.zeros_like(z).reshape(len(z), -1)
-            unit[:, column] = 1
-            columns.append(hessian(unit.reshape(z.shape)).reshape(len(z), -1))
-        return torch.stack(columns, 2).detach()
 
     def _jacobian(self, x: Tensor, inputs: Any) -> tuple[Tensor, Tensor]:
         """J, of shape (samples, outputs, n); and the outputs."""
@@ -185,9 +155,8 @@ def jacobian_rows(kernels: Kernels, probe: Chunk, budget: float) -> JacobianRows
     if not x.is_cuda:
         most = min(most, max(1, CACHED_ENTRIES // entries))
     for by_sample in (True, False):
-        rows = JacobianRows(kernels, elements, by_sample, diagonal=False, max_rows=most)
+        rows = JacobianRows(kernels, elements, by_sample, most)
         if _agrees(rows, kernels, probe, x):
-            rows.diagonal = _is_diagonal(kernels, z, probe)
             return rows
     return None
 
@@ -201,9 +170,12 @@ def _is_diagonal(kernels: Kernels, z: Tensor, probe: Chunk) -> bool:
 
 
 def _agrees(rows: JacobianRows, kernels: Kernels, probe: Chunk, x: Tensor) -> bool:
-    """Whether the matrix is that of the products."""
+    """Whether M is diagonal, and the rows make the curvature that the products have."""
     v = torch.linspace(-1, 1, x.numel(), dtype=x.dtype, device=x.device).cos()
     try:
+        z = kernels.model(kernels.model.split(x), probe[0]).detach()
+        if not _is_diagonal(kernels, z, probe):
+            return False
         found = rows.product(x, probe, v)
         expected = kernels.product(x, probe)(v).to(found.dtype)
     except Exception as error:  # whatever a module may raise under vmap

@@ -35,14 +35,13 @@ class Kernels:
         self.diagonal: Kernel | None = None
         self.rows: Kernel | None = None  # of the Jacobian
         self.slopes: Kernel | None = None  # of the losses in the outputs
-        self.matrix: Kernel | None = None  # that they make
         self.is_scalar = False  # whether the model returns its own loss, as the mean of a batch
         self.values_need_grad = False  # whether the model differentiates in its forward pass
         self.lean_convolutions = False  # whether its convolutions are replaced for products
         self.fault: str | None = None  # why its curvature products would be wrong
 
     def by_name(self, kind: str) -> Kernel:
-        """The kernel "value", "gradient", "diagonal", "rows", "slopes" or "matrix"."""
+        """The kernel "value", "gradient", "diagonal", "rows" or "slopes"."""
         kernel: Kernel = getattr(self, kind)
         return kernel
 

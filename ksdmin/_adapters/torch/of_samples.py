@@ -71,6 +71,7 @@ def of_samples(
         sys.maxsize if found.max_gradients is None else DIAGONAL_SAMPLES,
         found.nonlinear,
         found.matrix,
+        found.rows,
         found.costs,
     )
     check_values(problem, flat_model)
@@ -91,8 +92,10 @@ class _Findings:
         How many samples' products fit into the memory budget.
     max_gradients : int or None
         How many samples' gradients do; None where the diagonal needs none.
-    matrix : MatrixKernel, JacobianRows or None
-        What computes its curvature matrix, where that is affordable.
+    matrix : MatrixKernel or None
+        What computes the curvature matrix of a linear model, where that is affordable.
+    rows : JacobianRows or None
+        What computes the Jacobian of any other model, likewise.
     costs : Costs
         Of a product.
     """
@@ -101,7 +104,8 @@ class _Findings:
     bytes_per_sample: int
     max_kept_samples: int
     max_gradients: int | None
-    matrix: MatrixKernel | JacobianRows | None
+    matrix: MatrixKernel | None
+    rows: JacobianRows | None
     costs: Costs
 
     def max_rows(self, model: FlatModel) -> int:
@@ -134,13 +138,10 @@ def _probe(
         kernel = diagonal_kernel(kernels, probe, budget) if diagonal else None
         kernels.diagonal = kernel
         max_kept_samples = max(1, int(budget // (WORKING_COPIES * kept)))
-        matrix: MatrixKernel | JacobianRows | None = matrix_kernel(
-            kernels, probe, max_kept_samples, budget
-        )
-        if nonlinear:
-            matrix = jacobian_rows(kernels, probe, budget) or matrix
-        if isinstance(matrix, JacobianRows):
-            kernels.rows, kernels.slopes, kernels.matrix = matrix.rows, matrix.slopes, matrix.matrix
+        matrix = None if nonlinear else matrix_kernel(kernels, probe, max_kept_samples, budget)
+        rows = jacobian_rows(kernels, probe, budget) if nonlinear else None
+        if rows is not None:
+            kernels.rows, kernels.slopes = rows.rows, rows.slopes
         costs = costs_of(kernels, probe, nonlinear)
     return _Findings(
         nonlinear,
@@ -148,6 +149,7 @@ def _probe(
         max_kept_samples=max_kept_samples,
         max_gradients=None if kernel is None else kernel.max_samples,
         matrix=matrix,
+        rows=rows,
         costs=costs,
     )
 

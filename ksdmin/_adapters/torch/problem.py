@@ -101,18 +101,19 @@ class TorchProblem(TensorProblem):
         bytes_per_sample: int,
         max_diagonal_samples: int,
         nonlinear: bool,
-        matrix: MatrixKernel | JacobianRows | None,
+        matrix: MatrixKernel | None,
+        rows: JacobianRows | None,
         costs: Costs,
     ) -> None:
-        matrix = None if callable(curvature) else matrix
-        rows = matrix if isinstance(matrix, JacobianRows) else None
+        if callable(curvature):
+            matrix = rows = None
         traits = Traits(
             nonlinear=nonlinear,
             noise=VALUE_NOISE[model.precision] if model.x0.dtype == torch.float32 else None,
             has_projected_gradient=True,
             has_matrix=matrix is not None,
             matrix_cost=None if matrix is None else matrix.cost,
-            has_jacobian=rows is not None and rows.diagonal and l2.ndim == 0,
+            has_jacobian=rows is not None and l2.ndim == 0,
             rows_per_sample=1.0 if rows is None else float(rows.elements),
             matrix_memory=chunk_budget(model.device) if model.x0.is_cuda else None,
             product_cost=costs.product,
@@ -122,7 +123,7 @@ class TorchProblem(TensorProblem):
         )
         super().__init__(model.x0, sums.samples.subsets, traits, precond)
         self.bytes_per_sample = bytes_per_sample
-        self._model, self._sums, self._matrix = model, sums, matrix
+        self._model, self._sums, self._matrix, self._rows = model, sums, matrix, rows
         self._max_diagonal_samples = max_diagonal_samples
         self._curvature, self._l2 = curvature, l2
         self._precision = model.precision, model.precision  # as in FINER_PRECISION
@@ -196,13 +197,13 @@ class TorchProblem(TensorProblem):
 
     def jacobian(self, x: Tensor, idx: Any = WHOLE) -> Jacobian:
         """The curvature as rows, where the traits say that they are to be had."""
-        if not isinstance(self._matrix, JacobianRows) or not self.traits.has_jacobian:
+        if self._rows is None or not self.traits.has_jacobian:
             raise ValueError("this problem has no Jacobian: see traits.has_jacobian")
         x, idx = self._checked(x, idx)
-        self._counts.nhev += self._matrix.products
-        kernel, scale = self._matrix, self._sums.samples.size(idx) ** -0.5
+        kernel, scale = self._rows, self._sums.samples.size(idx) ** -0.5
         with LOCK:
             R, slopes, root = self._sums.jacobian(kernel, x, idx, self._precision[1])
+        self._counts.nhev += kernel.products  # not those of rows that have not fitted into memory
 
         def at(y: Tensor) -> tuple[Tensor, Tensor]:
             self._counts.nfev += 1

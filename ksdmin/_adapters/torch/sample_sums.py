@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -101,44 +100,60 @@ class SampleSums:
         sums: list[Tensor] = self._fitting(self._total, kind, x, idx, precision)
         return sums
 
-    def _total(
-        self, kind: str, x: Tensor, idx: Any, precision: str, max_rows: int = sys.maxsize
-    ) -> list[Tensor]:
+    def _total(self, kind: str, x: Tensor, idx: Any, precision: str) -> list[Tensor]:
         size = self.samples.size(idx)
-        rows = self._executor.chunk_rows(kind, size, min(max_rows, self._max_rows))
+        rows = self._executor.chunk_rows(kind, size, self._max_rows)
         with self._setting(idx, precision):
             chunks = self.samples.chunks(idx, rows)
             outputs = (self._executor.run(kind, rows, x, chunk, precision) for chunk in chunks)
             return add(outputs, single=size <= rows)
 
-    def matrix(
-        self, kernel: MatrixKernel | JacobianRows, x: Tensor, idx: Any, precision: str
-    ) -> Tensor:
-        """The sum of the curvature matrices over a set; the next call may overwrite it."""
-        H: Tensor
-        if isinstance(kernel, JacobianRows):
-            (H,) = self._fitting(self._total, "matrix", x, idx, precision, kernel.max_rows)
-        else:
-            H = self._fitting(self._whole_matrix, kernel, x, idx, precision)
+    def matrix(self, kernel: MatrixKernel, x: Tensor, idx: Any, precision: str) -> Tensor:
+        """The sum of the curvature matrices over a set."""
+        H: Tensor = self._fitting(self._matrix, kernel, x, idx, precision)
         return H
+
+    def _matrix(self, kernel: MatrixKernel, x: Tensor, idx: Any, precision: str) -> Tensor:
+        rows = min(self.samples.size(idx), self._max_rows)
+        with self._kernels.model.arithmetic(precision):
+            parts = ((kernel(x, chunk),) for chunk in self.samples.chunks(idx, rows))
+            return add(parts, single=True)[0]
 
     def jacobian(
         self, kernel: JacobianRows, x: Tensor, idx: Any, precision: str
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The rows of the samples of a set, slopes and roots: see :class:`JacobianRows`."""
-        found: tuple[Tensor, Tensor, Tensor] = self._fitting(self._rows, kernel, x, idx, precision)
-        return found
+        """The rows of the samples of a set, slopes and roots: see :class:`JacobianRows`.
 
-    def _rows(
-        self, kernel: JacobianRows, x: Tensor, idx: Any, precision: str
-    ) -> tuple[Tensor, ...]:
+        An error where there is no room for all of them: smaller chunks would not make any. Chunks
+        that do not fit beside them are halved, those of other kernels stay as they are.
+        """
         size, k = self.samples.size(idx), kernel.elements
-        wholes = x.new_empty(size, k, x.numel()), x.new_empty(size, k), x.new_empty(size, k)
-        most = min(kernel.max_rows, self._max_rows)
-        for _ in self._gathered("rows", x, idx, precision, most, wholes):
-            pass
-        R, slopes, root = wholes
+        R, slopes, root = (x.new_empty(size, k, *more) for more in ((x.numel(),), (), ()))
+        most = asked = min(size, kernel.max_rows, self._max_rows)
+        while not self._write_rows(most, x, idx, precision, (R, slopes, root)):
+            most //= 2
+        if most < asked:
+            kernel.max_rows = most
+            log.info("out of memory: from here on at most %d samples' rows at once", most)
         return R.reshape(size * k, -1), slopes.reshape(-1), root.reshape(-1)
+
+    def _write_rows(
+        self, most: int, x: Tensor, idx: Any, precision: str, wholes: tuple[Tensor, ...]
+    ) -> bool:
+        """Write the rows into `wholes`; False where chunks of `most` samples are too large."""
+
+        def write() -> None:
+            for _ in self._gathered("rows", x, idx, precision, most, wholes):
+                pass
+
+        try:
+            self._or_eagerly(write)
+            return True
+        except torch.cuda.OutOfMemoryError:
+            if most <= 1:
+                raise
+        self._free_memory()  # outside of `except`, as below
+        return False
 
     def slopes(
         self, kernel: JacobianRows, x: Tensor, idx: Any, precision: str
@@ -176,12 +191,6 @@ class SampleSums:
                     whole[at:end] = part[: end - at]
                 at = end
                 yield found[:others]
-
-    def _whole_matrix(self, kernel: MatrixKernel, x: Tensor, idx: Any, precision: str) -> Tensor:
-        rows = min(self.samples.size(idx), self._max_rows)
-        with self._kernels.model.arithmetic(precision):
-            parts = ((kernel(x, chunk),) for chunk in self.samples.chunks(idx, rows))
-            return add(parts, single=True)[0]
 
     def product(
         self, x: Tensor, idx: Any, precision: str, on_recompute: Callable[[], None]
@@ -277,11 +286,14 @@ class SampleSums:
     def _halve(self) -> None:
         self._max_rows = max(1, min(self._max_rows, self.samples.n) // 2)
         self._max_kept_samples = min(self._max_kept_samples, self._max_rows)
-        self._executor = type(self._executor)(self._kernels)  # without the memory of its graphs
-        torch.cuda.empty_cache()  # without a device it does nothing
+        self._free_memory()
         said = log.info if self._halved else log.warning
         said("out of memory: from here on at most %d samples at once", self._max_rows)
         self._halved = True
+
+    def _free_memory(self) -> None:
+        self._executor = type(self._executor)(self._kernels)  # without the memory of its graphs
+        torch.cuda.empty_cache()  # without a device it does nothing
 
     def _or_eagerly(self, run: Callable[..., Any], *args: Any) -> Any:
         """Run; where a graph cannot be made, say so once and go on without graphs."""

@@ -147,10 +147,22 @@ def test_finer_arithmetic_has_finer_values_and_the_same_products():
     products = [p.curvature(x)(v).clone() for p in (coarse, finer)]
     torch.testing.assert_close(*products, rtol=0, atol=0)
     assert coarse.value_and_gradient(x)[0] == before  # it is left as it was
-    assert finer.in_finer_arithmetic() is None
+    assert_ends_in_double(finer)
 
 
-def test_bfloat16_in_finer_arithmetic_in_two_steps():
+def assert_ends_in_double(single):
+    """The last turn, after float32: values, gradients and products of the same model in float64."""
+    double, (_, right) = single.in_finer_arithmetic(), pair(mlp, 64)
+    x, v = right.x0, torch.randn_like(right.x0)
+    assert double.x0.is_cuda
+    assert double.x0.dtype == torch.float64
+    assert double.in_finer_arithmetic() is None
+    for verb in (lambda p: p.value_and_gradient(x)[1], lambda p: p.curvature(x)(v)):
+        # The same but for the data, which float32 has rounded
+        torch.testing.assert_close(verb(double), verb(right), rtol=1e-5, atol=1e-7)
+
+
+def test_bfloat16_in_finer_arithmetic_step_by_step():
     _, exact = pair(mlp, 64, torch.float32, precision="high")
     _, coarse = pair(mlp, 64, torch.float32, precision="bfloat16")
     x, v = exact.x0, torch.randn_like(exact.x0)
@@ -159,7 +171,7 @@ def test_bfloat16_in_finer_arithmetic_in_two_steps():
     torch.testing.assert_close(finer.curvature(x)(v), exact.curvature(x)(v), rtol=0, atol=0)
     finest = finer.in_finer_arithmetic()
     assert finest.traits.noise == 1e-7
-    assert finest.in_finer_arithmetic() is None
+    assert_ends_in_double(finest)
 
 
 def test_a_product_whose_buffers_are_overwritten_counts_its_forward_pass():

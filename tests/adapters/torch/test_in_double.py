@@ -323,6 +323,23 @@ def test_a_model_that_fails_in_float64_stays_in_float32(model, why):
     run(problem)  # said once
 
 
+class Large(Captures):
+    """Does not fit into memory in float64."""
+
+    def forward(self, x):
+        if x.dtype == torch.float64:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return self.inner(x)
+
+
+def test_a_model_that_does_not_fit_in_float64_stays_in_float32():
+    torch.manual_seed(0)
+    with pytest.warns(RuntimeWarning, match=r"out of memory\), so.*room for twice the bytes"):
+        res = run(squares(model=Large()))
+    assert res.x.dtype == torch.float32
+    assert res.status == ksdmin.Status.PRECISION_LOSS
+
+
 def test_a_run_that_turned_is_not_resumed_where_it_may_not(tmp_path):
     path = tmp_path / "run.ksd"
     res = run(squares(), options={"checkpoint": path})

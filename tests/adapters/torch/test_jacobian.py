@@ -46,22 +46,20 @@ def test_it_is_the_curvature_and_the_gradient(name, given):
     product = problem.curvature(x, idx)
     H = torch.stack([product(unit).clone() for unit in torch.eye(len(x), dtype=x.dtype)])
     torch.testing.assert_close(J.rows.T @ J.rows + J.penalty * torch.eye(len(x)), H)
-    torch.testing.assert_close(problem.matrix(x, idx), H)
     torch.testing.assert_close(J.residuals @ J.rows + J.penalty * x, g)
 
 
 def test_only_nested_derivatives_take_a_graph_of_several_samples():
-    assert [made(name)._matrix._by_sample for name in MODELS] == [True, True, False]
+    assert [made(name)._rows._by_sample for name in MODELS] == [True, True, False]
 
 
 @pytest.mark.parametrize(
     ("loss", "has"), [(nn.BCEWithLogitsLoss(), True), (nn.CrossEntropyLoss(), False)], ids=str
 )
-def test_losses_that_join_the_outputs_of_a_sample_have_a_matrix_only(loss, has):
+def test_losses_that_join_the_outputs_of_a_sample_have_none(loss, has):
     model = net(3) if not has else net()
     targets = torch.arange(80) % 3 if not has else (DATA > 0).double()
     problem = ksdmin.from_torch(model, loss, (DATA, targets))
-    assert problem.traits.has_matrix
     assert problem.traits.has_jacobian == has
     if not has:
         with pytest.raises(ValueError, match="no Jacobian"):
@@ -73,10 +71,8 @@ def test_other_curvatures_have_none(curvature):
     assert not made("one output", curvature=curvature).traits.has_jacobian
 
 
-def test_float32_has_its_matrix_in_float64():
+def test_float32_is_fitted_with_it():
     x = DATA.float()
-    problem = ksdmin.from_torch(net().float(), nn.MSELoss(), (x, x))
-    assert problem.matrix(problem.x0).dtype == torch.float64
     res = ksdmin.minimize(
         ksdmin.from_torch(
             nn.Sequential(nn.Linear(1, 40), nn.Tanh(), nn.Linear(40, 1)), nn.MSELoss(), (x, x.sin())
@@ -100,9 +96,8 @@ def test_on_a_gpu_graphs_compute_the_same(name):
         problem = ksdmin.from_torch(model, nn.MSELoss(), (x, targets), graphs=graphs)
         for idx in (slice(None), torch.arange(70, device="cuda")):  # the latter is padded
             J = problem.jacobian(problem.x0, idx)
-            rows.setdefault(str(idx)[:8], []).append((J.rows, problem.matrix(problem.x0, idx)))
+            rows.setdefault(str(idx)[:8], []).append((J.rows, J.residuals))
         if graphs:
             assert type(problem._sums._executor).__name__ == "GraphExecutor"
-    for (captured, H), (eager, expected) in rows.values():
+    for captured, eager in rows.values():
         torch.testing.assert_close(captured, eager)
-        torch.testing.assert_close(H, expected)

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 import ksdmin
+from ksdmin._ksd import damped_step
+from ksdmin._problem.out_of_memory import is_out_of_memory
+from ksdmin._problem.team import ALONE
 from tests.solver import runs
 
 torch = pytest.importorskip("torch")
@@ -86,6 +89,139 @@ def test_one_sample_that_does_not_fit(room):
     with pytest.raises(torch.cuda.OutOfMemoryError) as caught:
         ksdmin.minimize(**arguments)
     assert caught.value.ksdmin_result.status == ksdmin.Status.FAILED
+
+
+# Damped steps, which hold the rows of the Jacobian of all samples
+
+
+class Curve:
+    """A small net, fitted to a wave, on a device with room for the rows of so many samples."""
+
+    def __init__(self, monkeypatch):
+        self.room, self.calls = 10**9, []
+        own = sample_sums.EagerExecutor.run
+
+        def run(executor, kind, rows, x, chunk, precision):
+            if kind == "rows":
+                self.calls.append(len(chunk[2]))
+                if len(chunk[2]) > self.room:
+                    raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate ...")
+            return own(executor, kind, rows, x, chunk, precision)
+
+        monkeypatch.setattr(sample_sums.EagerExecutor, "run", run)
+
+    def problem(self):
+        x = torch.linspace(-1, 1, 60, dtype=torch.float64)[:, None]
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            layers = torch.nn.Linear(1, 20), torch.nn.Tanh(), torch.nn.Linear(20, 1)
+            net = torch.nn.Sequential(*layers).double()
+        return ksdmin.from_torch(net, torch.nn.MSELoss(), (x, torch.sin(4 * x)))
+
+    def fitted(self, problem=None):
+        options = {"maxiter": 4, "gtol": 1e-9}
+        return ksdmin.minimize(problem or self.problem(), rng=0, options=options)
+
+
+@pytest.fixture
+def curve(monkeypatch):
+    return Curve(monkeypatch)
+
+
+def said(caplog):
+    return [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+KRYLOV = "out of memory: from here on steps have Krylov spaces, not the rows of a Jacobian"
+
+
+def test_chunks_of_rows_are_halved_apart_from_others(curve):
+    whole, problem = curve.fitted(), curve.problem()
+    curve.room = 20
+    curve.calls.clear()
+    res = curve.fitted(problem)
+    assert curve.calls[:6] == [60, 30, 15, 15, 15, 15]
+    assert set(curve.calls[6:]) == {15}
+    assert problem._sums._max_rows >= 60
+    assert res.history["dim"].max() == 1
+    np.testing.assert_allclose(res.history["value"], whole.history["value"], rtol=1e-6)
+    assert (res.nfev, res.nhev) == (whole.nfev, whole.nhev)
+
+
+def test_where_no_chunk_of_rows_fits_steps_have_krylov_spaces(curve, caplog):
+    problem = curve.problem()
+    curve.room = 0
+    res = curve.fitted(problem)
+    assert res.nit == 4
+    assert res.fun < 0.8 * res.history["value"][0]
+    assert curve.calls == [60, 30, 15, 7, 3, 1]  # in the first step, and never again
+    assert said(caplog) == [KRYLOV]
+    assert problem._sums._max_rows >= 60
+    curve.room = 10**9
+    assert curve.fitted(problem).history["dim"].max() == 1  # nothing of it is left
+
+
+def test_rows_that_do_not_fit_are_not_tried_in_smaller_chunks(curve, monkeypatch, caplog):
+    problem, own = curve.problem(), torch.Tensor.new_empty
+
+    def limited(tensor, *shape, **kwargs):
+        if np.prod(shape) >= 60 * len(problem.x0):
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate ...")
+        return own(tensor, *shape, **kwargs)
+
+    monkeypatch.setattr(torch.Tensor, "new_empty", limited)
+    res = curve.fitted(problem)
+    assert res.nit == 4
+    assert not curve.calls
+    assert said(caplog) == [KRYLOV]
+
+
+@pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError("CUDA ..."), MemoryError("20 GiB")])
+def test_where_the_equations_do_not_fit_likewise(curve, error, monkeypatch, caplog):
+    def equations(*args):
+        raise error
+
+    monkeypatch.setattr(damped_step, "GaussNewton", equations)
+    res = curve.fitted()
+    assert res.nit == 4
+    assert curve.calls == [60]
+    assert said(caplog) == [KRYLOV]
+
+
+def test_other_errors_of_a_damped_step_are_not_hidden(curve, monkeypatch):
+    def equations(*args):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(damped_step, "GaussNewton", equations)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        curve.fitted()
+
+
+def test_one_of_several_processes_does_not_change_its_mind_alone(curve, monkeypatch):
+    problem = curve.problem()
+    curve.room = 0
+    monkeypatch.setattr(ALONE, "size", 2, raising=False)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        curve.fitted(problem)
+
+
+def test_a_run_goes_on_with_krylov_spaces_from_a_file(curve, tmp_path):
+    problem, path = curve.problem(), tmp_path / "run.ksd"
+    curve.room = 0
+    whole = curve.fitted(problem)
+    ksdmin.minimize(problem, rng=0, options={"maxiter": 2, "gtol": 1e-9, "checkpoint": path})
+    curve.calls.clear()
+    res = ksdmin.resume(path, problem, options={"maxiter": 4})
+    assert not curve.calls
+    np.testing.assert_array_equal(res.x, whole.x)
+
+
+def test_what_says_that_memory_is_too_small():
+    jax = pytest.importorskip("jax")
+    exhausted = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to ...")
+    assert is_out_of_memory(exhausted)
+    assert not is_out_of_memory(jax.errors.JaxRuntimeError("INTERNAL: ..."))
+    assert not is_out_of_memory(ValueError("RESOURCE_EXHAUSTED"))
 
 
 def test_chunks_do_not_depend_on_what_is_free(monkeypatch):

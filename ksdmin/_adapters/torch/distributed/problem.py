@@ -100,8 +100,8 @@ class Facts:
         Of its samples.
     traits : Traits
         Of the problem that it has made of them.
-    matrix : tuple or None
-        The kind of its kernel for a curvature matrix, and what that counts as.
+    kernel : tuple or None
+        The kind of its kernel for a curvature matrix or a Jacobian, and what that counts as.
     max_diagonal_samples : int
         How many the diagonal is estimated from.
     """
@@ -109,16 +109,16 @@ class Facts:
     samples: int
     mean_weight: float
     traits: Traits
-    matrix: tuple[str, int] | None
+    kernel: tuple[str, int] | None
     max_diagonal_samples: int
 
 
 def facts_of(problem: TorchProblem, samples: Samples, count: int) -> Facts:
     """Those of the problem that this process has made, of whose samples so many count."""
-    kernel = problem._matrix
-    matrix = None if kernel is None else (type(kernel).__name__, kernel.products)
+    found = problem._matrix or problem._rows
+    kernel = None if found is None else (type(found).__name__, found.products)
     most = problem._max_diagonal_samples
-    return Facts(count, samples.mean_weight, problem.traits, matrix, most)
+    return Facts(count, samples.mean_weight, problem.traits, kernel, most)
 
 
 def distributed(problem: TorchProblem, link: Link, split: bool) -> TorchProblem:
@@ -168,6 +168,7 @@ def spread(
             "traits": traits,
             "_precond": precond if traits.has_diagonal else None,
             "_matrix": problem._matrix if traits.has_matrix else None,
+            "_rows": problem._rows if traits.has_jacobian else None,
             "_max_diagonal_samples": min(fact.max_diagonal_samples for fact in facts),
             "_sums": sums_kind(sums, Shards(samples, sizes, link.rank), link, seed),
         },
@@ -181,8 +182,8 @@ def joint_traits(facts: Sequence[Facts]) -> Traits:
     is sent is not counted.
     """
     traits = [fact.traits for fact in facts]
-    matrices = {fact.matrix for fact in facts}
-    has_matrix = len(matrices) == 1 and None not in matrices
+    alike = len({fact.kernel for fact in facts}) == 1
+    has_matrix = alike and traits[0].has_matrix
     return replace(
         traits[0],
         nonlinear=any(each.nonlinear for each in traits),
@@ -190,7 +191,7 @@ def joint_traits(facts: Sequence[Facts]) -> Traits:
         gradient_travels=True,
         has_matrix=has_matrix,
         matrix_cost=max(each.matrix_cost or 0.0 for each in traits) if has_matrix else None,
-        has_jacobian=has_matrix and all(each.has_jacobian for each in traits),
+        has_jacobian=alike and all(each.has_jacobian for each in traits),
         matrix_memory=least([each.matrix_memory for each in traits]),
         product_cost=least([each.product_cost for each in traits]),
     )

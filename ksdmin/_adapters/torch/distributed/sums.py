@@ -56,14 +56,11 @@ class Shares:
             return nothing()
         return self._link.attempt(lambda: self._local.total(kind, x, part.here, precision), nothing)
 
-    def matrix(
-        self, kernel: MatrixKernel | JacobianRows, x: Tensor, part: Part, precision: str
-    ) -> Tensor:
+    def matrix(self, kernel: MatrixKernel, x: Tensor, part: Part, precision: str) -> Tensor:
         """The sum of the curvature matrices over a set."""
-        dtype = torch.float64 if isinstance(kernel, JacobianRows) else x.dtype
 
         def nothing() -> Tensor:
-            return x.new_zeros((x.numel(), x.numel()), dtype=dtype)
+            return x.new_zeros((x.numel(), x.numel()))
 
         def here() -> Tensor:
             return self._local.matrix(kernel, x, part.here, precision)
@@ -163,9 +160,7 @@ class ReducedSums(Shares):
         self._link.heed(host[-1])
         return host[:-1]
 
-    def matrix(
-        self, kernel: MatrixKernel | JacobianRows, x: Tensor, part: Part, precision: str
-    ) -> Tensor:
+    def matrix(self, kernel: MatrixKernel, x: Tensor, part: Part, precision: str) -> Tensor:
         """The sum of the curvature matrices over a set."""
         H = super().matrix(kernel, x, part, precision).clone()
         self._link.sum_checked([H], self._counts)

@@ -27,8 +27,9 @@ def test_every_quantity_is_that_of_one_process(ranks, arguments):
 RUNS = {
     "whole, Krylov": ({"maxiter": 12, "without": ["exact_space"]}, (1.0, 1.0, 1.0, False), {}),
     "samples": ({"maxiter": 10}, (0.7, 0.3, 0.3), {}),
-    "matrix": ({"maxiter": 8}, None, {"width": 40}),
-    "rows": ({"maxiter": 8}, None, {"width": 40, "count": 2}),
+    "rows, more than unknowns": ({"maxiter": 8}, None, {"width": 40}),
+    "rows, fewer": ({"maxiter": 8}, None, {"width": 40, "count": 2}),
+    "matrix": ({"maxiter": 8}, None, {"width": 0, "count": 2}),
 }
 
 
@@ -57,24 +58,37 @@ def test_payload_is_that_of_the_formula(two, sizes):
         assert spent["reductions"] == 2 + values + spent["nhev"] + inner
 
 
-def test_what_an_exact_space_sends(two):
-    """Rows where they are fewer than unknowns, or else the matrix, in float64."""
-    n, rows, matrix = two(exact_payloads)[0]
-    count = 2 * block_cases.POINTS + block_cases.EDGES + 4 * 40
-    assert rows == (3, 8 + ITEMSIZE * count * (n + 1))
-    assert matrix == (2, 8 + 8 * n**2)
+NET, LINEAR = {"width": 40}, {"width": 0, "count": 2}
 
 
-def exact_payloads(rank, size):
+def test_what_damped_and_exact_steps_send(two):
+    """Rows for a net, the matrix for a linear model."""
+    count, n = 2 * block_cases.POINTS + block_cases.EDGES + 4 * 40, size_of(NET)
+    assert two(payload, "jacobian", NET)[0] == (3, 8 + ITEMSIZE * count * (n + 1))
+    assert two(payload, "matrix", LINEAR)[0] == (2, 8 + ITEMSIZE * size_of(LINEAR) ** 2)
+
+
+def size_of(arguments):
+    return block_cases.problem(**arguments).x0.numel()
+
+
+def payload(rank, size, verb, arguments):
     from ksdmin._problem.counting import Counts
 
-    problem = block_cases.grouped(rank, size, width=40)
-    found = []
-    for verb in ("jacobian", "matrix"):
-        counts = Counts()
-        getattr(problem.counting(counts), verb)(problem.x0, slice(None))
-        found.append((counts.reductions, counts.reduced_bytes))
-    return problem.x0.numel(), *found
+    problem, counts = block_cases.grouped(rank, size, **arguments), Counts()
+    getattr(problem.counting(counts), verb)(problem.x0, slice(None))
+    return counts.reductions, counts.reduced_bytes
+
+
+def test_the_matrix_of_linear_blocks_is_that_of_one_process(ranks):
+    alone = block_cases.problem(**LINEAR)
+    for found in ranks(matrix_in_group):
+        assert_close(found, np.asarray(alone.matrix(alone.x0)), TIGHT)
+
+
+def matrix_in_group(rank, size):
+    problem = block_cases.grouped(rank, size, **LINEAR)
+    return np.asarray(problem.matrix(problem.x0))
 
 
 def test_a_saved_run_goes_on_in_one_process_and_in_several(two, tmp_path):

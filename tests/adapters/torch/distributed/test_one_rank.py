@@ -26,7 +26,7 @@ def test_its_problem_is_the_one_without_a_group(group, kind):
     assert type(grouped) is type(alone)
     assert grouped.team is ALONE
     assert grouped.traits == alone.traits
-    for part in ("_sums", "_matrix"):
+    for part in ("_sums", "_matrix", "_rows"):
         assert type(getattr(grouped, part)) is type(getattr(alone, part))
     assert type(grouped._sums._executor) is type(alone._sums._executor)
 

@@ -57,7 +57,7 @@ RUNS = {
     "exact space": ("linear", {}, None),
     "classes": ("classes", {"maxiter": 10}, (1.0, 0.2, 0.2)),
     "rows of the Jacobian": ("wide", {"maxiter": 8}, None),
-    "matrix of the Jacobian": ("medium", {"maxiter": 8}, None),
+    "more rows than unknowns": ("medium", {"maxiter": 8}, None),
 }
 
 

@@ -1,0 +1,111 @@
+"""The benchmark of KSD's own share: evaluations that are written down, and made again."""
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ksdmin
+from examples.harness.net_training.instrumented_problems import Timed
+from examples.harness.net_training.replayed_problem import Recorded, Repeated, seconds_of_calls
+from ksdmin._problem.protocol import OPTIONAL_VERBS
+
+OPTIONS = {"maxiter": 5, "gtol": 0.0}
+
+
+@pytest.fixture
+def own_share():
+    """The script, imported as it is started: beside the others of its folder."""
+    folder, before = Path(__file__).parents[2] / "examples/benchmarks", list(sys.path)
+    sys.path.insert(0, str(folder))
+    try:
+        from examples.benchmarks import own_share
+
+        yield own_share
+    finally:
+        sys.path[:] = before
+
+
+def net(linear):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        deep = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+        return nn.Linear(3, 2) if linear else deep
+
+
+def problem(loss, device="cpu"):
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(40, 3, generator=generator, dtype=torch.float64)
+    classes = loss == "cross entropy"
+    targets = (inputs[:, 0] > 0).long() if classes else inputs[:, :2].sin()
+    data = inputs.to(device), targets.to(device)
+    model = net(loss == "linear").double().to(device)
+    kind = nn.CrossEntropyLoss() if classes else nn.MSELoss()
+    return ksdmin.from_torch(model, kind, data, l2=1e-4)
+
+
+def squares(device):
+    return problem("squares", device)
+
+
+def cross_entropy(device):
+    return problem("cross entropy", device)
+
+
+@pytest.mark.parametrize("make", [squares, cross_entropy])
+def test_every_evaluation_of_the_run_is_made_again(own_share, make):
+    args = argparse.Namespace(device="cpu", repeats=3)
+    found = own_share.measure(make, args)
+    assert found["iterations"] == 3
+    assert found["evaluations"]["run"] == found["evaluations"]["made again"] > 3
+    assert found["seconds"] > 0
+    assert found["seconds of the evaluations alone"] > 0
+
+
+VERBS = {
+    "squares": {"jacobian", "residuals", "value_and_gradient"},
+    "cross entropy": {"curvature", "product", "value_and_projected_gradient"},
+    "linear": {"matrix"},
+}
+
+
+@pytest.mark.parametrize("loss", VERBS)
+def test_the_run_that_is_written_down_is_the_same(loss):
+    plain, recorded = problem(loss), Recorded(problem(loss))
+    runs = [ksdmin.minimize(one, rng=0, options=OPTIONS) for one in (plain, recorded)]
+    for name in ("value", "nfev", "njev", "nhev", "passes"):
+        np.testing.assert_array_equal(*(res.history[name] for res in runs))
+    assert {call[0] for call in recorded.calls} >= VERBS[loss]
+
+
+@pytest.mark.parametrize("loss", VERBS)
+def test_what_is_made_again_is_what_was_written_down(loss):
+    recorded = Recorded(problem(loss))
+    ksdmin.minimize(recorded, rng=0, options=OPTIONS)
+    again = Recorded(problem(loss))
+    seconds_of_calls(again, recorded.calls)
+    verbs = [Counter(call[0] for call in one.calls) for one in (recorded, again)]
+    assert verbs[0] == verbs[1]
+
+
+@pytest.mark.parametrize("wrapper", [Recorded, Timed])
+@pytest.mark.parametrize("loss", VERBS)
+def test_wrappers_have_every_verb_that_traits_may_promise(wrapper, loss):
+    """Also those that no run above has asked for."""
+    wrapped = wrapper(problem(loss))
+    verbs = {*OPTIONAL_VERBS.values(), "value", "value_and_gradient", "curvature"}
+    missing = {verb for verb in verbs if not callable(getattr(wrapped, verb, None))}
+    assert missing <= ({"counting"} if wrapper is Timed else set())
+    not_made_again = {"counting", "in_finer_arithmetic"}
+    assert all(hasattr(Repeated, verb) for verb in verbs - not_made_again)
+
+
+def test_residuals_are_timed_as_part_of_the_search():
+    timed = Timed(problem("squares"))
+    ksdmin.minimize(timed, rng=0, options=OPTIONS)
+    assert timed.shares(1.0)["search"] > 0
