@@ -359,5 +359,5 @@ class DifferencedProblem(FunctionProblem):
 
 def _flat(g: Any) -> Any:
     """A gradient that is a row or a column of a matrix as a vector; anything else as it is."""
-    shape = tuple(getattr(g, "shape", ()))
+    shape = getattr(g, "shape", ())
     return g.reshape(-1) if len(shape) == 2 and 1 in shape else g
