@@ -67,11 +67,12 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         after = adjust_damping(state, after, outcome)
         record = step_record(evaluator, after, trial, outcome)
         model, trust = learn(run, state, after, record, trial, there, outcome)
+        rules = after.rules
         return changed(
             after,
             record=record,
             model=model,
-            rules=changed(after.rules, trust=trust),
+            rules=rules if trust is rules.trust else changed(rules, trust=trust),
             warned=after.warned or warn_if_asymmetric(run, evaluator, trial),
             ledger=evaluator.ledger,
         )
