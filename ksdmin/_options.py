@@ -347,6 +347,8 @@ def _as_object(given: MethodOptions, kind: type[Chosen], tol: float | None) -> C
 
 def _refuse_foreign(names: list[str], kind: type[MethodOptions]) -> None:
     """Refuse options of another method: without effect, they would mislead."""
+    if not names:
+        return
     method = next(name for name, options in METHODS.items() if options is kind)
     foreign = {name for options in METHODS.values() for name in _names(options)}
     useless = [name for name in names if name in foreign]

@@ -24,10 +24,11 @@ def judge_step(
     costs: Costs | None,
 ) -> Outcome:
     """The outcome of the step to `there`; `before` is the value at `here` on the same samples."""
-    here, actual = state.here, before - there.value
+    here, value, actual = state.here, there.value, before - there.value
     basis, compared, moved = trial.basis, before == before, trial.d is not None
-    noise = evaluator.noise * max(abs(before), abs(there.value))
+    noise = evaluator.noise * max(abs(before), abs(value))
     accepted = run.preset.accepts(actual, noise)
+    exact = trial.is_exact
     return made(
         Outcome,
         actual=actual,
@@ -36,16 +37,16 @@ def judge_step(
         slope_correction=slope_correction(run.space, here, trial, actual, there),
         noise=noise,
         value_noise=evaluator.noise * abs(before if compared else here.value),
-        gradient_noise=evaluator.gradient_error * abs(there.value),
+        gradient_noise=evaluator.gradient_error * abs(value),
         gradient_error=gradient_error(run, evaluator, there, trial.steepest),
         compared=compared,
         accepted=accepted,
         moved=moved,
         measured=basis is not None or trial.is_damped,
         wide=is_wide(run, state, basis),
-        exact=trial.is_exact,
-        newton_reduction=trial.newton_reduction,
-        value=there.value,
+        exact=exact,
+        newton_reduction=trial.newton_reduction if exact else np.nan,
+        value=value,
         work=work(evaluator, state, trial, costs),
         damping=trial.damping,
         step_norm=run.space.norm(trial.d) if accepted and moved else 0.0,

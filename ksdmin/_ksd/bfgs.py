@@ -80,8 +80,8 @@ def bfgs(
     floor = EPS**0.5 * norm(start.gradient)  # what is left to gain is rounding
     for iteration in range(maxiter):
         g = here.gradient
-        p = -(inverse @ g)
-        slope = float(g @ p)
+        p = -inverse.dot(g)
+        slope = float(g.dot(p))
         predicted, gained = -slope / 2, start.value - here.value
         size = norm(g)
         if size <= floor or (iteration and (predicted <= noise or size <= slope_noise)):
@@ -116,7 +116,7 @@ def search_along(
     """A point along p from `here`, and how far; None where there is none that is any better."""
     return line_search(
         lambda t: at(here.a + t * p),
-        lambda point: float(point.gradient @ p),
+        lambda point: float(point.gradient.dot(p)),
         here.value,
         slope,
         noise=noise,
@@ -127,12 +127,12 @@ def search_along(
 
 def update(inverse: Small, s: Small, y: Small) -> Small:
     """The BFGS update of the inverse Hessian; none where the curvature along s is not positive."""
-    sy = float(s @ y)
+    sy = float(s.dot(y))
     if not sy > EPS * (norm(s) * norm(y)):
         return inverse
-    By = inverse @ y
+    By = inverse.dot(y)
     sBy, ss = s[:, None] * By, s[:, None] * s
-    return np.asarray(inverse - (sBy + sBy.T) / sy + (1 + float(y @ By) / sy) / sy * ss)
+    return np.asarray(inverse - (sBy + sBy.T) / sy + (1 + float(y.dot(By)) / sy) / sy * ss)
 
 
 def norm(u: Small) -> float:

@@ -23,7 +23,7 @@ from scipy.linalg import lapack
 
 from ksdmin._ksd.cost_model import SAMPLES_PER_UNKNOWN, Costs, curvature_samples
 from ksdmin._ksd.dimensions import MAX_BASIS_BYTES
-from ksdmin._ksd.factor import Factor, cholesky
+from ksdmin._ksd.factor import Factor, cholesky, eigenvectors
 from ksdmin._ksd.krylov import Basis
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.arrays import Array, Small, to_host
@@ -228,7 +228,7 @@ def marquardt_scale(H: Small, floor: float) -> Small:
 
 def by_eigenvectors(H: Small, g: Small, floor: float) -> Small:
     """Newton directions with |eigenvalues|, undamped and damped, and most negative curvature."""
-    values, E = np.linalg.eigh(H)
+    values, E = eigenvectors(H)
     sizes, along = np.abs(values), E.T @ g
     sizes = np.maximum(sizes, floor * (sizes.max() or 1.0))
     rows = [-E @ (along / (sizes + damping)) for damping in (0.0, *DAMPINGS)]

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ksdmin._ksd.factor import Factor
+from ksdmin._ksd.factor import Factor, largest_entry
 from ksdmin._ksd.lanczos import Rows, Workspace, split
 from ksdmin._ksd.orthogonality import Orthogonality
 from ksdmin._ksd.precond import Preconditioner
 from ksdmin._problem.arrays import Array, Small, Space
+from ksdmin._problem.values import made
 
 # Roundings: what is less is noise. Of a vector of which orthogonalisation leaves no more, the space
 # is exhausted, or it lies in the span already; an eigenvalue of no more is not known.
@@ -225,9 +226,11 @@ class Growth:
         """The next vector, if anything is left for it."""
         rows, space = self._rows, self._space
         z = rows.P.solve(rows.r)
-        h, squared = space.to_host(h, space.inner(rows.r, z))
-        if not (space.numpy or self._take_in(h)):
-            return False
+        squared = space.inner(rows.r, z)
+        if not space.numpy:
+            h, squared = space.to_host(h, squared)
+            if not self._take_in(h):
+                return False
         norm = _root(squared)
         if self._orthogonality.lost_by(self._H_bar, self.dim - 1, norm):
             z, norm = self._orthogonalised(norm)
@@ -339,18 +342,21 @@ class Growth:
 
     def basis(self, krylov_dim: int) -> Basis:
         """What has been measured; so many of the vectors are of the Krylov space."""
-        dim, largest = self.dim, float(np.abs(self.H_bar).max(initial=0.0))
+        dim, largest = self.dim, largest_entry(self.H_bar)
         g_bar = np.zeros(dim)
         g_bar[:1] = self._beta0  # the other vectors are orthogonal to it
-        return Basis(
-            self._rows.V[:dim, :],
-            self.H_bar,
-            g_bar,
+        return made(
+            Basis,
+            V=self._rows.V[:dim, :],
+            H_bar=self.H_bar,
+            g_bar=g_bar,
             orthonormal=self._rows.P.is_identity,
             asymmetry=self._gap / largest if largest else 0.0,
             finite=self.finite,
             krylov_dim=krylov_dim,
             products=self._products,
+            exact=False,
+            factor=None,
         )
 
     def _products(self, E: Small) -> Array:

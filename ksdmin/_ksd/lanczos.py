@@ -39,9 +39,9 @@ class Rows:
     def image(self, c: Array, first: int, end: int) -> Array:
         """P times the vector with coefficients `c` in the rows from `first` to `end` of V."""
         if self._U is not None:
-            return c @ self._U[first:end, :]
+            return self.space.times(c, self._U[first:end, :])
         assert self.P.times is not None
-        return self.P.times(c @ self.V[first:end, :])
+        return self.P.times(self.space.times(c, self.V[first:end, :]))
 
     def along(self, k: int, w: Array) -> Array:
         """Of the product w of row k: its own products with the row before, if any, and with row k.

@@ -24,13 +24,13 @@ def model_step(
     if state.C_is_other or not is_trusted(state, costs):
         return None
     here, space = state.here, run.space
-    g = run.movable(here)(here.gradient)
+    g = here.gradient if run.box is None else run.movable(here)(here.gradient)
     u = preconditioner(run, evaluator, state).solve(g)
-    slope, size = space.floats(space.inner(g, u), space.inner(u, u) ** 0.5)
+    slope = float(space.inner(g, u))
     if not slope > 0:
         return None
-    line = Line(run, evaluator, here, u, size)
     noise, differenced = evaluator.noise * abs(here.value), evaluator.gradient_error > 0
+    line = Line(run, evaluator, here, u)
     there, t = line_search(
         line.at,
         line.slope_at,
@@ -52,7 +52,7 @@ def model_step(
         model_reduction=np.nan,
         inner_iterations=int(found is not line.start),
         dim=1,
-        steepest=slope / size**2,  # u^T P u = u^T g
+        steepest=slope / space.norm(u) ** 2 if differenced else 0.0,  # u^T P u = u^T g
         basis=None,
     )
 
@@ -73,16 +73,14 @@ class Line:
         phi(0).
     """
 
-    def __init__(
-        self, run: KSDRun, evaluator: Evaluator, here: Evaluated, u: Array, size: float
-    ) -> None:
+    def __init__(self, run: KSDRun, evaluator: Evaluator, here: Evaluated, u: Array) -> None:
         self._evaluator, self._x, self._idx, self._box = evaluator, here.x, here.idx, run.box
-        self._u, self._size = u, size
+        self._u = u
         self.start = LinePoint(here.x, here.value, here.gradient, None)
 
     def at(self, t: float) -> LinePoint:
         """Evaluate at t: the gradient with the value, or when the slope is asked for."""
-        x, stopped = self._x - t * self._u, None
+        x, stopped = self._x - (self._u if t == 1.0 else t * self._u), None
         if self._box is not None:
             wanted, x = x, self._box.project(x)
             stopped = x != wanted
@@ -93,9 +91,10 @@ class Line:
     def slope_at(self, point: LinePoint) -> float:
         """The slope of phi, without the variables that a bound has stopped."""
         if point.gradient is None and self._differenced:
-            row = (self._u / self._size)[None, :]
+            size = self._evaluator.space.norm(self._u)
+            row = (self._u / size)[None, :]
             _, slopes = self._evaluator.value_and_slopes(point.x, self._idx, row)
-            return -float(slopes[0]) * self._size
+            return -float(slopes[0]) * size
         if point.gradient is None:
             point.gradient = self._evaluator.value_and_gradient(point.x, self._idx)[1]
         moving = point.gradient

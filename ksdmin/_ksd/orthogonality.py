@@ -34,11 +34,12 @@ class Orthogonality:
         error = self._eps * (abs(alpha) + beta)
         largest = error
         if k:  # into `last`, which is not needed again
-            last[:k] *= -T[k, k - 1]
-            last[:k] += T[:k, : k + 1] @ this[: k + 1]
-            last[:k] -= alpha * this[:k]
-            np.abs(last[:k], out=last[:k])
-            largest += float(last[:k].max())
+            estimates = last[:k]
+            estimates *= -T[k, k - 1]
+            estimates += T[:k, : k + 1].dot(this[: k + 1])
+            estimates -= alpha * this[:k]
+            np.abs(estimates, out=estimates)
+            largest += float(np.maximum.reduce(estimates))
         lost = largest > self._tolerance * beta
         again, self._again = self._again, lost and not self._again
         if lost or again:

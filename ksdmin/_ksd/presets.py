@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ksdmin._ksd.subspace import Gram, absolute, floored
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Small
+from ksdmin._problem.values import changed
 
 # When does the inner search end?  (predicted, gained) -> bool
 
@@ -102,7 +103,7 @@ class Preset:
     def completed(self, options: Options) -> Options:
         """The user's options, with the preset's own where they say nothing."""
         missing = {name: getattr(self, name) for name in SET if getattr(options, name) is None}
-        return replace(options, **missing)
+        return changed(options, **missing)  # which were checked, and the preset's are ours
 
 
 SET = ("krylov_dim", "memory", "pairs", "floor", "diagonal_power", "damping")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ksdmin._ksd.factor import Factor
+from ksdmin._ksd.factor import Factor, eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
 from ksdmin._ksd.precond import Preconditioner
 from ksdmin._problem.arrays import Array, Small, Space
@@ -80,7 +80,7 @@ class QuasiNewton:
         S = self.pairs.array[:, 0, :]
         gram, along = space.to_host(space.gram(S, S), space.inner(S, z))
         lengths = np.diag(gram) ** 0.5
-        values, E = np.linalg.eigh(gram / np.outer(lengths, lengths))
+        values, E = eigenvectors(gram / np.outer(lengths, lengths))
         seen = values > MIN_REMAINDER * space.eps * values[-1]
         shares = E[:, seen] @ ((E[:, seen].T @ (along / lengths)) / values[seen])
         return z - space.combine(S, shares / lengths), max(0, space.n - int(seen.sum()))
@@ -122,8 +122,9 @@ class QuasiNewton:
 
     def _with_scaled(self, space: Space, new: Array) -> QuasiNewton:
         """The model after pairs that are scaled as ours are."""
-        keep = min(self.capacity, len(self) + int(new.shape[0]))
-        new = new[max(0, int(new.shape[0]) - keep) :, :, :]
+        count = int(new.shape[0])
+        keep = min(self.capacity, len(self) + count)
+        new = new if count <= keep else new[count - keep :, :, :]
         pairs = Entries(space.rows(0, 2)) if self.pairs is None else self.pairs
         pairs = pairs.followed_by(space, new, keep, self.capacity)
         (columns,) = space.to_host(space.gram(_vectors(space, pairs.array), new[:, 1, :]))
@@ -150,7 +151,7 @@ class QuasiNewton:
         for at in range(0, len(directions), ROWS_AT_ONCE):  # what is in passing takes little memory
             E = directions[at : at + ROWS_AT_ONCE]
             rows = slice(at, at + len(E))
-            new = space.put(new, (rows, 0, slice(None)), space.to_device(E) @ basis.V)
+            new = space.put(new, (rows, 0, slice(None)), space.times(space.to_device(E), basis.V))
             new = space.put(new, (rows, 1, slice(None)), products(E))
         if step is not None:
             for i, vector in enumerate(step):
@@ -160,9 +161,12 @@ class QuasiNewton:
 
 def _directions(space: Space, H_bar: Small, most: int) -> Small:
     """Its eigenvectors of the least positive curvature as rows, the very least last."""
-    values, E = np.linalg.eigh(H_bar)
-    positive = values > MIN_REMAINDER * space.eps * np.abs(values).max(initial=0.0)
-    return np.array(E[:, positive][:, :most][:, ::-1].T, order="C")
+    if not len(H_bar):
+        return H_bar
+    values, E = eigenvectors(H_bar)
+    least = MIN_REMAINDER * space.eps * max(abs(values[0]), abs(values[-1]))
+    first = int(values.searchsorted(least, side="right"))
+    return np.array(E[:, first : first + most][:, ::-1].T, order="C")
 
 
 class _Inverse:
@@ -175,10 +179,11 @@ class _Inverse:
         self._scale = 1.0 / float(products[1, -1, -1])
 
     def __call__(self, w: Array) -> Array:
-        found, scale = self._space.inner(self._vectors, w), self._scale
-        p = self._R_inverse @ found[0::2]
-        q = (p + scale * (self._YY @ p - found[1::2])) @ self._R_inverse
-        return scale * w + self._space.interleaved(q, -scale * p) @ self._vectors
+        times, R_inverse, scale = self._space.times, self._R_inverse, self._scale
+        found = self._space.inner(self._vectors, w)
+        p = times(R_inverse, found[0::2])
+        q = times(p + scale * (times(self._YY, p) - found[1::2]), R_inverse)
+        return scale * w + times(self._space.interleaved(q, -scale * p), self._vectors)
 
 
 class _ScaledInverse:
@@ -231,9 +236,9 @@ def _bordered(old: Small, columns: Small) -> Small:
     rest, gone = kept - new, old.shape[1] - kept + new
     out = np.zeros((2, kept, kept))
     out[:, :rest, :rest] = old[:, gone:, gone:]
-    R_inverse, YY = out
+    R_inverse, YY = out[0], out[1]
     for j in range(rest, kept):  # of s^T y = 1, R has ones on its diagonal
-        R_inverse[:j, j] = R_inverse[:j, :j] @ -columns[0 : 2 * j : 2, j - rest]
+        R_inverse[:j, j] = R_inverse[:j, :j].dot(-columns[0 : 2 * j : 2, j - rest])
         R_inverse[j, j] = 1.0
     YY[:, rest:] = columns[1::2]
     YY[rest:, :rest] = columns[1 : 2 * rest : 2].T

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ksdmin._ksd.factor import eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis, krylov_basis
 from ksdmin._ksd.line_search import MAX_FACTOR, MAX_TRIALS
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
@@ -43,7 +44,7 @@ def step_down(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Trial | Non
     basis = probe(run, evaluator, state)
     if basis is None or basis.dim == 0 or not basis.finite:
         return None
-    values, E = np.linalg.eigh(basis.H_bar)
+    values, E = eigenvectors(basis.H_bar)
     error = max(run.space.eps**0.5, MIN_REMAINDER * evaluator.product_error)
     if not values[0] < -error * np.abs(values).max():
         return None

@@ -24,6 +24,7 @@ from ksdmin._ksd.bfgs import bfgs
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.damped_step import damped_step
 from ksdmin._ksd.exact_space import exact_basis, matrix_is_less_work, step_costs
+from ksdmin._ksd.factor import largest_entry
 from ksdmin._ksd.krylov import Basis, Growth, krylov_basis
 from ksdmin._ksd.model_step import model_step
 from ksdmin._ksd.outcome import Outcome
@@ -71,11 +72,12 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         after = adjust_damping(state, after, outcome)
         record = step_record(evaluator, after, trial, outcome)
         model, trust = learn(run, state, after, record, trial, there, outcome)
+        rules = after.rules
         return changed(
             after,
             record=record,
             model=model,
-            rules=changed(after.rules, trust=trust),
+            rules=rules if trust is rules.trust else changed(rules, trust=trust),
             warned=after.warned or warn_if_asymmetric(run, evaluator, trial),
             ledger=evaluator.ledger,
         )
@@ -153,7 +155,7 @@ def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> 
         gram=gram,
         box=run.box,
     )
-    origin, steepest = phi.start(), float(np.abs(basis.H_bar).max())
+    origin, steepest = phi.start(), largest_entry(basis.H_bar)
     if state.record.iteration == 0:
         warn_if_sum(run, state, basis, origin)
     found, iterations = bfgs(  # lines 10 and 11
@@ -161,16 +163,17 @@ def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> 
         origin,
         maxiter=run.inner_maxiter,
         noise=evaluator.noise * abs(origin.value),
-        slope_noise=slope_noise(run, evaluator, here, steepest) * whitening.gain,
+        slope_noise=slope_noise(run, evaluator, here, steepest, whitening),
         lowest=state.lowest,
         enough=run.preset.stop_inner_search,
         spent=evaluator.spent,
     )
-    return Trial(
-        found.x,
-        None if found is origin else found.x - here.x,  # line 12
-        found.loss,
-        found.whole_gradient,
+    return made(
+        Trial,
+        x=found.x,
+        d=None if found is origin else found.x - here.x,  # line 12
+        value=found.loss,
+        gradient=found.whole_gradient,
         predicted=origin.value - found.value + phi.damped(found.c),
         model_reduction=basis.decrease(found.c),
         inner_iterations=iterations,
@@ -193,12 +196,15 @@ def positive_curvature(
     return H_hat + damping * (np.eye(basis.dim) if gram is None else gram)
 
 
-def slope_noise(run: KSDRun, evaluator: Evaluator, here: Evaluated, steepest: float) -> float:
+def slope_noise(
+    run: KSDRun, evaluator: Evaluator, here: Evaluated, steepest: float, whitening: Whitening
+) -> float:
     """The error of slopes got by differences: the value's rounding, and the curvature's share."""
     if not evaluator.gradient_error:
         return 0.0
     scale = abs(here.value) + steepest
-    return evaluator.gradient_error * max(1.0, run.space.max_abs(here.x)) * scale
+    error = evaluator.gradient_error * max(1.0, run.space.max_abs(here.x)) * scale
+    return error * whitening.gain
 
 
 def next_sets(run: KSDRun, state: KSDState) -> Sampling:
@@ -209,16 +215,20 @@ def next_sets(run: KSDRun, state: KSDState) -> Sampling:
 
 def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A: Any) -> Evaluated:
     """What the next iteration starts from; nothing new where A has just served as C."""
-    has_matrix = trial.has_factor or trial.is_damped or state.model.base is not None
-    diagonal = evaluator.traits.has_diagonal and not has_matrix  # a matrix has its own
-    if state.sets.C is A and trial.gradient is not None and not diagonal:
-        known = {"value": trial.value, "gradient": trial.gradient, "diagonal": None}
-        there = made(Evaluated, x=trial.x, idx=A, **known)
+    diagonal = evaluator.traits.has_diagonal and not rests_on_matrix(state, trial)
+    value, gradient = trial.value, trial.gradient
+    if state.sets.C is A and gradient is not None and not diagonal:
+        there = made(Evaluated, x=trial.x, idx=A, value=value, gradient=gradient, diagonal=None)
     elif trial.is_damped:
         there = Evaluated(trial.x, A, *evaluator.value_and_gradient(trial.x, A))
     else:
         there = evaluator.evaluate(trial.x, A)
     return run.confirm_on_whole_set(evaluator, there)
+
+
+def rests_on_matrix(state: KSDState, trial: Trial) -> bool:
+    """Whether the step was made of a matrix, which has a diagonal of its own."""
+    return trial.has_factor or trial.is_damped or state.model.base is not None
 
 
 def value_before(

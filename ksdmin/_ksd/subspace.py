@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack
 
-from ksdmin._ksd.factor import cholesky
+from ksdmin._ksd.factor import cholesky, eigenvectors
 from ksdmin._ksd.krylov import Basis
 from ksdmin._problem.arrays import Array, Small
 from ksdmin._problem.box import Box
@@ -52,14 +52,14 @@ def _recomposed(H_bar: Small, positive: Callable[[Small], Small], gram: Small | 
         root, inverse = _roots(gram)
         H_hat = _recomposed(inverse @ H_bar @ inverse.T, positive, None)
         return np.asarray(root @ H_hat @ root.T)
-    values, E = np.linalg.eigh(H_bar)
+    values, E = eigenvectors(H_bar)
     values = positive(values)
     return np.asarray((E * values) @ E.T) if values.min() > 0 else np.eye(len(values))
 
 
 def _roots(gram: Small) -> tuple[Small, Small]:
     """B with B B^T = gram, which is positive definite but for rounding; and its inverse."""
-    values, E = np.linalg.eigh(gram)
+    values, E = eigenvectors(gram)
     rounding = len(gram) * np.finfo(np.float64).eps
     lengths = np.maximum(values, rounding * values[-1]) ** 0.5
     return E * lengths, (E / lengths).T
@@ -73,8 +73,10 @@ class Whitening:
     """
 
     def __init__(self, H_hat: Small) -> None:
-        L = np.linalg.cholesky(H_hat)
-        self._inverse, _ = lapack.dtrtri(L, lower=1)
+        L, failed = lapack.dpotrf(H_hat, lower=1)
+        if failed:
+            raise np.linalg.LinAlgError("the curvature in the subspace is not positive definite")
+        self._inverse: Small = lapack.dtrtri(L, lower=1, overwrite_c=1)[0]
 
     @property
     def gain(self) -> float:
@@ -83,11 +85,13 @@ class Whitening:
 
     def coefficients(self, a: Small) -> Small:
         """L^-T a: what `a` is in terms of the rows of V."""
-        return np.asarray(a @ self._inverse)
+        coefficients: Small = a.dot(self._inverse)
+        return coefficients
 
     def gradient(self, g_bar: Small) -> Small:
         """L^-1 g_bar: the gradient with respect to a."""
-        return np.asarray(self._inverse @ g_bar)
+        gradient: Small = self._inverse.dot(g_bar)
+        return gradient
 
 
 class SubspaceObjective:
@@ -149,7 +153,7 @@ class SubspaceObjective:
         if self._clips:
             c = self._along(self._along_basis(x - self._x))
         loss, g, slopes = self._evaluate(x)
-        value = loss + float(self._tilt @ c) + self.damped(c)
+        value = loss + float(self._tilt.dot(c)) + self.damped(c)
         return SubspacePoint(self, a, c, x, loss, value, g, slopes, stopped)
 
     def damped(self, c: Small) -> float:

@@ -46,6 +46,8 @@ class Space:
         self.dtype = x.dtype
         self.device = device(x)
         self.remote = is_torch_array(x) and x.is_cuda  # runs on while the host goes on
+        if self.numpy:  # the same numbers, with half of the operator's overhead
+            self.inner = self.times = np.ndarray.dot
         self._immutable = is_jax_array(x)
         self.n = self.length = int(x.shape[0])  # `length` is that of what is here
         info = self.xp.finfo(x.dtype)
@@ -157,7 +159,7 @@ class Space:
 
     def given(self, x: Array) -> Array:
         """A fresh copy that user code may keep or overwrite."""
-        return self.copy(x)
+        return x.copy() if self.numpy else self.copy(x)
 
     def saved(self, u: Any) -> Any:
         """An array of a run, as a file has it."""
@@ -174,6 +176,8 @@ class Space:
 
     def rows(self, *capacity: int) -> Array:
         """Room for `capacity` vectors, one per row; or for an array of them."""
+        if self.numpy:
+            return np.empty((*capacity, self.length), dtype=self.dtype)
         return self.xp.empty((*capacity, self.length), dtype=self.dtype, device=self.device)
 
     def put(self, V: Array, where: Any, what: Any) -> Array:
@@ -214,9 +218,15 @@ class Space:
     # step on a cheap function calls it a dozen times.
     inner: Callable[[Array, Array], Array] = staticmethod(operator.matmul)
 
+    # The product of small matrices and vectors, or of coefficients and rows: each process has the
+    # whole of its own part of it.
+    times: Callable[[Array, Array], Array] = staticmethod(operator.matmul)
+
     def gram(self, U: Array, W: Array) -> Array:
         """The inner products of rows with rows, U W^T; or of each pair of such arrays."""
-        return U @ (W.T if W.ndim == 2 else self.xp.matrix_transpose(W))
+        if W.ndim == 2:
+            return U.dot(W.T) if self.numpy else U @ W.T
+        return U @ self.xp.matrix_transpose(W)
 
     def norm(self, u: Array) -> float:
         """The Euclidean norm."""
@@ -245,7 +255,7 @@ class Space:
 
     def combine(self, V: Array, c: Small) -> Array:
         """The vector with coefficients `c` in the rows of `V`."""
-        return self.to_device(c) @ V
+        return self.times(self.to_device(c), V)
 
     def to_device(self, c: npt.NDArray[Any]) -> Array:
         """A host array, sent to where the tall arrays live."""

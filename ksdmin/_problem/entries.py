@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ksdmin._problem.arrays import Array, Space
+from ksdmin._problem.values import made
 
 # Room behind the entries, per entry that is kept: when it is full, all are copied.
 ROOM = 0.25
@@ -45,6 +46,4 @@ class Entries:
         stop += count
         room.buffer = space.put(room.buffer, (slice(stop - count, stop), ...), new)
         room.written = stop
-        entries = Entries(room.buffer[stop - keep : stop, ...])
-        object.__setattr__(entries, "_room", (room, stop))
-        return entries
+        return made(Entries, array=room.buffer[stop - keep : stop, ...], _room=(room, stop))

@@ -255,11 +255,13 @@ class FunctionProblem(CountingProblem):
 
     def _raw_gradient(self, x: Array, idx: Any, value: float | None) -> Array:
         self._counts.njev += 1
+        space = self._at(x)
         if callable(self._jac):
-            return self._at(x).vector(_flat(self._call(self._jac, x, idx)), "jac")
+            out = self._with_idx(self._jac, space.given(x), idx=idx)
+            return space.vector(_flat(out), "jac")
         self._counts.differenced += 1
         fun, scheme = self._probe(idx), str(self._jac)
-        return differences.gradient(fun, x, value, scheme, self._at(x), self._box)
+        return differences.gradient(fun, x, value, scheme, space, self._box)
 
     def _fun_and_jac(self, x: Array, idx: Any) -> tuple[float, Array]:
         self._counts.nfev += 1
@@ -359,5 +361,5 @@ class DifferencedProblem(FunctionProblem):
 
 def _flat(g: Any) -> Any:
     """A gradient that is a row or a column of a matrix as a vector; anything else as it is."""
-    shape = tuple(getattr(g, "shape", ()))
+    shape = getattr(g, "shape", ())
     return g.reshape(-1) if len(shape) == 2 and 1 in shape else g

@@ -146,8 +146,8 @@ def space_of_run(problem: Any, x0: Array) -> Space:
 def problem_of_run(problem: Any, space: Space) -> CountingProblem:
     """The problem as a run in `space` takes it."""
     taken = as_counting(problem, space).in_space(space)
-    if not space.hosted or isinstance(taken, CheckedProblem):
-        return taken
     if isinstance(taken, FunctionProblem):
         return changed(taken, _space=space)
+    if not space.hosted or isinstance(taken, CheckedProblem):
+        return taken
     return HostedProblem(taken)

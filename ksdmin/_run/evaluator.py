@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.counting import CountingProblem, Counts
@@ -21,6 +23,7 @@ from ksdmin._result import Status
 
 # Values computed in a dtype carry some roundings; a problem may declare its own (`Traits.noise`).
 VALUE_ROUNDINGS = 30
+LEDGER = "_ksdmin_ledger"  # the attribute by which an exception carries what has been spent
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,8 @@ class Budget:
 
     def check(self) -> None:
         """Give up where nothing more may begin."""
+        if self.agreement is None and not self.interrupt.asked and self.maxtime == math.inf:
+            return  # as it mostly is
         status = self.over
         if status is not None:
             raise Halt(status)
@@ -133,7 +138,10 @@ class Ledger:
 
 
 class Evaluator:
-    """The evaluations of one step of a run.
+    """The evaluations of one step of a run; as a context, it gives an exception its ledger.
+
+    So what has been spent by then is known. (Its own methods, as contextlib's decorator sets
+    attributes of exceptions, and some refuse that.)
 
     Parameters
     ----------
@@ -161,9 +169,22 @@ class Evaluator:
         self.space, self.subsets, self._budget = space, subsets, budget
         self.counts, self.best = ledger.counts.copy(), ledger.best
         self._refined = ledger.refined
-        self._set = _Set(None, math.nan, False)
+        self._set = NO_SET
         self._passed = self.counts.work  # how much of it has been turned into passes
         self._take(ledger.problem)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            with suppress(Exception):
+                setattr(error, LEDGER, self.ledger)
 
     def _take(self, problem: CountingProblem) -> None:
         self._problem, self.traits = problem.counting(self.counts), problem.traits
@@ -218,9 +239,10 @@ class Evaluator:
         A step that was cut short by the clock would not be that of a run with more time: where
         nothing is lost by it, it is given up.
         """
-        if self.gives_up:
-            self._budget.check()
-        return self._budget.spent(self.counts) is not None
+        if not self.gives_up:
+            return self._budget.spent(self.counts) is not None
+        self._budget.check()
+        return self.counts.nfev >= self._budget.maxfun
 
     def value(self, x: Array, idx: Any) -> float:
         """The value on `idx`."""
@@ -299,9 +321,9 @@ class Evaluator:
     def _note(self, x: Array, idx: Any, value: float) -> None:
         """What a value has cost, and whether it is the best."""
         self._charge(idx)
-        lower = self.best is None or value < self.best[1]
+        best = self.best
         # -inf is a fault, or there is no minimum: not a point to return.
-        if lower and self._set.full and value > -math.inf:
+        if (best is None or value < best[1]) and self._set.full and value > -math.inf:
             self.best = (x, value)
 
     def _charge(self, idx: Any) -> None:
@@ -314,6 +336,8 @@ class Evaluator:
 
     def _known(self, idx: Any) -> _Set:
         """What is known of a set."""
+        if idx is self.subsets.full and self.subsets.n:  # as it is on a plain function
+            return _Set(idx, 1.0, True)
         full, whole = self.subsets.is_full(idx), self.subsets.size_of(self.subsets.full)
         size = whole if full else self.subsets.size_of(idx)
         share = size / whole if size is not None and whole else math.nan
@@ -326,3 +350,6 @@ class _Set(NamedTuple):
     idx: Any
     share: float
     full: bool
+
+
+NO_SET = _Set(None, math.nan, False)

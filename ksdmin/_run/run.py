@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -17,31 +15,6 @@ from ksdmin._problem.subsets import PLAIN, Sets, Sizes, Subsets
 from ksdmin._problem.team import Team
 from ksdmin._run.evaluator import Budget, Evaluated, Evaluator, Ledger
 from ksdmin._run.state import Sampling
-
-LEDGER = "_ksdmin_ledger"  # the attribute by which an exception carries what has been spent
-
-
-class Evaluating:
-    """A context for evaluations: an exception in it takes along what has been spent by then.
-
-    (A class, as contextlib's decorator sets attributes of exceptions, and some refuse that.)
-    """
-
-    def __init__(self, evaluator: Evaluator) -> None:
-        self._evaluator = evaluator
-
-    def __enter__(self) -> Evaluator:
-        return self._evaluator
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            with suppress(Exception):
-                setattr(error, LEDGER, self._evaluator.ledger)
 
 
 @dataclass(frozen=True)
@@ -82,14 +55,14 @@ class Run:
         """Whether there are sets of samples, rather than a plain function."""
         return self.subsets is not PLAIN
 
-    def evaluating(self, ledger: Ledger, *, limited: bool = False) -> Evaluating:
+    def evaluating(self, ledger: Ledger, *, limited: bool = False) -> Evaluator:
         """The evaluations of one step, which go on from `ledger`, as a context.
 
         Where they are `limited`, none begins when time is up.
         """
         evaluator = Evaluator(ledger, self.space, self.subsets, self.budget)
         evaluator.limited, evaluator.gives_up = limited, limited and not self.sampled
-        return Evaluating(evaluator)
+        return evaluator
 
     def stationarity(self, x: Array, g: Array) -> float:
         """The largest magnitude in the gradient; with bounds, in the projected one."""

@@ -11,7 +11,8 @@ from ksdmin._run.state import State
 
 def verdict(run: Run, state: State) -> Status | None:
     """Why the run ends at `state`; None: it goes on."""
-    here, spent = state.here, run.budget.spent(state.ledger.counts)
+    here, sampling = state.here, state.sampling
+    spent = run.budget.spent(state.ledger.counts)
     if here.value <= state.lowest and state.record.iteration:
         return Status.UNBOUNDED
     if not math.isfinite(here.value) or not math.isfinite(state.gradient_norm) or state.broken:
@@ -22,11 +23,11 @@ def verdict(run: Run, state: State) -> Status | None:
     whole = run.subsets.is_full(here.idx)
     if whole and (state.gradient_norm <= run.options.gtol or small_change(run, state)):
         return Status.CONVERGED
-    if state.sampling.exhausted:
+    if sampling.exhausted:
         return Status.OUT_OF_SETS
     if state.record.iteration >= run.maxiter:
         return Status.MAXITER
-    deterministic = whole and state.sets.B is here.idx and state.sets.C is here.idx
+    deterministic = whole and sampling.sets.B is here.idx and sampling.sets.C is here.idx
     if deterministic and state.stalled:
         return spent or Status.PRECISION_LOSS
     return spent

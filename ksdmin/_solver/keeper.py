@@ -69,6 +69,8 @@ class Keeper:
     def after_iteration(self, saved: Callable[[], Saved], *, ended: bool) -> None:
         """Write a file if one is due. Where it cannot be written, the run goes on."""
         self._iterations += 1
+        if self._path is None and not self.run.space.is_split:
+            return
         if self._agreed(self._path is not None and (ended or self._due)):
             self._try(self._file, saved)
 

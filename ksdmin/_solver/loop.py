@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from types import TracebackType
 from typing import Any
 
 from scipy.optimize import OptimizeResult
@@ -17,12 +16,12 @@ from ksdmin._problem.described import counted
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
-from ksdmin._problem.team import team_of
+from ksdmin._problem.team import ALONE, team_of
 from ksdmin._problem.values import changed
 from ksdmin._result import Status
-from ksdmin._run.evaluator import Halt, Ledger
+from ksdmin._run.evaluator import LEDGER, Halt, Ledger
 from ksdmin._run.frames import frames_to_the_user
-from ksdmin._run.run import LEDGER, Run
+from ksdmin._run.run import Run
 from ksdmin._run.state import State
 from ksdmin._run.stop import verdict
 from ksdmin._solver.ending import cut_short, finish, print_summary
@@ -66,7 +65,8 @@ def begin(
         problem = problem.within(box)
     sets = resolve_subsets(problem, subsets)
     ledger = Ledger(problem_of_run(problem, space))
-    team.require_same(compared(options, method, sets))
+    if team is not ALONE:
+        team.require_same(compared(options, method, sets))
     plain = make_run(space, sets, options, rng, box, team)
     run = METHODS[method].prepare(plain, options, ledger.problem.traits)
     keeper = team.together(lambda: Keeper.new(run, method, problem))
@@ -160,7 +160,8 @@ class Loop:
             return False
 
     def _advance(self) -> bool:
-        with self._cut_short_by_exceptions():
+        self._cut = None
+        try:
             state = before = self._start() if self.state is None else self.state
             if self.status is None and not self._seen:
                 self.status = self._see(state)
@@ -171,6 +172,9 @@ class Loop:
                     self.status = self._see(state)
             self.keeper.after_iteration(self.saved, ended=self.status is not None)
             return state.record is not before.record
+        except BaseException as error:
+            self._cut_short(error)
+            raise
 
     def described(self) -> str:
         """Where the run stands, in a line."""
@@ -185,8 +189,12 @@ class Loop:
     def saved(self) -> Saved:
         """The run as it is saved."""
         if self.state is None:
-            with self._cut_short_by_exceptions():
+            self._cut = None
+            try:
                 self._start()
+            except BaseException as error:
+                self._cut_short(error)
+                raise
         return saved(self.run, self._to_save, self.observer)
 
     def result(self) -> OptimizeResult:
@@ -201,7 +209,8 @@ class Loop:
         return cut_short(self.run, self.state, ledger, self.observer, status, self._x0)
 
     def _finished(self) -> OptimizeResult:
-        with self._cut_short_by_exceptions():
+        self._cut = None
+        try:
             state = self._start() if self.state is None else self.state
             if self._halted is not None:
                 state = changed(state, ledger=self._halted)
@@ -209,6 +218,9 @@ class Loop:
             result = finish(self.run, state, self.observer, status)
             result.update(self.method.extras(self.run, state))
             return result
+        except BaseException as error:
+            self._cut_short(error)
+            raise
 
     def _start(self) -> State:
         self.state = self.method.start(self.run, self._ledger, self._x0)
@@ -244,11 +256,7 @@ class Loop:
             self.keeper.run = self.run = run
         return state
 
-    def _cut_short_by_exceptions(self) -> _CutShort:
-        self._cut = None
-        return _CutShort(self)
-
-    def cut_short(self, error: BaseException) -> None:
+    def _cut_short(self, error: BaseException) -> None:
         """An exception of user code: it takes along the result so far."""
         if isinstance(error, Halt):
             return
@@ -259,25 +267,3 @@ class Loop:
             self.keeper.before_exception(self.saved)
         with suppress(Exception):  # an exception may refuse attributes
             error.ksdmin_result = self.result()  # type: ignore[attr-defined]
-
-
-class _CutShort:
-    """A context in which user code may fail.
-
-    (A class, as contextlib's decorator sets attributes of exceptions, and some refuse that.)
-    """
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            self._loop.cut_short(error)

@@ -85,11 +85,13 @@ class Observer:
             return
         if options.average is not None:
             watched.add_to_average(state.here.x, options.average, record.iteration)
-        log.debug(
-            "iteration %d: value %.8g, gradient %.2e, passes %.4g, %.4g s%s",
-            *(record.iteration, record.value, record.gradient_norm, record.passes, record.seconds),
-            "" if record.accepted else ", refused",
-        )
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug(
+                "iteration %d: value %.8g, gradient %.2e, passes %.4g, %.4g s%s",
+                *(record.iteration, record.value, record.gradient_norm, record.passes),
+                record.seconds,
+                "" if record.accepted else ", refused",
+            )
         if self._bar is not None:
             self._bar.set_postfix(refresh=False, **shown(record, options.maxtime))
             self._bar.update()

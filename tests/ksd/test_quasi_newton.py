@@ -8,7 +8,7 @@ from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 import ksdmin
 from ksdmin._ksd.krylov import krylov_basis
 from ksdmin._ksd.precond import IDENTITY
-from ksdmin._ksd.quasi_newton import QuasiNewton
+from ksdmin._ksd.quasi_newton import QuasiNewton, _directions
 from ksdmin._problem.arrays import Space
 
 rng = np.random.default_rng(0)
@@ -132,3 +132,20 @@ def test_the_free_variables_alone():
     s, y = part.pairs.array[-1]
     assert_allclose(solve(part, y), s, atol=1e-10)
     assert_allclose(s[held], 0)
+
+
+@pytest.mark.parametrize(
+    ("spectrum", "most", "expected"),
+    [
+        ([3.0, 1.0, 2.0], 3, [3.0, 2.0, 1.0]),
+        ([3.0, 1.0, 2.0], 2, [2.0, 1.0]),
+        ([3.0, -1.0, 1e-20, 2.0], 4, [3.0, 2.0]),  # neither negative nor rounding
+        ([-1.0, -2.0], 2, []),
+        ([], 2, []),
+    ],
+)
+def test_the_directions_of_least_curvature_come_last(spectrum, most, expected):
+    H_bar = np.diag(spectrum).reshape(len(spectrum), len(spectrum))
+    directions = _directions(Space(np.ones(5)), H_bar, most)
+    assert directions.shape == (len(expected), len(spectrum))
+    assert_allclose([d @ H_bar @ d for d in directions], expected)

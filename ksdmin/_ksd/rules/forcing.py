@@ -48,7 +48,8 @@ class Forcing:
         ratio = outcome.gradient_norm / before if before else 1.0
         error = self.value if math.isnan(predicted) else model_error(outcome.actual, predicted)
         wanted = min(LARGEST, ratio * ratio, error)
-        return changed(self, value=max(wanted, self.value**SAFEGUARD_POWER))
+        value = max(wanted, self.value**SAFEGUARD_POWER)
+        return self if value == self.value else changed(self, value=value)
 
     def restarted(self) -> Forcing:
         """As at the start of a run."""

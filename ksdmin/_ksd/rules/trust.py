@@ -58,7 +58,7 @@ class Trust:
             worthwhile = falls or gain_per_pass(start, end) >= WORTH * self.gain
         resolved = outcome.actual > outcome.noise
         trusted = self.allowed and same_function and resolved and worthwhile
-        return changed(trust, trusted=trusted)
+        return trust if trusted == trust.trusted else changed(trust, trusted=trusted)
 
     def on_samples(self, end: Record, *, paired: bool) -> Trust:
         """After a step on samples; `paired` says that the gradients have taught the model.
