@@ -45,6 +45,7 @@ def judge_step(
         measured=basis is not None or trial.is_damped,
         wide=is_wide(run, state, basis),
         exact=exact,
+        last_resort=not exact and not damped_steps_are_left(state, costs),
         newton_reduction=trial.newton_reduction if exact else np.nan,
         value=value,
         work=work(evaluator, state, trial, costs),
@@ -53,6 +54,11 @@ def judge_step(
         gradient_norm=run.stationarity(there.x, there.gradient) if accepted else np.nan,
         previous_gradient_norm=state.gradient_norm,
     )
+
+
+def damped_steps_are_left(state: KSDState, costs: Costs | None) -> bool:
+    """Whether a damped step may come after this one."""
+    return costs is not None and costs.rows > 0 and state.rules.damped_step.allowed
 
 
 def work(evaluator: Evaluator, state: KSDState, trial: Trial, costs: Costs | None) -> float:

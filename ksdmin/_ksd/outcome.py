@@ -62,6 +62,8 @@ class Outcome:
         Whether its Krylov space had more vectors than two passes over all samples pay for.
     exact : bool
         Whether it was made of the whole curvature matrix.
+    last_resort : bool
+        Whether there is no step of another kind to try where this one fails.
     newton_reduction : float
         What the quadratic model of such a space predicted for its Newton step; NaN otherwise.
     value : float
@@ -90,6 +92,7 @@ class Outcome:
     measured: bool = True
     wide: bool = False
     exact: bool = False
+    last_resort: bool = True
     newton_reduction: float = float("nan")
     value: float = float("nan")
     work: float = float("nan")

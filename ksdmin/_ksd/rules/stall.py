@@ -53,8 +53,9 @@ class Stall:
         norm = outcome.gradient_norm
         resolved = outcome.actual > max(outcome.noise, outcome.gradient_noise)
         progress = resolved or norm < self.least_gradient
-        # Where the search cannot move, the run has stalled at once; unless a Krylov space is left.
-        more = outcome.measured * (1 if outcome.moved or outcome.exact else PATIENCE)
+        # Where the search cannot move, the run has stalled at once; unless another kind is left.
+        ended = outcome.last_resort and not outcome.moved
+        more = outcome.measured * (PATIENCE if ended else 1)
         count = 0 if progress else self.count + more
         return changed(self, count=count, least_gradient=min(norm, self.least_gradient))
 

@@ -35,6 +35,7 @@ outcomes = st.builds(
     accepted=st.booleans(),
     moved=st.booleans(),
     measured=st.booleans(),
+    last_resort=st.booleans(),
     step_norm=not_negative,
     gradient_norm=not_negative | st.just(NAN),
     previous_gradient_norm=not_negative | st.just(NAN),

@@ -66,6 +66,12 @@ def test_a_search_that_finds_nothing_at_all_is_enough():
     assert after(Stall(1.0), replace(NONE, moved=False)).stalled
 
 
+def test_unless_there_are_steps_of_another_kind():
+    other = replace(NONE, moved=False, last_resort=False)
+    assert not after(Stall(1.0), other, other).stalled
+    assert after(Stall(1.0), other, other, other).stalled
+
+
 @given(stalls, st.floats(0, 1e100))
 def test_after_a_change_it_begins_to_count_again(stall, norm):
     assert not stall.cleared().stalled
