@@ -107,8 +107,13 @@ def test_a_step_is_limited_where_the_damping_costs_much_of_the_gain():
 
 
 def net(*layers):
-    torch.manual_seed(0)
-    return torch.nn.Sequential(*layers).double()
+    """The layers, begun anew: where they begin does not depend on other tests."""
+    model = torch.nn.Sequential(*layers)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for layer in model:
+            getattr(layer, "reset_parameters", lambda: None)()
+    return model.double()
 
 
 def problem_of(model, n=400, l2=0.0):
