@@ -165,13 +165,13 @@ ALGORITHMS = {
             "8",
             r"$\widehat{H} = C C^T$",
             "_ksd.subspace.Whitening.__init__",
-            "np.linalg.cholesky(H_hat)",
+            "lapack.dpotrf(H_hat, lower=1)",
         ),
         (
             "9",
             r"$\overline{V} = V C^{-T}$ (here: never formed)",
             "_ksd.subspace.Whitening.coefficients",
-            "a @ self._inverse",
+            "a.dot(self._inverse)",
         ),
         (
             "10",

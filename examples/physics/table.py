@@ -34,6 +34,7 @@ def _table(cases: dict[Case, list[Series]], column: str, *, published: bool) -> 
     methods = [name for name in METHODS if name in used]
     header = ["problem", "seconds", "seeds", *(NAMES[name] for name in methods)]
     header += ["published"] if published else []
+    header += ["machine"]
     rows = [_row(case, series, methods, column, published) for case, series in cases.items()]
     return markdown(header, rows, numbers=True)
 
@@ -46,7 +47,7 @@ def _row(
     cells = [_cell(plain.get(name), ends, column) for name in methods]
     seeds = sorted({len(s.runs) for s in plain.values()})
     head = [_label(case, column), f"{case.seconds:g}", "–".join(map(str, seeds))]
-    return [*head, *cells, *([_published(case)] if published else [])]
+    return [*head, *cells, *([_published(case)] if published else []), case.hardware]
 
 
 def _label(case: Case, column: str) -> str:

@@ -21,7 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 
-from ksdmin._ksd.cost_model import SAMPLES_PER_UNKNOWN, Costs, curvature_samples
+from ksdmin._ksd.cost_model import (
+    MATRIX_IN_GRADIENTS,
+    SAMPLES_PER_UNKNOWN,
+    Costs,
+    curvature_samples,
+)
 from ksdmin._ksd.dimensions import MAX_BASIS_BYTES
 from ksdmin._ksd.factor import Factor, cholesky, eigenvectors
 from ksdmin._ksd.krylov import Basis
@@ -74,15 +79,16 @@ def first_curvature_samples(run: KSDRun, traits: Traits) -> int | None:
     """How many samples B has at first for a matrix, A and C being everything; None: no matrix.
 
     Damped steps need all of them: the search for their damping is of all. They are the first ones
-    only where fewer rows would say little of the whole.
+    only where fewer rows would say little of the whole, or where they cost a few gradients.
     """
     N = run.subsets.n
     if N is None or run.subsets.asked or not matrix_fits(run, traits):
         return None
     costs, K = costs_of(run, traits, N, N), run.dims.whole_dim
     if traits.has_jacobian:
-        needed = costs.rows <= SAMPLES_PER_UNKNOWN * costs.n
-        return N if needed and costs.exact <= costs.krylov(K) else None
+        few = costs.rows <= SAMPLES_PER_UNKNOWN * costs.n
+        cheap = costs.exact <= MATRIX_IN_GRADIENTS * costs.gradient
+        return N if (few or cheap) and costs.exact <= costs.krylov(K) else None
     return curvature_samples(costs, K)
 
 

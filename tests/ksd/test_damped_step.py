@@ -266,6 +266,23 @@ def test_the_papers_algorithm_and_small_memory_keep_krylov_spaces():
         assert res.history["size_B"][0] < 60
 
 
+def wide(samples):
+    """A net whose Jacobian costs more than ten gradients."""
+    x = torch.randn(samples, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    layers = nn.Linear(10, 30), nn.Tanh(), nn.Linear(30, 30), nn.Tanh(), nn.Linear(30, 1)
+    return ksdmin.from_torch(nn.Sequential(*layers).double(), nn.MSELoss(), (x, x[:, :1].sin()))
+
+
+def test_many_residuals_begin_on_samples():
+    cheap, few, many = (
+        ksdmin.minimize(problem, rng=0, options={"maxiter": 1})
+        for problem in (curve(300, 5), wide(2000), wide(6000))
+    )
+    assert cheap.history["size_B"][0] == 300
+    assert few.history["size_B"][0] == 2000
+    assert many.history["size_B"][0] < 6000
+
+
 def test_sets_that_the_user_asks_for_stay():
     sets = ksdmin.Subsets(60, 1.0, 20, 20)
     res = ksdmin.minimize(curve(), subsets=sets, rng=0, options={"maxiter": 2})
