@@ -85,7 +85,10 @@ def wrong_gradient(run: Run, evaluator: Evaluator, x: Array, value: float, g: Ar
 
 def contradiction(ratio: float) -> str:
     """What to say where the slope of fun along jac is `ratio` times what jac says."""
-    check = "scipy.optimize.check_grad compares them."
+    check = (
+        "scipy.optimize.check_grad compares them. (In a torch model, look for .detach() and for "
+        "derivatives without create_graph=True.)"
+    )
     if AGREES[0] <= ratio <= AGREES[1]:
         return ""
     if ratio < 0:

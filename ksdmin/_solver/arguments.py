@@ -65,6 +65,11 @@ def problem_of(
     """The problem that the arguments describe."""
     # (Of a plain function, isinstance alone would take 50 microseconds.)
     if not (hasattr(fun, "value_and_gradient") and isinstance(fun, Problem)):
+        if hasattr(fun, "named_parameters"):
+            raise TypeError(
+                f"fun is a torch module ({type(fun).__name__}), not its loss: "
+                "ksdmin.minimize(ksdmin.from_torch(net, loss, (X, y)))"
+            )
         return as_problem(fun, args, jac, hess, hessp, subsets, precond)
     beside = {"jac": jac, "hess": hess, "hessp": hessp, "precond": precond}
     given = [name for name, value in beside.items() if value is not None]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ksdmin._options import MethodOptions
-from ksdmin._problem.arrays import Array, Space
+from ksdmin._problem.arrays import Array, Space, rounded_like
 from ksdmin._problem.box import Box
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.protocol import Problem
@@ -22,10 +22,10 @@ from ksdmin._run.run import Run
 
 def start_point(problem: Problem, x0: Any) -> Array:
     """Where to start: `x0`, or the problem's own."""
-    x0 = getattr(problem, "x0", None) if x0 is None else x0
-    if x0 is None:
+    own = getattr(problem, "x0", None)
+    if x0 is None and own is None:
         raise TypeError("x0 is missing, and the problem does not bring its own")
-    return as_vector(x0)
+    return as_vector(own) if x0 is None else rounded_like(own, as_vector(x0))
 
 
 def resolve_subsets(problem: Problem, subsets: Any) -> Subsets:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,11 @@ _TOLERANCE = {"highest": 1e-4, "high": 1e-2, "bfloat16": 1e-1}
 # The step of a difference of gradients, relative to the point: in float64 both the rounding error
 # and the curvature of the gradient are far below the tolerance, and so is the chance of a kink.
 _STEP = 1e-6
+NO_GRAPH = (
+    "A derivative within the model or the residuals needs create_graph=True: "
+    "torch.autograd.grad(u.sum(), x, create_graph=True). (retain_graph=True would hide it, and "
+    "the gradient would be wrong.)"
+)
 _MAX_DIFFERENCE = 1e-2
 
 
@@ -25,7 +32,7 @@ def check_gradients_found(kernels: Kernels, probe: Chunk) -> None:
         total = kernels.total_loss(model(parameters, inputs), targets, w)
     g: tuple[Tensor | None, ...] = (None,) * len(parameters)
     if total.requires_grad:
-        g = torch.autograd.grad(total, parameters, allow_unused=True)
+        g = _first_derivatives(total, parameters)
     missing = [name for name, piece in zip(model.slices(), g, strict=True) if piece is None]
     if not missing:
         return
@@ -40,6 +47,15 @@ def check_gradients_found(kernels: Kernels, probe: Chunk) -> None:
             "in it: a checkpoint needs use_reentrant=False; take away .detach(), .data or "
             "torch.no_grad(), or freeze the parameter with requires_grad_(False)"
         )
+
+
+def _first_derivatives(total: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+    try:
+        return torch.autograd.grad(total, parameters, allow_unused=True)
+    except RuntimeError as error:
+        if "second time" in str(error):  # the graph of a derivative in the model is gone
+            error.add_note(NO_GRAPH)
+        raise
 
 
 def reads_parameters_again(kernels: Kernels, probe: Chunk) -> bool:

@@ -86,6 +86,12 @@ def _has_no_statistics(module: Any) -> bool:
     return not bool(module.running_mean.any()) and bool((module.running_var == 1).all())
 
 
+NO_FLAG = (
+    "A model or residual that differentiates in its inputs asks for that itself, as flags of the "
+    "data are not kept: x = x.requires_grad_() in its first line."
+)
+
+
 def check_forward_pass(model: FlatModel, inputs: Any) -> Any:
     """What the model returns for a few samples; a model that writes into its buffers is refused.
 
@@ -100,6 +106,8 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> Any:
     except Exception as error:
         with suppress(Exception):  # an exception may refuse it
             error.add_note(f"the model was called with {_described(inputs)}")
+            if "does not require grad" in str(error):
+                error.add_note(NO_FLAG)
         raise
     after = generator_states(model.device)
     model.is_random = not all(map(torch.equal, before, after))

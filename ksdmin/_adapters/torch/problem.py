@@ -21,7 +21,7 @@ from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.matrix import MatrixKernel
 from ksdmin._adapters.torch.memory import chunk_budget
 from ksdmin._adapters.torch.sample_sums import SampleSums
-from ksdmin._problem.arrays import to_host
+from ksdmin._problem.arrays import rounded_like, to_host
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Jacobian, Traits
 from ksdmin._problem.subsets import WHOLE
@@ -229,9 +229,10 @@ class TorchProblem(TensorProblem):
 
     def _checked(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
         """A point and a set, as the sums take them."""
-        self._check_point(x)
         if not self._in_a_run:
+            x = rounded_like(self.x0, x)
             self._sums.samples.forget()
+        self._check_point(x)
         return x.detach(), self._sums.samples.indices(idx)
 
     def _mean(self, total: Tensor, x: Tensor, idx: Any) -> Tensor:

@@ -87,7 +87,8 @@ def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tupl
     if not r.requires_grad:
         raise ValueError(
             "the residuals do not depend on the model's parameters, as far as autograd knows: use "
-            "the model that r is given, and neither .detach(), .item(), numpy nor torch.no_grad()"
+            "the model that r is given, neither .detach(), .item(), numpy nor torch.no_grad(), and "
+            "for derivatives torch.autograd.grad(..., create_graph=True)"
         )
     return Kernels(model, squared_residuals(), curvature), math.prod(r.shape[1:])
 

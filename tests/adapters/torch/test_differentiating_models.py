@@ -158,3 +158,30 @@ def test_the_same_on_cuda(model, graphs):
         assert_close(problem.curvature(x.cuda())(v.cuda()).cpu(), on_cpu.curvature(x)(v))
     res = ksdmin.minimize(problem, rng=0, options={"maxiter": 5})
     assert res.fun < res.history[0].value
+
+
+# What is forgotten
+
+
+def without_graph(model, x):
+    u = model(x.requires_grad_())
+    return u - torch.autograd.grad(u.sum(), x)[0]
+
+
+def without_flag(model, x):
+    return torch.autograd.grad(model(x).sum(), x, create_graph=True)[0]
+
+
+@pytest.mark.parametrize(
+    ("residual", "hint"), [(without_graph, "create_graph=True"), (without_flag, "requires_grad_()")]
+)
+def test_errors_of_torch_come_with_a_hint(residual, hint):
+    net = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    with pytest.raises(RuntimeError) as raised:
+        ksdmin.from_torch(net, residuals=[(residual, torch.rand(9, 1), 1.0)])
+    assert any(hint in note for note in raised.value.__notes__)
+
+
+def test_a_module_is_no_function_to_minimise():
+    with pytest.raises(TypeError, match=r"fun is a torch module \(Linear\), not its loss"):
+        ksdmin.minimize(torch.nn.Linear(2, 1))

@@ -346,3 +346,31 @@ def test_a_run_that_turned_is_not_resumed_where_it_may_not(tmp_path):
     assert res.x.dtype == torch.float64
     with pytest.raises(ValueError, match="the saved run is in float64, the problem in float32"):
         ksdmin.resume(path, squares("float32"))
+
+
+# Its end is a point of the float32 problem again
+
+
+@pytest.mark.parametrize("blocks", [False, True], ids=["", "blocks"])
+def test_a_point_in_float64_is_taken_again(blocks):
+    def residual(model, x):
+        return model(x) - torch.sin(x[:, :1])
+
+    model = net()
+    problem = (
+        ksdmin.from_torch(model, residuals=[(residual, X, 1.0)]) if blocks else squares(model=model)
+    )
+    end = run(problem).x
+    assert end.dtype == torch.float64
+    rounded = end.float()
+    assert problem.value(end) == problem.value(rounded)
+    assert torch.equal(problem.value_and_gradient(end)[1], problem.value_and_gradient(rounded)[1])
+    again = ksdmin.minimize(problem, end, rng=0, options={"maxiter": 0})
+    assert torch.equal(again.x, rounded)
+
+
+def test_validation_by_another_problem_goes_on_after_the_turn():
+    held_out = squares()
+    res = run(squares(), options={"validation": held_out.value, "patience": 50})
+    assert res.x.dtype == torch.float64
+    assert res.validation.fun <= held_out.value(res.x)
