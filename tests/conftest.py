@@ -1,12 +1,15 @@
 """What the tests share: `backend` (an array library, dtype, device) and `losses` (a problem)."""
 
 import os
+import signal
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # a process per core: more threads would get in the way
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as shells start what runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import numpy as np
 import pytest
