@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 
 from ksdmin.torch import KSD  # noqa: E402
 from tests.ksd.snapshots import snapshot  # noqa: E402
+from tests.versions import needs_torch  # noqa: E402
 
 GENERATOR = torch.Generator().manual_seed(1)
 X = torch.randn(60, 2, generator=GENERATOR, dtype=torch.float64)
@@ -403,6 +404,7 @@ def test_groups_are_taken_together():
 
 
 def test_named_parameters_are_taken():
+    needs_torch(2, 6, "its optimizers take no names")
     net = make_net()
     optimizer = KSD(net.named_parameters())
     assert float(optimizer.step(closure_of(net, optimizer, "graph"))) == trained(1)[2][0]

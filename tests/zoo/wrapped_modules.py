@@ -8,11 +8,15 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
+from tests.versions import needs_torch
 from tests.zoo.registry import Model, entry, labels, real
 
 
 def regression(model, **kwargs):
     return Model(model, nn.MSELoss(), (real(10, 3), real(10, 2)), **kwargs)
+
+
+COMPILED = "what torch.compile has made cannot be run eagerly"
 
 
 @entry("torch")
@@ -94,12 +98,14 @@ def checkpointed_sequential():
 
 @entry("torch")
 def compiled_eagerly():
+    needs_torch(2, 6, COMPILED)
     model = layers()
     return regression(torch.compile(model, backend="eager"), plain=copy.deepcopy(model))
 
 
 @entry("torch")
 def compiled_ahead_of_time():
+    needs_torch(2, 6, COMPILED)
     model = layers()
     return regression(torch.compile(model, backend="aot_eager"), plain=copy.deepcopy(model))
 
@@ -114,6 +120,8 @@ def compiled_in_place():
 
 @entry("torch")
 def with_a_compiled_function():
+    needs_torch(2, 6, COMPILED)
+
     @torch.compile(backend="aot_eager")
     def bend(x):
         return x.tanh() * x.sigmoid()

@@ -360,9 +360,8 @@ def test_a_point_in_float64_is_taken_again(blocks):
     problem = (
         ksdmin.from_torch(model, residuals=[(residual, X, 1.0)]) if blocks else squares(model=model)
     )
-    end = run(problem).x
-    assert end.dtype == torch.float64
-    rounded = end.float()
+    rounded = problem.x0 + 0.1
+    end = rounded.double() + 1e-10
     assert problem.value(end) == problem.value(rounded)
     assert torch.equal(problem.value_and_gradient(end)[1], problem.value_and_gradient(rounded)[1])
     again = ksdmin.minimize(problem, end, rng=0, options={"maxiter": 0})
