@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from scipy.optimize import OptimizeResult
 
@@ -39,6 +39,7 @@ from ksdmin._solver.setup import (
     start_point,
 )
 
+T = TypeVar("T")
 log = logging.getLogger("ksdmin")
 
 
@@ -152,7 +153,7 @@ class Loop:
     def advance(self) -> bool:
         """Go on by one iteration; False: there is none, as the run has ended."""
         try:
-            return self._advance()
+            return self._guarded(self._advance)
         except Halt as halt:
             self.status, self._halted = halt.status, vars(halt).pop(LEDGER, None)
             if self.state is not None:
@@ -160,21 +161,16 @@ class Loop:
             return False
 
     def _advance(self) -> bool:
-        self._cut = None
-        try:
-            state = before = self._start() if self.state is None else self.state
-            if self.status is None and not self._seen:
+        state = before = self._start() if self.state is None else self.state
+        if self.status is None and not self._seen:
+            self.status = self._see(state)
+        while self.status is None and state.record is before.record:
+            self.state, self.status = state, _ = self._turn(state)
+            self._seen = False
+            if self.status is None:
                 self.status = self._see(state)
-            while self.status is None and state.record is before.record:
-                self.state, self.status = state, _ = self._turn(state)
-                self._seen = False
-                if self.status is None:
-                    self.status = self._see(state)
-            self.keeper.after_iteration(self.saved, ended=self.status is not None)
-            return state.record is not before.record
-        except BaseException as error:
-            self._cut_short(error)
-            raise
+        self.keeper.after_iteration(self.saved, ended=self.status is not None)
+        return state.record is not before.record
 
     def described(self) -> str:
         """Where the run stands, in a line."""
@@ -189,19 +185,14 @@ class Loop:
     def saved(self) -> Saved:
         """The run as it is saved."""
         if self.state is None:
-            self._cut = None
-            try:
-                self._start()
-            except BaseException as error:
-                self._cut_short(error)
-                raise
+            self._guarded(self._start)
         return saved(self.run, self._to_save, self.observer)
 
     def result(self) -> OptimizeResult:
         """The result by now; what is not known of it is computed, but not as part of the run."""
         if self._cut is None:
             try:
-                return self._finished()
+                return self._guarded(self._finished)
             except Halt as halt:  # there is no time for the gradient at the best point
                 status = self.status or halt.status
                 self._cut = status, vars(halt).pop(LEDGER, self._halted or self._ledger)
@@ -209,18 +200,13 @@ class Loop:
         return cut_short(self.run, self.state, ledger, self.observer, status, self._x0)
 
     def _finished(self) -> OptimizeResult:
-        self._cut = None
-        try:
-            state = self._start() if self.state is None else self.state
-            if self._halted is not None:
-                state = changed(state, ledger=self._halted)
-            status = Status.RUNNING if self.status is None else self.status
-            result = finish(self.run, state, self.observer, status)
-            result.update(self.method.extras(self.run, state))
-            return result
-        except BaseException as error:
-            self._cut_short(error)
-            raise
+        state = self._start() if self.state is None else self.state
+        if self._halted is not None:
+            state = changed(state, ledger=self._halted)
+        status = Status.RUNNING if self.status is None else self.status
+        result = finish(self.run, state, self.observer, status)
+        result.update(self.method.extras(self.run, state))
+        return result
 
     def _start(self) -> State:
         self.state = self.method.start(self.run, self._ledger, self._x0)
@@ -255,6 +241,15 @@ class Loop:
             self.observer.move(run.space)
             self.keeper.run = self.run = run
         return state
+
+    def _guarded(self, act: Callable[[], T]) -> T:
+        """What `act` returns; user code may fail in it."""
+        self._cut = None
+        try:
+            return act()
+        except BaseException as error:
+            self._cut_short(error)
+            raise
 
     def _cut_short(self, error: BaseException) -> None:
         """An exception of user code: it takes along the result so far."""
