@@ -60,7 +60,7 @@ class ShiftedOuterProduct:
         self._space, self._A = space, A
         self._diagonal = space.xp.linalg.vector_norm(A, axis=1) ** 2
         self.trace = space.xp.sum(self._diagonal)
-        self._whole: Array | None = None
+        self._whole: Array | None = None  # its lower triangle
         self._within: OrthogonalFactor | None = None  # for the shifts from `_least` on
         self._least = math.inf
 
@@ -83,7 +83,7 @@ class ShiftedOuterProduct:
             return
         self.whole_below = max(self.whole_below, shift)
         self._within, self._least, self.rank = None, 0.0, self.order
-        self._whole = self._A @ self._A.T
+        self._whole = self._space.lower_product(self._A)
 
 
 def partial_factor(space: Space, A: Array, diagonal: Array, tolerance: float) -> Array | None:

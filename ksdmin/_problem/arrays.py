@@ -33,6 +33,8 @@ Array = Any
 Small = npt.NDArray[Any]
 """A small array on the host: float64 numpy, one entry (or row) per basis vector."""
 
+PRODUCT_BLOCKS = 8  # of a symmetric product: each is large enough for a device's full rate
+
 
 class Space:
     """Where the vectors of a run live: their namespace, dtype, device and length."""
@@ -228,6 +230,21 @@ class Space:
             return U.dot(W.T) if self.numpy else U @ W.T
         return U @ self.xp.matrix_transpose(W)
 
+    def lower_product(self, A: Array) -> Array:
+        """The lower triangle of A A^T; what is above it need not be right.
+
+        NumPy sees the symmetry by itself. Others multiply block by block, for half of the work.
+        """
+        if self.numpy or self._immutable:
+            return A @ A.T
+        order = A.shape[0]
+        product = self.xp.zeros((order, order), dtype=A.dtype, device=self.device)
+        size = math.ceil(order / PRODUCT_BLOCKS)
+        for end in range(size, order + size, size):
+            rows = slice(end - size, end)
+            product[rows, :end] = A[rows, :] @ A[:end, :].T
+        return product
+
     def norm(self, u: Array) -> float:
         """The Euclidean norm."""
         return math.sqrt(self.inner(u, u))
@@ -307,7 +324,7 @@ class Space:
     def definite_solver(self, M: Array, shift: float) -> Callable[[Array], Array] | None:
         """b -> (M + shift I)^-1 b, by Cholesky's factorisation; None where that fails.
 
-        M is symmetric, and has no negative eigenvalue but for rounding.
+        M is symmetric, and has no negative eigenvalue but for rounding. Its lower triangle is read.
         """
         L = self.lower_factor(M, shift)
         if L is None:
@@ -319,7 +336,10 @@ class Space:
         return lambda b: self.xp.cholesky_solve(b[:, None], L)[:, 0]
 
     def lower_factor(self, M: Array, shift: float) -> Array | None:
-        """L with L L^T = M + shift I, by Cholesky; None where that is not definite."""
+        """L with L L^T = M + shift I, by Cholesky; None where that is not definite.
+
+        Only the lower triangle of M is read.
+        """
         shifted = M + shift * self.xp.eye(M.shape[0], dtype=M.dtype, device=self.device)
         if self.numpy:
             L, failed = lapack.dpotrf(shifted, lower=1, overwrite_a=1)

@@ -56,6 +56,13 @@ def test_a_larger_shift_takes_the_factor_at_hand(monkeypatch):
     assert product.rank == rank
 
 
+@pytest.mark.parametrize("order", [1, 7, 8, 9, 61])
+def test_of_a_symmetric_product_the_lower_triangle(order):
+    A = matrix(0.9, rows=order, columns=70)
+    found = Space(torch.tensor(A[0])).lower_product(torch.tensor(A)).numpy()
+    np.testing.assert_allclose(np.tril(found), np.tril(A @ A.T), atol=1e-14)
+
+
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_slowly_falling_ones_are_taken_as_a_whole(kind):
     A = matrix(0.999)
