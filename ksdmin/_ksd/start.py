@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ksdmin._ksd.affordable import first_curvature_samples, matrix_fits
 from ksdmin._ksd.dimensions import choose_dimensions, choose_parts
-from ksdmin._ksd.exact_space import first_curvature_samples, matrix_fits
 from ksdmin._ksd.presets import PRESETS
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules

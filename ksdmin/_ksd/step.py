@@ -20,10 +20,11 @@ from ksdmin._ksd.adapt import (
     refine_arithmetic,
     resize_sets,
 )
+from ksdmin._ksd.affordable import step_costs
 from ksdmin._ksd.bfgs import bfgs
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.damped_step import damped_step
-from ksdmin._ksd.exact_space import exact_basis, matrix_is_less_work, step_costs
+from ksdmin._ksd.exact_space import exact_basis, matrix_is_less_work
 from ksdmin._ksd.factor import largest_entry
 from ksdmin._ksd.krylov import Basis, Growth, krylov_basis
 from ksdmin._ksd.model_step import model_step
