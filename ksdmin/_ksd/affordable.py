@@ -50,20 +50,42 @@ def room(run: KSDRun, traits: Traits) -> float:
 
 
 def first_curvature_samples(run: KSDRun, traits: Traits) -> int | None:
-    """How many samples B has at first for a matrix, A and C being everything; None: no matrix.
-
-    Damped steps need all of them: the search for their damping is of all. They are the first ones
-    only where fewer rows would say little of the whole, or where they cost a few gradients.
-    """
+    """How many samples B has at first for a matrix, A and C being everything; None: no matrix."""
     N = run.subsets.n
-    if N is None or run.subsets.asked or not matrix_fits(run, traits):
+    if N is None or run.subsets.asked:
         return None
-    costs, K = costs_of(run, traits, N, N), run.dims.whole_dim
     if traits.has_jacobian:
-        few = costs.rows <= SAMPLES_PER_UNKNOWN * costs.n
-        cheap = costs.exact <= MATRIX_IN_GRADIENTS * costs.gradient
-        return N if (few or cheap) and costs.exact <= costs.krylov(K) else None
-    return curvature_samples(costs, K)
+        return first_jacobian_samples(run, traits, N)
+    if not matrix_fits(run, traits):
+        return None
+    return curvature_samples(costs_of(run, traits, N, N), run.dims.whole_dim)
+
+
+def first_jacobian_samples(run: KSDRun, traits: Traits, N: int) -> int | None:
+    """The same for the rows of damped steps: of all samples, or of as many as there is room for.
+
+    They are the first steps only where rows cost a few gradients, as those of differential
+    equations do; or where fewer samples would say little of the whole, and it fits.
+    """
+    B, whole = samples_that_fit(run, traits), costs_of(run, traits, N, N)
+    cheap = whole.exact <= MATRIX_IN_GRADIENTS * whole.gradient
+    few = B == N and whole.rows <= SAMPLES_PER_UNKNOWN * whole.n
+    if not B or not (cheap or few):
+        return None
+    return B if costs_of(run, traits, N, B).exact <= whole.krylov(run.dims.whole_dim) else None
+
+
+def samples_that_fit(run: KSDRun, traits: Traits) -> int:
+    """All samples, or the largest of half of them, a quarter, ... whose rows there is room for.
+
+    0 where these say less than a Krylov space: there are fewer of them than it has vectors.
+    """
+    B = run.subsets.n or 1
+    while not matrix_fits(run, traits, B):
+        B //= 2
+        if traits.rows_per_sample * B < run.dims.whole_dim:
+            return 0
+    return B
 
 
 def costs_of(run: KSDRun, traits: Traits, A: int, B: int) -> Costs:

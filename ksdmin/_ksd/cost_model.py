@@ -63,13 +63,16 @@ class Costs:
     @property
     def gradient(self) -> float:
         """A value and its gradient."""
-        per_sample = self.product_cost or MEMORY_BOUND * 4.0 * self.n
-        return self.call_cost + per_sample * self.A
+        return self.call_cost + self._per_sample * self.A
+
+    @property
+    def _per_sample(self) -> float:
+        return self.product_cost or MEMORY_BOUND * 4.0 * self.n
 
     @property
     def value(self) -> float:
-        """A value alone."""
-        return VALUE_IN_GRADIENTS * self.gradient
+        """A value alone, of the samples of the curvature."""
+        return VALUE_IN_GRADIENTS * (self.call_cost + self._per_sample * self.B)
 
     @property
     def product(self) -> float:

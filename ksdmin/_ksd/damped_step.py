@@ -16,6 +16,10 @@ Each correction costs the residuals at one more point, no derivative, and two tr
 with the factor at hand. (The first one is, to second order, the geodesic acceleration of Transtrum
 and Sethna, 2012.) They go on as long as the loss falls by more, for their work, than it has in the
 step so far. Where no point is lower, the damping grows and the Jacobian stays.
+
+Where there is no room for all rows, R is that of a sample B, and the gradient g still that of all
+samples. The points are then compared by the loss on B with the slope of all,
+L_B(x + d) + (g - g_B)^T d, and only the last one of a damping by the loss on all samples.
 """
 
 from __future__ import annotations
@@ -79,11 +83,8 @@ def damped_step(
 
 
 def takes_rows(run: KSDRun, state: KSDState, costs: Costs) -> bool:
-    """Whether the next step is of this kind.
-
-    Only where gradient, curvature and search are of the same samples.
-    """
-    if not costs.rows or state.C_is_other or state.curvature_is_sampled:
+    """Whether the next step is of this kind: only where gradient and search are of one set."""
+    if not costs.rows or state.C_is_other:
         return False
     rules = state.rules
     return not rules.exact_space.failed and rules.damped_step.worthwhile(costs, run.dims.whole_dim)
@@ -115,6 +116,8 @@ class Path:
         self._run, self._evaluator, self._state = run, evaluator, state
         self._jacobian, self._equations, self._g = jacobian, equations, g
         self._costs = costs
+        sampled = state.curvature_is_sampled and jacobian.at is not None
+        self._beyond_sample = BeyondSample(evaluator, state) if sampled else None
 
     def trial(self, damping: float) -> Trial:
         """The step with the first damping that lowers the loss, if any does."""
@@ -161,6 +164,8 @@ class Path:
         predicted = (damping * damped - slope) / 2
         curvature = -(slope + damping * damped) / length if length else 0.0
         best, value, evaluations = self._corrected(d, solve)
+        if self._beyond_sample is not None and value < math.inf:
+            value, evaluations = self._evaluator.value(best, self._state.here.idx), evaluations + 1
         return Found(best, value, predicted, curvature, evaluations)
 
     def _corrected(self, d: Array, solve: Callable[[Array], Array]) -> tuple[Array, float, int]:
@@ -185,4 +190,23 @@ class Path:
         """The value at x, and the residuals; None where the problem has no such verb."""
         if self._jacobian.at is None:
             return self._evaluator.value(x, self._state.here.idx), None
-        return self._jacobian.at(x)
+        value, residuals = self._jacobian.at(x)
+        return value if self._beyond_sample is None else value + self._beyond_sample(x), residuals
+
+
+class BeyondSample:
+    """By how much the loss on all samples is above that on B, to first order around x.
+
+    Parameters
+    ----------
+    evaluator, state
+        Those of the iteration.
+    """
+
+    def __init__(self, evaluator: Evaluator, state: KSDState) -> None:
+        here = state.here
+        value, g = evaluator.value_and_gradient(here.x, state.sets.B)
+        self._x, self._offset, self._slope = here.x, here.value - value, here.gradient - g
+
+    def __call__(self, x: Array) -> float:
+        return self._offset + float(self._slope @ (x - self._x))

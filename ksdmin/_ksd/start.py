@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ksdmin._ksd.affordable import first_curvature_samples, matrix_fits
+from ksdmin._ksd.affordable import first_curvature_samples, matrix_fits, samples_that_fit
 from ksdmin._ksd.dimensions import choose_dimensions, choose_parts
 from ksdmin._ksd.presets import PRESETS
 from ksdmin._ksd.quasi_newton import QuasiNewton
@@ -89,15 +89,15 @@ def first_rules(
     """The rules at the start of a run; this is where each is switched on or off."""
     on, norm = run.applies, record.gradient_norm
     damped = on("damping") and sets.B is not here.idx
-    whole = matrix_fits(run, traits)
+    rows = traits.has_jacobian and samples_that_fit(run, traits) > 0
     return Rules(
         damping=first_damping(run, traits, here) if damped else Damping.off(),
         forcing=Forcing() if on("forcing") else Forcing.off(),
         width=Width() if on("width") else Width.off(),
         set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
         trust=Trust(record) if on("trust") else Trust.off(record),
-        exact_space=ExactSpace() if whole else ExactSpace.off(),
-        damped_step=DampedStep() if whole and traits.has_jacobian else DampedStep.off(),
+        exact_space=ExactSpace() if rows or matrix_fits(run, traits) else ExactSpace.off(),
+        damped_step=DampedStep() if rows else DampedStep.off(),
         finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),
         stall=Stall(norm) if on("stall") else Stall.off(norm),
     )
