@@ -151,7 +151,8 @@ class Options(MethodOptions):
         Success when a value on the whole set is at most this.
     validation : callable, optional
         ``validation(x) -> float``, such as the loss on other samples, after each iteration. The
-        point where it was lowest is ``res.validation``, with `x`, `fun` and `nit`.
+        point where it was lowest is ``res.validation``, with `x`, `fun` and `nit`; all values are
+        the column `validation` of the history.
     patience : int, optional
         The run ends when the validation value has not fallen for so many iterations.
     average : float, optional
