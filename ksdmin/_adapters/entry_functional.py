@@ -51,7 +51,7 @@ def from_autograd(
         The initial parameters, all float32 or all float64. Other leaves (whole numbers, functions,
         None) are kept as they are.
     x0 : array or tree of arrays
-        Where a plain function starts.
+        Where a plain function starts. A list of numbers is a vector.
     subsets : int, Subsets, callable or iterable, optional
         The samples that a plain function ``model(x, idx)`` takes its mean over: see
         :class:`Subsets`. A model's samples are its data.
@@ -172,7 +172,7 @@ def from_jax(
         equinox, or the variables of flax. Other leaves (whole numbers, random keys, functions) are
         kept as they are; ``unflatten`` puts them back.
     x0 : array or tree of arrays
-        Where a plain function starts.
+        Where a plain function starts. A list of numbers is a vector.
     subsets : int, Subsets, callable or iterable, optional
         The samples that a plain function ``model(x, idx)`` takes its mean over: see
         :class:`Subsets`. A model's samples are its data.

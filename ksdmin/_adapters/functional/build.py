@@ -73,7 +73,7 @@ def build(
         as_loss, seed = partial(_sample_loss, library, loss, curvature), seed_from_rng(rng)
         settings |= {"sample_weight": sample_weight, "budget": budget, "seed": seed}
         return _of_samples(library, model, as_loss, data, params, **settings)
-    x0, flat, unflatten = _flattened(library, x0)
+    x0, flat, unflatten = _flattened(library, _numbers_as_vector(x0))
     x = as_vector(flat)
     sets = None if subsets is None else as_subsets(subsets)
     terms = _plain_function(library, _on_vectors(model, unflatten), sets, curvature)
@@ -146,6 +146,13 @@ def _blocks(
         terms.append(Term(problem, block.weight, math.prod(shape[1:])))
     penalty = _penalty(l2, params, library, problem.x0)
     return BlockProblem(terms, penalty, precond)
+
+
+def _numbers_as_vector(x0: Any) -> Any:
+    """`x0`; a list or tuple of nothing but numbers is a vector, as in SciPy, and not a tree."""
+    row = isinstance(x0, (list, tuple)) and not hasattr(x0, "_fields")
+    numbers = row and len(x0) > 0 and all(isinstance(entry, Real) for entry in x0)
+    return np.asarray(x0, dtype=float) if numbers else x0
 
 
 def _flattened(library: Library, tree: Any) -> tuple[Any, Array, Callable[[Array], Any]]:

@@ -29,6 +29,20 @@ def test_a_plain_function(backend):
         problem.value(problem.x0, np.array([0]))
 
 
+@pytest.mark.parametrize("x0", [[-1.2, 1.0, 0.7], (-1, 1.0, np.float64(0.7))])
+def test_a_list_of_numbers_is_a_vector(backend, x0):
+    problem = backend.make(rosenbrock, x0=x0)
+    assert problem.value(problem.x0) == pytest.approx(rosenbrock(np.array(x0)))
+    res = ksdmin.minimize(problem)
+    np.testing.assert_allclose(problem.unflatten(res.x), np.ones(3), atol=1e-4)
+
+
+def test_a_list_of_arrays_is_a_tree(backend):
+    problem = backend.make(lambda p: (p[0] - p[1].sum()) ** 2, x0=[2.0, backend.array([1.0, 3.0])])
+    assert problem.value(problem.x0) == 4.0
+    assert len(problem.unflatten(problem.x0)) == 2
+
+
 def test_minimize_a_plain_function(backend):
     x0 = {"b": backend.array([1.0]), "a": backend.array([-1.2])}
     problem = backend.make(
