@@ -490,6 +490,8 @@ def test_parameters_are_added_before_the_first_step_only():
     [
         ({"lr": 0.1}, TypeError, "takes no lr: there is no learning rate"),
         ({"weight_decay": 0.1}, TypeError, r"takes no weight_decay: add the penalty .* l2 / 2"),
+        ({"max_iter": 9}, TypeError, "takes no max_iter: here it is called iterations"),
+        ({"epochs": 9}, TypeError, "takes no epochs: your loop decides"),
         ({"tolerance_grad": 0.1}, TypeError, "here it is called gtol"),
         ({"maxiter": 5}, ValueError, r"options without effect on ksdmin.torch.KSD: maxiter\."),
         ({"krylov_dim": 0}, ValueError, "krylov_dim=0: expected a whole number from 1 up"),
