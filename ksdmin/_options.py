@@ -111,7 +111,11 @@ class MethodOptions:
         self._check("patience", 1, whole=True)
         self._check("history", 2, whole=True)
         if self.validation is not None and not callable(self.validation):
-            raise TypeError(f"option validation={self.validation!r}: expected a function of x")
+            raise TypeError(
+                "option validation: pass a function of x, such as the method `value` of a problem "
+                "of other samples (ksdmin.from_torch(net, loss, (X, y)).value), not "
+                f"{type(self.validation).__name__}"
+            )
         if self.patience is not None and self.validation is None:
             raise ValueError("option patience: it needs the option validation, a function of x")
         weight: Any = self.average

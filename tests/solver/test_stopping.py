@@ -212,7 +212,8 @@ def test_a_saved_run_needs_its_validation_again(tmp_path):
     ("options", "match"),
     [
         ({"patience": 3}, "patience: it needs the option validation"),
-        ({"validation": 3}, "validation=3: expected a function"),
+        ({"validation": 3}, "validation: pass a function of x.* not int$"),
+        ({"validation": (np.eye(2), X0)}, r"^option validation: pass .*\)\.value\), not tuple$"),
         ({"validation": rosen, "patience": 0}, "patience=0"),
         ({"average": 1.0}, "average=1.0: expected a number between 0 and 1"),
         ({"history": 1}, "history=1: expected a whole number from 2"),
