@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
+
+CALLED_AS = (
+    "with subsets=, the function is called as fun(theta, idx), the mean over the samples idx: "
+    "slice(None) or a sorted int64 array of rows below the number of samples that subsets= says "
+    "(are there so many?), or what your own subsets hold"
+)
+
+
+@contextmanager
+def noting_samples(sampled: bool) -> Iterator[None]:
+    """Add to errors of a plain function how it was called: it may not know of `idx`."""
+    try:
+        yield
+    except (TypeError, IndexError, KeyError) as error:
+        if sampled:
+            with suppress(Exception):  # an exception may refuse it
+                error.add_note(CALLED_AS)
+        raise
 
 
 def refuse(instead: str, **arguments: Any) -> None:

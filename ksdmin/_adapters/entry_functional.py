@@ -175,7 +175,8 @@ def from_jax(
         Where a plain function starts. A list of numbers is a vector.
     subsets : int, Subsets, callable or iterable, optional
         The samples that a plain function ``model(x, idx)`` takes its mean over: see
-        :class:`Subsets`. A model's samples are its data.
+        :class:`Subsets`. A model's samples are its data. There must be so many: jax itself takes
+        the last row for any beyond it, and says nothing.
     curvature : {"gauss-newton", "hessian", "fisher", "empirical-fisher"} or callable, optional
         Which matrix the products multiply by, or (x, idx) -> product. By default "gauss-newton";
         for a plain function it is the Hessian.

@@ -71,6 +71,21 @@ def test_a_plain_function_of_samples(backend):
     np.testing.assert_allclose(problem.unflatten(res.x), W, atol=1e-4)
 
 
+def test_an_error_in_a_function_of_samples_tells_how_it_was_called(backend):
+    problem = backend.make(lambda x: (x**2).sum(), x0=np.ones(2), subsets=N)
+    with pytest.raises(TypeError) as caught:
+        problem.value(problem.x0, SOME)
+    assert any("fun(theta, idx)" in note for note in caught.value.__notes__)
+
+
+def test_more_samples_than_rows():
+    X = np.ones((1500, 2))
+    problem = ksdmin.from_autograd(lambda x, idx: (X[idx] @ x).mean(), x0=np.ones(2), subsets=3000)
+    with pytest.raises(IndexError) as caught:
+        ksdmin.minimize(problem, rng=0)
+    assert any("(are there so many?)" in note for note in caught.value.__notes__)
+
+
 def test_sets_that_are_names(backend):
     """A function may take any objects for `idx`."""
     files = {"all": 1.0, "some": 2.0}
