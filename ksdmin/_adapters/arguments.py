@@ -32,6 +32,21 @@ def refuse(instead: str, **arguments: Any) -> None:
             raise TypeError(f"{name}= goes with {instead}: leave it out")
 
 
+def check_deterministic(
+    name: str, first: float, second: float, tolerance: float, otherwise: str = ""
+) -> None:
+    """Refuse a model that gave two values for the same parameters and samples.
+
+    `otherwise` is another way to mend it than to remove the randomness.
+    """
+    if abs(first - second) > tolerance * abs(first):
+        raise ValueError(
+            f"{name} is not deterministic, or its loss, residuals or data are not: the same "
+            f"parameters and samples gave the loss {first!r}, then {second!r}. Remove the "
+            f"randomness (eval mode; noise that is drawn once, as data){otherwise}"
+        )
+
+
 def check_curvature_of_function(curvature: Any) -> None:
     """Refuse a curvature that a plain function does not have."""
     if curvature not in (None, "hessian") and not callable(curvature):
