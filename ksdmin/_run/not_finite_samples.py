@@ -1,4 +1,4 @@
-"""Which samples a value is not finite for, by halving: at most two passes over the data for each."""
+"""Which samples a value is not finite for, by halving: at most two passes for each."""
 
 from __future__ import annotations
 
