@@ -85,7 +85,8 @@ class KSD(Optimizer):
     -----
     The closure is called several times in a step, at several points: the parameters are set to each
     of them. At the end they are those of the last accepted iteration, also if the closure raises an
-    exception. It has to be deterministic within a step, so use no dropout, and the same samples.
+    exception. The first step of all calls it once more, to see that the gradient is that of the
+    loss. It has to be deterministic within a step, so use no dropout, and the same samples.
     From step to step the samples may change. It should be the whole set, or a large part of it, as
     for LBFGS: each step minimises what it is given.
 
@@ -211,6 +212,8 @@ class KSD(Optimizer):
         try:
             closure.value_and_gradient(x)
             loss = closure.result
+            if not self._saved:
+                closure.check_gradient(x)
             if closure.calls_backward and x.dtype == torch.float32:
                 self._say(DIFFERENCED)
             session = Session(closure, x, options, self._saved or None)

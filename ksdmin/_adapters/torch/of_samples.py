@@ -14,6 +14,7 @@ from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
 from ksdmin._adapters.seeds import draw_seed
 from ksdmin._adapters.torch.backward_checks import (
     check_gradients_found,
+    check_inner_derivatives,
     fault_of_products,
     reads_parameters_again,
 )
@@ -132,6 +133,8 @@ def _probe(
         kernels.values_need_grad = differentiates(model, probe[0])
         with noting_targets(probe[1], samples):
             check_gradients_found(kernels, probe)
+        if kernels.values_need_grad:
+            check_inner_derivatives(kernels, probe)
         model.recomputes = reads_parameters_again(kernels, probe)
         kernels.fault = fault_of_products(kernels, probe)
         nonlinear = model.is_nonlinear(probe[0])
