@@ -25,6 +25,28 @@ RULES = (
     "trust",
     "width",
 )
+_NO_RATE = "there is no learning rate: the length of a step follows from the curvature"
+_NO_EPOCHS = "iterations are counted, not epochs: maxiter=..., or seconds, maxtime=..."
+# What other libraries call it, or have and we do not.
+ELSEWHERE = {
+    "lr": _NO_RATE,
+    "learning_rate": _NO_RATE,
+    "epochs": _NO_EPOCHS,
+    "n_epochs": _NO_EPOCHS,
+    "batch_size": "there are no batches: sizes of sets are those of subsets=ksdmin.Subsets(n, ...)",
+    "max_iter": "here it is called maxiter",
+    "weight_decay": "add the penalty to the objective; from_torch and the like have l2=...",
+    "tolerance_grad": "here it is called gtol",
+    "tolerance_change": "here it is called ftol (of the value) or xtol (of the unknowns)",
+    "history_size": "here it is called pairs",
+    "maxcor": "here it is called pairs",
+    "line_search_fn": "there is one search only",
+}
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """A hint for an option that is not known, in brackets; nothing where there is none."""
+    return f" ({ELSEWHERE[name]})" if name in ELSEWHERE else nearest(name, known)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -89,7 +111,11 @@ class MethodOptions:
         self._check("patience", 1, whole=True)
         self._check("history", 2, whole=True)
         if self.validation is not None and not callable(self.validation):
-            raise TypeError(f"option validation={self.validation!r}: expected a function of x")
+            raise TypeError(
+                "option validation: pass a function of x, such as the method `value` of a problem "
+                "of other samples (ksdmin.from_torch(net, loss, (X, y)).value), not "
+                f"{type(self.validation).__name__}"
+            )
         if self.patience is not None and self.validation is None:
             raise ValueError("option patience: it needs the option validation, a function of x")
         weight: Any = self.average
@@ -151,7 +177,8 @@ class Options(MethodOptions):
         Success when a value on the whole set is at most this.
     validation : callable, optional
         ``validation(x) -> float``, such as the loss on other samples, after each iteration. The
-        point where it was lowest is ``res.validation``, with `x`, `fun` and `nit`.
+        point where it was lowest is ``res.validation``, with `x`, `fun` and `nit`; all values are
+        the column `validation` of the history.
     patience : int, optional
         The run ends when the validation value has not fallen for so many iterations.
     average : float, optional
@@ -327,7 +354,7 @@ def parse_options(
     _refuse_foreign([name for name in given if name not in known], kind)
     unknown = [name for name in given if name not in known]
     if unknown:
-        hints = ", ".join(f"{name}{nearest(name, known)}{_paper(given[name])}" for name in unknown)
+        hints = ", ".join(f"{name}{hint(name, known)}{_paper(given[name])}" for name in unknown)
         warnings.warn(f"Unknown solver options: {hints}", OptimizeWarning, stacklevel=frames + 1)
     return kind(**{name: value for name, value in given.items() if name in known})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
@@ -66,7 +67,7 @@ class Record:
 
     `value` and `gradient_norm` (inf-norm) are on the gradient set A at the new point;
     evaluations, passes, seconds and what processes have exchanged are totals since the start.
-    Iteration 0 is the start.
+    Iteration 0 is the start. `validation` is that of the new point, NaN where it was not computed.
     """
 
     iteration: int
@@ -86,6 +87,18 @@ class Record:
     seconds: float
     reductions: int = 0
     reduced_bytes: int = 0
+    validation: float = math.nan
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Record) and self._comparable() == other._comparable()
+
+    def __hash__(self) -> int:
+        return hash(self._comparable())
+
+    def _comparable(self) -> tuple[Any, ...]:
+        """The fields; a number that is not known, NaN, is equal to itself here."""
+        values = (getattr(self, field.name) for field in fields(self))
+        return tuple("nan" if value != value else value for value in values)
 
 
 class History(Sequence[Record]):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.optimize import OptimizeWarning
 from scipy.special import expit
 
 import ksdmin
@@ -11,6 +12,8 @@ RNG = np.random.default_rng(0)
 X = np.c_[np.ones(800), RNG.standard_normal((800, 4)) * [1, 10, 0.1, 1]]
 TRUE = np.array([0.3, -0.4, 0.05, 2.0, 0.1])
 N, n = X.shape
+# Where the numbers are compared at a point that is not the minimum.
+elsewhere = pytest.mark.filterwarnings("ignore:x is no minimum")
 
 
 class Logistic:
@@ -68,6 +71,7 @@ def test_linear_regression():
     assert_allclose(ksdmin.covariance(problem, res.x, scale=variance), expected, rtol=1e-8)
 
 
+@elsewhere
 def test_a_mean_over_samples_is_divided_by_their_number():
     model = Poisson()
     mean = ksdmin.as_problem(
@@ -81,6 +85,7 @@ def test_a_mean_over_samples_is_divided_by_their_number():
     assert_allclose(ksdmin.covariance(mean, at, scale=1), N * expected, rtol=1e-6, atol=1e-9)
 
 
+@elsewhere
 def test_columns_are_those_of_the_whole():
     model = Poisson()
     problem = ksdmin.as_problem(model.fun, jac=model.jac, hess=model.hess)
@@ -115,6 +120,28 @@ def test_torch_problems_return_numpy():
         found = ksdmin.covariance(problem, x)
         assert isinstance(found, np.ndarray)
         assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [None, [1], [0, -1]])
+def test_a_bound_that_is_active_is_told(columns):
+    model = Poisson()
+    problem = ksdmin.as_problem(model.fun, jac=model.jac, hess=model.hess)
+    free = ksdmin.minimize(problem, np.zeros(n))
+    ksdmin.covariance(problem, free.x, columns=columns)  # no warning
+    bounds = [(None, None)] * (n - 1) + [(free.x[-1] + 0.1, None)]
+    start = np.append(np.zeros(n - 1), free.x[-1] + 0.2)
+    held = ksdmin.minimize(problem, start, bounds=bounds)
+    with pytest.warns(OptimizeWarning, match="At a bound that is active") as told:
+        ksdmin.covariance(problem, held.x, columns=columns)
+    assert told[0].filename == __file__
+
+
+def test_a_mean_asks_for_its_scale():
+    model, mean = Poisson(), ksdmin.as_problem(lambda b: model.fun(b) / N)
+    problem = ksdmin.as_problem(model.fun, jac=model.jac, hess=model.hess)
+    x = ksdmin.minimize(problem, np.zeros(n)).x
+    found = ksdmin.covariance(mean, x, scale=1 / N)
+    assert_allclose(np.diag(found), np.diag(ksdmin.covariance(problem, x)), rtol=1e-3)
 
 
 def test_errors_name_the_cause():
@@ -168,6 +195,7 @@ def test_hess_inv_is_left_out_where_nothing_was_learned():
     )
 
 
+@elsewhere
 def test_what_is_no_likelihood_of_n_samples_asks_for_a_scale():
     torch = pytest.importorskip("torch")
     X, y = torch.randn(30, 2, dtype=torch.float64), torch.randint(0, 2, (30, 1)).double()

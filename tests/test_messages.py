@@ -90,6 +90,80 @@ def test_a_start_that_is_not_finite(bad):
     assert res.message.endswith(f"fun(x0) is {bad}: start where it is finite.")
 
 
+def with_bad_rows(*bad, n=1500):
+    """A mean of squares, whose values are NaN for some rows."""
+    X = np.random.default_rng(0).standard_normal((n, 3))
+    X[list(bad)] = np.nan
+
+    def fun(x, idx):
+        return np.mean((X[idx] @ x - 1) ** 2)
+
+    return fun, lambda x, idx: 2 * X[idx].T @ (X[idx] @ x - 1) / len(X[idx])
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ([700], "because of sample 700: look at the data, or start elsewhere."),
+        ([0, 1499], "because of the samples 0, 1499: look at the data, or start elsewhere."),
+        ([0, 1, 5, 9], "because of the samples 0, 1, 5 and perhaps others: look at the data, or "),
+        (range(1500), "fun(x0) is nan: start where it is finite."),
+    ],
+)
+def test_samples_that_are_not_finite_are_named(bad, told):
+    fun, jac = with_bad_rows(*bad)
+    res = ksdmin.minimize(fun, START, jac=jac, subsets=1500, rng=0)
+    assert res.status == Status.NOT_FINITE
+    assert told in res.message
+
+
+def test_a_sample_is_found_in_two_passes():
+    fun, jac = with_bad_rows(1234)
+    rows = []
+
+    def counted(x, idx):
+        rows.append(1500 if isinstance(idx, slice) else len(idx))
+        return fun(x, idx)
+
+    ksdmin.minimize(counted, START, jac=jac, subsets=1500, rng=0)
+    assert sum(rows) <= (1 + 2 + 1) * 1500  # the start, the sample, that there is no other one
+
+
+def test_a_function_that_fails_on_some_sets_is_not_asked_further():
+    fun, jac = with_bad_rows(700)
+
+    def whole(x, idx):
+        assert isinstance(idx, slice)
+        return fun(x, idx)
+
+    res = ksdmin.minimize(whole, START, jac=jac, subsets=ksdmin.Subsets(1500, 1.0, 1.0, 1.0, False))
+    assert res.message.endswith("fun(x0) is nan: start where it is finite.")
+
+
+def test_sets_of_ones_own_are_not_divided():
+    fun, jac = with_bad_rows(700)
+    sets = ksdmin.Subsets(lambda iteration, rng: (slice(None),) * 3, full=slice(None))
+    res = ksdmin.minimize(fun, START, jac=jac, subsets=sets)
+    assert res.message.endswith("fun(x0) is nan: start where it is finite.")
+
+
+@pytest.mark.parametrize("library", ["torch", "jax", "autograd"])
+def test_samples_of_a_model_that_are_not_finite_are_named(library):
+    pytest.importorskip(library)
+    X = np.random.default_rng(0).standard_normal((50, 3)).astype("float32")
+    X[17, 1] = np.nan
+    if library == "torch":
+        import torch
+
+        net, data = torch.nn.Linear(3, 1), (X, X[:, :1])
+        problem = ksdmin.from_torch(net, torch.nn.MSELoss(), data, precond=None)
+    else:
+        make = getattr(ksdmin, f"from_{library}")
+        params = np.ones(3, "float32")
+        problem = make(lambda w, x: x @ w, "squared-error", (X, X[:, 0]), params=params)
+    assert "because of sample 17: look at the data" in ksdmin.minimize(problem, rng=0).message
+
+
 def test_a_gradient_that_is_not_finite():
     res = ksdmin.minimize(bowl, START, jac=lambda x: x * np.nan)
     assert res.message.endswith(

@@ -86,6 +86,22 @@ def test_unknown_options_warn_as_in_scipy():
 
 
 @pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("lr", r"lr \(there is no learning rate"),
+        ("learning_rate", r"learning_rate \(there is no learning rate"),
+        ("epochs", "epochs .*maxiter="),
+        ("n_epochs", "n_epochs .*maxiter="),
+        ("batch_size", "batch_size .*subsets="),
+        ("max_iter", "max_iter .*called maxiter"),
+    ],
+)
+def test_options_of_other_libraries_get_a_hint(name, told):
+    with pytest.warns(OptimizeWarning, match=f"Unknown solver options: {told}"):
+        run(options={name: 1, "maxiter": 1})
+
+
+@pytest.mark.parametrize(
     ("minimize", "method"),
     [
         (ksdmin.minimize, "ksd"),

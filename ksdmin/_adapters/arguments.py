@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
+
+CALLED_AS = (
+    "with subsets=, the function is called as fun(theta, idx), the mean over the samples idx: "
+    "slice(None) or a sorted int64 array of rows below the number of samples that subsets= says "
+    "(are there so many?), or what your own subsets hold"
+)
+
+
+@contextmanager
+def noting_samples(sampled: bool) -> Iterator[None]:
+    """Add to errors of a plain function how it was called: it may not know of `idx`."""
+    try:
+        yield
+    except (TypeError, IndexError, KeyError) as error:
+        if sampled:
+            with suppress(Exception):  # an exception may refuse it
+                error.add_note(CALLED_AS)
+        raise
 
 
 def refuse(instead: str, **arguments: Any) -> None:
@@ -10,6 +30,21 @@ def refuse(instead: str, **arguments: Any) -> None:
     for name, value in arguments.items():
         if value is not None:
             raise TypeError(f"{name}= goes with {instead}: leave it out")
+
+
+def check_deterministic(
+    name: str, first: float, second: float, tolerance: float, otherwise: str = ""
+) -> None:
+    """Refuse a model that gave two values for the same parameters and samples.
+
+    `otherwise` is another way to mend it than to remove the randomness.
+    """
+    if abs(first - second) > tolerance * abs(first):
+        raise ValueError(
+            f"{name} is not deterministic, or its loss, residuals or data are not: the same "
+            f"parameters and samples gave the loss {first!r}, then {second!r}. Remove the "
+            f"randomness (eval mode; noise that is drawn once, as data){otherwise}"
+        )
 
 
 def check_curvature_of_function(curvature: Any) -> None:

@@ -51,7 +51,7 @@ def from_autograd(
         The initial parameters, all float32 or all float64. Other leaves (whole numbers, functions,
         None) are kept as they are.
     x0 : array or tree of arrays
-        Where a plain function starts.
+        Where a plain function starts. A list of numbers is a vector.
     subsets : int, Subsets, callable or iterable, optional
         The samples that a plain function ``model(x, idx)`` takes its mean over: see
         :class:`Subsets`. A model's samples are its data.
@@ -172,10 +172,11 @@ def from_jax(
         equinox, or the variables of flax. Other leaves (whole numbers, random keys, functions) are
         kept as they are; ``unflatten`` puts them back.
     x0 : array or tree of arrays
-        Where a plain function starts.
+        Where a plain function starts. A list of numbers is a vector.
     subsets : int, Subsets, callable or iterable, optional
         The samples that a plain function ``model(x, idx)`` takes its mean over: see
-        :class:`Subsets`. A model's samples are its data.
+        :class:`Subsets`. A model's samples are its data. There must be so many: jax itself takes
+        the last row for any beyond it, and says nothing.
     curvature : {"gauss-newton", "hessian", "fisher", "empirical-fisher"} or callable, optional
         Which matrix the products multiply by, or (x, idx) -> product. By default "gauss-newton";
         for a plain function it is the Hessian.

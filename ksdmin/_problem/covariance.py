@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve, eigvalsh
+from scipy.optimize import OptimizeWarning
 from scipy.sparse.linalg import LinearOperator, cg
 
 from ksdmin._problem.arrays import Array, Small, Space, to_host
@@ -19,6 +21,7 @@ from ksdmin._problem.subsets import PLAIN, as_subsets
 from ksdmin._problem.user_values import as_vector
 
 MAX_DENSE = 1000  # unknowns: so many products, and a matrix of 8 MB
+MAX_SHIFT = 0.1  # standard errors: an estimate as near to the minimum as that will do
 RESIDUAL = 1e-10  # of a column by conjugate gradients, relative
 
 
@@ -34,6 +37,10 @@ def covariance(
     For a negative log-likelihood, a sum over observations, that is the inverse Hessian itself; the
     square roots of its diagonal are the standard errors. For a problem that is a mean over n
     samples, it is the inverse Hessian divided by n.
+
+    That holds at a minimum within the bounds. At a bound that is active it does not: a warning says
+    so, as far as the gradient tells. There, leave the unknowns that are held out of the problem,
+    and take the covariance of the others.
 
     Parameters
     ----------
@@ -51,7 +58,9 @@ def covariance(
         variance of x[i] at place i.
     scale : float, optional
         What the inverse Hessian is multiplied by: 1, or 1 / n where the problem has subsets of n
-        samples. For least squares, (1/2) the sum of squared residuals, it is their variance.
+        samples. Of a plain function it cannot be seen whether it is a mean: pass 1 / n where
+        `fun(x)` is one over n observations, else standard errors are sqrt(n) times too large. For
+        least squares, (1/2) the sum of squared residuals, it is their variance.
 
     Returns
     -------
@@ -62,6 +71,12 @@ def covariance(
     ------
     ValueError
         If the Hessian is not positive definite: `x` is not a strict minimum.
+
+    Warns
+    -----
+    OptimizeWarning
+        If the gradient at `x` is so large that a Newton step would move an unknown by more than a
+        tenth of its standard error: `x` is not the minimum, or at a bound.
 
     Examples
     --------
@@ -91,8 +106,11 @@ def covariance(
     product = _product(problem, x, space)
     accuracy = space.eps ** traits_of(problem).product_accuracy
     if wanted is None:
-        return scale * _dense_inverse(product, space, accuracy)
-    return scale * _solved_columns(product, space, wanted, max(RESIDUAL, accuracy))
+        inverse, wanted = _dense_inverse(product, space, accuracy), np.arange(space.n)
+    else:
+        inverse = _solved_columns(product, space, wanted, max(RESIDUAL, accuracy))
+    _warn_of_slope(_gradient(problem, x, space), inverse, wanted, scale)
+    return scale * inverse
 
 
 def _located(problem: Problem, x: Any) -> Array:
@@ -132,6 +150,30 @@ def _scale(problem: Problem, scale: float | None) -> float:
             "scale=1 / n"
         )
     return 1.0 / n
+
+
+def _gradient(problem: Problem, x: Array, space: Space) -> Small:
+    """The gradient at x on the whole set."""
+    full = as_subsets(getattr(problem, "subsets", None) or PLAIN).full
+    return to_host(as_counting(problem, space).value_and_gradient(x, full)[1])
+
+
+def _warn_of_slope(g: Small, inverse: Small, wanted: Any, scale: float) -> None:
+    """Warn where x is no minimum in the unknowns that are wanted: in units of their errors."""
+    steps = np.abs(inverse.T @ g)  # of Newton's method, as the inverse is symmetric
+    errors = np.sqrt(scale * inverse[wanted, np.arange(len(wanted))])
+    shifts = steps / errors
+    largest = int(np.argmax(shifts))
+    if not shifts[largest] > MAX_SHIFT:
+        return
+    warnings.warn(
+        f"x is no minimum: a Newton step would move x[{wanted[largest]}] by "
+        f"{shifts[largest]:.2g} standard errors. At a bound that is active, the inverse Hessian is "
+        "no covariance: leave the unknowns that are held there out of the problem; elsewhere, "
+        "minimise further",
+        OptimizeWarning,
+        stacklevel=3,
+    )
 
 
 def _product(problem: Problem, x: Array, space: Space) -> Product:

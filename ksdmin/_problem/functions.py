@@ -26,8 +26,8 @@ from ksdmin._problem.values import changed
 
 CALLED_AS = (
     "with subsets=, fun is called as fun(x, idx, *args), jac likewise, and hessp as "
-    "hessp(x, p, idx, *args); idx is slice(None) or a sorted array of int64 rows, or what your own "
-    "subsets hold"
+    "hessp(x, p, idx, *args); idx is slice(None) or a sorted array of int64 rows below the number "
+    "of samples that subsets= says (are there so many?), or what your own subsets hold"
 )
 SMALL_SPARSE = 100  # unknowns: a sparse Hessian of so few may be made dense
 BY_POSITION = "the rows idx of a pandas object are df.iloc[idx], or df.to_numpy()[idx], not df[idx]"

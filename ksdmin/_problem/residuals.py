@@ -43,8 +43,8 @@ class ResidualProblem(FunctionProblem):
 
     called_as = (
         "with subsets=, residuals is called as residuals(x, idx, *args) and gives the rows idx, "
-        "jac likewise; idx is slice(None) or a sorted array of int64 rows, or what your own "
-        "subsets hold"
+        "jac likewise; idx is slice(None) or a sorted array of int64 rows below the number of "
+        "samples that subsets= says (are there so many?), or what your own subsets hold"
     )
 
     def __init__(

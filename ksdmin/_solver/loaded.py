@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ksdmin._options import MethodOptions, nearest
+from ksdmin._options import MethodOptions, hint
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.box import Box
 from ksdmin._problem.counting import CountingProblem, Counts
@@ -254,7 +254,7 @@ def options_again(saved: MethodOptions, given: Mapping[str, Any] | None) -> Any:
     names = [field.name for field in fields(saved)]
     for name in given or {}:
         if name not in names:
-            raise ValueError(f"options: unknown {name!r}{nearest(name, names)}")
+            raise ValueError(f"options: unknown {name!r}{hint(name, names)}")
         if name not in MAY_CHANGE and given[name] != getattr(saved, name):  # type: ignore[index]
             raise ValueError(
                 f"option {name}: a saved run goes on as it was begun, with "

@@ -6,6 +6,7 @@ import inspect
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -30,6 +31,7 @@ class Observer:
         self, callback: Callable[..., Any] | None, options: MethodOptions, space: Space
     ) -> None:
         self.records: list[Record] = []
+        self._noted: Record | None = None  # the state's, which is without the validation value
         self.watched = Watched([] if options.return_all else None)
         self._callback, self._space, self._options = callback, space, options
         self._by_keyword = callback is not None and _takes_result(callback)
@@ -54,7 +56,7 @@ class Observer:
 
     def take_up(self, records: list[Record], last: Record, watched: Watched) -> None:
         """Go on with what another one has seen; `last` is the record of the state."""
-        self.records, self.watched = [*records[:-1], last], watched
+        self.records, self._noted, self.watched = records, last, watched
         if self._bar is not None:
             self._bar.update(last.iteration)
 
@@ -65,18 +67,18 @@ class Observer:
 
     def see(self, state: State) -> Status | None:
         """Take note of a state, and call the callback; it may end the run."""
-        if not self.records or self.records[-1] is not state.record:  # else no iteration was made
+        if self._noted is not state.record:  # else no iteration was made
             self._note(state)
         if self.watched.called_back:
             return None
-        x, iteration = state.here.x, state.record.iteration
-        status = self.watched.validate(self._options, self._space, x, iteration)
+        status = self._validate(state)
         status = self._call_back(state) or status
         self.watched.called_back = True
         return status
 
     def _note(self, state: State) -> None:
         watched, options, record = self.watched, self._options, state.record
+        self._noted = record
         watched.note(self.records, record, options.history)
         if watched.allvecs is not None:
             watched.allvecs.append(self._space.given(state.here.x))
@@ -96,13 +98,23 @@ class Observer:
             self._bar.set_postfix(refresh=False, **shown(record, options.maxtime))
             self._bar.update()
 
+    def _validate(self, state: State) -> Status | None:
+        if self._options.validation is None:
+            return None
+        value, status = self.watched.validate(
+            self._options, self._space, state.here.x, state.record.iteration
+        )
+        self.records[-1] = replace(self.records[-1], validation=value)
+        return status
+
     def _call_back(self, state: State) -> Status | None:
         if self._callback is None:
             return None
         x = self._space.given(state.here.x)
         try:
             if self._by_keyword:
-                self._callback(intermediate_result=intermediate(state, x, self._space))
+                shown = intermediate(state, self.records[-1], x, self._space)
+                self._callback(intermediate_result=shown)
             else:
                 self._callback(x)
         except StopIteration:
@@ -128,9 +140,8 @@ def _takes_result(callback: Callable[..., Any]) -> bool:
         return False
 
 
-def intermediate(state: State, x: Array, space: Space) -> OptimizeResult:
+def intermediate(state: State, record: Record, x: Array, space: Space) -> OptimizeResult:
     """What a callback may see of an iteration, and who iterates over a `Solver` gets."""
-    record = state.record
     return OptimizeResult(
         x=x,
         fun=record.value,

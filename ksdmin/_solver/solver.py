@@ -100,7 +100,8 @@ precond, rng
             loop.observer.close()
             raise StopIteration
         space = loop.run.space
-        return intermediate(loop.state, space.given(loop.state.here.x), space)
+        record = loop.observer.records[-1]
+        return intermediate(loop.state, record, space.given(loop.state.here.x), space)
 
     def result(self) -> OptimizeResult:
         """The result by now, as ``minimize`` would return it.

@@ -66,20 +66,22 @@ class Watched:
         elif iteration >= 1 / (1 - weight):
             self.average = x
 
-    def validate(self, options: MethodOptions, space: Space, x: Array, it: int) -> Status | None:
-        """Judge the iterate, and the average; patience may come to its end."""
-        if options.validation is None:
-            return None
-        self._judge(options.validation, space, x, it, is_average=False)
+    def validate(
+        self, options: MethodOptions, space: Space, x: Array, it: int
+    ) -> tuple[float, Status | None]:
+        """Judge the iterate, whose value is returned, and the average; patience may end."""
+        assert options.validation is not None
+        value = self._judge(options.validation, space, x, it, is_average=False)
         if self.average is not None:
             self._judge(options.validation, space, self.average, it, is_average=True)
         out_of_patience = it - self.best_iteration >= (options.patience or math.inf)
-        return Status.VALIDATION if out_of_patience else None
+        return value, Status.VALIDATION if out_of_patience else None
 
     def _judge(
         self, validation: Callable[..., Any], space: Space, x: Array, it: int, *, is_average: bool
-    ) -> None:
+    ) -> float:
         value = as_scalar(validation(space.given(x)), "validation")
         if value < self.best_value:
             self.best, self.best_value, self.best_iteration = x, value, it
             self.best_is_average = is_average
+        return value

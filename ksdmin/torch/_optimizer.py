@@ -12,6 +12,7 @@ from scipy.optimize import OptimizeWarning
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ksdmin import _options
 from ksdmin._adapters.torch.closure import Closure, FlatParameters
 from ksdmin._adapters.torch.problem import refuse_inference_mode
 from ksdmin._options import NotGiven, Options, parse_options
@@ -28,16 +29,16 @@ OF_A_RUN = (
 )
 NAMES = tuple(field.name for field in fields(Options) if field.name not in OF_A_RUN)
 
-# What other optimizers of torch call it.
+# What other optimizers of torch call it: as for minimize(), but for what is the closure's or the
+# loop's here.
 ELSEWHERE = {
-    "lr": "there is no learning rate: the length of a step follows from the curvature",
+    **_options.ELSEWHERE,
+    "epochs": "your loop decides how long it runs",
+    "n_epochs": "your loop decides how long it runs",
+    "batch_size": "the closure decides which samples it takes",
     "weight_decay": "add the penalty to the loss in the closure, such as "
     "l2 / 2 * sum(p.square().sum() for p in parameters)",
     "max_iter": "here it is called iterations",
-    "tolerance_grad": "here it is called gtol",
-    "tolerance_change": "here it is called ftol (of the loss) or xtol (of the parameters)",
-    "history_size": "here it is called pairs",
-    "line_search_fn": "there is one search only",
 }
 DIFFERENCED = (
     "KSD: the closure calls loss.backward(), so that curvature products are differences of float32 "
@@ -84,7 +85,8 @@ class KSD(Optimizer):
     -----
     The closure is called several times in a step, at several points: the parameters are set to each
     of them. At the end they are those of the last accepted iteration, also if the closure raises an
-    exception. It has to be deterministic within a step, so use no dropout, and the same samples.
+    exception. The first step of all calls it once more, to see that the gradient is that of the
+    loss. It has to be deterministic within a step, so use no dropout, and the same samples.
     From step to step the samples may change. It should be the whole set, or a large part of it, as
     for LBFGS: each step minimises what it is given.
 
@@ -210,6 +212,8 @@ class KSD(Optimizer):
         try:
             closure.value_and_gradient(x)
             loss = closure.result
+            if not self._saved:
+                closure.check_gradient(x)
             if closure.calls_backward and x.dtype == torch.float32:
                 self._say(DIFFERENCED)
             session = Session(closure, x, options, self._saved or None)

@@ -481,7 +481,7 @@ def test_an_error_in_a_function_tells_how_it_was_called(fun, error):
         run(M, fun)
     note = caught.value.__notes__[0]
     assert "fun is called as fun(x, idx, *args)" in note
-    assert "idx is slice(None) or a sorted array of int64 rows" in note
+    assert "idx is slice(None) or a sorted array of int64 rows below the number" in note
 
 
 def test_so_does_one_in_a_product():

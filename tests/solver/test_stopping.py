@@ -1,6 +1,7 @@
 """When a run ends: time, a target, validation, Ctrl-C; and what is kept of its iterates."""
 
 import os
+import pickle
 import signal
 import threading
 
@@ -156,6 +157,24 @@ def test_patience():
     assert (res.nit, res.validation.nit, res.validation.fun) == (5, 2, 3.0)
 
 
+def test_the_history_has_the_validation_values():
+    values, seen = iter([5.0, 3.0, 4.0]), []
+
+    def callback(intermediate_result):
+        seen.append(intermediate_result.record.validation)
+
+    options = {"validation": lambda x: next(values), "maxiter": 3, "average": 0.9}
+    res = ksdmin.minimize(rosen, X0, jac=rosen_der, options=options, callback=callback)
+    np.testing.assert_array_equal(res.history["validation"], [np.nan, 5.0, 3.0, 4.0])
+    assert seen == [5.0, 3.0, 4.0]
+
+
+def test_without_validation_its_column_is_nan():
+    res = ksdmin.minimize(rosen, X0, jac=rosen_der, options={"maxiter": 2})
+    assert np.isnan(res.history["validation"]).all()
+    assert pickle.loads(pickle.dumps(res.history)) == res.history
+
+
 def test_patience_lasts_from_one_process_to_the_next(tmp_path):
     path, problem = tmp_path / "run.ksd", ksdmin.as_problem(rosen, jac=rosen_der)
 
@@ -173,6 +192,9 @@ def test_patience_lasts_from_one_process_to_the_next(tmp_path):
         solver = ksdmin.Solver.load(path, problem, options=kept)
     next(solver)
     assert solver.status == Status.VALIDATION
+    history, column = solver.result().history, whole.history["validation"]
+    np.testing.assert_array_equal(history["validation"], column)
+    np.testing.assert_array_equal(column, [np.nan, 5.0, 3.0, 3.5, 3.0, 3.2])
     for name in ("validation", "average"):
         np.testing.assert_array_equal(solver.result()[name].x, whole[name].x)
         assert solver.result()[name].fun == whole[name].fun
@@ -190,7 +212,8 @@ def test_a_saved_run_needs_its_validation_again(tmp_path):
     ("options", "match"),
     [
         ({"patience": 3}, "patience: it needs the option validation"),
-        ({"validation": 3}, "validation=3: expected a function"),
+        ({"validation": 3}, "validation: pass a function of x.* not int$"),
+        ({"validation": (np.eye(2), X0)}, r"^option validation: pass .*\)\.value\), not tuple$"),
         ({"validation": rosen, "patience": 0}, "patience=0"),
         ({"average": 1.0}, "average=1.0: expected a number between 0 and 1"),
         ({"history": 1}, "history=1: expected a whole number from 2"),

@@ -4,6 +4,7 @@ import copy
 import io
 import pickle
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -115,7 +116,10 @@ def test_the_loss_before_the_step_is_returned(kind):
 
 
 def test_calls_of_the_closure_are_few_and_counted():
-    """One at the start of a step, which the products use, too; and those of the search."""
+    """One at the start of a step, which the products use, too; and those of the search.
+
+    And one in the first step of all, which checks the gradient.
+    """
     net, calls = make_net(), []
     optimizer = KSD(net.parameters())
 
@@ -127,7 +131,7 @@ def test_calls_of_the_closure_are_few_and_counted():
         for _ in range(6):
             optimizer.step(closure)
     assert all(calls)
-    assert optimizer.closure_calls == len(calls) == optimizer.last.nfev + 5
+    assert optimizer.closure_calls == len(calls) == optimizer.last.nfev + 5 + 1
 
 
 @pytest.mark.parametrize("kind", ["graph", "backward"])
@@ -220,6 +224,86 @@ def test_an_exception_in_the_first_call_changes_nothing():
     assert torch.equal(flat(net), before)
     assert optimizer.last is None
     assert optimizer.closure_calls == 0
+
+
+# Gradients that are not those of the loss
+
+
+def slope_of(net, **how):
+    """A loss of a derivative of the net, as of a physics-informed one."""
+    x = X.to(next(net.parameters()).dtype, copy=True).requires_grad_()
+    u = net(x)
+    return (torch.autograd.grad(u.sum(), x, **how)[0] - 1).square().mean() + u.square().mean()
+
+
+def retained(net):
+    return slope_of(net, retain_graph=True)
+
+
+def retained_by_backward(net):
+    x = X.to(next(net.parameters()).dtype, copy=True).requires_grad_()
+    u = net(x)
+    u.sum().backward(retain_graph=True)
+    return (x.grad - 1).square().mean() + u.square().mean()
+
+
+def backward_twice(net):
+    loss = loss_of(net)
+    loss.backward(retain_graph=True)
+    loss.backward()
+    return loss
+
+
+def backward_of_a_part(net):
+    loss = loss_of(net)
+    loss.backward(retain_graph=True)
+    return loss + net(X.to(loss.dtype)).square().mean()
+
+
+def clipped(net):
+    loss = loss_of(net)
+    loss.backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
+    return loss
+
+
+wrong = [retained, retained_by_backward, backward_twice, clipped]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "loss"),
+    [*product([torch.float64, torch.float32], wrong), (torch.float64, backward_of_a_part)],
+)
+def test_a_gradient_of_something_else_is_refused_at_once(dtype, loss):
+    net = make_net(dtype)
+    before, calls = flat(net), []
+
+    def closure():
+        calls.append(1)
+        return loss(net)
+
+    with pytest.raises(ValueError, match=r"gradient is not that of the loss .* create_graph=True"):
+        KSD(net.parameters()).step(closure)
+    assert len(calls) == 3
+    torch.testing.assert_close(flat(net), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_derivative_with_its_graph_is_no_such_thing(dtype):
+    net = make_net(dtype)
+    optimizer = KSD(net.parameters())
+    losses = [float(optimizer.step(lambda: slope_of(net, create_graph=True))) for _ in range(5)]
+    assert losses[-1] < losses[0]
+
+
+def test_kinks_are_no_such_thing():
+    """Where slopes differ from side to side, nothing is said."""
+    x = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+
+    def closure():
+        return (x.relu() + 1.5 * x).sum()  # torch's gradient is that of one side
+
+    KSD([x]).step(closure)
 
 
 # When it ends
@@ -490,6 +574,8 @@ def test_parameters_are_added_before_the_first_step_only():
     [
         ({"lr": 0.1}, TypeError, "takes no lr: there is no learning rate"),
         ({"weight_decay": 0.1}, TypeError, r"takes no weight_decay: add the penalty .* l2 / 2"),
+        ({"max_iter": 9}, TypeError, "takes no max_iter: here it is called iterations"),
+        ({"epochs": 9}, TypeError, "takes no epochs: your loop decides"),
         ({"tolerance_grad": 0.1}, TypeError, "here it is called gtol"),
         ({"maxiter": 5}, ValueError, r"options without effect on ksdmin.torch.KSD: maxiter\."),
         ({"krylov_dim": 0}, ValueError, "krylov_dim=0: expected a whole number from 1 up"),

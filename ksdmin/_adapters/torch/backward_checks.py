@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ksdmin._adapters.torch.double_backward import OWN_PRODUCTS, MissingDerivative
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
+from ksdmin._adapters.torch.slope_check import RETAINED, contradicts
 
 # Relative difference between two numbers that are the same but for rounding, by precision.
 _TOLERANCE = {"highest": 1e-4, "high": 1e-2, "bfloat16": 1e-1}
@@ -47,6 +48,22 @@ def check_gradients_found(kernels: Kernels, probe: Chunk) -> None:
             "in it: a checkpoint needs use_reentrant=False; take away .detach(), .data or "
             "torch.no_grad(), or freeze the parameter with requires_grad_(False)"
         )
+
+
+def check_inner_derivatives(kernels: Kernels, probe: Chunk) -> None:
+    """Refuse a model with a derivative in it that autograd takes for a constant."""
+    model = kernels.model
+    x = model.near_x0()
+
+    def value_at(x: Tensor) -> float:
+        with model.restored_randomness():
+            return float(kernels.value(x, probe)[0])
+
+    with model.restored_randomness():
+        g = kernels.gradient(x, probe)[1].clone()
+    if contradicts(value_at, x, value_at(x), g):
+        name = type(model.model).__name__
+        raise ValueError(f"the gradient of {name} is not that of its values. {RETAINED}")
 
 
 def _first_derivatives(total: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor | None, ...]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ksdmin._adapters.arguments import check_deterministic
 from ksdmin._adapters.torch.data.arrays import TARGETS_PER_READ
 from ksdmin._adapters.torch.data.trees import same
 from ksdmin._adapters.torch.flat_model import FlatModel
@@ -37,6 +38,7 @@ _TAKE_STATISTICS = (
     "First let it take its statistics: run some batches in train mode under torch.no_grad(), then "
     "model.eval(). Or use GroupNorm or LayerNorm, which need none"
 )
+_SEEDED = ", or draw from torch's global generators, which are seeded for each set"
 _MEAN_SAMPLES = 32  # of a loss that is a mean already: each is computed by itself
 _IGNORED = -100  # the label that HuggingFace's models leave out of their mean
 _LOSS_SAMPLES = 2  # enough to see what a loss reads
@@ -153,12 +155,7 @@ def check_values(problem: Any, model: FlatModel) -> None:
     name, tolerance = type(model.model).__name__, _VALUE_TOLERANCE[model.precision]
     x = model.near_x0()
     first, second = problem.value(x, samples), problem.value(x, samples)
-    if abs(first - second) > tolerance * abs(first):
-        raise ValueError(
-            f"{name} is not deterministic, or its data are not: the same parameters and samples "
-            f"gave the loss {first!r}, then {second!r}. Remove the randomness (eval mode), or let "
-            "the model draw from torch's global generators, which are seeded for each set"
-        )
+    check_deterministic(name, first, second, tolerance, _SEEDED)
     half = samples.shape[0] // 2
     if problem._sums._kernels.is_scalar:
         _check_mean_losses(problem, model, x)

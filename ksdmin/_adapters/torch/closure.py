@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ksdmin._adapters.torch.kernels import Product
+from ksdmin._adapters.torch.slope_check import RETAINED, contradicts
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import CountingProblem, Counts
@@ -25,6 +26,11 @@ NO_GRAPH = (
 )
 CHANGED_ITS_WAY = (
     "the closure called loss.backward() in one call, and not in another: expected one or the other"
+)
+WRONG_GRADIENT = (
+    "KSD: the gradient is not that of the loss that the closure returned: the loss beside the "
+    "parameters contradicts it. If the closure calls backward(), it has to be that of the whole "
+    "loss, once, and gradients must not be clipped or scaled"
 )
 NO_SECOND_DERIVATIVE = (
     "ksdmin differentiates the loss that the closure returned twice. Where a part of it has a "
@@ -61,6 +67,22 @@ class FlatParameters:
         with torch.no_grad():
             for p, piece in zip(self.tensors, self.split(x), strict=True):
                 p.copy_(piece)
+
+    @contextmanager
+    def moved_to(self, x: Tensor) -> Iterator[None]:
+        """The parameters are `x` for a while.
+
+        Autograd does not see that they change and change back (by ``data``), so that a graph
+        made before can still be used after.
+        """
+        before = [p.detach().clone() for p in self.tensors]
+        try:
+            for p, piece in zip(self.tensors, self.split(x), strict=True):
+                p.data.copy_(piece)
+            yield
+        finally:
+            for p, old in zip(self.tensors, before, strict=True):
+                p.data.copy_(old)
 
     def gradients(self) -> list[Tensor | None]:
         """The attributes ``grad``, as they are."""
@@ -128,6 +150,20 @@ class Closure:
             return _joined(Hv, tensors)
 
         return times
+
+    def check_gradient(self, x: Tensor) -> None:
+        """Refuse a gradient at `x` that the loss beside it contradicts: one call, as a rule."""
+        value, g = self.value_and_gradient(x)
+        if contradicts(self._value_beside, x, value, g):
+            raise ValueError(f"{WRONG_GRADIENT}. {RETAINED}")
+
+    def _value_beside(self, x: Tensor) -> float:
+        """The loss at another point; the parameters, and the graph at the last one, stay."""
+        tensors = self.parameters.tensors
+        with self.parameters.moved_to(x), torch.enable_grad():
+            self.parameters.set_gradients([None] * len(tensors))
+            self.calls += 1
+            return _checked_value(self._function())
 
     def leave(self) -> None:
         """Forget the last point, and free its graph."""

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 from torch import Tensor, nn
 
+from ksdmin._adapters.arguments import noting_samples
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.in_double import doubled
 from ksdmin._adapters.torch.model_inputs import is_namedtuple
-
-CALLED_AS = (
-    "with subsets=, the function is called as fun(theta, idx), the mean over the samples idx: "
-    "slice(None) or a sorted int64 tensor of rows, or what your own subsets hold"
-)
 
 NO_GRAPH = (
     "the function's value does not depend on x0's tensors, as far as autograd knows: use the "
@@ -53,13 +48,8 @@ class FlatFunction(FlatModel):
 
     def value(self, x: Tensor, *idx: Any) -> Tensor:
         """The value at a vector that requires a gradient; checked to be a scalar with a graph."""
-        try:
+        with noting_samples(bool(idx)):
             value = self._call(x, *idx)
-        except (TypeError, IndexError, KeyError) as error:  # it may not know of idx
-            if idx:
-                with suppress(Exception):  # an exception may refuse it
-                    error.add_note(CALLED_AS)
-            raise
         return _checked_value(value)
 
     def _call(self, x: Tensor, *idx: Any) -> Any:

@@ -14,6 +14,7 @@ from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
 from ksdmin._adapters.seeds import draw_seed
 from ksdmin._adapters.torch.backward_checks import (
     check_gradients_found,
+    check_inner_derivatives,
     fault_of_products,
     reads_parameters_again,
 )
@@ -25,6 +26,7 @@ from ksdmin._adapters.torch.diagonal import diagonal_kernel
 from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
 from ksdmin._adapters.torch.jacobian import JacobianRows, jacobian_rows
 from ksdmin._adapters.torch.kernels import Kernels, lean_convolutions_work
+from ksdmin._adapters.torch.loss_notes import noting_targets
 from ksdmin._adapters.torch.matrix import MatrixKernel, matrix_kernel
 from ksdmin._adapters.torch.memory import bytes_per_sample, chunk_budget
 from ksdmin._adapters.torch.model_and_loss import probe_of
@@ -129,7 +131,10 @@ def _probe(
     probe = probe_of(samples)
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         kernels.values_need_grad = differentiates(model, probe[0])
-        check_gradients_found(kernels, probe)
+        with noting_targets(probe[1], samples):
+            check_gradients_found(kernels, probe)
+        if kernels.values_need_grad:
+            check_inner_derivatives(kernels, probe)
         model.recomputes = reads_parameters_again(kernels, probe)
         kernels.fault = fault_of_products(kernels, probe)
         nonlinear = model.is_nonlinear(probe[0])

@@ -29,6 +29,20 @@ def test_a_plain_function(backend):
         problem.value(problem.x0, np.array([0]))
 
 
+@pytest.mark.parametrize("x0", [[-1.2, 1.0, 0.7], (-1, 1.0, np.float64(0.7))])
+def test_a_list_of_numbers_is_a_vector(backend, x0):
+    problem = backend.make(rosenbrock, x0=x0)
+    assert problem.value(problem.x0) == pytest.approx(rosenbrock(np.array(x0)))
+    res = ksdmin.minimize(problem)
+    np.testing.assert_allclose(problem.unflatten(res.x), np.ones(3), atol=1e-4)
+
+
+def test_a_list_of_arrays_is_a_tree(backend):
+    problem = backend.make(lambda p: (p[0] - p[1].sum()) ** 2, x0=[2.0, backend.array([1.0, 3.0])])
+    assert problem.value(problem.x0) == 4.0
+    assert len(problem.unflatten(problem.x0)) == 2
+
+
 def test_minimize_a_plain_function(backend):
     x0 = {"b": backend.array([1.0]), "a": backend.array([-1.2])}
     problem = backend.make(
@@ -55,6 +69,21 @@ def test_a_plain_function_of_samples(backend):
     res = ksdmin.minimize(problem)
     assert res.success
     np.testing.assert_allclose(problem.unflatten(res.x), W, atol=1e-4)
+
+
+def test_an_error_in_a_function_of_samples_tells_how_it_was_called(backend):
+    problem = backend.make(lambda x: (x**2).sum(), x0=np.ones(2), subsets=N)
+    with pytest.raises(TypeError) as caught:
+        problem.value(problem.x0, SOME)
+    assert any("fun(theta, idx)" in note for note in caught.value.__notes__)
+
+
+def test_more_samples_than_rows():
+    X = np.ones((1500, 2))
+    problem = ksdmin.from_autograd(lambda x, idx: (X[idx] @ x).mean(), x0=np.ones(2), subsets=3000)
+    with pytest.raises(IndexError) as caught:
+        ksdmin.minimize(problem, rng=0)
+    assert any("(are there so many?)" in note for note in caught.value.__notes__)
 
 
 def test_sets_that_are_names(backend):

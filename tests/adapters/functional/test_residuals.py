@@ -115,6 +115,21 @@ def test_wrong_blocks(backend):
         make(backend, [(lambda p, x: x, 3.0)])
 
 
+@pytest.mark.parametrize("data", [None, X[:1], X], ids=["whole", "one sample", "samples"])
+def test_random_residuals_are_refused(data):
+    rng = np.random.default_rng(0)
+
+    def exact(params):
+        return params["W"]
+
+    def noisy(params, batch=FEW):
+        return batch @ params["W"] + 0.1 * rng.standard_normal(4)
+
+    with pytest.raises(ValueError, match="is not deterministic") as caught:
+        ksdmin.from_autograd(residuals=[(exact, None), (noisy, data)], params=START)
+    assert "in block 1 of residuals=" in caught.value.__notes__
+
+
 def test_wrong_arguments(backend):
     given, adapter = blocks(backend.np), backend.make
     with pytest.raises(TypeError, match="model= goes with a model or a plain function"):

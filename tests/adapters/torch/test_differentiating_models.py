@@ -182,6 +182,23 @@ def test_errors_of_torch_come_with_a_hint(residual, hint):
     assert any(hint in note for note in raised.value.__notes__)
 
 
+class Retained(Net):
+    def forward(self, x):
+        x = x.clone().requires_grad_()
+        u = self.u(x)
+        return torch.autograd.grad(u.sum(), x, retain_graph=True)[0] + u
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_derivative_that_is_taken_for_a_constant_is_refused(dtype):
+    model, x, y = Retained().to(dtype), X.to(dtype), TARGET.to(dtype)
+    with pytest.raises(ValueError, match=r"gradient of Retained is not .* create_graph=True"):
+        ksdmin.from_torch(model, nn.MSELoss(), (x, y))
+    with pytest.raises(ValueError, match=r"is not that of its values") as caught:
+        ksdmin.from_torch(model, residuals=[(lambda model, x: model(x), x)])
+    assert "in block 0 of residuals=" in caught.value.__notes__
+
+
 def test_a_module_is_no_function_to_minimise():
     with pytest.raises(TypeError, match=r"fun is a torch module \(Linear\), not its loss"):
         ksdmin.minimize(torch.nn.Linear(2, 1))

@@ -4,6 +4,8 @@ The models here are linear in their parameters: then the Gauss-Newton matrix is 
 torch's own loss gives by differentiating twice.
 """
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -234,6 +236,37 @@ def test_a_class_is_no_loss():
 def test_broadcasting_is_refused(kind):
     with pytest.raises(ValueError, match=r"outputs have shape \(3, 1\), the targets \(3,\)"):
         ksdmin.from_torch(linear((1,)), kind(), (real(N, D), counts(N)))
+
+
+LABELS = torch.arange(N) % 3
+
+
+@pytest.mark.parametrize(
+    ("loss", "outputs", "targets", "told"),
+    [
+        (nn.CrossEntropyLoss(), 3, LABELS.float(), "pass y.long()"),
+        (nn.CrossEntropyLoss(), 3, LABELS.float().numpy(), "pass y.long()"),
+        (nn.CrossEntropyLoss(), 3, LABELS.int(), "pass y.long()"),
+        (nn.CrossEntropyLoss(), 3, LABELS[:, None], "pass y[:, 0]"),
+        (nn.CrossEntropyLoss(), 2, LABELS, "labels run from 0"),
+        (nn.MultiMarginLoss(), 3, LABELS.float(), "pass y.long()"),
+        (nn.BCEWithLogitsLoss(), 1, LABELS[:, None] % 2, "pass y.float()"),
+        (nn.BCEWithLogitsLoss(), 1, LABELS[:, None] > 0, "pass y.float()"),
+        (partial(F.cross_entropy, reduction="none"), 3, LABELS.float(), "pass y.long()"),
+    ],
+)
+def test_targets_of_another_kind_get_a_hint(loss, outputs, targets, told):
+    with pytest.raises((RuntimeError, IndexError)) as caught:
+        ksdmin.from_torch(nn.Linear(D, outputs), loss, (real(N, D), targets))
+    form, hint = caught.value.__notes__
+    assert form.startswith(f"the loss was called with the first 3 of {N} samples, as a check")
+    assert told in hint
+
+
+def test_shapes_are_told_with_the_number_of_samples():
+    with pytest.raises(ValueError, match=r"outputs have shape \(3, 1\)") as caught:
+        ksdmin.from_torch(nn.Linear(D, 1), nn.MSELoss(), (real(N, D), real(N)))
+    assert f"the first 3 of {N} samples" in caught.value.__notes__[0]
 
 
 def test_a_weight_for_each_sample_is_refused():
