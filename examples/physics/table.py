@@ -46,7 +46,8 @@ def _row(
     ends = {name: s.median_at_end(column) for name, s in plain.items()}
     cells = [_cell(plain.get(name), ends, column) for name in methods]
     seeds = sorted({len(s.runs) for s in plain.values()})
-    head = [_label(case, column), f"{case.seconds:g}", "–".join(map(str, seeds))]
+    counts = "–".join(map(str, sorted({seeds[0], seeds[-1]})))
+    head = [_label(case, column), f"{case.seconds:g}", counts]
     return [*head, *cells, *([_published(case)] if published else []), case.hardware]
 
 
