@@ -4,10 +4,11 @@ A sum of squares whose Jacobian is affordable takes damped Gauss-Newton steps
 (``_ksd/damped_step.py``). The damping follows what a step gained of what the linear model
 predicted, as Nielsen has it (1999): gently down after good steps, ever faster up after bad ones.
 
-Whichever of the two, such a step or a Krylov space, has lowered the loss by the larger factor the
-last time, for what it cost, goes on. Where there has been no Krylov space yet, one is tried on a
-plateau, where several steps lower the loss by next to nothing. What a step costs the cost model
-says, never a clock.
+Whichever of the two, such steps or those with Krylov spaces, has lately lowered the loss by the
+larger factor for what it cost, goes on. Lately: every step counts half as much as the next one.
+(By the last step alone, a single bad one kept either kind away for good.) Where there has been no
+Krylov space yet, one is tried on a plateau, where several steps lower the loss by next to nothing.
+What a step costs the cost model says, never a clock.
 """
 
 from __future__ import annotations
@@ -30,6 +31,31 @@ SLOW_STEPS, PLATEAU = 5, 0.01
 
 
 @dataclass(frozen=True)
+class Lately:
+    """What the last steps of one kind have done: each counts half as much as the next one.
+
+    Attributes
+    ----------
+    fall : float
+        By which factor, as a logarithm, they have lowered the loss.
+    work : float
+        What they have cost.
+    """
+
+    fall: float = 0.0
+    work: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """The fall for each unit of work; infinite before the first step, as a reason to try it."""
+        return self.fall / self.work if self.work else math.inf
+
+    def then(self, fall: float, work: float) -> Lately:
+        """With one more step."""
+        return Lately(self.fall / 2 + fall, self.work / 2 + work)
+
+
+@dataclass(frozen=True)
 class DampedStep:
     """What the last steps of either kind have left and gained.
 
@@ -37,9 +63,10 @@ class DampedStep:
     ----------
     last : NextDamping or None
         What the last step has left; None before the first.
-    rate, krylov_rate : float
-        By which factor, as a logarithm, the last step of this kind and the last one with a Krylov
-        space have lowered the loss, for each unit of work; infinite and NaN before the first.
+    damped, krylov : Lately
+        Steps of this kind, and those with Krylov spaces or what these have taught.
+    is_last : bool
+        Whether the last step was of this kind.
     slow : int
         How many steps of this kind in a row have hardly lowered the loss.
     allowed : bool
@@ -47,8 +74,9 @@ class DampedStep:
     """
 
     last: NextDamping | None = None
-    rate: float = math.inf
-    krylov_rate: float = math.nan
+    damped: Lately = Lately()
+    krylov: Lately = Lately()
+    is_last: bool = False
     slow: int = 0
     allowed: bool = True
 
@@ -61,9 +89,9 @@ class DampedStep:
         """Whether it is less work than a Krylov space of K vectors, and gains as much."""
         if not self.allowed or costs.exact > costs.krylov(min(K, costs.n)):
             return False
-        if math.isnan(self.krylov_rate):
+        if not self.krylov.work:
             return self.slow < SLOW_STEPS
-        return self.rate >= self.krylov_rate
+        return self.damped.rate >= self.krylov.rate
 
     @property
     def rank(self) -> int | None:
@@ -81,13 +109,18 @@ class DampedStep:
 
     def after(self, outcome: Outcome) -> DampedStep:
         """The rule after a step."""
-        if not self.allowed or not outcome.measured:
+        if not self.allowed or not outcome.work > 0:
             return self
         fall = logarithmic_fall(outcome)
         if outcome.damping is None:
-            return changed(self, krylov_rate=fall / outcome.work)
-        slow = self.slow + 1 if fall < PLATEAU else 0
-        return changed(self, last=outcome.damping, rate=fall / outcome.work, slow=slow)
+            return changed(self, krylov=self.krylov.then(fall, outcome.work), is_last=False)
+        return changed(
+            self,
+            last=outcome.damping,
+            damped=self.damped.then(fall, outcome.work),
+            is_last=True,
+            slow=self.slow + 1 if fall < PLATEAU else 0,
+        )
 
 
 def lowered(damping: float, gain: float) -> float:

@@ -67,11 +67,28 @@ def test_what_a_step_gained_counts_for_its_work():
     assert rule.after(outcome(1.0, 0.998, work=10.0)).worthwhile(CHEAP, 100)
 
 
-def test_steps_without_products_and_a_rule_that_is_off_change_nothing():
+def test_a_single_bad_step_of_many_good_ones_counts_for_half():
+    rule = DampedStep()
+    for _ in range(4):
+        rule = rule.after(damped(1.0, 0.5))
+    rule = rule.after(damped(1.0, 1.0))
+    assert not rule.after(outcome(1.0, 0.6)).worthwhile(CHEAP, 100)
+    assert rule.after(outcome(1.0, 0.8)).worthwhile(CHEAP, 100)
+
+
+def test_what_goes_ever_slower_gives_way():
+    rule = DampedStep().after(damped(1.0, 0.9)).after(outcome(1.0, 0.5))
+    assert not rule.worthwhile(CHEAP, 100)
+    for _ in range(4):
+        rule = rule.after(outcome(1.0, 0.99, measured=False))
+    assert rule.worthwhile(CHEAP, 100)
+
+
+def test_a_step_of_unknown_work_and_a_rule_that_is_off_change_nothing():
     rule, off = DampedStep(), DampedStep.off()
-    assert rule.after(outcome(measured=False)) is rule
+    assert rule.after(outcome(work=math.nan)) is rule
     assert off.after(damped()) is off
 
 
 def test_a_loss_of_zero_is_no_fault():
-    assert DampedStep().after(damped(1.0, 0.0)).rate == math.inf
+    assert DampedStep().after(damped(1.0, 0.0)).damped.rate == math.inf
