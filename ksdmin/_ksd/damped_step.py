@@ -115,14 +115,14 @@ class Path:
     ) -> None:
         self._run, self._evaluator, self._state = run, evaluator, state
         self._jacobian, self._equations, self._g = jacobian, equations, g
-        self._costs = costs
+        self._costs, self._noise = costs, evaluator.noise * abs(state.here.value)
         sampled = state.curvature_is_sampled and jacobian.at is not None
         self._beyond_sample = BeyondSample(evaluator, state) if sampled else None
 
     def trial(self, damping: float) -> Trial:
         """The step with the first damping that lowers the loss, if any does."""
         here, evaluator = self._state.here, self._evaluator
-        noise, growth, tried = evaluator.noise * abs(here.value), 2.0, 0
+        growth, tried = 2.0, 0
         while True:
             found = self._found(damping)
             if found is not None:
@@ -131,20 +131,24 @@ class Path:
                     gained, predicted = here.value - found.value, found.predicted
                     gain = gained / predicted if predicted > 0 else 1.0  # it may underflow
                     return self._trial(found, tried, lowered(damping, gain))
-                if not found.predicted > noise or evaluator.spent():
+                if not found.predicted > self._noise or evaluator.spent():
                     return self._trial(found, tried, damping)
             damping, growth = raised(damping, growth)
 
     def _trial(self, found: Found, tried: int, damping: float) -> Trial:
+        """To the point, where it is lower or as low as far as rounding lets one see."""
         here, matrix = self._state.here, self._equations.matrix
-        better = found.value < here.value
+        hidden = found.value <= here.value + self._noise
+        taken = found.value < here.value or (
+            hidden and self._run.space.max_abs(found.x - here.x) > 0
+        )
         return made(
             Trial,
-            x=found.x if better else here.x,
-            d=found.x - here.x if better else None,
-            value=found.value if better else here.value,
-            gradient=None if better else here.gradient,
-            predicted=here.value - found.value if better else 0.0,
+            x=found.x if taken else here.x,
+            d=found.x - here.x if taken else None,
+            value=found.value if taken else here.value,
+            gradient=None if taken else here.gradient,
+            predicted=here.value - found.value if taken else 0.0,
             model_reduction=found.predicted,
             inner_iterations=tried,
             dim=1,

@@ -61,8 +61,6 @@ def is_trusted(state: KSDState, costs: Costs | None) -> bool:
     """Whether the next step may rest on what the last ones have learned."""
     if state.model.base is not None and costs is not None:
         return state.rules.exact_space.reusable(costs)
-    if costs is not None and costs.rows and state.rules.damped_step.is_last:
-        return False  # what is to be compared with damped steps is a step with products
     return state.rules.trust.trusted and not state.curvature_is_sampled
 
 

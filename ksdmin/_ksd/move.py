@@ -20,8 +20,8 @@ def moved(run: KSDRun, state: KSDState) -> tuple[KSDRun, KSDState]:
     """The run and its state where the vectors of its problem live: mostly they are there.
 
     Point and previous directions are converted; the point is evaluated again, as a value with less
-    rounding is not to be compared with those before. What was learned of the curvature stays
-    behind: of late, it was made of differences that were mostly rounding.
+    rounding is not to be compared with those before. What was learned of the curvature, and of
+    damped steps, stays behind: of late, it was made of differences that were mostly rounding.
     """
     problem = state.ledger.problem
     space = problem.home(run.space)
@@ -56,5 +56,9 @@ def recorded(evaluator: Evaluator, state: KSDState) -> KSDState:
         inner_iterations=old.inner_iterations,
         accepted=old.accepted,
     )
-    rules = changed(state.rules, trust=Trust(record, allowed=state.rules.trust.allowed))
+    rules = changed(
+        state.rules,
+        trust=Trust(record, allowed=state.rules.trust.allowed),
+        damped_step=state.rules.damped_step.in_finer_arithmetic(),
+    )
     return changed(state, record=record, rules=rules, ledger=evaluator.ledger)

@@ -63,10 +63,10 @@ class DampedStep:
     ----------
     last : NextDamping or None
         What the last step has left; None before the first.
+    least : float
+        The least damping that a step has left.
     damped, krylov : Lately
-        Steps of this kind, and those with Krylov spaces or what these have taught.
-    is_last : bool
-        Whether the last step was of this kind.
+        Steps of this kind, and those with Krylov spaces.
     slow : int
         How many steps of this kind in a row have hardly lowered the loss.
     allowed : bool
@@ -74,9 +74,9 @@ class DampedStep:
     """
 
     last: NextDamping | None = None
+    least: float = math.inf
     damped: Lately = Lately()
     krylov: Lately = Lately()
-    is_last: bool = False
     slow: int = 0
     allowed: bool = True
 
@@ -107,18 +107,27 @@ class DampedStep:
         """The damping to begin with, for a curvature whose mean eigenvalue is `scale`."""
         return scale if self.last is None else max(self.last.value, LEAST_DAMPING * scale)
 
+    def in_finer_arithmetic(self) -> DampedStep:
+        """The same with the least damping, and to be tried again.
+
+        What has raised the damping since then, and made steps gain little, may be rounding.
+        """
+        if self.last is None:
+            return self
+        return changed(self, last=changed(self.last, value=self.least), damped=Lately(), slow=0)
+
     def after(self, outcome: Outcome) -> DampedStep:
         """The rule after a step."""
-        if not self.allowed or not outcome.work > 0:
+        if not self.allowed or not outcome.measured or not outcome.work > 0:
             return self
         fall = logarithmic_fall(outcome)
         if outcome.damping is None:
-            return changed(self, krylov=self.krylov.then(fall, outcome.work), is_last=False)
+            return changed(self, krylov=self.krylov.then(fall, outcome.work))
         return changed(
             self,
             last=outcome.damping,
+            least=min(self.least, outcome.damping.value),
             damped=self.damped.then(fall, outcome.work),
-            is_last=True,
             slow=self.slow + 1 if fall < PLATEAU else 0,
         )
 

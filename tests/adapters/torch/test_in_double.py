@@ -201,7 +201,6 @@ def test_until_it_turns_the_run_is_the_same_and_the_point_is_evaluated_once_more
         np.testing.assert_array_equal(off[name][:turn], on[name][:turn])
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch.func's own
 def test_a_physics_informed_net_comes_closer():
     """A small differential equation: u' = -u, u(0) = 1."""
@@ -221,11 +220,11 @@ def test_a_physics_informed_net_comes_closer():
         return ksdmin.from_torch(model, residuals=parts, precision=word)
 
     off, on = (
-        run(decay(word), options={"gtol": 1e-12, "maxiter": 120}) for word in ("float32", "highest")
+        run(decay(word), options={"gtol": 1e-12, "maxiter": 60}) for word in ("float32", "highest")
     )
     assert off.status == ksdmin.Status.PRECISION_LOSS
     assert on.x.dtype == torch.float64
-    assert on.fun < off.fun / 2
+    assert on.fun < 1e-4 * off.fun
 
 
 def test_saved_runs_are_tried_with_one_that_turns():

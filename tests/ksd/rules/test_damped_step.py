@@ -80,14 +80,27 @@ def test_what_goes_ever_slower_gives_way():
     rule = DampedStep().after(damped(1.0, 0.9)).after(outcome(1.0, 0.5))
     assert not rule.worthwhile(CHEAP, 100)
     for _ in range(4):
-        rule = rule.after(outcome(1.0, 0.99, measured=False))
+        rule = rule.after(outcome(1.0, 0.99))
     assert rule.worthwhile(CHEAP, 100)
 
 
-def test_a_step_of_unknown_work_and_a_rule_that_is_off_change_nothing():
+def test_steps_without_products_or_of_unknown_work_and_a_rule_that_is_off_change_nothing():
     rule, off = DampedStep(), DampedStep.off()
+    assert rule.after(outcome(measured=False)) is rule
     assert rule.after(outcome(work=math.nan)) is rule
     assert off.after(damped()) is off
+
+
+def test_finer_arithmetic_begins_with_the_least_damping():
+    rule = DampedStep()
+    assert rule.in_finer_arithmetic() == rule
+    for value in (1e-3, 1e-9, 0.5):
+        rule = rule.after(damped(damping=NextDamping(value, 64, 0.1)))
+    rule = rule.after(damped(1.0, 1.0)).after(outcome())
+    assert not rule.worthwhile(CHEAP, 100)
+    finer = rule.in_finer_arithmetic()
+    assert finer.last.value == 1e-9
+    assert finer.worthwhile(CHEAP, 100)
 
 
 def test_a_loss_of_zero_is_no_fault():
