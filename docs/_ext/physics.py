@@ -30,19 +30,19 @@ def section():
 
 def on_a_gpu(cases):
     """KSD's errors there, each beside the least one that is published."""
-    words, seconds = [], set()
-    for case, methods in cases.items():
-        if (
-            not physics_run.on_a_gpu(case)
-            or case.problem not in PUBLISHED
-            or case.dtype != "float64"
-        ):
-            continue
-        for series in methods:
-            if series.method == "ksd" and not series.options:
-                title, least = EXPERIMENTS[case.problem].title, PUBLISHED[case.problem][-1][1]
-                words.append(f"{title} {series.median_at_end('error'):.1e} ({least:.1e})")
-                seconds.add(f"{case.seconds:g}")
+    shown = [
+        (case, series)
+        for case, methods in cases.items()
+        if physics_run.on_a_gpu(case) and case.problem in PUBLISHED and case.dtype == "float64"
+        for series in methods
+        if series.method == "ksd" and not series.options
+    ]
+    words = [
+        f"{EXPERIMENTS[case.problem].title} {series.median_at_end('error'):.1e} "
+        f"({PUBLISHED[case.problem][-1][1]:.1e})"
+        for case, series in shown
+    ]
+    seconds = {f"{case.seconds:g}" for case, _ in shown}
     return (
         f"After {' or '.join(sorted(seconds))} s on a GPU, and in brackets the least error that is "
         f"published, after up to 16 hours: {'; '.join(words)}. (The table below says how many runs "

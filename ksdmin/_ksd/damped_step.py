@@ -136,16 +136,15 @@ class Path:
             damping, growth = raised(damping, growth)
 
     def _trial(self, found: Found, tried: int, damping: float) -> Trial:
-        """To the point, where it is lower or as low as far as rounding lets one see."""
+        """To the point, where it is lower, or as low as far as rounding lets one see."""
         here, matrix = self._state.here, self._equations.matrix
-        hidden = found.value <= here.value + self._noise
-        taken = found.value < here.value or (
-            hidden and self._run.space.max_abs(found.x - here.x) > 0
-        )
+        d = found.x - here.x
+        lower, as_low = found.value < here.value, found.value <= here.value + self._noise
+        taken = lower or (as_low and self._run.space.max_abs(d) > 0)
         return made(
             Trial,
             x=found.x if taken else here.x,
-            d=found.x - here.x if taken else None,
+            d=d if taken else None,
             value=found.value if taken else here.value,
             gradient=None if taken else here.gradient,
             predicted=here.value - found.value if taken else 0.0,

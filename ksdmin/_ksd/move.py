@@ -20,8 +20,8 @@ def moved(run: KSDRun, state: KSDState) -> tuple[KSDRun, KSDState]:
     """The run and its state where the vectors of its problem live: mostly they are there.
 
     Point and previous directions are converted; the point is evaluated again, as a value with less
-    rounding is not to be compared with those before. What was learned of the curvature, and of
-    damped steps, stays behind: of late, it was made of differences that were mostly rounding.
+    rounding is not to be compared with those before. What was learned of the curvature, and of how
+    damped steps do, stays behind: of late, it was made of differences that were mostly rounding.
     """
     problem = state.ledger.problem
     space = problem.home(run.space)
