@@ -42,7 +42,7 @@ def judge_step(
         compared=compared,
         accepted=accepted,
         moved=moved,
-        measured=basis is not None or trial.is_damped,
+        measured=not trial.is_of_model,
         wide=is_wide(run, state, basis),
         exact=exact,
         last_resort=not exact and not damped_steps_are_left(state, costs),

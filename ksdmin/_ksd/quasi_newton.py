@@ -58,7 +58,7 @@ class QuasiNewton:
         return int(self.products.shape[1])
 
     def preconditioner(self, space: Space, D: Array | None = None) -> Preconditioner:
-        """P, which starts from the base, the diagonal D, or a multiple of the identity."""
+        """P, which starts from the base, or from a multiple of the diagonal D or the identity."""
         if self.base is not None:
             return Preconditioner(_InverseFromBase(space, self.pairs, self.base))
         if self.pairs is None:
@@ -187,12 +187,14 @@ class _Inverse:
 
 
 class _ScaledInverse:
-    """The same from a diagonal D."""
+    """The same from a multiple of a diagonal D: that of the last pair, too."""
 
     def __init__(self, space: Space, pairs: Array, R_inverse: Array, D: Array) -> None:
-        self._inner, self._D = space.inner, D
+        self._inner, self._R_inverse = space.inner, R_inverse
         self._S, self._Y = pairs[:, 0, :], pairs[:, 1, :]
-        self._R_inverse, self._YY = R_inverse, space.gram(self._Y / D, self._Y)
+        last = self._Y[-1, :]
+        self._D = D * space.inner(last / D, last)
+        self._YY = space.gram(self._Y / self._D, self._Y)
 
     def __call__(self, w: Array) -> Array:
         scaled = w / self._D

@@ -149,6 +149,11 @@ class Trial:
         return self.damping is not None
 
     @property
+    def is_of_model(self) -> bool:
+        """Whether it rests on the quasi-Newton model alone."""
+        return self.basis is None and not self.is_damped
+
+    @property
     def is_exact(self) -> bool:
         """Whether it was made of the whole curvature."""
         return self.is_damped or (self.basis is not None and self.basis.exact)

@@ -215,11 +215,15 @@ def next_sets(run: KSDRun, state: KSDState) -> Sampling:
 
 
 def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A: Any) -> Evaluated:
-    """What the next iteration starts from; nothing new where A has just served as C."""
-    diagonal = evaluator.traits.has_diagonal and not rests_on_matrix(state, trial)
+    """What the next iteration starts from; nothing new where A has just served as C.
+
+    A step of the model leaves the diagonal as it is: another would cost as much as the step.
+    """
+    kept = state.here.diagonal if trial.is_of_model else None
+    missing = kept is None and evaluator.traits.has_diagonal and not rests_on_matrix(state, trial)
     value, gradient = trial.value, trial.gradient
-    if state.sets.C is A and gradient is not None and not diagonal:
-        there = made(Evaluated, x=trial.x, idx=A, value=value, gradient=gradient, diagonal=None)
+    if state.sets.C is A and gradient is not None and not missing:
+        there = made(Evaluated, x=trial.x, idx=A, value=value, gradient=gradient, diagonal=kept)
     elif trial.is_damped:
         there = Evaluated(trial.x, A, *evaluator.value_and_gradient(trial.x, A))
     else:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.optimize import rosen, rosen_der, rosen_hess_prod
+from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
 
 import ksdmin
 from ksdmin._ksd.krylov import krylov_basis
@@ -53,6 +53,11 @@ def test_it_starts_from_a_diagonal():
     assert_allclose(solve(QuasiNewton(3), g), g)
 
 
+def test_the_size_of_a_diagonal_does_not_matter_once_there_is_a_pair():
+    model, D = QuasiNewton(3).with_pair(SPACE, g, H @ g), np.arange(1.0, 9.0)
+    assert_allclose(solve(model, A[0], D), solve(model, A[0], 1e3 * D), rtol=1e-12)
+
+
 @pytest.mark.parametrize("D", [None, np.arange(1.0, 9.0)], ids=["identity", "diagonal"])
 @pytest.mark.parametrize("count", [1, 3, 9])
 def test_it_is_the_two_loop_recursion(D, count):
@@ -66,7 +71,8 @@ def test_it_is_the_two_loop_recursion(D, count):
         shares.append((s @ q) / (s @ y))
         q -= shares[-1] * y
     s, y = pairs[-1]
-    q = q * (s @ y) / (y @ y) if D is None else q / D
+    first = np.ones(8) if D is None else D
+    q *= (s @ y) / (y @ (y / first)) / first
     for (s, y), share in zip(pairs, reversed(shares), strict=True):
         q += (share - (y @ q) / (s @ y)) * s
     assert_allclose(solve(model, g, D), q, rtol=1e-9)
@@ -123,6 +129,22 @@ def test_a_step_of_the_model_says_so_in_the_history():
     products = np.diff(res.history["nhev"])
     assert (products == 0).any()
     assert (res.history["dim"][1:][products == 0] == 1).all()
+
+
+def test_a_step_of_the_model_asks_for_no_other_diagonal():
+    asked = []
+
+    def precond(x):
+        asked.append(x)
+        return np.diag(rosen_hess(x)).clip(1.0)
+
+    res = ksdmin.minimize(
+        rosen, np.zeros(30), jac=rosen_der, hessp=rosen_hess_prod, precond=precond
+    )
+    with_products = int(np.count_nonzero(np.diff(res.history["nhev"])))
+    assert res.success
+    assert res.nit > with_products + 10
+    assert len(asked) == 1 + with_products
 
 
 def test_the_free_variables_alone():
