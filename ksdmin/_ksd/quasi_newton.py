@@ -19,7 +19,7 @@ import numpy as np
 
 from ksdmin._ksd.factor import Factor, eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
-from ksdmin._ksd.precond import Preconditioner
+from ksdmin._ksd.precond import Preconditioner, by_inverse
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.entries import Entries
 from ksdmin._problem.values import changed
@@ -60,13 +60,13 @@ class QuasiNewton:
     def preconditioner(self, space: Space, D: Array | None = None) -> Preconditioner:
         """P, which starts from the base, the diagonal D, or a multiple of the identity."""
         if self.base is not None:
-            return Preconditioner(_InverseFromBase(space, self.pairs, self.base))
+            return by_inverse(_InverseFromBase(space, self.pairs, self.base))
         if self.pairs is None:
             return Preconditioner.diagonal(D)
         if D is None:
-            return Preconditioner(_Inverse(space, self.pairs.array, self.products))
+            return by_inverse(_Inverse(space, self.pairs.array, self.products))
         R_inverse = space.to_device(self.products[0])
-        return Preconditioner(_ScaledInverse(space, self.pairs.array, R_inverse, D))
+        return by_inverse(_ScaledInverse(space, self.pairs.array, R_inverse, D))
 
     def beyond(self, space: Space, z: Array) -> tuple[Array, int]:
         """What of `z` lies outside the span of all s, and how many dimensions are outside.
@@ -175,7 +175,7 @@ class _Inverse:
     def __init__(self, space: Space, pairs: Array, products: Small) -> None:
         self._space, self._vectors = space, _vectors(space, pairs)
         on_device = space.to_device(products)
-        self._R_inverse, self._YY = on_device[0, :, :], on_device[1, :, :]
+        self._R_inverse, self._YY = on_device[0], on_device[1]
         self._scale = 1.0 / float(products[1, -1, -1])
 
     def __call__(self, w: Array) -> Array:
