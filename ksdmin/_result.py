@@ -61,7 +61,7 @@ MESSAGES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Record:
     """One line of the history: where the run stood after an iteration.
 

@@ -43,12 +43,12 @@ def judge_step(
         accepted=accepted,
         moved=moved,
         measured=not trial.is_of_model,
-        wide=is_wide(run, state, basis),
+        wide=basis is not None and is_wide(run, state, basis),
         exact=exact,
-        last_resort=not exact and not damped_steps_are_left(state, costs),
+        last_resort=not exact and (costs is None or not damped_steps_are_left(state, costs)),
         newton_reduction=trial.newton_reduction if exact else np.nan,
         value=value,
-        work=work(evaluator, state, trial, costs),
+        work=np.nan if costs is None else work(evaluator, state, trial, costs),
         damping=trial.damping,
         step_norm=run.space.norm(trial.d) if accepted and moved else 0.0,
         gradient_norm=run.stationarity(there.x, there.gradient) if accepted else np.nan,
@@ -56,15 +56,13 @@ def judge_step(
     )
 
 
-def damped_steps_are_left(state: KSDState, costs: Costs | None) -> bool:
+def damped_steps_are_left(state: KSDState, costs: Costs) -> bool:
     """Whether a damped step may come after this one."""
-    return costs is not None and costs.rows > 0 and state.rules.damped_step.allowed
+    return costs.rows > 0 and state.rules.damped_step.allowed
 
 
-def work(evaluator: Evaluator, state: KSDState, trial: Trial, costs: Costs | None) -> float:
-    """What the step has cost, by the cost model; NaN where nothing depends on it."""
-    if costs is None:
-        return np.nan
+def work(evaluator: Evaluator, state: KSDState, trial: Trial, costs: Costs) -> float:
+    """What the step has cost, by the cost model."""
     evaluations = evaluator.counts.nfev - state.ledger.counts.nfev
     if trial.damping is not None:
         return costs.with_rank(trial.damping.rank).damped(evaluations)

@@ -13,7 +13,8 @@ def preconditioner(
     run: KSDRun, evaluator: Evaluator, state: KSDState, *, with_model: bool = True
 ) -> Preconditioner:
     """The diagonal, the quasi-Newton model on it, and the bounds."""
-    D, model = diagonal(run, evaluator, state.here.diagonal), state.model
+    entries, model = state.here.diagonal, state.model
+    D = None if entries is None else diagonal(run, evaluator, entries)
     free = None if run.box is None else run.movable(state.here)
     if free is not None and with_model:
         model = model.restricted(run.space, free)
@@ -21,10 +22,8 @@ def preconditioner(
     return P if free is None else changed(P, solve=lambda w: free(P.solve(w)), is_diagonal=False)
 
 
-def diagonal(run: KSDRun, evaluator: Evaluator, entries: Array | None) -> Array | None:
+def diagonal(run: KSDRun, evaluator: Evaluator, entries: Array) -> Array | None:
     """D, from the problem's own diagonal; None: the identity."""
-    if entries is None:
-        return None
     power = run.options.diagonal_power
     power = evaluator.traits.diagonal_power if power is None else power
     return diagonal_preconditioner(run.space, entries, run.floor, power)

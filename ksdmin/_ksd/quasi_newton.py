@@ -5,8 +5,9 @@ conjugate, so that all of the basis goes into the model), and from every step, w
 of the gradients. It serves twice: as the preconditioner of the next Krylov space, and, as long as
 that is worthwhile, in place of that space, for steps that cost no product.
 
-The pairs are in one array, and the inverse is applied in the compact form of Byrd, Nocedal and
-Schnabel (1994): two products with that array, and some with small matrices between them.
+The inverse is applied by the two loops of Nocedal (1980), with matrices in their place: each loop
+solves equations with the triangle R of all s^T y, whose inverse is kept (Byrd, Nocedal and
+Schnabel, 1994). So there are two products with all s and two with all y, and little between them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 from ksdmin._ksd.factor import Factor, eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
-from ksdmin._ksd.precond import Preconditioner
+from ksdmin._ksd.precond import Preconditioner, by_inverse
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.entries import Entries
 from ksdmin._problem.values import changed
@@ -28,7 +29,7 @@ ROWS_AT_ONCE = 8
 
 
 def _nothing() -> Small:
-    return np.zeros((2, 0, 0))
+    return np.zeros((0, 0))
 
 
 @dataclass(frozen=True)
@@ -40,33 +41,42 @@ class QuasiNewton:
     capacity : int
         How many pairs are kept; the oldest go first.
     pairs : Entries or None
-        The pairs (s, y), the oldest first, each scaled so that s^T y = 1.
-    products : ndarray
-        With the s as the rows of S, the y as those of Y, and R the upper triangle of S Y^T: R^-1
-        and Y Y^T. Both are kept up to date, a column at a time.
+        All s, and all y, as rows, the oldest first; each pair is scaled so that s^T y = 1.
+    R_inverse : ndarray
+        With the s as the rows of S, the y as those of Y, and R the upper triangle of S Y^T: R^-1.
+    scale : float
+        1 / y^T y of the last pair.
     base : Factor or None
         The curvature matrix that the pairs change, where a step computed one.
     """
 
     capacity: int
     pairs: Entries | None = None
-    products: Small = field(default_factory=_nothing)
+    R_inverse: Small = field(default_factory=_nothing)
+    scale: float = 1.0
     base: Factor | None = None
 
     def __len__(self) -> int:
         """How many pairs there are."""
-        return int(self.products.shape[1])
+        return len(self.R_inverse)
 
     def preconditioner(self, space: Space, D: Array | None = None) -> Preconditioner:
         """P, which starts from the base, or from a multiple of the diagonal D or the identity."""
-        if self.base is not None:
-            return Preconditioner(_InverseFromBase(space, self.pairs, self.base))
         if self.pairs is None:
-            return Preconditioner.diagonal(D)
+            return Preconditioner.diagonal(D) if self.base is None else by_inverse(self.base.solve)
+        pairs = self.pairs.array
+        return by_inverse(_Inverse(space, pairs, self.R_inverse, self._start(space, pairs, D)))
+
+    def _start(self, space: Space, pairs: Array, D: Array | None) -> Callable[[Array], Array]:
+        """The inverse of what P starts from; a diagonal in the size that the last pair says."""
+        if self.base is not None:
+            return self.base.solve
+        scale = self.scale
         if D is None:
-            return Preconditioner(_Inverse(space, self.pairs.array, self.products))
-        R_inverse = space.to_device(self.products[0])
-        return Preconditioner(_ScaledInverse(space, self.pairs.array, R_inverse, D))
+            return lambda w: scale * w
+        last = pairs[1, -1, :]
+        scaled = D * space.inner(last / D, last)
+        return lambda w: w / scaled
 
     def beyond(self, space: Space, z: Array) -> tuple[Array, int]:
         """What of `z` lies outside the span of all s, and how many dimensions are outside.
@@ -77,7 +87,7 @@ class QuasiNewton:
             return z, 0
         if self.pairs is None:
             return z, space.n
-        S = self.pairs.array[:, 0, :]
+        S = self.pairs.array[0, :, :]
         gram, along = space.to_host(space.gram(S, S), space.inner(S, z))
         lengths = np.diag(gram) ** 0.5
         values, E = eigenvectors(gram / np.outer(lengths, lengths))
@@ -104,31 +114,34 @@ class QuasiNewton:
             along, s2, y2 = space.floats(inner(s, y), inner(s, s), inner(y, y))
         if not along > (space.eps * s2 * y2) ** 0.5 or not 0 < y2 < math.inf:
             return self
-        return self._with_scaled(space, space.scaled_pair(s, y, along**-0.5))
+        return self._with_scaled(space, space.scaled_pair(s, y, along**-0.5), along / y2)
 
     def with_pairs(self, space: Space, pairs: Array) -> QuasiNewton:
-        """The model after more pairs (s, y), in an array, where they are any good."""
+        """The model after more pairs, all s and all y in an array, where they are any good."""
         with np.errstate(all="ignore"):
-            (dots,) = space.to_host(space.gram(pairs, pairs))
+            each = space.xp.permute_dims(pairs, (1, 0, 2))
+            (dots,) = space.to_host(space.gram(each, each))
             s2, along, y2 = dots[:, 0, 0], dots[:, 0, 1], dots[:, 1, 1]
             good = (along > (space.eps * s2 * y2) ** 0.5) & (0 < y2) & (y2 < np.inf)
         if not good.all():
             which = np.flatnonzero(good)
             if not len(which):
                 return self
-            pairs, along = space.xp.stack([pairs[int(i), :, :] for i in which]), along[which]
-        pairs *= space.to_device(along**-0.5)[:, None, None]  # our own array (jax makes a new one)
-        return self._with_scaled(space, pairs)
+            pairs = space.xp.stack([pairs[:, int(i), :] for i in which], axis=1)
+            along, y2 = along[which], y2[which]
+        pairs *= space.to_device(along**-0.5)[None, :, None]  # our own array (jax makes a new one)
+        return self._with_scaled(space, pairs, float(along[-1] / y2[-1]))
 
-    def _with_scaled(self, space: Space, new: Array) -> QuasiNewton:
-        """The model after pairs that are scaled as ours are."""
-        count = int(new.shape[0])
+    def _with_scaled(self, space: Space, new: Array, scale: float) -> QuasiNewton:
+        """The model after pairs that are scaled as ours are, and the `scale` of the last one."""
+        count = int(new.shape[1])
         keep = min(self.capacity, len(self) + count)
-        new = new if count <= keep else new[count - keep :, :, :]
-        pairs = Entries(space.rows(0, 2)) if self.pairs is None else self.pairs
+        new = new if count <= keep else new[:, count - keep :, :]
+        pairs = Entries(space.rows(2, 0)) if self.pairs is None else self.pairs
         pairs = pairs.followed_by(space, new, keep, self.capacity)
-        (columns,) = space.to_host(space.gram(_vectors(space, pairs.array), new[:, 1, :]))
-        return changed(self, pairs=pairs, products=_bordered(self.products, columns))
+        (columns,) = space.to_host(space.gram(pairs.array[0, :, :], new[1, :, :]))
+        R_inverse = _bordered(self.R_inverse, columns)
+        return changed(self, pairs=pairs, R_inverse=R_inverse, scale=scale)
 
     def with_basis(
         self, space: Space, basis: Basis, step: tuple[Array, Array] | None = None
@@ -147,15 +160,15 @@ class QuasiNewton:
             directions = _directions(space, basis.H_bar, self.capacity - (step is not None))
         if products is None or not len(directions):
             return model if step is None else model.with_pair(space, *step)
-        new = space.rows(len(directions) + (step is not None), 2)
+        new = space.rows(2, len(directions) + (step is not None))
         for at in range(0, len(directions), ROWS_AT_ONCE):  # what is in passing takes little memory
             E = directions[at : at + ROWS_AT_ONCE]
             rows = slice(at, at + len(E))
-            new = space.put(new, (rows, 0, slice(None)), space.times(space.to_device(E), basis.V))
-            new = space.put(new, (rows, 1, slice(None)), products(E))
+            new = space.put(new, (0, rows, slice(None)), space.times(space.to_device(E), basis.V))
+            new = space.put(new, (1, rows, slice(None)), products(E))
         if step is not None:
             for i, vector in enumerate(step):
-                new = space.put(new, (len(directions), i, slice(None)), vector)
+                new = space.put(new, (i, len(directions), slice(None)), vector)
         return model.without_base().with_pairs(space, new)
 
 
@@ -170,78 +183,29 @@ def _directions(space: Space, H_bar: Small, most: int) -> Small:
 
 
 class _Inverse:
-    """w -> P^-1 w, from a multiple of the identity: that of the last pair."""
+    """w -> P^-1 w, from the inverse of what P starts from."""
 
-    def __init__(self, space: Space, pairs: Array, products: Small) -> None:
-        self._space, self._vectors = space, _vectors(space, pairs)
-        on_device = space.to_device(products)
-        self._R_inverse, self._YY = on_device[0, :, :], on_device[1, :, :]
-        self._scale = 1.0 / float(products[1, -1, -1])
-
-    def __call__(self, w: Array) -> Array:
-        times, R_inverse, scale = self._space.times, self._R_inverse, self._scale
-        found = self._space.inner(self._vectors, w)
-        p = times(R_inverse, found[0::2])
-        q = times(p + scale * (times(self._YY, p) - found[1::2]), R_inverse)
-        return scale * w + times(self._space.interleaved(q, -scale * p), self._vectors)
-
-
-class _ScaledInverse:
-    """The same from a multiple of a diagonal D: that of the last pair, too."""
-
-    def __init__(self, space: Space, pairs: Array, R_inverse: Array, D: Array) -> None:
-        self._inner, self._R_inverse = space.inner, R_inverse
-        self._S, self._Y = pairs[:, 0, :], pairs[:, 1, :]
-        last = self._Y[-1, :]
-        self._D = D * space.inner(last / D, last)
-        self._YY = space.gram(self._Y / self._D, self._Y)
+    def __init__(
+        self, space: Space, pairs: Array, R_inverse: Small, start: Callable[[Array], Array]
+    ) -> None:
+        self._inner, self._times, self._start = space.inner, space.times, start
+        self._S, self._Y = pairs[0, :, :], pairs[1, :, :]
+        self._R_inverse = space.to_device(R_inverse)
 
     def __call__(self, w: Array) -> Array:
-        scaled = w / self._D
-        p = self._R_inverse @ self._inner(self._S, w)
-        q = (p + self._YY @ p - self._inner(self._Y, scaled)) @ self._R_inverse
-        return scaled + q @ self._S - (p @ self._Y) / self._D
-
-
-class _InverseFromBase:
-    """The same from a factorised matrix, by the two loops of Nocedal: the pairs are few."""
-
-    def __init__(self, space: Space, pairs: Entries | None, base: Factor) -> None:
-        known: Array = None if pairs is None else pairs.array
-        count = 0 if known is None else int(known.shape[0])
-        self._pairs = [(known[i, 0, :], known[i, 1, :]) for i in range(count)]
-        self._inner, self._base = space.inner, base
-
-    def __call__(self, w: Array) -> Array:
-        shares = []
-        for s, y in reversed(self._pairs):
-            shares.append(self._inner(s, w))
-            w = w - shares[-1] * y
-        w = self._base.solve(w)
-        for (s, y), share in zip(self._pairs, reversed(shares), strict=True):
-            w = w + (share - self._inner(y, w)) * s
-        return w
-
-
-def _vectors(space: Space, pairs: Array) -> Array:
-    """The vectors of all pairs as rows: s, y, s, y, ..."""
-    shape = 2 * pairs.shape[0], pairs.shape[2]
-    return pairs.reshape(shape) if space.numpy else space.xp.reshape(pairs, shape)
+        inner, times, S, Y = self._inner, self._times, self._S, self._Y
+        p = times(self._R_inverse, inner(S, w))
+        u = self._start(w - times(p, Y))
+        return u + times(times(p - inner(Y, u), self._R_inverse), S)
 
 
 def _bordered(old: Small, columns: Small) -> Small:
-    """R^-1 and Y Y^T for all pairs, from those of the old ones.
-
-    `columns` are the products of all vectors with the y of the new pairs.
-    """
-    kept, new = columns.shape[0] // 2, columns.shape[1]
-    rest, gone = kept - new, old.shape[1] - kept + new
-    out = np.zeros((2, kept, kept))
-    out[:, :rest, :rest] = old[:, gone:, gone:]
-    R_inverse, YY = out[0], out[1]
+    """R^-1 for all pairs, from that of the old ones; the `columns` of R are S y of the new ones."""
+    kept, new = columns.shape
+    rest, gone = kept - new, len(old) - kept + new
+    R_inverse = np.zeros((kept, kept))
+    R_inverse[:rest, :rest] = old[gone:, gone:]
     for j in range(rest, kept):  # of s^T y = 1, R has ones on its diagonal
-        R_inverse[:j, j] = R_inverse[:j, :j].dot(-columns[0 : 2 * j : 2, j - rest])
+        R_inverse[:, j] = R_inverse.dot(-columns[:, j - rest])
         R_inverse[j, j] = 1.0
-    YY[:, rest:] = columns[1::2]
-    YY[rest:, :rest] = columns[1 : 2 * rest : 2].T
-    return out
+    return R_inverse

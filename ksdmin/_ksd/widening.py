@@ -43,9 +43,9 @@ def largest_dim(run: KSDRun, state: KSDState) -> int:
     return run.dims.whole_dim if wide else narrow_dim(run, state)
 
 
-def is_wide(run: KSDRun, state: KSDState, basis: Basis | None) -> bool:
+def is_wide(run: KSDRun, state: KSDState, basis: Basis) -> bool:
     """Whether the space of a step was widened."""
-    return basis is not None and basis.krylov_dim > narrow_dim(run, state)
+    return basis.krylov_dim > narrow_dim(run, state)
 
 
 def wide_enough(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Callable[[Growth], bool]:

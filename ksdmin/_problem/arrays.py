@@ -197,21 +197,13 @@ class Space:
         return V
 
     def scaled_pair(self, s: Array, y: Array, scale: float) -> Array:
-        """An array of one pair, (scale * s, scale * y)."""
+        """An array of one pair, (scale * s, scale * y), of shape (2, 1, n)."""
         if not self.numpy:
-            return (scale * self.xp.stack([s, y]))[None, :, :]
-        pair = np.empty((1, 2, self.n), dtype=self.dtype)
-        np.multiply(s, scale, out=pair[0, 0])
-        np.multiply(y, scale, out=pair[0, 1])
+            return (scale * self.xp.stack([s, y]))[:, None, :]
+        pair = np.empty((2, 1, self.n), dtype=self.dtype)
+        pair[0, 0], pair[1, 0] = s, y
+        pair *= scale
         return pair
-
-    def interleaved(self, a: Array, b: Array) -> Array:
-        """a_1, b_1, a_2, b_2, ..."""
-        if not self.numpy:
-            return self.xp.reshape(self.xp.stack([a, b], axis=1), (-1,))
-        out = np.empty(2 * len(a), dtype=self.dtype)
-        out[0::2], out[1::2] = a, b
-        return out
 
     # Whatever is computed from all entries of vectors: a space whose vectors are elsewhere in part
     # has only these to change.

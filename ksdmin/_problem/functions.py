@@ -19,7 +19,7 @@ from ksdmin._problem.box import Box
 from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.described import given, samples
 from ksdmin._problem.memo import Memo, Remembered
-from ksdmin._problem.protocol import Product, Traits
+from ksdmin._problem.protocol import DEFAULT_TRAITS, Product, Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
 from ksdmin._problem.user_values import as_scalar
 from ksdmin._problem.values import changed
@@ -68,7 +68,8 @@ class FunctionProblem(CountingProblem):
     def _traits(self, nonlinear: bool) -> Traits:
         accuracy = differences.ERROR_POWER[self._jac] if isinstance(self._jac, str) else 1.0
         exact = self._hessp is not None or callable(self._hess)
-        return Traits(
+        return changed(  # ours: they need no check
+            DEFAULT_TRAITS,
             nonlinear=nonlinear,
             gradient_accuracy=accuracy,
             product_accuracy=1.0 if exact else accuracy * differences.ERROR_POWER[self._scheme],

@@ -123,6 +123,9 @@ class Traits:
                 raise ValueError(f"Traits: {field.name}={value!r}, expected a number from 0 up")
 
 
+DEFAULT_TRAITS = Traits()
+
+
 class Jacobian(NamedTuple):
     """The curvature R^T R + penalty I, and the gradient R^T r + penalty x, of a sum of squares.
 
@@ -229,7 +232,7 @@ def traits_of(problem: Problem) -> Traits:
                 f"the problem {kind} has {', '.join(undeclared)}, but no traits: declare them as "
                 f"traits = ksdmin.Traits(...); one that wraps another passes on its traits"
             )
-        return Traits()
+        return DEFAULT_TRAITS
     if not isinstance(declared, Traits):
         raise TypeError(f"{kind}.traits: expected a ksdmin.Traits, not {type(declared).__name__}")
     for trait, verb in OPTIONAL_VERBS.items():

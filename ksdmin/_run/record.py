@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from math import nan
+
 from ksdmin._problem.subsets import Sets
+from ksdmin._problem.values import made
 from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
@@ -22,7 +25,8 @@ def write_record(
     """The line of the history for an iteration."""
     counts, size_of = evaluator.counts, evaluator.subsets.size_of
     size_A = size_of(here.idx)
-    return Record(
+    return made(
+        Record,
         iteration=iteration,
         value=here.value,
         gradient_norm=gradient_norm,
@@ -40,4 +44,5 @@ def write_record(
         seconds=evaluator.seconds,
         reductions=counts.reductions,
         reduced_bytes=counts.reduced_bytes,
+        validation=nan,
     )

@@ -151,7 +151,7 @@ def test_the_free_variables_alone():
     model = QuasiNewton(20).with_basis(SPACE, basis_of(H, g, 8))
     held = np.arange(8) < 3
     part = model.restricted(SPACE, lambda u: np.where(held, 0.0, u))
-    s, y = part.pairs.array[-1]
+    s, y = part.pairs.array[:, -1, :]
     assert_allclose(solve(part, y), s, atol=1e-10)
     assert_allclose(s[held], 0)
 
