@@ -280,13 +280,16 @@ class Space:
         """Small arrays and scalars fetched to the host, all in one transfer."""
         if self.numpy:
             return [np.asarray(part, dtype=np.float64) for part in parts]
-        return self.to_host_async(*parts)()
+        if len(parts) == 1:
+            return [to_host(parts[0])]
+        return _split(to_host(self._joined(parts)), parts)
 
     def floats(self, *scalars: Array) -> list[float]:
         """Scalars fetched to the host, all in one transfer."""
         if self.numpy:
             return [float(scalar) for scalar in scalars]
-        return [float(scalar) for scalar in self.to_host(*scalars)]
+        fetched: list[float] = to_host(self.xp.stack(scalars)).tolist()
+        return fetched
 
     def to_host_async(self, *parts: Array) -> Callable[[], list[Small]]:
         """The same transfer without waiting: call the result for the arrays.
@@ -295,15 +298,12 @@ class Space:
         """
         if self.numpy:
             return lambda: [np.asarray(part, dtype=np.float64) for part in parts]
-        shapes = [part.shape for part in parts]
-        transfer = _transfer(self.xp.concat([self.xp.reshape(part, (-1,)) for part in parts]))
+        transfer = _transfer(self._joined(parts))
+        return lambda: _split(transfer(), parts)
 
-        def received() -> list[Small]:
-            ends = np.cumsum([math.prod(shape) for shape in shapes])
-            pieces = np.split(transfer(), ends[:-1])
-            return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
-
-        return received
+    def _joined(self, parts: tuple[Array, ...]) -> Array:
+        """All entries in one vector."""
+        return self.xp.concat([self.xp.reshape(part, (-1,)) for part in parts])
 
     def in_double(self, u: Array) -> Array:
         """In float64, copied only where it is anything else."""
@@ -354,6 +354,13 @@ def rounded_like(own: Any, x: Array) -> Array:
 def _refuse_none(u: Any, origin: str) -> None:
     if u is None:
         raise TypeError(f"{origin} returned None: is a return statement missing?")
+
+
+def _split(joined: Small, parts: tuple[Array, ...]) -> list[Small]:
+    """The entries of `joined`, in the shapes of the `parts` that it was made of."""
+    ends = np.cumsum([math.prod(part.shape) for part in parts])
+    pieces = np.split(joined, ends[:-1])
+    return [piece.reshape(part.shape) for piece, part in zip(pieces, parts, strict=True)]
 
 
 def _transfer(u: Array) -> Callable[[], Small]:
