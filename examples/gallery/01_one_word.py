@@ -95,7 +95,7 @@ print(f"{res.nit} iterations, {res.nfev} values, {res.njev} gradients, {res.nhev
 # The other way round, KSD is a method for SciPy, and for whatever calls SciPy:
 
 res = scipy.optimize.basinhopping(
-    fun, x0, niter=2, minimizer_kwargs={"method": ksdmin.ksd, "jac": jac}, rng=0
+    fun, x0, niter=2, minimizer_kwargs={"method": ksdmin.ksd, "jac": jac}, seed=0
 )
 print(f"basinhopping: f = {res.fun:.8f}")
 

@@ -114,7 +114,7 @@ problem = ksdmin.from_torch(
 )
 size = len(problem.x0)
 H = LinearOperator((size, size), matvec=lambda v: problem.hessp(problem.x0.numpy(), v))
-low, high = eigsh(H, k=2, which="BE", return_eigenvectors=False, rng=0)
+low, high = eigsh(H, k=2, which="BE", return_eigenvectors=False, v0=np.ones(size))
 print(f"Eigenvalues from {low:.3g} to {high:.3g}")
 
 # %%
