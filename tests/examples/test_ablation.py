@@ -39,6 +39,10 @@ ONE = 2**30
 PAIR = (0.1, 4)
 LEFT, RIGHT = 1 / 10, -3
 EPS = float(math.e)
+NOISE = 100 * EPS
+NESTED = (math.exp(0.3), (5, EPS))
+CALLED = dict(powers=tuple(EPS**k for k in (3, 2)))
+lower_case = 0.7
 NAMES = ("a", "b")
 AS_PRINTED = dict(steps=7)
 OURS = dict(steps=8, on=True, inner=dict(share=0.02), text="9")
@@ -47,9 +51,11 @@ class Rule:
     value: float = LEFT
     patience: int = 5
     count: int = 0
+    noise: float = 40 * EPS
+    share = 0.6
 
     def after(self, x, times=6):
-        return x / 2 + 0.5 * times + 1e-30
+        return x[-1] / 2 + 0.5 * times + 1e-30 - 2 * 2 * 2 * x
 
 def twice(x):
     return 2 * x if x < 100 else 100
@@ -74,10 +80,18 @@ def test_every_number_is_found_and_sorted(module):
         (NAMED, "PAIR[1]"): 4,
         (NAMED, "LEFT"): 0.1,
         (NAMED, "RIGHT"): -3,
+        (NAMED, "lower_case"): 0.7,
         (NAMED, "Rule.patience"): 5,
+        (NAMED, "Rule.share"): 0.6,
+        (NAMED, "NESTED[1][0]"): 5,
         (PRESET, "OURS.steps"): 8,
         (SWITCH, "OURS.on"): True,
         (PRESET, "OURS.inner.share"): 0.02,
+        (PRESET, "NESTED[0].0"): 0.3,
+        (UNNAMED, "NOISE: 100"): 100,
+        (UNNAMED, "CALLED.powers.0: 3"): 3,
+        (UNNAMED, "Rule.noise: 40"): 40,
+        (UNNAMED, "after: 8"): 8,
         (UNNAMED, "after: 6"): 6,
         (UNNAMED, "after: 1e-30"): 1e-30,
         (UNNAMED, "twice: 100"): 100,
