@@ -8,16 +8,16 @@ import numpy as np
 
 from ksdmin._problem.arrays import Small
 
-# As a power of the rounding error: how far two vectors may be from orthogonal. 0.5 is the least
-# that keeps H_bar accurate; 0.75 costs twice as many full orthogonalisations, still a tenth of all.
-ORTHOGONAL = 0.75
-
 
 class Orthogonality:
-    """An estimate of the largest v_j^T P v_k, j < k, that rounding leaves (Simon 1984)."""
+    """An estimate of the largest v_j^T P v_k, j < k, that rounding leaves (Simon 1984).
+
+    It may be up to the square root of the rounding error: with vectors as orthogonal as that, H_bar
+    is as accurate as with orthogonal ones.
+    """
 
     def __init__(self, capacity: int, eps: float, noise: float = 0.0) -> None:
-        self._eps, self._tolerance = max(eps, noise), eps**ORTHOGONAL
+        self._eps, self._tolerance = max(eps, noise), eps**0.5
         self._last, self._this = np.zeros(capacity + 1), np.zeros(capacity + 1)
         self._again = False
 

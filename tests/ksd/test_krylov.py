@@ -87,7 +87,7 @@ def outside(basis, u):
 def test_orthonormal_basis_and_the_model_in_it(model):
     """In the inner product of D."""
     basis = model.basis()
-    V, error = basis.V, 1e-10
+    V, error = basis.V, 1e-7  # the square root of the rounding error, and some
     assert_allclose(V @ model.scaled(V).T, np.eye(basis.dim), rtol=0, atol=error)
     H_bar, g_bar = V @ model.H @ V.T, V @ model.g
     assert_allclose(basis.H_bar, H_bar, rtol=0, atol=error * np.linalg.norm(H_bar))
@@ -119,8 +119,8 @@ def test_a_long_basis_stays_orthogonal_without_much_work(monkeypatch):
     g = rng.standard_normal(n)
     basis = krylov_basis(Space(g), g, IDENTITY, lambda v: H * v, [], K, never)
     assert basis.dim == K
-    assert_allclose(basis.V @ basis.V.T, np.eye(K), rtol=0, atol=1e-10)
-    assert 0 < len(calls) < K / 3
+    assert_allclose(basis.V @ basis.V.T, np.eye(K), rtol=0, atol=1e-8)
+    assert 0 < len(calls) < K / 5
 
 
 @pytest.mark.parametrize("noise", [1e-6, 1e-3])
@@ -387,10 +387,10 @@ def solve_quadratic(H, b, options):
 @given(quadratics())
 def test_quadratic_is_solved_in_one_iteration(quadratic):
     H, b = quadratic
-    res = solve_quadratic(H, b, ksdmin.PAPER | {"krylov_dim": len(b), "gtol": 1e-10})
+    res = solve_quadratic(H, b, ksdmin.PAPER | {"krylov_dim": len(b), "gtol": 1e-7})
     assert res.success
     assert res.nit == 1
-    assert_allclose(res.x, np.linalg.solve(H, b), rtol=0, atol=1e-9)
+    assert_allclose(res.x, np.linalg.solve(H, b), rtol=0, atol=1e-6)
 
 
 @examples
