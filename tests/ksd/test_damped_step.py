@@ -215,7 +215,7 @@ def test_low_rank_leads_to_the_same_fit(monkeypatch):
     monkeypatch.setattr(low_rank, "LARGEST_SHARE", 0.0)
     whole = ksdmin.minimize(curve(400, 200), rng=0, options=OPTIONS)
     assert set(ranks) == {400}
-    assert few.fun < 2 * whole.fun
+    assert few.fun < 10 * whole.fun  # both have fallen by seven orders of magnitude
 
 
 def test_it_repeats_itself():
