@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ksdmin._ksd.line_search import EPS
 from ksdmin._ksd.subspace import Gram, absolute, floored
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Small
@@ -148,7 +149,7 @@ DEFAULT = Preset(
     krylov_dim=None,
     memory=None,
     pairs=None,
-    floor=1e-10,
+    floor=EPS**0.5,
     diagonal_power=None,
     damping=None,
 )
