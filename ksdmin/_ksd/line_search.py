@@ -20,6 +20,7 @@ EPS = sys.float_info.epsilon
 ARMIJO = 1e-4
 WOLFE = 0.9
 MAX_TRIALS = 30  # evaluations
+SLOW_CUTS = 4  # so many, before the steps are cut ever faster
 MAX_FACTOR = 10.0  # by which a step is made longer, or shorter at first, at a time
 
 
@@ -126,14 +127,15 @@ def shorter(
 ) -> float:
     """A step between low and high: where the parabola through what is known has its minimum.
 
-    At most the middle; where the value is not finite, as short as may be. Where that fails, too,
-    the scale must be wrong, by an unknown factor: each failure cuts ten times more than the last.
+    At most the middle; where the value is not finite, as short as may be. After some failures the
+    scale must be wrong, by an unknown factor: from then on each one cuts ten times more than the
+    last. (From the first one on, gradients by differences lead a run astray.)
     """
     width = high - low
     curvature = high_value - value - slope * width
     share = 0.5 if curvature <= 0 else -slope * width / (2 * curvature)
     share = min(0.5, max(1 / MAX_FACTOR, share))  # in this order NaN comes to nothing
-    return low + share * MAX_FACTOR ** (1 - shrunk) * width
+    return low + share * min(1.0, MAX_FACTOR ** (SLOW_CUTS - shrunk)) * width
 
 
 def between(low: float, high: float) -> float:

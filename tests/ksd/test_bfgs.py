@@ -177,7 +177,7 @@ def test_domain_is_not_left(beyond, slope):
     found, _, evaluations = objective.minimize(np.zeros(2))
     assert not np.isfinite(objective.points[1].value)
     assert_allclose(found.a, [(1 - np.hypot(1, slope)) / slope, 0], rtol=0, atol=1e-7)
-    assert evaluations <= 45
+    assert evaluations <= 40
 
 
 def test_gradient_that_is_not_finite_is_backed_off_from():
