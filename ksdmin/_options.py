@@ -211,9 +211,9 @@ class Options(MethodOptions):
         `pairs`: the model goes first, then K and the memory shrink. No bound where not given.
     pairs : int, optional
         How many pairs (step, change of the gradient) the quasi-Newton model keeps. It
-        preconditions the Krylov space, and replaces it as long as that saves work: 2 n, but
-        at least 10 and at most 40, where not given; 0 does without. It learns where gradient and
-        curvature are of one set (always, without subsets).
+        preconditions the Krylov space, and replaces it as long as that saves work: 40 where not
+        given, and fewer for a plain function of more than 446 unknowns; 0 does without. It learns
+        where gradient and curvature are of one set (always, without subsets).
     floor : float, optional
         Eigenvalues of the curvature in the subspace, and entries of the preconditioner (unless
         `diagonal_power` is below 1), are kept above this share of the largest: 1e-10 where not

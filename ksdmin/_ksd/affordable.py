@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ksdmin._ksd.cost_model import (
     MATRIX_IN_GRADIENTS,
     SAMPLES_PER_UNKNOWN,
@@ -40,7 +42,8 @@ def matrix_fits(run: KSDRun, traits: Traits, samples: int | None = None) -> bool
 def held_bytes(n: int, rows: float) -> float:
     """What it takes: the rows, if there are any, and matrices in the smaller dimension."""
     small = min(n, rows) if rows else n
-    return 8.0 * (HELD_ROWS * rows * n + HELD_MATRICES * small**2)
+    in_double = np.dtype(np.float64).itemsize
+    return in_double * (HELD_ROWS * rows * n + HELD_MATRICES * small**2)
 
 
 def room(run: KSDRun, traits: Traits) -> float:

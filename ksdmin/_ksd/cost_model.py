@@ -25,8 +25,6 @@ MATRIX_IN_GRADIENTS = 10
 # An entry of the Jacobian of a net, written by reverse passes and read again (torch, 2 cores of an
 # aarch64 server: 200 to 600, nets of 481 to 9,873 parameters).
 ROW_ENTRY = 300
-# A value, in gradients (torch, on a processor: 0.4 to 0.7).
-VALUE_IN_GRADIENTS = 1 / 2
 SAMPLES_PER_UNKNOWN = 4
 # Columns of a factor of low rank, where that is not known yet (physics-informed nets: 64 at first,
 # 200 to 600 half way).
@@ -67,25 +65,25 @@ class Costs:
 
     @property
     def _per_sample(self) -> float:
-        return self.product_cost or MEMORY_BOUND * 4.0 * self.n
+        return self.product_cost or 2 * read(self.n)  # forth and back
 
     @property
     def value(self) -> float:
-        """A value alone, of the samples of the curvature."""
-        return VALUE_IN_GRADIENTS * (self.call_cost + self._per_sample * self.B)
+        """A value alone, of the samples of the curvature: half of its gradient (torch: 0.4 to 0.7)."""
+        return (self.call_cost + self._per_sample * self.B) / 2
 
     @property
     def product(self) -> float:
         """One curvature product: with a matrix, where there is no other way to it."""
         if self.matrix_cost == 0 and not self.rows:
-            return self.call_cost + MEMORY_BOUND * 2.0 * self.n**2
+            return self.call_cost + read(self.n**2)
         return self.gradient  # of as many samples: on fewer, a space is of less use
 
     @property
     def matrix(self) -> float:
         """The curvature matrix."""
         products = self.matrix_cost or self.n / 2
-        return self.call_cost + products * 4.0 * self.B * self.n
+        return self.call_cost + products * self.B * 2 * read(self.n) / MEMORY_BOUND
 
     def krylov(self, K: float) -> float:
         """A Krylov space of K vectors: products, and for each vector a call of our own."""
@@ -100,14 +98,14 @@ class Costs:
     def exact(self) -> float:
         """The whole curvature: the matrix, and its factorisation.
 
-        Cholesky takes n^3 / 3 operations, at a third of the speed of a matrix product. With a
-        Jacobian the matrix is of the smaller of its two dimensions, and may be of low rank.
+        With a Jacobian the matrix is of the smaller of its two dimensions, and may be of low rank.
         """
         if not self.rows:
-            return self.matrix + self.call_cost + float(self.n) ** 3
+            return self.matrix + self.call_cost + factorisation(self.n, self.n)
         small, large = sorted((float(self.n), self.rows))
         rank = min(self.rank, small)
-        return self.jacobian + self.call_cost + rank * small * (2 * large + rank)
+        columns = 2 * rank * small * large
+        return self.jacobian + self.call_cost + columns + factorisation(small, rank)
 
     @property
     def jacobian(self) -> float:
@@ -156,6 +154,16 @@ class MarginalGain:
         marginal = (fall - self._fall) / (evaluations - self._evaluations)
         self._fall, self._evaluations = fall, evaluations
         return marginal < fall / (self._rest + evaluations)
+
+
+def read(numbers: float) -> float:
+    """So many numbers of a matrix read once, each multiplied and added to a sum."""
+    return MEMORY_BOUND * 2.0 * numbers
+
+
+def factorisation(order: float, rank: float) -> float:
+    """That of a matrix: for Cholesky's a third of the operations, at a third of the speed."""
+    return order * float(rank) ** 2
 
 
 def curvature_samples(whole: Costs, K: int) -> int | None:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from ksdmin._ksd.cost_model import read
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Space
+from ksdmin._problem.protocol import CALL_COST
 
 # Intervals measured by examples/benchmarks/ablation.py. Of the Krylov space, where every set
 # is the whole; on samples, the most. 50 takes 20% more passes on regressions, 200 changes nothing.
 PLAIN_DIM = 100
 MAX_BASIS_BYTES = 2**30  # a basis is made wider than need be only as far as this
-# Previous directions (the paper has 1). On samples 1 and 2 take 6% and 3% fewer passes on
+# Previous steps: on samples, directions that are adjoined (the paper has 1); of a plain function
+# with very many unknowns, pairs of the model. On samples 1 and 2 take 6% and 3% fewer passes on
 # regressions (other draws: 4%), 10 2% more, and leaves nets 19% more excess.
 MEMORY = 5
 # Of the quasi-Newton model. With 20 sums of losses take 10% [4%, 18%] more passes, with 80 4% [1%,
 # 8%] fewer, for twice the memory.
 PAIRS = 40
-# A plain function may be cheap, so that the model costs more than it does. Pairs with this many
-# numbers take no longer than the calls that a product is made of; beyond, there are few.
-CHEAP_NUMBERS, FEW_PAIRS = 10_000, 5
 NET_SAMPLES = 1000  # in B, for a nonlinear model: beyond that a wider space gains more
 
 
@@ -72,8 +72,16 @@ def affordable(space: Space) -> int:
 
 
 def choose_pairs(n: int, plain: bool) -> int:
-    """How many pairs the model has: fewer of a plain function with many unknowns."""
-    return min(PAIRS, FEW_PAIRS + CHEAP_NUMBERS // n) if plain else PAIRS
+    """How many pairs the model has: fewer of a plain function with many unknowns.
+
+    Such a function may be cheap, so that the model costs more than it does.
+    """
+    return min(PAIRS, MEMORY + cheap_pairs(n)) if plain else PAIRS
+
+
+def cheap_pairs(n: int) -> int:
+    """How many pairs take no longer than a call: both vectors are read, forth and back."""
+    return int(CALL_COST // (2 * read(2 * n)))
 
 
 def choose_dimensions(
@@ -84,7 +92,7 @@ def choose_dimensions(
     whole_dim = K if options.krylov_dim else max(K, min(PLAIN_DIM, affordable(space)))
     memory = (MEMORY if parts else 0) if options.memory is None else int(options.memory)
     pairs = choose_pairs(space.n, plain=parts is None) if options.pairs is None else options.pairs
-    cheap = parts is not None or space.n * int(pairs) <= CHEAP_NUMBERS
+    cheap = parts is not None or int(pairs) <= cheap_pairs(space.n)
     wanted = Dimensions(K, whole_dim, memory, int(pairs), nonlinear, cheap)
     if options.memory_budget is None or math.isinf(options.memory_budget):
         return wanted
@@ -92,7 +100,7 @@ def choose_dimensions(
 
 
 def within(wanted: Dimensions, vectors: int, options: Options) -> Dimensions:
-    """No more than so many vectors: the model gives way first, then K, then the memory."""
+    """No more than so many vectors: the model gives way first, then K and the memory alike."""
     if wanted.vectors <= vectors:
         return wanted
     if vectors < 1:
@@ -100,7 +108,8 @@ def within(wanted: Dimensions, vectors: int, options: Options) -> Dimensions:
             f"option memory_budget={options.memory_budget!r}: a basis needs room for at least one "
             "vector as long as x0"
         )
-    memory = min(wanted.memory, vectors // 6)  # two thirds are left for the Krylov vectors
+    for_both = max(wanted.krylov_dim, wanted.whole_dim) + 2 * wanted.memory
+    memory = wanted.memory * min(vectors, for_both) // for_both
     K = vectors - 2 * memory
     return replace(
         wanted,

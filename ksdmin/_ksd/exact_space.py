@@ -5,10 +5,10 @@ few directions that span a better subspace than any K products could.
 
 Algorithm: the variables are scaled by the diagonal of H, as Marquardt did. Where Cholesky shows
 that H is positive definite, the Newton direction -H^-1 g is the space. Where H is of a sample, or
-the last such step gained far less than it should have, the damped directions -(H + l D)^-1 g join
-it, for a handful of dampings l. Where H is not definite, its eigenvectors give the same with
-|eigenvalues|, and the direction of most negative curvature. The search within the space is that of
-Algorithm 3.
+the last such step gained far less than it should have, the damped direction -(H + D)^-1 g joins it,
+D being that diagonal. (With dampings of 1e-4 D and 1e-2 D beside it, runs take no less.) Where H is
+not definite, its eigenvectors give the same with |eigenvalues|, and the direction of most negative
+curvature. The search within the space is that of Algorithm 3.
 
 The matrix comes to the host, in float64, for that; the directions go back.
 """
@@ -22,17 +22,12 @@ from scipy.linalg import lapack
 
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.factor import Factor, cholesky, eigenvectors
-from ksdmin._ksd.krylov import Basis
+from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.arrays import Array, Small, to_host
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
-# Of the diagonal of H, which is a mean eigenvalue of the scaled matrix: each of the dampings is a
-# hundredth of the last.
-DAMPING_STEP = 1e-2
-DAMPINGS = tuple(DAMPING_STEP**k for k in (2, 1, 0))
 EPS = float(np.finfo(np.float64).eps)
-MIN_CONDITION = 100 * EPS  # 1 / condition number, times n: below, Cholesky's result is rounding
 
 
 def matrix_is_less_work(run: KSDRun, state: KSDState, costs: Costs) -> bool:
@@ -68,7 +63,7 @@ def exact_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | N
         return Basis(run.space.rows(0), np.zeros((0, 0)), np.zeros(0), finite=False)
     asymmetry = relative_asymmetry(H)
     H = H if free.all() else H[np.ix_(free, free)]
-    H = (H + H.T) / 2 if asymmetry > 100 * EPS else H
+    H = (H + H.T) / 2 if asymmetry > MIN_REMAINDER * EPS else H
     damped = state.curvature_is_sampled or state.rules.exact_space.damped
     found = newton_directions(H, g, run.floor, damped=damped)
     V = orthonormal(found.rows)
@@ -130,15 +125,15 @@ class Directions:
 
 
 def newton_directions(H: Small, g: Small, floor: float, *, damped: bool) -> Directions:
-    """The Newton direction, where asked with damped ones; and that of most negative curvature."""
+    """The Newton direction, where asked the damped one; and that of most negative curvature."""
     scale = marquardt_scale(H, floor)
     H, g = H * np.outer(scale, scale), g * scale
-    lower = cholesky(H, MIN_CONDITION * len(H))
+    lower = cholesky(H, MIN_REMAINDER * EPS * len(H))
     if lower is None:
         return Directions(by_eigenvectors(H, g, floor) * scale, scale, None)
     rows = [lapack.dpotrs(lower, -g, lower=1)[0]]
-    for damping in DAMPINGS if damped else ():
-        shifted = lapack.dpotrf(H + damping * np.eye(len(g)), lower=1)[0]
+    if damped:
+        shifted = lapack.dpotrf(H + np.eye(len(g)), lower=1)[0]
         rows.append(lapack.dpotrs(shifted, -g, lower=1)[0])
     return Directions(np.stack(rows) * scale, scale, lower)
 
@@ -156,7 +151,7 @@ def by_eigenvectors(H: Small, g: Small, floor: float) -> Small:
     values, E = eigenvectors(H)
     sizes, along = np.abs(values), E.T @ g
     sizes = np.maximum(sizes, floor * (sizes.max() or 1.0))
-    rows = [-E @ (along / (sizes + damping)) for damping in (0.0, *DAMPINGS)]
+    rows = [-E @ (along / (sizes + damping)) for damping in (0.0, 1.0)]
     if values[0] < 0:
         rows.append(E[:, 0] if along[0] <= 0 else -E[:, 0])
     return np.stack(rows)

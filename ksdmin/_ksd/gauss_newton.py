@@ -23,14 +23,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ksdmin._ksd.krylov import MIN_REMAINDER
+from ksdmin._ksd.line_search import EPS
 from ksdmin._ksd.low_rank import ShiftedOuterProduct
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.protocol import Jacobian
-
-# Of |R| |r|, in roundings: a part of the gradient that is no more is not known.
-KNOWN_REMAINDER = 1000
-# Of the longest column of R: a shorter one does not make a variable move more freely.
-LEAST_LENGTH = 1e-6
 
 
 class GaussNewton:
@@ -80,7 +77,7 @@ class GaussNewton:
         self.matrix = ShiftedOuterProduct(space, R if self._few_rows else R.T, whole_below)
         q, trace = self._scaled(space.in_double(g)) - r @ R, self.matrix.trace
         size, left, largest = space.floats(trace, (q @ q) ** 0.5, (trace * (r @ r)) ** 0.5)
-        self._q = q if left > KNOWN_REMAINDER * space.eps * largest else None
+        self._q = q if left > MIN_REMAINDER * space.eps * largest else None
         self.scale = size / self.matrix.order + self._penalty
 
     def _scaled(self, u: Array) -> Array:
@@ -125,7 +122,7 @@ class GaussNewton:
 
 
 def variable_scales(space: Space, R: Array) -> Array:
-    """D^-1/2."""
+    """D^-1/2. A column that is lost beside the longest makes no variable move more freely."""
     lengths = space.xp.linalg.vector_norm(R, axis=0)
-    least = LEAST_LENGTH * space.xp.max(lengths)
+    least = EPS**0.5 * space.xp.max(lengths)
     return space.xp.where(lengths > least, lengths, least + (least == 0)) ** -0.5

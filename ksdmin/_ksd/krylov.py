@@ -27,10 +27,9 @@ from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.values import made
 
 # Roundings: what is less is noise. Of a vector of which orthogonalisation leaves no more, the space
-# is exhausted, or it lies in the span already; an eigenvalue of no more is not known.
+# is exhausted, or it lies in the span already. An eigenvalue, or a part of a gradient, of no more
+# is not known, nor the Cholesky factor of a matrix whose condition is no better.
 MIN_REMAINDER = 100
-# Of a squared norm: where orthogonalisation leaves less, rounding has to be taken out once more.
-ENOUGH_LEFT = 0.5
 
 
 @dataclass(frozen=True)
@@ -198,7 +197,8 @@ class Growth:
 
     def _within_range(self, g: Array) -> tuple[Array, float]:
         """`g`, and what it was divided by lest the square of its norm underflow or overflow."""
-        if 1e-30 < float(self._space.inner(g, g)) < 1e30:
+        tiny = self._space.eps**2
+        if tiny < float(self._space.inner(g, g)) < 1 / tiny:
             return g, 1.0
         largest = self._space.max_abs(g)
         return (g / largest, largest) if 0 < largest < np.inf else (g, 1.0)
@@ -233,7 +233,7 @@ class Growth:
                 return False
         norm = _root(squared)
         if self._orthogonality.lost_by(self._H_bar, self.dim - 1, norm):
-            z, norm = self._orthogonalised(norm)
+            z, norm = self._orthogonalised()
         if not self._keeps(norm):
             return False
         rows.put(self.dim, rows.r, z, 1 / norm)
@@ -250,27 +250,28 @@ class Growth:
             return False
         self._coefficients[k - 1, :k] += c
         norm = _root(squared)
-        if squared < ENOUGH_LEFT * (squared + c @ c):
+        if squared < c @ c:
             self._ahead = None
-            z, norm = self._orthogonalised(norm)
+            z, norm = self._orthogonalised()
             rows.put(k, rows.r, z, 1 / norm if norm else 1.0)
             across = float(self._space.inner(w, rows.V[k, :]))
         self._across = across
         return self._keeps(norm)
 
-    def _orthogonalised(self, norm: float) -> tuple[Array, float]:
-        """P^-1 r and its norm, for a remainder r that is orthogonal to all vectors."""
+    def _orthogonalised(self) -> tuple[Array, float]:
+        """P^-1 r and its norm, for a remainder r that is orthogonal to all vectors.
+
+        Where more is taken out than is left, rounding has to be taken out once more.
+        """
         rows, space = self._rows, self._space
-        for _ in range(3):  # mostly once; more often only where nothing is left in the end
-            before = norm
+        while True:  # mostly once; more often only where nothing is left in the end
             c = rows.orthogonalise(self.dim)
             z = rows.P.solve(rows.r)
             squared, c = space.to_host(space.inner(rows.r, z), c)
             self._coefficients[self.dim - 1, : self.dim] += c
             norm = _root(squared)
-            if norm * norm >= ENOUGH_LEFT * before * before:
-                break
-        return z, norm
+            if squared >= c @ c or not self._is_left(norm):
+                return z, norm
 
     def _take_in(self, h: Small) -> bool:
         """Note what vector k has been found to have; False where that is not finite."""
@@ -292,11 +293,16 @@ class Growth:
         self.dim = k + 1
         return True
 
-    def _keeps(self, norm: float) -> bool:
-        """Whether more than rounding is left of a product for another vector."""
+    def _is_left(self, norm: float) -> bool:
+        """Whether a remainder of this norm is more than rounding of the product that it is of."""
         before = math.hypot(norm, self._alpha, self._beta)
-        self._beta = norm
         return MIN_REMAINDER * self._space.eps * before < norm < math.inf
+
+    def _keeps(self, norm: float) -> bool:
+        """Whether enough is left of a product for another vector, of which the norm is noted."""
+        left = self._is_left(norm)
+        self._beta = norm
+        return left
 
     def adjoin(self, directions: Sequence[Array], product: Callable[[Array], Array]) -> None:
         """Take in what of the directions lies outside the basis, with its products."""

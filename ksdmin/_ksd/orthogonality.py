@@ -9,7 +9,8 @@ import numpy as np
 from ksdmin._problem.arrays import Small
 
 # As a power of the rounding error: how far two vectors may be from orthogonal. 0.5 is the least
-# that keeps H_bar accurate; 0.75 costs twice as many full orthogonalisations, still a tenth of all.
+# that keeps H_bar accurate, but a quadratic function is solved to half of the digits then; 0.75
+# costs twice as many full orthogonalisations, still a tenth of all.
 ORTHOGONAL = 0.75
 
 

@@ -26,7 +26,7 @@ from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.damped_step import damped_step
 from ksdmin._ksd.exact_space import exact_basis, matrix_is_less_work
 from ksdmin._ksd.factor import largest_entry
-from ksdmin._ksd.krylov import Basis, Growth, krylov_basis
+from ksdmin._ksd.krylov import MIN_REMAINDER, Basis, Growth, krylov_basis
 from ksdmin._ksd.model_step import model_step
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.preconditioning import model_preconditions, preconditioner
@@ -267,7 +267,7 @@ def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, trial: Trial) -> bool:
     if trial.basis is None or evaluator.product_error:
         return False
     asymmetry = trial.basis.asymmetry
-    if asymmetry <= max(1e-4, 30 * run.space.eps**0.5):
+    if asymmetry <= MIN_REMAINDER * run.space.eps**0.5:  # the error of products by differences
         return False
     warnings.warn(
         f"The curvature product is not symmetric: v^T H u and u^T H v differ by "

@@ -19,6 +19,7 @@ from examples.benchmarks.rule_variants import (
     tasks,
 )
 from examples.benchmarks.rule_variants.constants import (
+    COUNTED,
     NAMED,
     PRESET,
     SWITCH,
@@ -39,6 +40,10 @@ ONE = 2**30
 PAIR = (0.1, 4)
 LEFT, RIGHT = 1 / 10, -3
 EPS = float(math.e)
+NOISE = 100 * EPS
+NESTED = (math.exp(0.3), (5, EPS))
+CALLED = dict(powers=tuple(EPS**k for k in (3, 2)))
+lower_case = 0.7
 NAMES = ("a", "b")
 AS_PRINTED = dict(steps=7)
 OURS = dict(steps=8, on=True, inner=dict(share=0.02), text="9")
@@ -47,9 +52,11 @@ class Rule:
     value: float = LEFT
     patience: int = 5
     count: int = 0
+    noise: float = 40 * EPS
+    share = 0.6
 
     def after(self, x, times=6):
-        return x / 2 + 0.5 * times + 1e-30
+        return x[-1] / 2 + 0.5 * times + 1e-30 - 2 * 2 * 2 * x
 
 def twice(x):
     return 2 * x if x < 100 else 100
@@ -74,10 +81,18 @@ def test_every_number_is_found_and_sorted(module):
         (NAMED, "PAIR[1]"): 4,
         (NAMED, "LEFT"): 0.1,
         (NAMED, "RIGHT"): -3,
+        (NAMED, "lower_case"): 0.7,
         (NAMED, "Rule.patience"): 5,
+        (NAMED, "Rule.share"): 0.6,
+        (NAMED, "NESTED[1][0]"): 5,
         (PRESET, "OURS.steps"): 8,
         (SWITCH, "OURS.on"): True,
         (PRESET, "OURS.inner.share"): 0.02,
+        (PRESET, "NESTED[0].0"): 0.3,
+        (UNNAMED, "NOISE: 100"): 100,
+        (UNNAMED, "CALLED.powers.0: 3"): 3,
+        (UNNAMED, "Rule.noise: 40"): 40,
+        (UNNAMED, "after: 8"): 8,
         (UNNAMED, "after: 6"): 6,
         (UNNAMED, "after: 1e-30"): 1e-30,
         (UNNAMED, "twice: 100"): 100,
@@ -96,6 +111,11 @@ def test_a_number_that_is_not_there_is_refused():
     gone = Constant("made", "GONE", 1.0, NAMED, (1, 0, 1, 3))
     with pytest.raises(ValueError, match="made has no GONE"):
         rewritten.changed("X = 1.0", gone, 2.0)
+
+
+def test_there_are_few_constants():
+    """Before a new one: can an old one go, or say the same, or a principle take its place?"""
+    assert sum(constant.kind in COUNTED for constant in constants()) <= 44
 
 
 def test_every_constant_of_ksdmin_can_be_changed():

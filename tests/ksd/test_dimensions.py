@@ -25,13 +25,13 @@ def choose(parts=None, space=SPACE, **options):
 
 
 def test_defaults():
-    assert choose() == Dimensions(100, 100, memory=0, pairs=15, model_is_cheap=False)
+    assert choose() == Dimensions(100, 100, memory=0, pairs=20, model_is_cheap=False)
     assert choose(parts=20) == Dimensions(20, 100, memory=5, pairs=40)
 
 
 @pytest.mark.parametrize(
     ("n", "pairs", "cheap"),
-    [(2, 40, True), (250, 40, True), (500, 25, False), (10**6, 5, False)],
+    [(2, 40, True), (250, 40, True), (500, 36, False), (10**6, 5, False)],
 )
 def test_a_plain_function_of_many_unknowns_has_few_pairs(n, pairs, cheap):
     dims = choose(space=Space(np.zeros(n)))

@@ -52,7 +52,7 @@ def test_damped_directions_are_those_of_marquardt():
     H, g = spd(20), np.ones(20)
     found = exact_space.newton_directions(H, g, 1e-10, damped=True)
     D = np.diag(np.diagonal(H))
-    wanted = [-np.linalg.solve(H + damping * D, g) for damping in (0.0, *exact_space.DAMPINGS)]
+    wanted = [-np.linalg.solve(H + damping * D, g) for damping in (0.0, 1.0)]
     np.testing.assert_allclose(found.rows, wanted)
 
 

@@ -2,13 +2,14 @@
 
 What counts:
 
-- named: every number of a module-level name in capitals; a tuple has as many as it has entries, an
-  expression (``2**30``) is one. Defaults of fields that are written as numbers, other than 0 and 1.
+- named: every number of a module-level name; a tuple has as many as it has entries, an expression
+  (``2**30``) is one. Defaults of fields that are written as numbers, other than 0 and 1.
 - preset: the numbers in the arguments of a module-level object (``DEFAULT = Preset(...)``), and
   its switches, True and False, which are varied but not counted. The paper's preset does not
   count: it is not ours to tune.
-- unnamed: numbers inside functions, other than 0, 1, 2 and 1/2, which are rather algebra than a
-  choice. They are varied and shown by themselves: a constant cannot hide by losing its name.
+- unnamed: numbers inside functions and within other expressions (``100 * EPS``), other than 0, 1, 2
+  and 1/2 of either sign, which are rather algebra than a choice; an expression of numbers alone
+  (``2 * 2 * 2``) is one. They count like the others: a constant cannot hide by losing its name.
 
 What is computed from other names (``EPS``) or is no number does not count.
 """
@@ -26,7 +27,7 @@ from typing import Any
 
 PACKAGE = "ksdmin._ksd"
 NAMED, PRESET, SWITCH, UNNAMED = "named", "preset", "switch", "unnamed"
-COUNTED = (NAMED, PRESET)
+COUNTED = (NAMED, PRESET, UNNAMED)
 PAPERS = frozenset({"AS_PRINTED"})
 ALGEBRA = (0, 1, 2, 0.5)
 ARITHMETIC = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
@@ -109,13 +110,13 @@ def named(statement: Any) -> Iterator[Found]:
 
 
 def of_value(name: str, value: ast.expr) -> Iterator[Found]:
-    if not name.isupper() or name in PAPERS:
+    if name in PAPERS:
         return
     if is_number(value):
         yield NAMED, name, value
     elif isinstance(value, ast.Tuple):
         for i, entry in enumerate(value.elts):
-            yield from of_value(f"{name}[{i}]", entry) if is_number(entry) else ()
+            yield from of_value(f"{name}[{i}]", entry)
     elif isinstance(value, ast.Call):
         yield from of_call(name, value)
     else:
@@ -133,21 +134,31 @@ def of_call(name: str, call: ast.Call) -> Iterator[Found]:
             yield SWITCH, path, value
         elif is_number(value):
             yield PRESET, path, value
+        else:
+            yield from inside(value, path)
 
 
 def inside(node: ast.AST, name: str) -> Iterator[Found]:
     """Numbers within functions, and defaults of fields."""
     for child in ast.iter_child_nodes(node):
         if isinstance(node, ast.ClassDef) and is_assignment(child):  # type: ignore[arg-type]
-            value: Any = child.value  # type: ignore[attr-defined]
-            if is_number(value) and number(value) not in ALGEBRA[:2]:
-                yield NAMED, f"{node.name}.{ast.unparse(child.target)}", value  # type: ignore[attr-defined]
-        elif isinstance(child, ast.Constant):
-            if is_number(child) and child.value not in ALGEBRA:
+            yield from of_field(node.name, child)
+        elif is_number(child):
+            if abs(number(child)) not in ALGEBRA:  # type: ignore[arg-type]
                 owner = getattr(node, "name", name) or "module"
-                yield UNNAMED, f"{owner}: {child.value:g}", child
+                yield UNNAMED, f"{owner}: {number(child):g}", child  # type: ignore[arg-type]
         else:
             yield from inside(child, getattr(node, "name", name))
+
+
+def of_field(owner: str, statement: Any) -> Iterator[Found]:
+    """The default of a field, where it is a number; or the numbers in it."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+    name = f"{owner}.{ast.unparse(target)}"
+    if not is_number(statement.value):
+        yield from inside(statement.value, name)
+    elif number(statement.value) not in ALGEBRA[:2]:
+        yield NAMED, name, statement.value
 
 
 def unique(found: Iterator[Found]) -> Iterator[Found]:
@@ -160,7 +171,9 @@ def unique(found: Iterator[Found]) -> Iterator[Found]:
 
 def is_number(node: ast.AST) -> bool:
     """Whether an expression is made of numbers alone."""
-    if any(not isinstance(part, ARITHMETIC) for part in ast.walk(node)):
+    if not isinstance(node, ast.expr) or any(
+        not isinstance(part, ARITHMETIC) for part in ast.walk(node)
+    ):
         return False
     found = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in found)

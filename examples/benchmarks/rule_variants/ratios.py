@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from examples.benchmarks.rule_variants.constants import COUNTED
 from examples.benchmarks.rule_variants.variants import CONTROL, DEFAULT, REFERENCE
 from examples.harness.store import Run, Store
 from examples.harness.tables import markdown
@@ -223,6 +224,6 @@ def count(constants: Sequence[Any]) -> str:
     """How many numbers there are, by kind."""
     kinds = [constant.kind for constant in constants]
     each = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
-    counted = each.get("named", 0) + each.get("preset", 0)
+    counted = sum(each.get(kind, 0) for kind in COUNTED)
     listed = ", ".join(f"{number} {kind}" for kind, number in sorted(each.items()))
-    return f"{counted} constants (named and preset); {listed}"
+    return f"{counted} constants; {listed}"

@@ -17,17 +17,16 @@ import math
 from dataclasses import dataclass
 
 from ksdmin._ksd.cost_model import Costs
+from ksdmin._ksd.line_search import EPS
 from ksdmin._ksd.outcome import NextDamping, Outcome
+from ksdmin._ksd.rules.stall import PATIENCE
 from ksdmin._problem.values import changed
 
-# Of the mean eigenvalue of the curvature: the least damping, which is rounding. (The first one is
-# that eigenvalue: where residuals saturate, a thousandth of it led two runs of three into a trap.)
-LEAST_DAMPING = 1e-15
 # A good step lowers the damping by this factor at most.
 LARGEST_CUT = 1 / 3
-# On a plateau so many steps in a row lower the loss by less than this share each. Not settled: one
-# slow step is too few (many a net has slow first steps, which these steps overcome).
-SLOW_STEPS, PLATEAU = 5, 0.01
+# On a plateau steps lower the loss by less than this share each, as many in a row as a run without
+# progress may take. One is too few: many a net has slow first steps, which these steps overcome.
+PLATEAU = 0.01
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class DampedStep:
         if not self.allowed or costs.exact > costs.krylov(min(K, costs.n)):
             return False
         if not self.krylov.work:
-            return self.slow < SLOW_STEPS
+            return self.slow < PATIENCE
         return self.damped.rate >= self.krylov.rate
 
     @property
@@ -104,8 +103,12 @@ class DampedStep:
         return 0.0 if self.last is None else self.last.whole_below
 
     def start(self, scale: float) -> float:
-        """The damping to begin with, for a curvature whose mean eigenvalue is `scale`."""
-        return scale if self.last is None else max(self.last.value, LEAST_DAMPING * scale)
+        """The damping to begin with, for a curvature whose mean eigenvalue is `scale`.
+
+        At first that eigenvalue (where residuals saturate, a thousandth of it led two runs of three
+        into a trap), and never less than its rounding.
+        """
+        return scale if self.last is None else max(self.last.value, EPS * scale)
 
     def in_finer_arithmetic(self) -> DampedStep:
         """The same with the least damping, and to be tried again.

@@ -97,4 +97,4 @@ def falls_short(outcome: Outcome) -> bool:
 
 def doubled(size: int, n: int) -> int:
     """Twice as many samples, or all."""
-    return n if 4 * size > n else 2 * size
+    return n if 2 * size > n / 2 else 2 * size
