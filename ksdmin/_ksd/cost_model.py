@@ -69,7 +69,7 @@ class Costs:
 
     @property
     def value(self) -> float:
-        """A value alone, of the samples of the curvature: half of its gradient (torch: 0.4 to 0.7)."""
+        """A value alone, of the samples of the curvature: half a gradient (torch: 0.4 to 0.7)."""
         return (self.call_cost + self._per_sample * self.B) / 2
 
     @property

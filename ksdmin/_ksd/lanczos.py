@@ -6,6 +6,7 @@ than the product that they wait for, so they are recorded and launched all at on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ksdmin._ksd.precond import Preconditioner
@@ -16,6 +17,17 @@ from ksdmin._problem.cuda import Graph, new_pool
 class Rows:
     """The vectors of a basis as rows of V, their images under P, and the last remainder r.
 
+    Parameters
+    ----------
+    space : Space
+        Where the vectors live.
+    P : Preconditioner
+        The images are kept where P itself is not known.
+    capacity : int
+        How many vectors there may be.
+    room : list of arrays, optional
+        Arrays for the vectors, and for the images, that are there already.
+
     Attributes
     ----------
     V : array
@@ -24,11 +36,13 @@ class Rows:
         What of the last product lies outside the span of the images.
     """
 
-    def __init__(self, space: Space, P: Preconditioner, capacity: int) -> None:
+    def __init__(
+        self, space: Space, P: Preconditioner, capacity: int, room: Sequence[Array] = ()
+    ) -> None:
         self.space, self.P = space, P
-        self.V: Array = space.rows(capacity)
+        self.V, *images = room or [space.rows(capacity) for _ in range(arrays(P))]
         self.r: Array = None
-        self._U = space.rows(capacity) if P.times is None else None
+        self._U = images[0] if images else None
 
     def put(self, k: int, u: Array, v: Array, scale: Any) -> None:
         """Put scale * v into row k of V, and scale * u into that of its image."""
@@ -73,6 +87,11 @@ class Rows:
         self.put(k, self.r, z, squared**-0.5)
         across = self.space.inner(w, self.V[k, :])
         return self.space.xp.concat([squared[None], across[None], c, h])
+
+
+def arrays(P: Preconditioner) -> int:
+    """How many arrays of vectors a basis needs."""
+    return 2 if P.times is None else 1
 
 
 def split(numbers: Small, k: int) -> tuple[float, float, Small, Small]:
@@ -125,13 +144,21 @@ class RecordedRows(Rows):
 
 
 class Workspace:
-    """What the bases of a run share."""
+    """What the bases of a run share.
+
+    Room for a hundred vectors takes longer to get from the system, and to give back, than a small
+    basis takes to make: with NumPy it is kept. (Torch keeps it by itself, jax never writes into
+    it.)
+    """
 
     def __init__(self) -> None:
         self._rows: RecordedRows | None = None
+        self._room: list[Array] = []
 
     def rows(self, space: Space, P: Preconditioner, capacity: int) -> Rows:
         """Rows for the next basis, which ends the use of those before."""
+        if space.numpy:
+            return Rows(space, P, capacity, self._arrays(space, arrays(P), capacity))
         if not (space.remote and P.is_diagonal):
             return Rows(space, P, capacity)
         if self._rows is None or not self._rows.serves(P, capacity):
@@ -141,4 +168,11 @@ class Workspace:
         return self._rows
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_rows": None}  # a graph belongs to its process: a copy records its own
+        return {"_rows": None, "_room": []}  # a graph belongs to its process: a copy has its own
+
+    def _arrays(self, space: Space, count: int, capacity: int) -> list[Array]:
+        """So many arrays with room for at least so many vectors."""
+        if self._room and self._room[0].shape[0] < capacity:
+            self._room = []  # free them first
+        self._room += [space.rows(capacity) for _ in range(count - len(self._room))]
+        return self._room[:count]

@@ -112,7 +112,7 @@ class QuasiNewton:
         inner = space.inner
         with np.errstate(all="ignore"):  # what is not finite is left out
             along, s2, y2 = space.floats(inner(s, y), inner(s, s), inner(y, y))
-        if not along > (space.eps * s2 * y2) ** 0.5 or not 0 < y2 < math.inf:
+        if not _is_resolved(space.eps, s2, along, y2):
             return self
         return self._with_scaled(space, space.scaled_pair(s, y, along**-0.5), along / y2)
 
@@ -120,17 +120,16 @@ class QuasiNewton:
         """The model after more pairs, all s and all y in an array, where they are any good."""
         with np.errstate(all="ignore"):
             each = space.xp.permute_dims(pairs, (1, 0, 2))
-            (dots,) = space.to_host(space.gram(each, each))
-            s2, along, y2 = dots[:, 0, 0], dots[:, 0, 1], dots[:, 1, 1]
-            good = (along > (space.eps * s2 * y2) ** 0.5) & (0 < y2) & (y2 < np.inf)
-        if not good.all():
-            which = np.flatnonzero(good)
-            if not len(which):
-                return self
-            pairs = space.xp.stack([pairs[:, int(i), :] for i in which], axis=1)
-            along, y2 = along[which], y2[which]
+            (grams,) = space.to_host(space.gram(each, each))
+        dots = [(s2, along, y2) for (s2, along), (_, y2) in grams.tolist()]
+        good = [i for i, known in enumerate(dots) if _is_resolved(space.eps, *known)]
+        if not good:
+            return self
+        if len(good) < len(dots):
+            pairs = space.xp.stack([pairs[:, i, :] for i in good], axis=1)
+        along = np.array([dots[i][1] for i in good])
         pairs *= space.to_device(along**-0.5)[None, :, None]  # our own array (jax makes a new one)
-        return self._with_scaled(space, pairs, float(along[-1] / y2[-1]))
+        return self._with_scaled(space, pairs, dots[good[-1]][1] / dots[good[-1]][2])
 
     def _with_scaled(self, space: Space, new: Array, scale: float) -> QuasiNewton:
         """The model after pairs that are scaled as ours are, and the `scale` of the last one."""
@@ -170,6 +169,11 @@ class QuasiNewton:
             for i, vector in enumerate(step):
                 new = space.put(new, (i, len(directions), slice(None)), vector)
         return model.without_base().with_pairs(space, new)
+
+
+def _is_resolved(eps: float, s2: float, along: float, y2: float) -> bool:
+    """Whether the curvature along s is positive beyond rounding, from s^T s, s^T y and y^T y."""
+    return along > (eps * s2 * y2) ** 0.5 and 0 < y2 < math.inf
 
 
 def _directions(space: Space, H_bar: Small, most: int) -> Small:

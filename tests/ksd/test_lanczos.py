@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
 
 from ksdmin._ksd.krylov import krylov_basis
@@ -37,6 +38,23 @@ def test_on_the_host_nothing_is_recorded():
     _, g, D = random_problem(0, "cpu")
     rows = Workspace().rows(Space(g), Preconditioner.diagonal(D), K)
     assert type(rows) is Rows
+
+
+def test_with_numpy_bases_share_their_room():
+    """And are the same as in room of their own, whatever was in it before."""
+    workspace, space = Workspace(), Space(np.ones(300))
+    room = None
+    for seed, dim in enumerate((K, K - 3, K)):
+        H, g, D = (tensor.numpy() for tensor in random_problem(seed, "cpu"))
+        for P in (Preconditioner.diagonal(D), Preconditioner(lambda w, D=D: w / D)):
+            own, shared = basis(H, g, P, K=dim), basis(H, g, P, workspace, K=dim)
+            assert (own.V == shared.V).all()
+            assert (own.H_bar == shared.H_bar).all()
+            assert (own.products(np.eye(dim)) == shared.products(np.eye(dim))).all()
+            assert room is None or np.shares_memory(room, shared.V)
+            room = shared.V
+    assert workspace.rows(space, IDENTITY, K + 1).V.shape[0] == K + 1
+    assert not np.shares_memory(room, workspace.rows(space, IDENTITY, K + 1).V)
 
 
 @on_cuda
