@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ksdmin._ksd.line_search import EPS
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.rules.forcing import model_error
 from ksdmin._problem.values import changed
 from ksdmin._result import Record
 
 WORTH = 0.03  # of what a step with products gains for its work, a step of the model should gain
+QUADRATIC = 1e-3  # of the predicted reduction: with less deviation the function is quadratic
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,7 @@ class Trust:
         """
         if outcome.measured:
             trust = changed(self, end=end, gain=gain_per_pass(start, end))
-            deviation = model_error(outcome.actual, outcome.model_reduction)
-            worthwhile = deviation > EPS**0.5  # less is rounding: the function is quadratic
+            worthwhile = model_error(outcome.actual, outcome.model_reduction) > QUADRATIC
         else:
             trust = self
             falls = end.gradient_norm <= start.gradient_norm
