@@ -191,6 +191,17 @@ def cheap_functions():
     )
 
 
+def growth():
+    """What KSD's own algebra takes as n and K grow, and the memory of a run."""
+    text = (RESULTS / "growth.md").read_text().strip()
+    by_n = {row["n"]: row["K = 20"] for row in parsed(text.split("\n\n")[1])}
+    return (
+        f"**With K = 20 it takes {by_n['10,000']} ns for n = 10,000 and {by_n['1,000,000']} ns for "
+        "n = 1,000,000, where the vectors no longer fit into the processor's cache: it is linear "
+        f"in n.**\n\n{folded('Every n and K, and memory', text)}"
+    )
+
+
 def logistic():
     """Beside scikit-learn's solvers."""
     path = RESULTS / "logistic.md"

@@ -25,6 +25,7 @@ GENERATORS = {
     "decision": benchmarks.decision,
     "experiments": experiments.page,
     "file": from_repository.text,
+    "growth": benchmarks.growth,
     "logistic": benchmarks.logistic,
     "losses": benchmarks.other_losses,
     "nets": gpu_results.other_nets,

@@ -25,9 +25,9 @@ def test_the_table_of_the_nets(capsys):
     assert capsys.readouterr().out == (RESULTS / "nets.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["seconds", "ablation"])
-def test_the_tables_of_seconds_and_constants(name):
-    module = f"examples.benchmarks.{name}" if name == "ablation" else "seconds"
+@pytest.mark.parametrize("name", ["seconds", "growth", "ablation"])
+def test_the_tables_of_seconds_growth_and_constants(name):
+    module = f"examples.benchmarks.{name}" if name == "ablation" else name
     folder = ROOT if name == "ablation" else ROOT / "examples/benchmarks"
     command = [sys.executable, "-m", module, "--table"]
     printed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
