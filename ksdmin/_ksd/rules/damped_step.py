@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.line_search import EPS
 from ksdmin._ksd.outcome import NextDamping, Outcome
-from ksdmin._ksd.rules.stall import PATIENCE
 from ksdmin._problem.values import changed
 
 # A good step lowers the damping by this factor at most.
 LARGEST_CUT = 1 / 3
-# On a plateau steps lower the loss by less than this share each, as many in a row as a run without
-# progress may take. One is too few: many a net has slow first steps, which these steps overcome.
-PLATEAU = 0.01
+# On a plateau so many steps in a row lower the loss by less than this share each. Not settled: one
+# slow step is too few (many a net has slow first steps, which these steps overcome).
+SLOW_STEPS, PLATEAU = 5, 0.01
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class DampedStep:
         if not self.allowed or costs.exact > costs.krylov(min(K, costs.n)):
             return False
         if not self.krylov.work:
-            return self.slow < PATIENCE
+            return self.slow < SLOW_STEPS
         return self.damped.rate >= self.krylov.rate
 
     @property

@@ -6,8 +6,7 @@ import pytest
 
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.outcome import NextDamping, Outcome
-from ksdmin._ksd.rules.damped_step import LARGEST_CUT, DampedStep, lowered, raised
-from ksdmin._ksd.rules.stall import PATIENCE
+from ksdmin._ksd.rules.damped_step import LARGEST_CUT, SLOW_STEPS, DampedStep, lowered, raised
 
 CHEAP = Costs(1000, 500, 500, None, rows=500.0, product_cost=1e5)
 DEAR = Costs(50_000, 20_000, 20_000, None, rows=20_000.0, rank=20_000)
@@ -55,7 +54,7 @@ def test_the_damping_falls_after_a_good_step_and_rises_ever_faster_after_bad_one
 
 def test_on_a_plateau_a_krylov_space_is_tried_and_the_better_one_goes_on():
     rule = DampedStep()
-    for _ in range(PATIENCE):
+    for _ in range(SLOW_STEPS):
         assert rule.worthwhile(CHEAP, 100)
         rule = rule.after(damped(1.0, 0.999))
     assert not rule.worthwhile(CHEAP, 100)
@@ -64,7 +63,7 @@ def test_on_a_plateau_a_krylov_space_is_tried_and_the_better_one_goes_on():
 
 
 def test_what_a_step_gained_counts_for_its_work():
-    rule = DampedStep(slow=PATIENCE).after(damped(1.0, 0.999))
+    rule = DampedStep(slow=SLOW_STEPS).after(damped(1.0, 0.999))
     assert rule.after(outcome(1.0, 0.998, work=10.0)).worthwhile(CHEAP, 100)
 
 
