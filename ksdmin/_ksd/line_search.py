@@ -19,9 +19,12 @@ from typing import Protocol, TypeVar
 EPS = sys.float_info.epsilon
 ARMIJO = 1e-4
 WOLFE = 0.9
-MAX_TRIALS = 30  # evaluations
-SLOW_CUTS = 4  # so many, before the steps are cut ever faster
+MAX_TRIALS = 12  # evaluations, where the value has to be brought down
+SLOW_CUTS = 4  # of which so many before the steps are cut ever faster
+MAX_GROWTH = 30  # and where the step is made longer
 MAX_FACTOR = 10.0  # by which a step is made longer, or shorter at first, at a time
+# Times the noise: a predicted reduction that values must show. A wrong gradient is noticed by that.
+MANY_NOISES = 1e4
 
 
 class Valued(Protocol):
@@ -70,7 +73,7 @@ def line_search(
     high = math.inf
     found: tuple[P | None, float] = None, 0.0
     t, shrunk = 1.0, 0
-    for _ in range(MAX_TRIALS):
+    for _ in range(MAX_GROWTH):
         if spent():
             break
         point = at(t)
@@ -84,7 +87,7 @@ def line_search(
         if new_slope is None:
             high, shrunk = t, shrunk + 1
             t = shorter(low, low_value, low_slope, high, point.value, shrunk)
-            if t * abs(slope) < max(noise, EPS * abs(value)):  # values would not show it
+            if shrunk > MAX_TRIALS or t * abs(slope) < max(noise / 10, EPS * abs(value)):
                 break
         elif new_slope >= WOLFE * slope:
             return point, t
@@ -98,11 +101,10 @@ def line_search(
 def contradicted(t: float, start: Valued, there: Valued, predicted: float, noise: float) -> bool:
     """Whether a first line search came to nothing although slopes promised much: they are wrong.
 
-    So much that values had to show it even of a tiny step. Close to a minimum, where they are
-    noise, the promise is small.
+    Close to a minimum, where values are noise, the promise is small.
     """
-    tiny = EPS**0.5
-    return t <= tiny and there.value >= start.value and tiny * predicted > noise
+    tiny = t <= EPS**0.5
+    return tiny and there.value >= start.value and predicted > MANY_NOISES * noise
 
 
 def descent(
@@ -129,7 +131,7 @@ def shorter(
 
     At most the middle; where the value is not finite, as short as may be. After some failures the
     scale must be wrong, by an unknown factor: from then on each one cuts ten times more than the
-    last. (From the first one on, gradients by differences lead a run astray.)
+    last.
     """
     width = high - low
     curvature = high_value - value - slope * width

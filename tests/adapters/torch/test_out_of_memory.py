@@ -118,8 +118,8 @@ class Curve:
             net = torch.nn.Sequential(*layers).double()
         return ksdmin.from_torch(net, torch.nn.MSELoss(), (x, torch.sin(4 * x)))
 
-    def fitted(self, problem=None):
-        options = {"maxiter": 4, "gtol": 1e-9}
+    def fitted(self, problem=None, maxiter=4):
+        options = {"maxiter": maxiter, "gtol": 1e-9}
         return ksdmin.minimize(problem or self.problem(), rng=0, options=options)
 
 
@@ -151,9 +151,9 @@ def test_chunks_of_rows_are_halved_apart_from_others(curve):
 def test_where_no_chunk_of_rows_fits_steps_have_krylov_spaces(curve, caplog):
     problem = curve.problem()
     curve.room = 0
-    res = curve.fitted(problem)
-    assert res.nit == 4
-    assert res.fun < 0.8 * res.history["value"][0]
+    res = curve.fitted(problem, maxiter=8)  # most of them of the model
+    assert res.nit == 8
+    assert res.fun < 0.6 * res.history["value"][0]
     assert curve.calls == [60, 30, 15, 7, 3, 1]  # in the first step, and never again
     assert said(caplog) == [KRYLOV]
     assert problem._sums._max_rows >= 60
