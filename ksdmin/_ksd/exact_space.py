@@ -23,11 +23,10 @@ from scipy.linalg import lapack
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.factor import Factor, cholesky, eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
+from ksdmin._ksd.line_search import EPS
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.arrays import Array, Small, to_host
 from ksdmin._run.evaluator import Evaluated, Evaluator
-
-EPS = float(np.finfo(np.float64).eps)
 
 
 def matrix_is_less_work(run: KSDRun, state: KSDState, costs: Costs) -> bool:
