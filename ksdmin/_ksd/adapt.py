@@ -14,11 +14,11 @@ from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.damping import limits
-from ksdmin._ksd.rules.trust import Trust
+from ksdmin._ksd.rules.trust import StepTaken, Trust
 from ksdmin._ksd.rules.width import too_wide
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.subsets import Sizes
-from ksdmin._problem.values import changed
+from ksdmin._problem.values import changed, made
 from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Evaluator
 from ksdmin._run.state import Sampling
@@ -115,7 +115,8 @@ def reevaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KS
 
 def adjust_damping(before: KSDState, after: KSDState, outcome: Outcome) -> KSDState:
     """The damping of the next search: of steps on samples only."""
-    if not before.curvature_is_sampled and not after.curvature_is_sampled:
+    sampled = before.curvature_is_sampled or after.curvature_is_sampled
+    if not sampled or not outcome.measured:  # a step of the model is not damped
         return after
     rules = after.rules
     if limits(before.damping, outcome):  # a short step must not end the run by ftol or xtol
@@ -133,37 +134,47 @@ def learn(
     trial: Trial,
     there: Evaluated,
     outcome: Outcome,
+    slope: float,
 ) -> tuple[QuasiNewton, Trust]:
     """The quasi-Newton model after the iteration, and whether the next step may rest on it.
 
-    `record` is the line of the iteration.
+    `record` is the line of the iteration, `slope` that of the model at its start, NaN where it was
+    not asked.
     """
     trust, old, new, model = after.rules.trust, before.here, after.here, before.model
+    same_function = new.x is not old.x and new.idx is old.idx
+    taken = made(
+        StepTaken,
+        outcome=outcome,
+        start=before.record,
+        end=record,
+        slope=slope,
+        same_function=same_function,
+    )
     if not before.learns and not trial.has_factor and model.base is None:
         model = learned_on_samples(run, before, trial, there)
-        return model, trust.on_samples(record, paired=len(model) > 0)
-    same_function = new.x is not old.x and new.idx is old.idx
+        of_all = same_function and run.subsets.is_full(new.idx)
+        taken = changed(taken, same_function=of_all)
+        return model, trust.on_samples(taken, paired=len(model) > 0)
     pair = (trial.d, new.gradient - old.gradient) if same_function else None
     if trial.basis is not None:
         model = model.with_basis(run.space, trial.basis, pair)
     elif pair is not None:
         model = model.with_pair(run.space, *pair)
-    trust = trust.after(outcome, before.record, record, same_function=same_function)
-    return model, trust
+    return model, trust.after(taken)
 
 
 def learned_on_samples(
     run: KSDRun, before: KSDState, trial: Trial, there: Evaluated
 ) -> QuasiNewton:
-    """The model after a step whose curvature was of a sample: for the time when it no longer is.
+    """The model after a step whose curvature was of a sample, for steps that rest on it.
 
     The products teach nothing of A, but the gradients at both ends of the step do, where both are
     of the same A. A step that A refuses teaches nothing: a sample that can be separated sends it so
-    far that the curvature there says nothing of the one here. A net seldom comes to that time, and
-    its vectors are long.
+    far that the curvature there says nothing of the one here.
     """
     here = before.here
-    if run.dims.nonlinear or trial.d is None or there.idx is not here.idx:
+    if trial.d is None or there.idx is not here.idx:
         return before.model
     if not there.value < here.value:
         return before.model

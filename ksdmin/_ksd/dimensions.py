@@ -71,12 +71,15 @@ def affordable(space: Space) -> int:
     return int(MAX_BASIS_BYTES // space.vector_bytes)
 
 
-def choose_pairs(n: int, plain: bool) -> int:
-    """How many pairs the model has: fewer of a plain function with many unknowns.
+def choose_pairs(space: Space, plain: bool, nonlinear: bool) -> int:
+    """How many pairs the model has.
 
-    Such a function may be cheap, so that the model costs more than it does.
+    A plain function with many unknowns may be cheap, so that the model costs more than it does; a
+    net may be so large that memory is short.
     """
-    return min(PAIRS, MEMORY + cheap_pairs(n)) if plain else PAIRS
+    if plain:
+        return min(PAIRS, MEMORY + cheap_pairs(space.n))
+    return min(PAIRS, affordable(space) // 2) if nonlinear else PAIRS
 
 
 def cheap_pairs(n: int) -> int:
@@ -91,7 +94,9 @@ def choose_dimensions(
     K = int(options.krylov_dim or parts or PLAIN_DIM)
     whole_dim = K if options.krylov_dim else max(K, min(PLAIN_DIM, affordable(space)))
     memory = (MEMORY if parts else 0) if options.memory is None else int(options.memory)
-    pairs = choose_pairs(space.n, plain=parts is None) if options.pairs is None else options.pairs
+    pairs = options.pairs
+    if pairs is None:
+        pairs = choose_pairs(space, plain=parts is None, nonlinear=nonlinear)
     cheap = parts is not None or int(pairs) <= cheap_pairs(space.n)
     wanted = Dimensions(K, whole_dim, memory, int(pairs), nonlinear, cheap)
     if options.memory_budget is None or math.isinf(options.memory_budget):

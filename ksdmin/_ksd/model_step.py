@@ -17,20 +17,64 @@ from ksdmin._problem.values import made
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
 
-def model_step(
+class Direction:
+    """Where the model would go from here: along -u.
+
+    Attributes
+    ----------
+    u : array
+        P^-1 g.
+    slope : float
+        g^T u, positive.
+    """
+
+    __slots__ = ("slope", "u")
+
+    def __init__(self, u: Array, slope: float) -> None:
+        self.u, self.slope = u, slope
+
+
+def model_direction(
     run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None
-) -> Trial | None:
-    """The step of the model; None where it is not to be trusted, or no good."""
-    if state.C_is_other or not is_trusted(state, costs):
+) -> Direction | None:
+    """The model's direction; None where it is not to be asked, or would not go down."""
+    if not is_trusted(run, state, costs):
         return None
-    here, space = state.here, run.space
+    here = state.here
     g = here.gradient if run.box is None else run.movable(here)(here.gradient)
     u = preconditioner(run, evaluator, state).solve(g)
-    slope = float(space.inner(g, u))
-    if not slope > 0:
-        return None
+    slope = float(run.space.inner(g, u))
+    return Direction(u, slope) if slope > 0 else None
+
+
+def is_trusted(run: KSDRun, state: KSDState, costs: Costs | None) -> bool:
+    """Whether the next step may rest on what the last ones have learned."""
+    if state.model.base is not None and costs is not None:
+        return not state.C_is_other and state.rules.exact_space.reusable(costs)
+    if not state.rules.trust.trusted:
+        return False
+    if not state.curvature_is_sampled:
+        return not state.C_is_other
+    # Spaces are damped at first, and their steps too short to be compared with.
+    short_on_purpose = state.damping > 0 and state.rules.damping.initial_phase
+    return len(state.model) > 0 and run.subsets.is_full(state.here.idx) and not short_on_purpose
+
+
+def pays(state: KSDState, direction: Direction) -> bool:
+    """Whether a step along the direction is to be preferred to one with products."""
+    if state.model.base is not None:
+        return True
+    trust = state.rules.trust
+    if state.curvature_is_sampled:
+        return trust.pays_on_samples(state.record, direction.slope)
+    return trust.pays(state.record, direction.slope)
+
+
+def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState, direction: Direction) -> Trial:
+    """The step along the direction."""
+    here, slope = state.here, direction.slope
     noise, differenced = evaluator.noise * abs(here.value), evaluator.gradient_error > 0
-    line = Line(run, evaluator, here, u)
+    line = Line(run, evaluator, here, direction.u)
     there, t = line_search(
         line.at,
         line.slope_at,
@@ -52,16 +96,9 @@ def model_step(
         model_reduction=np.nan,
         inner_iterations=int(found is not line.start),
         dim=1,
-        steepest=slope / space.norm(u) ** 2 if differenced else 0.0,  # u^T P u = u^T g
+        steepest=slope / run.space.norm(direction.u) ** 2 if differenced else 0.0,  # u^T P u
         basis=None,
     )
-
-
-def is_trusted(state: KSDState, costs: Costs | None) -> bool:
-    """Whether the next step may rest on what the last ones have learned."""
-    if state.model.base is not None and costs is not None:
-        return state.rules.exact_space.reusable(costs)
-    return state.rules.trust.trusted and not state.curvature_is_sampled
 
 
 class Line:

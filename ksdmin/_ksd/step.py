@@ -27,7 +27,7 @@ from ksdmin._ksd.damped_step import damped_step
 from ksdmin._ksd.exact_space import exact_basis, matrix_is_less_work
 from ksdmin._ksd.factor import largest_entry
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis, Growth, krylov_basis
-from ksdmin._ksd.model_step import model_step
+from ksdmin._ksd.model_step import model_direction, model_step, pays
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.preconditioning import model_preconditions, preconditioner
 from ksdmin._ksd.rules.damped_step import DampedStep
@@ -54,8 +54,9 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
     with run.evaluating(state.ledger, limited=True) as evaluator:
         costs = step_costs(run, evaluator, state)
         state, trial = damped_step_that_fits(run, evaluator, state, costs)
-        if trial is None:
-            trial = model_step(run, evaluator, state, costs)
+        direction = None if trial else model_direction(run, evaluator, state, costs)
+        if direction is not None and pays(state, direction):
+            trial = model_step(run, evaluator, state, direction)
         if trial is None:
             basis = build_basis(run, evaluator, state, costs)  # Alg. 3, line 6
             if not basis.finite and basis.dim == 0:
@@ -72,7 +73,8 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         after = refine_arithmetic(run, evaluator, state, after, outcome)
         after = adjust_damping(state, after, outcome)
         record = step_record(evaluator, after, trial, outcome)
-        model, trust = learn(run, state, after, record, trial, there, outcome)
+        slope = np.nan if direction is None else direction.slope
+        model, trust = learn(run, state, after, record, trial, there, outcome, slope)
         rules = after.rules
         return changed(
             after,
@@ -222,7 +224,8 @@ def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A
     kept = state.here.diagonal if trial.is_of_model else None
     missing = kept is None and evaluator.traits.has_diagonal and not rests_on_matrix(state, trial)
     value, gradient = trial.value, trial.gradient
-    if state.sets.C is A and gradient is not None and not missing:
+    of_A = state.sets.C is A or (trial.is_of_model and state.here.idx is A)
+    if of_A and gradient is not None and not missing:
         there = made(Evaluated, x=trial.x, idx=A, value=value, gradient=gradient, diagonal=kept)
     elif trial.is_damped:
         there = Evaluated(trial.x, A, *evaluator.value_and_gradient(trial.x, A))

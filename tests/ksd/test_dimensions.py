@@ -57,6 +57,13 @@ def test_nets_of_many_samples_take_a_larger_space(samples, length, parts):
     assert choose_parts(space, samples, False, 20, 40) == 20
 
 
+@pytest.mark.parametrize(("fitting", "pairs"), [(1000, 40), (20, 10), (1, 0)])
+def test_a_large_net_has_only_the_pairs_that_fit(fitting, pairs):
+    space = SimpleNamespace(n=N, vector_bytes=MAX_BASIS_BYTES // fitting)
+    assert choose_dimensions(space, Options(), 20, nonlinear=True).pairs == pairs
+    assert choose_dimensions(space, Options(), 20, nonlinear=False).pairs == 40
+
+
 def test_a_dimension_that_is_given_holds_for_all_sets():
     given = choose(parts=20, krylov_dim=30, memory=3)
     assert given == Dimensions(30, 30, memory=3, pairs=40)

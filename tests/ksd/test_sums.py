@@ -188,3 +188,42 @@ def test_only_a_step_that_lowers_the_value_teaches_the_model(after):
     linear = SimpleNamespace(space=Space(one), dims=SimpleNamespace(nonlinear=False))
     model = learned_on_samples(linear, before, SimpleNamespace(d=-one), there)
     assert len(model) == (after < 1)
+
+
+def sparse_regression():
+    """Words in texts: every sample shows a few of the weights only."""
+    rng = np.random.default_rng(0)
+    X = rng.random((3000, 800)) * (rng.random((3000, 800)) < 0.02)
+    y = np.where(X @ rng.standard_normal(800) + rng.standard_normal(3000) / 6 > 0, 1.0, -1.0)
+    l2 = 1e-4
+
+    def margins(w, idx):
+        return X[idx], y[idx], y[idx] * (X[idx] @ w)
+
+    def fun(w, idx):
+        return np.mean(np.logaddexp(0, -margins(w, idx)[2])) + l2 / 2 * w @ w
+
+    def jac(w, idx):
+        x, sign, z = margins(w, idx)
+        return -x.T @ (sign * expit(-z)) / len(z) + l2 * w
+
+    def hessp(w, p, idx):
+        x, _, z = margins(w, idx)
+        return x.T @ (expit(z) * expit(-z) * (x @ p)) / len(z) + l2 * p
+
+    return {"fun": fun, "x0": np.zeros(800), "jac": jac, "hessp": hessp, "subsets": 3000}
+
+
+@pytest.mark.parametrize("rng", [0, 1, 2])
+def test_where_samples_show_little_the_model_takes_over(rng):
+    """Sampling used to go on to the end, with a Krylov space in every step: twice the passes."""
+    found, with_spaces = (
+        ksdmin.minimize(**sparse_regression(), rng=rng, options={"gtol": 1e-6, "without": without})
+        for without in ((), ("trust",))
+    )
+    assert found.success
+    assert found.fun == pytest.approx(with_spaces.fun, rel=1e-6)
+    assert found.passes < 0.75 * with_spaces.passes
+    of_samples = found.history["size_B"][:-1] < 3000  # a row has the sets of the next step
+    without_products = np.diff(found.history["nhev"]) == 0
+    assert np.sum(of_samples & without_products) > 5

@@ -65,7 +65,7 @@ class SetSizes:
             return self
         if too_wide and not stalled:
             sizes = self.sizes
-        elif not outcome.accepted and not damped and self.sizes.A == self.n:
+        elif outcome.measured and not outcome.accepted and not damped and self.sizes.A == self.n:
             sizes = Sizes(self.n, self.n, self.n)
         else:
             sizes = self._grown(self.sizes, outcome, stalled, self.n)

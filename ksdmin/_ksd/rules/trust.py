@@ -1,21 +1,91 @@
 """Trust: when a step may rest on the quasi-Newton model alone, without products.
 
 It may after a step with products that gained something, unless the function is quadratic; and then
-as long as the gradient falls, or the gain is worth the work. Without such steps 74 classic problems
-take 25% (+- 4%) more work (examples/benchmarks/ablation.py).
+as long as the gradient falls, or the next step of the model is expected to come down faster, for
+its passes, than the last step with products. On samples, where products are cheap, only the latter
+counts, and spaces are tried again after a while. Without such steps 74 classic problems take 25%
+(+- 4%) more work (examples/benchmarks/ablation.py).
+
+How fast a step comes down is measured by what is left to gain: by which factor, as a logarithm,
+the step lowers that. The model itself tells how much is left (`Forecast`).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.rules.forcing import model_error
-from ksdmin._problem.values import changed
+from ksdmin._problem.values import changed, made
 from ksdmin._result import Record
 
-WORTH = 0.03  # of what a step with products gains for its work, a step of the model should gain
 QUADRATIC = 1e-3  # of the predicted reduction: with less deviation the function is quadratic
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the model predicts for its step from a point, and how much is left to gain there.
+
+    Attributes
+    ----------
+    value : float
+        The value at the point.
+    slope : float
+        g^T P^-1 g: a step of the model should gain half of it.
+    slopes_left : float
+        How many times the slope is left to gain. That is once or more: along what the model has
+        not learnt, it takes the curvature for too large. What has been gained since the last
+        forecast tells how much more.
+    """
+
+    value: float
+    slope: float
+    slopes_left: float = 1.0
+
+    def followed_by(self, value: float, slope: float) -> Forecast:
+        """The forecast at the next point."""
+        left_then = self.value - value + self.slopes_left * slope
+        slopes_left = max(1.0, left_then / self.slope)
+        return made(Forecast, value=value, slope=slope, slopes_left=slopes_left)
+
+    @property
+    def left(self) -> float:
+        """How much is left to gain."""
+        return self.slopes_left * self.slope
+
+    @property
+    def rate(self) -> float:
+        """How fast a step of the model comes down, for a value and a gradient."""
+        return -math.log1p(-0.5 / self.slopes_left) / 2
+
+
+@dataclass(frozen=True)
+class StepTaken:
+    """What trust looks at after a step.
+
+    Attributes
+    ----------
+    outcome : Outcome
+        What the step did.
+    start, end : Record
+        The lines of the history before and after it.
+    slope : float
+        That of the model at the start; NaN where it was not asked.
+    same_function : bool
+        Whether the step was taken, and its two values are of the same samples.
+    """
+
+    outcome: Outcome
+    start: Record
+    end: Record
+    slope: float
+    same_function: bool
+
+    @property
+    def gained(self) -> bool:
+        """Whether the value has fallen, as far as rounding shows."""
+        return self.outcome.actual > self.outcome.noise
 
 
 @dataclass(frozen=True)
@@ -26,17 +96,23 @@ class Trust:
     ----------
     end : Record
         Where the last step with products ended.
-    gain : float
-        What it lowered the value by, per pass.
+    start : Record or None
+        Where it started; None: there was none, or on other samples.
+    forecast : Forecast or None
+        The last one.
     trusted : bool
         Whether the next step may rest on the model.
+    falls : bool
+        Whether the gradient has fallen in the last step, and that was one of the model.
     allowed : bool
         Whether any may.
     """
 
     end: Record
-    gain: float = float("nan")
+    start: Record | None = None
+    forecast: Forecast | None = None
     trusted: bool = False
+    falls: bool = False
     allowed: bool = True
 
     @classmethod
@@ -44,34 +120,73 @@ class Trust:
         """Every step has products."""
         return cls(record, allowed=False)
 
-    def after(self, outcome: Outcome, start: Record, end: Record, *, same_function: bool) -> Trust:
-        """Trust after a step from `start` to `end`.
+    def foreseen(self, value: float, slope: float) -> Forecast:
+        """The forecast at a point."""
+        known = self.forecast
+        return Forecast(value, slope) if known is None else known.followed_by(value, slope)
 
-        `same_function` says that the step was taken and its two values are of the same samples.
+    def pays(self, here: Record, slope: float) -> bool:
+        """Whether a step of the model is to be preferred, `slope` being that of the model."""
+        if self.falls or self.start is None or here.passes <= self.end.passes:
+            return True
+        forecast = self.foreseen(here.value, slope)
+        return forecast.rate >= self._rate_of_products(here, forecast.left)
+
+    def pays_on_samples(self, here: Record, slope: float) -> bool:
+        """The same where the products are of a sample, and the gradient is of everything.
+
+        There steps of the model get no more passes than their share, compared to the last step with
+        products: as many times its passes as they came down faster. What that has gained says
+        little of the next one after a while.
         """
-        if outcome.measured:
-            trust = changed(self, end=end, gain=gain_per_pass(start, end))
-            worthwhile = model_error(outcome.actual, outcome.model_reduction) > QUADRATIC
-        else:
-            trust = self
-            falls = end.gradient_norm <= start.gradient_norm
-            worthwhile = falls or gain_per_pass(start, end) >= WORTH * self.gain
-        resolved = outcome.actual > outcome.noise
-        trusted = self.allowed and same_function and resolved and worthwhile
-        return trust if trusted == trust.trusted else changed(trust, trusted=trusted)
+        if self.start is None or self.forecast is None:
+            return False
+        forecast = self.foreseen(here.value, slope)
+        by_products = self._rate_of_products(here, forecast.left)
+        spent, on_products = here.passes - self.end.passes, self.end.passes - self.start.passes
+        fall = logarithm(self.end.value - here.value + forecast.left, forecast.left)
+        in_share = spent * spent * by_products <= on_products * fall
+        return forecast.rate >= by_products and in_share
 
-    def on_samples(self, end: Record, *, paired: bool) -> Trust:
-        """After a step on samples; `paired` says that the gradients have taught the model.
+    def _rate_of_products(self, here: Record, left: float) -> float:
+        """How fast the last step with products came down, as it looks from `here`."""
+        if self.start is None:
+            return 0.0
+        gone = left - here.value
+        fall = logarithm(self.start.value + gone, self.end.value + gone)
+        return fall / max(self.end.passes - self.start.passes, 1.0)
 
-        The first step on everything may rest on that.
+    def after(self, step: StepTaken) -> Trust:
+        """Trust after a step where every set is the whole."""
+        outcome = step.outcome
+        trusted = self.allowed and step.same_function and step.gained
+        if trusted and outcome.measured:
+            trusted = model_error(outcome.actual, outcome.model_reduction) > QUADRATIC
+        return self._informed(step, trusted)
+
+    def on_samples(self, step: StepTaken, *, paired: bool) -> Trust:
+        """Trust after a step on samples; `paired` says that the gradients have taught the model.
+
+        The first step on everything may rest on that, after one with products that failed, too.
         """
-        return Trust(end, trusted=self.allowed and paired, allowed=self.allowed)
+        gained = step.outcome.measured or step.gained
+        return self._informed(step, self.allowed and paired and gained)
+
+    def _informed(self, step: StepTaken, trusted: bool) -> Trust:
+        start, end, same = step.start, step.end, step.same_function
+        known, slope = self.forecast, step.slope
+        forecast = self.foreseen(start.value, slope) if slope > 0 else known
+        if step.outcome.measured:
+            begun = start if same else None
+            return Trust(end, begun, forecast, trusted, allowed=self.allowed)
+        falls = same and end.gradient_norm <= start.gradient_norm
+        return changed(self, forecast=forecast, trusted=trusted, falls=falls)
 
     def withdrawn(self) -> Trust:
-        """The next step needs products."""
-        return changed(self, trusted=False)
+        """The next step needs products; what has been seen was of another function."""
+        return Trust(self.end, allowed=self.allowed)
 
 
-def gain_per_pass(start: Record, end: Record) -> float:
-    """What has been gained per pass between two records."""
-    return (start.value - end.value) / max(end.passes - start.passes, 1.0)
+def logarithm(before: float, after: float) -> float:
+    """By which factor something has fallen, as a logarithm; 0 where that makes no sense."""
+    return math.log(before / after) if before > after > 0 else 0.0

@@ -111,3 +111,10 @@ def test_off_stays_off(sets, told, stalled, whole):
 def test_the_users_own_sets_have_no_sizes(told, stalled):
     own = SetSizes(None, None)
     assert own.after(told, stalled=stalled) == own
+
+
+def test_a_step_of_the_model_that_fails_says_nothing_of_the_sets():
+    sets = SetSizes(Sizes(1000, 50, 50), 1000)
+    failed = outcome(0.0, 0.0, accepted=False, measured=False)
+    assert sets.after(failed) == sets
+    assert sets.after(replace(failed, measured=True)).sizes == Sizes(1000, 1000, 1000)

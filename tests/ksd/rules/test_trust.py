@@ -1,5 +1,6 @@
 """Trust: when a step may rest on the quasi-Newton model, and what such a step has to gain."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ksdmin._ksd.rules.trust import WORTH, Trust
+from ksdmin._ksd.rules.trust import Forecast, StepTaken, Trust
 from tests.ksd.rules.outcomes import NAN, outcome
 
 NOISE = 1e-14
@@ -22,10 +23,14 @@ def record(iteration, value, passes, gradient_norm=1.0):
 START = record(0, 3.0, 0)
 
 
-def after(trust, start, end, *, measured=True, predicted=10.0, same_function=True):
+def step(start, end, *, measured=True, predicted=10.0, slope=NAN, same_function=True):
     gain, noise = start.value - end.value, NOISE * abs(start.value)
     told = outcome(gain, predicted if measured else NAN, measured=measured, noise=noise)
-    return trust.after(told, start, end, same_function=same_function)
+    return StepTaken(told, start, end, slope, same_function)
+
+
+def after(trust, start, end, **given):
+    return trust.after(step(start, end, **given))
 
 
 @st.composite
@@ -49,7 +54,7 @@ def followed(trust, run):
 def test_off_never_trusts(run):
     for trust in followed(Trust.off(run[0][0]), run):
         assert not trust.trusted
-        assert not trust.on_samples(run[0][-1], paired=True).trusted
+        assert not trust.on_samples(step(*run[0][-2:]), paired=True).trusted
 
 
 @given(runs())
@@ -79,38 +84,115 @@ def test_otherwise_not(spoilt):
     assert not after(Trust(START), START, **{"end": record(1, 1.0, 20), **spoilt}).trusted
 
 
-def test_a_step_of_the_model_has_to_gain_a_share_for_its_work():
-    trust = after(Trust(START), START, record(1, 1.0, 20))
-    enough = WORTH * trust.gain * 2  # in two passes
-    start = record(1, 1.0, 20)
-    for gained, norm, trusted in (
-        (1.1 * enough, 2.0, True),
-        (0.9 * enough, 2.0, False),
-        (0.9 * enough, 0.5, True),  # but the gradient falls
-    ):
-        end = record(2, 1 - gained, 22, gradient_norm=norm)
-        assert after(trust, start, end, measured=False).trusted is trusted
+# A step with products that halved what was left in ten passes, from 3 to 2 where 1 is the minimum.
+SPACE = (record(0, 3.0, 0), record(1, 2.0, 10))
+HALVED = np.log(2) / 10
 
 
-@given(st.floats(0, 1), st.floats(0, 1))
-def test_a_better_step_of_the_model_is_never_trusted_less(one, other):
-    trust, start = after(Trust(START), START, record(1, 1.0, 20)), record(1, 1.0, 20)
-    less, more = (
-        after(trust, start, record(2, 1 - gained, 22, 2.0), measured=False)
-        for gained in sorted([one, other])
+def test_a_forecast_expects_half_of_the_slope():
+    forecast = Forecast(5.0, 2.0)
+    assert forecast.left == 2.0
+    assert forecast.rate == pytest.approx(np.log(2) / 2)  # for a value and a gradient
+    assert Forecast(5.0, 2.0, slopes_left=50.0).rate == pytest.approx(0.01 / 2, rel=0.01)
+
+
+def test_what_was_gained_since_tells_how_much_is_left():
+    forecast = Forecast(5.0, 0.01).followed_by(4.0, 0.02)  # a hundred times the slope was gained
+    assert forecast.slopes_left == pytest.approx((1 + 0.02) / 0.01)
+    assert forecast.left == pytest.approx(0.02 * 102)
+    assert Forecast(5.0, 2.0, slopes_left=3.0).followed_by(4.99, 0.01).slopes_left == 1.0
+
+
+@given(st.floats(1e-3, 1e3), st.floats(0.01, 0.99))
+def test_a_true_forecast_stays_true(left, lowered):
+    """Where the slope is always the same share of what is left, that share is kept."""
+    slopes_left = 7.0
+    forecast = Forecast(left, left / slopes_left, slopes_left)
+    forecast = forecast.followed_by(left * lowered, left * lowered / slopes_left)
+    assert forecast.slopes_left == pytest.approx(slopes_left)
+
+
+def after_the_space(value, passes, slopes_left, **given):
+    """Trust at `value`, after the step with products above, where 1 is the minimum."""
+    slope = (value - 1) / slopes_left
+    forecast = Forecast(value, slope, slopes_left)
+    return Trust(SPACE[1], SPACE[0], forecast, trusted=True, **given), (
+        record(2, value, passes, gradient_norm=2.0),
+        slope,
     )
-    assert more.trusted >= less.trusted
+
+
+def test_right_after_products_the_model_is_tried():
+    trust, (here, slope) = after_the_space(2.0, 10, slopes_left=1e6)
+    assert trust.pays(here, slope)
+
+
+@pytest.mark.parametrize(("slopes_left", "pays"), [(3.0, True), (5.0, False)])
+def test_then_it_has_to_come_down_faster(slopes_left, pays):
+    trust, (here, slope) = after_the_space(1.9, 12, slopes_left)
+    assert (Forecast(1.9, slope, slopes_left).rate > HALVED) == pays
+    assert trust.pays(here, slope) is pays
+
+
+def test_or_else_the_gradient_has_to_fall():
+    trust, (here, slope) = after_the_space(1.9, 12, slopes_left=5.0, falls=True)
+    assert trust.pays(here, slope)
+
+
+@pytest.mark.parametrize(("norm", "falls"), [(0.5, True), (2.0, False)])
+def test_whether_the_gradient_falls_is_seen_in_steps_of_the_model(norm, falls):
+    trust = after(Trust(START), START, record(1, 1.0, 20, gradient_norm=norm))
+    assert not trust.falls
+    start, end = record(1, 1.0, 20), record(2, 0.9, 22, gradient_norm=norm)
+    assert after(trust, start, end, measured=False).falls is falls
+
+
+def test_where_no_products_are_known_the_model_goes_on():
+    assert Trust(START, trusted=True).pays(record(3, 1.0, 30), 1e-9)
+
+
+@pytest.mark.parametrize(("slopes_left", "pays"), [(3.0, True), (5.0, False)])
+def test_on_samples_it_has_to_come_down_faster_from_the_first_step_on(slopes_left, pays):
+    trust, (here, slope) = after_the_space(2.0, 10, slopes_left, falls=True)
+    assert trust.pays_on_samples(here, slope) is pays
+
+
+@pytest.mark.parametrize(("passes", "pays"), [(20, True), (40, False)])
+def test_on_samples_it_gets_its_share_of_the_passes(passes, pays):
+    """A quarter is left: twice the fall of the products, in one or in three times their passes."""
+    trust, (here, slope) = after_the_space(1.25, passes, slopes_left=2.0)
+    assert trust.pays_on_samples(here, slope) is pays
+
+
+@pytest.mark.parametrize("unknown", ["start", "forecast"])
+def test_on_samples_both_have_to_be_known(unknown):
+    trust, (here, slope) = after_the_space(2.0, 10, slopes_left=2.0)
+    assert trust.pays_on_samples(here, slope)
+    assert not replace(trust, **{unknown: None}).pays_on_samples(here, slope)
+
+
+@given(runs(), st.floats(1e-300, 1e300))
+def test_it_is_decided_whatever_the_values_are(run, slope):
+    for trust in followed(Trust(run[0][0]), run):
+        for here in run[0]:
+            assert trust.pays(here, slope) in (True, False)
+            assert trust.pays_on_samples(here, slope) in (True, False)
 
 
 def test_trust_can_be_withdrawn():
-    trust = after(Trust(START), START, record(1, 1.0, 20))
+    trust = after(Trust(START), START, record(1, 1.0, 20), slope=1.0)
     assert trust.trusted
-    assert not trust.withdrawn().trusted
+    trust = trust.withdrawn()
+    assert (trust.trusted, trust.start, trust.forecast) == (False, None, None)
 
 
 @pytest.mark.parametrize("paired", [True, False])
 def test_after_samples_the_model_is_trusted_where_gradients_have_taught_it(paired):
-    end = record(5, 1.0, 20)
-    trust = Trust(START, gain=3.0).on_samples(end, paired=paired)
-    assert (trust.end, trust.trusted) == (end, paired)
-    assert np.isnan(trust.gain)
+    end = record(5, 4.0, 20)
+    trust = Trust(START).on_samples(step(START, end, same_function=False), paired=paired)
+    assert (trust.end, trust.start, trust.trusted) == (end, None, paired)
+
+
+def test_a_step_of_the_model_that_fails_on_samples_ends_the_trust():
+    end = record(1, 3.0, 22)
+    assert not Trust(START).on_samples(step(START, end, measured=False), paired=True).trusted
