@@ -169,11 +169,9 @@ class Autograd:
         """The sum, in float64."""
         return np.sum(u, dtype=np.float64)
 
-    def shape_of_outputs(
-        self, model: Callable[..., Array], params: Any, inputs: Any
-    ) -> tuple[int, ...]:
-        """The shape of a model's outputs for the first of some samples."""
-        return tuple(model(params, tree_map(itemgetter(slice(1)), inputs)).shape)
+    def shape_of(self, kernel: Kernel, *args: Any) -> tuple[int, ...]:
+        """The shape of the result of a kernel."""
+        return tuple(kernel(*args).shape)
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the recorded operations of a kernel hold."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from numbers import Real
@@ -146,8 +145,7 @@ def _blocks(
                 budget=budget / len(blocks),
                 seed=seed_from_rng(generator),
             )
-            shape = library.shape_of_outputs(model, params, data[0])
-        terms.append(Term(problem, block.weight, math.prod(shape[1:])))
+        terms.append(Term(problem, block.weight, problem.elements))
     penalty = _penalty(l2, params, library, problem.x0)
     return BlockProblem(terms, penalty, precond)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from operator import itemgetter
 from typing import Any
 
 import jax
@@ -140,17 +139,9 @@ class Jax:
         padded = jnp.pad(u, (0, -u.shape[0] % SUM_BLOCK))
         return jnp.sum(padded.reshape(-1, SUM_BLOCK), axis=1)
 
-    def shape_of_outputs(
-        self, model: Callable[..., Array], params: Any, inputs: Any
-    ) -> tuple[int, ...]:
-        """The shape of a model's outputs for the first of some samples; nothing is computed."""
-        flat, unflatten = self.flatten(params)
-
-        def of_first(x: Array, inputs: Any) -> Array:
-            return model(unflatten(x), tree_map(itemgetter(slice(1)), inputs))
-
-        outputs = jax.eval_shape(of_first, flat, inputs)
-        return tuple(outputs.shape)
+    def shape_of(self, kernel: Kernel, *args: Any) -> tuple[int, ...]:
+        """The shape of the result of a kernel; nothing is computed."""
+        return tuple(jax.eval_shape(lambda *args: kernel(*map(formed, args)), *args).shape)
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the results of a kernel hold."""

@@ -97,10 +97,8 @@ class Library(Protocol):
     def partial_sums(self, u: Array) -> Array:
         """A few sums that add up to that of `u`: they are added on the host, in float64."""
 
-    def shape_of_outputs(
-        self, model: Callable[..., Array], params: Any, inputs: Any
-    ) -> tuple[int, ...]:
-        """The shape of a model's outputs for the first of some samples."""
+    def shape_of(self, kernel: Kernel, *args: Any) -> tuple[int, ...]:
+        """The shape of the result of a kernel that is not compiled."""
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the results of a kernel hold."""

@@ -49,7 +49,7 @@ class FunctionalProblem(FlatProblem):
         self._matrix = None if whole is None else whole.linear_matrix
         self._rows = None if whole is None else whole.jacobian_rows
         traits = Traits(
-            nonlinear=isinstance(terms, SampleSums) and terms.nonlinear(x0),
+            nonlinear=isinstance(terms, SampleSums) and terms.nonlinear,
             noise=noise,
             has_matrix=self._matrix is not None,
             matrix_cost=None if self._matrix is None else self._matrix.cost,
@@ -63,6 +63,11 @@ class FunctionalProblem(FlatProblem):
         self._mean_gradient = library.compile_shared(_mean_gradient)
         self._mean_squares = library.compile_shared(_mean_squares)
         self._penalty = library.compile_shared(_penalty)
+
+    @property
+    def elements(self) -> int:
+        """How many outputs a sample has; that of a plain function has one."""
+        return self._terms.elements if isinstance(self._terms, SampleSums) else 1
 
     @property
     def is_weighted(self) -> bool:

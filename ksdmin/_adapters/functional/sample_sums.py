@@ -5,6 +5,7 @@ All derivatives come from one operation of a library, ``vjp(f, x) -> (f(x), u ->
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
 from ksdmin._adapters.functional.data import Samples
 from ksdmin._adapters.functional.jacobian import ROW_COPIES, JacobianRows
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
-from ksdmin._adapters.functional.linear_matrix import BUDGET_SHARE, LinearMatrix, elements_of
+from ksdmin._adapters.functional.linear_matrix import BUDGET_SHARE, LinearMatrix
 from ksdmin._adapters.functional.losses import RandomGenerator
 from ksdmin._adapters.linearity import is_nonlinear
 from ksdmin._adapters.sample_loss import SampleLoss
@@ -46,6 +47,13 @@ class SampleSums:
         A provider's name.
     seed : int
         Of the labels that "fisher" draws, and of the samples that the diagonal is estimated from.
+
+    Attributes
+    ----------
+    elements : int
+        How many outputs a sample has.
+    nonlinear : bool
+        Whether the model is anything but linear in its parameters.
     """
 
     def __init__(
@@ -62,7 +70,8 @@ class SampleSums:
         self._kernels = self._compiled(library)
         self._compiled_set_up = library.compile(self._set_up)
         self._compiled_multiply = library.compile(self._multiply)
-        self._preferred = 1
+        self._preferred = self.elements = 1
+        self.nonlinear = True
         self._max_rows = self._max_rows_per_sample = samples.n
         self._max_kept_samples = self._max_diagonal_samples = samples.n
         self.linear_matrix: LinearMatrix | None = None
@@ -95,16 +104,16 @@ class SampleSums:
         max_gradients = max(1, int(budget // (WORKING_COPIES * bytes_per_gradient)))
         self._max_rows_per_sample = min(self._max_rows, max_gradients)
         self._max_diagonal_samples = n if at_once else DIAGONAL_SAMPLES
-        self.linear_matrix = self._linear_matrix(x, probe, budget)
+        self.elements = math.prod(library.shape_of(self._outputs_of_chunk, x, probe)[1:])
+        self.nonlinear = self._is_nonlinear(x)
+        self.linear_matrix = self._linear_matrix(x, budget)
         self.jacobian_rows = self._jacobian_rows(x, probe, budget)
 
-    def _linear_matrix(self, x: Array, probe: Any, budget: float) -> LinearMatrix | None:
+    def _linear_matrix(self, x: Array, budget: float) -> LinearMatrix | None:
         """What computes the curvature matrix of a linear model, where it is affordable."""
-        if self._curvature == "fisher" or self.nonlinear(x):
+        if self._curvature == "fisher" or self.nonlinear:
             return None
-        of_chunk = self._library.compile(lambda x, chunk: self._outputs(x, chunk.inputs))
-        elements = elements_of(of_chunk(x, probe))
-        entries = self._samples.n * elements * x.shape[0]
+        entries = self._samples.n * self.elements * x.shape[0]
         if entries * x.dtype.itemsize > BUDGET_SHARE * budget:
             return None
         return LinearMatrix(
@@ -112,7 +121,7 @@ class SampleSums:
             self._outputs,
             self._output_hessian,
             self._samples,
-            elements,
+            self.elements,
             x.shape[0],
         )
 
@@ -120,14 +129,12 @@ class SampleSums:
         """What computes the rows of the Jacobian of any other model, where there is room for it."""
         if not self._library.has_rows or self._curvature != "gauss-newton":
             return None
-        of_chunk = self._library.compile(lambda x, chunk: self._outputs(x, chunk.inputs))
-        elements, n = elements_of(of_chunk(x, probe)), x.shape[0]
-        most = int(budget // (ROW_COPIES * elements * n * x.dtype.itemsize))
-        if most < self._preferred or not self.nonlinear(x):
+        most = int(budget // (ROW_COPIES * self.elements * x.shape[0] * x.dtype.itemsize))
+        if most < self._preferred or not self.nonlinear:
             return None
         self._max_jacobian_rows = min(most, self._max_rows)
         parts = self._outputs, self._loss.losses, self._loss_hessian, self._residual
-        rows = JacobianRows(self._library, *parts, elements)
+        rows = JacobianRows(self._library, *parts, self.elements)
         return rows if float(rows.deviation(x, probe)) <= 1e-4 else None
 
     def jacobian(self, kernel: JacobianRows, x: Array, idx: Any) -> list[Array]:
@@ -165,11 +172,10 @@ class SampleSums:
         """The samples of a set that the diagonal is estimated from."""
         return self._samples.picked(idx, self._max_diagonal_samples, self._seed)
 
-    def nonlinear(self, x: Array) -> bool:
-        """Whether the model is anything but linear in its parameters."""
+    def _is_nonlinear(self, x: Array) -> bool:
         probe = slice(min(MEMORY_PROBE_SAMPLES, self._samples.n))
         chunk = next(self._chunks(probe, self._max_rows))
-        of_chunk = self._library.compile(lambda x, chunk: self._outputs(x, chunk.inputs))
+        of_chunk = self._library.compile(self._outputs_of_chunk)
 
         def outputs(x: Array) -> Array:
             if self._curvature == "hessian":
@@ -274,6 +280,9 @@ class SampleSums:
 
     def _outputs(self, x: Array, inputs: Any) -> Array:
         return self._model(x, inputs)
+
+    def _outputs_of_chunk(self, x: Array, chunk: Chunk) -> Array:
+        return self._outputs(x, chunk.inputs)
 
     def _losses(self, x: Array, chunk: Chunk) -> Array:
         z, rows = self._outputs(x, chunk.inputs), chunk.w.shape[0]
