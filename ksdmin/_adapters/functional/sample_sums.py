@@ -127,7 +127,8 @@ class SampleSums:
 
     def _jacobian_rows(self, x: Array, probe: Any, budget: float) -> JacobianRows | None:
         """What computes the rows of the Jacobian of any other model, where there is room for it."""
-        if not self._library.has_rows or self._curvature != "gauss-newton":
+        is_diagonal = self._loss.has_diagonal_hessian
+        if not self._library.has_rows or self._curvature != "gauss-newton" or is_diagonal is False:
             return None
         most = int(budget // (ROW_COPIES * self.elements * x.shape[0] * x.dtype.itemsize))
         if most < self._preferred or not self.nonlinear:
@@ -135,7 +136,7 @@ class SampleSums:
         self._max_jacobian_rows = min(most, self._max_rows)
         parts = self._outputs, self._loss.losses, self._loss_hessian, self._residual
         rows = JacobianRows(self._library, *parts, self.elements)
-        return rows if float(rows.deviation(x, probe)) <= 1e-4 else None
+        return rows if is_diagonal or float(rows.deviation(x, probe)) <= 1e-4 else None
 
     def jacobian(self, kernel: JacobianRows, x: Array, idx: Any) -> list[Array]:
         """The rows of the samples of a set, slopes and roots; padding has rows of zeros."""
