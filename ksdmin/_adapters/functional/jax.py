@@ -28,7 +28,12 @@ from ksdmin._adapters.functional.jax_chunks import (
 from ksdmin._adapters.functional.jax_leaves import as_floats, flatten
 from ksdmin._adapters.functional.jax_per_sample import entries_formed, sums_over_samples
 from ksdmin._adapters.functional.jax_programs import Program
-from ksdmin._adapters.functional.jax_sharding import automatic, copied_like, platform_of
+from ksdmin._adapters.functional.jax_sharding import (
+    automatic,
+    copied_like,
+    is_on_host,
+    platform_of,
+)
 from ksdmin._adapters.functional.library import Chunk, Kernel
 from ksdmin._adapters.functional.problem import FunctionalProblem
 from ksdmin._problem.arrays import Array
@@ -169,11 +174,12 @@ class Jax:
         self, data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any
     ) -> Chunk | Picked:
         """Some samples of all; those of host arrays stay there until they are used."""
-        if not all(isinstance(leaf, jax.Array) for leaf in tree_leaves(data)):
+        on_device = all(isinstance(leaf, jax.Array) for leaf in tree_leaves(data))
+        if rows is None and on_device:
+            return Picked(data, weights, None, None, dtype)
+        if not on_device or all(map(is_on_host, tree_leaves(data))):
             rows = np.arange(samples) if rows is None else np.asarray(rows)
             return host_chunk(data, weights, rows, samples, dtype)
-        if rows is None:
-            return Picked(data, weights, None, None, dtype)
         return picked(data, weights, np.asarray(rows), samples, dtype)
 
     def random_generator(self, seed: int) -> JaxGenerator:
