@@ -107,6 +107,7 @@ def _of_samples(
     on_vectors = _on_vectors(model, unflatten)
     terms = SampleSums(library, on_vectors, as_loss(), samples, provider, seed)
     terms.fit(x, chunk_size, budget)
+    library = terms.library  # as it is for so many samples
     sets, penalty = Subsets(samples.n), _penalty(l2, params, library, x)
     problem = FunctionalProblem(library, terms, x, unflatten, sets, curvature, penalty, precond)
     _check_samples(problem)

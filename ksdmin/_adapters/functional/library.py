@@ -51,6 +51,12 @@ class Library(Protocol):
     def compile(self, kernel: Kernel) -> Kernel:
         """The kernel of a problem, compiled."""
 
+    def for_data(self, x: Array, n: int, preferred: int) -> Library:
+        """The same as it compiles kernels for `n` samples, of which `preferred` are worth a call.
+
+        (`preferred` is what `preferred_rows` returned.)
+        """
+
     def compile_shared(self, kernel: Kernel) -> Kernel:
         """A kernel that all problems share, compiled; of numpy arrays it makes numpy arrays."""
 

@@ -50,6 +50,8 @@ class SampleSums:
 
     Attributes
     ----------
+    library : Library
+        As it compiles for so many samples.
     elements : int
         How many outputs a sample has.
     nonlinear : bool
@@ -65,11 +67,9 @@ class SampleSums:
         curvature: str,
         seed: int,
     ) -> None:
-        self._library, self._model, self._loss = library, model, loss
+        self._model, self._loss = model, loss
         self._samples, self._curvature, self._seed = samples, curvature, seed
-        self._kernels = self._compiled(library)
-        self._compiled_set_up = library.compile(self._set_up)
-        self._compiled_multiply = library.compile(self._multiply)
+        self._compile(library)
         self._preferred = self.elements = 1
         self.nonlinear = True
         self._max_rows = self._max_rows_per_sample = samples.n
@@ -84,6 +84,12 @@ class SampleSums:
         """Whether the samples have weights."""
         return self._samples.is_weighted
 
+    def _compile(self, library: Library) -> None:
+        self.library, self._samples = library, changed(self._samples, _library=library)
+        self._kernels = self._compiled(library)
+        self._compiled_set_up = library.compile(self._set_up)
+        self._compiled_multiply = library.compile(self._multiply)
+
     def _compiled(self, library: Library) -> dict[str, Kernel]:
         kernels = {"value": self._value, "gradient": self._gradient, "diagonal": self._diagonal}
         return {name: library.compile(kernel) for name, kernel in kernels.items()}
@@ -94,9 +100,10 @@ class SampleSums:
 
     def fit(self, x: Array, chunk_size: int | None, budget: float) -> None:
         """Choose how many samples are computed at once, so that they take `budget` bytes."""
-        n, library = self._samples.n, self._library
+        n, library = self._samples.n, self.library
         probe, bytes_per_sample = self._probe_memory(x)
         self._preferred = library.preferred_rows(x, bytes_per_sample)
+        self._compile(library.for_data(x, n, self._preferred))
         self._max_kept_samples = max(1, int(budget // (WORKING_COPIES * bytes_per_sample)))
         self._max_rows = int(chunk_size or min(self._max_kept_samples, n))
         entries, at_once = library.prepare_per_sample(self._losses, x, probe)
@@ -117,7 +124,7 @@ class SampleSums:
         if entries * x.dtype.itemsize > BUDGET_SHARE * budget:
             return None
         return LinearMatrix(
-            self._library,
+            self.library,
             self._outputs,
             self._output_hessian,
             self._samples,
@@ -128,14 +135,14 @@ class SampleSums:
     def _jacobian_rows(self, x: Array, probe: Any, budget: float) -> JacobianRows | None:
         """What computes the rows of the Jacobian of any other model, where there is room for it."""
         is_diagonal = self._loss.has_diagonal_hessian
-        if not self._library.has_rows or self._curvature != "gauss-newton" or is_diagonal is False:
+        if not self.library.has_rows or self._curvature != "gauss-newton" or is_diagonal is False:
             return None
         most = int(budget // (ROW_COPIES * self.elements * x.shape[0] * x.dtype.itemsize))
         if most < self._preferred or not self.nonlinear:
             return None
         self._max_jacobian_rows = min(most, self._max_rows)
         parts = self._outputs, self._loss.losses, self._loss_hessian, self._residual
-        rows = JacobianRows(self._library, *parts, self.elements)
+        rows = JacobianRows(self.library, *parts, self.elements)
         return rows if is_diagonal or float(rows.deviation(x, probe)) <= 1e-4 else None
 
     def jacobian(self, kernel: JacobianRows, x: Array, idx: Any) -> list[Array]:
@@ -152,10 +159,10 @@ class SampleSums:
 
     def _joined(self, found: list[tuple[Array, ...]], x: Array) -> list[Array]:
         """What the chunks have, one after the other, as arrays like x."""
-        given = [[self._library.as_given(part, x) for part in parts] for parts in found]
+        given = [[self.library.as_given(part, x) for part in parts] for parts in found]
         if len(given) == 1:
             return given[0]
-        xp = np if isinstance(x, np.ndarray) else self._library.xp
+        xp = np if isinstance(x, np.ndarray) else self.library.xp
         return [xp.concatenate(parts) for parts in zip(*given, strict=True)]
 
     def _probe_memory(self, x: Array) -> tuple[Any, int]:
@@ -164,7 +171,7 @@ class SampleSums:
         half = max(1, many // 2)
         chunks = {rows: next(self._samples.chunks(slice(rows), rows)) for rows in (many, half)}
         kept = {
-            rows: self._library.bytes_kept(self._compiled_set_up, x, chunk, self._generator(0))
+            rows: self.library.bytes_kept(self._compiled_set_up, x, chunk, self._generator(0))
             for rows, chunk in chunks.items()
         }
         return chunks[many], max(1, (kept[many] - kept[half]) // max(1, many - half))
@@ -176,7 +183,7 @@ class SampleSums:
     def _is_nonlinear(self, x: Array) -> bool:
         probe = slice(min(MEMORY_PROBE_SAMPLES, self._samples.n))
         chunk = next(self._chunks(probe, self._max_rows))
-        of_chunk = self._library.compile(self._outputs_of_chunk)
+        of_chunk = self.library.compile(self._outputs_of_chunk)
 
         def outputs(x: Array) -> Array:
             if self._curvature == "hessian":
@@ -187,13 +194,13 @@ class SampleSums:
 
     def total(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
-        if kind == "value" and not self._library.compiles_values(self._samples.n, self._preferred):
+        if kind == "value" and not self.library.compiles_values(self._samples.n, self._preferred):
             return self.total("gradient", x, idx)[:1]
         max_rows = self._max_rows_per_sample if kind == "diagonal" else self._max_rows
         total, sums = 0.0, None
         for chunk in self._chunks(idx, max_rows):
             losses, *results = self._kernels[kind](x, chunk)
-            vectors = [self._library.as_given(u, x) for u in results]
+            vectors = [self.library.as_given(u, x) for u in results]
             total += float(np.sum(np.asarray(losses), dtype=np.float64))
             sums = vectors if sums is None else [a + b for a, b in zip(sums, vectors, strict=True)]
         return total, *(sums or ())
@@ -217,7 +224,7 @@ class SampleSums:
             if not fits:
                 on_recompute()
             products = (
-                self._library.as_given(self._compiled_multiply(state, v), v)
+                self.library.as_given(self._compiled_multiply(state, v), v)
                 for state in kept or states()
             )
             total = next(products)
@@ -228,31 +235,31 @@ class SampleSums:
         return multiply
 
     def _generator(self, seed: int) -> RandomGenerator | None:
-        return self._library.random_generator(seed) if self._curvature == "fisher" else None
+        return self.library.random_generator(seed) if self._curvature == "fisher" else None
 
     def _chunks(self, idx: Any, max_rows: int) -> Iterator[Any]:
         size, n = self.size(idx), self._samples.n
-        rows = self._library.chunk_rows(size, n, max_rows, self._preferred)
+        rows = self.library.chunk_rows(size, n, max_rows, self._preferred)
         return self._samples.chunks(idx, rows)
 
     # The kernels: what is computed on one chunk
 
     def _value(self, x: Array, chunk: Chunk) -> tuple[Array]:
-        return (self._library.partial_sums(chunk.w * self._losses(x, chunk)),)
+        return (self.library.partial_sums(chunk.w * self._losses(x, chunk)),)
 
     def _gradient(self, x: Array, chunk: Chunk) -> tuple[Array, Array]:
         losses, g = self._losses_and_gradient(x, chunk)
-        return self._library.partial_sums(chunk.w * losses), g
+        return self.library.partial_sums(chunk.w * losses), g
 
     def _diagonal(self, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
-        losses, g, squares = self._library.per_sample_sums(self._losses, x, chunk)
-        return self._library.partial_sums(chunk.w * losses), g, squares
+        losses, g, squares = self.library.per_sample_sums(self._losses, x, chunk)
+        return self.library.partial_sums(chunk.w * losses), g, squares
 
     def _set_up(self, x: Array, chunk: Chunk, generator: RandomGenerator | None) -> Any:
         """What all products on a chunk share."""
         if self._curvature == "hessian":
-            return self._library.vjp(lambda x: self._losses_and_gradient(x, chunk)[1], x)[1]
-        z, linearized = self._library.linearize(lambda x: self._outputs(x, chunk.inputs), x)
+            return self.library.vjp(lambda x: self._losses_and_gradient(x, chunk)[1], x)[1]
+        z, linearized = self.library.linearize(lambda x: self._outputs(x, chunk.inputs), x)
         targets = chunk.targets
         if self._curvature == "gauss-newton":
             return linearized, z, targets, chunk.w
@@ -261,7 +268,7 @@ class SampleSums:
             assert generator is not None
             targets = self._loss.draw(z, targets, generator)
             # The expectation of r r^T must be the weighted Hessian: a weight enters only once
-            return linearized, z, self._residual(z, targets, self._library.xp.sqrt(chunk.w))
+            return linearized, z, self._residual(z, targets, self.library.xp.sqrt(chunk.w))
         return linearized, z, self._residual(z, targets, chunk.w)
 
     def _multiply(self, state: Any, v: Array) -> Array:
@@ -269,14 +276,14 @@ class SampleSums:
         if self._curvature == "hessian":
             return state(v)
         linearized, z, *rest = state
-        jvp, vjp = self._library.jacobian(linearized, z)
+        jvp, vjp = self.library.jacobian(linearized, z)
         if self._curvature == "gauss-newton":
             return _curvature.gauss_newton(jvp, vjp, self._loss_hessian(z, *rest))(v)
         return _curvature.fisher(jvp, vjp, *rest)(v)
 
     def _losses_and_gradient(self, x: Array, chunk: Chunk) -> tuple[Array, Array]:
         """The losses, and the gradient of their weighted sum."""
-        losses, pullback = self._library.vjp(lambda x: self._losses(x, chunk), x)
+        losses, pullback = self.library.vjp(lambda x: self._losses(x, chunk), x)
         return losses, pullback(chunk.w)
 
     def _outputs(self, x: Array, inputs: Any) -> Array:
@@ -296,7 +303,7 @@ class SampleSums:
 
     def _residual(self, z: Array, targets: Any, w: Array) -> Array:
         """The gradient of each weighted loss in the outputs."""
-        return self._library.vjp(lambda z: self._loss.losses(z, targets), z)[1](w)
+        return self.library.vjp(lambda z: self._loss.losses(z, targets), z)[1](w)
 
     def _output_hessian(self, z: Array, targets: Any, w: Array) -> Product:
         """What stands between J^T and J, for a model that is linear in its parameters."""
@@ -308,4 +315,4 @@ class SampleSums:
         """The Hessian of the losses in the outputs: in closed form, or by autodiff."""
         if self._loss.hessian is not None:
             return self._loss.hessian(z, targets, w)
-        return self._library.vjp(lambda z: self._residual(z, targets, w), z)[1]
+        return self.library.vjp(lambda z: self._residual(z, targets, w), z)[1]
