@@ -14,7 +14,7 @@ import numpy as np
 from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
-from ksdmin._adapters.functional.data import Samples
+from ksdmin._adapters.functional.data import Samples, one_ahead
 from ksdmin._adapters.functional.jacobian import ROW_COPIES, JacobianRows
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.linear_matrix import BUDGET_SHARE, LinearMatrix
@@ -198,8 +198,8 @@ class SampleSums:
             return self.total("gradient", x, idx)[:1]
         max_rows = self._max_rows_per_sample if kind == "diagonal" else self._max_rows
         total, sums = 0.0, None
-        for chunk in self._chunks(idx, max_rows):
-            losses, *results = self._kernels[kind](x, chunk)
+        chunks = self._chunks(idx, max_rows)
+        for losses, *results in one_ahead(self._kernels[kind](x, chunk) for chunk in chunks):
             vectors = [self.library.as_given(u, x) for u in results]
             total += float(np.sum(np.asarray(losses), dtype=np.float64))
             sums = vectors if sums is None else [a + b for a, b in zip(sums, vectors, strict=True)]
@@ -223,13 +223,10 @@ class SampleSums:
         def multiply(v: Array) -> Array:
             if not fits:
                 on_recompute()
-            products = (
-                self.library.as_given(self._compiled_multiply(state, v), v)
-                for state in kept or states()
-            )
-            total = next(products)
+            products = one_ahead(self._compiled_multiply(state, v) for state in kept or states())
+            total = self.library.as_given(next(products), v)
             for product in products:
-                total = total + product
+                total = total + self.library.as_given(product, v)
             return total
 
         return multiply
