@@ -133,7 +133,9 @@ class Autograd:
         raise NotImplementedError
 
     @np.errstate(over="ignore")
-    def prepare_per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
+    def prepare_per_sample(
+        self, losses: Kernel, x: Array, chunk: Chunk, room: int
+    ) -> tuple[int, bool]:
         """Find out whether one backward pass over all samples is enough; it holds no gradients."""
         sums, expected = self._in_one_pass(losses, x, chunk), self._one_by_one(losses, x, chunk)
         self._one_pass_suffices = sums is not None and all(

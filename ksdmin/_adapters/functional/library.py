@@ -87,8 +87,12 @@ class Library(Protocol):
     ) -> Array:
         """The derivatives of each sample's outputs, flattened, along a last axis of length n."""
 
-    def prepare_per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
+    def prepare_per_sample(
+        self, losses: Kernel, x: Array, chunk: Chunk, room: int
+    ) -> tuple[int, bool]:
         """Find out, on a few samples, how `per_sample_sums` can be computed.
+
+        There is room for so many entries of each sample's gradient, however many samples.
 
         Returns how many entries of each sample's gradient it holds in memory, and whether it takes
         many samples at once (rather than one after the other).

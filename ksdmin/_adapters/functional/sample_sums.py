@@ -106,7 +106,8 @@ class SampleSums:
         self._compile(library.for_data(x, n, self._preferred))
         self._max_kept_samples = max(1, int(budget // (WORKING_COPIES * bytes_per_sample)))
         self._max_rows = int(chunk_size or min(self._max_kept_samples, n))
-        entries, at_once = library.prepare_per_sample(self._losses, x, probe)
+        room = int(budget // (WORKING_COPIES * x.dtype.itemsize * self._max_rows))
+        entries, at_once = library.prepare_per_sample(self._losses, x, probe, room)
         bytes_per_gradient = max(1, entries) * x.dtype.itemsize
         max_gradients = max(1, int(budget // (WORKING_COPIES * bytes_per_gradient)))
         self._max_rows_per_sample = min(self._max_rows, max_gradients)
