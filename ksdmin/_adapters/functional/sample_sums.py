@@ -113,9 +113,11 @@ class SampleSums:
         self._max_rows_per_sample = min(self._max_rows, max_gradients)
         self._max_diagonal_samples = n if at_once else DIAGONAL_SAMPLES
         self.elements = math.prod(library.shape_of(self._outputs_of_chunk, x, probe)[1:])
-        self.nonlinear = self._is_nonlinear(x)
+        rows = self._jacobian_rows(x, budget)
+        self.nonlinear = self._is_nonlinear(x, rows)
         self.linear_matrix = self._linear_matrix(x, budget)
-        self.jacobian_rows = self._jacobian_rows(x, probe, budget)
+        if rows is not None and self.nonlinear and self._has_diagonal_hessian(rows, x, probe):
+            self.jacobian_rows = rows
 
     def _linear_matrix(self, x: Array, budget: float) -> LinearMatrix | None:
         """What computes the curvature matrix of a linear model, where it is affordable."""
@@ -133,18 +135,21 @@ class SampleSums:
             x.shape[0],
         )
 
-    def _jacobian_rows(self, x: Array, probe: Any, budget: float) -> JacobianRows | None:
+    def _jacobian_rows(self, x: Array, budget: float) -> JacobianRows | None:
         """What computes the rows of the Jacobian of any other model, where there is room for it."""
-        is_diagonal = self._loss.has_diagonal_hessian
-        if not self.library.has_rows or self._curvature != "gauss-newton" or is_diagonal is False:
+        if not self.library.has_rows or self._curvature != "gauss-newton":
             return None
         most = int(budget // (ROW_COPIES * self.elements * x.shape[0] * x.dtype.itemsize))
-        if most < self._preferred or not self.nonlinear:
+        if most < self._preferred or self._loss.has_diagonal_hessian is False:
             return None
         self._max_jacobian_rows = min(most, self._max_rows)
         parts = self._outputs, self._loss.losses, self._loss_hessian, self._residual
-        rows = JacobianRows(self.library, *parts, self.elements)
-        return rows if is_diagonal or float(rows.deviation(x, probe)) <= 1e-4 else None
+        return JacobianRows(self.library, *parts, self.elements)
+
+    def _has_diagonal_hessian(self, rows: JacobianRows, x: Array, probe: Any) -> bool:
+        """Whether that of the losses is diagonal; found out where it is not known."""
+        known = self._loss.has_diagonal_hessian
+        return float(rows.deviation(x, probe)) <= 1e-4 if known is None else known
 
     def jacobian(self, kernel: JacobianRows, x: Array, idx: Any) -> list[Array]:
         """The rows of the samples of a set, slopes and roots; padding has rows of zeros."""
@@ -155,8 +160,8 @@ class SampleSums:
         """The sum of the losses, and their slopes in the outputs, with the same padding."""
         chunks = self._chunks(idx, self._max_jacobian_rows)
         found = [kernel.losses_and_slopes(x, chunk) for chunk in chunks]
-        total = sum(float(np.sum(np.asarray(losses), dtype=np.float64)) for losses, _ in found)
-        return total, self._joined([(slopes,) for _, slopes in found], x)[0]
+        total = sum(float(np.sum(np.asarray(losses), dtype=np.float64)) for losses, *_ in found)
+        return total, self._joined([(slopes,) for _, slopes, _ in found], x)[0]
 
     def _joined(self, found: list[tuple[Array, ...]], x: Array) -> list[Array]:
         """What the chunks have, one after the other, as arrays like x."""
@@ -181,7 +186,8 @@ class SampleSums:
         """The samples of a set that the diagonal is estimated from."""
         return self._samples.picked(idx, self._max_diagonal_samples, self._seed)
 
-    def _is_nonlinear(self, x: Array) -> bool:
+    def _is_nonlinear(self, x: Array, rows: JacobianRows | None) -> bool:
+        """Judged from outputs: those of a function that is compiled for a run anyway."""
         probe = slice(min(MEMORY_PROBE_SAMPLES, self._samples.n))
         chunk = next(self._chunks(probe, self._max_rows))
         of_chunk = self.library.compile(self._outputs_of_chunk)
@@ -189,7 +195,9 @@ class SampleSums:
         def outputs(x: Array) -> Array:
             if self._curvature == "hessian":
                 return of_chunk(x, chunk)
-            return self._compiled_set_up(x, chunk, self._generator(0))[1]  # compiled for a run
+            if rows is not None and self._loss.has_diagonal_hessian:
+                return rows.losses_and_slopes(x, chunk)[2]
+            return self._compiled_set_up(x, chunk, self._generator(0))[1]
 
         return is_nonlinear(outputs, np.asarray(x))
 
