@@ -198,7 +198,7 @@ class Autograd:
         """Calls cost little: one sample is worth one."""
         return 1
 
-    def compiles_values(self, n: int, preferred: int) -> bool:
+    def compiles_values(self) -> bool:
         """Always: nothing is compiled."""
         return True
 

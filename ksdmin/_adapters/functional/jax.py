@@ -52,22 +52,26 @@ class Jax:
     ----------
     precision : str
         Of matrix products in float32.
-    small : bool
-        Whether it is for small data on a CPU: compiling takes longer than computing then.
+    large : bool
+        Whether it is for large data, which are worth functions of their own.
+    in_haste : bool
+        Whether compiling takes longer than computing, as with small data on a CPU.
     """
 
     xp = jnp
 
-    def __init__(self, precision: str, small: bool = False) -> None:
+    def __init__(self, precision: str, large: bool = False, in_haste: bool = False) -> None:
         if precision not in PRECISIONS:
             raise ValueError(f"precision={precision!r}: expected one of {PRECISIONS}")
         self.noise, self._precision = VALUE_NOISE[precision], precision
-        self._small = small
+        self._large, self._in_haste = large, in_haste
 
     @property
     def finer(self) -> Jax | None:
         """The same in float32; None where that is its precision already."""
-        return None if self._precision == "highest" else Jax("highest", self._small)
+        if self._precision == "highest":
+            return None
+        return Jax("highest", self._large, self._in_haste)
 
     def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
         """The function of that name in ``scipy.special``."""
@@ -88,12 +92,13 @@ class Jax:
             with jax.default_matmul_precision(self._precision):
                 return kernel(*map(formed, args))
 
-        return Program(traced, QUICK if self._small else None)
+        return Program(traced, QUICK if self._in_haste else None)
 
     def for_data(self, x: Array, n: int, preferred: int) -> Jax:
         """The same; for small data on a CPU it compiles less, and in less time."""
-        small = platform_of(x) == "cpu" and not is_large(n, preferred)
-        return Jax(self._precision, small)
+        platform = platform_of(x)
+        large = is_large(platform, n, preferred)
+        return Jax(self._precision, large, in_haste=platform == "cpu" and not large)
 
     def compile_shared(self, kernel: Kernel) -> Kernel:
         """The kernel, compiled; what is on the host is computed there, by numpy."""
@@ -179,13 +184,13 @@ class Jax:
         """How many samples are worth a call of a compiled function."""
         return preferred_rows(platform_of(x), bytes_per_sample)
 
-    def compiles_values(self, n: int, preferred: int) -> bool:
+    def compiles_values(self) -> bool:
         """Not of small data: compiling would take longer than all gradients that it spares."""
-        return is_large(n, preferred)
+        return self._large
 
     def chunk_rows(self, size: int, n: int, max_rows: int, preferred: int) -> int | None:
         """One length for sets of all sizes, so that a kernel is compiled once."""
-        return chunk_rows(size, n, max_rows, preferred)
+        return chunk_rows(size, n, max_rows, preferred, self._large)
 
     def to_device(self, array: Array, x: Array) -> Array:
         """An array of data, on the device of `x`."""
@@ -201,7 +206,7 @@ class Jax:
         rows = np.arange(samples) if rows is None else np.asarray(rows)
         if not on_device:
             return host_chunk(data, weights, rows, samples, dtype)
-        if self._small and all(map(is_on_host, tree_leaves(data))):
+        if self._in_haste and all(map(is_on_host, tree_leaves(data))):
             return host_chunk_like(data, weights, rows, samples, dtype)
         return picked(data, weights, rows, samples, dtype)
 

@@ -22,14 +22,15 @@ from ksdmin._adapters.functional.library import Chunk
 from ksdmin._problem.arrays import Array
 
 # What a forward pass keeps for the samples of a chunk, in bytes. On a CPU so many samples take as
-# long as a call of a compiled function does however little it computes (0.2 ms): that much a small
+# long as a call of a compiled function does however little it computes (0.1 ms): that much a small
 # set may waste by padding. Other devices compute far more in that time.
-CHUNK_BYTES = {"cpu": 2**18}
+CHUNK_BYTES = {"cpu": 2**17}
 CHUNK_BYTES_ELSEWHERE = 2**24
 MIN_CHUNK_ROWS = 64
 # From so many chunks on, the whole set has a function of its own, compiled for all samples at once:
 # it copies no rows, and takes seconds that its compilation is little beside.
-CHUNKS_OF_LARGE_DATA = 8
+CHUNKS_OF_LARGE_DATA = {"cpu": 16}
+CHUNKS_OF_LARGE_DATA_ELSEWHERE = 8
 
 
 @partial(
@@ -100,20 +101,21 @@ def preferred_rows(platform: str, bytes_per_sample: int) -> int:
     return max(MIN_CHUNK_ROWS, CHUNK_BYTES.get(platform, CHUNK_BYTES_ELSEWHERE) // bytes_per_sample)
 
 
-def chunk_rows(size: int, n: int, max_rows: int, preferred: int) -> int | None:
+def chunk_rows(size: int, n: int, max_rows: int, preferred: int, large: bool) -> int | None:
     """How many rows the chunks of a set of `size` of the `n` samples have; None: all in one.
 
     For small data that is one number for sets of all sizes: all of them take one compiled function.
     """
-    if size == n <= max_rows and is_large(n, preferred):
+    if size == n <= max_rows and large:
         return None
     chunks = -(-n // min(max_rows, preferred))
     return -(-n // chunks)
 
 
-def is_large(n: int, preferred: int) -> bool:
+def is_large(platform: str, n: int, preferred: int) -> bool:
     """Whether so many samples are worth functions of their own."""
-    return n >= CHUNKS_OF_LARGE_DATA * preferred
+    chunks = CHUNKS_OF_LARGE_DATA.get(platform, CHUNKS_OF_LARGE_DATA_ELSEWHERE)
+    return n >= chunks * preferred
 
 
 def host_chunk(data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Chunk:

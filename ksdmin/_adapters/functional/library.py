@@ -116,7 +116,7 @@ class Library(Protocol):
     def preferred_rows(self, x: Array, bytes_per_sample: int) -> int:
         """How many samples are worth a call of a compiled kernel."""
 
-    def compiles_values(self, n: int, preferred: int) -> bool:
+    def compiles_values(self) -> bool:
         """Whether the value alone of so few samples is worth a kernel, beside the gradient's."""
 
     def chunk_rows(self, size: int, n: int, max_rows: int, preferred: int) -> int | None:

@@ -203,7 +203,7 @@ class SampleSums:
 
     def total(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
-        if kind == "value" and not self.library.compiles_values(self._samples.n, self._preferred):
+        if kind == "value" and not self.library.compiles_values():
             return self.total("gradient", x, idx)[:1]
         max_rows = self._max_rows_per_sample if kind == "diagonal" else self._max_rows
         total, sums = 0.0, None
