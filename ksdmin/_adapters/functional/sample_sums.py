@@ -296,16 +296,16 @@ class SampleSums:
         return self._model(x, inputs)
 
     def _outputs_of_chunk(self, x: Array, chunk: Chunk) -> Array:
-        return self._outputs(x, chunk.inputs)
-
-    def _losses(self, x: Array, chunk: Chunk) -> Array:
         z, rows = self._outputs(x, chunk.inputs), chunk.w.shape[0]
         if z.shape[:1] != (rows,):
             raise ValueError(
                 f"the model returned shape {tuple(z.shape)} for {rows} samples: it must return one "
                 "row per sample"
             )
-        return self._loss.losses(z, chunk.targets)
+        return z
+
+    def _losses(self, x: Array, chunk: Chunk) -> Array:
+        return self._loss.losses(self._outputs_of_chunk(x, chunk), chunk.targets)
 
     def _residual(self, z: Array, targets: Any, w: Array) -> Array:
         """The gradient of each weighted loss in the outputs."""
