@@ -154,15 +154,19 @@ class FlatProblem(CountingProblem):
 
     def fun(self, x: npt.NDArray[Any]) -> float:
         """The value at a numpy vector."""
-        return self.value(self._to_device(x))
+        return self.value(self._point(x))
 
     def jac(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """The gradient at a numpy vector."""
-        return to_host(self.value_and_gradient(self._to_device(x))[1])
+        return to_host(self.value_and_gradient(self._point(x))[1])
 
     def hessp(self, x: npt.NDArray[Any], p: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """The curvature at a numpy vector, times another."""
-        return to_host(self.curvature(self._to_device(x))(self._to_device(p)))
+        return to_host(self.curvature(self._point(x))(self._point(p)))
+
+    def _point(self, x: Any) -> Array:
+        """A vector of any kind, as the verbs take it."""
+        return self._to_device(x)
 
     def _to_device(self, x: Any) -> Array:
         """A vector of any kind, in the namespace, dtype and device of the problem."""

@@ -32,6 +32,8 @@ class SampleLoss:
     likelihood_scale : callable
         outputs -> the factor between the loss and the negative log-likelihood: 1 / elements for a
         mean over the elements of a sample.
+    has_diagonal_hessian : bool or None
+        Whether the Hessian in the outputs is diagonal; None: not known.
     """
 
     losses: Callable[[Any, Any], Any]
@@ -39,3 +41,4 @@ class SampleLoss:
     draw: Callable[[Any, Any, Any], Any] | None = None
     sample_weights: Callable[[Any], Any] | None = None
     likelihood_scale: Callable[[Any], float] = unit_scale
+    has_diagonal_hessian: bool | None = None

@@ -56,7 +56,7 @@ class HostedSpace(Space):
 
     def given(self, x: Array) -> Array:
         """A copy in the library of the user, to keep."""
-        return self._users.xp.array(x, copy=True, **self._where)
+        return sys.modules["jax"].device_put(np.array(x), **self._where)
 
     def vector(self, u: Any, origin: str) -> Array:
         """Our own copy of a vector that user code (`origin`) returned: checked, in our dtype."""
@@ -139,8 +139,12 @@ def space_of_run(problem: Any, x0: Array) -> Space:
     own = problem.space_of_run(x0) if isinstance(problem, CountingProblem) else None
     if own is not None:
         return own
-    on_host = is_jax_array(x0) and all(device.platform == "cpu" for device in x0.devices())
-    return HostedSpace(x0) if on_host else Space(x0)
+    return HostedSpace(x0) if is_hosted(x0) else Space(x0)
+
+
+def is_hosted(x: Array) -> bool:
+    """Whether it is an array of jax in the memory of the host, where numpy does its algebra."""
+    return is_jax_array(x) and all(device.platform == "cpu" for device in x.devices())
 
 
 def problem_of_run(problem: Any, space: Space) -> CountingProblem:

@@ -78,6 +78,10 @@ class Autograd:
         quiet: Kernel = np.errstate(over="ignore")(kernel)
         return quiet
 
+    def for_data(self, x: Array, n: int, preferred: int) -> Autograd:
+        """The same: nothing is compiled."""
+        return self
+
     def compile_shared(self, kernel: Kernel) -> Kernel:
         """The same."""
         return self.compile(kernel)
@@ -129,7 +133,9 @@ class Autograd:
         raise NotImplementedError
 
     @np.errstate(over="ignore")
-    def prepare_per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
+    def prepare_per_sample(
+        self, losses: Kernel, x: Array, chunk: Chunk, room: int
+    ) -> tuple[int, bool]:
         """Find out whether one backward pass over all samples is enough; it holds no gradients."""
         sums, expected = self._in_one_pass(losses, x, chunk), self._one_by_one(losses, x, chunk)
         self._one_pass_suffices = sums is not None and all(
@@ -169,11 +175,9 @@ class Autograd:
         """The sum, in float64."""
         return np.sum(u, dtype=np.float64)
 
-    def shape_of_outputs(
-        self, model: Callable[..., Array], params: Any, inputs: Any
-    ) -> tuple[int, ...]:
-        """The shape of a model's outputs for the first of some samples."""
-        return tuple(model(params, tree_map(itemgetter(slice(1)), inputs)).shape)
+    def shape_of(self, kernel: Kernel, *args: Any) -> tuple[int, ...]:
+        """The shape of the result of a kernel."""
+        return tuple(kernel(*args).shape)
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the recorded operations of a kernel hold."""

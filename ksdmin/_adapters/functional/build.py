@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from numbers import Real
@@ -108,6 +107,7 @@ def _of_samples(
     on_vectors = _on_vectors(model, unflatten)
     terms = SampleSums(library, on_vectors, as_loss(), samples, provider, seed)
     terms.fit(x, chunk_size, budget)
+    library = terms.library  # as it is for so many samples
     sets, penalty = Subsets(samples.n), _penalty(l2, params, library, x)
     problem = FunctionalProblem(library, terms, x, unflatten, sets, curvature, penalty, precond)
     _check_samples(problem)
@@ -146,8 +146,7 @@ def _blocks(
                 budget=budget / len(blocks),
                 seed=seed_from_rng(generator),
             )
-            shape = library.shape_of_outputs(model, params, data[0])
-        terms.append(Term(problem, block.weight, math.prod(shape[1:])))
+        terms.append(Term(problem, block.weight, problem.elements))
     penalty = _penalty(l2, params, library, problem.x0)
     return BlockProblem(terms, penalty, precond)
 

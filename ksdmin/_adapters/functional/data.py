@@ -122,6 +122,15 @@ def like(tree: Any, parts: list[Any]) -> Any:
     return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
 
 
+def one_ahead(results: Iterator[Any]) -> Iterator[Any]:
+    """The results, each when the next has been begun: what computes may overlap with what waits."""
+    current = next(results)
+    for following in results:
+        yield current
+        current = following
+    yield current
+
+
 def _padded(part: Any, rows: int) -> Any:
     """`part` of the indices, its last one repeated up to `rows` of them."""
     if len(part) == rows:

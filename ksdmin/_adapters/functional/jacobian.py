@@ -60,11 +60,11 @@ class JacobianRows:
         slopes = self._slopes(z, chunk.targets, chunk.w)
         return J.reshape(-1, x.shape[0]) * root[:, None], slopes.reshape(-1), root
 
-    def _losses_and_slopes(self, x: Array, chunk: Chunk) -> tuple[Array, Array]:
-        """The weighted losses, summed in part, and their slopes in the outputs."""
+    def _losses_and_slopes(self, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
+        """The weighted losses, summed in part, their slopes in the outputs, and the outputs."""
         z = self._outputs(x, chunk.inputs)
         losses = self._library.partial_sums(chunk.w * self._losses(z, chunk.targets))
-        return losses, self._slopes(z, chunk.targets, chunk.w).reshape(-1)
+        return losses, self._slopes(z, chunk.targets, chunk.w).reshape(-1), z
 
     def _deviation(self, x: Array, chunk: Chunk) -> Array:
         """By how much M is anything but diagonal, relative to it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from operator import itemgetter
 from typing import Any
 
 import jax
@@ -22,14 +21,20 @@ from ksdmin._adapters.functional.jax_chunks import (
     chunk_rows,
     formed,
     host_chunk,
+    host_chunk_like,
     is_large,
     picked,
     preferred_rows,
 )
 from ksdmin._adapters.functional.jax_leaves import as_floats, flatten
 from ksdmin._adapters.functional.jax_per_sample import entries_formed, sums_over_samples
-from ksdmin._adapters.functional.jax_programs import Program
-from ksdmin._adapters.functional.jax_sharding import automatic, copied_like, platform_of
+from ksdmin._adapters.functional.jax_programs import QUICK, Program
+from ksdmin._adapters.functional.jax_sharding import (
+    automatic,
+    copied_like,
+    is_on_host,
+    platform_of,
+)
 from ksdmin._adapters.functional.library import Chunk, Kernel
 from ksdmin._adapters.functional.problem import FunctionalProblem
 from ksdmin._problem.arrays import Array
@@ -41,19 +46,28 @@ SUM_BLOCK = 256
 
 
 class Jax:
-    """The operations of :class:`Library`; `precision` is that of matrix products in float32."""
+    """The operations of :class:`Library`.
+
+    Parameters
+    ----------
+    precision : str
+        Of matrix products in float32.
+    small : bool
+        Whether it is for small data on a CPU: compiling takes longer than computing then.
+    """
 
     xp = jnp
 
-    def __init__(self, precision: str) -> None:
+    def __init__(self, precision: str, small: bool = False) -> None:
         if precision not in PRECISIONS:
             raise ValueError(f"precision={precision!r}: expected one of {PRECISIONS}")
         self.noise, self._precision = VALUE_NOISE[precision], precision
+        self._small = small
 
     @property
     def finer(self) -> Jax | None:
         """The same in float32; None where that is its precision already."""
-        return None if self._precision == "highest" else Jax("highest")
+        return None if self._precision == "highest" else Jax("highest", self._small)
 
     def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
         """The function of that name in ``scipy.special``."""
@@ -74,7 +88,12 @@ class Jax:
             with jax.default_matmul_precision(self._precision):
                 return kernel(*map(formed, args))
 
-        return Program(traced)
+        return Program(traced, QUICK if self._small else None)
+
+    def for_data(self, x: Array, n: int, preferred: int) -> Jax:
+        """The same; for small data on a CPU it compiles less, and in less time."""
+        small = platform_of(x) == "cpu" and not is_large(n, preferred)
+        return Jax(self._precision, small)
 
     def compile_shared(self, kernel: Kernel) -> Kernel:
         """The kernel, compiled; what is on the host is computed there, by numpy."""
@@ -127,9 +146,15 @@ class Jax:
 
         return jax.vmap(of_sample)(inputs)
 
-    def prepare_per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
-        """How many entries of each sample's gradient are formed; True: for many samples at once."""
-        return entries_formed(losses, x, chunk), True
+    def prepare_per_sample(
+        self, losses: Kernel, x: Array, chunk: Chunk, room: int
+    ) -> tuple[int, bool]:
+        """How many entries of each sample's gradient are formed; True: for many samples at once.
+
+        Where there is room for all, it matters not how many are: to trace them takes 0.1 s.
+        """
+        entries: int = x.shape[0]
+        return entries if entries <= room else entries_formed(losses, x, chunk), True
 
     def per_sample_sums(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
         """The losses, the sum of their gradients and that of the squared gradients."""
@@ -140,17 +165,9 @@ class Jax:
         padded = jnp.pad(u, (0, -u.shape[0] % SUM_BLOCK))
         return jnp.sum(padded.reshape(-1, SUM_BLOCK), axis=1)
 
-    def shape_of_outputs(
-        self, model: Callable[..., Array], params: Any, inputs: Any
-    ) -> tuple[int, ...]:
-        """The shape of a model's outputs for the first of some samples; nothing is computed."""
-        flat, unflatten = self.flatten(params)
-
-        def of_first(x: Array, inputs: Any) -> Array:
-            return model(unflatten(x), tree_map(itemgetter(slice(1)), inputs))
-
-        outputs = jax.eval_shape(of_first, flat, inputs)
-        return tuple(outputs.shape)
+    def shape_of(self, kernel: Kernel, *args: Any) -> tuple[int, ...]:
+        """The shape of the result of a kernel; nothing is computed."""
+        return tuple(jax.eval_shape(lambda *args: kernel(*map(formed, args)), *args).shape)
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the results of a kernel hold."""
@@ -178,12 +195,15 @@ class Jax:
         self, data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any
     ) -> Chunk | Picked:
         """Some samples of all; those of host arrays stay there until they are used."""
-        if not all(isinstance(leaf, jax.Array) for leaf in tree_leaves(data)):
-            rows = np.arange(samples) if rows is None else np.asarray(rows)
-            return host_chunk(data, weights, rows, samples, dtype)
-        if rows is None:
+        on_device = all(isinstance(leaf, jax.Array) for leaf in tree_leaves(data))
+        if rows is None and on_device:
             return Picked(data, weights, None, None, dtype)
-        return picked(data, weights, np.asarray(rows), samples, dtype)
+        rows = np.arange(samples) if rows is None else np.asarray(rows)
+        if not on_device:
+            return host_chunk(data, weights, rows, samples, dtype)
+        if self._small and all(map(is_on_host, tree_leaves(data))):
+            return host_chunk_like(data, weights, rows, samples, dtype)
+        return picked(data, weights, rows, samples, dtype)
 
     def random_generator(self, seed: int) -> JaxGenerator:
         """A source of random numbers."""

@@ -17,7 +17,12 @@ from jax.flatten_util import ravel_pytree
 from jax.tree_util import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from ksdmin._adapters.functional.jax_programs import Program
-from ksdmin._adapters.functional.jax_sharding import automatic, spread
+from ksdmin._adapters.functional.jax_sharding import (
+    automatic,
+    committed_to,
+    is_on_host,
+    spread,
+)
 from ksdmin._problem.arrays import Array
 
 
@@ -42,7 +47,10 @@ def flatten(tree: Any) -> tuple[Array, Callable[[Array], Any]]:
 
 
 def _ravelled(arrays: list[Any]) -> tuple[Array, Callable[[Array], list[Array]]]:
-    """The arrays as one vector, and the way back: one compiled function, not one for each array."""
+    """The arrays as one vector, and the way back.
+
+    Those of the host are joined there; others by one compiled function, not one for each array.
+    """
     made: list[Callable[[Array], list[Array]]] = []
 
     def ravel(arrays: list[Any]) -> Array:
@@ -50,7 +58,11 @@ def _ravelled(arrays: list[Any]) -> tuple[Array, Callable[[Array], list[Array]]]
         made.append(unravel)
         return flat
 
-    return Program(ravel)(arrays), made[-1]
+    if not all(map(is_on_host, arrays)):
+        return Program(ravel)(arrays), made[-1]
+    dtype = jax.eval_shape(ravel, arrays).dtype
+    flat = np.concatenate([np.ravel(np.asarray(part)).astype(dtype) for part in arrays or [[]]])
+    return jax.device_put(flat, committed_to(arrays)), made[-1]
 
 
 def as_floats(tree: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -20,6 +20,10 @@ from ksdmin._problem.arrays import Array
 
 # Programs that are kept for problems to come; those in use stay with their problems anyway.
 KEPT_PROGRAMS = 128
+# Options of XLA for programs that run for less time than they take to compile, on a CPU: half the
+# seconds of compiling (jax 0.10, aarch64), and those of a call between a third less and a seventh
+# more. With optimization level 0 a call takes twice as long.
+QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
 
 _kept: OrderedDict[str, Any] = OrderedDict()
 
@@ -34,10 +38,14 @@ class Program:
     ----------
     function : callable
         What is traced: a pure function.
+    options : mapping, optional
+        Of XLA. Where its version does not know one of them, it has to do without all.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    def __init__(
+        self, function: Callable[..., Any], options: Mapping[str, Any] | None = None
+    ) -> None:
+        self.function, self._options = function, dict(options or {})
         self._known: dict[Any, tuple[Flat, Any]] = {}
 
     def __call__(self, *args: Any) -> Any:
@@ -57,7 +65,7 @@ class Program:
 
     def _compiled(self, leaves: list[Any], structure: Any) -> tuple[Flat, Any]:
         lowered, constants, made = self._lowered(leaves, structure)
-        compiled = _compiled_once(lowered, leaves)
+        compiled = _compiled_once(lowered, leaves, self._options)
         return lambda leaves: compiled(constants, leaves), made
 
     def _lowered(self, leaves: list[Any], structure: Any) -> tuple[Any, list[Array], Any]:
@@ -84,14 +92,26 @@ def _kind(leaf: Any) -> Any:
     return (leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else type(leaf)
 
 
-def _compiled_once(lowered: Any, leaves: list[Any]) -> Any:
+def _compiled_once(lowered: Any, leaves: list[Any], options: dict[str, Any]) -> Any:
     """The compiled program: an earlier one, where that has the same text."""
     devices = {str(leaf.sharding) for leaf in leaves if isinstance(leaf, jax.Array)}
-    text = (lowered.as_text(), sorted(devices), sorted(jax.config.values.items(), key=str))
+    settings = sorted(jax.config.values.items(), key=str)
+    text = (lowered.as_text(), sorted(devices), settings, sorted(options.items()))
     digest = hashlib.sha256(repr(text).encode()).hexdigest()
     if digest not in _kept:
-        _kept[digest] = lowered.compile()
+        _kept[digest] = _compiled(lowered, options)
     _kept.move_to_end(digest)
     if len(_kept) > KEPT_PROGRAMS:
         _kept.popitem(last=False)
     return _kept[digest]
+
+
+def _compiled(lowered: Any, options: dict[str, Any]) -> Any:
+    if not options:
+        return lowered.compile()
+    try:
+        return lowered.compile(compiler_options=options)
+    except RuntimeError as error:
+        if "compile option" not in str(error):
+            raise
+        return lowered.compile()

@@ -27,6 +27,19 @@ def is_spread(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
 
 
+def is_on_host(leaf: Any) -> bool:
+    """Whether numpy can read it where it is, and nothing else decides where it may go."""
+    if not isinstance(leaf, jax.Array):
+        return True
+    on_cpu = not is_spread(leaf) and platform_of(leaf) == "cpu"
+    return on_cpu and not jax.numpy.issubdtype(leaf.dtype, jax.dtypes.extended)
+
+
+def committed_to(leaves: list[Any]) -> Any:
+    """The device that the first of them has to stay on; None where jax may move all of them."""
+    return next((leaf.device for leaf in leaves if getattr(leaf, "committed", False)), None)
+
+
 def automatic(array: Array) -> Array:
     """The same array; along explicit axes of its mesh XLA may decide."""
     return jax.device_put(array, _automatic(array.sharding)) if is_spread(array) else array

@@ -51,6 +51,12 @@ class Library(Protocol):
     def compile(self, kernel: Kernel) -> Kernel:
         """The kernel of a problem, compiled."""
 
+    def for_data(self, x: Array, n: int, preferred: int) -> Library:
+        """The same as it compiles kernels for `n` samples, of which `preferred` are worth a call.
+
+        (`preferred` is what `preferred_rows` returned.)
+        """
+
     def compile_shared(self, kernel: Kernel) -> Kernel:
         """A kernel that all problems share, compiled; of numpy arrays it makes numpy arrays."""
 
@@ -81,8 +87,12 @@ class Library(Protocol):
     ) -> Array:
         """The derivatives of each sample's outputs, flattened, along a last axis of length n."""
 
-    def prepare_per_sample(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[int, bool]:
+    def prepare_per_sample(
+        self, losses: Kernel, x: Array, chunk: Chunk, room: int
+    ) -> tuple[int, bool]:
         """Find out, on a few samples, how `per_sample_sums` can be computed.
+
+        There is room for so many entries of each sample's gradient, however many samples.
 
         Returns how many entries of each sample's gradient it holds in memory, and whether it takes
         many samples at once (rather than one after the other).
@@ -97,10 +107,8 @@ class Library(Protocol):
     def partial_sums(self, u: Array) -> Array:
         """A few sums that add up to that of `u`: they are added on the host, in float64."""
 
-    def shape_of_outputs(
-        self, model: Callable[..., Array], params: Any, inputs: Any
-    ) -> tuple[int, ...]:
-        """The shape of a model's outputs for the first of some samples."""
+    def shape_of(self, kernel: Kernel, *args: Any) -> tuple[int, ...]:
+        """The shape of the result of a kernel that is not compiled."""
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the results of a kernel hold."""

@@ -6,7 +6,6 @@ second derivatives of the losses in the outputs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -86,8 +85,3 @@ class LinearMatrix:
         M = [hessian((xp.ones_like(z).reshape(rows, k) * u).reshape(z.shape)) for u in units]
         MJ = xp.stack([column.reshape(rows, k) for column in M], 2) @ J
         return J.reshape(rows * k, n).T @ MJ.reshape(rows * k, n)
-
-
-def elements_of(outputs: Array) -> int:
-    """How many outputs a sample has."""
-    return math.prod(outputs.shape[1:])

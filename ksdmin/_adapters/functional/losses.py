@@ -68,6 +68,7 @@ def _squared_error(xp: Any, logsumexp: LogSumExp) -> SampleLoss:
         _curvature.squared_error,
         # exp(-(z - y)^2) is a Gaussian with variance 1/2
         lambda z, y, rng: (z + rng.standard_normal(z.shape) * sqrt(0.5)).astype(z.dtype),
+        has_diagonal_hessian=True,
     )
 
 
@@ -76,6 +77,7 @@ def _softmax_cross_entropy(xp: Any, logsumexp: LogSumExp) -> SampleLoss:
         partial(_softmax_losses, xp, logsumexp),
         _curvature.softmax_cross_entropy,
         lambda z, y, rng: xp.argmax(z + rng.gumbel(size=z.shape), axis=1),
+        has_diagonal_hessian=False,
     )
 
 
@@ -84,6 +86,7 @@ def _binary_cross_entropy(xp: Any, logsumexp: LogSumExp) -> SampleLoss:
         partial(_elementwise, xp, lambda z, y: xp.logaddexp(0.0, z) - y * z),
         _curvature.binary_cross_entropy,
         lambda z, y, rng: (rng.random(z.shape) * (1 + xp.exp(-z)) < 1).astype(z.dtype),
+        has_diagonal_hessian=True,
     )
 
 
@@ -92,6 +95,7 @@ def _poisson(xp: Any, logsumexp: LogSumExp) -> SampleLoss:
         partial(_elementwise, xp, lambda z, y: xp.exp(z) - y * z),
         _curvature.poisson,
         lambda z, y, rng: rng.poisson(xp.exp(z)).astype(z.dtype),
+        has_diagonal_hessian=True,
     )
 
 

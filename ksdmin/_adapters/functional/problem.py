@@ -14,6 +14,7 @@ from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.plain_function import PlainFunction
 from ksdmin._adapters.functional.sample_sums import SampleSums
 from ksdmin._problem.arrays import Array
+from ksdmin._problem.hosted import is_hosted
 from ksdmin._problem.protocol import Jacobian, Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
 from ksdmin._problem.values import changed
@@ -49,7 +50,7 @@ class FunctionalProblem(FlatProblem):
         self._matrix = None if whole is None else whole.linear_matrix
         self._rows = None if whole is None else whole.jacobian_rows
         traits = Traits(
-            nonlinear=isinstance(terms, SampleSums) and terms.nonlinear(x0),
+            nonlinear=isinstance(terms, SampleSums) and terms.nonlinear,
             noise=noise,
             has_matrix=self._matrix is not None,
             matrix_cost=None if self._matrix is None else self._matrix.cost,
@@ -63,6 +64,11 @@ class FunctionalProblem(FlatProblem):
         self._mean_gradient = library.compile_shared(_mean_gradient)
         self._mean_squares = library.compile_shared(_mean_squares)
         self._penalty = library.compile_shared(_penalty)
+
+    @property
+    def elements(self) -> int:
+        """How many outputs a sample has; that of a plain function has one."""
+        return self._terms.elements if isinstance(self._terms, SampleSums) else 1
 
     @property
     def is_weighted(self) -> bool:
@@ -148,6 +154,12 @@ class FunctionalProblem(FlatProblem):
     def _diagonal_samples(self, idx: Any) -> Any:
         assert isinstance(self._terms, SampleSums)
         return self._terms.diagonal_samples(idx)
+
+    def _point(self, x: Any) -> Array:
+        """A vector of any kind; in numpy where that does the algebra of a run, too."""
+        self._check_shape(x)
+        hosted = is_hosted(self.x0)
+        return np.asarray(x, dtype=self.x0.dtype) if hosted else self._to_device(x)
 
     def _checked(self, x: Any, idx: Any) -> Any:
         """A set as the sums take it; that of a plain function is whatever its user wants."""

@@ -42,7 +42,7 @@ def as_data(block: Block) -> tuple[Any, Array]:
 
 def squared_residuals(xp: Any) -> SampleLoss:
     """The mean of the squared residuals of a sample; its targets are zeros, one per sample."""
-    return SampleLoss(partial(_losses, xp), _hessian, _draw)
+    return SampleLoss(partial(_losses, xp), _hessian, _draw, has_diagonal_hessian=True)
 
 
 def _losses(xp: Any, z: Array, y: Array) -> Array:

@@ -5,6 +5,7 @@ All derivatives come from one operation of a library, ``vjp(f, x) -> (f(x), u ->
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,10 +14,10 @@ import numpy as np
 from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
-from ksdmin._adapters.functional.data import Samples
+from ksdmin._adapters.functional.data import Samples, one_ahead
 from ksdmin._adapters.functional.jacobian import ROW_COPIES, JacobianRows
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
-from ksdmin._adapters.functional.linear_matrix import BUDGET_SHARE, LinearMatrix, elements_of
+from ksdmin._adapters.functional.linear_matrix import BUDGET_SHARE, LinearMatrix
 from ksdmin._adapters.functional.losses import RandomGenerator
 from ksdmin._adapters.linearity import is_nonlinear
 from ksdmin._adapters.sample_loss import SampleLoss
@@ -46,6 +47,15 @@ class SampleSums:
         A provider's name.
     seed : int
         Of the labels that "fisher" draws, and of the samples that the diagonal is estimated from.
+
+    Attributes
+    ----------
+    library : Library
+        As it compiles for so many samples.
+    elements : int
+        How many outputs a sample has.
+    nonlinear : bool
+        Whether the model is anything but linear in its parameters.
     """
 
     def __init__(
@@ -57,12 +67,11 @@ class SampleSums:
         curvature: str,
         seed: int,
     ) -> None:
-        self._library, self._model, self._loss = library, model, loss
+        self._model, self._loss = model, loss
         self._samples, self._curvature, self._seed = samples, curvature, seed
-        self._kernels = self._compiled(library)
-        self._compiled_set_up = library.compile(self._set_up)
-        self._compiled_multiply = library.compile(self._multiply)
-        self._preferred = 1
+        self._compile(library)
+        self._preferred = self.elements = 1
+        self.nonlinear = True
         self._max_rows = self._max_rows_per_sample = samples.n
         self._max_kept_samples = self._max_diagonal_samples = samples.n
         self.linear_matrix: LinearMatrix | None = None
@@ -75,6 +84,12 @@ class SampleSums:
         """Whether the samples have weights."""
         return self._samples.is_weighted
 
+    def _compile(self, library: Library) -> None:
+        self.library, self._samples = library, changed(self._samples, _library=library)
+        self._kernels = self._compiled(library)
+        self._compiled_set_up = library.compile(self._set_up)
+        self._compiled_multiply = library.compile(self._multiply)
+
     def _compiled(self, library: Library) -> dict[str, Kernel]:
         kernels = {"value": self._value, "gradient": self._gradient, "diagonal": self._diagonal}
         return {name: library.compile(kernel) for name, kernel in kernels.items()}
@@ -85,50 +100,56 @@ class SampleSums:
 
     def fit(self, x: Array, chunk_size: int | None, budget: float) -> None:
         """Choose how many samples are computed at once, so that they take `budget` bytes."""
-        n, library = self._samples.n, self._library
+        n, library = self._samples.n, self.library
         probe, bytes_per_sample = self._probe_memory(x)
         self._preferred = library.preferred_rows(x, bytes_per_sample)
+        self._compile(library.for_data(x, n, self._preferred))
         self._max_kept_samples = max(1, int(budget // (WORKING_COPIES * bytes_per_sample)))
         self._max_rows = int(chunk_size or min(self._max_kept_samples, n))
-        entries, at_once = library.prepare_per_sample(self._losses, x, probe)
+        room = int(budget // (WORKING_COPIES * x.dtype.itemsize * self._max_rows))
+        entries, at_once = library.prepare_per_sample(self._losses, x, probe, room)
         bytes_per_gradient = max(1, entries) * x.dtype.itemsize
         max_gradients = max(1, int(budget // (WORKING_COPIES * bytes_per_gradient)))
         self._max_rows_per_sample = min(self._max_rows, max_gradients)
         self._max_diagonal_samples = n if at_once else DIAGONAL_SAMPLES
-        self.linear_matrix = self._linear_matrix(x, probe, budget)
-        self.jacobian_rows = self._jacobian_rows(x, probe, budget)
+        self.elements = math.prod(library.shape_of(self._outputs_of_chunk, x, probe)[1:])
+        rows = self._jacobian_rows(x, budget)
+        self.nonlinear = self._is_nonlinear(x, rows)
+        self.linear_matrix = self._linear_matrix(x, budget)
+        if rows is not None and self.nonlinear and self._has_diagonal_hessian(rows, x, probe):
+            self.jacobian_rows = rows
 
-    def _linear_matrix(self, x: Array, probe: Any, budget: float) -> LinearMatrix | None:
+    def _linear_matrix(self, x: Array, budget: float) -> LinearMatrix | None:
         """What computes the curvature matrix of a linear model, where it is affordable."""
-        if self._curvature == "fisher" or self.nonlinear(x):
+        if self._curvature == "fisher" or self.nonlinear:
             return None
-        of_chunk = self._library.compile(lambda x, chunk: self._outputs(x, chunk.inputs))
-        elements = elements_of(of_chunk(x, probe))
-        entries = self._samples.n * elements * x.shape[0]
+        entries = self._samples.n * self.elements * x.shape[0]
         if entries * x.dtype.itemsize > BUDGET_SHARE * budget:
             return None
         return LinearMatrix(
-            self._library,
+            self.library,
             self._outputs,
             self._output_hessian,
             self._samples,
-            elements,
+            self.elements,
             x.shape[0],
         )
 
-    def _jacobian_rows(self, x: Array, probe: Any, budget: float) -> JacobianRows | None:
+    def _jacobian_rows(self, x: Array, budget: float) -> JacobianRows | None:
         """What computes the rows of the Jacobian of any other model, where there is room for it."""
-        if not self._library.has_rows or self._curvature != "gauss-newton":
+        if not self.library.has_rows or self._curvature != "gauss-newton":
             return None
-        of_chunk = self._library.compile(lambda x, chunk: self._outputs(x, chunk.inputs))
-        elements, n = elements_of(of_chunk(x, probe)), x.shape[0]
-        most = int(budget // (ROW_COPIES * elements * n * x.dtype.itemsize))
-        if most < self._preferred or not self.nonlinear(x):
+        most = int(budget // (ROW_COPIES * self.elements * x.shape[0] * x.dtype.itemsize))
+        if most < self._preferred or self._loss.has_diagonal_hessian is False:
             return None
         self._max_jacobian_rows = min(most, self._max_rows)
         parts = self._outputs, self._loss.losses, self._loss_hessian, self._residual
-        rows = JacobianRows(self._library, *parts, elements)
-        return rows if float(rows.deviation(x, probe)) <= 1e-4 else None
+        return JacobianRows(self.library, *parts, self.elements)
+
+    def _has_diagonal_hessian(self, rows: JacobianRows, x: Array, probe: Any) -> bool:
+        """Whether that of the losses is diagonal; found out where it is not known."""
+        known = self._loss.has_diagonal_hessian
+        return float(rows.deviation(x, probe)) <= 1e-4 if known is None else known
 
     def jacobian(self, kernel: JacobianRows, x: Array, idx: Any) -> list[Array]:
         """The rows of the samples of a set, slopes and roots; padding has rows of zeros."""
@@ -139,15 +160,15 @@ class SampleSums:
         """The sum of the losses, and their slopes in the outputs, with the same padding."""
         chunks = self._chunks(idx, self._max_jacobian_rows)
         found = [kernel.losses_and_slopes(x, chunk) for chunk in chunks]
-        total = sum(float(np.sum(np.asarray(losses), dtype=np.float64)) for losses, _ in found)
-        return total, self._joined([(slopes,) for _, slopes in found], x)[0]
+        total = sum(float(np.sum(np.asarray(losses), dtype=np.float64)) for losses, *_ in found)
+        return total, self._joined([(slopes,) for _, slopes, _ in found], x)[0]
 
     def _joined(self, found: list[tuple[Array, ...]], x: Array) -> list[Array]:
         """What the chunks have, one after the other, as arrays like x."""
-        given = [[self._library.as_given(part, x) for part in parts] for parts in found]
+        given = [[self.library.as_given(part, x) for part in parts] for parts in found]
         if len(given) == 1:
             return given[0]
-        xp = np if isinstance(x, np.ndarray) else self._library.xp
+        xp = np if isinstance(x, np.ndarray) else self.library.xp
         return [xp.concatenate(parts) for parts in zip(*given, strict=True)]
 
     def _probe_memory(self, x: Array) -> tuple[Any, int]:
@@ -156,7 +177,7 @@ class SampleSums:
         half = max(1, many // 2)
         chunks = {rows: next(self._samples.chunks(slice(rows), rows)) for rows in (many, half)}
         kept = {
-            rows: self._library.bytes_kept(self._compiled_set_up, x, chunk, self._generator(0))
+            rows: self.library.bytes_kept(self._compiled_set_up, x, chunk, self._generator(0))
             for rows, chunk in chunks.items()
         }
         return chunks[many], max(1, (kept[many] - kept[half]) // max(1, many - half))
@@ -165,28 +186,30 @@ class SampleSums:
         """The samples of a set that the diagonal is estimated from."""
         return self._samples.picked(idx, self._max_diagonal_samples, self._seed)
 
-    def nonlinear(self, x: Array) -> bool:
-        """Whether the model is anything but linear in its parameters."""
+    def _is_nonlinear(self, x: Array, rows: JacobianRows | None) -> bool:
+        """Judged from outputs: those of a function that is compiled for a run anyway."""
         probe = slice(min(MEMORY_PROBE_SAMPLES, self._samples.n))
         chunk = next(self._chunks(probe, self._max_rows))
-        of_chunk = self._library.compile(lambda x, chunk: self._outputs(x, chunk.inputs))
+        of_chunk = self.library.compile(self._outputs_of_chunk)
 
         def outputs(x: Array) -> Array:
             if self._curvature == "hessian":
                 return of_chunk(x, chunk)
-            return self._compiled_set_up(x, chunk, self._generator(0))[1]  # compiled for a run
+            if rows is not None and self._loss.has_diagonal_hessian:
+                return rows.losses_and_slopes(x, chunk)[2]
+            return self._compiled_set_up(x, chunk, self._generator(0))[1]
 
         return is_nonlinear(outputs, np.asarray(x))
 
     def total(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
-        if kind == "value" and not self._library.compiles_values(self._samples.n, self._preferred):
+        if kind == "value" and not self.library.compiles_values(self._samples.n, self._preferred):
             return self.total("gradient", x, idx)[:1]
         max_rows = self._max_rows_per_sample if kind == "diagonal" else self._max_rows
         total, sums = 0.0, None
-        for chunk in self._chunks(idx, max_rows):
-            losses, *results = self._kernels[kind](x, chunk)
-            vectors = [self._library.as_given(u, x) for u in results]
+        chunks = self._chunks(idx, max_rows)
+        for losses, *results in one_ahead(self._kernels[kind](x, chunk) for chunk in chunks):
+            vectors = [self.library.as_given(u, x) for u in results]
             total += float(np.sum(np.asarray(losses), dtype=np.float64))
             sums = vectors if sums is None else [a + b for a, b in zip(sums, vectors, strict=True)]
         return total, *(sums or ())
@@ -209,43 +232,40 @@ class SampleSums:
         def multiply(v: Array) -> Array:
             if not fits:
                 on_recompute()
-            products = (
-                self._library.as_given(self._compiled_multiply(state, v), v)
-                for state in kept or states()
-            )
-            total = next(products)
+            products = one_ahead(self._compiled_multiply(state, v) for state in kept or states())
+            total = self.library.as_given(next(products), v)
             for product in products:
-                total = total + product
+                total = total + self.library.as_given(product, v)
             return total
 
         return multiply
 
     def _generator(self, seed: int) -> RandomGenerator | None:
-        return self._library.random_generator(seed) if self._curvature == "fisher" else None
+        return self.library.random_generator(seed) if self._curvature == "fisher" else None
 
     def _chunks(self, idx: Any, max_rows: int) -> Iterator[Any]:
         size, n = self.size(idx), self._samples.n
-        rows = self._library.chunk_rows(size, n, max_rows, self._preferred)
+        rows = self.library.chunk_rows(size, n, max_rows, self._preferred)
         return self._samples.chunks(idx, rows)
 
     # The kernels: what is computed on one chunk
 
     def _value(self, x: Array, chunk: Chunk) -> tuple[Array]:
-        return (self._library.partial_sums(chunk.w * self._losses(x, chunk)),)
+        return (self.library.partial_sums(chunk.w * self._losses(x, chunk)),)
 
     def _gradient(self, x: Array, chunk: Chunk) -> tuple[Array, Array]:
         losses, g = self._losses_and_gradient(x, chunk)
-        return self._library.partial_sums(chunk.w * losses), g
+        return self.library.partial_sums(chunk.w * losses), g
 
     def _diagonal(self, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
-        losses, g, squares = self._library.per_sample_sums(self._losses, x, chunk)
-        return self._library.partial_sums(chunk.w * losses), g, squares
+        losses, g, squares = self.library.per_sample_sums(self._losses, x, chunk)
+        return self.library.partial_sums(chunk.w * losses), g, squares
 
     def _set_up(self, x: Array, chunk: Chunk, generator: RandomGenerator | None) -> Any:
         """What all products on a chunk share."""
         if self._curvature == "hessian":
-            return self._library.vjp(lambda x: self._losses_and_gradient(x, chunk)[1], x)[1]
-        z, linearized = self._library.linearize(lambda x: self._outputs(x, chunk.inputs), x)
+            return self.library.vjp(lambda x: self._losses_and_gradient(x, chunk)[1], x)[1]
+        z, linearized = self.library.linearize(lambda x: self._outputs(x, chunk.inputs), x)
         targets = chunk.targets
         if self._curvature == "gauss-newton":
             return linearized, z, targets, chunk.w
@@ -254,7 +274,7 @@ class SampleSums:
             assert generator is not None
             targets = self._loss.draw(z, targets, generator)
             # The expectation of r r^T must be the weighted Hessian: a weight enters only once
-            return linearized, z, self._residual(z, targets, self._library.xp.sqrt(chunk.w))
+            return linearized, z, self._residual(z, targets, self.library.xp.sqrt(chunk.w))
         return linearized, z, self._residual(z, targets, chunk.w)
 
     def _multiply(self, state: Any, v: Array) -> Array:
@@ -262,31 +282,34 @@ class SampleSums:
         if self._curvature == "hessian":
             return state(v)
         linearized, z, *rest = state
-        jvp, vjp = self._library.jacobian(linearized, z)
+        jvp, vjp = self.library.jacobian(linearized, z)
         if self._curvature == "gauss-newton":
             return _curvature.gauss_newton(jvp, vjp, self._loss_hessian(z, *rest))(v)
         return _curvature.fisher(jvp, vjp, *rest)(v)
 
     def _losses_and_gradient(self, x: Array, chunk: Chunk) -> tuple[Array, Array]:
         """The losses, and the gradient of their weighted sum."""
-        losses, pullback = self._library.vjp(lambda x: self._losses(x, chunk), x)
+        losses, pullback = self.library.vjp(lambda x: self._losses(x, chunk), x)
         return losses, pullback(chunk.w)
 
     def _outputs(self, x: Array, inputs: Any) -> Array:
         return self._model(x, inputs)
 
-    def _losses(self, x: Array, chunk: Chunk) -> Array:
+    def _outputs_of_chunk(self, x: Array, chunk: Chunk) -> Array:
         z, rows = self._outputs(x, chunk.inputs), chunk.w.shape[0]
         if z.shape[:1] != (rows,):
             raise ValueError(
                 f"the model returned shape {tuple(z.shape)} for {rows} samples: it must return one "
                 "row per sample"
             )
-        return self._loss.losses(z, chunk.targets)
+        return z
+
+    def _losses(self, x: Array, chunk: Chunk) -> Array:
+        return self._loss.losses(self._outputs_of_chunk(x, chunk), chunk.targets)
 
     def _residual(self, z: Array, targets: Any, w: Array) -> Array:
         """The gradient of each weighted loss in the outputs."""
-        return self._library.vjp(lambda z: self._loss.losses(z, targets), z)[1](w)
+        return self.library.vjp(lambda z: self._loss.losses(z, targets), z)[1](w)
 
     def _output_hessian(self, z: Array, targets: Any, w: Array) -> Product:
         """What stands between J^T and J, for a model that is linear in its parameters."""
@@ -298,4 +321,4 @@ class SampleSums:
         """The Hessian of the losses in the outputs: in closed form, or by autodiff."""
         if self._loss.hessian is not None:
             return self._loss.hessian(z, targets, w)
-        return self._library.vjp(lambda z: self._residual(z, targets, w), z)[1]
+        return self.library.vjp(lambda z: self._residual(z, targets, w), z)[1]

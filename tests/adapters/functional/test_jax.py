@@ -63,7 +63,7 @@ def test_the_diagonal_forms_no_outer_product(x64, name):
     formed, params, model = MODELS[name]
     problem = ksdmin.from_jax(model, "squared-error", (X, Y), params=params, chunk_size=8)
     sums, chunk = problem._terms, next(problem._terms._samples.chunks(slice(5), 5))
-    assert sums._library.prepare_per_sample(sums._losses, problem.x0, chunk) == (formed, True)
+    assert sums.library.prepare_per_sample(sums._losses, problem.x0, chunk, 0) == (formed, True)
 
     def loss(x, inputs, targets):
         return jnp.sum((model(problem.unflatten(x), inputs[None])[0] - targets) ** 2)
