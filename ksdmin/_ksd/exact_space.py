@@ -69,10 +69,11 @@ def exact_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | N
     factor = None
     if found.lower is not None and serves_more_steps(run, state):
         factor = Factor(run.space.to_device(found.lower), run.space.to_device(found.scale))
-    HV = to_space(run, V @ H, free)
+    products = V @ H
+    HV = to_space(run, products, free)
     return Basis(
         to_space(run, V, free),
-        V @ H @ V.T,
+        products @ V.T,
         V @ g,
         asymmetry=asymmetry,
         products=lambda E: run.space.to_device(E) @ HV,
@@ -99,9 +100,9 @@ def to_space(run: KSDRun, rows: Small, free: Small) -> Array:
 
 
 def relative_asymmetry(H: Small) -> float:
-    """The largest |H_jk - H_kj|, relative to the largest entry."""
-    largest = float(np.abs(H).max())
-    return float(np.abs(H - H.T).max()) / largest if largest else 0.0
+    """The largest H_jk - H_kj, relative to the largest magnitude of an entry."""
+    largest = max(float(H.max()), -float(H.min()))
+    return float((H - H.T).max()) / largest if largest else 0.0
 
 
 @dataclass

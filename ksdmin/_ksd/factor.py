@@ -30,8 +30,9 @@ class Factor:
     def solve(self, q: Array) -> Array:
         """H^-1 q."""
         lower, scale = _on_host(self.lower), _on_host(self.scale)
-        solved, _ = lapack.dpotrs(lower, scale * _on_host(q), lower=1)
-        return Space(q).to_device(scale * solved)
+        known = _on_host(q)
+        solved: Small = scale * lapack.dpotrs(lower, scale * known, lower=1)[0]
+        return solved if known is q else Space(q).to_device(solved)
 
 
 def cholesky(H: Small, least: float) -> Small | None:

@@ -63,7 +63,7 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
                 return changed(state, broken=True, ledger=evaluator.ledger)
             trial = search(run, evaluator, state, basis)  # lines 7 to 12
         evaluator.limited = not run.sampled  # what was found on samples counts once it is judged
-        sampling = next_sets(run, state)  # line 3
+        sampling = next_sets(run, state, trial)  # line 3
         there = evaluate(run, evaluator, state, trial, sampling.sets.A)  # lines 13, 4, 5
         before = value_before(run, evaluator, state.here, trial, there)
         outcome = judge_step(run, evaluator, state, trial, before, there, costs)
@@ -210,8 +210,13 @@ def slope_noise(
     return error * whitening.gain
 
 
-def next_sets(run: KSDRun, state: KSDState) -> Sampling:
-    """The sets of the next iteration, of the sizes that they have by now."""
+def next_sets(run: KSDRun, state: KSDState, trial: Trial) -> Sampling:
+    """The sets of the next iteration, of the sizes that they have by now.
+
+    Where only B is drawn, and the step had no use for it, another one would be no better.
+    """
+    if trial.is_of_model and run.subsets.n is not None and run.subsets.is_full(state.here.idx):
+        return state.sampling
     iteration, sizes = state.record.iteration + 1, state.rules.set_sizes.sizes
     return run.next_sets(state.sampling, state.here.idx, iteration, sizes)
 

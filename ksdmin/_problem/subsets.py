@@ -268,6 +268,8 @@ def _is_count(size: Any) -> TypeGuard[int]:
 
 def _len(idx: Any) -> int | None:
     """The number of samples that indices name; None for an opaque object."""
+    if type(idx) is np.ndarray and idx.ndim and idx.dtype.kind != "b":
+        return len(idx)  # as it mostly is
     if isinstance(idx, (list, range)):
         mask = len(idx) > 0 and isinstance(idx[0], bool)
         return sum(idx) if mask else len(idx)
