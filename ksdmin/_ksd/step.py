@@ -215,7 +215,8 @@ def next_sets(run: KSDRun, state: KSDState, trial: Trial) -> Sampling:
 
     Where only B is drawn, and the step had no use for it, another one would be no better.
     """
-    if trial.is_of_model and run.subsets.n is not None and run.subsets.is_full(state.here.idx):
+    only_B = run.subsets.n is not None and run.subsets.is_full(state.sets.C)
+    if only_B and trial.is_of_model:
         return state.sampling
     iteration, sizes = state.record.iteration + 1, state.rules.set_sizes.sizes
     return run.next_sets(state.sampling, state.here.idx, iteration, sizes)
