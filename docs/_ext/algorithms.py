@@ -136,7 +136,7 @@ ALGORITHMS = {
             "_solver.loop.Loop._turn",
             "self.method.step(self.run, state)",
         ),
-        ("3", r"sample $A_n, B_n, C_n$", "_ksd.step.step", "next_sets(run, state)"),
+        ("3", r"sample $A_n, B_n, C_n$", "_ksd.step.step", "next_sets(run, state, trial)"),
         (
             "4",
             r"$g \gets \frac{1}{\vert A_n \vert} \sum_{i \in A_n} g_i(\theta)$",

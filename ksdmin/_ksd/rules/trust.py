@@ -104,6 +104,9 @@ class Trust:
         Whether the next step may rest on the model.
     falls : bool
         Whether the gradient has fallen in the last step, and that was one of the model.
+    pause, last_pause : int
+        On samples: how many steps with products come before the next one of the model, and how many
+        that were the last time. Whenever steps of the model were slower, there are twice as many.
     allowed : bool
         Whether any may.
     """
@@ -113,6 +116,8 @@ class Trust:
     forecast: Forecast | None = None
     trusted: bool = False
     falls: bool = False
+    pause: int = 0
+    last_pause: int = 1
     allowed: bool = True
 
     @classmethod
@@ -137,14 +142,14 @@ class Trust:
 
         There steps of the model get no more passes than their share, compared to the last step with
         products: as many times its passes as they came down faster. What that has gained says
-        little of the next one after a while.
+        little of the next one after a while. Where they proved slower, they pause.
         """
-        if self.start is None or self.forecast is None:
+        if self.start is None or self.forecast is None or self.pause > 0:
             return False
         forecast = self.foreseen(here.value, slope)
         by_products = self._rate_of_products(here, forecast.left)
         spent, on_products = here.passes - self.end.passes, self.end.passes - self.start.passes
-        fall = logarithm(self.end.value - here.value + forecast.left, forecast.left)
+        fall = self._fall_without_products(here, forecast.left)
         in_share = spent * spent * by_products <= on_products * fall
         return forecast.rate >= by_products and in_share
 
@@ -155,6 +160,10 @@ class Trust:
         gone = left - here.value
         fall = logarithm(self.start.value + gone, self.end.value + gone)
         return fall / max(self.end.passes - self.start.passes, 1.0)
+
+    def _fall_without_products(self, here: Record, left: float) -> float:
+        """By which factor, as a logarithm, steps of the model have lowered what is left."""
+        return logarithm(self.end.value - here.value + left, left)
 
     def after(self, step: StepTaken) -> Trust:
         """Trust after a step where every set is the whole."""
@@ -176,11 +185,31 @@ class Trust:
         start, end, same = step.start, step.end, step.same_function
         known, slope = self.forecast, step.slope
         forecast = self.foreseen(start.value, slope) if slope > 0 else known
-        if step.outcome.measured:
-            begun = start if same else None
-            return Trust(end, begun, forecast, trusted, allowed=self.allowed)
-        falls = same and end.gradient_norm <= start.gradient_norm
-        return changed(self, forecast=forecast, trusted=trusted, falls=falls)
+        if not step.outcome.measured:
+            falls = same and end.gradient_norm <= start.gradient_norm
+            return changed(self, forecast=forecast, trusted=trusted, falls=falls)
+        pause, last_pause = self._pauses(start, forecast)
+        return made(
+            Trust,
+            end=end,
+            start=start if same else None,
+            forecast=forecast,
+            trusted=trusted,
+            falls=False,
+            pause=pause,
+            last_pause=last_pause,
+            allowed=self.allowed,
+        )
+
+    def _pauses(self, here: Record, forecast: Forecast | None) -> tuple[int, int]:
+        """`pause` and `last_pause` after a step with products that began `here`."""
+        spent = here.passes - self.end.passes  # on steps of the model before it
+        if self.start is None or forecast is None or not spent > 0:
+            return max(self.pause - 1, 0), self.last_pause
+        fall = self._fall_without_products(here, forecast.left)
+        if fall < spent * self._rate_of_products(here, forecast.left):
+            return 2 * self.last_pause, 2 * self.last_pause
+        return 0, 1
 
     def withdrawn(self) -> Trust:
         """The next step needs products; what has been seen was of another function."""

@@ -55,6 +55,7 @@ def test_the_run_is_the_same_and_calls_the_function_less_often():
 def test_a_function_of_samples():
     generator = torch.Generator("cuda").manual_seed(0)
     X = torch.randn(6000, 8, generator=generator, dtype=torch.float64, device="cuda")
+    X *= torch.logspace(0, 2, 8, dtype=torch.float64, device="cuda")  # more steps than one or two
 
     def fun(theta, idx):
         return torch.log1p(torch.exp(-(X[idx] @ theta["w"]))).mean() + theta["w"].square().mean()

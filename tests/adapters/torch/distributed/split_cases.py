@@ -175,7 +175,7 @@ def failing_run(rank, size, fails_at):
         net, nn.MSELoss(), (X, y), process_group=dist.group.WORLD, split=True
     )
     net.calls, net.fails_at = 0, fails_at if rank == size - 1 else None
-    return cases.run(problem, {"maxiter": 8}, ksdmin.Subsets(cases.N, 1.0, 0.3, 0.3))
+    return cases.run(problem, {"maxiter": 30}, ksdmin.Subsets(cases.N, 1.0, 0.3, 0.3))
 
 
 def is_split(rank, size, split, memory_budget):

@@ -12,7 +12,7 @@ from tests.adapters.torch.distributed.ranks import Failed, Ranks
 @pytest.mark.parametrize("fails_at", [1, 2, 5, 13, 34])
 def test_a_rank_that_raises_ends_all_with_its_reason(two, fails_at):
     """Wherever it is: in a gradient, a product or the search. The group can be used again."""
-    first, last = two.outcomes(cases.failing_run, fails_at, {"maxiter": 9})
+    first, last = two.outcomes(cases.failing_run, fails_at, {"maxiter": 30})
     assert str(last) == "ValueError: the dog ate the batch"
     assert "RuntimeError: rank 0 of 2 ends, as rank 1 raised ValueError: the dog ate the" in str(
         first
