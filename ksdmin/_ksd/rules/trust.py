@@ -46,6 +46,8 @@ class Forecast:
     def followed_by(self, value: float, slope: float) -> Forecast:
         """The forecast at the next point."""
         left_then = self.value - value + self.slopes_left * slope
+        if not math.isfinite(left_then):  # a slope that was next to nothing
+            return Forecast(value, slope)
         slopes_left = max(1.0, left_then / self.slope)
         return made(Forecast, value=value, slope=slope, slopes_left=slopes_left)
 
@@ -56,7 +58,7 @@ class Forecast:
 
     @property
     def rate(self) -> float:
-        """How fast a step of the model comes down, for a value and a gradient."""
+        """How fast a step of the model comes down, for two passes: a value and a gradient."""
         return -math.log1p(-0.5 / self.slopes_left) / 2
 
 

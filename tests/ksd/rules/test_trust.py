@@ -103,6 +103,12 @@ def test_what_was_gained_since_tells_how_much_is_left():
     assert Forecast(5.0, 2.0, slopes_left=3.0).followed_by(4.99, 0.01).slopes_left == 1.0
 
 
+def test_a_slope_next_to_nothing_is_forgotten():
+    forecast = Forecast(5.0, 1e-310).followed_by(1.0, 1.0)
+    assert forecast.slopes_left == np.inf
+    assert forecast.followed_by(0.5, 0.5) == Forecast(0.5, 0.5)
+
+
 @given(st.floats(1e-3, 1e3), st.floats(0.01, 0.99))
 def test_a_true_forecast_stays_true(left, lowered):
     """Where the slope is always the same share of what is left, that share is kept."""
