@@ -42,7 +42,7 @@ def prepare(run: Run, options: HFOptions, traits: Traits) -> HFRun:
 def start(run: HFRun, ledger: Ledger, x0: Array) -> HFState:
     """Where HF begins."""
     with run.evaluating(ledger) as evaluator:
-        first = first_fields(run, evaluator, run.sizes, x0)
+        first = first_fields(run, evaluator, run.first_sets(run.sizes), x0)
         return HFState(**first, damping=run.options.damping, solution=None, refused=0)
 
 
@@ -143,7 +143,9 @@ def accept_step(
     """The state after the step d, or at the same point on the next set."""
     here, sets = state.here, sampling.sets
     x = here.x + d if moved else here.x
-    there = here if not moved and sets.A is here.idx else evaluator.evaluate(x, sets.A)
+    there = here
+    if moved or sets.A is not here.idx:
+        there = evaluator.evaluate(x, sets.A, diagonal=True)
     there = run.confirm_on_whole_set(evaluator, there)
     norm = run.stationarity(there.x, there.gradient)
     comparable = there.idx is here.idx

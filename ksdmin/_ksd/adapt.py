@@ -107,7 +107,7 @@ def refine_arithmetic(
 
 def reevaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KSDState:
     """The state at the same point for another function: of other samples, or with less rounding."""
-    here = evaluator.evaluate(state.here.x, A)
+    here = evaluator.evaluate(state.here.x, A, diagonal=state.here.diagonal is not None)
     norm = run.stationarity(here.x, here.gradient)
     rules = changed(state.rules, stall=state.rules.stall.restarted(norm))
     return changed(state, here=here, gradient_norm=norm, last_decrease=np.nan, rules=rules)

@@ -91,7 +91,8 @@ def descend(
 
 def after_escape(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial) -> KSDState:
     """The state there: what was adapted on the way to the saddle point starts again."""
-    there, rules = evaluator.evaluate(trial.x, state.here.idx), state.rules
+    here, rules = state.here, state.rules
+    there = evaluator.evaluate(trial.x, here.idx, diagonal=here.diagonal is not None)
     norm = run.stationarity(there.x, there.gradient)
     record = write_record(
         evaluator,
@@ -107,7 +108,7 @@ def after_escape(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Tria
         here=there,
         d_prev=(trial.d, *state.d_prev)[: run.dims.memory],
         gradient_norm=norm,
-        last_decrease=state.here.value - there.value,
+        last_decrease=here.value - there.value,
         record=record,
         rules=changed(
             rules,

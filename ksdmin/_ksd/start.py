@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from ksdmin._ksd.affordable import first_curvature_samples, matrix_fits, samples_that_fit
+from ksdmin._ksd.affordable import (
+    costs_on_sets,
+    first_curvature_samples,
+    matrix_fits,
+    samples_that_fit,
+)
 from ksdmin._ksd.dimensions import choose_dimensions, choose_parts
 from ksdmin._ksd.presets import PRESETS
 from ksdmin._ksd.quasi_newton import QuasiNewton
@@ -48,15 +53,18 @@ def prepare(run: Run, options: Options, traits: Traits) -> KSDRun:
 def start(run: KSDRun, ledger: Ledger, x0: Array) -> KSDState:
     """Where Algorithm 3 begins."""
     with run.evaluating(ledger) as evaluator:
-        sizes = first_sizes(run, evaluator.traits)
-        first = first_fields(run, evaluator, sizes, x0)  # Alg. 3, lines 3 to 5
-        e_1 = (run.space.unit(0),) if run.preset.first_direction else ()  # line 1
-        sets = first["sampling"].sets
+        traits = evaluator.traits
+        e_1 = (run.space.unit(0),) if run.preset.first_direction else ()  # Alg. 3, line 1
+        sizes = first_sizes(run, traits)
+        sampling = run.first_sets(sizes)  # line 3
+        sets = sampling.sets
+        diagonal = not first_step_is_exact(run, traits, sets)
+        first = first_fields(run, evaluator, sampling, x0, diagonal=diagonal)  # lines 4 and 5
         return KSDState(
             **first,
             d_prev=e_1[: run.dims.memory],
             model=QuasiNewton(run.dims.pairs),
-            rules=first_rules(run, evaluator.traits, first["here"], sets, sizes, first["record"]),
+            rules=first_rules(run, traits, first["here"], sets, sizes, first["record"]),
             warned=False,
         )
 
@@ -78,6 +86,18 @@ def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
     return Sizes(run.subsets.n, B, run.subsets.n)
 
 
+def first_step_is_exact(run: KSDRun, traits: Traits, sets: Sets) -> bool:
+    """Whether the first step is made of the whole curvature: it needs no diagonal beside that."""
+    costs = costs_on_sets(run, traits, sets.A, sets.B)
+    if costs is None or sets.C is not sets.A:
+        return False
+    K = run.dims.whole_dim
+    if costs.rows:
+        return first_damped_step(run, traits).worthwhile(costs, K)
+    reused = run.dims.pairs > 0 and run.box is None
+    return first_exact_space(run, traits).worthwhile(costs, K, reused=reused)
+
+
 def first_rules(
     run: KSDRun,
     traits: Traits,
@@ -89,18 +109,29 @@ def first_rules(
     """The rules at the start of a run; this is where each is switched on or off."""
     on, norm = run.applies, record.gradient_norm
     damped = on("damping") and sets.B is not here.idx
-    rows = traits.has_jacobian and samples_that_fit(run, traits) > 0
     return Rules(
         damping=first_damping(run, traits, here) if damped else Damping.off(),
         forcing=Forcing() if on("forcing") else Forcing.off(),
         width=Width() if on("width") else Width.off(),
         set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
         trust=Trust(record) if on("trust") else Trust.off(record),
-        exact_space=ExactSpace() if rows or matrix_fits(run, traits) else ExactSpace.off(),
-        damped_step=DampedStep() if rows else DampedStep.off(),
+        exact_space=first_exact_space(run, traits),
+        damped_step=first_damped_step(run, traits),
         finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),
         stall=Stall(norm) if on("stall") else Stall.off(norm),
     )
+
+
+def first_damped_step(run: KSDRun, traits: Traits) -> DampedStep:
+    """Where rows of the Jacobian are to be had, and there is room for enough of them."""
+    rows = traits.has_jacobian and samples_that_fit(run, traits) > 0
+    return DampedStep() if rows else DampedStep.off()
+
+
+def first_exact_space(run: KSDRun, traits: Traits) -> ExactSpace:
+    """Where there is room for the whole curvature, or for such rows."""
+    fits = first_damped_step(run, traits).allowed or matrix_fits(run, traits)
+    return ExactSpace() if fits else ExactSpace.off()
 
 
 def first_damping(run: KSDRun, traits: Traits, here: Evaluated) -> Damping:

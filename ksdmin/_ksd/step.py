@@ -58,7 +58,7 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         if direction is not None and pays(state, direction):
             trial = model_step(run, evaluator, state, direction)
         if trial is None:
-            basis = build_basis(run, evaluator, state, costs)  # Alg. 3, line 6
+            state, basis = build_basis(run, evaluator, state, costs)  # Alg. 3, line 6
             if not basis.finite and basis.dim == 0:
                 return changed(state, broken=True, ledger=evaluator.ledger)
             trial = search(run, evaluator, state, basis)  # lines 7 to 12
@@ -103,16 +103,27 @@ def damped_step_that_fits(
     return changed(state, rules=changed(state.rules, damped_step=DampedStep.off())), None
 
 
-def build_basis(run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None) -> Basis:
-    """The subspace of this iteration: Algorithm 2 on the set B, or Newton directions."""
+def build_basis(
+    run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None
+) -> tuple[KSDState, Basis]:
+    """The subspace of this iteration: Algorithm 2 on the set B, or Newton directions.
+
+    The state has the diagonal, where Algorithm 2 needs one that was not computed yet.
+    """
     if costs is not None and matrix_is_less_work(run, state, costs):
         basis = exact_basis(run, evaluator, state)
         if basis is not None:
-            return basis
+            return state, basis
+    if evaluator.traits.has_diagonal and state.here.diagonal is None:
+        here = evaluator.evaluate(state.here.x, state.here.idx, diagonal=True)
+        state = changed(state, here=here)
+    return state, krylov_space(run, evaluator, state)
+
+
+def krylov_space(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
+    """The Krylov space of Algorithm 2, on the set B."""
     # An old matrix would mislead: products were less work.
     state = changed(state, model=state.model.without_base())
-    if costs is not None and costs.rows and state.here.diagonal is None:  # the last step had rows
-        state = changed(state, here=evaluator.evaluate(state.here.x, state.here.idx))
     here, rules = state.here, state.rules
     P = preconditioner(run, evaluator, state, with_model=model_preconditions(run, state))
     free = run.movable(here)
@@ -225,18 +236,18 @@ def next_sets(run: KSDRun, state: KSDState, trial: Trial) -> Sampling:
 def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A: Any) -> Evaluated:
     """What the next iteration starts from; nothing new where A has just served as C.
 
-    A step of the model leaves the diagonal as it is: another would cost as much as the step.
+    A step of the model leaves the diagonal as it is: another would cost as much as the step. After
+    one that was made of a matrix there is none until a Krylov space needs it.
     """
     kept = state.here.diagonal if trial.is_of_model else None
-    missing = kept is None and evaluator.traits.has_diagonal and not rests_on_matrix(state, trial)
+    wanted = evaluator.traits.has_diagonal and not rests_on_matrix(state, trial)
+    missing = wanted and kept is None
     value, gradient = trial.value, trial.gradient
     of_A = state.sets.C is A or (trial.is_of_model and state.here.idx is A)
     if of_A and gradient is not None and not missing:
         there = made(Evaluated, x=trial.x, idx=A, value=value, gradient=gradient, diagonal=kept)
-    elif trial.is_damped:
-        there = Evaluated(trial.x, A, *evaluator.value_and_gradient(trial.x, A))
     else:
-        there = evaluator.evaluate(trial.x, A)
+        there = evaluator.evaluate(trial.x, A, diagonal=wanted)
     return run.confirm_on_whole_set(evaluator, there)
 
 

@@ -265,9 +265,12 @@ class Evaluator:
         self._note(x, idx, value)
         return value, slopes
 
-    def evaluate(self, x: Array, idx: Any) -> Evaluated:
-        """Everything that an iteration starts from (Alg. 3, lines 4 and 5)."""
-        if not self.traits.has_diagonal:
+    def evaluate(self, x: Array, idx: Any, *, diagonal: bool) -> Evaluated:
+        """What an iteration starts from (Alg. 3, lines 4 and 5).
+
+        The `diagonal` is computed where it is asked for, and the problem has any.
+        """
+        if not diagonal or not self.traits.has_diagonal:
             return Evaluated(x, idx, *self.value_and_gradient(x, idx))
         self._begin()
         value, g, D = self._problem.value_and_gradient(x, idx, diagonal=True)

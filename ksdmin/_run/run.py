@@ -82,7 +82,7 @@ class Run:
             return there
         if self.stationarity(there.x, there.gradient) > self.options.gtol:
             return there
-        return evaluator.evaluate(there.x, self.subsets.full)
+        return evaluator.evaluate(there.x, self.subsets.full, diagonal=there.diagonal is not None)
 
     # The sets of an iteration (Algorithm 3, line 3)
 

@@ -1,4 +1,4 @@
-"""How every run begins: the first sets, and the value and gradient at the start."""
+"""How every run begins: the value and gradient at the start."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import math
 from typing import Any
 
 from ksdmin._problem.arrays import Array
-from ksdmin._problem.subsets import Sizes
 from ksdmin._run.evaluator import Evaluator
 from ksdmin._run.record import write_record
 from ksdmin._run.run import Run
-from ksdmin._run.state import lowest_sensible
+from ksdmin._run.state import Sampling, lowest_sensible
 
 
-def first_fields(run: Run, evaluator: Evaluator, sizes: Sizes | None, x0: Array) -> dict[str, Any]:
+def first_fields(
+    run: Run, evaluator: Evaluator, sampling: Sampling, x0: Array, *, diagonal: bool = True
+) -> dict[str, Any]:
     """The fields that every method's first state has; see :class:`ksdmin._run.state.State`."""
-    sampling = run.first_sets(sizes)  # Alg. 3, line 3
-    here = evaluator.evaluate(x0, sampling.sets.A)  # lines 4 and 5
+    here = evaluator.evaluate(x0, sampling.sets.A, diagonal=diagonal)  # Alg. 3, lines 4 and 5
     here = run.confirm_on_whole_set(evaluator, here)
     norm = run.stationarity(here.x, here.gradient)
     return {

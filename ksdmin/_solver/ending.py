@@ -37,13 +37,13 @@ def finish(run: Run, state: State, observer: Observer, status: Status) -> Optimi
         here, full = state.here, run.subsets.full
         on_part = full is not None and not run.subsets.is_full(here.idx)
         if on_part and np.isfinite(here.value):
-            here = evaluator.evaluate(here.x, full)
+            here = evaluator.evaluate(here.x, full, diagonal=False)
             if run.stationarity(here.x, here.gradient) <= run.options.gtol:
                 status = Status.CONVERGED
         point, best = Point(here.x, here.value, here.gradient), evaluator.best
         ended_here = status in (Status.CONVERGED, Status.CALLBACK)
         if not ended_here and best is not None and not here.value <= best[1]:
-            gradient = evaluator.evaluate(best[0], full).gradient
+            _, gradient = evaluator.value_and_gradient(best[0], full)
             norm = run.stationarity(best[0], gradient)
             if not np.isfinite(norm) and np.isfinite(best[1]):
                 status = Status.NOT_FINITE  # a value without a slope: `here` has both

@@ -85,7 +85,7 @@ class Setting:
         problem = as_problem(fun, jac=jac, subsets=20)
         ledger, budget = Ledger(as_counting(problem, self.space)), Budget(math.inf, math.inf)
         self.evaluator = Evaluator(ledger, self.space, Subsets(20), budget)
-        here = self.evaluator.evaluate(x, A)
+        here = self.evaluator.evaluate(x, A, diagonal=True)
         scale = np.arange(1, 7)
         self.basis = krylov_basis(
             self.space, here.gradient, IDENTITY, lambda v: v * scale, [], 3, lambda _: False

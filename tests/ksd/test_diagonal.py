@@ -1,0 +1,163 @@
+"""When a run asks for the diagonal: where a Krylov space needs it, and not before."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import rosen, rosen_der, rosen_hess_prod
+from torch import nn
+
+import ksdmin
+from ksdmin import _solver
+from ksdmin._ksd.step import build_basis
+from ksdmin._problem.protocol import Jacobian
+from ksdmin._problem.values import changed
+
+N = 12
+
+
+class Precond:
+    """A diagonal that counts how often it is asked for."""
+
+    calls = 0
+
+    def __call__(self, x, idx=None):
+        self.calls += 1
+        return 1 + abs(x)
+
+
+def of_residuals(precond):
+    A = np.random.default_rng(1).standard_normal((30, N)) / N**0.5
+    return ksdmin.as_problem(
+        residuals=lambda x: np.tanh(A @ x) - 0.3,
+        jac=lambda x: (1 - np.tanh(A @ x) ** 2)[:, None] * A,
+        precond=precond,
+    )
+
+
+def of_matrix(precond):
+    """Definite everywhere."""
+    return ksdmin.as_problem(
+        lambda x: np.sum(np.cosh(x - 1)),
+        jac=lambda x: np.sinh(x - 1),
+        hess=lambda x: np.diag(np.cosh(x - 1)),
+        precond=precond,
+    )
+
+
+def of_products(precond):
+    return ksdmin.as_problem(rosen, jac=rosen_der, hessp=rosen_hess_prod, precond=precond)
+
+
+@pytest.mark.parametrize("make", [of_residuals, of_matrix], ids=["rows", "matrix"])
+def test_steps_of_the_whole_curvature_need_none(make):
+    precond = Precond()
+    res = ksdmin.minimize(make(precond), np.full(N, 0.1), options={"maxiter": 4})
+    assert res.nit > 2
+    assert res.history["dim"].max() == 1
+    assert precond.calls == 0
+
+
+@pytest.mark.parametrize("make", [of_residuals, of_matrix], ids=["rows", "matrix"])
+def test_a_krylov_space_has_one_wherever_the_run_began(make):
+    precond = Precond()
+    without = {"maxiter": 1, "without": ["exact_space"]}
+    ksdmin.minimize(make(precond), np.full(N, 0.1), options=without)
+    assert precond.calls > 0
+
+
+@pytest.mark.parametrize("make", [of_residuals, of_matrix, of_products])
+def test_the_start_costs_one_evaluation(make):
+    res = ksdmin.minimize(make(Precond()), np.full(N, 0.1), options={"maxiter": 1})
+    assert res.history["nfev"][0] == 1
+    assert res.history["njev"][0] == 1
+
+
+def first_state(problem, x0):
+    """The run, and its state at the start."""
+    seen = []
+    own = _solver.METHODS["ksd"]
+
+    def step(run, state):
+        seen.append((run, state))
+        return own.step(run, state)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(_solver.METHODS, "ksd", own._replace(step=step))
+        ksdmin.minimize(problem, x0, options={"maxiter": 1})
+    return seen[0]
+
+
+def test_one_that_was_missing_is_kept_in_the_state():
+    """A step that is refused leaves it to the next one from the same point."""
+    precond = Precond()
+    run, state = first_state(of_products(precond), np.full(N, 0.1))
+    state = changed(state, here=changed(state.here, diagonal=None))
+    precond.calls = 0
+    with run.evaluating(state.ledger) as evaluator:
+        after, basis = build_basis(run, evaluator, state, None)
+        again, same = build_basis(run, evaluator, after, None)
+    assert precond.calls == 1
+    assert again is after
+    assert state.here.diagonal is None
+    np.testing.assert_array_equal(after.here.diagonal, 1 + abs(state.here.x))
+    np.testing.assert_array_equal(basis.V, same.V)
+
+
+# Nets: their diagonal comes with the gradient, from a pass of its own
+
+
+def curve():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(1, 20), nn.Tanh(), nn.Linear(20, 1)).double()
+    x = torch.linspace(-1, 1, 60, dtype=torch.float64)[:, None]
+    return ksdmin.from_torch(model, nn.MSELoss(), (x, torch.sin(4 * x)))
+
+
+def kinds_of_passes(problem, subsets=None, **options):
+    """The kinds of evaluations of a run, and its result."""
+    kinds = []
+    own = type(problem)._means
+
+    def means(self, kind, x, idx):
+        kinds.append(kind)
+        return own(self, kind, x, idx)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(problem), "_means", means)
+        options = {"maxiter": 10, **options}
+        res = ksdmin.minimize(problem, subsets=subsets, rng=0, options=options)
+    return kinds, res
+
+
+def test_a_net_with_damped_steps_computes_none():
+    kinds, res = kinds_of_passes(curve())
+    assert res.history["dim"].max() == 1
+    assert set(kinds) == {"gradient"}
+
+
+def test_a_net_with_krylov_spaces_computes_one_with_each_gradient_that_begins_a_step():
+    kinds, res = kinds_of_passes(curve(), without=["exact_space", "trust"])
+    assert kinds[0] == "diagonal"
+    assert kinds.count("diagonal") >= res.nit
+    assert kinds.count("diagonal") <= res.nit + 1
+
+
+def test_where_rows_turn_out_to_be_useless_it_is_computed_after_all():
+    broken = copy.copy(curve())
+    broken.jacobian = lambda x, idx: Jacobian(
+        torch.full((60, len(x)), torch.nan, dtype=x.dtype), torch.ones(60, dtype=x.dtype)
+    )
+    kinds, res = kinds_of_passes(broken, maxiter=1)
+    assert res.nhev > 0
+    assert kinds[:2] == ["gradient", "diagonal"]
+
+
+def test_the_end_of_a_run_computes_none():
+    """Its value and gradient are of all samples, where the last set was a part of them."""
+    kinds, res = kinds_of_passes(curve(), subsets=ksdmin.Subsets(60, 30, 20, 20), maxiter=2)
+    assert res.history["size_A"][-1] == 30
+    assert kinds[0] == "diagonal"
+    assert kinds[-1] == "gradient"
