@@ -128,7 +128,7 @@ class Autograd:
 
     def rows_of_samples(
         self, outputs: Callable[[Array, Any], Array], x: Array, inputs: Any
-    ) -> Array:
+    ) -> tuple[Array, Array]:
         """There are none."""
         raise NotImplementedError
 

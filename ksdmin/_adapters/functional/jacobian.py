@@ -53,10 +53,11 @@ class JacobianRows:
 
     def _rows(self, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
         """M^1/2 J, the slopes of the losses, and M^1/2; padding has rows of zeros."""
-        xp, z = self._library.xp, self._outputs(x, chunk.inputs)
+        xp = self._library.xp
+        # The outputs come with their derivatives: a forward pass of its own takes longer to compile
+        z, J = self._library.rows_of_samples(self._outputs, x, chunk.inputs)
         curved = self._output_hessian(z, chunk.targets, chunk.w)(xp.ones_like(z))
         root = xp.sqrt(xp.maximum(curved, 0.0)).reshape(-1)
-        J = self._library.rows_of_samples(self._outputs, x, chunk.inputs)
         slopes = self._slopes(z, chunk.targets, chunk.w)
         return J.reshape(-1, x.shape[0]) * root[:, None], slopes.reshape(-1), root
 

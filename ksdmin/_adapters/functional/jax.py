@@ -138,11 +138,16 @@ class Jax:
 
     def rows_of_samples(
         self, outputs: Callable[[Array, Any], Array], x: Array, inputs: Any
-    ) -> Array:
-        """The derivatives of each sample's outputs, by a reverse pass for each."""
+    ) -> tuple[Array, Array]:
+        """The outputs of each sample, and their derivatives, by a reverse pass for each."""
 
-        def of_sample(one: Any) -> Array:
-            return jax.jacrev(lambda x: outputs(x, tree_map(lambda part: part[None], one))[0])(x)
+        def of_sample(one: Any) -> tuple[Array, Array]:
+            def twice(x: Array) -> tuple[Array, Array]:
+                z = outputs(x, tree_map(lambda part: part[None], one))[0]
+                return z, z
+
+            J, z = jax.jacrev(twice, has_aux=True)(x)
+            return z, J
 
         return jax.vmap(of_sample)(inputs)
 

@@ -84,8 +84,8 @@ class Library(Protocol):
 
     def rows_of_samples(
         self, outputs: Callable[[Array, Any], Array], x: Array, inputs: Any
-    ) -> Array:
-        """The derivatives of each sample's outputs, flattened, along a last axis of length n."""
+    ) -> tuple[Array, Array]:
+        """The outputs of each sample, and their derivatives along a last axis of length n."""
 
     def prepare_per_sample(
         self, losses: Kernel, x: Array, chunk: Chunk, room: int
