@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from array_api_compat import array_namespace
-
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.epoch_blocks import EpochPartition
 from ksdmin._adapters.flat_problem import FlatProblem, host_indices
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.counting import Counts
+from ksdmin._problem.namespace import namespace_of
 from ksdmin._problem.protocol import Jacobian, Traits
 from ksdmin._problem.stratified import StratifiedSubsets
 from ksdmin._problem.subsets import WHOLE, Subsets
@@ -166,7 +165,7 @@ class BlockProblem(FlatProblem):
         parts = [part for part in found if part is not None]
         if len(parts) < len(found):
             return None
-        xp = array_namespace(parts[0].rows)
+        xp = namespace_of(parts[0].rows)
 
         def joined(each: Sequence[Array]) -> Array:
             return xp.concat([w**0.5 * one for w, one in zip(self._weights, each, strict=True)])

@@ -20,9 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from array_api_compat import array_namespace
-
 from ksdmin._problem.arrays import Array
+from ksdmin._problem.namespace import namespace_of
 
 Product = Callable[[Array], Array]
 
@@ -55,7 +54,7 @@ def squared_error(z: Array, y: Array, w: Array, scale: float = 2.0) -> Product:
 
 def softmax_cross_entropy(z: Array, y: Array, w: Array, scale: float = 1.0) -> Product:
     """The loss is scale * -log softmax(z)[y], classes along axis 1: diag(p) - p p^T."""
-    xp = array_namespace(z)
+    xp = namespace_of(z)
     p = xp.exp(z - xp.max(z, axis=1, keepdims=True))
     p = p / xp.sum(p, axis=1, keepdims=True)
     weight = _column(scale * w, z)
@@ -69,7 +68,7 @@ def softmax_cross_entropy(z: Array, y: Array, w: Array, scale: float = 1.0) -> P
 
 def binary_cross_entropy(z: Array, y: Array, w: Array, scale: float = 1.0) -> Product:
     """The loss is scale * the cross-entropy of sigmoid(z), summed over outputs: p (1 - p)."""
-    xp = array_namespace(z)
+    xp = namespace_of(z)
     odds = xp.exp(-xp.abs(z))  # of the less likely label: p (1 - p) is the same for z and -z
     diagonal = _column(scale * w, z) * (odds / (1 + odds) ** 2)
     return lambda u: diagonal * u
@@ -77,7 +76,7 @@ def binary_cross_entropy(z: Array, y: Array, w: Array, scale: float = 1.0) -> Pr
 
 def poisson(z: Array, y: Array, w: Array, scale: float = 1.0) -> Product:
     """The loss is scale * (exp(z) - y z): the rate exp(z)."""
-    diagonal = _column(scale * w, z) * array_namespace(z).exp(z)
+    diagonal = _column(scale * w, z) * namespace_of(z).exp(z)
     return lambda u: diagonal * u
 
 
@@ -89,7 +88,7 @@ def gaussian(z: Array, y: tuple[Array, Array], w: Array, scale: float = 1.0) -> 
 
 def _dot(a: Array, b: Array) -> Array:
     """Sample by sample: the sum of a * b over all axes but the first."""
-    xp = array_namespace(a)
+    xp = namespace_of(a)
     product = a * b
     axes = tuple(range(1, product.ndim))
     return xp.sum(product, axis=axes) if axes else product
@@ -97,7 +96,7 @@ def _dot(a: Array, b: Array) -> Array:
 
 def _column(w: Array, like: Array) -> Array:
     """One number per sample, shaped so that it multiplies the outputs `like`."""
-    return array_namespace(w).reshape(w, (-1,) + (1,) * (like.ndim - 1))
+    return namespace_of(w).reshape(w, (-1,) + (1,) * (like.ndim - 1))
 
 
 def check_provider(curvature: Any) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from array_api_compat import (
-    array_namespace,
     device,
     is_array_api_obj,
     is_jax_array,
@@ -26,6 +25,8 @@ from array_api_compat import (
 from scipy.linalg import lapack
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
+
+from ksdmin._problem.namespace import namespace_of
 
 Array = Any
 """A tall array in the user's namespace; the array API has no static type yet."""
@@ -43,7 +44,7 @@ class Space:
     is_split = False  # whether other processes have parts of them
 
     def __init__(self, x: Array) -> None:
-        self.xp = array_namespace(x)
+        self.xp = namespace_of(x)
         self.numpy = is_numpy_array(x)
         self.dtype = x.dtype
         self.device = device(x)
@@ -74,7 +75,7 @@ class Space:
             x.shape == (self.n,)
             and x.dtype == self.dtype
             and is_numpy_array(x) == self.numpy
-            and (self.numpy or (array_namespace(x) is self.xp and device(x) == self.device))
+            and (self.numpy or (namespace_of(x) is self.xp and device(x) == self.device))
         )
 
     def vector(self, u: Any, origin: str) -> Array:
@@ -89,7 +90,7 @@ class Space:
         _refuse_none(u, origin)
         if isinstance(u, (int, float)):
             u = self.xp.asarray(u, dtype=self.dtype, device=self.device)
-        if not is_array_api_obj(u) or array_namespace(u) is not self.xp:
+        if not is_array_api_obj(u) or namespace_of(u) is not self.xp:
             raise TypeError(self._stranger(u, origin))
         if device(u) != self.device:
             raise TypeError(f"{origin} returned an array on {device(u)}; x0 is on {self.device}")
@@ -112,7 +113,7 @@ class Space:
             H = np.array(H, ndmin=2)  # our own: the user may fill the same array again
             if H.dtype.kind not in "fiub":
                 raise TypeError(f"{origin} returned values that are not real numbers")
-        elif not self.numpy and (not is_array_api_obj(H) or array_namespace(H) is not self.xp):
+        elif not self.numpy and (not is_array_api_obj(H) or namespace_of(H) is not self.xp):
             raise TypeError(self._stranger(H, origin))
         if tuple(H.shape) != (self.n, self.n):
             raise ValueError(

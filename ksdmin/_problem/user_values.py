@@ -7,9 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_array_api_obj, is_jax_array, is_numpy_array
+from array_api_compat import is_array_api_obj, is_jax_array, is_numpy_array
 
 from ksdmin._problem.arrays import Array, detached
+from ksdmin._problem.namespace import namespace_of
 
 
 def as_vector(x0: Any) -> Array:
@@ -21,7 +22,7 @@ def as_vector(x0: Any) -> Array:
         x0 = x0.astype(x0.dtype.newbyteorder("="), copy=False)
         single, double = np.dtype(np.float32), np.dtype(np.float64)
     else:
-        xp = array_namespace(x0)
+        xp = namespace_of(x0)
         x0 = detached(x0)
         x0 = xp.reshape(x0, (1,)) if x0.ndim == 0 else x0
         if xp.isdtype(x0.dtype, ("bool", "integral")):
