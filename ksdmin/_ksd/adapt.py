@@ -14,7 +14,7 @@ from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.damping import limits
-from ksdmin._ksd.rules.trust import StepTaken, Trust
+from ksdmin._ksd.rules.trust import Forecast, StepTaken, Trust
 from ksdmin._ksd.rules.width import too_wide
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.subsets import Sizes
@@ -134,12 +134,12 @@ def learn(
     trial: Trial,
     there: Evaluated,
     outcome: Outcome,
-    slope: float,
+    forecast: Forecast | None,
 ) -> tuple[QuasiNewton, Trust]:
     """The quasi-Newton model after the iteration, and whether the next step may rest on it.
 
-    `record` is the line of the iteration, `slope` that of the model at its start, NaN where it was
-    not asked.
+    `record` is the line of the iteration, `forecast` that of the model at its start, None where it
+    was not asked.
     """
     trust, old, new, model = after.rules.trust, before.here, after.here, before.model
     same_function = new.x is not old.x and new.idx is old.idx
@@ -148,7 +148,7 @@ def learn(
         outcome=outcome,
         start=before.record,
         end=record,
-        slope=slope,
+        forecast=forecast,
         same_function=same_function,
     )
     if not before.learns and not trial.has_factor and model.base is None:

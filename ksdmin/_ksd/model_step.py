@@ -11,6 +11,7 @@ import numpy as np
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.line_search import contradicted, line_search
 from ksdmin._ksd.preconditioning import preconditioner
+from ksdmin._ksd.rules.trust import Forecast
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import made
@@ -24,14 +25,14 @@ class Direction:
     ----------
     u : array
         P^-1 g.
-    slope : float
-        g^T u, positive.
+    forecast : Forecast
+        What the model predicts for that; its slope is g^T u, positive.
     """
 
-    __slots__ = ("slope", "u")
+    __slots__ = ("forecast", "u")
 
-    def __init__(self, u: Array, slope: float) -> None:
-        self.u, self.slope = u, slope
+    def __init__(self, u: Array, forecast: Forecast) -> None:
+        self.u, self.forecast = u, forecast
 
 
 def model_direction(
@@ -44,7 +45,9 @@ def model_direction(
     g = here.gradient if run.box is None else run.movable(here)(here.gradient)
     u = preconditioner(run, evaluator, state).solve(g)
     slope = float(run.space.inner(g, u))
-    return Direction(u, slope) if slope > 0 else None
+    if not slope > 0:
+        return None
+    return Direction(u, state.rules.trust.foreseen(state.record.value, slope))
 
 
 def is_trusted(run: KSDRun, state: KSDState, costs: Costs | None) -> bool:
@@ -66,13 +69,13 @@ def pays(state: KSDState, direction: Direction) -> bool:
         return True
     trust = state.rules.trust
     if state.curvature_is_sampled:
-        return trust.pays_on_samples(state.record, direction.slope)
-    return trust.pays(state.record, direction.slope)
+        return trust.pays_on_samples(state.record, direction.forecast)
+    return trust.pays(state.record, direction.forecast)
 
 
 def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState, direction: Direction) -> Trial:
     """The step along the direction."""
-    here, slope = state.here, direction.slope
+    here, slope = state.here, direction.forecast.slope
     noise, differenced = evaluator.noise * abs(here.value), evaluator.gradient_error > 0
     line = Line(run, evaluator, here, direction.u)
     there, t = line_search(

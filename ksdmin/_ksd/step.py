@@ -73,8 +73,8 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         after = refine_arithmetic(run, evaluator, state, after, outcome)
         after = adjust_damping(state, after, outcome)
         record = step_record(evaluator, after, trial, outcome)
-        slope = np.nan if direction is None else direction.slope
-        model, trust = learn(run, state, after, record, trial, there, outcome, slope)
+        forecast = None if direction is None else direction.forecast
+        model, trust = learn(run, state, after, record, trial, there, outcome, forecast)
         rules = after.rules
         return changed(
             after,

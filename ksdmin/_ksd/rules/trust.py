@@ -72,8 +72,8 @@ class StepTaken:
         What the step did.
     start, end : Record
         The lines of the history before and after it.
-    slope : float
-        That of the model at the start; NaN where it was not asked.
+    forecast : Forecast or None
+        That of the model at the start; None where it was not asked.
     same_function : bool
         Whether the step was taken, and its two values are of the same samples.
     """
@@ -81,7 +81,7 @@ class StepTaken:
     outcome: Outcome
     start: Record
     end: Record
-    slope: float
+    forecast: Forecast | None
     same_function: bool
 
     @property
@@ -132,14 +132,13 @@ class Trust:
         known = self.forecast
         return Forecast(value, slope) if known is None else known.followed_by(value, slope)
 
-    def pays(self, here: Record, slope: float) -> bool:
-        """Whether a step of the model is to be preferred, `slope` being that of the model."""
+    def pays(self, here: Record, forecast: Forecast) -> bool:
+        """Whether a step of the model is to be preferred; the `forecast` is for that."""
         if self.falls or self.start is None or here.passes <= self.end.passes:
             return True
-        forecast = self.foreseen(here.value, slope)
         return forecast.rate >= self._rate_of_products(here, forecast.left)
 
-    def pays_on_samples(self, here: Record, slope: float) -> bool:
+    def pays_on_samples(self, here: Record, forecast: Forecast) -> bool:
         """The same where the products are of a sample, and the gradient is of everything.
 
         There steps of the model get no more passes than their share, compared to the last step with
@@ -148,7 +147,6 @@ class Trust:
         """
         if self.start is None or self.forecast is None or self.pause > 0:
             return False
-        forecast = self.foreseen(here.value, slope)
         by_products = self._rate_of_products(here, forecast.left)
         spent, on_products = here.passes - self.end.passes, self.end.passes - self.start.passes
         fall = self._fall_without_products(here, forecast.left)
@@ -185,8 +183,7 @@ class Trust:
 
     def _informed(self, step: StepTaken, trusted: bool) -> Trust:
         start, end, same = step.start, step.end, step.same_function
-        known, slope = self.forecast, step.slope
-        forecast = self.foreseen(start.value, slope) if slope > 0 else known
+        forecast = self.forecast if step.forecast is None else step.forecast
         if not step.outcome.measured:
             falls = same and end.gradient_norm <= start.gradient_norm
             return changed(self, forecast=forecast, trusted=trusted, falls=falls)

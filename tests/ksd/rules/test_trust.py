@@ -23,10 +23,10 @@ def record(iteration, value, passes, gradient_norm=1.0):
 START = record(0, 3.0, 0)
 
 
-def step(start, end, *, measured=True, predicted=10.0, slope=NAN, same_function=True):
+def step(start, end, *, measured=True, predicted=10.0, forecast=None, same_function=True):
     gain, noise = start.value - end.value, NOISE * abs(start.value)
     told = outcome(gain, predicted if measured else NAN, measured=measured, noise=noise)
-    return StepTaken(told, start, end, slope, same_function)
+    return StepTaken(told, start, end, forecast, same_function)
 
 
 def after(trust, start, end, **given):
@@ -120,29 +120,28 @@ def test_a_true_forecast_stays_true(left, lowered):
 
 def after_the_space(value, passes, slopes_left, **given):
     """Trust at `value`, after the step with products above, where 1 is the minimum."""
-    slope = (value - 1) / slopes_left
-    forecast = Forecast(value, slope, slopes_left)
+    forecast = Forecast(value, (value - 1) / slopes_left, slopes_left)
     return Trust(SPACE[1], SPACE[0], forecast, trusted=True, **given), (
         record(2, value, passes, gradient_norm=2.0),
-        slope,
+        forecast,
     )
 
 
 def test_right_after_products_the_model_is_tried():
-    trust, (here, slope) = after_the_space(2.0, 10, slopes_left=1e6)
-    assert trust.pays(here, slope)
+    trust, (here, forecast) = after_the_space(2.0, 10, slopes_left=1e6)
+    assert trust.pays(here, forecast)
 
 
 @pytest.mark.parametrize(("slopes_left", "pays"), [(3.0, True), (5.0, False)])
 def test_then_it_has_to_come_down_faster(slopes_left, pays):
-    trust, (here, slope) = after_the_space(1.9, 12, slopes_left)
-    assert (Forecast(1.9, slope, slopes_left).rate > HALVED) == pays
-    assert trust.pays(here, slope) is pays
+    trust, (here, forecast) = after_the_space(1.9, 12, slopes_left)
+    assert (forecast.rate > HALVED) == pays
+    assert trust.pays(here, forecast) is pays
 
 
 def test_or_else_the_gradient_has_to_fall():
-    trust, (here, slope) = after_the_space(1.9, 12, slopes_left=5.0, falls=True)
-    assert trust.pays(here, slope)
+    trust, (here, forecast) = after_the_space(1.9, 12, slopes_left=5.0, falls=True)
+    assert trust.pays(here, forecast)
 
 
 @pytest.mark.parametrize(("norm", "falls"), [(0.5, True), (2.0, False)])
@@ -154,36 +153,37 @@ def test_whether_the_gradient_falls_is_seen_in_steps_of_the_model(norm, falls):
 
 
 def test_where_no_products_are_known_the_model_goes_on():
-    assert Trust(START, trusted=True).pays(record(3, 1.0, 30), 1e-9)
+    assert Trust(START, trusted=True).pays(record(3, 1.0, 30), Forecast(1.0, 1e-9))
 
 
 @pytest.mark.parametrize(("slopes_left", "pays"), [(3.0, True), (5.0, False)])
 def test_on_samples_it_has_to_come_down_faster_from_the_first_step_on(slopes_left, pays):
-    trust, (here, slope) = after_the_space(2.0, 10, slopes_left, falls=True)
-    assert trust.pays_on_samples(here, slope) is pays
+    trust, (here, forecast) = after_the_space(2.0, 10, slopes_left, falls=True)
+    assert trust.pays_on_samples(here, forecast) is pays
 
 
 @pytest.mark.parametrize(("passes", "pays"), [(20, True), (40, False)])
 def test_on_samples_it_gets_its_share_of_the_passes(passes, pays):
     """A quarter is left: twice the fall of the products, in one or in three times their passes."""
-    trust, (here, slope) = after_the_space(1.25, passes, slopes_left=2.0)
-    assert trust.pays_on_samples(here, slope) is pays
+    trust, (here, forecast) = after_the_space(1.25, passes, slopes_left=2.0)
+    assert trust.pays_on_samples(here, forecast) is pays
 
 
 def turn(trust, lowest):
     """A step of the model, from 2 to `lowest` in two passes, and one with products after it."""
     start = record(2, 2.0, trust.end.passes)
     middle, end = record(3, lowest, start.passes + 2), record(4, lowest - 0.01, start.passes + 12)
-    slope = (lowest - 1) / 3
-    trust = trust.on_samples(step(start, middle, measured=False, slope=1 / 3), paired=True)
-    return trust.on_samples(step(middle, end, slope=slope), paired=True)
+    first = trust.foreseen(2.0, 1 / 3)
+    trust = trust.on_samples(step(start, middle, measured=False, forecast=first), paired=True)
+    second = trust.foreseen(lowest, (lowest - 1) / 3)
+    return trust.on_samples(step(middle, end, forecast=second), paired=True)
 
 
 def test_on_samples_a_model_that_proves_slower_pauses_ever_longer():
     trust, _ = after_the_space(2.0, 10, slopes_left=3.0)
     slower = turn(trust, 1.99)
     assert (slower.pause, slower.last_pause) == (2, 2)
-    assert not slower.pays_on_samples(record(5, 1.98, slower.end.passes), 1.0)
+    assert not slower.pays_on_samples(record(5, 1.98, slower.end.passes), Forecast(1.98, 1.0))
     longer = turn(replace(slower, start=SPACE[0], end=SPACE[1], forecast=trust.forecast), 1.99)
     assert (longer.pause, longer.last_pause) == (4, 4)
     faster = turn(replace(longer, start=SPACE[0], end=SPACE[1], forecast=trust.forecast), 1.2)
@@ -201,21 +201,22 @@ def test_a_pause_ends_after_so_many_steps_with_products():
 
 @pytest.mark.parametrize("unknown", ["start", "forecast"])
 def test_on_samples_both_have_to_be_known(unknown):
-    trust, (here, slope) = after_the_space(2.0, 10, slopes_left=2.0)
-    assert trust.pays_on_samples(here, slope)
-    assert not replace(trust, **{unknown: None}).pays_on_samples(here, slope)
+    trust, (here, forecast) = after_the_space(2.0, 10, slopes_left=2.0)
+    assert trust.pays_on_samples(here, forecast)
+    assert not replace(trust, **{unknown: None}).pays_on_samples(here, forecast)
 
 
 @given(runs(), st.floats(1e-300, 1e300))
 def test_it_is_decided_whatever_the_values_are(run, slope):
     for trust in followed(Trust(run[0][0]), run):
         for here in run[0]:
-            assert trust.pays(here, slope) in (True, False)
-            assert trust.pays_on_samples(here, slope) in (True, False)
+            forecast = trust.foreseen(here.value, slope)
+            assert trust.pays(here, forecast) in (True, False)
+            assert trust.pays_on_samples(here, forecast) in (True, False)
 
 
 def test_trust_can_be_withdrawn():
-    trust = after(Trust(START), START, record(1, 1.0, 20), slope=1.0)
+    trust = after(Trust(START), START, record(1, 1.0, 20), forecast=Forecast(3.0, 1.0))
     assert trust.trusted
     trust = trust.withdrawn()
     assert (trust.trusted, trust.start, trust.forecast) == (False, None, None)
