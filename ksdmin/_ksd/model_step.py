@@ -35,15 +35,13 @@ class Direction:
         self.u, self.forecast = u, forecast
 
 
-def model_direction(
-    run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None
-) -> Direction | None:
+def model_direction(run: KSDRun, state: KSDState, costs: Costs | None) -> Direction | None:
     """The model's direction; None where it is not to be asked, or would not go down."""
     if not is_trusted(run, state, costs):
         return None
     here = state.here
     g = here.gradient if run.box is None else run.movable(here)(here.gradient)
-    u = preconditioner(run, evaluator, state).solve(g)
+    u = preconditioner(run, state).solve(g)
     slope = float(run.space.inner(g, u))
     if not slope > 0:
         return None

@@ -57,10 +57,8 @@ def _same(u: Array) -> Array:
 IDENTITY = Preconditioner(_same, _same, is_diagonal=True, is_identity=True)
 
 
-def diagonal_preconditioner(
-    space: Space, diagonal: Array, floor: float, power: float
-) -> Array | None:
-    """D: `diagonal`, floored to `floor` times its maximum; None (the identity) where that is 0.
+def diagonal_preconditioner(space: Space, diagonal: Array, floor: float, power: float) -> Array:
+    """D: `diagonal`, floored to `floor` times its maximum; ones where that is 0 or not finite.
 
     A power below 1 says that it is one of squared gradients. As in Martens' method, something is
     added to that first. Without it, parameters which few samples move are moved far: MNIST's
@@ -68,7 +66,7 @@ def diagonal_preconditioner(
     """
     largest = space.largest(diagonal)
     if not 0 < largest < float("inf"):
-        return None
+        return space.xp.ones_like(diagonal)
     if power < 1:
         return (diagonal + MEAN_SHARE * space.mean(diagonal)) ** power
     D = space.xp.clip(diagonal, floor * largest, largest)

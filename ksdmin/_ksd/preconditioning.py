@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from ksdmin._ksd.precond import Preconditioner, diagonal_preconditioner
+from ksdmin._ksd.precond import Preconditioner
 from ksdmin._ksd.state import KSDRun, KSDState
-from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
-from ksdmin._run.evaluator import Evaluator
 
 
-def preconditioner(
-    run: KSDRun, evaluator: Evaluator, state: KSDState, *, with_model: bool = True
-) -> Preconditioner:
+def preconditioner(run: KSDRun, state: KSDState, *, with_model: bool = True) -> Preconditioner:
     """The diagonal, the quasi-Newton model on it, and the bounds."""
-    entries, model = state.here.diagonal, state.model
-    D = None if entries is None else diagonal(run, evaluator, entries)
+    D, model = state.here.diagonal, state.model
     free = None if run.box is None else run.movable(state.here)
     if free is not None and with_model:
         model = model.restricted(run.space, free)
     P = model.preconditioner(run.space, D) if with_model else Preconditioner.diagonal(D)
     return P if free is None else changed(P, solve=lambda w: free(P.solve(w)), is_diagonal=False)
-
-
-def diagonal(run: KSDRun, evaluator: Evaluator, entries: Array) -> Array | None:
-    """D, from the problem's own diagonal; None: the identity."""
-    power = run.options.diagonal_power
-    power = evaluator.traits.diagonal_power if power is None else power
-    return diagonal_preconditioner(run.space, entries, run.floor, power)
 
 
 def model_preconditions(run: KSDRun, state: KSDState) -> bool:

@@ -9,11 +9,13 @@ from ksdmin._ksd.dimensions import Dimensions
 from ksdmin._ksd.krylov import Basis
 from ksdmin._ksd.lanczos import Workspace
 from ksdmin._ksd.outcome import NextDamping
+from ksdmin._ksd.precond import diagonal_preconditioner
 from ksdmin._ksd.presets import Preset
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Array
+from ksdmin._problem.protocol import Traits
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
 
@@ -51,6 +53,12 @@ class KSDRun(Run):
     def inner_maxiter(self) -> int:
         """The largest number of iterations of the inner search."""
         return int(self.options.inner_maxiter or self.dims.whole_dim)
+
+    def as_preconditioner(self, traits: Traits, diagonal: Array) -> Array:
+        """D (Algorithm 3, line 5): once for a diagonal, which may serve many steps of the model."""
+        own = self.options.diagonal_power
+        power = traits.diagonal_power if own is None else own
+        return diagonal_preconditioner(self.space, diagonal, self.floor, power)
 
     def applies(self, rule: str) -> bool:
         """Whether a rule is switched on."""

@@ -54,7 +54,7 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
     with run.evaluating(state.ledger, limited=True) as evaluator:
         costs = step_costs(run, evaluator, state)
         state, trial = damped_step_that_fits(run, evaluator, state, costs)
-        direction = None if trial else model_direction(run, evaluator, state, costs)
+        direction = None if trial else model_direction(run, state, costs)
         if direction is not None and pays(state, direction):
             trial = model_step(run, evaluator, state, direction)
         if trial is None:
@@ -125,7 +125,7 @@ def krylov_space(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
     # An old matrix would mislead: products were less work.
     state = changed(state, model=state.model.without_base())
     here, rules = state.here, state.rules
-    P = preconditioner(run, evaluator, state, with_model=model_preconditions(run, state))
+    P = preconditioner(run, state, with_model=model_preconditions(run, state))
     free = run.movable(here)
     product = evaluator.curvature(here.x, state.sets.B)
     wide = wide_enough(run, evaluator, state)

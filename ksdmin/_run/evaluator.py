@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.counting import CountingProblem, Counts
-from ksdmin._problem.protocol import Jacobian
+from ksdmin._problem.protocol import Jacobian, Traits
 from ksdmin._problem.subsets import Subsets
 from ksdmin._problem.values import made
 from ksdmin._result import Status
@@ -28,7 +28,10 @@ LEDGER = "_ksdmin_ledger"  # the attribute by which an exception carries what ha
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A point and what is known there, as a mean over the samples `idx`."""
+    """A point and what is known there, as a mean over the samples `idx`.
+
+    The `diagonal` is as the method takes it (`Run.as_preconditioner`).
+    """
 
     x: Array
     idx: Any
@@ -153,6 +156,8 @@ class Evaluator:
         Knows the sizes of sets, and which one is everything.
     budget : Budget
         What the run may spend.
+    as_preconditioner : callable
+        (traits, diagonal) -> what the method makes of a diagonal.
 
     Attributes
     ----------
@@ -165,8 +170,16 @@ class Evaluator:
 
     limited = gives_up = False
 
-    def __init__(self, ledger: Ledger, space: Space, subsets: Subsets, budget: Budget) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        space: Space,
+        subsets: Subsets,
+        budget: Budget,
+        as_preconditioner: Callable[[Traits, Array], Array],
+    ) -> None:
         self.space, self.subsets, self._budget = space, subsets, budget
+        self._as_preconditioner = as_preconditioner
         self.counts, self.best = ledger.counts.copy(), ledger.best
         self._refined = ledger.refined
         self._set = NO_SET
@@ -275,7 +288,7 @@ class Evaluator:
         self._begin()
         value, g, D = self._problem.value_and_gradient(x, idx, diagonal=True)
         self._note(x, idx, value)
-        return Evaluated(x, idx, value, g, D)
+        return Evaluated(x, idx, value, g, self._as_preconditioner(self.traits, D))
 
     def curvature(self, x: Array, idx: Any) -> Callable[[Array], Array]:
         """The product v -> Hv on `idx`."""

@@ -11,6 +11,7 @@ import numpy as np
 from ksdmin._options import MethodOptions
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.box import Box
+from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import PLAIN, Sets, Sizes, Subsets
 from ksdmin._problem.team import Team
 from ksdmin._run.evaluator import Budget, Evaluated, Evaluator, Ledger
@@ -60,9 +61,13 @@ class Run:
 
         Where they are `limited`, none begins when time is up.
         """
-        evaluator = Evaluator(ledger, self.space, self.subsets, self.budget)
+        evaluator = Evaluator(ledger, self.space, self.subsets, self.budget, self.as_preconditioner)
         evaluator.limited, evaluator.gives_up = limited, limited and not self.sampled
         return evaluator
+
+    def as_preconditioner(self, traits: Traits, diagonal: Array) -> Array:
+        """What is kept of a problem's diagonal: a method may make its preconditioner of it."""
+        return diagonal
 
     def stationarity(self, x: Array, g: Array) -> float:
         """The largest magnitude in the gradient; with bounds, in the projected one."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from ksdmin._ksd.precond import diagonal_preconditioner as preconditioner
 from ksdmin._problem.arrays import Space
@@ -28,4 +28,4 @@ def test_it_does_not_depend_on_the_unit_of_the_loss(power):
 
 @pytest.mark.parametrize("diagonal", [np.zeros(4), np.full(4, np.inf), np.full(4, np.nan)])
 def test_what_is_no_diagonal_leaves_the_identity(diagonal):
-    assert preconditioner(SPACE, diagonal, 1e-4, 0.75) is None
+    assert_array_equal(preconditioner(SPACE, diagonal, 1e-4, 0.75), np.ones(4))
