@@ -64,6 +64,8 @@ class FlatProblem(CountingProblem):
             diagonal_power=FISHER_POWER if isinstance(precond, str) else 1.0,
         )
         self._space, self._precond, self._counts = Space(x0), precond, Counts()
+        if hasattr(precond, "shape"):
+            self._space.vector(precond, "precond")  # checked here: a run may not need it
 
     def _described(self) -> list[str]:
         kind = given("curvature", self._curvature)

@@ -94,6 +94,12 @@ class FunctionProblem(CountingProblem):
         memo = Memo() if self._memo is None else self._memo.copy()
         return changed(self, _counts=counts, _memo=memo)
 
+    def in_space(self, space: Space) -> Self:
+        """A copy for a run in `space`; a diagonal that is an array is checked, needed or not."""
+        if self._precond is not None and not callable(self._precond):
+            self._check_diagonal(space, space.vector(self._precond, "precond"))
+        return changed(self, _space=space)
+
     def remembered(self) -> Remembered:
         """What a run knows of its last point, and of `hess`."""
         memo = Memo() if self._memo is None else self._memo
@@ -291,17 +297,17 @@ class FunctionProblem(CountingProblem):
         return fun
 
     def _diagonal(self, x: Array, idx: Any, value: float | None) -> Array:
-        diagonal = self._precond
-        if callable(diagonal):
-            diagonal = self._call(diagonal, x, idx)
-        D = self._at(x).vector(diagonal, "precond")
+        space, diagonal = self._at(x), self._precond
+        if not callable(diagonal):
+            return space.vector(diagonal, "precond")
+        D = space.vector(self._call(diagonal, x, idx), "precond")
         if value is not None and math.isfinite(value):  # otherwise the run is at its end
-            self._check_diagonal(D)
+            self._check_diagonal(space, D)
         return D
 
-    def _check_diagonal(self, D: Array) -> None:
+    def _check_diagonal(self, space: Space, D: Array) -> None:
         """Zeros are floored later; all may vanish where a function gives them, at a solution."""
-        xp = self._at(D).xp
+        xp = space.xp
         wrong = ~((D >= 0) & (D < math.inf))
         if xp.any(wrong):
             i = int(xp.argmax(xp.astype(wrong, D.dtype)))

@@ -150,8 +150,6 @@ def is_hosted(x: Array) -> bool:
 def problem_of_run(problem: Any, space: Space) -> CountingProblem:
     """The problem as a run in `space` takes it."""
     taken = as_counting(problem, space).in_space(space)
-    if isinstance(taken, FunctionProblem):
-        return changed(taken, _space=space)
-    if not space.hosted or isinstance(taken, CheckedProblem):
+    if not space.hosted or isinstance(taken, (CheckedProblem, FunctionProblem)):
         return taken
     return HostedProblem(taken)

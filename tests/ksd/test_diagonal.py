@@ -75,6 +75,14 @@ def test_the_start_costs_one_evaluation(make):
     assert res.history["njev"][0] == 1
 
 
+@pytest.mark.parametrize("make", [of_residuals, of_matrix, of_products])
+def test_one_that_is_given_is_checked_also_where_it_is_not_needed(make):
+    with pytest.raises(ValueError, match="precond returned shape"):
+        ksdmin.minimize(make(np.ones(N - 1)), np.full(N, 0.1))
+    with pytest.raises(ValueError, match="precond must be positive: entry 2"):
+        ksdmin.minimize(make(np.arange(2.0, 2.0 - N, -1.0) - 0.5), np.full(N, 0.1))
+
+
 def first_state(problem, x0):
     """The run, and its state at the start."""
     seen = []
