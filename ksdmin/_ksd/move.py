@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 
 from ksdmin._ksd.adapt import reevaluate
-from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules.trust import Trust
-from ksdmin._ksd.start import prepare
+from ksdmin._ksd.start import first_model, prepare
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.box import Box
 from ksdmin._problem.values import changed
@@ -35,7 +34,7 @@ def moved(run: KSDRun, state: KSDState) -> tuple[KSDRun, KSDState]:
         state,
         here=changed(state.here, x=convert(state.here.x)),
         d_prev=tuple(convert(d) for d in state.d_prev),
-        model=QuasiNewton(run.dims.pairs),
+        model=first_model(run),
     )
     with run.evaluating(state.ledger) as evaluator:
         state = reevaluate(run, evaluator, state, state.here.idx)

@@ -78,6 +78,8 @@ class Preset:
         Whether the search objective gets the slope of A at zero.
     first_direction : bool
         Whether e_1 stands in for the previous direction on the first iteration.
+    drifting : bool
+        Whether the quasi-Newton model follows how the curvature changes, for linear models.
     krylov_dim, memory, pairs, floor, diagonal_power, damping : optional
         The options where the user gives none; None: chosen by the problem.
     """
@@ -93,6 +95,7 @@ class Preset:
     escapes: bool
     tilted: bool
     first_direction: bool
+    drifting: bool
     krylov_dim: int | None
     memory: int | None
     pairs: int | None
@@ -120,6 +123,7 @@ AS_PRINTED = Preset(
     escapes=False,
     tilted=False,
     first_direction=True,
+    drifting=False,
     krylov_dim=20,
     memory=1,
     pairs=0,
@@ -145,6 +149,7 @@ DEFAULT = Preset(
     escapes=True,
     tilted=True,
     first_direction=False,
+    drifting=True,
     krylov_dim=None,
     memory=None,
     pairs=None,

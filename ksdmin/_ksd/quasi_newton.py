@@ -8,6 +8,8 @@ that is worthwhile, in place of that space, for steps that cost no product.
 The inverse is applied by the two loops of Nocedal (1980), with matrices in their place: each loop
 solves equations with the triangle R of all s^T y, whose inverse is kept (Byrd, Nocedal and
 Schnabel, 1994). So there are two products with all s and two with all y, and little between them.
+A curvature that has changed along a pair by a factor (``_ksd/drift.py``) divides one number between
+them.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ksdmin._ksd.drift import Drift
 from ksdmin._ksd.factor import Factor, eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
 from ksdmin._ksd.precond import Preconditioner, by_inverse
@@ -48,6 +51,8 @@ class QuasiNewton:
         1 / y^T y of the last pair.
     base : Factor or None
         The curvature matrix that the pairs change, where a step computed one.
+    drift : Drift or None
+        How the curvature along the pairs has changed since; None: that is not looked at.
     """
 
     capacity: int
@@ -55,6 +60,7 @@ class QuasiNewton:
     R_inverse: Small = field(default_factory=_nothing)
     scale: float = 1.0
     base: Factor | None = None
+    drift: Drift | None = None
 
     def __len__(self) -> int:
         """How many pairs there are."""
@@ -64,8 +70,9 @@ class QuasiNewton:
         """P, which starts from the base, or from a multiple of the diagonal D or the identity."""
         if self.pairs is None:
             return Preconditioner.diagonal(D) if self.base is None else by_inverse(self.base.solve)
-        pairs = self.pairs.array
-        return by_inverse(_Inverse(space, pairs, self.R_inverse, self._start(space, pairs, D)))
+        pairs, factors = self.pairs.array, None if self.drift is None else self.drift.factors
+        start = self._start(space, pairs, D)
+        return by_inverse(_Inverse(space, pairs, self.R_inverse, start, factors))
 
     def _start(self, space: Space, pairs: Array, D: Array | None) -> Callable[[Array], Array]:
         """The inverse of what P starts from; a diagonal in the size that the last pair says."""
@@ -103,7 +110,11 @@ class QuasiNewton:
         """The model of the free variables alone, the others being held."""
         if self.pairs is None:
             return self
-        return QuasiNewton(self.capacity).with_pairs(space, free(self.pairs.array))
+        pairs = free(self.pairs.array)
+        if self.drift is not None:
+            factors = np.stack([np.ones(len(self)), self.drift.factors])
+            pairs = pairs * space.to_device(factors)[:, :, None]
+        return QuasiNewton(self.capacity).with_pairs(space, pairs)
 
     def with_pair(self, space: Space, s: Array, y: Array) -> QuasiNewton:
         """The model after one more pair, unless the curvature along it is not positive."""
@@ -138,9 +149,21 @@ class QuasiNewton:
         new = new if count <= keep else new[:, count - keep :, :]
         pairs = Entries(space.rows(2, 0)) if self.pairs is None else self.pairs
         pairs = pairs.followed_by(space, new, keep, self.capacity)
-        (columns,) = space.to_host(space.gram(pairs.array[0, :, :], new[1, :, :]))
+        columns, drift = self._columns(space, pairs.array, new)
         R_inverse = _bordered(self.R_inverse, columns)
-        return changed(self, pairs=pairs, R_inverse=R_inverse, scale=scale)
+        return changed(self, pairs=pairs, R_inverse=R_inverse, scale=scale, drift=drift)
+
+    def _columns(self, space: Space, pairs: Array, new: Array) -> tuple[Small, Drift | None]:
+        """All s^T y with the `new` y, which end the `pairs`; and the drift that they show."""
+        S, Y, count = pairs[0, :, :], pairs[1, :, :], int(new.shape[1])
+        columns = space.gram(S, new[1, :, :])
+        if self.drift is not None and count == 1:  # of a step
+            expected = space.inner(Y[:-1, :], new[0, 0, :])
+            measured, known = space.to_host(columns, expected)
+            return measured, self.drift.after_step(measured[:-1, 0], known)
+        (measured,) = space.to_host(columns)
+        drift = None if self.drift is None else self.drift.after_basis(count, len(measured))
+        return measured, drift
 
     def with_basis(
         self, space: Space, basis: Basis, step: tuple[Array, Array] | None = None
@@ -154,7 +177,8 @@ class QuasiNewton:
             return self
         model, directions, products = self, np.zeros((0, basis.dim)), basis.products
         if basis.factor is not None:
-            model = QuasiNewton(self.capacity, base=basis.factor)
+            drift = None if self.drift is None else Drift()
+            model = QuasiNewton(self.capacity, base=basis.factor, drift=drift)
         elif products is not None:
             directions = _directions(space, basis.H_bar, self.capacity - (step is not None))
         if products is None or not len(directions):
@@ -190,16 +214,24 @@ class _Inverse:
     """w -> P^-1 w, from the inverse of what P starts from."""
 
     def __init__(
-        self, space: Space, pairs: Array, R_inverse: Small, start: Callable[[Array], Array]
+        self,
+        space: Space,
+        pairs: Array,
+        R_inverse: Small,
+        start: Callable[[Array], Array],
+        factors: Small | None,
     ) -> None:
         self._inner, self._times, self._start = space.inner, space.times, start
         self._S, self._Y = pairs[0, :, :], pairs[1, :, :]
         self._R_inverse = space.to_device(R_inverse)
+        self._factors = None if factors is None else space.to_device(factors)
 
     def __call__(self, w: Array) -> Array:
         inner, times, S, Y = self._inner, self._times, self._S, self._Y
         p = times(self._R_inverse, inner(S, w))
         u = self._start(w - times(p, Y))
+        if self._factors is not None:  # as if each y had been multiplied by its factor
+            p = p / self._factors
         return u + times(times(p - inner(Y, u), self._R_inverse), S)
 
 
