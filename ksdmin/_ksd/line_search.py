@@ -19,9 +19,8 @@ from typing import Protocol, TypeVar
 EPS = sys.float_info.epsilon
 ARMIJO = 1e-4
 WOLFE = 0.9
-MAX_TRIALS = 12  # evaluations, where the value has to be brought down
-SLOW_CUTS = 4  # of which so many before the steps are cut ever faster
-MAX_GROWTH = 30  # and where the step is made longer
+MAX_TRIALS = 30  # evaluations
+SLOW_CUTS = 4  # before the steps are cut ever faster
 MAX_FACTOR = 10.0  # by which a step is made longer, or shorter at first, at a time
 # Times the noise: a predicted reduction that values must show. A wrong gradient is noticed by that.
 MANY_NOISES = 1e4
@@ -73,7 +72,7 @@ def line_search(
     high = math.inf
     found: tuple[P | None, float] = None, 0.0
     t, shrunk = 1.0, 0
-    for _ in range(MAX_GROWTH):
+    for _ in range(MAX_TRIALS):
         if spent():
             break
         point = at(t)
@@ -87,7 +86,7 @@ def line_search(
         if new_slope is None:
             high, shrunk = t, shrunk + 1
             t = shorter(low, low_value, low_slope, high, point.value, shrunk)
-            if shrunk > MAX_TRIALS or t * abs(slope) < max(noise / 10, EPS * abs(value)):
+            if t * abs(slope) < max(noise, EPS * abs(value)):
                 break
         elif new_slope >= WOLFE * slope:
             return point, t

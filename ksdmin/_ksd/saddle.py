@@ -14,7 +14,7 @@ import numpy as np
 
 from ksdmin._ksd.factor import eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis, krylov_basis
-from ksdmin._ksd.line_search import MAX_FACTOR, MAX_TRIALS
+from ksdmin._ksd.line_search import MAX_FACTOR
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
@@ -70,14 +70,15 @@ def probe(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
 def descend(
     run: KSDRun, evaluator: Evaluator, state: KSDState, z: Array, curvature: float, basis: Basis
 ) -> Trial | None:
-    """A point along z that lies lower; None where rounding hides the reduction.
+    """A point along z that lies lower; None where rounding hides the reduction, or the step.
 
     By a tenth, at least, of what the curvature predicts; the first trial goes as far as a tenth of
     |x|, and each is ten times shorter than the last.
     """
     here = state.here
-    t = max(1.0, run.space.norm(here.x)) / MAX_FACTOR
-    for _ in range(MAX_TRIALS):
+    size = max(1.0, run.space.norm(here.x))
+    t = size / MAX_FACTOR
+    while t > run.space.eps * size:
         predicted = curvature * t**2 / 2
         if predicted <= evaluator.noise * abs(here.value) or evaluator.spent():
             return None
