@@ -20,8 +20,12 @@ EPS = sys.float_info.epsilon
 ARMIJO = 1e-4
 WOLFE = 0.9
 MAX_TRIALS = 30  # evaluations
-SLOW_CUTS = 4  # before the steps are cut ever faster
 MAX_FACTOR = 10.0  # by which a step is made longer, or shorter at first, at a time
+# Failures in a row which show that more of the same is no use: cuts of a step, iterations without
+# progress, products without negative curvature. Measured by examples/benchmarks/ablation.py, of
+# iterations: none of 90 runs that converge changes by it; on 35 that run until they stall, 2 saves
+# 9% of the work (and one ended with a gradient 5000 times larger), 6 costs 28% more.
+PATIENCE = 3
 # Times the noise: a predicted reduction that values must show. A wrong gradient is noticed by that.
 MANY_NOISES = 1e4
 
@@ -136,7 +140,7 @@ def shorter(
     curvature = high_value - value - slope * width
     share = 0.5 if curvature <= 0 else -slope * width / (2 * curvature)
     share = min(0.5, max(1 / MAX_FACTOR, share))  # in this order NaN comes to nothing
-    return low + share * min(1.0, MAX_FACTOR ** (SLOW_CUTS - shrunk)) * width
+    return low + share * min(1.0, MAX_FACTOR ** (PATIENCE - shrunk)) * width
 
 
 def between(low: float, high: float) -> float:

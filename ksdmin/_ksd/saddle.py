@@ -14,14 +14,12 @@ import numpy as np
 
 from ksdmin._ksd.factor import eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis, krylov_basis
-from ksdmin._ksd.line_search import MAX_FACTOR
+from ksdmin._ksd.line_search import MAX_FACTOR, PATIENCE
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluator
 from ksdmin._run.record import write_record
-
-MAX_PRODUCTS = 3
 
 
 def escape(run: KSDRun, state: KSDState) -> tuple[KSDState, bool]:
@@ -62,7 +60,7 @@ def probe(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
     if dimensions == 0:
         return None
     product = evaluator.curvature(state.here.x, state.sets.B)
-    K = min(MAX_PRODUCTS, dimensions)
+    K = min(PATIENCE, dimensions)
     P = model.preconditioner(space)
     return krylov_basis(space, unseen, P, product, (), K, lambda _: False)
 
