@@ -26,8 +26,6 @@ MAX_FACTOR = 10.0  # by which a step is made longer, or shorter at first, at a t
 # iterations: none of 90 runs that converge changes by it; on 35 that run until they stall, 2 saves
 # 9% of the work (and one ended with a gradient 5000 times larger), 6 costs 28% more.
 PATIENCE = 3
-# Times the noise: a predicted reduction that values must show. A wrong gradient is noticed by that.
-MANY_NOISES = 1e4
 
 
 class Valued(Protocol):
@@ -104,10 +102,11 @@ def line_search(
 def contradicted(t: float, start: Valued, there: Valued, predicted: float, noise: float) -> bool:
     """Whether a first line search came to nothing although slopes promised much: they are wrong.
 
-    Close to a minimum, where values are noise, the promise is small.
+    Much: noise cannot hide even the share of it that Armijo's test asks for. Close to a minimum,
+    where values are noise, it can.
     """
     tiny = t <= EPS**0.5
-    return tiny and there.value >= start.value and predicted > MANY_NOISES * noise
+    return tiny and there.value >= start.value and ARMIJO * predicted > noise
 
 
 def descent(
