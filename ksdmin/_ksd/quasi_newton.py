@@ -28,8 +28,6 @@ from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.entries import Entries
 from ksdmin._problem.values import changed
 
-ROWS_AT_ONCE = 8
-
 
 def _nothing() -> Small:
     return np.zeros((0, 0))
@@ -184,8 +182,9 @@ class QuasiNewton:
         if products is None or not len(directions):
             return model if step is None else model.with_pair(space, *step)
         new = space.rows(2, len(directions) + (step is not None))
-        for at in range(0, len(directions), ROWS_AT_ONCE):  # what is in passing takes little memory
-            E = directions[at : at + ROWS_AT_ONCE]
+        some = math.isqrt(len(directions))  # what is in passing takes little memory
+        for at in range(0, len(directions), some):
+            E = directions[at : at + some]
             rows = slice(at, at + len(E))
             new = space.put(new, (0, rows, slice(None)), space.times(space.to_device(E), basis.V))
             new = space.put(new, (1, rows, slice(None)), products(E))
