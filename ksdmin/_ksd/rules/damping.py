@@ -22,11 +22,10 @@ from ksdmin._run.levenberg_marquardt import adjusted
 # The first step goes as far as this share of |x0|. From 0.001 to 0.1 the excess loss of three nets
 # after 200 passes changes by +9% to -16%: not resolved from chance.
 FIRST_REACH = 0.01
-# In the initial phase the damping falls tenfold at a step, as long as the model is accurate. With a
-# quarter in place of 1/10 ten nets have 28% [11%, 52%] more excess loss after 20 passes; without
-# that phase three times as much.
-INITIAL_FACTOR = 1 / 10
-# Of the predicted reduction: a deviation from it, or a cost of the damping, that does not count.
+# Of the predicted reduction: a deviation from it, or a cost of the damping, that does not count. A
+# model that deviates by a tenth holds for steps of about ten times the length: so in the initial
+# phase the damping falls by this factor. By a quarter, ten nets have 28% [11%, 52%] more excess
+# loss after 20 passes; without that phase three times as much.
 NEGLIGIBLE = 0.1
 
 
@@ -61,7 +60,7 @@ class Damping:
             return changed(self, initial_phase=False)
         actual, predicted = outcome.actual, outcome.model_reduction_on_new_A
         if self.initial_phase and model_is_accurate(actual, predicted):
-            return changed(self, value=INITIAL_FACTOR * self.value)
+            return changed(self, value=NEGLIGIBLE * self.value)
         return Damping(adjusted(self.value, actual, predicted), initial_phase=False)
 
 
