@@ -10,7 +10,7 @@ from ksdmin._ksd.affordable import (
 )
 from ksdmin._ksd.dimensions import choose_dimensions, choose_parts
 from ksdmin._ksd.drift import Drift
-from ksdmin._ksd.presets import PRESETS
+from ksdmin._ksd.presets import PAPER, PRESETS
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.damped_step import DampedStep
@@ -32,9 +32,9 @@ from ksdmin._run.evaluator import Evaluated, Ledger
 from ksdmin._run.run import Run
 from ksdmin._run.start import first_fields
 
-# B and C have the share 1 / parts of the samples: of few the first number, for nets of very many
-# up to the second.
-PARTS = 20, 40
+# B and C have the share 1 / parts of the samples: of few the paper's K, for nets of very many up to
+# the second number. (Half and twice the first change no passes beyond chance.)
+PARTS = PAPER["krylov_dim"], 40
 
 
 def prepare(run: Run, options: Options, traits: Traits) -> KSDRun:
