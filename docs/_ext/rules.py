@@ -16,6 +16,7 @@ ALSO = {
     "damping": ["ksdmin._run.levenberg_marquardt"],
     "exact_space": ["ksdmin._ksd.cost_model"],
 }
+ROUNDING = {"EPS"}  # is no threshold
 SIZES = "ksdmin._ksd.dimensions"
 COMMENT = re.compile(r"^#\s?(.*)")
 
@@ -47,12 +48,16 @@ def first_sizes():
     yield f"`fewest` = {DEFAULT.fewest:,}: fewer samples in B and C are not worth sampling"
 
 
-def thresholds(where):
-    """`NAME` = value: the first sentence of the comment."""
+def thresholds(where, only=None):
+    """`NAME` = value: the first sentence of the comment; of what a module imports, too."""
     lines = Path(import_module(where).__file__).read_text().splitlines()
     for node in ast.parse("\n".join(lines)).body:
-        if isinstance(node, ast.Assign) and (names := listed(node.targets[0])).isupper():
-            yield f"`{names}` = {listed(node.value)}{comment(lines, node)}"
+        if isinstance(node, ast.ImportFrom) and only is None:
+            shared = {alias.name for alias in node.names if alias.name.isupper()} - ROUNDING
+            yield from thresholds(node.module, shared) if shared else ()
+        elif isinstance(node, ast.Assign) and (names := listed(node.targets[0])).isupper():
+            told = f"`{names}` = {listed(node.value)}{comment(lines, node)}"
+            yield from [told] if only is None or names in only else ()
 
 
 def listed(node):
