@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
             state, basis = build_basis(run, evaluator, state, costs)  # Alg. 3, line 6
             if not basis.finite and basis.dim == 0:
                 return changed(state, broken=True, ledger=evaluator.ledger)
-            trial = search(run, evaluator, state, basis)  # lines 7 to 12
+            trial = search(run, evaluator, state, basis, costs)  # lines 7 to 12
         evaluator.limited = not run.sampled  # what was found on samples counts once it is judged
         sampling = next_sets(run, state, trial)  # line 3
         there = evaluate(run, evaluator, state, trial, sampling.sets.A)  # lines 13, 4, 5
@@ -149,7 +150,9 @@ def krylov_space(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
     )
 
 
-def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> Trial:
+def search(
+    run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis, costs: Costs | None
+) -> Trial:
     """The optimum of the objective on C within the subspace."""
     here, damping = state.here, state.damping
     if basis.dim == 0:  # no slope on this A, and no previous direction
@@ -179,7 +182,7 @@ def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> 
         noise=evaluator.noise * abs(origin.value),
         slope_noise=slope_noise(run, evaluator, here, steepest, whitening),
         lowest=state.lowest,
-        enough=run.preset.stop_inner_search,
+        enough=end_of_search(run, evaluator, state, basis, costs),
         spent=evaluator.spent,
     )
     return made(
@@ -195,6 +198,28 @@ def search(run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis) -> 
         steepest=steepest,
         basis=basis,
     )
+
+
+def end_of_search(
+    run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis, costs: Costs | None
+) -> Callable[[float, float], bool]:
+    """When the search ends early, by what it gains and costs: in samples, a gradient for each.
+
+    A matrix counts as the products that it replaces.
+    """
+    of_step = state.here.idx, state.sets.B, state.sets.C
+    A, B, C = (run.subsets.size_of(idx) or 1 for idx in of_step)
+    start, counts = state.record, evaluator.counts
+    spent = (counts.nhev - start.nhev) * B + (A if state.C_is_other else 0)
+    if basis.exact and costs is not None:
+        spent = A * costs.replaced(run.dims.whole_dim) / costs.gradient
+    values = 1 + basis.dim if evaluator.gradient_error else 1  # slopes by differences
+
+    def enough(predicted: float, gained: float) -> bool:
+        evaluations = (counts.nfev - start.nfev) / values
+        return run.preset.stop_inner_search(predicted, gained, C, spent + evaluations * C)
+
+    return enough
 
 
 def positive_curvature(

@@ -30,8 +30,8 @@ def iterations(request, monkeypatch):
         spectra.append(H_hat)
         return whitening(H_hat)
 
-    def searched(run, evaluator, state, basis):
-        trial = search(run, evaluator, state, basis)
+    def searched(run, evaluator, state, basis, costs):
+        trial = search(run, evaluator, state, basis, costs)
         kept = replace(basis, V=basis.V.copy())  # the next one has the same room
         seen.append((state, kept, spectra[-1], trial))
         return trial

@@ -9,7 +9,7 @@ from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
 from ksdmin._ksd import presets
-from ksdmin._ksd.presets import AS_PRINTED, DEFAULT, PRESETS, RelativeGain, never
+from ksdmin._ksd.presets import AS_PRINTED, DEFAULT, PRESETS, below_average, never
 from ksdmin._options import PRESETS as NAMES
 from ksdmin._options import RULES, Options, parse_options
 
@@ -106,14 +106,28 @@ def test_the_default_by_name_is_the_default():
 
 
 def test_the_paper_searches_to_the_end():
-    assert not never(1e-300, 1.0)
+    assert not never(1e-300, 1.0, 1.0, 1.0)
 
 
-def test_a_search_ends_where_the_next_iteration_gains_a_small_share():
-    enough = RelativeGain(0.1)
-    assert not enough(1e-9, 0.0)  # nothing gained yet
-    assert not enough(0.11, 1.0)
-    assert enough(0.09, 1.0)
+def test_a_search_ends_where_the_next_iteration_gains_less_than_the_average():
+    assert not below_average(1e-9, 0.0, 1.0, 10.0)  # nothing gained yet
+    assert not below_average(0.11, 1.0, 1.0, 10.0)
+    assert below_average(0.09, 1.0, 1.0, 10.0)
+
+
+def test_a_wide_space_is_searched_longer():
+    """What it has cost is spread over what the search gains."""
+    inner = []
+    for dim in (2, 10):
+        res = ksdmin.minimize(
+            rosen,
+            np.tile([-1.2, 1.0], 10),
+            jac=rosen_der,
+            hessp=rosen_hess_prod,
+            options={"maxiter": 1, "krylov_dim": dim, "without": ["forcing"]},
+        )
+        inner.append(res.history["inner_iterations"][-1])
+    assert inner[0] < inner[1]
 
 
 def test_the_users_options_go_before_the_presets():
