@@ -210,7 +210,7 @@ def end_of_search(
     of_step = state.here.idx, state.sets.B, state.sets.C
     A, B, C = (run.subsets.size_of(idx) or 1 for idx in of_step)
     start, counts = state.record, evaluator.counts
-    spent = (counts.nhev - start.nhev) * B + (A if state.C_is_other else 0)
+    spent = float((counts.nhev - start.nhev) * B + (A if state.C_is_other else 0))
     if basis.exact and costs is not None:
         spent = A * costs.replaced(run.dims.whole_dim) / costs.gradient
     values = 1 + basis.dim if evaluator.gradient_error else 1  # slopes by differences
