@@ -76,7 +76,7 @@ BUYS = {
     "grow; as wide a space as the samples support.",
     "spectrum": "Negative curvature keeps its scale; the paper's floor makes a long step of it.",
     "stop_inner_search": "Fewer evaluations: the search ends when the next iteration would gain "
-    "less, for its cost, than the step has so far.",
+    "little, or in a sum less than its share of the step's cost.",
     "accepts": "The value on A never rises by more than rounding.",
     "fewest": "Few samples of a linear model are not sampled: exact steps are cheap there.",
     "most": "Of very many samples a few show the first steps, at a fraction of a pass.",

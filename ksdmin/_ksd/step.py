@@ -46,6 +46,11 @@ from ksdmin._run.state import Sampling
 
 log = logging.getLogger("ksdmin")
 
+# Of what the inner search has gained: an iteration that is predicted to gain less is not worth it.
+# Measured by examples/benchmarks/ablation.py: 0.005 takes 4% more work on 74 classic problems and
+# leaves nets 17% more excess loss, 0.1 changes them by -3% and -7%, within chance.
+SMALL_GAIN = 0.02
+
 
 def step(run: KSDRun, state: KSDState) -> KSDState:
     """One iteration of Algorithm 3: its lines 6 to 13, then lines 3 to 5 of the next.
@@ -203,23 +208,37 @@ def search(
 def end_of_search(
     run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis, costs: Costs | None
 ) -> Callable[[float, float], bool]:
-    """When the search ends early, by what it gains and costs: in samples, a gradient for each.
+    """When the search ends early: its next iteration would gain less than its share.
+
+    In a sum of losses that is its share of the step's cost, if that is more: sums of losses take
+    0.965 of the passes by that (0.984 of the half set aside). Plain functions would take 2% less
+    work, but some of them, as Rosenbrock's of 100 unknowns, would end in a higher minimum.
+    """
+    enough, spent = run.preset.stop_inner_search, cost_so_far(run, evaluator, state, basis, costs)
+    C = run.subsets.size_of(state.sets.C) or 1
+
+    def ends(predicted: float, gained: float) -> bool:
+        share = C / spent() if run.sampled and gained > 0 else 0.0
+        return enough(predicted, gained, max(SMALL_GAIN, share))
+
+    return ends
+
+
+def cost_so_far(
+    run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis, costs: Costs | None
+) -> Callable[[], float]:
+    """What a step has cost, and its end will: in samples, a gradient for each.
 
     A matrix counts as the products that it replaces.
     """
     of_step = state.here.idx, state.sets.B, state.sets.C
     A, B, C = (run.subsets.size_of(idx) or 1 for idx in of_step)
     start, counts = state.record, evaluator.counts
-    spent = float((counts.nhev - start.nhev) * B + (A if state.C_is_other else 0))
+    known = float((counts.nhev - start.nhev) * B + (A if state.C_is_other else 0))
     if basis.exact and costs is not None:
-        spent = A * costs.replaced(run.dims.whole_dim) / costs.gradient
+        known = A * costs.replaced(run.dims.whole_dim) / costs.gradient
     values = 1 + basis.dim if evaluator.gradient_error else 1  # slopes by differences
-
-    def enough(predicted: float, gained: float) -> bool:
-        evaluations = (counts.nfev - start.nfev) / values
-        return run.preset.stop_inner_search(predicted, gained, C, spent + evaluations * C)
-
-    return enough
+    return lambda: known + (counts.nfev - start.nfev) / values * C
 
 
 def positive_curvature(

@@ -325,5 +325,9 @@ def _triple(sets: Any, full: Any) -> Sets:
     return Sets(own[id(A)], own[id(B)], own[id(C)])
 
 
-PLAIN = Subsets(1)
+class Plain(Subsets):
+    """The sets of plain functions: a type of their own, so that a copy is known as such."""
+
+
+PLAIN = Plain(1)
 """A plain function is a sum of one loss: every set is the whole."""

@@ -12,7 +12,7 @@ from ksdmin._options import MethodOptions
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.box import Box
 from ksdmin._problem.protocol import Traits
-from ksdmin._problem.subsets import PLAIN, Sets, Sizes, Subsets
+from ksdmin._problem.subsets import Plain, Sets, Sizes, Subsets
 from ksdmin._problem.team import Team
 from ksdmin._run.evaluator import Budget, Evaluated, Evaluator, Ledger
 from ksdmin._run.state import Sampling
@@ -54,7 +54,7 @@ class Run:
     @property
     def sampled(self) -> bool:
         """Whether there are sets of samples, rather than a plain function."""
-        return self.subsets is not PLAIN
+        return not isinstance(self.subsets, Plain)
 
     def evaluating(self, ledger: Ledger, *, limited: bool = False) -> Evaluator:
         """The evaluations of one step, which go on from `ledger`, as a context.

@@ -9,6 +9,7 @@ from typing import Any
 from array_api_compat import is_torch_array
 
 from ksdmin._options import MethodOptions, nearest, parse_options
+from ksdmin._problem.arrays import Space
 from ksdmin._problem.box import as_box
 from ksdmin._problem.entry import as_problem
 from ksdmin._problem.functions import FunctionProblem
@@ -92,7 +93,8 @@ def differentiated(
     x0 = x0 if box is None else box.project(x0)  # nothing is evaluated outside
     args = args if isinstance(args, tuple) else (args,)
     adapter = import_module("ksdmin._adapters.torch.plain_function")  # as torch is there
-    checked = None if precond is None else lambda x, idx: problem._diagonal(x, idx, 0.0)
+    known = problem.in_space(Space(x0))  # an array for precond is checked
+    checked = None if precond is None else lambda x, idx: known._diagonal(x, idx, 0.0)
     bounded = box is not None
     tried: Problem | None = adapter.tried(fun, x0, args, problem.subsets, checked, bounded)
     return problem if tried is None else tried
