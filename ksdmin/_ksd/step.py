@@ -214,22 +214,19 @@ def end_of_search(
     0.965 of the passes by that (0.984 of the half set aside). Plain functions would take 2% less
     work, but some of them, as Rosenbrock's of 100 unknowns, would end in a higher minimum.
     """
-    enough, spent = run.preset.stop_inner_search, cost_so_far(run, evaluator, state, basis, costs)
-    C = run.subsets.size_of(state.sets.C) or 1
-
-    def ends(predicted: float, gained: float) -> bool:
-        share = C / spent() if run.sampled and gained > 0 else 0.0
-        return enough(predicted, gained, max(SMALL_GAIN, share))
-
-    return ends
+    enough = run.preset.stop_inner_search
+    if not run.sampled:
+        return lambda predicted, gained: enough(predicted, gained, SMALL_GAIN)
+    share = share_of_cost(run, evaluator, state, basis, costs)
+    return lambda predicted, gained: enough(predicted, gained, max(SMALL_GAIN, share()))
 
 
-def cost_so_far(
+def share_of_cost(
     run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis, costs: Costs | None
 ) -> Callable[[], float]:
-    """What a step has cost, and its end will: in samples, a gradient for each.
+    """What an iteration of the search is of the step's cost so far, that of its end included.
 
-    A matrix counts as the products that it replaces.
+    In samples, a gradient for each. A matrix counts as the products that it replaces.
     """
     of_step = state.here.idx, state.sets.B, state.sets.C
     A, B, C = (run.subsets.size_of(idx) or 1 for idx in of_step)
@@ -238,7 +235,7 @@ def cost_so_far(
     if basis.exact and costs is not None:
         known = A * costs.replaced(run.dims.whole_dim) / costs.gradient
     values = 1 + basis.dim if evaluator.gradient_error else 1  # slopes by differences
-    return lambda: known + (counts.nfev - start.nfev) / values * C
+    return lambda: C / max(C, known + (counts.nfev - start.nfev) / values * C)
 
 
 def positive_curvature(
