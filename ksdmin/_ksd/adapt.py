@@ -156,11 +156,11 @@ def learn(
         of_all = same_function and run.subsets.is_full(new.idx)
         taken = changed(taken, same_function=of_all)
         return model, trust.on_samples(taken, paired=len(model) > 0)
-    pair = (trial.d, new.gradient - old.gradient) if same_function else None
     if trial.basis is not None:
+        pair = (trial.d, new.gradient - old.gradient) if same_function else None
         model = model.with_basis(run.space, trial.basis, pair)
-    elif pair is not None:
-        model = model.with_pair(run.space, *pair)
+    elif same_function:
+        model = learned_from_step(run, before, trial, new)
     return model, trust.after(taken)
 
 
@@ -178,4 +178,12 @@ def learned_on_samples(
         return before.model
     if not there.value < here.value:
         return before.model
-    return before.model.with_pair(run.space, trial.d, there.gradient - here.gradient)
+    return learned_from_step(run, before, trial, there)
+
+
+def learned_from_step(run: KSDRun, before: KSDState, trial: Trial, there: Evaluated) -> QuasiNewton:
+    """The model after the pair of a step."""
+    measured = trial.measured_to(there)
+    if measured is not None:
+        return before.model.with_measured(run.space, measured.pair())
+    return before.model.with_pair(run.space, trial.d, there.gradient - before.here.gradient)

@@ -11,6 +11,7 @@ import numpy as np
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.line_search import contradicted, line_search
 from ksdmin._ksd.preconditioning import preconditioner
+from ksdmin._ksd.recorded_step import Measure, MeasuredStep
 from ksdmin._ksd.rules.trust import Forecast
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.arrays import Array
@@ -39,13 +40,20 @@ def model_direction(run: KSDRun, state: KSDState, costs: Costs | None) -> Direct
     """The model's direction; None where it is not to be asked, or would not go down."""
     if not is_trusted(run, state, costs):
         return None
-    here = state.here
-    g = here.gradient if run.box is None else run.movable(here)(here.gradient)
-    u = preconditioner(run, state).solve(g)
-    slope = float(run.space.inner(g, u))
+    u, slope = solved(run, state)
     if not slope > 0:
         return None
     return Direction(u, state.rules.trust.foreseen(state.record.value, slope))
+
+
+def solved(run: KSDRun, state: KSDState) -> tuple[Array, float]:
+    """P^-1 g, and the slope along it."""
+    here, known = state.here, state.model.solved
+    if known is not None and known.g is here.gradient:
+        return known.u, known.slope
+    g = here.gradient if run.box is None else run.movable(here)(here.gradient)
+    u = preconditioner(run, state).solve(g)
+    return u, float(run.space.inner(g, u))
 
 
 def is_trusted(run: KSDRun, state: KSDState, costs: Costs | None) -> bool:
@@ -75,7 +83,7 @@ def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState, direction: Di
     """The step along the direction."""
     here, slope = state.here, direction.forecast.slope
     noise, differenced = evaluator.noise * abs(here.value), evaluator.gradient_error > 0
-    line = Line(run, evaluator, here, direction.u)
+    line = Line(run, evaluator, here, direction.u, how_measured(run, state, direction.u))
     there, t = line_search(
         line.at,
         line.slope_at,
@@ -90,7 +98,7 @@ def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState, direction: Di
     return made(
         Trial,
         x=found.x,
-        d=None if found is line.start else found.x - here.x,
+        d=None if found is line.start else line.to(found),
         value=found.value,
         gradient=found.gradient,
         predicted=here.value - found.value,
@@ -99,7 +107,16 @@ def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState, direction: Di
         dim=1,
         steepest=slope / run.space.norm(direction.u) ** 2 if differenced else 0.0,  # u^T P u
         basis=None,
+        measured=found.measured,
     )
+
+
+def how_measured(run: KSDRun, state: KSDState, u: Array) -> Measure | None:
+    """How the end of the step along -u is measured, where that is done all at once."""
+    here, space = state.here, run.space
+    if not space.remote or run.box is not None or run.options.memory_budget is not None:
+        return None
+    return run.recorded.measure(space, state.model, here.x, here.gradient, u, here.diagonal)
 
 
 class Line:
@@ -111,9 +128,16 @@ class Line:
         phi(0).
     """
 
-    def __init__(self, run: KSDRun, evaluator: Evaluator, here: Evaluated, u: Array) -> None:
+    def __init__(
+        self,
+        run: KSDRun,
+        evaluator: Evaluator,
+        here: Evaluated,
+        u: Array,
+        measure: Measure | None,
+    ) -> None:
         self._evaluator, self._x, self._idx, self._box = evaluator, here.x, here.idx, run.box
-        self._u = u
+        self._u, self._measure = u, measure
         self.start = LinePoint(here.x, here.value, here.gradient, None)
 
     def at(self, t: float) -> LinePoint:
@@ -135,10 +159,17 @@ class Line:
             return -float(slopes[0]) * size
         if point.gradient is None:
             point.gradient = self._evaluator.value_and_gradient(point.x, self._idx)[1]
+        if self._measure is not None:
+            point.measured = self._measure(point.x, point.gradient)
+            return -point.measured.slope
         moving = point.gradient
         if self._box is not None and point.stopped is not None:
             moving = self._box.without(moving, point.stopped)
         return -float(self._evaluator.space.inner(moving, self._u))
+
+    def to(self, point: LinePoint) -> Array:
+        """The way to a point."""
+        return point.x - self._x if point.measured is None else point.measured.d
 
     @property
     def _differenced(self) -> bool:
@@ -157,11 +188,14 @@ class LinePoint:
         The gradient, where it was computed.
     stopped : array or None
         Which variables a bound has stopped on the way.
+    measured : MeasuredStep or None
+        The step to it, where that is measured all at once.
     """
 
-    __slots__ = ("gradient", "stopped", "value", "x")
+    __slots__ = ("gradient", "measured", "stopped", "value", "x")
 
     def __init__(
         self, x: Array, value: float, gradient: Array | None, stopped: Array | None
     ) -> None:
         self.x, self.value, self.gradient, self.stopped = x, value, gradient, stopped
+        self.measured: MeasuredStep | None = None

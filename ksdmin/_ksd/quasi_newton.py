@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,6 +32,38 @@ from ksdmin._problem.values import changed
 
 def _nothing() -> Small:
     return np.zeros((0, 0))
+
+
+@dataclass(frozen=True)
+class Solved:
+    """u = P^-1 g of a gradient g, and the slope g^T u, where they came with the last pair."""
+
+    g: Array
+    u: Array
+    slope: float
+
+
+class MeasuredPair(NamedTuple):
+    """The pair of a step, and all that the model has to know of it.
+
+    Attributes
+    ----------
+    s2, along, y2 : float
+        s^T s, s^T y and y^T y.
+    scaled : array
+        s and y, (2, 1, n), scaled so that s^T y = 1.
+    columns : ndarray
+        So scaled, all s^T y with the new y, of the pairs that stay and of itself.
+    solved : Solved
+        The direction of the model with it.
+    """
+
+    s2: float
+    along: float
+    y2: float
+    scaled: Array
+    columns: Small
+    solved: Solved
 
 
 @dataclass(frozen=True)
@@ -51,6 +84,8 @@ class QuasiNewton:
         The curvature matrix that the pairs change, where a step computed one.
     drift : Drift or None
         How the curvature along the pairs has changed since; None: that is not looked at.
+    solved : Solved or None
+        What the model says at the end of the last step, where that came with its pair.
     """
 
     capacity: int
@@ -59,6 +94,7 @@ class QuasiNewton:
     scale: float = 1.0
     base: Factor | None = None
     drift: Drift | None = None
+    solved: Solved | None = None
 
     def __len__(self) -> int:
         """How many pairs there are."""
@@ -69,8 +105,8 @@ class QuasiNewton:
         if self.pairs is None:
             return Preconditioner.diagonal(D) if self.base is None else by_inverse(self.base.solve)
         pairs, factors = self.pairs.array, None if self.drift is None else self.drift.factors
-        start = self._start(space, pairs, D)
-        return by_inverse(_Inverse(space, pairs, self.R_inverse, start, factors))
+        start, R_inverse = self._start(space, pairs, D), space.to_device(self.R_inverse)
+        return by_inverse(Inverse(space, pairs, R_inverse, start, factors))
 
     def _start(self, space: Space, pairs: Array, D: Array | None) -> Callable[[Array], Array]:
         """The inverse of what P starts from; a diagonal in the size that the last pair says."""
@@ -79,8 +115,7 @@ class QuasiNewton:
         scale = self.scale
         if D is None:
             return lambda w: scale * w
-        last = pairs[1, -1, :]
-        scaled = D * space.inner(last / D, last)
+        scaled = scaled_diagonal(space, pairs, D)
         return lambda w: w / scaled
 
     def beyond(self, space: Space, z: Array) -> tuple[Array, int]:
@@ -125,6 +160,14 @@ class QuasiNewton:
             return self
         return self._with_scaled(space, space.scaled_pair(s, y, along**-0.5), along / y2)
 
+    def with_measured(self, space: Space, pair: MeasuredPair) -> QuasiNewton:
+        """The same after a pair whose products are known."""
+        if not _is_resolved(space.eps, pair.s2, pair.along, pair.y2):
+            return self
+        pairs = self._followed_by(space, pair.scaled)
+        model = self._with_columns(pairs, pair.columns, pair.along / pair.y2)
+        return changed(model, solved=pair.solved)
+
     def with_pairs(self, space: Space, pairs: Array) -> QuasiNewton:
         """The model after more pairs, all s and all y in an array, where they are any good."""
         with np.errstate(all="ignore"):
@@ -142,14 +185,26 @@ class QuasiNewton:
 
     def _with_scaled(self, space: Space, new: Array, scale: float) -> QuasiNewton:
         """The model after pairs that are scaled as ours are, and the `scale` of the last one."""
+        new = new[:, -self.capacity :, :]
+        pairs = self._followed_by(space, new)
+        columns, drift = self._columns(space, pairs.array, new)
+        return self._with_columns(pairs, columns, scale, drift)
+
+    def _followed_by(self, space: Space, new: Array) -> Entries:
+        """The pairs after `new` ones."""
         count = int(new.shape[1])
         keep = min(self.capacity, len(self) + count)
-        new = new if count <= keep else new[:, count - keep :, :]
         pairs = Entries(space.rows(2, 0)) if self.pairs is None else self.pairs
-        pairs = pairs.followed_by(space, new, keep, self.capacity)
-        columns, drift = self._columns(space, pairs.array, new)
+        return pairs.followed_by(space, new, keep, self.capacity)
+
+    def _with_columns(
+        self, pairs: Entries, columns: Small, scale: float, drift: Drift | None = None
+    ) -> QuasiNewton:
+        """The model with the `pairs`, of which the last have these `columns` in R."""
         R_inverse = _bordered(self.R_inverse, columns)
-        return changed(self, pairs=pairs, R_inverse=R_inverse, scale=scale, drift=drift)
+        return changed(
+            self, pairs=pairs, R_inverse=R_inverse, scale=scale, drift=drift, solved=None
+        )
 
     def _columns(self, space: Space, pairs: Array, new: Array) -> tuple[Small, Drift | None]:
         """All s^T y with the `new` y, which end the `pairs`; and the drift that they show."""
@@ -209,20 +264,25 @@ def _directions(space: Space, H_bar: Small, most: int) -> Small:
     return np.array(E[:, first : first + most][:, ::-1].T, order="C")
 
 
-class _Inverse:
+def scaled_diagonal(space: Space, pairs: Array, D: Array) -> Array:
+    """D in the size that the last pair says."""
+    last = pairs[1, -1, :]
+    return D * space.inner(last / D, last)
+
+
+class Inverse:
     """w -> P^-1 w, from the inverse of what P starts from."""
 
     def __init__(
         self,
         space: Space,
         pairs: Array,
-        R_inverse: Small,
+        R_inverse: Array,
         start: Callable[[Array], Array],
-        factors: Small | None,
+        factors: Small | None = None,
     ) -> None:
         self._inner, self._times, self._start = space.inner, space.times, start
-        self._S, self._Y = pairs[0, :, :], pairs[1, :, :]
-        self._R_inverse = space.to_device(R_inverse)
+        self._S, self._Y, self._R_inverse = pairs[0, :, :], pairs[1, :, :], R_inverse
         self._factors = None if factors is None else space.to_device(factors)
 
     def __call__(self, w: Array) -> Array:

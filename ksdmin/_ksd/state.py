@@ -12,10 +12,12 @@ from ksdmin._ksd.outcome import NextDamping
 from ksdmin._ksd.precond import diagonal_preconditioner
 from ksdmin._ksd.presets import Preset
 from ksdmin._ksd.quasi_newton import QuasiNewton
+from ksdmin._ksd.recorded_step import MeasuredStep, RecordedSteps
 from ksdmin._ksd.rules import Rules
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.protocol import Traits
+from ksdmin._run.evaluator import Evaluated
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
 
@@ -36,6 +38,8 @@ class KSDRun(Run):
         How many vectors are kept.
     workspace : Workspace
         What the Krylov spaces share.
+    recorded : RecordedSteps
+        What the steps of the model share on a CUDA device.
     """
 
     options: Options
@@ -43,6 +47,7 @@ class KSDRun(Run):
     parts: int
     dims: Dimensions
     workspace: Workspace = field(default_factory=Workspace, compare=False, repr=False)
+    recorded: RecordedSteps = field(default_factory=RecordedSteps, compare=False, repr=False)
 
     @property
     def floor(self) -> float:
@@ -132,6 +137,8 @@ class Trial:
         The subspace; None where no product was computed.
     damping : NextDamping or None
         What a damped step leaves to the next one; None after any other step.
+    measured : MeasuredStep or None
+        The step with all its products, where these were computed at once.
     """
 
     x: Array
@@ -145,6 +152,11 @@ class Trial:
     steepest: float = 0.0
     basis: Basis | None = None
     damping: NextDamping | None = None
+    measured: MeasuredStep | None = None
+
+    def measured_to(self, there: Evaluated) -> MeasuredStep | None:
+        """The same, if what was evaluated `there` is what the search evaluated."""
+        return self.measured if there.gradient is self.gradient else None
 
     @property
     def has_factor(self) -> bool:

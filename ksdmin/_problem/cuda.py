@@ -10,6 +10,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numpy as np
+
+from ksdmin._problem.arrays import Array, Small, Space
+
 
 @cache
 def side_stream(device: Any) -> Any:
@@ -47,3 +51,43 @@ class Graph:
 def new_pool() -> Any:
     """For graphs that follow one another."""
     return sys.modules["torch"].cuda.graph_pool_handle()
+
+
+class Arrival:
+    """Numbers on the host that operations on a device leave there.
+
+    `take` is one of these operations: it may be recorded. Ask for the numbers by `expect` once the
+    operations are launched, and `wait` for them before they are launched again.
+    """
+
+    def __init__(self, space: Space, count: int) -> None:
+        torch = sys.modules["torch"]
+        self._target = torch.empty(count, dtype=space.dtype, pin_memory=space.remote)
+        self._numbers = self._target.numpy()
+        self._done = torch.cuda.Event() if space.remote else None
+
+    def take(self, numbers: Array) -> None:
+        """Copy them, without waiting."""
+        self._target.copy_(numbers, non_blocking=True)
+
+    def expect(self) -> None:
+        """What was launched by now is what to wait for."""
+        if self._done is not None:
+            self._done.record()
+
+    def wait(self) -> Small:
+        """The numbers."""
+        if self._done is not None:
+            self._done.synchronize()
+        return np.array(self._numbers, dtype=np.float64)
+
+
+def cache_bytes(device: Any) -> int:
+    """The size of the device's cache; 0 where torch (before 2.5) does not tell."""
+    properties = sys.modules["torch"].cuda.get_device_properties(device)
+    return int(getattr(properties, "L2_cache_size", 0))
+
+
+def stack_into(rows: Any, vectors: list[Any]) -> None:
+    """Copy torch vectors into the rows of an array, by one operation."""
+    sys.modules["torch"].stack(vectors, out=rows)

@@ -10,6 +10,7 @@ from scipy.special import expit
 import ksdmin
 from ksdmin._ksd.adapt import learned_on_samples
 from ksdmin._ksd.quasi_newton import QuasiNewton
+from ksdmin._ksd.state import Trial
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.subsets import Sizes
 
@@ -186,7 +187,8 @@ def test_only_a_step_that_lowers_the_value_teaches_the_model(after):
     here, there = (SimpleNamespace(value=f, gradient=f * one, idx=None) for f in (1.0, after))
     before = SimpleNamespace(here=here, model=QuasiNewton(5))
     linear = SimpleNamespace(space=Space(one), dims=SimpleNamespace(nonlinear=False))
-    model = learned_on_samples(linear, before, SimpleNamespace(d=-one), there)
+    trial = Trial(0 * one, -one, after, there.gradient, 0.0, 0.0, 1, 1)
+    model = learned_on_samples(linear, before, trial, there)
     assert len(model) == (after < 1)
 
 

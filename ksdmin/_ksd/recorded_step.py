@@ -1,0 +1,178 @@
+"""What a step of the model leaves to be computed, on a CUDA device: launched all at once.
+
+With few unknowns, launching an operation takes longer than the operation, and waiting for a number
+longer than both. A step of the model has some forty operations: for the slope at its end and two
+norms; then for the new pair, its products, and the direction of the next step. Here they are two
+recorded graphs. The numbers of the first are waited for; those of the second come to the host while
+that judges the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+from ksdmin._ksd.quasi_newton import Inverse, MeasuredPair, QuasiNewton, Solved, scaled_diagonal
+from ksdmin._problem.arrays import Array, Space
+from ksdmin._problem.cuda import Arrival, Graph, cache_bytes, new_pool, stack_into
+
+
+class MeasuredStep(NamedTuple):
+    """What is known at the end of a step of the model.
+
+    Attributes
+    ----------
+    slope : float
+        g^T u there, of the step along -u.
+    step_norm, gradient_norm : float
+        Of the step the Euclidean one, of the gradient the largest magnitude.
+    d : array
+        The step.
+    pair : callable
+        () -> what it teaches.
+    """
+
+    slope: float
+    step_norm: float
+    gradient_norm: float
+    d: Array
+    pair: Callable[[], MeasuredPair]
+
+
+Measure = Callable[[Array, Array], MeasuredStep]
+"""Measures a step, from the point and the gradient at its end."""
+
+
+class RecordedStep:
+    """Arrays of its own for the model and the vectors of a step, and what is computed from them.
+
+    Where the model has fewer pairs than it may have, the oldest are zero: these change nothing.
+    """
+
+    def __init__(self, space: Space, capacity: int) -> None:
+        xp, like = space.xp, {"dtype": space.dtype, "device": space.device}
+        self.space, self.capacity = space, capacity
+        self._pairs = xp.zeros((2, capacity + 1, space.n), **like)  # the new one is the last
+        self._R = xp.zeros((capacity, capacity), **like)  # R^-1 of the old ones,
+        self._R_new = space.put(xp.zeros_like(self._R), (-1, -1), 1.0)  # and of those that stay
+        self._vectors = xp.zeros((6, space.n), **like)
+        self._ones = xp.ones(space.n, **like)
+        self._results = xp.zeros((4, space.n), **like)
+        self._along = xp.zeros(2, **like)  # d^T y, y^T y
+        self._at_once, self._later = Arrival(space, 5), Arrival(space, 1 + capacity)
+        self._filled, self._pool = 0, new_pool() if space.remote else None
+        self._unread: Callable[[], MeasuredPair] | None = None  # of the last step measured
+        self._next: Solved | None = None  # tells the model after that step
+        self._recorded: dict[Callable[[], None], Callable[[], None]] = {}
+
+    def fill(self, model: QuasiNewton) -> None:
+        """Take the pairs of the model: mostly they are here, but for their places."""
+        assert model.pairs is not None
+        first = self.capacity - len(model)
+        if self._next is not None and model.solved is self._next:
+            self._repeat(self._shift)
+        else:
+            if len(model) < self._filled:
+                self._pairs[:] = 0.0
+                self._R[:] = 0.0
+            self._pairs[:, first : self.capacity, :] = model.pairs.array
+        self._R[first:, first:] = self.space.to_device(model.R_inverse)
+        self._filled = len(model)
+
+    def _shift(self) -> None:
+        self._pairs[:, :-1, :] = self.space.copy(self._pairs[:, 1:, :])
+
+    def measure(
+        self, x: Array, g: Array, u: Array, D: Array | None, x_end: Array, g_end: Array
+    ) -> MeasuredStep:
+        """Measure the step along -u from x to x_end."""
+        if self._unread is not None:  # what it waits for will be overwritten
+            self._unread()
+        self._next = None
+        stack_into(self._vectors, [x, g, x_end, g_end, u, self._ones if D is None else D])
+        self._repeat(self._compare)
+        self._at_once.expect()
+        self._repeat(self._learn)
+        self._later.expect()
+        results = self.space.copy(self._results)
+        slope, s2, largest, along, y2 = self._at_once.wait().tolist()
+        kept = min(self._filled + 1, self.capacity)
+
+        @cache
+        def pair() -> MeasuredPair:
+            numbers, self._unread = self._later.wait(), None
+            self._next = Solved(g_end, results[3, :], float(numbers[0]))
+            scaled, columns = results[1:3, None, :], numbers[-kept:, None]
+            return MeasuredPair(s2, along, y2, scaled, columns, self._next)
+
+        self._unread = pair
+        return MeasuredStep(slope, s2**0.5, largest, results[0, :], pair)
+
+    def _compare(self) -> None:
+        """The step with its start: what is waited for."""
+        inner, xp, vectors = self.space.inner, self.space.xp, self._vectors
+        g, u, change = vectors[3, :], vectors[4, :], vectors[2:4, :] - vectors[:2, :]
+        d, y = change[0, :], change[1, :]
+        self._results[:2, :] = change
+        self._along[:] = inner(change, y)
+        numbers = xp.stack([inner(g, u), inner(d, d), xp.max(xp.abs(g))])
+        self._at_once.take(xp.concat([numbers, self._along]))
+
+    def _learn(self) -> None:
+        """The pair, and the direction of the model with it."""
+        space, inner, times = self.space, self.space.inner, self.space.times
+        pairs, g, D = self._pairs[:, 1:, :], self._vectors[3, :], self._vectors[5, :]
+        pair = self._along[0] ** -0.5 * self._results[:2, :]
+        self._pairs[:, -1, :] = pair
+        columns = inner(pairs[0, :, :], pair[1, :])
+        old = self._R[1:, 1:]
+        self._R_new[:-1, :-1] = old
+        self._R_new[:-1, -1] = -times(old, columns[:-1])
+        scaled = scaled_diagonal(space, pairs, D)
+        u = Inverse(space, pairs, self._R_new, lambda w: w / scaled)(g)
+        self._later.take(space.xp.concat([inner(g, u)[None], columns]))
+        stack_into(self._results[1:, :], [pair[0, :], pair[1, :], u])
+
+    def _repeat(self, operations: Callable[[], None]) -> None:
+        """Recorded the first time, and repeated then."""
+        if operations in self._recorded:
+            self._recorded[operations]()
+        elif self.space.remote:
+            self._recorded[operations] = Graph(operations, self.space.device, self._pool)
+        else:
+            operations()
+
+
+class RecordedSteps:
+    """What the steps of the model share in a run on a CUDA device."""
+
+    def __init__(self) -> None:
+        self._step: RecordedStep | None = None
+
+    def measure(
+        self, space: Space, model: QuasiNewton, x: Array, g: Array, u: Array, D: Array | None
+    ) -> Measure | None:
+        """How the step along -u from x, where the gradient is g, is measured; None: as any other.
+
+        Only where the pairs fit into the device's cache: otherwise computing takes longer than
+        launching, and a second array of pairs is too much.
+        """
+        if not is_recordable(space, model):
+            return None
+        step = self._step
+        if step is None or step.space is not space or step.capacity != model.capacity:
+            step = self._step = RecordedStep(space, model.capacity)
+        step.fill(model)
+        return partial(step.measure, x, g, u, D)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_step": None}  # a graph belongs to its process: a copy has its own
+
+
+def is_recordable(space: Space, model: QuasiNewton) -> bool:
+    """Whether the model's steps are recorded."""
+    plain = model.pairs is not None and model.base is None and model.drift is None
+    if not plain or not space.remote or space.is_split:
+        return False
+    return 2 * model.capacity * space.vector_bytes <= cache_bytes(space.device)
