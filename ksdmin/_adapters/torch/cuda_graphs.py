@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ksdmin._adapters.torch.kernels import Chunk, Kernel, Kernels, Product
 from ksdmin._problem.cuda import side_stream
@@ -240,6 +240,8 @@ def buffers_and_probe(chunk: Chunk, rows: int) -> tuple[Chunk, Chunk, Chunk]:
 def with_padded_weights(chunk: Chunk, rows: int) -> Chunk:
     """The chunk with weights for all rows: zero for those beyond its samples."""
     inputs, targets, w = chunk
+    if len(w) == rows:
+        return chunk
     return inputs, targets, torch.nn.functional.pad(w, (0, rows - len(w)))
 
 
@@ -256,7 +258,8 @@ def fill(buffers: Any, values: Any) -> None:
 
     The loss of an older sample left there could be infinite at this x, and zero times that is NaN.
     """
-    tree_map(_fill_one, buffers, values)
+    for buffer, value in zip(tree_leaves(buffers), tree_leaves(values), strict=True):
+        _fill_one(buffer, value)
 
 
 def _fill_one(buffer: Any, value: Any) -> None:

@@ -125,7 +125,7 @@ class TorchProblem(TensorProblem):
         self.bytes_per_sample = bytes_per_sample
         self._model, self._sums, self._matrix, self._rows = model, sums, matrix, rows
         self._max_diagonal_samples = max_diagonal_samples
-        self._curvature, self._l2 = curvature, l2
+        self._curvature, self._l2, self._l2_root = curvature, l2, l2.sqrt()
         self._precision = model.precision, model.precision  # as in FINER_PRECISION
         self._in_a_run = False
 
@@ -236,8 +236,8 @@ class TorchProblem(TensorProblem):
         return x.detach(), self._sums.samples.indices(idx)
 
     def _mean(self, total: Tensor, x: Tensor, idx: Any) -> Tensor:
-        norm: Tensor = torch.linalg.vector_norm(x * self._l2.sqrt(), dtype=torch.float64)
-        return total / self._sums.samples.size(idx) + norm.square() / 2
+        norm: Tensor = torch.linalg.vector_norm(x * self._l2_root, dtype=torch.float64)
+        return torch.add(total / self._sums.samples.size(idx), norm.square(), alpha=0.5)
 
 
 def as_product(curvature: Any, like: Tensor) -> Callable[[Tensor], Tensor]:

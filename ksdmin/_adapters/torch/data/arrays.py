@@ -34,7 +34,8 @@ class Arrays:
 
     def batches(self, parts: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
         """The inputs and targets of each part (a slice, or a tensor of indices)."""
-        return (take_rows(self.pair, part) for part in parts)
+        inputs, targets = self.pair
+        return ((take_rows(inputs, part), take_rows(targets, part)) for part in parts)
 
     def targets(self) -> Iterator[Any]:
         """The targets of all samples, some at a time."""

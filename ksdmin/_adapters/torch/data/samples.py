@@ -18,7 +18,7 @@ from ksdmin._adapters.torch.data.arrays import Arrays
 from ksdmin._adapters.torch.data.dataset import Fetched, from_dataset, from_loader
 from ksdmin._adapters.torch.data.kept_sets import KeptSets
 from ksdmin._adapters.torch.data.prefetch import Prefetcher
-from ksdmin._adapters.torch.data.trees import as_pair, cast, take_rows
+from ksdmin._adapters.torch.data.trees import as_pair, cast, mapped, take_rows
 from ksdmin._adapters.torch.data.upload import gathered, to_device, uploaded
 from ksdmin._adapters.torch.kernels import Chunk
 from ksdmin._adapters.torch.memory import free_budget
@@ -255,9 +255,7 @@ class Samples:
             yield self._move(inputs), self._move(targets), w
 
     def _move(self, tree: Any) -> Any:
-        return tree_map(
-            lambda leaf: cast(leaf.to(self._device, non_blocking=True), self.dtype), tree
-        )
+        return mapped(lambda leaf: cast(leaf.to(self._device, non_blocking=True), self.dtype), tree)
 
 
 def _copied(chunk: Chunk, device: torch.device) -> Chunk:

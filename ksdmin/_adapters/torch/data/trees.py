@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -81,7 +81,12 @@ def sample_count(tree: Any) -> int:
 
 def take_rows(tree: Any, idx: Any) -> Any:
     """The rows `idx` (a slice, or a tensor of indices) of every array, as tensors."""
-    return tree_map(lambda leaf: _rows(leaf, idx), tree)
+    return mapped(lambda leaf: _rows(leaf, idx), tree)
+
+
+def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+    """As `tree_map`, which takes as long as launching an operation even for one tensor."""
+    return function(tree) if isinstance(tree, Tensor) else tree_map(function, tree)
 
 
 def _rows(leaf: Any, idx: Any) -> Tensor:
