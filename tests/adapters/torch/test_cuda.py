@@ -239,3 +239,26 @@ def test_a_deep_copy_captures_graphs_of_its_own():
     assert twin.value(twin.x0) == pytest.approx(value, rel=1e-12)
     torch.testing.assert_close(twin.curvature(twin.x0)(v), right, rtol=1e-9, atol=1e-11)
     torch.testing.assert_close(product(v), right, rtol=0, atol=0)
+
+
+def test_a_smaller_set_leaves_the_samples_as_they_are():
+    """It runs through the graph of the whole set, with zero weights for what it does not have."""
+    cpu, gpu = pair(mlp, 50)
+    expected, idx = cpu.value(cpu.x0), torch.arange(40)
+    for _ in range(2):
+        assert gpu.value(gpu.x0) == pytest.approx(expected, rel=1e-12)
+        assert gpu.value(gpu.x0, idx.cuda()) == pytest.approx(cpu.value(cpu.x0, idx), rel=1e-12)
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "bfloat16"])
+def test_close_to_a_minimum_graphs_are_made_as_elsewhere(precision):
+    """There the gradient is mostly rounding, and another shape has another one."""
+    net, (X, y) = mlp().cuda(), data(3000)
+    X, y, loss = X.float().cuda(), y.cuda(), nn.CrossEntropyLoss()
+    there = ksdmin.from_torch(net, loss, (X, y), l2=1e-1, precision=precision)
+    res = ksdmin.minimize(there, rng=0, options={"without": ["finer_arithmetic"], "maxiter": 60})
+    there.load(res.x)
+    for n in (3000, 2999, 1700):
+        again = ksdmin.from_torch(net, loss, (X[:n], y[:n]), l2=1e-1, precision=precision)
+        again.value_and_gradient(again.x0)
+        again.curvature(again.x0)(again.x0)

@@ -1,0 +1,54 @@
+"""What a CUDA graph reads, and how it is compared with eager execution: that needs no device."""
+
+import pytest
+import torch
+
+from ksdmin._adapters.torch.cuda_graphs import buffers_and_probe, compare, fill, nearby
+
+
+@pytest.mark.parametrize("rows", [6, 8])
+def test_buffers_are_a_copy_of_the_samples(rows):
+    """What is filled in later must not be written into the data, or the weights."""
+    chunk = torch.ones(6, 2), torch.ones(6), torch.ones(6)
+    buffers, _, _ = buffers_and_probe(chunk, rows)
+    fill(buffers, (torch.zeros(4, 2), torch.zeros(4), torch.zeros(rows)))
+    for part in chunk:
+        assert (part == 1).all()
+    for buffer in buffers:
+        assert len(buffer) == rows
+        assert (buffer == 0).all()
+
+
+@pytest.mark.parametrize(("rounding", "accepted"), [(0.0, False), (1e-3, False), (0.1, True)])
+def test_a_graph_may_differ_as_rounding_does(rounding, accepted):
+    """A gradient close to a minimum is mostly rounding."""
+    eager = torch.ones(10)
+    replayed = eager + 0.05
+    if accepted:
+        compare(replayed, eager, lambda: eager + rounding)
+    else:
+        with pytest.raises(RuntimeError, match=r"differs from eager by 1\.6e-01"):
+            compare(replayed, eager, lambda: eager + rounding)
+
+
+def test_a_small_difference_needs_no_excuse():
+    def never():
+        raise AssertionError("asked for")
+
+    eager = torch.ones(10)
+    compare(eager + 1e-3, eager, never)
+    compare(eager, torch.full((10,), torch.inf), never)  # nothing to compare with
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [(torch.float32, 6e-8), (torch.float64, 1.1e-16)])
+def test_a_point_as_far_away_as_rounding(dtype, unit):
+    x = torch.ones(1000, dtype=dtype)
+    away = float((nearby(x).double() - x.double()).square().mean().sqrt())
+    assert unit / 2 < away < 3 * unit
+    assert (nearby(x) == nearby(x)).all()
+
+
+def test_with_bfloat16_that_is_far():
+    x = torch.ones(1000)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert 2e-3 < float((nearby(x) - x).std()) < 6e-3
