@@ -10,7 +10,7 @@ that judges the step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 from ksdmin._ksd.quasi_newton import Inverse, MeasuredPair, QuasiNewton, Solved, scaled_diagonal
@@ -44,6 +44,24 @@ Measure = Callable[[Array, Array], MeasuredStep]
 """Measures a step, from the point and the gradient at its end."""
 
 
+class Lesson:
+    """The pair of a step, of which some numbers are on their way to the host: a call waits."""
+
+    def __init__(self, arrival: Arrival, known: tuple[Any, ...], results: Array, g: Array) -> None:
+        self._arrival, self._known, self._results, self._g = arrival, known, results, g
+        self._pair: MeasuredPair | None = None
+
+    def __call__(self) -> MeasuredPair:
+        """The pair."""
+        if self._pair is None:
+            s2, along, y2, kept = self._known
+            numbers, results = self._arrival.wait(), self._results
+            solved = Solved(self._g, results[3, :], float(numbers[0]))
+            scaled, columns = results[1:3, None, :], numbers[-kept:, None]
+            self._pair = MeasuredPair(s2, along, y2, scaled, columns, solved)
+        return self._pair
+
+
 class RecordedStep:
     """Arrays of its own for the model and the vectors of a step, and what is computed from them.
 
@@ -52,7 +70,7 @@ class RecordedStep:
 
     def __init__(self, space: Space, capacity: int) -> None:
         xp, like = space.xp, {"dtype": space.dtype, "device": space.device}
-        self.space, self.capacity = space, capacity
+        self.space, self.capacity, self._filled = space, capacity, 0
         self._pairs = xp.zeros((2, capacity + 1, space.n), **like)  # the new one is the last
         self._R = xp.zeros((capacity, capacity), **like)  # R^-1 of the old ones,
         self._R_new = space.put(xp.zeros_like(self._R), (-1, -1), 1.0)  # and of those that stay
@@ -61,24 +79,23 @@ class RecordedStep:
         self._results = xp.zeros((4, space.n), **like)
         self._along = xp.zeros(2, **like)  # d^T y, y^T y
         self._at_once, self._later = Arrival(space, 5), Arrival(space, 1 + capacity)
-        self._filled, self._pool = 0, new_pool() if space.remote else None
-        self._unread: Callable[[], MeasuredPair] | None = None  # of the last step measured
-        self._next: Solved | None = None  # tells the model after that step
-        self._recorded: dict[Callable[[], None], Callable[[], None]] = {}
+        self._last: Lesson | None = None
+        self._recorded: dict[str, Graph] = {}
+        self._pool = new_pool() if space.remote else None
 
     def fill(self, model: QuasiNewton) -> None:
         """Take the pairs of the model: mostly they are here, but for their places."""
         assert model.pairs is not None
         first = self.capacity - len(model)
-        if self._next is not None and model.solved is self._next:
-            self._repeat(self._shift)
+        if self._last is not None and self._last().solved is model.solved:
+            self._repeat("shift", self._shift)
         else:
             if len(model) < self._filled:
                 self._pairs[:] = 0.0
                 self._R[:] = 0.0
             self._pairs[:, first : self.capacity, :] = model.pairs.array
         self._R[first:, first:] = self.space.to_device(model.R_inverse)
-        self._filled = len(model)
+        self._last, self._filled = None, len(model)
 
     def _shift(self) -> None:
         self._pairs[:, :-1, :] = self.space.copy(self._pairs[:, 1:, :])
@@ -87,27 +104,18 @@ class RecordedStep:
         self, x: Array, g: Array, u: Array, D: Array | None, x_end: Array, g_end: Array
     ) -> MeasuredStep:
         """Measure the step along -u from x to x_end."""
-        if self._unread is not None:  # what it waits for will be overwritten
-            self._unread()
-        self._next = None
+        if self._last is not None:
+            self._last()  # what it waits for will be overwritten
         stack_into(self._vectors, [x, g, x_end, g_end, u, self._ones if D is None else D])
-        self._repeat(self._compare)
+        self._repeat("compare", self._compare)
         self._at_once.expect()
-        self._repeat(self._learn)
+        self._repeat("learn", self._learn)
         self._later.expect()
         results = self.space.copy(self._results)
         slope, s2, largest, along, y2 = self._at_once.wait().tolist()
         kept = min(self._filled + 1, self.capacity)
-
-        @cache
-        def pair() -> MeasuredPair:
-            numbers, self._unread = self._later.wait(), None
-            self._next = Solved(g_end, results[3, :], float(numbers[0]))
-            scaled, columns = results[1:3, None, :], numbers[-kept:, None]
-            return MeasuredPair(s2, along, y2, scaled, columns, self._next)
-
-        self._unread = pair
-        return MeasuredStep(slope, s2**0.5, largest, results[0, :], pair)
+        self._last = Lesson(self._later, (s2, along, y2, kept), results, g_end)
+        return MeasuredStep(slope, s2**0.5, largest, results[0, :], self._last)
 
     def _compare(self) -> None:
         """The step with its start: what is waited for."""
@@ -134,12 +142,12 @@ class RecordedStep:
         self._later.take(space.xp.concat([inner(g, u)[None], columns]))
         stack_into(self._results[1:, :], [pair[0, :], pair[1, :], u])
 
-    def _repeat(self, operations: Callable[[], None]) -> None:
+    def _repeat(self, name: str, operations: Callable[[], None]) -> None:
         """Recorded the first time, and repeated then."""
-        if operations in self._recorded:
-            self._recorded[operations]()
+        if name in self._recorded:
+            self._recorded[name]()
         elif self.space.remote:
-            self._recorded[operations] = Graph(operations, self.space.device, self._pool)
+            self._recorded[name] = Graph(operations, self.space.device, self._pool)
         else:
             operations()
 

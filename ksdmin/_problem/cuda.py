@@ -5,8 +5,10 @@ Nothing here imports torch: whoever has arrays on a CUDA device has done so.
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -19,6 +21,18 @@ from ksdmin._problem.arrays import Array, Small, Space
 def side_stream(device: Any) -> Any:
     """The stream of all captures: one for all, as libraries keep memory for each stream."""
     return sys.modules["torch"].cuda.Stream(device)
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """A graph that is freed while another one is recorded makes that one fail."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Graph:
@@ -34,7 +48,7 @@ class Graph:
         here, side = cuda.current_stream(device), side_stream(device)
         self._graph = cuda.CUDAGraph()
         side.wait_stream(here)
-        with cuda.stream(side):
+        with cuda.stream(side), no_garbage_collection():
             operations()
             # torch.cuda.graph would collect garbage and empty the cache first, every time
             self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")

@@ -1,7 +1,9 @@
 """Steps of the model whose algebra a CUDA device is told once and then repeats."""
 
 import copy
+import gc
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -187,3 +189,20 @@ def test_a_copy_of_the_arrays_records_its_own():
     steps._step = RecordedStep(Space(torch.ones(N)), CAPACITY)
     for copied in (copy.copy(steps), copy.deepcopy(steps), pickle.loads(pickle.dumps(steps))):
         assert copied._step is None
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_it_is_freed_as_soon_as_it_is_not_used(measured):
+    """By a garbage collector that comes while a graph is recorded, it would make that one fail."""
+    H, path = quadratic(), points(4)
+    space, step = Space(H[0]), RecordedStep(Space(H[0]), CAPACITY)
+    step.fill(QuasiNewton(CAPACITY).with_pair(space, path[0], H @ path[0]))
+    if measured:
+        step.measure(path[1], H @ path[1], path[2], None, path[3], H @ path[3])
+    kept = weakref.ref(step)
+    gc.disable()
+    try:
+        del step
+        assert kept() is None
+    finally:
+        gc.enable()

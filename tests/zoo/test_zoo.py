@@ -1,5 +1,6 @@
 """Every entry of the zoo: values, gradients, products, ten iterations, and the way back."""
 
+import warnings
 from contextlib import nullcontext
 from functools import cache
 
@@ -176,9 +177,19 @@ def test_the_way_back(name):
     np.testing.assert_array_equal(back, x)
 
 
+@pytest.fixture(scope="module")
+def _cuda_has_begun():
+    """Torch warns of the first product in its own thread, whatever the model is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        A = torch.ones(2, 2, device="cuda", requires_grad=True)
+        (A @ A).sum().backward()
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("graphs", [None, False])
+@pytest.mark.usefixtures("_cuda_has_begun")
 @of_torch
 def test_the_same_on_cuda(name, graphs):
     """With graphs, where the model has them, and without; the reference is that of the CPU."""

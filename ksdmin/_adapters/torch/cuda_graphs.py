@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ksdmin._adapters.torch.kernels import Chunk, Kernel, Kernels, Product
-from ksdmin._problem.cuda import side_stream
+from ksdmin._problem.cuda import no_garbage_collection, side_stream
 
 # Samples that a graph is compared with eager execution on: few, as that takes memory of its own.
 GRAPH_CHECK_SAMPLES = 256
@@ -195,7 +195,10 @@ def captured(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None
     next gets an error: then it is replaced by its copy.
     """
     try:
-        with torch.cuda.graph(graph, pool=pool, stream=side_stream(device)):
+        with (
+            no_garbage_collection(),
+            torch.cuda.graph(graph, pool=pool, stream=side_stream(device)),
+        ):
             yield
     except BaseException:
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
