@@ -43,6 +43,11 @@ class MeasuredStep(NamedTuple):
 Measure = Callable[[Array, Array], MeasuredStep]
 """Measures a step, from the point and the gradient at its end."""
 
+# What a graph is given and what it leaves, in this order; and what the host has to know at once.
+VECTORS = ("x", "g", "x at the end", "g at the end", "u", "D")
+RESULTS = ("d", "s of the pair", "y of the pair", "u at the end")
+NUMBERS = ("g^T u at the end", "d^T d", "the largest of g", "d^T y", "y^T y")
+
 
 class Lesson:
     """The pair of a step, of which some numbers are on their way to the host: a call waits."""
@@ -56,8 +61,8 @@ class Lesson:
         if self._pair is None:
             s2, along, y2, kept = self._known
             numbers, results = self._arrival.wait(), self._results
-            solved = Solved(self._g, results[3, :], float(numbers[0]))
-            scaled, columns = results[1:3, None, :], numbers[-kept:, None]
+            solved = Solved(self._g, results[-1, :], float(numbers[0]))
+            scaled, columns = results[1:-1, None, :], numbers[-kept:, None]
             self._pair = MeasuredPair(s2, along, y2, scaled, columns, solved)
         return self._pair
 
@@ -74,11 +79,11 @@ class RecordedStep:
         self._pairs = xp.zeros((2, capacity + 1, space.n), **like)  # the new one is the last
         self._R = xp.zeros((capacity, capacity), **like)  # R^-1 of the old ones,
         self._R_new = space.put(xp.zeros_like(self._R), (-1, -1), 1.0)  # and of those that stay
-        self._vectors = xp.zeros((6, space.n), **like)
+        self._vectors = xp.zeros((len(VECTORS), space.n), **like)
         self._ones = xp.ones(space.n, **like)
-        self._results = xp.zeros((4, space.n), **like)
+        self._results = xp.zeros((len(RESULTS), space.n), **like)
         self._along = xp.zeros(2, **like)  # d^T y, y^T y
-        self._at_once, self._later = Arrival(space, 5), Arrival(space, 1 + capacity)
+        self._at_once, self._later = Arrival(space, len(NUMBERS)), Arrival(space, 1 + capacity)
         self._last: Lesson | None = None
         self._recorded: dict[str, Graph] = {}
         self._pool = new_pool() if space.remote else None
@@ -119,19 +124,19 @@ class RecordedStep:
 
     def _compare(self) -> None:
         """The step with its start: what is waited for."""
-        inner, xp, vectors = self.space.inner, self.space.xp, self._vectors
-        g, u, change = vectors[3, :], vectors[4, :], vectors[2:4, :] - vectors[:2, :]
-        d, y = change[0, :], change[1, :]
-        self._results[:2, :] = change
+        inner, xp, change = self.space.inner, self.space.xp, self._results[:2, :]
+        x, g, x_end, g_end, u, _ = self._vectors
+        d, y = x_end - x, g_end - g
+        stack_into(change, [d, y])
         self._along[:] = inner(change, y)
-        numbers = xp.stack([inner(g, u), inner(d, d), xp.max(xp.abs(g))])
+        numbers = xp.stack([inner(g_end, u), inner(d, d), xp.max(xp.abs(g_end))])
         self._at_once.take(xp.concat([numbers, self._along]))
 
     def _learn(self) -> None:
         """The pair, and the direction of the model with it."""
         space, inner, times = self.space, self.space.inner, self.space.times
-        pairs, g, D = self._pairs[:, 1:, :], self._vectors[3, :], self._vectors[5, :]
-        pair = self._along[0] ** -0.5 * self._results[:2, :]
+        *_, g, _, D = self._vectors
+        pairs, pair = self._pairs[:, 1:, :], self._along[0] ** -0.5 * self._results[:2, :]
         self._pairs[:, -1, :] = pair
         columns = inner(pairs[0, :, :], pair[1, :])
         old = self._R[1:, 1:]
@@ -140,7 +145,7 @@ class RecordedStep:
         scaled = scaled_diagonal(space, pairs, D)
         u = Inverse(space, pairs, self._R_new, lambda w: w / scaled)(g)
         self._later.take(space.xp.concat([inner(g, u)[None], columns]))
-        stack_into(self._results[1:, :], [pair[0, :], pair[1, :], u])
+        stack_into(self._results[1:, :], [*pair, u])
 
     def _repeat(self, name: str, operations: Callable[[], None]) -> None:
         """Recorded the first time, and repeated then."""
