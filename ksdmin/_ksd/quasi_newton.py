@@ -185,7 +185,7 @@ class QuasiNewton:
 
     def _with_scaled(self, space: Space, new: Array, scale: float) -> QuasiNewton:
         """The model after pairs that are scaled as ours are, and the `scale` of the last one."""
-        new = new[:, -self.capacity :, :]
+        new = new[:, max(0, int(new.shape[1]) - self.capacity) :, :]
         pairs = self._followed_by(space, new)
         columns, drift = self._columns(space, pairs.array, new)
         return self._with_columns(pairs, columns, scale, drift)
