@@ -49,7 +49,7 @@ def model_direction(run: KSDRun, state: KSDState, costs: Costs | None) -> Direct
 def solved(run: KSDRun, state: KSDState) -> tuple[Array, float]:
     """P^-1 g, and the slope along it."""
     here, known = state.here, state.model.solved
-    if known is not None and known.g is here.gradient:
+    if known is not None and known.g is here.gradient and known.D is here.diagonal:
         return known.u, known.slope
     g = here.gradient if run.box is None else run.movable(here)(here.gradient)
     u = preconditioner(run, state).solve(g)

@@ -36,9 +36,13 @@ def _nothing() -> Small:
 
 @dataclass(frozen=True)
 class Solved:
-    """u = P^-1 g of a gradient g, and the slope g^T u, where they came with the last pair."""
+    """u = P^-1 g of a gradient g, and the slope g^T u, where they came with the last pair.
+
+    P starts from the diagonal D, or from the identity: None.
+    """
 
     g: Array
+    D: Array | None
     u: Array
     slope: float
 

@@ -49,20 +49,34 @@ RESULTS = ("d", "s of the pair", "y of the pair", "u at the end")
 NUMBERS = ("g^T u at the end", "d^T d", "the largest of g", "d^T y", "y^T y")
 
 
+class Known(NamedTuple):
+    """What the host knows of a pair at once: see `MeasuredPair`; and how many pairs there will be.
+
+    And where the model's direction is going to be of: the gradient, and D.
+    """
+
+    s2: float
+    along: float
+    y2: float
+    pairs: int
+    g: Array
+    D: Array | None
+
+
 class Lesson:
     """The pair of a step, of which some numbers are on their way to the host: a call waits."""
 
-    def __init__(self, arrival: Arrival, known: tuple[Any, ...], results: Array, g: Array) -> None:
-        self._arrival, self._known, self._results, self._g = arrival, known, results, g
+    def __init__(self, arrival: Arrival, known: Known, results: Array) -> None:
+        self._arrival, self._known, self._results = arrival, known, results
         self._pair: MeasuredPair | None = None
 
     def __call__(self) -> MeasuredPair:
         """The pair."""
         if self._pair is None:
-            s2, along, y2, kept = self._known
-            numbers, results = self._arrival.wait(), self._results
-            solved = Solved(self._g, results[-1, :], float(numbers[0]))
-            scaled, columns = results[1:-1, None, :], numbers[-kept:, None]
+            (s2, along, y2, pairs, g, D), results = self._known, self._results
+            numbers = self._arrival.wait()
+            solved = Solved(g, D, results[-1, :], float(numbers[0]))
+            scaled, columns = results[1:-1, None, :], numbers[-pairs:, None]
             self._pair = MeasuredPair(s2, along, y2, scaled, columns, solved)
         return self._pair
 
@@ -91,16 +105,17 @@ class RecordedStep:
     def fill(self, model: QuasiNewton) -> None:
         """Take the pairs of the model: mostly they are here, but for their places."""
         assert model.pairs is not None
-        first = self.capacity - len(model)
-        if self._last is not None and self._last().solved is model.solved:
+        first, last, filled = self.capacity - len(model), self._last, self._filled
+        self._last, self._filled = None, self.capacity  # it may be interrupted
+        if last is not None and last().solved is model.solved:
             self._repeat("shift", self._shift)
         else:
-            if len(model) < self._filled:
+            if len(model) < filled:
                 self._pairs[:] = 0.0
                 self._R[:] = 0.0
             self._pairs[:, first : self.capacity, :] = model.pairs.array
         self._R[first:, first:] = self.space.to_device(model.R_inverse)
-        self._last, self._filled = None, len(model)
+        self._filled = len(model)
 
     def _shift(self) -> None:
         self._pairs[:, :-1, :] = self.space.copy(self._pairs[:, 1:, :])
@@ -109,8 +124,9 @@ class RecordedStep:
         self, x: Array, g: Array, u: Array, D: Array | None, x_end: Array, g_end: Array
     ) -> MeasuredStep:
         """Measure the step along -u from x to x_end."""
-        if self._last is not None:
-            self._last()  # what it waits for will be overwritten
+        last, self._last = self._last, None
+        if last is not None:
+            last()  # what it waits for will be overwritten
         stack_into(self._vectors, [x, g, x_end, g_end, u, self._ones if D is None else D])
         self._repeat("compare", self._compare)
         self._at_once.expect()
@@ -119,7 +135,7 @@ class RecordedStep:
         results = self.space.copy(self._results)
         slope, s2, largest, along, y2 = self._at_once.wait().tolist()
         kept = min(self._filled + 1, self.capacity)
-        self._last = Lesson(self._later, (s2, along, y2, kept), results, g_end)
+        self._last = Lesson(self._later, Known(s2, along, y2, kept, g_end, D), results)
         return MeasuredStep(slope, s2**0.5, largest, results[0, :], self._last)
 
     def _compare(self) -> None:

@@ -155,7 +155,7 @@ class Trial:
     measured: MeasuredStep | None = None
 
     def measured_to(self, there: Evaluated) -> MeasuredStep | None:
-        """The same, if what was evaluated `there` is what the search evaluated."""
+        """`measured`, if what was evaluated `there` is what the search evaluated."""
         return self.measured if there.gradient is self.gradient else None
 
     @property

@@ -369,8 +369,9 @@ def _transfer(u: Array) -> Callable[[], Small]:
     if not is_torch_array(u) or not u.is_cuda:
         return lambda: to_host(u)
     copy = u.detach().to("cpu", non_blocking=True)  # into pinned memory
-    done = sys.modules["torch"].cuda.Event()
-    done.record()
+    cuda = sys.modules["torch"].cuda
+    done = cuda.Event()
+    done.record(cuda.current_stream(u.device))
 
     def wait() -> Small:
         done.synchronize()

@@ -8,8 +8,9 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -23,16 +24,24 @@ def side_stream(device: Any) -> Any:
     return sys.modules["torch"].cuda.Stream(device)
 
 
+# Held by whoever uses the side stream: what another thread asked of it would be recorded, too.
+SIDE = RLock()
+
+
 @contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """A graph that is freed while another one is recorded makes that one fail."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+def undisturbed() -> Iterator[None]:
+    """No other thread records, and no garbage is collected.
+
+    A graph that is freed while another one is recorded makes that one fail.
+    """
+    with SIDE:
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if enabled:
+                gc.enable()
 
 
 class Graph:
@@ -47,8 +56,8 @@ class Graph:
         cuda = sys.modules["torch"].cuda
         here, side = cuda.current_stream(device), side_stream(device)
         self._graph = cuda.CUDAGraph()
-        side.wait_stream(here)
-        with cuda.stream(side), no_garbage_collection():
+        with undisturbed(), cuda.stream(side):
+            side.wait_stream(here)
             operations()
             # torch.cuda.graph would collect garbage and empty the cache first, every time
             self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
@@ -77,7 +86,7 @@ class Arrival:
     def __init__(self, space: Space, count: int) -> None:
         torch = sys.modules["torch"]
         self._target = torch.empty(count, dtype=space.dtype, pin_memory=space.remote)
-        self._numbers = self._target.numpy()
+        self._numbers, self._device = self._target.numpy(), space.device
         self._done = torch.cuda.Event() if space.remote else None
 
     def take(self, numbers: Array) -> None:
@@ -87,13 +96,17 @@ class Arrival:
     def expect(self) -> None:
         """What was launched by now is what to wait for."""
         if self._done is not None:
-            self._done.record()
+            self._done.record(sys.modules["torch"].cuda.current_stream(self._device))
 
     def wait(self) -> Small:
         """The numbers."""
         if self._done is not None:
             self._done.synchronize()
         return np.array(self._numbers, dtype=np.float64)
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # as at the end of the process
+            self.wait()  # what is on its way has to arrive somewhere
 
 
 def cache_bytes(device: Any) -> int:

@@ -4,6 +4,7 @@ import copy
 import gc
 import pickle
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from numpy.testing import assert_allclose
 
 import ksdmin
 from ksdmin._ksd.drift import Drift
+from ksdmin._ksd.model_step import solved
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.recorded_step import RecordedStep, RecordedSteps, is_recordable
 from ksdmin._problem.arrays import Space
+from ksdmin._problem.values import changed
 
 torch = pytest.importorskip("torch")
 N, CAPACITY = 30, 5
@@ -113,6 +116,43 @@ def test_a_line_search_may_measure_several_ends():
         assert_allclose(after.solved.u, again.preconditioner(space).solve(H @ u))
 
 
+def test_what_was_interrupted_is_made_anew():
+    """Such as by Ctrl-C, between the pairs that have moved and the matrix of theirs."""
+    H, path = quadratic(), points(5)
+    space, step = Space(H[0]), RecordedStep(Space(H[0]), CAPACITY)
+    model = QuasiNewton(CAPACITY).with_pair(space, path[0], H @ path[0])
+    step.fill(model)
+    found = step.measure(path[1], H @ path[1], path[2], None, path[3], H @ path[3])
+    taught = model.with_measured(space, found.pair())
+    with pytest.raises(RuntimeError):
+        step.fill(changed(taught, R_inverse=np.zeros((2, 3))))
+    for again in (taught, model):
+        step.fill(again)
+        after = step.measure(path[3], H @ path[3], path[2], None, path[4], H @ path[4]).pair()
+        expected = again.with_pair(space, path[4] - path[3], H @ (path[4] - path[3]))
+        direction = expected.preconditioner(space).solve(H @ path[4])
+        assert_allclose(after.solved.u, direction, rtol=1e-9)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_direction_is_that_of_its_own_diagonal(same):
+    """A diagonal that is computed after the step changes the model's direction."""
+    H, path = quadratic(), points(4)
+    space, D = Space(H[0]), torch.rand(N, dtype=torch.float64) + 0.5
+    model, step = QuasiNewton(CAPACITY), RecordedStep(space, CAPACITY)
+    model = model.with_pair(space, path[0], H @ path[0])
+    step.fill(model)
+    g = H @ path[2]
+    found = step.measure(path[1], H @ path[1], path[3], D if same else None, path[2], g)
+    model = model.with_measured(space, found.pair())
+    here = SimpleNamespace(gradient=g, diagonal=D)
+    run, state = SimpleNamespace(space=space, box=None), SimpleNamespace(here=here, model=model)
+    u, slope = solved(run, state)
+    assert (u is model.solved.u) == same
+    assert_allclose(u, model.preconditioner(space, D).solve(g), rtol=1e-9)
+    assert slope == pytest.approx(float(g @ u))
+
+
 def test_on_the_host_nothing_is_recorded():
     H = quadratic()
     space = Space(H[0])
@@ -131,7 +171,7 @@ def test_only_small_models_of_pairs_alone_are_recorded():
 
 @on_cuda
 def test_on_a_device_the_graph_repeats_it():
-    """Five steps: the first is recorded, the others are repeated."""
+    """The first step is recorded, the others are repeated; the pairs move along."""
     H, path = quadratic("cuda"), points(8, "cuda")
     space, steps, gradients = Space(H[0]), RecordedSteps(), path @ H
     model = QuasiNewton(CAPACITY).with_pair(space, path[0], gradients[0])
@@ -139,8 +179,9 @@ def test_on_a_device_the_graph_repeats_it():
         at = path[i + 1], gradients[i + 1]
         measure = steps.measure(space, model, path[i], gradients[i], path[0], None)
         found = measure(*at)
-        model = model.with_pair(space, at[0] - path[i], at[1] - gradients[i])
-        direction = model.preconditioner(space).solve(at[1])
+        expected = model.with_pair(space, at[0] - path[i], at[1] - gradients[i])
+        direction = expected.preconditioner(space).solve(at[1])
+        model = model.with_measured(space, found.pair())
         assert_allclose(host(found.pair().solved.u), host(direction), rtol=1e-8)
         assert found.slope == pytest.approx(float(at[1] @ path[0]))
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.torch.kernels import Chunk, Kernel, Kernels, Product
-from ksdmin._problem.cuda import no_garbage_collection, side_stream
+from ksdmin._problem.cuda import SIDE, side_stream, undisturbed
 
 # Samples that a graph is compared with eager execution on: few, as that takes memory of its own.
 GRAPH_CHECK_SAMPLES = 256
@@ -196,7 +196,7 @@ def captured(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None
     """
     try:
         with (
-            no_garbage_collection(),
+            undisturbed(),
             torch.cuda.graph(graph, pool=pool, stream=side_stream(device)),
         ):
             yield
@@ -214,8 +214,8 @@ def warm_up(run: Callable[[], Any]) -> None:
     """
     here = torch.cuda.current_stream()
     side = side_stream(here.device)
-    side.wait_stream(here)
-    with torch.cuda.stream(side):
+    with SIDE, torch.cuda.stream(side):
+        side.wait_stream(here)
         for _ in range(WARM_UP_RUNS - 1):
             run()
         with _no_waiting():
@@ -244,7 +244,8 @@ def compare(replayed: Tensor, eager: Tensor, rounded: Callable[[], Tensor]) -> N
     size, difference = float(eager.norm()), float((replayed - eager).norm())
     if not math.isfinite(size) or difference <= MAX_GRAPH_DIFFERENCE * size:
         return
-    if difference <= MAX_ROUNDINGS * float((rounded() - eager).norm()):
+    rounding = float((rounded() - eager).norm())
+    if math.isfinite(rounding) and difference <= MAX_ROUNDINGS * rounding:
         return
     raise RuntimeError(
         f"a CUDA graph differs from eager by {difference:.1e}, where the result is {size:.1e}"
@@ -258,8 +259,8 @@ def nearby(x: Tensor) -> Tensor:
         unit = torch.finfo(torch.get_autocast_dtype(x.device.type)).eps / 2
     elif x.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
         unit = TF32_ROUNDING
-    signs = torch.Generator(x.device).manual_seed(0)
-    return x + unit * x * torch.randn(x.shape, generator=signs, dtype=x.dtype, device=x.device)
+    same = torch.Generator(x.device).manual_seed(0)  # always
+    return x + unit * x * torch.randn(x.shape, generator=same, dtype=x.dtype, device=x.device)
 
 
 def buffers_and_probe(chunk: Chunk, rows: int) -> tuple[Chunk, Chunk, Chunk]:
@@ -290,8 +291,11 @@ def fill(buffers: Any, values: Any) -> None:
 
     The loss of an older sample left there could be infinite at this x, and zero times that is NaN.
     """
-    for buffer, value in zip(tree_leaves(buffers), tree_leaves(values), strict=True):
-        _fill_one(buffer, value)
+    for buffer, value in zip(buffers, values, strict=True):
+        if isinstance(buffer, Tensor):  # without the overhead of a tree
+            _fill_one(buffer, value)
+        else:
+            tree_map(_fill_one, buffer, value)
 
 
 def _fill_one(buffer: Any, value: Any) -> None:

@@ -19,7 +19,18 @@ def test_buffers_are_a_copy_of_the_samples(rows):
         assert (buffer == 0).all()
 
 
-@pytest.mark.parametrize(("rounding", "accepted"), [(0.0, False), (1e-3, False), (0.1, True)])
+def test_fields_go_where_their_names_say():
+    """Whatever order a batch has them in."""
+    buffers = ({"a": torch.zeros(3), "b": torch.zeros(3)}, torch.zeros(3), torch.zeros(3))
+    one, two = torch.ones(3), torch.full((3,), 2.0)
+    fill(buffers, ({"b": two, "a": one}, one, one))
+    assert (buffers[0]["a"] == 1).all()
+    assert (buffers[0]["b"] == 2).all()
+
+
+@pytest.mark.parametrize(
+    ("rounding", "accepted"), [(0.0, False), (1e-3, False), (0.1, True), (torch.inf, False)]
+)
 def test_a_graph_may_differ_as_rounding_does(rounding, accepted):
     """A gradient close to a minimum is mostly rounding."""
     eager = torch.ones(10)
