@@ -28,7 +28,13 @@ def judge_step(
     basis, compared, moved = trial.basis, before == before, trial.d is not None
     noise = evaluator.noise * max(abs(before), abs(value))
     accepted = run.preset.accepts(actual, noise)
-    exact = trial.is_exact
+    exact, measured = trial.is_exact, trial.measured_to(there)
+    step_norm, gradient_norm = 0.0, np.nan
+    if accepted and measured is not None:
+        step_norm, gradient_norm = measured.step_norm, measured.gradient_norm
+    elif accepted:
+        step_norm = run.space.norm(trial.d) if moved else 0.0
+        gradient_norm = run.stationarity(there.x, there.gradient)
     return made(
         Outcome,
         actual=actual,
@@ -50,24 +56,10 @@ def judge_step(
         value=value,
         work=np.nan if costs is None else work(evaluator, state, trial, costs),
         damping=trial.damping,
-        step_norm=step_norm(run, trial, there) if accepted and moved else 0.0,
-        gradient_norm=gradient_norm(run, trial, there) if accepted else np.nan,
+        step_norm=step_norm,
+        gradient_norm=gradient_norm,
         previous_gradient_norm=state.gradient_norm,
     )
-
-
-def step_norm(run: KSDRun, trial: Trial, there: Evaluated) -> float:
-    """How long the step is."""
-    measured = trial.measured_to(there)
-    return run.space.norm(trial.d) if measured is None else measured.step_norm
-
-
-def gradient_norm(run: KSDRun, trial: Trial, there: Evaluated) -> float:
-    """How far from stationary its end is."""
-    measured = trial.measured_to(there)
-    if measured is None:
-        return run.stationarity(there.x, there.gradient)
-    return measured.gradient_norm
 
 
 def damped_steps_are_left(state: KSDState, costs: Costs) -> bool:

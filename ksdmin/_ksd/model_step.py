@@ -83,7 +83,8 @@ def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState, direction: Di
     """The step along the direction."""
     here, slope = state.here, direction.forecast.slope
     noise, differenced = evaluator.noise * abs(here.value), evaluator.gradient_error > 0
-    line = Line(run, evaluator, here, direction.u, how_measured(run, state, direction.u))
+    measure = how_measured(run, state, direction.u) if run.space.remote else None
+    line = Line(run, evaluator, here, direction.u, measure)
     there, t = line_search(
         line.at,
         line.slope_at,
@@ -112,9 +113,9 @@ def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState, direction: Di
 
 
 def how_measured(run: KSDRun, state: KSDState, u: Array) -> Measure | None:
-    """How the end of the step along -u is measured, where that is done all at once."""
+    """How the end of the step along -u is measured on a device, where it is done all at once."""
     here, space = state.here, run.space
-    if not space.remote or run.box is not None or run.options.memory_budget is not None:
+    if run.box is not None or run.options.memory_budget is not None:
         return None
     return run.recorded.measure(space, state.model, here.x, here.gradient, u, here.diagonal)
 

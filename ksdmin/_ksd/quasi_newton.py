@@ -168,8 +168,7 @@ class QuasiNewton:
         """The same after a pair whose products are known."""
         if not _is_resolved(space.eps, pair.s2, pair.along, pair.y2):
             return self
-        pairs = self._followed_by(space, pair.scaled)
-        model = self._with_columns(pairs, pair.columns, pair.along / pair.y2)
+        model = self._with_scaled(space, pair.scaled, pair.along / pair.y2, pair.columns)
         return changed(model, solved=pair.solved)
 
     def with_pairs(self, space: Space, pairs: Array) -> QuasiNewton:
@@ -187,27 +186,27 @@ class QuasiNewton:
         pairs *= space.to_device(along**-0.5)[None, :, None]  # our own array (jax makes a new one)
         return self._with_scaled(space, pairs, dots[good[-1]][1] / dots[good[-1]][2])
 
-    def _with_scaled(self, space: Space, new: Array, scale: float) -> QuasiNewton:
-        """The model after pairs that are scaled as ours are, and the `scale` of the last one."""
-        new = new[:, max(0, int(new.shape[1]) - self.capacity) :, :]
-        pairs = self._followed_by(space, new)
-        columns, drift = self._columns(space, pairs.array, new)
-        return self._with_columns(pairs, columns, scale, drift)
+    def _with_scaled(
+        self, space: Space, new: Array, scale: float, columns: Small | None = None
+    ) -> QuasiNewton:
+        """The model after pairs that are scaled as ours are, and the `scale` of the last one.
 
-    def _followed_by(self, space: Space, new: Array) -> Entries:
-        """The pairs after `new` ones."""
+        Their `columns` of R may be known already: those of a model that does not follow a drift.
+        """
         count = int(new.shape[1])
         keep = min(self.capacity, len(self) + count)
+        new = new if count <= keep else new[:, count - keep :, :]
         pairs = Entries(space.rows(2, 0)) if self.pairs is None else self.pairs
-        return pairs.followed_by(space, new, keep, self.capacity)
-
-    def _with_columns(
-        self, pairs: Entries, columns: Small, scale: float, drift: Drift | None = None
-    ) -> QuasiNewton:
-        """The model with the `pairs`, of which the last have these `columns` in R."""
-        R_inverse = _bordered(self.R_inverse, columns)
+        pairs, drift = pairs.followed_by(space, new, keep, self.capacity), None
+        if columns is None:
+            columns, drift = self._columns(space, pairs.array, new)
         return changed(
-            self, pairs=pairs, R_inverse=R_inverse, scale=scale, drift=drift, solved=None
+            self,
+            pairs=pairs,
+            R_inverse=_bordered(self.R_inverse, columns),
+            scale=scale,
+            drift=drift,
+            solved=None,
         )
 
     def _columns(self, space: Space, pairs: Array, new: Array) -> tuple[Small, Drift | None]:

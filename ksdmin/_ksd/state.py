@@ -156,7 +156,8 @@ class Trial:
 
     def measured_to(self, there: Evaluated) -> MeasuredStep | None:
         """`measured`, if what was evaluated `there` is what the search evaluated."""
-        return self.measured if there.gradient is self.gradient else None
+        measured = self.measured
+        return measured if measured is None or there.gradient is self.gradient else None
 
     @property
     def has_factor(self) -> bool:
