@@ -50,9 +50,16 @@ NUMBERS = ("g^T u at the end", "d^T d", "the largest of g", "d^T y", "y^T y")
 
 
 class Known(NamedTuple):
-    """What the host knows of a pair at once: see `MeasuredPair`; and how many pairs there will be.
+    """What the host knows of a step's pair before the rest arrives.
 
-    And where the model's direction is going to be of: the gradient, and D.
+    Attributes
+    ----------
+    s2, along, y2 : float
+        As in `MeasuredPair`.
+    pairs : int
+        How many the model has with it.
+    g, D : array, array or None
+        The gradient at the end of the step, and the diagonal: the next direction is made of them.
     """
 
     s2: float
