@@ -10,14 +10,10 @@ from ksdmin._ksd.krylov import krylov_basis
 from ksdmin._ksd.lanczos import RecordedRows, Rows, Workspace
 from ksdmin._ksd.precond import IDENTITY, Preconditioner
 from ksdmin._problem.arrays import Space
+from tests.ksd.marks import on_cuda
 
 torch = pytest.importorskip("torch")
 K = 12
-
-
-def on_cuda(test):
-    skip = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-    return pytest.mark.cuda(skip(test))
 
 
 def random_problem(seed, device, n=300, dtype=torch.float64):

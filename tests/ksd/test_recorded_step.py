@@ -17,15 +17,11 @@ from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.recorded_step import RecordedStep, RecordedSteps, is_recordable
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.values import changed
+from tests.ksd.marks import on_cuda
 
 torch = pytest.importorskip("torch")
 N, CAPACITY = 30, 5
 OPTIONS = {"maxiter": 25, "gtol": 0.0, "without": ["damped_step"]}
-
-
-def on_cuda(test):
-    skip = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-    return pytest.mark.cuda(skip(test))
 
 
 def quadratic(device="cpu", n=N, dtype=torch.float64):

@@ -10,13 +10,13 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from ksdmin._adapters.torch.data.trees import mapped
 from ksdmin._adapters.torch.kernels import Chunk, Kernel, Kernels, Product
 from ksdmin._problem.cuda import SIDE, side_stream, undisturbed
 
@@ -116,25 +116,24 @@ class Graphed:
 
     def __init__(self, kernel: Kernel, x: Tensor, buffers: Any, probe: Any, filled: Any) -> None:
         self._x, self._buffers = x.clone(), buffers
+
+        def rounded(i: int) -> Callable[[], Tensor]:
+            return lambda: kernel(nearby(x), probe)[i]
+
         warm_up(lambda: kernel(x, probe))
         self._graph = torch.cuda.CUDAGraph()
         with captured(self._graph, x.device):
             self._outputs = kernel(self._x, self._buffers)
-        rounded = cache(lambda: kernel(nearby(x), probe))  # if it is asked for
         for i, (replayed, eager) in enumerate(zip(self(x, filled), kernel(x, probe), strict=True)):
             whole = replayed.shape == eager.shape
             replayed = replayed if whole else replayed[: len(eager)]  # a row per sample
-            compare(replayed, eager, partial(_output, rounded, i))
+            compare(replayed, eager, rounded(i))
 
     def __call__(self, x: Tensor, values: Any) -> tuple[Tensor, ...]:
         self._x.copy_(x)
         fill(self._buffers, values)
         self._graph.replay()
         return self._outputs
-
-
-def _output(kernel: Callable[[], tuple[Tensor, ...]], i: int) -> Tensor:
-    return kernel()[i]
 
 
 class GraphedProduct:
@@ -292,10 +291,7 @@ def fill(buffers: Any, values: Any) -> None:
     The loss of an older sample left there could be infinite at this x, and zero times that is NaN.
     """
     for buffer, value in zip(buffers, values, strict=True):
-        if isinstance(buffer, Tensor):  # without the overhead of a tree
-            _fill_one(buffer, value)
-        else:
-            tree_map(_fill_one, buffer, value)
+        mapped(_fill_one, buffer, value)
 
 
 def _fill_one(buffer: Any, value: Any) -> None:

@@ -84,9 +84,10 @@ def take_rows(tree: Any, idx: Any) -> Any:
     return mapped(lambda leaf: _rows(leaf, idx), tree)
 
 
-def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """As `tree_map`, which takes as long as launching an operation even for one tensor."""
-    return function(tree) if isinstance(tree, Tensor) else tree_map(function, tree)
+    alone = isinstance(tree, Tensor)
+    return function(tree, *others) if alone else tree_map(function, tree, *others)
 
 
 def _rows(leaf: Any, idx: Any) -> Tensor:
