@@ -44,7 +44,8 @@ def title(module):
 
 def first_sizes():
     """What the preset says of the first sets."""
-    yield f"`most` = {DEFAULT.most:,}: samples in B and in C at first, and K times as many in A"
+    root = "of many samples, B and C begin with so many times their root"
+    yield f"`per_root` = {DEFAULT.per_root}: {root}"
     yield f"`fewest` = {DEFAULT.fewest:,}: fewer samples in B and C are not worth sampling"
 
 

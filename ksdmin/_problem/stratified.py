@@ -54,9 +54,11 @@ class StratifiedSubsets(Subsets):
         adopted.sizes(parts=2)  # an impossible request is refused here, not in mid-run
         return adopted
 
-    def sizes(self, parts: int, fewest: int = 1, most: int | None = None) -> Sizes | None:
+    def sizes(
+        self, parts: int, fewest: int = 1, per_root: int | None = None, rough: bool = False
+    ) -> Sizes | None:
         """The sizes at the start of a run: every set has a sample of each block."""
-        sizes, least = super().sizes(parts, fewest, most), len(self.block_sizes)
+        sizes, least = super().sizes(parts, fewest, per_root, rough), len(self.block_sizes)
         assert sizes is not None
         return Sizes(max(sizes.A, least), max(sizes.B, least), max(sizes.C, least))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -97,11 +98,12 @@ class Subsets:
     gradient, curvature, search : float or int, optional
         The sizes of A, B and C: a fraction of the samples (float, at most 1.0) or a count (int).
         By default A is everything, and B and C are 1/K of the samples each, K being the dimension
-        of the first Krylov space (1/2 each where K = 1, so that they can be disjoint). Where 1/K is
-        more than 4000 samples, B and C begin with 4000, and A with K times that; where it is
-        fewer than 300, with 300, and below 1200 samples with everything, unless the model is
-        one of the adapters' that is not linear in its parameters. The default method lets all
-        three grow as the run asks for it. ``ksdmin.PAPER`` takes 1/K in any case.
+        of the first Krylov space (1/2 each where K = 1, so that they can be disjoint), but
+        5 sqrt(n) at most. Where 125 sqrt(n) is at most half of the samples, A begins with so many.
+        B and C begin with 300 at least, and below 1200 samples with everything. For a model that
+        is not linear in its parameters (an adapter finds that out) B and C may be fewer than that,
+        and A begins with 25 sqrt(n) where that is at most half. The default method lets all three
+        grow as the run asks for it. ``ksdmin.PAPER`` takes everything and 1/K in any case.
     disjoint : bool, optional
         Whether B and C have no sample in common, as long as both fit (they may grow). A may
         overlap both.
@@ -165,12 +167,16 @@ class Subsets:
         together = [] if self.disjoint else ["disjoint=False"]
         return f"{type(self).__name__}({', '.join([source, *asked, *together])})"
 
-    def sizes(self, parts: int, fewest: int = 1, most: int | None = None) -> Sizes | None:
+    def sizes(
+        self, parts: int, fewest: int = 1, per_root: int | None = None, rough: bool = False
+    ) -> Sizes | None:
         """The sizes at the start of a run; None where the user draws the sets.
 
         Where not asked for, B and C are a share of 1 / `parts`, or `fewest` samples if that is
-        more; or everything, if so many are more than a quarter. A is everything; where B and C
-        would be larger than `most`, they are that, and A `parts` times as much.
+        more; or everything, if so many are more than a quarter. With `per_root`, they are at most
+        that many times the root of the number of samples, and A is `per_root` squared times as much
+        as that, or for a `rough` gradient `per_root` times. Without it, and where that would be
+        more than half of the samples, A is everything.
         """
         if self.n is None:
             return None
@@ -184,8 +190,10 @@ class Subsets:
         if share < fewest:
             share = min(fewest, room) if 4 * fewest <= self.n else self.n
         whole = self.n
-        if most is not None and most < share < self.n:
-            share, whole = most, min(self.n, parts * most)
+        if per_root is not None and share < self.n:
+            few = max(fewest, per_root * math.isqrt(self.n))
+            in_A = few * (per_root if rough else per_root**2)
+            share, whole = min(share, few), in_A if 2 * in_A <= self.n else self.n
         a = counts["gradient"] or whole
         b, c = (counts[name] or share for name in ("curvature", "search"))
         least = sum(counts[name] or 1 for name in ("curvature", "search"))
