@@ -79,7 +79,7 @@ BUYS = {
     "little, or in a sum less than its share of the step's cost.",
     "accepts": "The value on A never rises by more than rounding.",
     "fewest": "Few samples of a linear model are not sampled: exact steps are cheap there.",
-    "most": "Of very many samples a few show the first steps, at a fraction of a pass.",
+    "per_root": "Of many samples a few show the first steps, at a fraction of a pass.",
     "compares": "Where A is a part, steps are judged on samples that the gradient has not seen.",
     "escapes": "Saddle points and maxima are left, where a few products show a way down.",
     "tilted": "The search on C keeps the slope of A: it does not undo what the gradient says.",
