@@ -89,9 +89,8 @@ def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
     N = run.subsets.n
     if N is not None and N <= traits.least_set and run.preset.compares and not run.subsets.asked:
         return Sizes(N, N, N)
-    rough, preset = traits.nonlinear, run.preset
-    fewest = 1 if rough else preset.fewest
-    sizes = run.subsets.sizes(run.parts, fewest, preset.per_root, rough=rough)
+    fewest, per_root = run.preset.fewest, run.preset.per_root
+    sizes = run.subsets.sizes(run.parts, fewest, per_root, traits.nonlinear)
     B = first_curvature_samples(run, traits)
     if sizes is None or run.subsets.n is None or B is None:
         return sizes

@@ -168,15 +168,15 @@ class Subsets:
         return f"{type(self).__name__}({', '.join([source, *asked, *together])})"
 
     def sizes(
-        self, parts: int, fewest: int = 1, per_root: int | None = None, rough: bool = False
+        self, parts: int, fewest: int = 1, per_root: int | None = None, nonlinear: bool = False
     ) -> Sizes | None:
         """The sizes at the start of a run; None where the user draws the sets.
 
         Where not asked for, B and C are a share of 1 / `parts`, or `fewest` samples if that is
         more; or everything, if so many are more than a quarter. With `per_root`, they are at most
         that many times the root of the number of samples, and A is `per_root` squared times as much
-        as that, or for a `rough` gradient `per_root` times. Without it, and where that would be
-        more than half of the samples, A is everything.
+        as that. Without it, and where that would be more than half of the samples, A is everything.
+        Many rough steps train a `nonlinear` model best: `fewest` is 1, A `per_root` times as much.
         """
         if self.n is None:
             return None
@@ -186,13 +186,13 @@ class Subsets:
         }
         asked = sum(counts[name] or 0 for name in ("curvature", "search"))
         room = self.n - asked if self.disjoint else self.n
-        share = max(1, min(self.n // max(parts, 2), room))
+        share, fewest = max(1, min(self.n // max(parts, 2), room)), 1 if nonlinear else fewest
         if share < fewest:
             share = min(fewest, room) if 4 * fewest <= self.n else self.n
         whole = self.n
         if per_root is not None and share < self.n:
             few = max(fewest, per_root * math.isqrt(self.n))
-            in_A = few * (per_root if rough else per_root**2)
+            in_A = few * (per_root if nonlinear else per_root**2)
             share, whole = min(share, few), in_A if 2 * in_A <= self.n else self.n
         a = counts["gradient"] or whole
         b, c = (counts[name] or share for name in ("curvature", "search"))

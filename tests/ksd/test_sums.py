@@ -141,9 +141,9 @@ def test_many_samples_are_begun_with_few():
 
 
 def test_a_rough_gradient_is_of_fewer():
-    assert ksdmin.Subsets(60_000).sizes(40, 1, 5, rough=True) == Sizes(6100, 1220, 1220)
-    assert ksdmin.Subsets(4000).sizes(20, 1, 5, rough=True) == Sizes(1575, 200, 200)
-    assert ksdmin.Subsets(2000).sizes(20, 1, 5, rough=True) == Sizes(2000, 100, 100)
+    assert ksdmin.Subsets(60_000).sizes(40, 300, 5, nonlinear=True) == Sizes(6100, 1220, 1220)
+    assert ksdmin.Subsets(4000).sizes(20, 300, 5, nonlinear=True) == Sizes(1575, 200, 200)
+    assert ksdmin.Subsets(2000).sizes(20, 300, 5, nonlinear=True) == Sizes(2000, 100, 100)
 
 
 @pytest.mark.parametrize("rng", range(3))
