@@ -132,7 +132,7 @@ def test_own_sets_are_judged_too():
 def test_many_samples_are_begun_with_few():
     assert ksdmin.Subsets(1_000_000).sizes(20, 300, 5) == Sizes(125_000, 5000, 5000)
     assert ksdmin.Subsets(62_500).sizes(20, 300, 5) == Sizes(31_250, 1250, 1250)
-    assert ksdmin.Subsets(39_000).sizes(20, 300, 5) == Sizes(39_000, 985, 985)
+    assert ksdmin.Subsets(39_000).sizes(20, 300, 5) == Sizes(39_000, 1950, 1950)
     assert ksdmin.Subsets(4000).sizes(20, 300, 5) == Sizes(4000, 300, 300)
     assert ksdmin.Subsets(1000).sizes(20, 300, 5) == Sizes(1000, 1000, 1000)
     asked = ksdmin.Subsets(1_000_000, gradient=1.0, search=0.1).sizes(20, 300, 5)
