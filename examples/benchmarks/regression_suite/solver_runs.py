@@ -27,7 +27,9 @@ KSD = {
     "ksd": {},
     "ksd-paper": dict(ksdmin.PAPER),
     "ksd-diagonal": {},
+    "ksd-everything": {},
 }
+FIRST_SETS = {"ksd-everything": {"gradient": 1.0, "curvature": 1 / 20, "search": 1 / 20}}
 DEFAULT = ("ksd", "ksd-paper", *SCIPY)
 CAP = 20_000  # passes
 PAPER_CAP = 1000  # its fixed sets keep it from converging
@@ -125,11 +127,12 @@ def run_ksd(
             raise StopIteration
 
     options = {"gtol": GTOL, "maxiter": FAR} | KSD[method] | options
+    subsets = ksdmin.Subsets(problem.samples, **FIRST_SETS.get(method, {}))
     problem.offer_diagonal(method == "ksd-diagonal")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         res = ksdmin.minimize(
-            problem, subsets=problem.samples, rng=seed, callback=callback, options=options
+            problem, subsets=subsets, rng=seed, callback=callback, options=options
         )
     ended = recorder.end(res.x, res.history[-1].passes)
     for reached in ended["reached"].values():

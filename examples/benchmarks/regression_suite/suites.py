@@ -12,6 +12,7 @@ from pathlib import Path
 from examples.benchmarks.regression_suite import (
     data_sets,
     kept_runs,
+    large_sets,
     loss_sets,
     optima,
     ratio_tables,
@@ -115,4 +116,11 @@ LOSSES = Suite(
     loss_sets.problem,
     ("ksd", "L-BFGS-B"),
     kept_runs.RESULTS.with_name("losses"),
+)
+MANY_SAMPLES = Suite(
+    tuple(large_sets.SETS),
+    large_sets.L2,
+    large_sets.problem,
+    ("ksd", "ksd-everything", "L-BFGS-B"),
+    kept_runs.RESULTS.with_name("many_samples"),
 )
