@@ -62,10 +62,10 @@ class Preset:
         Samples in B and in C, where the user asks for no size: fewer are not worth sampling. A
         model that is not linear in its parameters takes fewer: many rough steps train it best.
     per_root : int or None
-        B and C have at most so many times the root of the number of samples at first, where the
-        user asks for no size, and A that squared times as many, or for a model that is not linear
-        in its parameters that many times; all that where it makes A half of the samples at most.
-        From a bad start, few samples show the way. None: 1 / K of the samples, and everything.
+        B and C have at most twice so many times the root of the number of samples at first, where
+        the user asks for no size. For a model that is not linear in its parameters they have half
+        of that, and A so many times as much, if this is half of all at most: from a bad start, few
+        samples show the way. None: 1 / K of the samples, and everything.
     compares : bool
         Whether the value before a step is computed on the samples of the value after it, where A
         is a part and those are others.
@@ -130,13 +130,12 @@ AS_PRINTED = Preset(
 )
 
 # Fewest, by examples/benchmarks/losses.py (its tuning half): 1000 takes 5% to 8% more passes, 100
-# takes 6% more. Per root: 12 regressions of 65,000 to 600,000 samples, made after it was chosen,
-# take 0.89 [0.82, 0.98] of the passes that they take with 4000 in B and 80,000 in A; 4 and 6 did
-# about as well before. Small nets of 10,000 and 60,000 samples are mostly as far in half of the
-# passes. On one H200, beside A = everything: 1.2 million frames of speech are at a training error
-# of 26% in half of the seconds; the paper's auto-encoders are ahead for two seconds, and up to 3%
-# behind in the next 30. Where A is everything, 5 roots in B would be too few: regressions of a9a
-# and of MNIST's parity take 1.08 times the passes with them, twice as many at worst.
+# takes 6% more. Per root: examples/benchmarks/many_samples.py has linear models beside 1 / K in B.
+# To sample their A as well saves 10% of the passes and takes 1.5 times the seconds, as copying rows
+# takes longer than a pass over them; half as many in B take twice the passes of a9a where l2 is
+# 1e-7. Small nets of 10,000 and 60,000 samples are mostly as far in half of the passes. On an H200,
+# 1.2 million frames of speech are at a training error of 26% in half of the seconds; the paper's
+# auto-encoders are ahead for two seconds, and up to 3% behind in the next 30.
 DEFAULT = Preset(
     name="default",
     without=frozenset(),

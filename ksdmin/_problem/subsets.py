@@ -98,12 +98,12 @@ class Subsets:
     gradient, curvature, search : float or int, optional
         The sizes of A, B and C: a fraction of the samples (float, at most 1.0) or a count (int).
         By default A is everything, and B and C are 1/K of the samples each, K being the dimension
-        of the first Krylov space (1/2 each where K = 1, so that they can be disjoint). They begin
-        with 300 at least, and below 1200 samples with everything. Where 125 sqrt(n) is at most
-        half of the samples, A begins with so many, and B and C with 5 sqrt(n) at most. For a model
-        that is not linear in its parameters (an adapter finds that out) B and C may be fewer than
-        300, and it is 25 sqrt(n) in A. The default method lets all three grow as the run asks for
-        it. ``ksdmin.PAPER`` takes everything and 1/K in any case.
+        of the first Krylov space (1/2 each where K = 1, so that they can be disjoint), but
+        10 sqrt(n) at most. They begin with 300 at least, and below 1200 samples with everything.
+        For a model that is not linear in its parameters (an adapter finds that out) they may be
+        fewer, and from 2500 samples on A begins with 25 sqrt(n), B and C with 5 sqrt(n) at most.
+        The default method lets all three grow as the run asks for it. ``ksdmin.PAPER`` takes
+        everything and 1/K in any case.
     disjoint : bool, optional
         Whether B and C have no sample in common, as long as both fit (they may grow). A may
         overlap both.
@@ -173,10 +173,10 @@ class Subsets:
         """The sizes at the start of a run; None where the user draws the sets.
 
         Where not asked for, B and C are a share of 1 / `parts`, or `fewest` samples if that is
-        more; or everything, if so many are more than a quarter. A is everything. With `per_root`,
-        B and C are at most that many times the root of the number of samples, and A is `per_root`
-        squared times as much as that, if this is half of the samples at most. Many rough steps
-        train a `nonlinear` model best: `fewest` is 1 then, and A `per_root` times as much.
+        more; or everything, if so many are more than a quarter. With `per_root`, they are at most
+        twice that many times the root of the number of samples. A is everything. Many rough steps
+        train a `nonlinear` model best: its `fewest` is 1, its B and C are at most `per_root` roots,
+        and A is `per_root` times as much as that, if this is half of the samples at most.
         """
         if self.n is None:
             return None
@@ -191,10 +191,11 @@ class Subsets:
             share = min(fewest, room) if 4 * fewest <= self.n else self.n
         in_A = self.n
         if per_root is not None and share < self.n:
-            few = max(fewest, per_root * math.isqrt(self.n))
-            enough = few * (per_root if nonlinear else per_root**2)
-            if 2 * enough <= self.n:
-                share, in_A = min(share, few), enough
+            few = per_root * math.isqrt(self.n)
+            if not nonlinear:
+                share = min(share, 2 * few)
+            elif 2 * per_root * few <= self.n:
+                share, in_A = min(share, few), per_root * few
         a = counts["gradient"] or in_A
         b, c = (counts[name] or share for name in ("curvature", "search"))
         least = sum(counts[name] or 1 for name in ("curvature", "search"))

@@ -130,17 +130,17 @@ def test_own_sets_are_judged_too():
 
 
 def test_many_samples_are_begun_with_few():
-    assert ksdmin.Subsets(1_000_000).sizes(20, 300, 5) == Sizes(125_000, 5000, 5000)
-    assert ksdmin.Subsets(62_500).sizes(20, 300, 5) == Sizes(31_250, 1250, 1250)
+    assert ksdmin.Subsets(1_000_000).sizes(20, 300, 5) == Sizes(1_000_000, 10_000, 10_000)
+    assert ksdmin.Subsets(62_500).sizes(20, 300, 5) == Sizes(62_500, 2500, 2500)
     assert ksdmin.Subsets(39_000).sizes(20, 300, 5) == Sizes(39_000, 1950, 1950)
     assert ksdmin.Subsets(4000).sizes(20, 300, 5) == Sizes(4000, 300, 300)
     assert ksdmin.Subsets(1000).sizes(20, 300, 5) == Sizes(1000, 1000, 1000)
-    asked = ksdmin.Subsets(1_000_000, gradient=1.0, search=0.1).sizes(20, 300, 5)
-    assert asked == Sizes(1_000_000, 5000, 100_000)
+    asked = ksdmin.Subsets(1_000_000, search=0.1).sizes(20, 300, 5)
+    assert asked == Sizes(1_000_000, 10_000, 100_000)
     assert ksdmin.Subsets(1_000_000).sizes(20) == Sizes(1_000_000, 50_000, 50_000)
 
 
-def test_a_rough_gradient_is_of_fewer():
+def test_a_net_begins_with_fewer_in_a_too():
     assert ksdmin.Subsets(60_000).sizes(40, 300, 5, nonlinear=True) == Sizes(6100, 1220, 1220)
     assert ksdmin.Subsets(4000).sizes(20, 300, 5, nonlinear=True) == Sizes(1575, 200, 200)
     assert ksdmin.Subsets(2000).sizes(20, 300, 5, nonlinear=True) == Sizes(2000, 100, 100)
@@ -150,8 +150,8 @@ def test_a_rough_gradient_is_of_fewer():
 def test_few_of_many_samples_show_the_way(rng):
     """Beginning with the paper's sets takes more passes."""
     draw = np.random.default_rng(rng)
-    X = draw.standard_normal((100_000, 12)) * np.geomspace(1, 0.1, 12)
-    y = np.sign(X @ draw.standard_normal(12) + 0.5 * draw.standard_normal(100_000))
+    X = draw.standard_normal((400_000, 12)) * np.geomspace(1, 0.1, 12)
+    y = np.sign(X @ draw.standard_normal(12) + 0.5 * draw.standard_normal(400_000))
 
     def loss(w, idx):
         return np.logaddexp(0, -y[idx] * (X[idx] @ w)).mean()
@@ -167,11 +167,11 @@ def test_few_of_many_samples_show_the_way(rng):
         ksdmin.minimize(
             loss, np.zeros(12), jac=slope, hessp=product, subsets=subsets, rng=rng, tol=1e-6
         )
-        for subsets in (100_000, ksdmin.Subsets(100_000, 1.0, 0.05, 0.05))
+        for subsets in (400_000, ksdmin.Subsets(400_000, 1.0, 0.05, 0.05))
     )
     assert few.success
     assert more.success
-    assert few.history["size_A"][0] == 39_500
+    assert few.history["size_B"][0] == 6320
     np.testing.assert_allclose(few.fun, more.fun, rtol=1e-6)
     assert few.passes < more.passes
 

@@ -1,6 +1,6 @@
-"""Sums of losses of 65,000 samples and more, where KSD begins with a part of them in A too.
+"""Sums of losses of 65,000 samples and more, where B and C begin with less than 1/K of them.
 
-They were chosen after that rule was final, and nothing was tuned on them.
+That linear models begin with all samples in A was decided on these sets.
 """
 
 from __future__ import annotations
