@@ -158,8 +158,25 @@ def ahead_and_behind(kinds):
     named = {True: [], False: []}
     for kind, row in kinds.items():
         named[float(row["passes, median"]) < 1].append(kind)
+    if not named[False]:
+        return "In passes it is ahead on every kind."
     return (
         f"In passes it is ahead on {', '.join(named[True])}; behind on {', '.join(named[False])}."
+    )
+
+
+def many_samples():
+    """Sums of many samples, in means; the table folded."""
+    path = RESULTS / "many_samples" / "table.md"
+    table, *means, origin = path.read_text().strip().split("\n\n")
+    shares = dict(re.findall(r"^ksd / L-BFGS-B, (\w+): ([\d.]+)", "\n".join(means), re.MULTILINE))
+    return "\n\n".join(
+        [
+            f"**KSD takes {float(shares['passes']):.0%} of L-BFGS-B's passes and "
+            f"{float(shares['seconds']):.0%} of its seconds in the mean.**",
+            folded("Every problem, and the means", "\n\n".join([table, *means])),
+            f"{origin}. Runs: {runs_of(path.parent)}.",
+        ]
     )
 
 

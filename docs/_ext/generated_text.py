@@ -28,6 +28,7 @@ GENERATORS = {
     "growth": benchmarks.growth,
     "logistic": benchmarks.logistic,
     "losses": benchmarks.other_losses,
+    "many-samples": benchmarks.many_samples,
     "nets": gpu_results.other_nets,
     "on-a-gpu": gpu_results.headline,
     "options": from_code.options,

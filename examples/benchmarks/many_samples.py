@@ -1,4 +1,4 @@
-"""Sums of losses of many samples: the first sets as they are, all samples in A, and L-BFGS-B.
+"""Sums of losses of many samples: KSD with its first sets and with larger ones, and L-BFGS-B.
 
     python examples/benchmarks/many_samples.py
     python examples/benchmarks/many_samples.py --table

@@ -11,6 +11,7 @@ from examples.benchmarks.comparison import problem_sets, score_tables, scores
 from examples.benchmarks.regression_suite import (
     data_sets,
     kept_runs,
+    large_tables,
     loss_tables,
     ratio_tables,
     suites,
@@ -42,6 +43,12 @@ def test_the_tables_of_the_regression_benchmark():
 def test_the_table_of_the_losses():
     report = loss_tables.report(suites.LOSSES.results, suites.LOSSES.results, suites.LOSSES.l2)
     assert report + "\n" == (RESULTS / "losses/table.md").read_text()
+
+
+def test_the_table_of_many_samples():
+    suite = suites.MANY_SAMPLES
+    report = large_tables.report(suite.results, suite.results, suite.l2)
+    assert report + "\n" == (RESULTS / "many_samples/table.md").read_text()
 
 
 @pytest.mark.parametrize("collection", problem_sets.COLLECTIONS)

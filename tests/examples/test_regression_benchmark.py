@@ -124,7 +124,16 @@ def test_optimum_is_a_lower_bound(problem):
 
 
 @pytest.mark.parametrize(
-    "method", ["ksd", "ksd-diagonal", "L-BFGS-B", "Newton-CG", "Newton-CG-sum", "trust-krylov-sum"]
+    "method",
+    [
+        "ksd",
+        "ksd-diagonal",
+        "ksd-everything",
+        "L-BFGS-B",
+        "Newton-CG",
+        "Newton-CG-sum",
+        "trust-krylov-sum",
+    ],
 )
 def test_run_arrives_at_every_gap(problem, method):
     optimum = optima.optimum(problem)

@@ -1,4 +1,4 @@
-"""What the runs on sums of many samples show: the first sets as they are, and all samples in A."""
+"""What the runs on sums of many samples show: KSD with its first sets and with larger ones."""
 
 from __future__ import annotations
 
