@@ -26,11 +26,12 @@ def test_the_table_of_the_nets(capsys):
     assert capsys.readouterr().out == (RESULTS / "nets.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["seconds", "growth", "ablation"])
+@pytest.mark.parametrize("name", ["seconds", "growth", "ablation", "ablation_nets"])
 def test_the_tables_of_seconds_growth_and_constants(name):
-    module = f"examples.benchmarks.{name}" if name == "ablation" else name
-    folder = ROOT if name == "ablation" else ROOT / "examples/benchmarks"
-    command = [sys.executable, "-m", module, "--table"]
+    ablation = name.startswith("ablation")
+    module = "examples.benchmarks.ablation" if ablation else name
+    folder = ROOT if ablation else ROOT / "examples/benchmarks"
+    command = [sys.executable, "-m", module, "--table", "--out", str(RESULTS / f"{name}.json")]
     printed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     assert printed.stdout == (RESULTS / f"{name}.md").read_text()
 
