@@ -9,10 +9,11 @@ from examples.benchmarks.regression_suite import large_sets
 from examples.benchmarks.regression_suite.kept_runs import Problem, Runs, label
 from examples.benchmarks.regression_suite.ratio_tables import count, origin, share
 from examples.benchmarks.rule_variants.ratios import Ratios
-from examples.harness.tables import markdown
+from examples.harness.tables import markdown, number
 
 GAP = "1e-06"
 METHODS = ("ksd", "ksd-everything", "L-BFGS-B")
+MEASURES = {"passes": "passes", "processor": "seconds"}  # wall time is disturbed by other work
 
 
 def report(folder: Path, results: Path, l2s: Sequence[float]) -> str:
@@ -26,16 +27,14 @@ def report(folder: Path, results: Path, l2s: Sequence[float]) -> str:
     return "\n\n".join([by_problem(runs, known), *means, origin(runs, known, "ksd")])
 
 
-MEASURES = {"passes": "passes", "processor": "seconds"}  # wall time is disturbed by other work
-
-
 def by_problem(runs: Runs, known: list[Problem]) -> str:
     """Passes and seconds of all methods; of ours, the worst seed."""
     head = [f"to {GAP}", *(f"{what}, {name}" for what in MEASURES.values() for name in METHODS)]
     rows = []
     for problem in known:
         passes = [count(runs.cost(name, problem, GAP)) for name in METHODS]
-        seconds = [f"{runs.cost(name, problem, GAP, 'processor'):.3g}" for name in METHODS]
+        costs = [runs.cost(name, problem, GAP, "processor") for name in METHODS]
+        seconds = [number(cost, ".3g", infinite="never") for cost in costs]
         rows.append([label(*problem), *passes, *seconds])
     return markdown(head, rows, numbers=True)
 
