@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from typing import Any
 
 CALLED_AS = (
@@ -54,3 +55,21 @@ def check_curvature_of_function(curvature: Any) -> None:
             f"curvature={curvature!r} needs a model with outputs and a loss, which a plain "
             "function does not have: leave it out, or give loss and data"
         )
+
+
+def as_precond(precond: Any, *names: str) -> Any:
+    """The argument `precond`: one of these `names`, None, an array or a callable.
+
+    "fisher" is what the diagonal was called before.
+    """
+    if isinstance(precond, str) and precond == "fisher":
+        return "diagonal"
+    known = precond is None or callable(precond) or hasattr(precond, "shape")
+    if known or (isinstance(precond, str) and precond in names):
+        return precond
+    close = get_close_matches(precond, names, 1) if isinstance(precond, str) else []
+    meant = f" (did you mean {close[0]!r}?)" if close else ""
+    raise ValueError(
+        f"precond={precond!r}{meant}: expected {', '.join(map(repr, names))}, None, an array or a "
+        "callable (x, idx)"
+    )

@@ -23,7 +23,7 @@ def from_autograd(
     subsets: Any = None,
     curvature: str | Callable[..., Any] | None = None,
     l2: Any = 0.0,
-    precond: Any = "fisher",
+    precond: Any = "diagonal",
     chunk_size: int | None = None,
     memory_budget: float | None = None,
     rng: Any = 0,
@@ -61,7 +61,7 @@ def from_autograd(
     l2 : float or tree of floats, optional
         The objective is ``mean loss + (l2 / 2) |x|^2``; or one number each for parts of `params`, 0
         where left out.
-    precond : "fisher", None, array or callable, optional
+    precond : "diagonal", None, array or callable, optional
         The diagonal preconditioner: that of the empirical Fisher matrix (none for a plain
         function), none, or your own as a flat vector, or (x, idx) -> one.
     chunk_size : int, optional
@@ -140,7 +140,7 @@ def from_jax(
     subsets: Any = None,
     curvature: str | Callable[..., Any] | None = None,
     l2: Any = 0.0,
-    precond: Any = "fisher",
+    precond: Any = "diagonal",
     chunk_size: int | None = None,
     memory_budget: float | None = None,
     precision: str = "highest",
@@ -183,7 +183,7 @@ def from_jax(
     l2 : float or tree of floats, optional
         The objective is ``mean loss + (l2 / 2) |x|^2``; or one number each for parts of `params`, 0
         where left out.
-    precond : "fisher", None, array or callable, optional
+    precond : "diagonal", None, array or callable, optional
         The diagonal preconditioner: that of the empirical Fisher matrix (none for a plain
         function), none, or your own as a flat vector, or (x, idx) -> one.
     chunk_size : int, optional

@@ -24,7 +24,7 @@ def from_torch(
     output: str | int | Callable[[Any], Any] | None = None,
     curvature: str | Callable[..., Any] | None = None,
     l2: float | Mapping[str, float] = 0.0,
-    precond: Any = "fisher",
+    precond: Any = "auto",
     params: Iterable[Any] | None = None,
     chunk_size: int | None = None,
     memory_budget: float | None = None,
@@ -90,10 +90,12 @@ def from_torch(
     l2 : float or mapping, optional
         The objective is ``mean loss + (l2 / 2) |x|^2``; a mapping gives it by the names of
         parameters or modules (by the keys of `x0`, joined by dots), 0 for the others.
-    precond : "fisher", None, array or callable, optional
-        The diagonal preconditioner: that of the empirical Fisher matrix (none for a plain
-        function), none, or your own as a flat vector, or (x, idx) -> one. See the options `floor`
-        and `diagonal_power`.
+    precond : {"auto", "kronecker", "diagonal"}, None, array or callable, optional
+        The preconditioner: Kronecker factors of the Fisher matrix (K-FAC), the diagonal of the
+        empirical Fisher matrix, none, or a diagonal of your own as a flat vector, or (x, idx) ->
+        one. "auto" takes factors where the model is nonlinear and has layers that are not too
+        wide for its number of samples, and the diagonal otherwise (none for a plain function). See
+        the notes, and the options `floor` and `diagonal_power` of a diagonal.
     params : iterable, optional
         The parameters to vary: names of parameters or modules, or Parameters; by default all that
         require a gradient.
@@ -206,6 +208,16 @@ def from_torch(
     bytes, with n parameters of s bytes, K = krylov_dim, m = memory, c = chunk_size and a =
     ``problem.bytes_per_sample``. (Ten measured runs of the MNIST auto-encoder differed from it by
     at most 5%.) Sets B and C beyond `memory_budget`, and A beyond `chunk_size`, count as one chunk.
+
+    **Kronecker factors.** Weights of matrix products, convolutions and embeddings have them,
+    wherever in a model these are: in Linear layers, attention, recurrent layers or in code of your
+    own. They are found in the graph of a forward pass. A bias that is added in the same operation
+    goes with its weight; a side of more than 4096 rows or columns has the diagonal of its factor.
+    Any other parameter (of a norm, say) has one number for all of its entries. Labels are drawn
+    from the model where the loss is a likelihood; other losses take those of the data. Up to 1000
+    samples of A are used, and the factors serve five iterations. They take three times the bytes of
+    their entries: the squares of the two sides of each weight. With `residuals` and with split
+    vectors there is a diagonal, and ``ksdmin.PAPER`` has one, too.
 
     The diagonal for the preconditioner comes with the gradient where all parameters are those of
     Linear layers that see each sample once. Those of convolutions, recurrent layers, embeddings

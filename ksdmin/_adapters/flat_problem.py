@@ -44,7 +44,7 @@ class FlatProblem(CountingProblem):
         Its samples.
     traits : Traits
         What its adapter knows of it; those of the preconditioner are filled in here.
-    precond : "fisher", None, array or callable
+    precond : "diagonal", None, array or callable
         The diagonal of the empirical Fisher matrix, no preconditioner, or the user's own.
     """
 
@@ -52,11 +52,6 @@ class FlatProblem(CountingProblem):
     _double: Callable[[], FlatProblem | None] | None = None  # makes the problem in float64
 
     def __init__(self, x0: Array, subsets: Subsets | None, traits: Traits, precond: Any) -> None:
-        known = precond is None or callable(precond) or hasattr(precond, "shape")
-        if not known and not (isinstance(precond, str) and precond == "fisher"):
-            raise ValueError(
-                f"precond={precond!r}: expected 'fisher', None, an array or a callable (x, idx)"
-            )
         self.x0, self.subsets = x0, subsets
         self.traits = replace(
             traits,

@@ -26,14 +26,17 @@ def conjugate_gradients(
     product: Callable[[Array], Array],
     g: Array,
     begin: Array | None,
-    M: Array | None,
+    precondition: Callable[[Array], Array],
     maxiter: int,
     spent: Callable[[], bool],
 ) -> Solution:
-    """Minimise q(d) = d^T A d / 2 + g^T d, preconditioned by M, from `begin` or zero."""
+    """Minimise q(d) = d^T A d / 2 + g^T d, preconditioned, from `begin` or zero.
+
+    `precondition` multiplies by the inverse of the preconditioner.
+    """
     d = g * 0 if begin is None else begin
     r = g if begin is None else product(d) + g
-    y = r if M is None else r / M
+    y = precondition(r)
     p, along = -y, float(space.inner(r, y))
     values, kept, next_kept = [0.0], [], FIRST_KEPT
     for i in range(1, maxiter + 1):
@@ -43,7 +46,7 @@ def conjugate_gradients(
             break
         alpha = along / curvature
         d, r = d + alpha * p, r + alpha * Ap
-        y = r if M is None else r / M
+        y = precondition(r)
         along, before = float(space.inner(r, y)), along
         values.append(float(space.inner(d, r + g)) / 2)
         if i == next_kept:

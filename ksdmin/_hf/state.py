@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ksdmin._options import HFOptions
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.subsets import Sizes
+from ksdmin._run.kept_factors import KeptFactors
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
 
@@ -37,6 +38,8 @@ class HFState(State):
     ----------
     damping : float
         Martens' lambda.
+    factors : KeptFactors or None
+        Kronecker factors for the preconditioner, where the problem has any.
     solution : array or None
         The last end of the conjugate gradients.
     refused : int
@@ -44,6 +47,7 @@ class HFState(State):
     """
 
     damping: float
+    factors: KeptFactors | None
     solution: Array | None
     refused: int
 

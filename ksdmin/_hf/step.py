@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from ksdmin._hf.conjugate_gradients import Solution, conjugate_gradients
 from ksdmin._hf.state import HFRun, HFState
@@ -20,6 +21,7 @@ from ksdmin._problem.arrays import Array
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluator, Ledger
+from ksdmin._run.kept_factors import renewed
 from ksdmin._run.levenberg_marquardt import adjusted
 from ksdmin._run.record import write_record
 from ksdmin._run.run import Run
@@ -43,21 +45,23 @@ def start(run: HFRun, ledger: Ledger, x0: Array) -> HFState:
     """Where HF begins."""
     with run.evaluating(ledger) as evaluator:
         first = first_fields(run, evaluator, run.first_sets(run.sizes), x0)
-        return HFState(**first, damping=run.options.damping, solution=None, refused=0)
+        damping = run.options.damping
+        return HFState(**first, damping=damping, factors=None, solution=None, refused=0)
 
 
 def step(run: HFRun, state: HFState) -> HFState:
     """One iteration."""
     with run.evaluating(state.ledger, limited=True) as evaluator:
-        here, damping = state.here, state.damping
+        here, damping, iteration = state.here, state.damping, state.record.iteration
+        factors = renewed(state.factors, evaluator, here, damping, iteration)
+        state = changed(state, factors=factors)
         H = evaluator.curvature(here.x, state.sets.B)
         found = solve(run, evaluator, state, H)
         d, value = walk_back(evaluator, state, found.kept)
         actual, predicted = reductions(evaluator, state, d, H)
         rate = line_search(evaluator, state, d, value)
         evaluator.limited = not run.sampled  # what was found on samples counts once it is judged
-        iteration = state.record.iteration + 1
-        sampling = run.next_sets(state.sampling, here.idx, iteration, run.sizes)
+        sampling = run.next_sets(state.sampling, here.idx, iteration + 1, run.sizes)
         after = accept_step(run, evaluator, state, rate * d, rate > 0, sampling, found.iterations)
         return changed(
             after,
@@ -82,16 +86,19 @@ def solve(
     )
 
 
-def preconditioner(run: HFRun, state: HFState) -> Array | None:
-    """(diagonal + lambda)^0.75; None where the problem has no diagonal."""
-    D, xp = state.here.diagonal, run.space.xp
+def preconditioner(run: HFRun, state: HFState) -> Callable[[Array], Array]:
+    """The inverse of (diagonal + lambda)^0.75, or that of Kronecker factors."""
+    D, xp, factors = state.here.diagonal, run.space.xp, state.factors
+    if factors is not None and factors.damped is not None:
+        return partial(factors.damped.solve, run.space)
     if D is None:
-        return None
+        return lambda r: r
     M = D + state.damping
     if not state.damping:  # an entry may be zero
         largest = run.space.largest(M)
         M = xp.clip(M, MIN_DIAGONAL * largest, largest) if largest > 0 else xp.ones_like(M)
-    return M**run.options.diagonal_power
+    powered = M**run.options.diagonal_power
+    return lambda r: r / powered
 
 
 def walk_back(evaluator: Evaluator, state: HFState, kept: list[Array]) -> tuple[Array, float]:

@@ -105,8 +105,8 @@ class RecordedRows(Rows):
     def __init__(self, space: Space, P: Preconditioner, capacity: int) -> None:
         super().__init__(space, P, capacity)
         self.capacity = capacity
-        self._entries = None if P.entries is None else space.copy(P.entries)
-        self.P = Preconditioner.diagonal(self._entries)
+        self._arrays = tuple(space.copy(u) for u in P.arrays)
+        self.P = P if P.again is None else P.again(*self._arrays)
         self._w, self._kept_r = space.rows(2)
         self._numbers: dict[int, Array] = {}
         self._graphs: dict[int, Graph] = {}
@@ -115,12 +115,13 @@ class RecordedRows(Rows):
 
     def serves(self, P: Preconditioner, capacity: int) -> bool:
         """Whether a basis of that size, with a matrix of that kind, can be made here."""
-        return capacity <= self.capacity and (P.entries is None) == (self._entries is None)
+        shapes = [[u.shape for u in arrays] for arrays in (P.arrays, self._arrays)]
+        return capacity <= self.capacity and shapes[0] == shapes[1]
 
     def begin(self, P: Preconditioner) -> None:
         """Make room for the next basis."""
-        if self._entries is not None:
-            self._entries[:] = P.entries
+        for own, given in zip(self._arrays, P.arrays, strict=True):
+            own[:] = given
 
     def advance(self, k: int, w: Array) -> Array:
         """As `Rows` do: eagerly the first time, then recorded."""
@@ -159,7 +160,7 @@ class Workspace:
         """Rows for the next basis, which ends the use of those before."""
         if space.numpy:
             return Rows(space, P, capacity, self._arrays(space, arrays(P), capacity))
-        if not (space.remote and P.is_diagonal):
+        if not (space.remote and (P.is_identity or P.again is not None)):
             return Rows(space, P, capacity)
         if self._rows is None or not self._rows.serves(P, capacity):
             self._rows = None  # free it first

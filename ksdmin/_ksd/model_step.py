@@ -115,7 +115,7 @@ def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState, direction: Di
 def how_measured(run: KSDRun, state: KSDState, u: Array) -> Measure | None:
     """How the end of the step along -u is measured on a device, where it is done all at once."""
     here, space = state.here, run.space
-    if run.box is not None or run.options.memory_budget is not None:
+    if run.box is not None or run.options.memory_budget is not None or state.factors is not None:
         return None
     return run.recorded.measure(space, state.model, here.x, here.gradient, u, here.diagonal)
 

@@ -34,6 +34,7 @@ def moved(run: KSDRun, state: KSDState) -> tuple[KSDRun, KSDState]:
         state,
         here=changed(state.here, x=convert(state.here.x)),
         d_prev=tuple(convert(d) for d in state.d_prev),
+        factors=None,
         model=first_model(run),
     )
     with run.evaluating(state.ledger) as evaluator:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ksdmin._problem.arrays import Array, Space
+from ksdmin._problem.kronecker import DampedFactors
 from ksdmin._problem.values import made
 
 # Of the mean, added to a diagonal of squared gradients: little enough to keep the differences
@@ -25,28 +27,55 @@ class Preconditioner:
         v -> P v; None where only the inverse is known.
     is_diagonal, is_identity : bool
         Whether P is.
-    entries : array or None
-        Of a diagonal matrix that is not the identity.
+    arrays : tuple of arrays
+        What it is made of, where it can be made again of other arrays of these shapes.
+    again : callable or None
+        Makes it of such arrays.
     """
 
     solve: Callable[[Array], Array]
     times: Callable[[Array], Array] | None = None
     is_diagonal: bool = False
     is_identity: bool = False
-    entries: Array | None = None
+    arrays: tuple[Array, ...] = ()
+    again: Callable[..., Preconditioner] | None = None
 
     @classmethod
     def diagonal(cls, D: Array | None) -> Preconditioner:
         """P = D, or the identity."""
         if D is None:
             return IDENTITY
-        return cls(lambda w: w / D, lambda v: v * D, is_diagonal=True, entries=D)
+        return cls(
+            lambda w: w / D, lambda v: v * D, is_diagonal=True, arrays=(D,), again=cls.diagonal
+        )
+
+    def scaled(self, scale: Array) -> Preconditioner:
+        """P times a number."""
+        if self.is_diagonal and self.arrays:
+            return Preconditioner.diagonal(self.arrays[0] * scale)
+        return by_inverse(lambda w: self.solve(w) / scale)
 
 
 def by_inverse(solve: Callable[[Array], Array]) -> Preconditioner:
     """A matrix of which only the inverse is known."""
     return made(
-        Preconditioner, solve=solve, times=None, is_diagonal=False, is_identity=False, entries=None
+        Preconditioner,
+        solve=solve,
+        times=None,
+        is_diagonal=False,
+        is_identity=False,
+        arrays=(),
+        again=None,
+    )
+
+
+def of_factors(space: Space, P: DampedFactors) -> Preconditioner:
+    """P made of Kronecker factors."""
+    return Preconditioner(
+        partial(P.solve, space),
+        partial(P.multiply, space),
+        arrays=(P.times, P.solves),
+        again=lambda *arrays: of_factors(space, DampedFactors(P.blocks, *arrays)),
     )
 
 

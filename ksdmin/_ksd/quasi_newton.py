@@ -24,7 +24,7 @@ import numpy as np
 from ksdmin._ksd.drift import Drift
 from ksdmin._ksd.factor import Factor, eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
-from ksdmin._ksd.precond import Preconditioner, by_inverse
+from ksdmin._ksd.precond import IDENTITY, Preconditioner, by_inverse
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.entries import Entries
 from ksdmin._problem.values import changed
@@ -104,23 +104,22 @@ class QuasiNewton:
         """How many pairs there are."""
         return len(self.R_inverse)
 
-    def preconditioner(self, space: Space, D: Array | None = None) -> Preconditioner:
-        """P, which starts from the base, or from a multiple of the diagonal D or the identity."""
+    def preconditioner(self, space: Space, first: Preconditioner = IDENTITY) -> Preconditioner:
+        """P, which starts from the base, or from a multiple of the matrix `first`."""
         if self.pairs is None:
-            return Preconditioner.diagonal(D) if self.base is None else by_inverse(self.base.solve)
+            return first if self.base is None else by_inverse(self.base.solve)
         pairs, factors = self.pairs.array, None if self.drift is None else self.drift.factors
-        start, R_inverse = self._start(space, pairs, D), space.to_device(self.R_inverse)
+        start, R_inverse = self._start(space, pairs, first), space.to_device(self.R_inverse)
         return by_inverse(Inverse(space, pairs, R_inverse, start, factors))
 
-    def _start(self, space: Space, pairs: Array, D: Array | None) -> Callable[[Array], Array]:
-        """The inverse of what P starts from; a diagonal in the size that the last pair says."""
+    def _start(self, space: Space, pairs: Array, first: Preconditioner) -> Callable[[Array], Array]:
+        """The inverse of what P starts from: `first` in the size that the last pair says."""
         if self.base is not None:
             return self.base.solve
         scale = self.scale
-        if D is None:
+        if first.is_identity:
             return lambda w: scale * w
-        scaled = scaled_diagonal(space, pairs, D)
-        return lambda w: w / scaled
+        return scaled_by_pair(space, pairs, first).solve
 
     def beyond(self, space: Space, z: Array) -> tuple[Array, int]:
         """What of `z` lies outside the span of all s, and how many dimensions are outside.
@@ -267,10 +266,10 @@ def _directions(space: Space, H_bar: Small, most: int) -> Small:
     return np.array(E[:, first : first + most][:, ::-1].T, order="C")
 
 
-def scaled_diagonal(space: Space, pairs: Array, D: Array) -> Array:
-    """D in the size that the last pair says."""
+def scaled_by_pair(space: Space, pairs: Array, P: Preconditioner) -> Preconditioner:
+    """P in the size that the last pair says."""
     last = pairs[1, -1, :]
-    return D * space.inner(last / D, last)
+    return P.scaled(space.inner(P.solve(last), last))
 
 
 class Inverse:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from ksdmin._ksd.quasi_newton import Inverse, MeasuredPair, QuasiNewton, Solved, scaled_diagonal
+from ksdmin._ksd.precond import Preconditioner
+from ksdmin._ksd.quasi_newton import Inverse, MeasuredPair, QuasiNewton, Solved, scaled_by_pair
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.cuda import Arrival, Graph, cache_bytes, new_pool, stack_into
 
@@ -165,8 +166,8 @@ class RecordedStep:
         old = self._R[1:, 1:]
         self._R_new[:-1, :-1] = old
         self._R_new[:-1, -1] = -times(old, columns[:-1])
-        scaled = scaled_diagonal(space, pairs, D)
-        u = Inverse(space, pairs, self._R_new, lambda w: w / scaled)(g)
+        scaled = scaled_by_pair(space, pairs, Preconditioner.diagonal(D))
+        u = Inverse(space, pairs, self._R_new, scaled.solve)(g)
         self._later.take(space.xp.concat([inner(g, u)[None], columns]))
         stack_into(self._results[1:, :], [*pair, u])
 

@@ -47,7 +47,9 @@ def prepare(run: Run, options: Options, traits: Traits) -> KSDRun:
         **{**vars(run), "options": options},
         preset=preset,
         parts=int(parts),
-        dims=choose_dimensions(run.space, options, sampled, nonlinear),
+        dims=choose_dimensions(
+            run.space, options, sampled, nonlinear, traits.has_factors and preset.factored
+        ),
     )
 
 
@@ -64,6 +66,7 @@ def start(run: KSDRun, ledger: Ledger, x0: Array) -> KSDState:
         return KSDState(
             **first,
             d_prev=e_1[: run.dims.memory],
+            factors=None,
             model=first_model(run),
             rules=first_rules(run, traits, first["here"], sets, sizes, first["record"]),
             warned=False,

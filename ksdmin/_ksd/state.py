@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ksdmin._ksd.dimensions import Dimensions
 from ksdmin._ksd.krylov import Basis
@@ -16,8 +16,10 @@ from ksdmin._ksd.recorded_step import MeasuredStep, RecordedSteps
 from ksdmin._ksd.rules import Rules
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Array
+from ksdmin._problem.counting import CountingProblem
 from ksdmin._problem.protocol import Traits
 from ksdmin._run.evaluator import Evaluated
+from ksdmin._run.kept_factors import KeptFactors
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
 
@@ -59,6 +61,13 @@ class KSDRun(Run):
         """The largest number of iterations of the inner search."""
         return int(self.options.inner_maxiter or self.dims.whole_dim)
 
+    def traits_of(self, problem: CountingProblem) -> Traits:
+        """A problem's traits, as far as the preset uses them: the paper has a diagonal."""
+        traits = problem.traits
+        if traits.has_factors and not self.preset.factored:
+            return replace(traits, has_factors=False)
+        return super().traits_of(problem)
+
     def as_preconditioner(self, traits: Traits, diagonal: Array) -> Array:
         """D (Algorithm 3, line 5): once for a diagonal, which may serve many steps of the model."""
         own = self.options.diagonal_power
@@ -78,6 +87,8 @@ class KSDState(State):
     ----------
     d_prev : tuple of arrays
         The previous search directions, newest first.
+    factors : KeptFactors or None
+        Kronecker factors for the preconditioner, where the problem has any.
     model : QuasiNewton
         What has been learned of the curvature.
     rules : Rules
@@ -87,6 +98,7 @@ class KSDState(State):
     """
 
     d_prev: tuple[Array, ...]
+    factors: KeptFactors | None
     model: QuasiNewton
     rules: Rules
     warned: bool

@@ -30,7 +30,7 @@ from ksdmin._ksd.factor import largest_entry
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis, Growth, krylov_basis
 from ksdmin._ksd.model_step import model_direction, model_step, pays
 from ksdmin._ksd.outcome import Outcome
-from ksdmin._ksd.preconditioning import model_preconditions, preconditioner
+from ksdmin._ksd.preconditioning import model_preconditions, preconditioner, with_factors
 from ksdmin._ksd.rules.damped_step import DampedStep
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.subspace import SubspaceObjective, Whitening
@@ -123,6 +123,7 @@ def build_basis(
     if evaluator.traits.has_diagonal and state.here.diagonal is None:
         here = evaluator.evaluate(state.here.x, state.here.idx, diagonal=True)
         state = changed(state, here=here)
+    state = with_factors(run, evaluator, state)
     return state, krylov_space(run, evaluator, state)
 
 

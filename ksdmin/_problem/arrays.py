@@ -343,6 +343,22 @@ class Space:
         L, failed = self.xp.linalg.cholesky_ex(shifted)
         return None if int(failed) else L
 
+    def definite_inverses(self, M: Array) -> tuple[Array, Array]:
+        """The inverses of symmetric matrices, by Cholesky's factorisation; whether one failed.
+
+        That is a number, still where it was computed: above zero, or not finite, for a failure.
+        """
+        if self._immutable:  # NaN where it fails
+            return self.xp.linalg.inv(M), 0.0 * self.xp.sum(self.xp.linalg.cholesky(M))
+        if self.numpy:
+            try:
+                np.linalg.cholesky(M)
+            except np.linalg.LinAlgError:
+                return M, np.ones(())
+            return np.linalg.inv(M), np.zeros(())
+        L, failed = self.xp.linalg.cholesky_ex(M)
+        return self.xp.cholesky_inverse(L), self.xp.sum(failed)
+
 
 def rounded_like(own: Any, x: Array) -> Array:
     """A point in float64 for a problem in float32: where its last run may have ended."""

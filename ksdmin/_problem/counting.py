@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from ksdmin._problem.arrays import Array, Small, Space, to_host
+from ksdmin._problem.kronecker import Factors
 from ksdmin._problem.memo import Remembered
 from ksdmin._problem.protocol import Jacobian, Problem, Product, Traits, traits_of
 from ksdmin._problem.team import ALONE, Team, Watch
@@ -137,6 +138,10 @@ class CountingProblem:
         """The residuals' Jacobian, likewise."""
         raise NotImplementedError
 
+    def factors(self, x: Array, idx: Any) -> Factors:
+        """Kronecker factors of the curvature, likewise."""
+        raise NotImplementedError
+
 
 class CheckedProblem(CountingProblem):
     """A user's problem: its verbs are counted, what they return is checked, x is protected.
@@ -227,6 +232,13 @@ class CheckedProblem(CountingProblem):
         rows = self._space.copy(rows)  # a run overwrites them
         checked = None if at is None else partial(self._at, at, shapes[1])
         return Jacobian(rows, residuals, as_scalar(penalty, "jacobian"), checked)
+
+    def factors(self, x: Array, idx: Any) -> Factors:
+        """Kronecker factors of the curvature."""
+        out = self._counted(self._problem.factors, self._space.given(x), idx, nfev=1, njev=1)
+        if not isinstance(out, Factors):
+            raise TypeError(f"factors returned a {type(out).__name__}: expected ksdmin's Factors")
+        return out
 
     def _at(self, at: Callable[[Array], Any], shape: tuple[int, ...], x: Array) -> Any:
         """The value and the residuals at another point than that of the Jacobian."""

@@ -78,6 +78,9 @@ class Traits:
     least_set : float
         A set of fewer samples costs no less than one of so many: where there are no more in all,
         a run begins with all of them, unless the user asks for sizes. 0: fewer always cost less.
+    has_factors : bool
+        Whether there is the verb ``factors(x, idx)``: Kronecker factors of the curvature, as
+        :class:`Factors`. The preconditioner is then made of them, in place of a diagonal.
     has_finer_arithmetic : bool
         Whether there is the verb ``in_finer_arithmetic()``: the same problem with less rounding, or
         None. A run turns to it when the steps gain little more than rounding, and goes on in
@@ -110,6 +113,7 @@ class Traits:
     product_cost: float | None = None
     call_cost: float = CALL_COST
     least_set: float = 0.0
+    has_factors: bool = False
     has_finer_arithmetic: bool = False
     counts_itself: bool = False
 
@@ -212,6 +216,7 @@ OPTIONAL_VERBS = {
     "has_projected_gradient": "value_and_projected_gradient",
     "has_matrix": "matrix",
     "has_jacobian": "jacobian",
+    "has_factors": "factors",
     "has_finer_arithmetic": "in_finer_arithmetic",
     "counts_itself": "counting",
 }

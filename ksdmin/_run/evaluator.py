@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.counting import CountingProblem, Counts
+from ksdmin._problem.kronecker import Factors
 from ksdmin._problem.protocol import Jacobian, Traits
 from ksdmin._problem.subsets import Subsets
 from ksdmin._problem.values import made
@@ -156,6 +157,8 @@ class Evaluator:
         Knows the sizes of sets, and which one is everything.
     budget : Budget
         What the run may spend.
+    traits_of : callable
+        problem -> its traits, as far as the method uses them.
     as_preconditioner : callable
         (traits, diagonal) -> what the method makes of a diagonal.
 
@@ -176,10 +179,11 @@ class Evaluator:
         space: Space,
         subsets: Subsets,
         budget: Budget,
+        traits_of: Callable[[CountingProblem], Traits],
         as_preconditioner: Callable[[Traits, Array], Array],
     ) -> None:
         self.space, self.subsets, self._budget = space, subsets, budget
-        self._as_preconditioner = as_preconditioner
+        self._traits_of, self._as_preconditioner = traits_of, as_preconditioner
         self.counts, self.best = ledger.counts.copy(), ledger.best
         self._refined = ledger.refined
         self._set = NO_SET
@@ -200,7 +204,7 @@ class Evaluator:
                 setattr(error, LEDGER, self.ledger)
 
     def _take(self, problem: CountingProblem) -> None:
-        self._problem, self.traits = problem.counting(self.counts), problem.traits
+        self._problem, self.traits = problem.counting(self.counts), self._traits_of(problem)
         noise = self.traits.noise
         self.noise = VALUE_ROUNDINGS * self.space.eps if noise is None else float(noise)
         self.gradient_error = self._error(self.traits.gradient_accuracy)
@@ -328,6 +332,13 @@ class Evaluator:
             return value, residuals
 
         return J._replace(at=at)
+
+    def factors(self, x: Array, idx: Any) -> Factors:
+        """Kronecker factors of the curvature on `idx`."""
+        self._begin()
+        factors = self._problem.factors(x, idx)
+        self._charge(idx)
+        return factors
 
     def _begin(self) -> None:
         """Before an evaluation: there may be no time for it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from ksdmin._options import MethodOptions
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.box import Box
+from ksdmin._problem.counting import CountingProblem
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import Plain, Sets, Sizes, Subsets
 from ksdmin._problem.team import Team
@@ -61,9 +62,16 @@ class Run:
 
         Where they are `limited`, none begins when time is up.
         """
-        evaluator = Evaluator(ledger, self.space, self.subsets, self.budget, self.as_preconditioner)
+        evaluator = Evaluator(
+            ledger, self.space, self.subsets, self.budget, self.traits_of, self.as_preconditioner
+        )
         evaluator.limited, evaluator.gives_up = limited, limited and not self.sampled
         return evaluator
+
+    def traits_of(self, problem: CountingProblem) -> Traits:
+        """A problem's traits, as far as the method uses them: factors, or else a diagonal."""
+        traits = problem.traits
+        return replace(traits, has_diagonal=False) if traits.has_factors else traits
 
     def as_preconditioner(self, traits: Traits, diagonal: Array) -> Array:
         """What is kept of a problem's diagonal: a method may make its preconditioner of it."""

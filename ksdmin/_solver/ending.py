@@ -9,6 +9,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult, OptimizeWarning
 
 from ksdmin._problem.arrays import Array
+from ksdmin._problem.protocol import Traits
 from ksdmin._result import MESSAGES, History, Result, Status
 from ksdmin._run.evaluator import Ledger
 from ksdmin._run.explain import explained
@@ -118,12 +119,19 @@ def make_result(
         message=message,
         passes=counts.passes,
         history=History(observer.records),
-        preconditioner="diagonal" if ledger.problem.traits.has_diagonal else "identity",
+        preconditioner=preconditioner_of(run.traits_of(ledger.problem)),
     )
     if observer.watched.allvecs is not None:
         result.allvecs = observer.watched.allvecs
     result.update(chosen_iterates(run, observer.watched, averaged))
     return result
+
+
+def preconditioner_of(traits: Traits) -> str:
+    """What the preconditioner was."""
+    if traits.has_factors:
+        return "kronecker"
+    return "diagonal" if traits.has_diagonal else "identity"
 
 
 def chosen_iterates(run: Run, watched: Watched, averaged: float) -> dict[str, OptimizeResult]:

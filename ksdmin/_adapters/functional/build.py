@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ksdmin._adapters.arguments import (
+    as_precond,
     check_curvature_of_function,
     check_deterministic,
     refuse,
@@ -63,6 +64,7 @@ def build(
     """The problem of ``from_autograd`` or ``from_jax``, which document the arguments."""
     check_provider(curvature)
     budget = memory_budget or DEFAULT_MEMORY_BUDGET
+    precond = as_precond(precond, "diagonal")
     settings = {"curvature": curvature, "l2": l2, "precond": precond, "chunk_size": chunk_size}
     if residuals is not None:
         given = {"model": model, "loss": loss, "data": data, "x0": x0, "subsets": subsets}

@@ -44,7 +44,7 @@ class FunctionalProblem(FlatProblem):
     ) -> None:
         sampled = isinstance(terms, SampleSums)
         noise = library.noise if sampled and x0.dtype.itemsize == 4 else None
-        if isinstance(precond, str) and precond == "fisher" and not sampled:
+        if isinstance(precond, str) and not sampled:
             precond = None  # a plain function has no gradients of single samples
         whole = terms if isinstance(terms, SampleSums) and not callable(curvature) else None
         self._matrix = None if whole is None else whole.linear_matrix

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from ksdmin._adapters.arguments import check_curvature_of_function, refuse
+from ksdmin._adapters.arguments import as_precond, check_curvature_of_function, refuse
 from ksdmin._adapters.block_arguments import (
     Block,
     as_blocks,
@@ -69,6 +69,7 @@ def build(
     refuse_inference_mode()
     check_provider(curvature)
     check_output(output)
+    precond = as_precond(precond, "auto", "kronecker", "diagonal")
     # Verbs of the user's know one dtype; several processes would have to turn at the same time
     may_turn = not callable(curvature) and not callable(precond) and process_group is None
     turns = may_turn and precision != "float32"
@@ -193,7 +194,8 @@ def _of_blocks(
 ) -> BlockProblem:
     """The problem of the blocks, each with its samples."""
     generator = np.random.default_rng(rng)  # the blocks draw labels and masks of their own
-    settings |= {"l2": 0.0, "precond": precond if isinstance(precond, str) else None}
+    # Factors of several blocks are not those of their sum: it has a diagonal
+    settings |= {"l2": 0.0, "precond": "diagonal" if isinstance(precond, str) else None}
     terms = []
     for number, (model, samples) in enumerate(parts):
         with noting_block(number):

@@ -76,8 +76,10 @@ class GraphExecutor:
         graphed = self._captured.pop((kind, rows, precision), None)
         if graphed is None:
             drop_oldest(self._captured, kind)
+            # Factors have no weight for padding: they are compared with all samples
+            most = None if kind == "factors" else GRAPH_CHECK_SAMPLES
             with self._kernels.model.arithmetic(precision):
-                graphed = Graphed(kernel, x, *buffers_and_probe(chunk, rows))
+                graphed = Graphed(kernel, x, *buffers_and_probe(chunk, rows, most))
         self._captured[kind, rows, precision] = graphed
         return graphed(x, with_padded_weights(chunk, rows))
 
@@ -262,10 +264,12 @@ def nearby(x: Tensor) -> Tensor:
     return x + unit * x * torch.randn(x.shape, generator=same, dtype=x.dtype, device=x.device)
 
 
-def buffers_and_probe(chunk: Chunk, rows: int) -> tuple[Chunk, Chunk, Chunk]:
+def buffers_and_probe(
+    chunk: Chunk, rows: int, most: int | None = GRAPH_CHECK_SAMPLES
+) -> tuple[Chunk, Chunk, Chunk]:
     """Buffers for a chunk; a few samples (eager needs memory of its own); and these, padded."""
     buffers = repeated(chunk, rows)
-    probe = tree_map(lambda part: part[:GRAPH_CHECK_SAMPLES].clone(), buffers)
+    probe = tree_map(lambda part: part[:most].clone(), buffers)
     return buffers, probe, with_padded_weights(probe, rows)
 
 

@@ -33,15 +33,21 @@ Squares = list[Tensor]
 """The sum of the squared gradients, by parameter."""
 
 
-def diagonal_kernel(kernels: Kernels, probe: Chunk, budget: float) -> Diagonal | None:
-    """The kernel for a model, checked with a few samples; None where there is no affordable one."""
+def diagonal_kernel(
+    kernels: Kernels, probe: Chunk, budget: float, *, needed: bool
+) -> Diagonal | None:
+    """The kernel for a model, checked with a few samples; None where there is no affordable one.
+
+    It is `needed` where there is no other preconditioner.
+    """
     reason = None
     for uses in (_linear_uses(kernels.model, probe), []):
         kernel = Diagonal(kernels, uses, budget)
         reason = kernel.fault(probe)
         if reason is None:
             return kernel
-    log.warning("ksdmin: no diagonal preconditioner, as vmap fails for this model: %s", reason)
+    said = log.warning if needed else log.info
+    said("ksdmin: no diagonal preconditioner, as vmap fails for this model: %s", reason)
     return None
 
 

@@ -57,7 +57,7 @@ class FlatModel:
         self.sizes = [p.numel() for p in parameters]
         self.x0 = torch.cat([p.detach().reshape(-1) for p in parameters])
         self.device = self.x0.device
-        self._recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+        self.is_recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
         self._mode = self._modes()
 
     def of(self, model: Any) -> FlatModel:
@@ -189,7 +189,7 @@ class FlatModel:
             stack.enter_context(torch.enable_grad())
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             stack.enter_context(_tf32(precision == "high", self.device))
-            stack.enter_context(_no_fast_path(self._recurrent))
+            stack.enter_context(_no_fast_path(self.is_recurrent))
             stack.enter_context(_not_compiled())
             if precision == "bfloat16":
                 stack.enter_context(

@@ -35,6 +35,7 @@ class Kernels:
         self.diagonal: Kernel | None = None
         self.rows: Kernel | None = None  # of the Jacobian
         self.slopes: Kernel | None = None  # of the losses in the outputs
+        self.factors: Kernel | None = None  # of Kronecker
         self.is_scalar = False  # whether the model returns its own loss, as the mean of a batch
         self.values_need_grad = False  # whether the model differentiates in its forward pass
         self.lean_convolutions = False  # whether its convolutions are replaced for products

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.diagonal import diagonal_kernel
 from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
 from ksdmin._adapters.torch.jacobian import JacobianRows, jacobian_rows
-from ksdmin._adapters.torch.kernels import Kernels, lean_convolutions_work
+from ksdmin._adapters.torch.kernels import Chunk, Kernels, lean_convolutions_work
+from ksdmin._adapters.torch.kronecker import KroneckerKernel, kronecker_kernel
 from ksdmin._adapters.torch.loss_notes import noting_targets
 from ksdmin._adapters.torch.matrix import MatrixKernel, matrix_kernel
 from ksdmin._adapters.torch.memory import bytes_per_sample, chunk_budget
@@ -33,6 +35,7 @@ from ksdmin._adapters.torch.model_and_loss import probe_of
 from ksdmin._adapters.torch.problem import TorchProblem
 from ksdmin._adapters.torch.random import seeded_generators
 from ksdmin._adapters.torch.sample_sums import SampleSums
+from ksdmin._problem.kronecker import Block
 
 
 def of_samples(
@@ -50,9 +53,9 @@ def of_samples(
     """The problem of a model and its samples."""
     _check_chunk_size(chunk_size)
     flat_model = kernels.model
-    found = _probe(kernels, samples, memory_budget, diagonal=isinstance(precond, str))
-    if isinstance(precond, str) and precond == "fisher" and kernels.diagonal is None:
-        precond = None
+    found = _probe(kernels, samples, memory_budget, precond if isinstance(precond, str) else None)
+    if isinstance(precond, str):
+        precond = None if kernels.diagonal is None else "diagonal"
     on_cuda = flat_model.device.type == "cuda"
     paddable = samples.one_shape and not kernels.is_scalar
     sums = SampleSums(
@@ -74,6 +77,7 @@ def of_samples(
         found.nonlinear,
         found.matrix,
         found.rows,
+        found.blocks,
         found.costs,
     )
     check_values(problem, flat_model)
@@ -98,6 +102,8 @@ class _Findings:
         What computes the curvature matrix of a linear model, where that is affordable.
     rows : JacobianRows or None
         What computes the Jacobian of any other model, likewise.
+    blocks : tuple of Block or None
+        What the Kronecker factors are of, where they were asked for.
     costs : Costs
         Of a product.
     """
@@ -108,6 +114,7 @@ class _Findings:
     max_gradients: int | None
     matrix: MatrixKernel | None
     rows: JacobianRows | None
+    blocks: tuple[Block, ...] | None
     costs: Costs
 
     def max_rows(self, model: FlatModel) -> int:
@@ -122,10 +129,9 @@ def _probe(
     kernels: Kernels,
     samples: Samples | EpochSamples,
     memory_budget: float | None,
-    *,
-    diagonal: bool,
+    precond: str | None,
 ) -> _Findings:
-    """Look at the model with a few samples, and set up the kernel of the diagonal."""
+    """Look at the model with a few samples, and set up the kernel of the preconditioner."""
     model = kernels.model
     budget = chunk_budget(model.device) if memory_budget is None else memory_budget
     probe = probe_of(samples)
@@ -140,14 +146,17 @@ def _probe(
         nonlinear = model.is_nonlinear(probe[0])
         kernels.lean_convolutions = lean_convolutions_work(kernels, probe)
         kept = bytes_per_sample(kernels, probe)
-        kernel = diagonal_kernel(kernels, probe, budget) if diagonal else None
+        costs = costs_of(kernels, probe, nonlinear)
+        kernels.factors = factors = _factors(kernels, probe, samples, precond, nonlinear, costs)
+        kernel = None
+        if precond is not None:
+            kernel = diagonal_kernel(kernels, probe, budget, needed=factors is None)
         kernels.diagonal = kernel
         max_kept_samples = max(1, int(budget // (WORKING_COPIES * kept)))
         matrix = None if nonlinear else matrix_kernel(kernels, probe, max_kept_samples, budget)
         rows = jacobian_rows(kernels, probe, budget) if nonlinear else None
         if rows is not None:
             kernels.rows, kernels.slopes = rows.rows, rows.slopes
-        costs = costs_of(kernels, probe, nonlinear)
     return _Findings(
         nonlinear,
         kept,
@@ -155,8 +164,30 @@ def _probe(
         max_gradients=None if kernel is None else kernel.max_samples,
         matrix=matrix,
         rows=rows,
+        blocks=None if factors is None else factors.blocks,
         costs=costs,
     )
+
+
+def _factors(
+    kernels: Kernels,
+    probe: Chunk,
+    samples: Samples | EpochSamples,
+    precond: str | None,
+    nonlinear: bool,
+    costs: Costs,
+) -> KroneckerKernel | None:
+    """The kernel of Kronecker factors, where they are asked for or pay.
+
+    A multiplication by the inverse may cost as much as a product with all samples: it stands beside
+    products with few of them, which are as many as it makes needless.
+    """
+    if precond == "kronecker":
+        return kronecker_kernel(kernels, probe, asked=True, affordable=math.inf)
+    if precond != "auto" or not nonlinear or costs.product is None or not samples.n:
+        return None
+    affordable = costs.call + costs.product * samples.n
+    return kronecker_kernel(kernels, probe, asked=False, affordable=affordable)
 
 
 def _check_chunk_size(chunk_size: int | None) -> None:

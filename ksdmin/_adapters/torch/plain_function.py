@@ -51,8 +51,8 @@ class TorchFunctionProblem(TensorProblem):
             has_projected_gradient=True,
             has_finer_arithmetic=True,
         )
-        if isinstance(precond, str) and precond == "fisher":
-            precond = None  # a plain function has no gradients of single samples
+        if isinstance(precond, str):
+            precond = None  # a plain function has no gradients of single samples, and no layers
         super().__init__(function.x0, subsets, traits, precond)
         self._function, self._curvature = function, curvature
         self._executor: Executor = FunctionKernels(function)

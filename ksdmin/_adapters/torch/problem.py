@@ -23,10 +23,13 @@ from ksdmin._adapters.torch.memory import chunk_budget
 from ksdmin._adapters.torch.sample_sums import SampleSums
 from ksdmin._problem.arrays import rounded_like, to_host
 from ksdmin._problem.counting import Counts
+from ksdmin._problem.kronecker import Block, Factors, entry_count
 from ksdmin._problem.protocol import Jacobian, Traits
 from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.values import changed
 
+# Kronecker factors are estimated from so many samples at most: they need not be more exact.
+MAX_FACTOR_SAMPLES = 1000
 # What a run turns to when rounding hides the gain of its steps: the precision of values and
 # gradients, and that of curvature products, which need not be as exact.
 FINER_PRECISION = {
@@ -103,6 +106,7 @@ class TorchProblem(TensorProblem):
         nonlinear: bool,
         matrix: MatrixKernel | None,
         rows: JacobianRows | None,
+        blocks: tuple[Block, ...] | None,
         costs: Costs,
     ) -> None:
         if callable(curvature):
@@ -119,11 +123,13 @@ class TorchProblem(TensorProblem):
             product_cost=costs.product,
             call_cost=costs.call,
             least_set=costs.least_set,
+            has_factors=blocks is not None,
             has_finer_arithmetic=True,
         )
         super().__init__(model.x0, sums.samples.subsets, traits, precond)
         self.bytes_per_sample = bytes_per_sample
         self._model, self._sums, self._matrix, self._rows = model, sums, matrix, rows
+        self._blocks = blocks
         self._max_diagonal_samples = max_diagonal_samples
         self._curvature, self._l2, self._l2_root = curvature, l2, l2.sqrt()
         self._precision = model.precision, model.precision  # as in FINER_PRECISION
@@ -194,6 +200,18 @@ class TorchProblem(TensorProblem):
         H = H / self._sums.samples.size(idx)
         H.diagonal().add_(self._l2)
         return H
+
+    def factors(self, x: Tensor, idx: Any = WHOLE) -> Factors:
+        """Kronecker factors of the curvature, where the traits say that there are any."""
+        if self._blocks is None:
+            raise ValueError("this problem has no Kronecker factors: see traits.has_factors")
+        x, idx = self._checked(x, idx)
+        idx = self._sums.picked(idx, MAX_FACTOR_SAMPLES)
+        self._counts.add(nfev=2, njev=1)  # labels are drawn by a pass of their own
+        with LOCK:
+            count = entry_count(self._blocks)
+            entries = self._sums.factors(x, idx, self._precision[1], count)
+        return Factors(self._blocks, entries / self._sums.samples.size(idx), float(self._l2.mean()))
 
     def jacobian(self, x: Tensor, idx: Any = WHOLE) -> Jacobian:
         """The curvature as rows, where the traits say that they are to be had."""

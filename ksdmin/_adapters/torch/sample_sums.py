@@ -108,6 +108,21 @@ class SampleSums:
             outputs = (self._executor.run(kind, rows, x, chunk, precision) for chunk in chunks)
             return add(outputs, single=size <= rows)
 
+    def factors(self, x: Tensor, idx: Any, precision: str, entries: int) -> Tensor:
+        """The sum of the Kronecker factors over a set, which have so many entries."""
+        found: Tensor = self._fitting(self._factors, x, idx, precision)
+        return found
+
+    def _factors(self, x: Tensor, idx: Any, precision: str) -> Tensor:
+        size = self.samples.size(idx)
+        rows = min(size, self._max_rows)  # no padding: it would count as samples
+        with self._setting(idx, precision):
+            outputs = (
+                self._executor.run("factors", len(chunk[2]), x, chunk, precision)
+                for chunk in self._drawn(x, idx, rows, precision)
+            )
+            return add(outputs, single=size <= rows)[0]
+
     def matrix(self, kernel: MatrixKernel, x: Tensor, idx: Any, precision: str) -> Tensor:
         """The sum of the curvature matrices over a set."""
         H: Tensor = self._fitting(self._matrix, kernel, x, idx, precision)
@@ -246,13 +261,16 @@ class SampleSums:
 
     def _labelled(self, x: Tensor, idx: Any, rows: int, precision: str) -> Iterator[Chunk]:
         """The chunks of a set; for "fisher" with labels drawn from the model."""
-        chunks = self.samples.chunks(idx, rows)
-        if self._kernels.curvature != "fisher":
-            yield from chunks
-            return
+        if self._kernels.curvature == "fisher":
+            return self._drawn(x, idx, rows, precision)
+        return self.samples.chunks(idx, rows)
+
+    def _drawn(self, x: Tensor, idx: Any, rows: int, precision: str) -> Iterator[Chunk]:
+        """The chunks of a set with labels drawn from the model, where the loss defines them."""
         generator = torch.Generator(x.device).manual_seed(self.samples.seed(self.seed, idx))
-        for chunk in chunks:
-            yield self._kernels.draw(x, chunk, generator, precision)
+        for chunk in self.samples.chunks(idx, rows):
+            drawn = self._kernels.loss.draw is not None
+            yield self._kernels.draw(x, chunk, generator, precision) if drawn else chunk
 
     @contextmanager
     def _setting(self, idx: Any, precision: str) -> Iterator[None]:

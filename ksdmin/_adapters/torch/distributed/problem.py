@@ -134,6 +134,8 @@ def distributed(problem: TorchProblem, link: Link, split: bool) -> TorchProblem:
         return problem
     whole = spread(problem, link, DistributedProblem, ReducedSums)
     whole.team, whole.split = link, split
+    if split:  # the factors of a layer are not those of a slice of its weight
+        whole.traits = replace(whole.traits, has_factors=False)
     return whole
 
 
@@ -188,6 +190,7 @@ def joint_traits(facts: Sequence[Facts]) -> Traits:
         traits[0],
         nonlinear=any(each.nonlinear for each in traits),
         has_diagonal=all(each.has_diagonal for each in traits),
+        has_factors=all(each.has_factors for each in traits),
         gradient_travels=True,
         has_matrix=has_matrix,
         matrix_cost=max(each.matrix_cost or 0.0 for each in traits) if has_matrix else None,

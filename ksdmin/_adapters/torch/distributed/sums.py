@@ -56,6 +56,17 @@ class Shares:
             return nothing()
         return self._link.attempt(lambda: self._local.total(kind, x, part.here, precision), nothing)
 
+    def factors(self, x: Tensor, part: Part, precision: str, entries: int) -> Tensor:
+        """The sum of the Kronecker factors over a set, which have so many entries."""
+
+        def nothing() -> Tensor:
+            return x.new_zeros(entries)
+
+        def here() -> Tensor:
+            return self._local.factors(x, part.here, precision, entries)
+
+        return nothing() if part.here is None else self._link.attempt(here, nothing)
+
     def matrix(self, kernel: MatrixKernel, x: Tensor, part: Part, precision: str) -> Tensor:
         """The sum of the curvature matrices over a set."""
 
@@ -159,6 +170,12 @@ class ReducedSums(Shares):
         host = numbers.cpu().numpy()
         self._link.heed(host[-1])
         return host[:-1]
+
+    def factors(self, x: Tensor, part: Part, precision: str, entries: int) -> Tensor:
+        """The sum of the Kronecker factors over a set."""
+        found = super().factors(x, part, precision, entries).clone()
+        self._link.sum_checked([found], self._counts)
+        return found
 
     def matrix(self, kernel: MatrixKernel, x: Tensor, part: Part, precision: str) -> Tensor:
         """The sum of the curvature matrices over a set."""

@@ -1,0 +1,462 @@
+"""Kronecker factors of a torch model, from the matrix products that its forward pass makes.
+
+Nothing is asked of the modules. The graph that autograd keeps of a forward pass shows every product
+of a parameter with something else, be it of a Linear layer, of attention over positions, of a
+recurrent cell or of a line of one's own, and every convolution and embedding. A pass back through
+that graph shows what comes back to each of them. All positions of a sample, and all uses of a
+weight, count as samples of their own ("expand": Eschenhagen et al., 2023).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ksdmin._adapters.torch.flat_model import FlatModel
+from ksdmin._adapters.torch.kernels import MAX_DIFFERENCE, Chunk, Kernels
+from ksdmin._problem.kronecker import Block, solve_cost
+
+log = logging.getLogger("ksdmin")
+
+# Of a longer side of a weight only the diagonal of its factor is kept.
+LONGEST_SIDE = 4096
+# Positions of a convolution that its factors are estimated from: of more, samples are left out, but
+# never so many that fewer than the second number are left.
+ENOUGH_POSITIONS, FEWEST_SAMPLES = 2**15, 32
+# What may stand between a parameter and its use: a transpose, or autocast.
+PASSES_ON = ("TBackward0", "ToCopyBackward0")
+
+Vectors = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""From what comes back to a node, vectors a and b as rows: the sum of all a b^T is the gradient."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """A node of the graph that is linear in a weight.
+
+    Attributes
+    ----------
+    node : any
+        The node.
+    weight, bias : int, int or None
+        The positions of the weight among the variables, and of the bias that is added there.
+    vectors : callable
+        The vectors of its gradient.
+    bias_is_row : bool
+        Whether the bias goes with the columns of the weight.
+    looks_up : bool
+        Whether it looks up rows of the weight: then a has their numbers.
+    """
+
+    node: Any
+    weight: int
+    bias: int | None
+    vectors: Vectors
+    bias_is_row: bool = False
+    looks_up: bool = False
+
+
+@dataclass(frozen=True)
+class Uses:
+    """What the graph of a forward pass shows.
+
+    Attributes
+    ----------
+    by_node : dict
+        The linear uses, by their nodes.
+    readers : dict
+        The nodes that read what another node computes.
+    leaves : dict
+        The nodes of the parameters, by their positions.
+    """
+
+    by_node: dict[Any, Use]
+    readers: dict[Any, list[Any]]
+    leaves: dict[int, Any]
+
+    def of_weight(self, weight: int) -> list[Use]:
+        """The uses of a weight; none where it is also used in any other way."""
+        found = self._of(self.leaves.get(weight))
+        return found if all(use.weight == weight for use in found) else []
+
+    def of_bias(self, bias: int) -> list[Use]:
+        """The uses of a bias, likewise."""
+        found = self._of(self.leaves.get(bias))
+        return found if all(use.bias == bias for use in found) else []
+
+    def _of(self, node: Any) -> list[Use]:
+        found: list[Use] = []
+        for reader in self.readers.get(node, ()):
+            if reader in self.by_node:
+                found.append(self.by_node[reader])
+                continue
+            further = self._of(reader) if reader.name() in PASSES_ON else []
+            if not further:
+                return []
+            found += further
+        return found
+
+
+def uses_of(z: Tensor, parameters: list[Tensor]) -> Uses:
+    """The linear uses of the parameters in the graph of `z`."""
+    position = {id(parameter): i for i, parameter in enumerate(parameters)}
+    found = Uses({}, defaultdict(list), {})
+    waiting: list[Any] = [z.grad_fn]
+    seen: set[Any] = {z.grad_fn}
+    while waiting:
+        node = waiting.pop()
+        make = _KINDS.get(node.name())
+        use = None if make is None else make(node, position)
+        if use is not None:
+            found.by_node[node] = use
+        for child, _ in node.next_functions:
+            if child is None:
+                continue
+            found.readers[child].append(node)
+            variable = getattr(child, "variable", None)
+            if variable is not None and id(variable) in position:
+                found.leaves[position[id(variable)]] = child
+            if child not in seen:
+                seen.add(child)
+                waiting.append(child)
+    return found
+
+
+class KroneckerKernel:
+    """The kernel that computes the factors, summed over the samples of a chunk.
+
+    Parameters
+    ----------
+    kernels : Kernels
+        The model and its loss.
+    probe : Chunk
+        A few samples, which show how the parameters are used.
+
+    Attributes
+    ----------
+    blocks : tuple of Block
+        What the factors are of.
+    """
+
+    def __init__(self, kernels: Kernels, probe: Chunk) -> None:
+        self._kernels, self._model = kernels, kernels.model
+        self._draws = kernels.loss.draw is not None
+        self._starts = [part.start for part in self._model.slices().values()]
+        self._of_weight: dict[int, Block] = {}
+        x = self._model.near_x0()
+        with self._model.restored_randomness(), self._setting():
+            parameters = self._model.leaves(x)
+            uses = uses_of(self._model(parameters, probe[0]), parameters)
+        self._of_weight = _blocks(self._model, uses, self._starts)
+        with self._model.restored_randomness():
+            wrong = self._wrong(x, probe)
+        for weight in wrong:
+            del self._of_weight[weight]
+        joined = {block.bias for block in self._of_weight.values()}
+        self._rest = [
+            i
+            for i, start in enumerate(self._starts)
+            if i not in self._of_weight and start not in joined
+        ]
+        unstructured = (
+            Block(self._starts[i], self._model.sizes[i], 1, structured=False) for i in self._rest
+        )
+        self.blocks = (*self._of_weight.values(), *unstructured)
+
+    def __call__(self, x: Tensor, chunk: Chunk) -> tuple[Tensor]:
+        """The entries of all factors."""
+        sums = {weight: FactorSums(block, x) for weight, block in self._of_weight.items()}
+        g = self._back(x, chunk, lambda use, a, b: sums[use.weight].add(use, a, b))
+        n = len(chunk[2])
+        # Gradients are independent, with mean zero, where labels are drawn, or have random signs:
+        # then the square of their sum is on average the sum of their squares.
+        scale = 1 / n if self._kernels.is_scalar else 1.0
+        rest = [
+            x.new_zeros(()) if g[i] is None else scale * g[i].square().mean() for i in self._rest
+        ]
+        entries = [part.reshape(-1) for each in sums.values() for part in each.factors(n)]
+        return (torch.cat([*entries, *(part.to(x.dtype)[None] for part in rest)]),)
+
+    def _back(
+        self, x: Tensor, chunk: Chunk, take: Callable[[Use, Tensor, Tensor], None]
+    ) -> tuple[Any, ...]:
+        """A pass back, in which `take` gets the vectors of every use; returns the gradients."""
+        inputs, targets, w = chunk
+        parameters = self._model.leaves(x)
+
+        def taking(use: Use) -> Callable[[Any], None]:
+            def hook(grads: tuple[Tensor | None, ...]) -> None:
+                if grads[0] is not None:
+                    with torch.no_grad():
+                        take(use, *use.vectors(grads[0].detach()))
+
+            return hook
+
+        with self._setting():
+            z = self._model(parameters, inputs)
+            uses = uses_of(z, parameters).by_node.values()
+            known = [use for use in uses if use.weight in self._of_weight]
+            hooks = [use.node.register_prehook(taking(use)) for use in known]
+            try:
+                slopes = self._slopes(z.detach(), targets, w)
+                return self._model.derivatives(parameters, z, parameters, slopes, allow_unused=True)
+            finally:
+                for hook in hooks:
+                    hook.remove()
+
+    def _slopes(self, z: Tensor, targets: Any, w: Tensor) -> Tensor:
+        """What goes back through the model: for each sample, a vector r with E[r r^T] = M.
+
+        M is the Hessian of its loss in the outputs. With labels drawn from the model the gradient
+        is such a vector. A loss that defines no labels has its gradient at those of the data.
+        """
+        if self._draws:
+            roots = (w / self._kernels.loss.likelihood_scale(z)).sqrt()
+            return self._kernels.output_slopes(z, targets, roots)
+        slopes = self._kernels.output_slopes(z, targets, w.sqrt())
+        return slopes if self._kernels.is_scalar else slopes * _signs(z)
+
+    def _setting(self) -> AbstractContextManager[Any]:
+        """Where the forward pass of a recurrent layer is not one node of the graph."""
+        return _without_mkldnn() if self._model.is_recurrent else nullcontext()
+
+    def _wrong(self, x: Tensor, probe: Chunk) -> list[int]:
+        """The weights whose gradient is not what the vectors of their uses make."""
+        made = {weight: x.new_zeros(block.rows, block.columns) for weight, block in self._each()}
+
+        def take(use: Use, a: Tensor, b: Tensor) -> None:
+            if use.looks_up:
+                made[use.weight].index_add_(0, a, b.to(x.dtype))
+            else:
+                made[use.weight] += (a.T @ b.to(a.dtype)).to(x.dtype)
+
+        g = self._back(x, probe, take)
+        return [
+            weight
+            for weight, found in made.items()
+            if g[weight] is None
+            or not _alike(found, g[weight].detach().reshape(found.shape).to(x.dtype))
+        ]
+
+    def _each(self) -> list[tuple[int, Block]]:
+        return list(self._of_weight.items())
+
+
+class FactorSums:
+    """The sums of one block over the uses of its weight."""
+
+    def __init__(self, block: Block, x: Tensor) -> None:
+        self._block, self._rows = block, 0
+        self._factors = [x.new_zeros(shape) for shape in block.factor_shapes]
+
+    def add(self, use: Use, a: Tensor, b: Tensor) -> None:
+        """Take in the vectors of a use."""
+        has_bias = self._block.bias is not None
+        A, B = self._factors
+        self._rows += len(b)
+        if use.looks_up:
+            A.index_add_(0, a, torch.ones_like(a, dtype=A.dtype))
+        else:
+            _add_squares(A, a, has_bias and self._block.bias_is_row)
+        _add_squares(B, b, has_bias and not self._block.bias_is_row)
+
+    def factors(self, samples: int) -> tuple[Tensor, Tensor]:
+        """Of so many samples: their sums; the first is a mean over the rows, times the samples."""
+        A, B = self._factors
+        return A * (samples / max(self._rows, 1)), B
+
+
+def _add_squares(factor: Tensor, vectors: Tensor, with_bias: bool) -> None:
+    """Add all v v^T, or their diagonals; a bias sees a one in each."""
+    vectors = vectors.to(factor.dtype)
+    if with_bias:
+        vectors = pad(vectors, (0, 1), value=1.0)
+    if factor.ndim == 1:
+        factor += vectors.square().sum(0)
+    else:
+        factor.addmm_(vectors.T, vectors)
+
+
+@contextmanager
+def _without_mkldnn() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of settings for other devices
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
+
+
+def _alike(found: Tensor, expected: Tensor) -> bool:
+    difference = (found - expected).norm()
+    return bool(difference <= MAX_DIFFERENCE * expected.norm())
+
+
+def _signs(z: Tensor) -> Tensor:
+    """Plus and minus one, in no order that samples could have: one for each row."""
+    rows = torch.arange(len(z), device=z.device)
+    signs = 1 - 2 * ((rows * 2654435761) >> 16 & 1)  # Knuth's multiplicative hash
+    return signs.to(z.dtype).reshape(-1, *[1] * (z.ndim - 1))
+
+
+def _parameter(edge: Any, position: dict[int, int]) -> tuple[int | None, bool]:
+    """The parameter that an edge leads to, and whether it is transposed on the way."""
+    node, transposed = edge[0], False
+    while node is not None:
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            return position.get(id(variable)), transposed
+        if node.name() not in PASSES_ON:
+            break
+        transposed ^= node.name() == "TBackward0"
+        node = node.next_functions[0][0]
+    return None, False
+
+
+def _of_addmm(node: Any, position: dict[int, int]) -> Use | None:
+    bias_edge, *edges = node.next_functions
+    return _of_product(node, position, edges, "_saved_mat1", _parameter(bias_edge, position)[0])
+
+
+def _of_mm(node: Any, position: dict[int, int]) -> Use | None:
+    return _of_product(node, position, node.next_functions, "_saved_self", None)
+
+
+def _of_product(
+    node: Any, position: dict[int, int], edges: Any, first: str, bias: int | None
+) -> Use | None:
+    """L R, where R or L is a parameter or its transpose."""
+    weight, transposed = _parameter(edges[1], position)
+    if weight is not None:
+        left = getattr(node, first)
+
+        def right_vectors(g: Tensor) -> tuple[Tensor, Tensor]:
+            return (g, left) if transposed else (left, g)
+
+        return Use(node, weight, bias, right_vectors, bias_is_row=not transposed)
+    weight, transposed = _parameter(edges[0], position)
+    if weight is None:
+        return None
+    right = node._saved_mat2
+
+    def left_vectors(g: Tensor) -> tuple[Tensor, Tensor]:
+        return (right.T, g.T) if transposed else (g.T, right.T)
+
+    return Use(node, weight, None, left_vectors)
+
+
+def _of_convolution(node: Any, position: dict[int, int]) -> Use | None:
+    (weight, _), (bias, _) = (_parameter(edge, position) for edge in node.next_functions[1:])
+    if weight is None or node._saved_groups != 1:
+        return None
+    x, kernel, transposed = node._saved_input, node._saved_weight.shape[2:], node._saved_transposed
+    settings = node._saved_stride, node._saved_padding, node._saved_dilation
+
+    def vectors(g: Tensor) -> tuple[Tensor, Tensor]:
+        step = _sample_step(x if transposed else g)
+        seen, back = x[::step], g[::step] * step**0.5
+        if transposed:
+            return _positions(seen), patches(back, kernel, *settings)
+        return _positions(back), patches(seen, kernel, *settings)
+
+    return Use(node, weight, None if transposed else bias, vectors)
+
+
+def _of_embedding(node: Any, position: dict[int, int]) -> Use | None:
+    weight, _ = _parameter(node.next_functions[0], position)
+    if weight is None:
+        return None
+    indices = node._saved_indices.reshape(-1)
+    return Use(node, weight, None, lambda g: (indices, g.reshape(-1, g.shape[-1])), looks_up=True)
+
+
+_KINDS: dict[str, Callable[[Any, dict[int, int]], Use | None]] = {
+    "AddmmBackward0": _of_addmm,
+    "MmBackward0": _of_mm,
+    "ConvolutionBackward0": _of_convolution,
+    "EmbeddingBackward0": _of_embedding,
+}
+
+
+def _sample_step(positions: Tensor) -> int:
+    """Every how many samples count, where there are more positions than are needed."""
+    samples, each = len(positions), math.prod(positions.shape[2:])
+    return max(1, min(samples * each // ENOUGH_POSITIONS, samples // FEWEST_SAMPLES))
+
+
+def _positions(x: Tensor) -> Tensor:
+    """The channels of each position of each sample, as rows."""
+    return x.flatten(2).transpose(1, 2).reshape(-1, x.shape[1])
+
+
+def patches(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Tensor:
+    """What a convolution's kernel sees at each of its positions, as rows."""
+    x = pad(x, [size for side in reversed(list(padding)) for size in (side, side)])
+    for axis, (k, s, d) in enumerate(zip(kernel, stride, dilation, strict=True), start=2):
+        x = x.unfold(axis, (k - 1) * d + 1, s)[..., ::d]
+    dims = len(kernel)
+    order = (0, *range(2, 2 + dims), 1, *range(2 + dims, 2 + 2 * dims))
+    return x.permute(order).reshape(-1, x.shape[1] * math.prod(kernel))
+
+
+def _blocks(model: FlatModel, uses: Uses, starts: list[int]) -> dict[int, Block]:
+    """The blocks of the weights that are used in such nodes only, by their positions."""
+    blocks = {}
+    for weight, shape in enumerate(model.shapes):
+        of_it = uses.of_weight(weight)
+        if not of_it or len(shape) < 2:
+            continue
+        rows, columns = shape[0], math.prod(shape[1:])
+        bias, is_row = _common_bias(uses, of_it)
+        blocks[weight] = Block(
+            starts[weight],
+            rows,
+            columns,
+            bias=None if bias is None else starts[bias],
+            bias_is_row=is_row,
+            diagonal_rows=rows > LONGEST_SIDE or any(use.looks_up for use in of_it),
+            diagonal_columns=columns > LONGEST_SIDE,
+        )
+    return blocks
+
+
+def _common_bias(uses: Uses, of_weight: list[Use]) -> tuple[int | None, bool]:
+    """The bias that goes with a weight in all of its uses, and with nothing else."""
+    both = {(use.bias, use.bias_is_row) for use in of_weight}
+    bias, is_row = both.pop()
+    if both or bias is None or len(uses.of_bias(bias)) != len(of_weight):
+        return None, False
+    return bias, is_row
+
+
+def kronecker_kernel(
+    kernels: Kernels, probe: Chunk, *, asked: bool, affordable: float
+) -> KroneckerKernel | None:
+    """The kernel for a model; None where it has no layers with factors, or they do not pay.
+
+    They are taken without being `asked` for where a multiplication by the inverse costs no more
+    operations than `affordable`.
+    """
+    if kernels.model.recomputes:
+        reason = "its activations are computed again in the pass back"
+    else:
+        try:
+            kernel = KroneckerKernel(kernels, probe)
+        except Exception as error:  # whatever a module may raise
+            reason = str(error).split(". ")[0]
+        else:
+            if any(block.structured for block in kernel.blocks):
+                cheap = solve_cost(kernel.blocks) <= affordable
+                return kernel if asked or cheap else None
+            reason = "no parameter of it is a weight of a matrix product or a convolution"
+    said = log.warning if asked else log.info
+    said("ksdmin: no Kronecker factors for this model, but a diagonal: %s", reason)
+    return None

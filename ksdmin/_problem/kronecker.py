@@ -1,0 +1,247 @@
+"""Kronecker factors of a curvature: the preconditioner of a model that has layers (K-FAC).
+
+The gradient of a layer's weight matrix M is a sum of outer products a b^T: of what comes back
+through the layer with what went into it. Its block of the Fisher matrix is about
+E[a a^T] (x) E[b b^T] (Martens and Grosse, 2015), and the inverse of that needs two small matrices:
+P^-1 takes M to A^-1 M B^-1. A parameter without such a structure has one number for all of it.
+
+With a damping, the block is (A + pi r I) (x) (B + r / pi I), where r^2 is the damping and pi^2 the
+mean eigenvalue of A divided by that of B ("factored Tikhonov damping").
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from ksdmin._problem.arrays import Array, Space
+
+# The least damping, of the mean of the diagonal: what rounding in float32 makes of a factor.
+LEAST_DAMPING = 1e-6
+MORE = 10.0  # times as much, where a factor is not definite for rounding all the same
+MOST_TRIALS = 8
+
+
+@dataclass(frozen=True)
+class Block:
+    """The parameters that share a pair of factors, as a matrix M.
+
+    Attributes
+    ----------
+    start : int
+        Where the weight begins in the flat vector, which has it row by row.
+    rows, columns : int
+        The shape of the weight.
+    bias : int or None
+        Where the bias begins that is one more column of M, or one more row.
+    bias_is_row : bool
+        Whether it is a row: of a layer that multiplies by M from the right.
+    diagonal_rows, diagonal_columns : bool
+        Whether only the diagonal of the factor of that side is known.
+    structured : bool
+        False: one number stands for both factors.
+    """
+
+    start: int
+    rows: int
+    columns: int
+    bias: int | None = None
+    bias_is_row: bool = False
+    diagonal_rows: bool = False
+    diagonal_columns: bool = False
+    structured: bool = True
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of M."""
+        if self.bias is None:
+            return self.rows, self.columns
+        return self.rows + self.bias_is_row, self.columns + (not self.bias_is_row)
+
+    @property
+    def factor_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of its factors: matrices, or vectors where they are diagonal."""
+        if not self.structured:
+            return ((),)
+        sides = zip(self.shape, (self.diagonal_rows, self.diagonal_columns), strict=True)
+        return tuple((side,) if diagonal else (side, side) for side, diagonal in sides)
+
+    def matrix(self, space: Space, v: Array) -> Array:
+        """M of a flat vector, or of each row of an array of them."""
+        before, end = tuple(v.shape[:-1]), self.start + self.rows * self.columns
+        M = space.xp.reshape(v[..., self.start : end], (*before, self.rows, self.columns))
+        if self.bias is None:
+            return M
+        b = v[..., self.bias : self.bias + (self.columns if self.bias_is_row else self.rows)]
+        if self.bias_is_row:
+            return space.xp.concat([M, b[..., None, :]], axis=-2)
+        return space.xp.concat([M, b[..., :, None]], axis=-1)
+
+    def pieces(self, space: Space, M: Array) -> Iterator[tuple[int, Array]]:
+        """The pieces of the flat vector that M is made of, and where each begins."""
+        weight, size = M[..., : self.rows, : self.columns], self.rows * self.columns
+        yield self.start, space.xp.reshape(weight, (*M.shape[:-2], size))
+        if self.bias is not None:
+            yield self.bias, M[..., -1, :] if self.bias_is_row else M[..., :, -1]
+
+
+def entry_count(blocks: tuple[Block, ...]) -> int:
+    """How many entries all factors have."""
+    return sum(math.prod(shape) for block in blocks for shape in block.factor_shapes)
+
+
+def solve_cost(blocks: tuple[Block, ...]) -> float:
+    """The operations of a multiplication by such a matrix, or by its inverse."""
+    return sum(
+        2.0 * math.prod(block.shape) * side
+        for block in blocks
+        for side, shape in zip(block.shape, block.factor_shapes, strict=False)
+        if len(shape) == 2
+    )
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The factors of blocks that have each parameter once.
+
+    Attributes
+    ----------
+    blocks : tuple of Block
+        The blocks.
+    entries : array
+        The entries of all factors, one factor after the other: a mean over samples.
+    penalty : float
+        The curvature of a penalty, which all parameters have beside the factors.
+    """
+
+    blocks: tuple[Block, ...]
+    entries: Array
+    penalty: float = 0.0
+
+    def damped(self, space: Space, damping: float) -> DampedFactors | None:
+        """The matrix with a damping, and its inverse; None where the factors are of no use."""
+        factors = list(_unpacked(space, self.blocks, self.entries))
+        scales = _mean_eigenvalues(space, factors)
+        sizes = [math.prod(block.shape) for block in self.blocks]
+        means = [math.prod(scale) for scale in scales]
+        mean = sum(map(operator.mul, sizes, means)) / sum(sizes)
+        if not 0 < mean < math.inf:
+            return None
+        damping = max(damping, LEAST_DAMPING * mean)
+        for _ in range(MOST_TRIALS):
+            shifts = [shift for scale in scales for shift in _shifts(scale, damping)]
+            shifted = list(map(partial(_shifted, space), itertools.chain(*factors), shifts))
+            inverses = _inverses(space, shifted)
+            if inverses is not None:
+                times, solves = _joined(space, shifted), _joined(space, inverses)
+                return DampedFactors(self.blocks, times, solves)
+            damping *= MORE
+        return None
+
+
+@dataclass(frozen=True)
+class DampedFactors:
+    """A positive definite matrix P, and its inverse, as factors.
+
+    Attributes
+    ----------
+    blocks : tuple of Block
+        The blocks.
+    times, solves : array
+        The entries of the factors of P, and those of P^-1.
+    """
+
+    blocks: tuple[Block, ...]
+    times: Array
+    solves: Array
+
+    def multiply(self, space: Space, v: Array) -> Array:
+        """P v, or that of each row of an array."""
+        return multiply(space, self.blocks, self.times, v)
+
+    def solve(self, space: Space, w: Array) -> Array:
+        """P^-1 w, likewise."""
+        return multiply(space, self.blocks, self.solves, w)
+
+
+def multiply(space: Space, blocks: tuple[Block, ...], entries: Array, v: Array) -> Array:
+    """The matrix with these factors, times a vector, or times each row of an array."""
+    pieces: list[tuple[int, Array]] = []
+    for block, factors in zip(blocks, _unpacked(space, blocks, entries), strict=True):
+        M = block.matrix(space, v)
+        if not block.structured:
+            M = factors[0] * M
+        else:
+            A, B = factors
+            M = A[:, None] * M if block.diagonal_rows else A @ M
+            M = M * B if block.diagonal_columns else M @ B
+        pieces += block.pieces(space, M)
+    pieces.sort(key=lambda piece: piece[0])
+    return space.xp.concat([piece for _, piece in pieces], axis=-1)
+
+
+def _unpacked(space: Space, blocks: tuple[Block, ...], entries: Array) -> Iterator[list[Array]]:
+    """The factors of each block."""
+    at = 0
+    for block in blocks:
+        factors = []
+        for shape in block.factor_shapes:
+            end = at + math.prod(shape)
+            factors.append(space.xp.reshape(entries[at:end], shape))
+            at = end
+        yield factors
+
+
+def _mean_eigenvalues(space: Space, factors: list[list[Array]]) -> list[list[float]]:
+    """The mean eigenvalue of each factor, fetched in one transfer."""
+    each = (factor for pair in factors for factor in pair)
+    means = [
+        space.xp.mean(factor if factor.ndim < 2 else space.xp.linalg.diagonal(factor))
+        for factor in each
+    ]
+    fetched = iter(space.floats(*means))
+    return [[next(fetched) for _ in pair] for pair in factors]
+
+
+def _shifts(scales: list[float], damping: float) -> list[float]:
+    """What the damping adds to the diagonal of each factor of a block."""
+    if len(scales) == 1:
+        return [damping]
+    of_rows, of_columns = scales
+    ratio = of_rows / of_columns if of_rows > 0 and of_columns > 0 else 1.0
+    return [(damping * ratio) ** 0.5, (damping / ratio) ** 0.5]
+
+
+def _shifted(space: Space, factor: Array, shift: float) -> Array:
+    """A factor with more on its diagonal, in float64."""
+    factor = space.in_double(factor)
+    if factor.ndim < 2:
+        return factor + shift
+    return factor + shift * space.xp.eye(factor.shape[0], dtype=factor.dtype, device=space.device)
+
+
+def _inverses(space: Space, factors: list[Array]) -> list[Array] | None:
+    """The inverse of each; None where one is not positive definite. Those of a size together."""
+    by_size: dict[tuple[int, ...], list[int]] = {}
+    for i, factor in enumerate(factors):
+        by_size.setdefault(tuple(factor.shape), []).append(i)
+    found: list[Array] = [None] * len(factors)
+    failures = []
+    for shape, places in by_size.items():
+        if len(shape) < 2:
+            inverses = [1 / factors[i] for i in places]
+        else:
+            inverses, failed = space.definite_inverses(space.xp.stack([factors[i] for i in places]))
+            failures.append(failed)
+        for k, i in enumerate(places):
+            found[i] = inverses[k]
+    return None if failures and any(space.floats(*failures)) else found
+
+
+def _joined(space: Space, parts: list[Array]) -> Array:
+    """All entries in one array, in the dtype of the vectors."""
+    return space.in_own_dtype(space.xp.concat([space.xp.reshape(u, (-1,)) for u in parts]))
