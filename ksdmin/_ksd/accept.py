@@ -48,6 +48,7 @@ def judge_step(
         compared=compared,
         accepted=accepted,
         moved=moved,
+        slope_is_hidden=trial.slope_is_hidden,
         measured=not trial.is_of_model,
         wide=basis is not None and is_wide(run, state, basis),
         exact=exact,
