@@ -245,6 +245,7 @@ def test_xtol(xtol, preset):
     assert_array_equal(reached, [False] * (len(steps) - 2) + [True])
 
 
+@pytest.mark.filterwarnings("ignore:jac contradicts fun")
 @pytest.mark.parametrize("options", [{}, {"ftol": 1e-6}, {"xtol": 1e-6}])
 def test_a_search_that_fails_is_no_success(options):
     # The gradient has the wrong sign: no step lowers the value, so none is taken.

@@ -6,13 +6,11 @@ import math
 
 from ksdmin._problem.arrays import Array
 from ksdmin._result import MESSAGES, Status
-from ksdmin._run.evaluator import Evaluator
+from ksdmin._run.evaluator import Evaluated, Evaluator
+from ksdmin._run.gradient_check import contradiction, edge
 from ksdmin._run.not_finite_samples import MOST, not_finite_samples
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
-
-SMOOTH = 0.1  # slopes on either side of a point that differ by less, relatively, are of one slope
-AGREES = 0.5, 2.0  # between these times the slope that jac says, it may be right
 
 
 def explained(
@@ -31,7 +29,8 @@ def explained(
     elif status == Status.PRECISION_LOSS and evaluator.gradient_error:
         cause = coarse_differences(run, evaluator, value)
     elif status == Status.PRECISION_LOSS and g is not None and run.subsets.full is not None:
-        cause = wrong_gradient(run, evaluator, x, value, g)
+        there = Evaluated(x, run.subsets.full, value, g)
+        cause = "" if evaluator.spent() else no_descent(run, evaluator, there)
     return f"{MESSAGES[status]} {cause}".rstrip()
 
 
@@ -59,6 +58,12 @@ def blamed(samples: list[int]) -> str:
     return f"sample {named}" if len(samples) == 1 else f"the samples {named}{more}"
 
 
+def no_descent(run: Run, evaluator: Evaluator, there: Evaluated) -> str:
+    """Why values along the gradient do not fall: it is wrong, or fun ends there."""
+    cause = edge(run, evaluator, there) or contradiction(run, evaluator, there)
+    return cause[:1].upper() + cause[1:] if cause.startswith("the ") else cause
+
+
 def coarse_differences(run: Run, evaluator: Evaluator, value: float) -> str:
     """How well a gradient made of differences is known."""
     gtol, error = run.options.gtol, evaluator.gradient_error * abs(value)
@@ -68,43 +73,3 @@ def coarse_differences(run: Run, evaluator: Evaluator, value: float) -> str:
         f"The gradient is made of differences and known to about {error:.0e} only, and gtol is "
         f"{gtol:.0e}: pass jac, or a larger gtol."
     )
-
-
-def wrong_gradient(run: Run, evaluator: Evaluator, x: Array, value: float, g: Array) -> str:
-    """Whether values along the gradient contradict it, by two differences.
-
-    Made only where rounding cannot hide the slope, and believed only where the function is smooth:
-    where both differences agree.
-    """
-    if evaluator.spent():
-        return ""
-    free = g if run.box is None else run.box.without(g, run.box.held(x, g))
-    size, space = run.space.norm(free), run.space
-    h = space.eps ** (1 / 3) * max(1.0, space.max_abs(x))
-    if not math.isfinite(size) or evaluator.noise * abs(value) > SMOOTH / 2 * h * size:
-        return ""
-    d = free / size
-    ends = [x + h * d, x - h * d]
-    if run.box is not None and not all(run.box.contains(end) for end in ends):
-        return ""
-    up, down = (evaluator.value(end, run.subsets.full) for end in ends)
-    forth, back, known = (up - value) / h, (value - down) / h, evaluator.noise * abs(value) / h
-    if not abs(forth - back) <= SMOOTH * max(abs(forth), abs(back), size) + known:
-        return ""
-    return contradiction((forth + back) / 2 / size)
-
-
-def contradiction(ratio: float) -> str:
-    """What to say where the slope of fun along jac is `ratio` times what jac says."""
-    check = (
-        "scipy.optimize.check_grad compares them. (In a torch model, look for .detach() and for "
-        "derivatives without create_graph=True.)"
-    )
-    if AGREES[0] <= ratio <= AGREES[1]:
-        return ""
-    if ratio < 0:
-        return f"fun rises along -jac: check jac, and its sign; {check}"
-    if ratio < AGREES[0] / 5:
-        size = f"{1 / ratio:.0e} times" if ratio > 1e-12 else "far"
-        return f"jac is {size} too large along itself: check it; {check}"
-    return f"The slope of fun along jac is {ratio:.1g} times what jac says: check it; {check}"

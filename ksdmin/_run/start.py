@@ -7,6 +7,7 @@ from typing import Any
 
 from ksdmin._problem.arrays import Array
 from ksdmin._run.evaluator import Evaluator
+from ksdmin._run.gradient_check import warn_if_contradicted
 from ksdmin._run.record import write_record
 from ksdmin._run.run import Run
 from ksdmin._run.state import Sampling, lowest_sensible
@@ -18,6 +19,7 @@ def first_fields(
     """The fields that every method's first state has; see :class:`ksdmin._run.state.State`."""
     here = evaluator.evaluate(x0, sampling.sets.A, diagonal=diagonal)  # Alg. 3, lines 4 and 5
     here = run.confirm_on_whole_set(evaluator, here)
+    warn_if_contradicted(run, evaluator, here)
     norm = run.stationarity(here.x, here.gradient)
     return {
         "here": here,

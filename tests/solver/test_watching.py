@@ -30,7 +30,7 @@ def test_it_is_silent_by_default(capfd):
 
 def test_what_stands_beside_the_bar():
     record = ksdmin.minimize(rosen, X0, jac=rosen_der).history[0]
-    assert shown(record, np.inf) == {"f": "24.2", "g": "2.2e+02", "passes": "2"}
+    assert shown(record, np.inf) == {"f": "24.2", "g": "2.2e+02", "passes": "3"}
     assert shown(record, 100.0)["left"] == "100s"
 
 
