@@ -96,7 +96,7 @@ def refine_arithmetic(
         outcome,
         short_on_purpose=short,
         stalled=rules.stall.stalled,
-        gtol=run.options.gtol,
+        gtol=run.gradient_target(before.first_norm),
     )
     if finer is not rules.finer_arithmetic:
         after = changed(after, rules=changed(rules, finer_arithmetic=finer))

@@ -307,7 +307,7 @@ def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A
         there = made(Evaluated, x=trial.x, idx=A, value=value, gradient=gradient, diagonal=kept)
     else:
         there = evaluator.evaluate(trial.x, A, diagonal=wanted)
-    return run.confirm_on_whole_set(evaluator, there)
+    return run.confirm_on_whole_set(evaluator, there, state.first_norm)
 
 
 def rests_on_matrix(state: KSDState, trial: Trial) -> bool:

@@ -102,7 +102,7 @@ def step_length(space: Space, x: Array, value: float, size: float, noise: float)
         longest = COARSE_MAX_STEP * scale
         return min(COARSE_CHANGE * abs(value) / size, longest) or longest
     wanted = noise * abs(value) / (ROUNDING_SHARE * size)
-    return min(max(wanted, space.eps ** (1 / 2) * scale), space.eps ** (1 / 3) * scale)
+    return float(min(max(wanted, space.eps ** (1 / 2) * scale), space.eps ** (1 / 3) * scale))
 
 
 def wrong_entries(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ksdmin._problem.arrays import Array
-from ksdmin._result import MESSAGES, Status
+from ksdmin._problem.arrays import to_host
+from ksdmin._result import MESSAGES, TESTS, Status
 from ksdmin._run.evaluator import Evaluated, Evaluator
 from ksdmin._run.gradient_check import contradiction, edge
 from ksdmin._run.not_finite_samples import MOST, not_finite_samples
@@ -18,20 +18,40 @@ def explained(
     evaluator: Evaluator,
     state: State,
     status: Status,
-    x: Array,
-    value: float,
-    g: Array | None,
+    point: Evaluated,
+    bad: Evaluated | None = None,
 ) -> str:
-    """The message for a run that ends at `x` with `value` and gradient `g`."""
+    """The message for a run that ends at `point`; `bad` is a lower one without a gradient."""
     cause = ""
-    if status == Status.NOT_FINITE:
+    if status in TESTS:
+        cause = test_that_held(run, state, status, point)
+    elif status == Status.NOT_FINITE and bad is not None:
+        cause = not_finite_gradient(run, bad, "a lower point") + after(state)
+    elif status == Status.NOT_FINITE:
         cause = not_finite(run, evaluator, state)
     elif status == Status.PRECISION_LOSS and evaluator.gradient_error:
-        cause = coarse_differences(run, evaluator, value)
-    elif status == Status.PRECISION_LOSS and g is not None and run.subsets.full is not None:
-        there = Evaluated(x, run.subsets.full, value, g)
-        cause = "" if evaluator.spent() else no_descent(run, evaluator, there)
+        cause = coarse_differences(run, evaluator, state, point.value)
+    elif status == Status.PRECISION_LOSS and run.subsets.full is not None:
+        cause = "" if evaluator.spent() else no_descent(run, evaluator, point)
     return f"{MESSAGES[status]} {cause}".rstrip()
+
+
+def test_that_held(run: Run, state: State, status: Status, point: Evaluated) -> str:
+    """Which test of convergence holds, with its numbers."""
+    options = run.options
+    norm = run.stationarity(point.x, point.gradient)
+    gradient = "max |gradient|" if run.box is None else "max |projected gradient|"
+    if status == Status.FTOL:
+        fall = f"{state.last_decrease:.2g} <= ftol {options.ftol:.2g} * max(|f|, 1)"
+        return f"The value fell by {fall} in the last iteration; {gradient} is {norm:.2g}."
+    if status == Status.XTOL:
+        length = f"{state.record.step_norm:.2g} <= xtol {options.xtol:.2g} * max(1, |x|)"
+        return f"The last step has the length {length}; {gradient} is {norm:.2g}."
+    if norm <= options.gtol:
+        return f"{gradient} {norm:.2g} <= gtol {options.gtol:.2g}."
+    return (
+        f"{gradient} {norm:.2g} <= gtol_rel {options.gtol_rel:.2g} * {state.first_norm:.2g} at x0."
+    )
 
 
 def not_finite(run: Run, evaluator: Evaluator, state: State) -> str:
@@ -45,10 +65,29 @@ def not_finite(run: Run, evaluator: Evaluator, state: State) -> str:
             mend = f", because of {blamed(samples)}: {advice}."
         return f"fun({where}) is {here.value}{mend}"
     if not math.isfinite(run.space.max_abs(here.gradient)):
-        return f"The gradient at {where} has entries that are not finite, the value is finite."
+        return not_finite_gradient(run, here, where) + ("" if first else after(state))
     if state.broken:
         return f"The curvature at {where} (hess or hessp) gives no finite product."
     return ""
+
+
+def not_finite_gradient(run: Run, here: Evaluated, where: str) -> str:
+    """Which entries of a gradient are not finite, and what x is there."""
+    about = (
+        f"The gradient at {where} has entries that are not finite, the value is {here.value:.6g}"
+    )
+    if run.space.is_split:
+        return f"{about}."
+    g, x = to_host(here.gradient), to_host(here.x)
+    wrong = [i for i, entry in enumerate(g.tolist()) if not math.isfinite(entry)]
+    named = ", ".join(f"{g[i]} in entry {i}, where x[{i}] is {x[i]:.6g}" for i in wrong[:MOST])
+    more = f", and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
+    return f"{about}: {named}{more}."
+
+
+def after(state: State) -> str:
+    """When a run ended."""
+    return f" The run ended after iteration {state.record.iteration}."
 
 
 def blamed(samples: list[int]) -> str:
@@ -64,9 +103,9 @@ def no_descent(run: Run, evaluator: Evaluator, there: Evaluated) -> str:
     return cause[:1].upper() + cause[1:] if cause.startswith("the ") else cause
 
 
-def coarse_differences(run: Run, evaluator: Evaluator, value: float) -> str:
+def coarse_differences(run: Run, evaluator: Evaluator, state: State, value: float) -> str:
     """How well a gradient made of differences is known."""
-    gtol, error = run.options.gtol, evaluator.gradient_error * abs(value)
+    gtol, error = run.gradient_target(state.first_norm), evaluator.gradient_error * abs(value)
     if error < gtol:
         return "The gradient is made of differences: pass jac."
     return (

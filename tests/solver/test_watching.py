@@ -20,7 +20,8 @@ def test_the_log(caplog):
     assert len(iterations) == res.nit
     assert iterations[0].message.startswith("iteration 1: value ")
     (end,) = [r for r in caplog.records if r.levelno == logging.INFO]
-    assert "Optimization terminated successfully. (status 0)" in end.message
+    assert "Optimization terminated successfully. max |gradient| " in end.message
+    assert " (status 0): value " in end.message
 
 
 def test_it_is_silent_by_default(capfd):
