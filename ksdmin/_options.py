@@ -15,15 +15,8 @@ from scipy.optimize import OptimizeWarning
 
 PRESETS = ("default", "paper")
 RULES = (
-    "damped_step",
-    "damping",
-    "exact_space",
-    "finer_arithmetic",
-    "forcing",
-    "set_sizes",
-    "stall",
-    "trust",
-    "width",
+    *("damped_step", "damping", "exact_space", "finer_arithmetic", "forcing", "set_sizes"),
+    *("stall", "trust", "width"),
 )
 _NO_RATE = "there is no learning rate: the length of a step follows from the curvature"
 _NO_EPOCHS = "iterations are counted, not epochs: maxiter=..., or seconds, maxtime=..."
@@ -91,10 +84,7 @@ class MethodOptions:
                 object.__setattr__(self, name, getattr(type(self), name))
             self._check(name, -math.inf if name == "fmin" else 0)
         if not self.gtol_rel < 1:
-            raise ValueError(
-                f"option gtol_rel={self.gtol_rel!r}: expected a share of the first gradient, from "
-                "0 (off) to less than 1"
-            )
+            raise ValueError(f"option gtol_rel={self.gtol_rel!r}: expected a share, less than 1")
         for name in ("disp", "progress", "return_all"):  # SciPy's callers pass whole numbers, too
             value = getattr(self, name)
             if not isinstance(value, (bool, int, np.bool_, np.integer, type(None))):
@@ -145,13 +135,9 @@ class MethodOptions:
     def _check_count(self, name: str) -> None:
         """Refuse a limit that is no whole number; SciPy's callers pass -1, too, and infinity."""
         value = getattr(self, name)
-        if value is None:
-            return
-        number = isinstance(value, (int, float, np.number)) and not isinstance(value, (bool, str))
-        if not number or value != value or (abs(value) < math.inf and value != int(value)):
-            raise ValueError(
-                f"option {name}={value!r}: expected a whole number, such as 100 or 1e3, or inf"
-            )
+        number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        if value is not None and not (number and (value == value // 1 or abs(value) == math.inf)):
+            raise ValueError(f"option {name}={value!r}: expected a whole number (1e3, too), or inf")
 
     def _check(self, name: str, least: float, *, whole: bool = False) -> None:
         """Refuse what is not a number from `least` up; None where that is the default."""
@@ -185,9 +171,8 @@ class Options(MethodOptions):
         Success when the largest magnitude in the gradient on the whole set is at most this.
     gtol_rel : float
         Success also when that is at most this share of its value at x0, on the whole set. 0 turns
-        it off. `gtol` is absolute: in other units of the value it is another test, and a function
-        whose gradient is small everywhere passes it far from a minimum. Give ``gtol=0`` and this
-        one there.
+        it off. (A gradient that is small everywhere passes `gtol` far from a minimum: there give
+        ``gtol=0``, and this one.)
     ftol : float
         Success when an iteration lowers the value on the whole set by no more than
         ``ftol * max(|f_old|, |f_new|, 1)``. 0 turns it off.

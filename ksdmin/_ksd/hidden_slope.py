@@ -14,10 +14,9 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from ksdmin._ksd.accept import gradient_error
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.arrays import Array
-from ksdmin._run.evaluator import Evaluator
+from ksdmin._run.evaluator import Evaluated, Evaluator
 
 CONTRADICTS = 0.5  # of the slope: where values show less, it is not the slope
 
@@ -55,6 +54,14 @@ class HiddenSlope:
             off = slope + (far[0] * secants[0] - near[0] * secants[1]) / apart
             return CONTRADICTS * slope < off <= self._error
         return False
+
+
+def gradient_error(run: KSDRun, evaluator: Evaluator, there: Evaluated, steepest: float) -> float:
+    """The error of a gradient made of differences: the value's rounding, the curvature's share."""
+    if not evaluator.gradient_error:
+        return 0.0
+    scale = max(1.0, run.space.max_abs(there.x))
+    return evaluator.gradient_error * (abs(there.value) + scale * steepest / 2)
 
 
 def slope_check(
