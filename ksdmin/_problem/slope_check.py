@@ -21,7 +21,8 @@ ROUNDINGS = 30  # that a value carries
 # change is relative to the value, far above the error of products in bfloat16.
 ROUNDING_SHARE, COARSE_CHANGE = 0.01, 0.02
 COARSE_MAX_STEP = 0.01  # relative to the point
-LONGER = (3.0, 9.0)  # times the step: where slopes are compared once more
+# Times the step: where slopes are compared once more. In float32 the step is long already.
+OTHER_STEPS, COARSE_OTHER_STEPS = (3.0, 9.0), (1 / 3, 1 / 9)
 MOST_ENTRIES = 50  # unknowns: so many entries of a gradient are looked at one by one
 NAMED = 3  # entries, at most
 
@@ -63,9 +64,9 @@ def slope_ratio(
     middle = smooth_slope(back, slope(h), rounding, tolerance)
     if middle is None or abs(middle - 1) <= tolerance:
         return None
-    for times in LONGER:
-        longer = smooth_slope(slope(-times * h), slope(times * h), rounding / times, tolerance)
-        if longer is None or abs(longer - middle) > tolerance * max(1.0, abs(middle)):
+    for times in COARSE_OTHER_STEPS if coarse else OTHER_STEPS:
+        other = smooth_slope(slope(-times * h), slope(times * h), rounding / times, tolerance)
+        if other is None or abs(other - middle) > tolerance * max(1.0, abs(middle)):
             return None
     return middle
 
@@ -82,8 +83,9 @@ def direction(g: Array, space: Space) -> Array:
 def longest_step(space: Space, x: Array) -> float:
     """How far from x values are computed at most."""
     scale = max(1.0, space.max_abs(x))
-    relative = COARSE_MAX_STEP if space.eps > COARSE_EPS else space.eps ** (1 / 3)
-    return LONGER[-1] * relative * scale
+    if space.eps > COARSE_EPS:
+        return COARSE_MAX_STEP * scale
+    return float(OTHER_STEPS[-1] * space.eps ** (1 / 3) * scale)
 
 
 def smooth_slope(back: float, forth: float, rounding: float, tolerance: float) -> float | None:
