@@ -123,9 +123,13 @@ def minimize(
     bound it.
 
     It ends with success where the largest magnitude in the gradient on the whole set is at most
-    `gtol` (with bounds: of the gradient as far as x is free to move). There is no test of the value
-    or of the step, unless the options `ftol` and `xtol` ask for one. `status` says why any other
-    run has ended, and `message` what to do about it.
+    `gtol` (with bounds: of the gradient as far as x is free to move). The option `gtol_rel` adds a
+    test relative to the first gradient, `ftol`, `xtol` and `fmin` add tests of the value and of the
+    step. `message` names the test that held, and `status` is 0 for those of the gradient; for any
+    other run they say why it has ended.
+
+    One value more at x0 checks `jac` against `fun`; where they contradict each other, there is a
+    RuntimeWarning.
 
     Ctrl-C ends a run after the evaluation in progress, and the result is the best point so far. An
     exception of the user's functions passes, and carries the result so far as ``ksdmin_result``.

@@ -15,15 +15,8 @@ from scipy.optimize import OptimizeWarning
 
 PRESETS = ("default", "paper")
 RULES = (
-    "damped_step",
-    "damping",
-    "exact_space",
-    "finer_arithmetic",
-    "forcing",
-    "set_sizes",
-    "stall",
-    "trust",
-    "width",
+    *("damped_step", "damping", "exact_space", "finer_arithmetic", "forcing", "set_sizes"),
+    *("stall", "trust", "width"),
 )
 _NO_RATE = "there is no learning rate: the length of a step follows from the curvature"
 _NO_EPOCHS = "iterations are counted, not epochs: maxiter=..., or seconds, maxtime=..."
@@ -67,6 +60,7 @@ class MethodOptions:
     maxfun: float = math.inf
     maxtime: float = math.inf
     gtol: float = NotGiven(1e-5)
+    gtol_rel: float = 0.0
     ftol: float = 0.0
     xtol: float = 0.0
     fmin: float = -math.inf
@@ -83,12 +77,14 @@ class MethodOptions:
     def __post_init__(self) -> None:
         self._check_checkpoint()
         self._check_watching()
-        for name in ("maxfun", "maxtime", "gtol", "ftol", "xtol", "fmin"):
+        for name in ("maxiter", "maxfun"):
+            self._check_count(name)
+        for name in ("maxfun", "maxtime", "gtol", "gtol_rel", "ftol", "xtol", "fmin"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, getattr(type(self), name))
             self._check(name, -math.inf if name == "fmin" else 0)
-        # SciPy's callers pass maxiter=-1 and 100.1; the loop takes any number.
-        self._check("maxiter", -math.inf)
+        if not self.gtol_rel < 1:
+            raise ValueError(f"option gtol_rel={self.gtol_rel!r}: expected a share, less than 1")
         for name in ("disp", "progress", "return_all"):  # SciPy's callers pass whole numbers, too
             value = getattr(self, name)
             if not isinstance(value, (bool, int, np.bool_, np.integer, type(None))):
@@ -136,6 +132,13 @@ class MethodOptions:
                 "seconds as a float above 0"
             )
 
+    def _check_count(self, name: str) -> None:
+        """Refuse a limit that is no whole number; SciPy's callers pass -1, too, and infinity."""
+        value = getattr(self, name)
+        number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        if value is not None and not (number and (value == value // 1 or abs(value) == math.inf)):
+            raise ValueError(f"option {name}={value!r}: expected a whole number (1e3, too), or inf")
+
     def _check(self, name: str, least: float, *, whole: bool = False) -> None:
         """Refuse what is not a number from `least` up; None where that is the default."""
         value = getattr(self, name)
@@ -166,6 +169,10 @@ class Options(MethodOptions):
         begun is finished, and with samples the step is judged; nothing more is begun.
     gtol : float
         Success when the largest magnitude in the gradient on the whole set is at most this.
+    gtol_rel : float
+        Success also when that is at most this share of its value at x0, on the whole set. 0 turns
+        it off. (A gradient that is small everywhere passes `gtol` far from a minimum: there give
+        ``gtol=0``, and this one.)
     ftol : float
         Success when an iteration lowers the value on the whole set by no more than
         ``ftol * max(|f_old|, |f_new|, 1)``. 0 turns it off.
@@ -287,8 +294,8 @@ class HFOptions(MethodOptions):
 
     Attributes
     ----------
-    maxiter, maxfun, maxtime, gtol, ftol, xtol, fmin, validation, patience, average, history, \
-disp, progress, return_all, checkpoint, checkpoint_every
+    maxiter, maxfun, maxtime, gtol, gtol_rel, ftol, xtol, fmin, validation, patience, average, \
+history, disp, progress, return_all, checkpoint, checkpoint_every
         As in :class:`Options`.
     damping : float
         The first weight of ``|d|^2 / 2`` in the quadratic model; the run adjusts it.

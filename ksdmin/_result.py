@@ -19,6 +19,9 @@ from ksdmin._options import nearest
 class Status(IntEnum):
     """Why a run ended. Codes 0 to 3 and 99 are SciPy's.
 
+    A run is a success by the gradient test (``CONVERGED``: `gtol`, or `gtol_rel`), by a test that
+    was asked for beside it (``FTOL``, ``XTOL``), or by its value (``TARGET``).
+
     Examples
     --------
     >>> import ksdmin
@@ -40,8 +43,15 @@ class Status(IntEnum):
     RUNNING = 10
     TARGET = 11
     VALIDATION = 12
+    FTOL = 13
+    XTOL = 14
     CALLBACK = 99
 
+
+TESTS = (Status.CONVERGED, Status.FTOL, Status.XTOL)
+"""What says that one of the tests of convergence holds at the point where a run stands."""
+
+SUCCESSES = (*TESTS, Status.TARGET)
 
 MESSAGES = {
     Status.CONVERGED: "Optimization terminated successfully.",
@@ -57,6 +67,8 @@ MESSAGES = {
     Status.RUNNING: "The run has not ended; this is the best point so far.",
     Status.TARGET: "The target value (fmin) has been reached.",
     Status.VALIDATION: "The validation value has not fallen for `patience` iterations.",
+    Status.FTOL: "Optimization terminated successfully, by ftol.",
+    Status.XTOL: "Optimization terminated successfully, by xtol.",
     Status.CALLBACK: "`callback` raised `StopIteration`.",
 }
 
@@ -163,7 +175,7 @@ class Result(OptimizeResult):  # type: ignore[misc]
     --------
     >>> import ksdmin
     >>> ksdmin.minimize(lambda x: (x @ x), [3.0, 4.0], jac=lambda x: 2 * x)
-     message: Optimization terminated successfully.
+     message: Optimization terminated successfully. max |gradient| ... <= gtol 1e-05.
      success: True
       status: 0 (CONVERGED)
          fun: ...

@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.optimize import OptimizeWarning, rosen, rosen_der, rosen_hess, rosen_hess_prod
+from scipy.optimize import BFGS, OptimizeWarning, rosen, rosen_der, rosen_hess, rosen_hess_prod
 
 import ksdmin
 from ksdmin import Status
 
 START = np.array([-1.2, 1.0, 0.5])
+CONTRADICTED = "jac contradicts fun at x0"
+wrong_jac = pytest.mark.filterwarnings(f"ignore:{CONTRADICTED}")
 
 
 def bowl(x):
@@ -18,6 +20,7 @@ def bowl(x):
 # A wrong gradient
 
 
+@wrong_jac
 @pytest.mark.parametrize(
     "jac",
     [
@@ -32,11 +35,13 @@ def test_a_gradient_along_which_fun_rises(jac):
     assert "fun rises along -jac: check jac, and its sign" in res.message
 
 
+@wrong_jac
 def test_a_wrong_sign_is_noticed_early():
     """It took 5,900 values before; BFGS takes 60."""
     assert ksdmin.minimize(rosen, START, jac=lambda x: -rosen_der(x)).nfev < 60
 
 
+@wrong_jac
 @pytest.mark.parametrize("bounds", [None, [(-3, 3)] * 3])
 def test_a_gradient_that_is_too_large(bounds):
     """It ends where fun has its minimum, and this gradient does not vanish."""
@@ -69,7 +74,8 @@ def test_a_kink_is_no_wrong_gradient():
     assert "jac" not in res.message
 
 
-def test_the_two_differences_are_counted():
+@wrong_jac
+def test_the_differences_are_counted():
     calls = []
 
     def fun(x):
@@ -167,7 +173,8 @@ def test_samples_of_a_model_that_are_not_finite_are_named(library):
 def test_a_gradient_that_is_not_finite():
     res = ksdmin.minimize(bowl, START, jac=lambda x: x * np.nan)
     assert res.message.endswith(
-        "The gradient at x0 has entries that are not finite, the value is finite."
+        "The gradient at x0 has entries that are not finite, the value is 2.69: nan in entry 0, "
+        "where x[0] is -1.2, nan in entry 1, where x[1] is 1, nan in entry 2, where x[2] is 0.5."
     )
 
 
@@ -270,3 +277,41 @@ def test_an_array_in_place_of_a_function():
 def test_an_infinite_dimension():
     with pytest.raises(ValueError, match="krylov_dim=inf: expected a whole number"):
         ksdmin.minimize(bowl, START, options={"krylov_dim": np.inf})
+
+
+# The edge of a function
+
+
+@pytest.mark.parametrize("beyond", [np.inf, np.nan])
+@pytest.mark.parametrize("x0", [[3.0, 1.0], [2.0, -4.0]])
+def test_a_function_that_ends_before_its_minimum(beyond, x0):
+    def fun(x):
+        return beyond if x[0] < 1.5 else float(x @ x)
+
+    res = ksdmin.minimize(fun, x0, jac=lambda x: 2 * x)
+    assert not res.success
+    assert f"fun is {beyond} a step of " in res.message
+    assert "jac" not in res.message
+
+
+# A gradient that is not finite in mid-run
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_gradient_that_ends_in_mid_run(bad):
+    def jac(x):
+        g = rosen_der(x)
+        g[1] = bad if rosen(x) < 1 else g[1]
+        return g
+
+    with np.errstate(all="ignore"):
+        res = ksdmin.minimize(rosen, START, jac=jac)
+    assert res.status == Status.NOT_FINITE
+    assert "has entries that are not finite, the value is 0." in res.message
+    assert f"{bad} in entry 1, where x[1] is " in res.message
+    assert f"The run ended after iteration {res.nit}." in res.message
+
+
+def test_a_hessian_update_is_said_to_be_unused():
+    with pytest.warns(OptimizeWarning, match=r"hess=BFGS\(\) is not used: ksd has a quasi-Newton"):
+        ksdmin.minimize(rosen, START, jac=rosen_der, hess=BFGS())

@@ -53,8 +53,15 @@ def test_an_infinite_dimension_is_refused_clearly():
         run(options={"krylov_dim": math.inf})
 
 
-@pytest.mark.parametrize("maxiter", [-1, 0, 0.5, 100.1, math.inf])
-def test_maxiter_is_any_number(maxiter):
+@pytest.mark.parametrize("name", ["maxiter", "maxfun"])
+@pytest.mark.parametrize("value", [2.5, "10", math.nan, np.float32(0.5), [10], True])
+def test_limits_are_whole_numbers(name, value):
+    with pytest.raises(ValueError, match=rf"option {name}=.*: expected a whole number"):
+        run(options={name: value})
+
+
+@pytest.mark.parametrize("maxiter", [-1, 0, 1e3, np.float64(7.0), np.int64(5), math.inf])
+def test_maxiter_is_any_whole_number(maxiter):
     """As some of SciPy's callers have it."""
     assert run(options={"maxiter": maxiter}).nit <= max(0, math.ceil(min(maxiter, 1e9)))
 

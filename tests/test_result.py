@@ -43,6 +43,7 @@ undefined = {"fun": lambda x: np.nan, "jac": lambda x: np.nan * x}
 inexact = {"jac": lambda x: rosen_der(x) + 1e-3, "x0": (1.0, 1.0)}  # never zero where f is least
 
 
+@pytest.mark.filterwarnings("ignore:jac contradicts fun")
 @pytest.mark.parametrize(
     ("status", "kwargs"),
     [

@@ -17,6 +17,8 @@ WHEN = {
     "maxtime": "There is a budget of seconds: training a net, as a rule.",
     "gtol": "The first to look at: the gradient's scale is far from one, or another accuracy is "
     "wanted.",
+    "gtol_rel": "The scale of the gradient is not known beforehand, or far from one: 1e-6, say, "
+    "with `gtol=0`.",
     "ftol": "A value that no longer falls is good enough, as by default in L-BFGS-B.",
     "xtol": "A point that no longer moves is good enough.",
     "krylov_dim": "Badly conditioned nets gain by more (the paper used 80 for CURVES); short of "
@@ -50,7 +52,11 @@ WHEN = {
 }
 
 WHAT_TO_DO = {
-    "CONVERGED": "Nothing. The test holds at `res.x`, on the whole set.",
+    "CONVERGED": "Nothing. The gradient test (`gtol`, or `gtol_rel`) holds at `res.x`, on the "
+    "whole set; the message says which, with its numbers.",
+    "FTOL": "Nothing, if that is what you want: the value has all but stopped falling, as the "
+    "option `ftol` asked. The gradient may still be large; the message has it.",
+    "XTOL": "The same of the step, as the option `xtol` asked.",
     "MAXITER": "Raise `maxiter`, or look at `res.history`: a gradient that still falls needs time, "
     "one that has stopped falling another formulation.",
     "PRECISION_LOSS": "Often as good as it gets: compare `res.jac` with the rounding of `fun`. "

@@ -8,6 +8,8 @@ well is it known? The data are classic: the millions of revolutions that 23 ball
 81.9.
 """
 
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -60,22 +62,27 @@ for name, found in {"without jac": by_differences, "with jac": res}.items():
 # %%
 # Why a status?
 # -------------
-# ``success`` means one thing: the gradient at ``res.x``, as far as bounds leave it free, is below
-# ``gtol``. Where that cannot be shown, the run says so, and why, though the parameters may be as
-# good as they get. Here more is asked for than differences can know:
+# Unless another test is asked for, ``success`` means one thing: the gradient at ``res.x``, as far
+# as bounds leave it free, is at most ``gtol``. Where that cannot be shown, the run says so, and
+# why, though the parameters may be as good as they get. Here more is asked for than differences can
+# know:
 
 greedy = ksdmin.minimize(minus_log_likelihood, START, bounds=POSITIVE, options={"gtol": 1e-12})
 print(ksdmin.Status(greedy.status).name, greedy.x.round(5))
 print(greedy.message)
 
 # %%
-# With ``jac`` the same tolerance is met. The most common mistake has a message of its own, too:
+# With ``jac`` the same tolerance is met. The most common mistake is noticed at ``START``, with a
+# warning that names the entries, and has a message of its own, too:
 
 exact = ksdmin.minimize(
     minus_log_likelihood, START, jac=jac, bounds=POSITIVE, options={"gtol": 1e-12}
 )
-wrong = ksdmin.minimize(minus_log_likelihood, START, jac=lambda p: -jac(p), bounds=POSITIVE)
 print(exact.message)
+with warnings.catch_warnings(record=True) as noticed:
+    warnings.simplefilter("always")
+    wrong = ksdmin.minimize(minus_log_likelihood, START, jac=lambda p: -jac(p), bounds=POSITIVE)
+print(noticed[0].message)
 print(wrong.message)
 
 # %%

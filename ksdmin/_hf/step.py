@@ -153,7 +153,7 @@ def accept_step(
     there = here
     if moved or sets.A is not here.idx:
         there = evaluator.evaluate(x, sets.A, diagonal=True)
-    there = run.confirm_on_whole_set(evaluator, there)
+    there = run.confirm_on_whole_set(evaluator, there, state.first_norm)
     norm = run.stationarity(there.x, there.gradient)
     comparable = there.idx is here.idx
     record = write_record(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ksdmin._ksd.cost_model import Costs
+from ksdmin._ksd.hidden_slope import gradient_error
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
@@ -48,6 +49,7 @@ def judge_step(
         compared=compared,
         accepted=accepted,
         moved=moved,
+        slope_is_hidden=trial.slope_is_hidden,
         measured=not trial.is_of_model,
         wide=basis is not None and is_wide(run, state, basis),
         exact=exact,
@@ -74,14 +76,6 @@ def work(evaluator: Evaluator, state: KSDState, trial: Trial, costs: Costs) -> f
         return costs.with_rank(trial.damping.rank).damped(evaluations)
     space = costs.exact if trial.is_exact else costs.krylov(trial.dim)
     return evaluations * costs.gradient + space
-
-
-def gradient_error(run: KSDRun, evaluator: Evaluator, there: Evaluated, steepest: float) -> float:
-    """The error of a gradient made of differences: the value's rounding, the curvature's share."""
-    if not evaluator.gradient_error:
-        return 0.0
-    scale = max(1.0, run.space.max_abs(there.x))
-    return evaluator.gradient_error * (abs(there.value) + scale * steepest / 2)
 
 
 def slope_correction(

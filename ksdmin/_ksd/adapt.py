@@ -96,7 +96,7 @@ def refine_arithmetic(
         outcome,
         short_on_purpose=short,
         stalled=rules.stall.stalled,
-        gtol=run.options.gtol,
+        gtol=run.gradient_target(before.first_norm),
     )
     if finer is not rules.finer_arithmetic:
         after = changed(after, rules=changed(rules, finer_arithmetic=finer))
@@ -142,6 +142,8 @@ def learn(
     was not asked.
     """
     trust, old, new, model = after.rules.trust, before.here, after.here, before.model
+    if trial.is_of_model and new.x is old.x and new.gradient is not old.gradient:
+        return model, trust  # the same step again, with a finer gradient
     same_function = new.x is not old.x and new.idx is old.idx
     taken = made(
         StepTaken,
@@ -157,10 +159,10 @@ def learn(
         taken = changed(taken, same_function=of_all)
         return model, trust.on_samples(taken, paired=len(model) > 0)
     if trial.basis is not None:
-        pair = (trial.d, new.gradient - old.gradient) if same_function else None
+        pair = (trial.d, there.gradient - old.gradient) if same_function else None
         model = model.with_basis(run.space, trial.basis, pair)
     elif same_function:
-        model = learned_from_step(run, before, trial, new)
+        model = learned_from_step(run, before, trial, there)
     return model, trust.after(taken)
 
 

@@ -46,6 +46,7 @@ def bfgs(
     lowest: float = -np.inf,
     enough: Callable[[float, float], bool] = lambda predicted, gained: False,
     spent: Callable[[], bool] = lambda: False,
+    dear: Callable[[], bool] = lambda: False,
 ) -> tuple[P, int]:
     """Minimise within the subspace.
 
@@ -68,6 +69,8 @@ def bfgs(
         for the next iteration and the one gained so far.
     spent : callable, optional
         Whether the budget of the run is used up.
+    dear : callable, optional
+        Whether the search has cost so much that it should end once it has found anything.
 
     Returns
     -------
@@ -86,9 +89,10 @@ def bfgs(
         size = norm(g)
         if size <= floor or (iteration and (predicted <= noise or size <= slope_noise)):
             return here, iteration
-        if here.value <= lowest or spent() or enough(predicted, gained):
+        ended = spent if here is start else lambda: spent() or dear()
+        if here.value <= lowest or ended() or enough(predicted, gained):
             return here, iteration
-        there, t = search_along(at, here, p, slope, noise, lowest, spent)
+        there, t = search_along(at, here, p, slope, noise, lowest, ended)
         exact = iteration == 0 and not slope_noise
         if exact and there is not None and contradicted(t, start, there, predicted, noise):
             return start, 0

@@ -27,6 +27,13 @@ class Factor:
     lower: Array
     scale: Array
 
+    @property
+    def steepest(self) -> float:
+        """The largest entry on the diagonal of H."""
+        lower, scale = _on_host(self.lower), _on_host(self.scale)
+        rows = np.tril(lower) / scale[:, None]
+        return float((rows * rows).sum(axis=1).max())
+
     def solve(self, q: Array) -> Array:
         """H^-1 q."""
         lower, scale = _on_host(self.lower), _on_host(self.scale)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ksdmin._ksd.cost_model import Costs
+from ksdmin._ksd.hidden_slope import HiddenSlope, slope_check
 from ksdmin._ksd.line_search import contradicted, line_search
 from ksdmin._ksd.preconditioning import preconditioner
 from ksdmin._ksd.recorded_step import Measure, MeasuredStep
@@ -84,7 +85,8 @@ def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState, direction: Di
     here, slope = state.here, direction.forecast.slope
     noise, differenced = evaluator.noise * abs(here.value), evaluator.gradient_error > 0
     measure = how_measured(run, state, direction.u) if run.space.remote else None
-    line = Line(run, evaluator, here, direction.u, measure)
+    check = slope_check(run, evaluator, state, direction.u, slope)
+    line = Line(run, evaluator, here, direction.u, measure, check)
     there, t = line_search(
         line.at,
         line.slope_at,
@@ -92,7 +94,7 @@ def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState, direction: Di
         -slope,
         noise=noise,
         lowest=state.lowest,
-        spent=evaluator.spent,
+        spent=lambda: evaluator.spent() or (check is not None and check.found),
     )
     wrong = not differenced and there and contradicted(t, line.start, there, slope / 2, noise)
     found = line.start if there is None or wrong else there
@@ -109,6 +111,7 @@ def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState, direction: Di
         steepest=slope / run.space.norm(direction.u) ** 2 if differenced else 0.0,  # u^T P u
         basis=None,
         measured=found.measured,
+        slope_is_hidden=check is not None and check.found,
     )
 
 
@@ -136,7 +139,9 @@ class Line:
         here: Evaluated,
         u: Array,
         measure: Measure | None,
+        check: HiddenSlope | None,
     ) -> None:
+        self._check = check
         self._evaluator, self._x, self._idx, self._box = evaluator, here.x, here.idx, run.box
         self._u, self._measure = u, measure
         self.start = LinePoint(here.x, here.value, here.gradient, None)
@@ -148,7 +153,10 @@ class Line:
             wanted, x = x, self._box.project(x)
             stopped = x != wanted
         if self._evaluator.traits.separate_gradient:
-            return LinePoint(x, self._evaluator.value(x, self._idx), None, stopped)
+            value = self._evaluator.value(x, self._idx)
+            if self._check is not None and (stopped is None or not stopped.any()):
+                self._check.note(t, value)
+            return LinePoint(x, value, None, stopped)
         return LinePoint(x, *self._evaluator.value_and_gradient(x, self._idx), stopped)
 
     def slope_at(self, point: LinePoint) -> float:

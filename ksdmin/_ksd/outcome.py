@@ -56,6 +56,8 @@ class Outcome:
         Whether the step is taken.
     moved : bool
         Whether the search left the point.
+    slope_is_hidden : bool
+        Whether the error of differences hides the slope along the step.
     measured : bool
         Whether the curvature of this step was computed by products.
     wide : bool
@@ -89,6 +91,7 @@ class Outcome:
     compared: bool = True
     accepted: bool = True
     moved: bool = True
+    slope_is_hidden: bool = False
     measured: bool = True
     wide: bool = False
     exact: bool = False

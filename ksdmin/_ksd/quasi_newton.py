@@ -121,6 +121,15 @@ class QuasiNewton:
             return lambda w: scale * w
         return scaled_by_pair(space, pairs, first).solve
 
+    def steepest(self, space: Space) -> float:
+        """The largest curvature that is known: along an axis of the base, or of a pair."""
+        if self.base is not None:
+            return self.base.steepest
+        if self.pairs is None:
+            return 0.0
+        Y = self.pairs.array[1, :, :]
+        return float(space.to_host(space.gram(Y, Y))[0].diagonal().max())
+
     def beyond(self, space: Space, z: Array) -> tuple[Array, int]:
         """What of `z` lies outside the span of all s, and how many dimensions are outside.
 

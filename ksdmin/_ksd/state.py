@@ -151,6 +151,8 @@ class Trial:
         What a damped step leaves to the next one; None after any other step.
     measured : MeasuredStep or None
         The step with all its products, where these were computed at once.
+    slope_is_hidden : bool
+        Whether the error of differences hides the slope along it (``_ksd/hidden_slope.py``).
     """
 
     x: Array
@@ -165,6 +167,7 @@ class Trial:
     basis: Basis | None = None
     damping: NextDamping | None = None
     measured: MeasuredStep | None = None
+    slope_is_hidden: bool = False
 
     def measured_to(self, there: Evaluated) -> MeasuredStep | None:
         """`measured`, if what was evaluated `there` is what the search evaluated."""

@@ -23,7 +23,7 @@ from ksdmin._ksd.adapt import (
 )
 from ksdmin._ksd.affordable import step_costs
 from ksdmin._ksd.bfgs import bfgs
-from ksdmin._ksd.cost_model import Costs
+from ksdmin._ksd.cost_model import MATRIX_IN_GRADIENTS, Costs
 from ksdmin._ksd.damped_step import damped_step
 from ksdmin._ksd.exact_space import exact_basis, matrix_is_less_work
 from ksdmin._ksd.factor import largest_entry
@@ -50,6 +50,8 @@ log = logging.getLogger("ksdmin")
 # Measured by examples/benchmarks/ablation.py: 0.005 takes 4% more work on 74 classic problems and
 # leaves nets 17% more excess loss, 0.1 changes them by -3% and -7%, within chance.
 SMALL_GAIN = 0.02
+# What the first step may cost where it is made of differences, as the first matrix may elsewhere.
+FIRST_STEP_IN_GRADIENTS = MATRIX_IN_GRADIENTS
 
 
 def step(run: KSDRun, state: KSDState) -> KSDState:
@@ -135,10 +137,10 @@ def krylov_space(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
     P = preconditioner(run, state, with_model=model_preconditions(run, state))
     free = run.movable(here)
     product = evaluator.curvature(here.x, state.sets.B)
-    wide = wide_enough(run, evaluator, state)
+    wide, dear = wide_enough(run, evaluator, state), first_step_limit(evaluator, state, 1 / 2)
 
     def enough(growth: Growth) -> bool:
-        return rules.forcing.satisfied(growth) or evaluator.spent() or wide(growth)
+        return rules.forcing.satisfied(growth) or evaluator.spent() or dear() or wide(growth)
 
     return krylov_basis(
         run.space,
@@ -189,6 +191,7 @@ def search(
         slope_noise=slope_noise(run, evaluator, here, steepest, whitening),
         lowest=state.lowest,
         enough=end_of_search(run, evaluator, state, basis, costs),
+        dear=first_step_limit(evaluator, state, 1.0, reserve=basis.dim + state.record.nfev),
         spent=evaluator.spent,
     )
     return made(
@@ -204,6 +207,21 @@ def search(
         steepest=steepest,
         basis=basis,
     )
+
+
+def first_step_limit(
+    evaluator: Evaluator, state: KSDState, share: float, reserve: float = 0.0
+) -> Callable[[], bool]:
+    """Whether the first step has spent its `share` of the values that it may, less a `reserve`.
+
+    Where gradients are made of differences, products and slopes are, too: what nothing is known of
+    yet may cost no more than some gradients, and the gradient at x0 tells what one costs.
+    """
+    start = state.record
+    if start.iteration or not evaluator.gradient_error or state.curvature_is_sampled:
+        return lambda: False
+    limit = start.nfev + share * FIRST_STEP_IN_GRADIENTS * start.nfev - reserve
+    return lambda: evaluator.counts.nfev >= limit
 
 
 def end_of_search(
@@ -290,7 +308,7 @@ def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A
         there = made(Evaluated, x=trial.x, idx=A, value=value, gradient=gradient, diagonal=kept)
     else:
         there = evaluator.evaluate(trial.x, A, diagonal=wanted)
-    return run.confirm_on_whole_set(evaluator, there)
+    return run.confirm_on_whole_set(evaluator, there, state.first_norm)
 
 
 def rests_on_matrix(state: KSDState, trial: Trial) -> bool:

@@ -68,10 +68,13 @@ class CountingProblem:
         What a method must know of it.
     team : Team
         The processes that evaluate it together.
+    gradient_is_written : bool
+        Whether a user has written the gradient beside the value: the two may contradict each other.
     """
 
     traits: Traits
     team: Team = ALONE
+    gradient_is_written = False
     _counts: Counts
 
     def __repr__(self) -> str:
@@ -117,6 +120,10 @@ class CountingProblem:
     def value(self, x: Array, idx: Any) -> float:
         """The mean loss."""
         raise NotImplementedError
+
+    def value_beside(self, x: Array, idx: Any) -> float:
+        """The value, where what is remembered of another point is to stay."""
+        return self.value(x, idx)
 
     def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
         """(value, gradient), or with the diagonal of the curvature."""

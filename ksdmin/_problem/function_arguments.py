@@ -32,8 +32,8 @@ def function_problem(
         check_derivative("jac", jac, "a callable, True, '2-point', '3-point', 'cs' or None")
     if isinstance(hess, HessianUpdateStrategy):
         warnings.warn(
-            f"ksd makes no quasi-Newton updates: in place of hess={type(hess).__name__}(), "
-            "gradients are differenced along the Krylov directions; leave hess out to say so",
+            f"hess={type(hess).__name__}() is not used: ksd has a quasi-Newton model of its own, "
+            "and differences of gradients where that does not suffice. Leave hess out",
             OptimizeWarning,
             stacklevel=5,
         )

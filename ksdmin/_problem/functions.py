@@ -158,6 +158,14 @@ class FunctionProblem(CountingProblem):
                 memo.value = self._raw_value(x, idx)
         return memo.value
 
+    def value_beside(self, x: Array, idx: Any) -> float:
+        return changed(self, _memo=None).value(x, idx)
+
+    @property
+    def gradient_is_written(self) -> bool:  # type: ignore[override]
+        """Whether there is a `jac`, rather than differences."""
+        return not isinstance(self._jac, str)
+
     def value_and_gradient(self, x: Array, idx: Any = WHOLE, *, diagonal: bool = False) -> Any:
         memo = self._recall(x, idx)
         if memo.gradient is None:

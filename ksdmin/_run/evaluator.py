@@ -210,6 +210,11 @@ class Evaluator:
         self.gradient_error = self._error(self.traits.gradient_accuracy)
 
     @property
+    def gradient_is_written(self) -> bool:
+        """Whether the gradient is the user's own, beside the values."""
+        return self._problem.gradient_is_written
+
+    @property
     def product_error(self) -> float:
         """The relative error of products."""
         return self._error(self.traits.product_accuracy)
@@ -266,6 +271,13 @@ class Evaluator:
         self._begin()
         value = self._problem.value(x, idx)
         self._note(x, idx, value)
+        return value
+
+    def value_beside(self, x: Array, idx: Any) -> float:
+        """A value that checks the gradient at another point; what is known of that stays known."""
+        self._begin()
+        value = self._problem.value_beside(x, idx)
+        self._charge(idx)
         return value
 
     def value_and_gradient(self, x: Array, idx: Any) -> tuple[float, Array]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 
-from ksdmin._problem.arrays import Array
-from ksdmin._result import MESSAGES, Status
-from ksdmin._run.evaluator import Evaluator
+from ksdmin._problem.arrays import to_host
+from ksdmin._result import MESSAGES, TESTS, Status
+from ksdmin._run.evaluator import Evaluated, Evaluator
+from ksdmin._run.gradient_check import contradiction, edge
 from ksdmin._run.not_finite_samples import MOST, not_finite_samples
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
-
-SMOOTH = 0.1  # slopes on either side of a point that differ by less, relatively, are of one slope
-AGREES = 0.5, 2.0  # between these times the slope that jac says, it may be right
 
 
 def explained(
@@ -20,19 +18,40 @@ def explained(
     evaluator: Evaluator,
     state: State,
     status: Status,
-    x: Array,
-    value: float,
-    g: Array | None,
+    point: Evaluated,
+    bad: Evaluated | None = None,
 ) -> str:
-    """The message for a run that ends at `x` with `value` and gradient `g`."""
+    """The message for a run that ends at `point`; `bad` is a lower one without a gradient."""
     cause = ""
-    if status == Status.NOT_FINITE:
+    if status in TESTS:
+        cause = test_that_held(run, state, status, point)
+    elif status == Status.NOT_FINITE and bad is not None:
+        cause = not_finite_gradient(run, bad, "a lower point") + after(state)
+    elif status == Status.NOT_FINITE:
         cause = not_finite(run, evaluator, state)
     elif status == Status.PRECISION_LOSS and evaluator.gradient_error:
-        cause = coarse_differences(run, evaluator, value)
-    elif status == Status.PRECISION_LOSS and g is not None and run.subsets.full is not None:
-        cause = wrong_gradient(run, evaluator, x, value, g)
+        cause = coarse_differences(run, evaluator, state, point.value)
+    elif status == Status.PRECISION_LOSS and run.subsets.full is not None:
+        cause = "" if evaluator.spent() else no_descent(run, evaluator, point)
     return f"{MESSAGES[status]} {cause}".rstrip()
+
+
+def test_that_held(run: Run, state: State, status: Status, point: Evaluated) -> str:
+    """Which test of convergence holds, with its numbers."""
+    options = run.options
+    norm = run.stationarity(point.x, point.gradient)
+    gradient = "max |gradient|" if run.box is None else "max |projected gradient|"
+    if status == Status.FTOL:
+        fall = f"{state.last_decrease:.2g} <= ftol {options.ftol:.2g} * max(|f|, 1)"
+        return f"The value fell by {fall} in the last iteration; {gradient} is {norm:.2g}."
+    if status == Status.XTOL:
+        length = f"{state.record.step_norm:.2g} <= xtol {options.xtol:.2g} * max(1, |x|)"
+        return f"The last step has the length {length}; {gradient} is {norm:.2g}."
+    if norm <= options.gtol:
+        return f"{gradient} {norm:.2g} <= gtol {options.gtol:.2g}."
+    return (
+        f"{gradient} {norm:.2g} <= gtol_rel {options.gtol_rel:.2g} * {state.first_norm:.2g} at x0."
+    )
 
 
 def not_finite(run: Run, evaluator: Evaluator, state: State) -> str:
@@ -46,10 +65,29 @@ def not_finite(run: Run, evaluator: Evaluator, state: State) -> str:
             mend = f", because of {blamed(samples)}: {advice}."
         return f"fun({where}) is {here.value}{mend}"
     if not math.isfinite(run.space.max_abs(here.gradient)):
-        return f"The gradient at {where} has entries that are not finite, the value is finite."
+        return not_finite_gradient(run, here, where) + ("" if first else after(state))
     if state.broken:
         return f"The curvature at {where} (hess or hessp) gives no finite product."
     return ""
+
+
+def not_finite_gradient(run: Run, here: Evaluated, where: str) -> str:
+    """Which entries of a gradient are not finite, and what x is there."""
+    about = (
+        f"The gradient at {where} has entries that are not finite, the value is {here.value:.6g}"
+    )
+    if run.space.is_split:
+        return f"{about}."
+    g, x = to_host(here.gradient), to_host(here.x)
+    wrong = [i for i, entry in enumerate(g.tolist()) if not math.isfinite(entry)]
+    named = ", ".join(f"{g[i]} in entry {i}, where x[{i}] is {x[i]:.6g}" for i in wrong[:MOST])
+    more = f", and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
+    return f"{about}: {named}{more}."
+
+
+def after(state: State) -> str:
+    """When a run ended."""
+    return f" The run ended after iteration {state.record.iteration}."
 
 
 def blamed(samples: list[int]) -> str:
@@ -59,52 +97,18 @@ def blamed(samples: list[int]) -> str:
     return f"sample {named}" if len(samples) == 1 else f"the samples {named}{more}"
 
 
-def coarse_differences(run: Run, evaluator: Evaluator, value: float) -> str:
+def no_descent(run: Run, evaluator: Evaluator, there: Evaluated) -> str:
+    """Why values along the gradient do not fall: it is wrong, or fun ends there."""
+    cause = edge(run, evaluator, there) or contradiction(run, evaluator, there)
+    return cause[:1].upper() + cause[1:] if cause.startswith("the ") else cause
+
+
+def coarse_differences(run: Run, evaluator: Evaluator, state: State, value: float) -> str:
     """How well a gradient made of differences is known."""
-    gtol, error = run.options.gtol, evaluator.gradient_error * abs(value)
+    gtol, error = run.gradient_target(state.first_norm), evaluator.gradient_error * abs(value)
     if error < gtol:
         return "The gradient is made of differences: pass jac."
     return (
         f"The gradient is made of differences and known to about {error:.0e} only, and gtol is "
         f"{gtol:.0e}: pass jac, or a larger gtol."
     )
-
-
-def wrong_gradient(run: Run, evaluator: Evaluator, x: Array, value: float, g: Array) -> str:
-    """Whether values along the gradient contradict it, by two differences.
-
-    Made only where rounding cannot hide the slope, and believed only where the function is smooth:
-    where both differences agree.
-    """
-    if evaluator.spent():
-        return ""
-    free = g if run.box is None else run.box.without(g, run.box.held(x, g))
-    size, space = run.space.norm(free), run.space
-    h = space.eps ** (1 / 3) * max(1.0, space.max_abs(x))
-    if not math.isfinite(size) or evaluator.noise * abs(value) > SMOOTH / 2 * h * size:
-        return ""
-    d = free / size
-    ends = [x + h * d, x - h * d]
-    if run.box is not None and not all(run.box.contains(end) for end in ends):
-        return ""
-    up, down = (evaluator.value(end, run.subsets.full) for end in ends)
-    forth, back, known = (up - value) / h, (value - down) / h, evaluator.noise * abs(value) / h
-    if not abs(forth - back) <= SMOOTH * max(abs(forth), abs(back), size) + known:
-        return ""
-    return contradiction((forth + back) / 2 / size)
-
-
-def contradiction(ratio: float) -> str:
-    """What to say where the slope of fun along jac is `ratio` times what jac says."""
-    check = (
-        "scipy.optimize.check_grad compares them. (In a torch model, look for .detach() and for "
-        "derivatives without create_graph=True.)"
-    )
-    if AGREES[0] <= ratio <= AGREES[1]:
-        return ""
-    if ratio < 0:
-        return f"fun rises along -jac: check jac, and its sign; {check}"
-    if ratio < AGREES[0] / 5:
-        size = f"{1 / ratio:.0e} times" if ratio > 1e-12 else "far"
-        return f"jac is {size} too large along itself: check it; {check}"
-    return f"The slope of fun along jac is {ratio:.1g} times what jac says: check it; {check}"

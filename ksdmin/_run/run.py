@@ -89,11 +89,18 @@ class Run:
         held = box.held(here.x, here.gradient)
         return lambda u: box.without(u, held)
 
-    def confirm_on_whole_set(self, evaluator: Evaluator, there: Evaluated) -> Evaluated:
+    def gradient_target(self, first_norm: float) -> float:
+        """How large a gradient may be at a solution, where it was `first_norm` at x0."""
+        gtol, gtol_rel = self.options.gtol, self.options.gtol_rel
+        return max(gtol, gtol_rel * first_norm) if gtol_rel and first_norm == first_norm else gtol
+
+    def confirm_on_whole_set(
+        self, evaluator: Evaluator, there: Evaluated, first_norm: float
+    ) -> Evaluated:
         """`there`; or where a partial set suggests convergence, the same point on the whole set."""
         if self.subsets.full is None or self.subsets.is_full(there.idx):
             return there
-        if self.stationarity(there.x, there.gradient) > self.options.gtol:
+        if self.stationarity(there.x, there.gradient) > self.gradient_target(first_norm):
             return there
         return evaluator.evaluate(there.x, self.subsets.full, diagonal=there.diagonal is not None)
 

@@ -39,6 +39,8 @@ class State:
         The point, with value, gradient and diagonal on a set A.
     gradient_norm : float
         The largest magnitude in the gradient here.
+    first_norm : float
+        The same at x0, on the whole set; NaN where that is not known.
     sampling : Sampling
         The sets of the coming iteration.
     ledger : Ledger
@@ -55,6 +57,7 @@ class State:
 
     here: Evaluated
     gradient_norm: float
+    first_norm: float
     sampling: Sampling
     ledger: Ledger
     last_decrease: float

@@ -21,8 +21,11 @@ def verdict(run: Run, state: State) -> Status | None:
     if best is not None and best[1] <= run.options.fmin:
         return Status.TARGET
     whole = run.subsets.is_full(here.idx)
-    if whole and (state.gradient_norm <= run.options.gtol or small_change(run, state)):
+    if whole and state.gradient_norm <= run.gradient_target(state.first_norm):
         return Status.CONVERGED
+    small = small_change(run, state) if whole else None
+    if small is not None:
+        return small
     if sampling.exhausted:
         return Status.OUT_OF_SETS
     if state.record.iteration >= run.maxiter:
@@ -33,15 +36,15 @@ def verdict(run: Run, state: State) -> Status | None:
     return spent
 
 
-def small_change(run: Run, state: State) -> bool:
-    """The tests of ftol and xtol, on a step that has just been taken and may count."""
+def small_change(run: Run, state: State) -> Status | None:
+    """Which of the tests of ftol and xtol holds, of a step that was just taken and may count."""
     options, here, decrease = run.options, state.here, state.last_decrease
     if not (options.ftol or options.xtol):
-        return False
+        return None
     if not state.record.step_norm or math.isnan(decrease):
-        return False
+        return None
     scale = max(abs(here.value), abs(here.value + decrease), 1.0)
     if options.ftol and 0 <= decrease <= options.ftol * scale:
-        return True
+        return Status.FTOL
     limit = options.xtol * max(1.0, run.space.norm(here.x)) if options.xtol else 0.0
-    return state.record.step_norm <= limit
+    return Status.XTOL if state.record.step_norm <= limit else None

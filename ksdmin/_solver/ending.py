@@ -10,8 +10,8 @@ from scipy.optimize import OptimizeResult, OptimizeWarning
 
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.protocol import Traits
-from ksdmin._result import MESSAGES, History, Result, Status
-from ksdmin._run.evaluator import Ledger
+from ksdmin._result import MESSAGES, SUCCESSES, TESTS, History, Result, Status
+from ksdmin._run.evaluator import Evaluated, Ledger
 from ksdmin._run.explain import explained
 from ksdmin._run.frames import frames_to_the_user
 from ksdmin._run.run import Run
@@ -35,23 +35,25 @@ def finish(run: Run, state: State, observer: Observer, status: Status) -> Optimi
     computed, and counted.
     """
     with run.evaluating(state.ledger) as evaluator:
-        here, full = state.here, run.subsets.full
+        here, full, target = state.here, run.subsets.full, run.gradient_target(state.first_norm)
         on_part = full is not None and not run.subsets.is_full(here.idx)
         if on_part and np.isfinite(here.value):
             here = evaluator.evaluate(here.x, full, diagonal=False)
-            if run.stationarity(here.x, here.gradient) <= run.options.gtol:
+            if run.stationarity(here.x, here.gradient) <= target:
                 status = Status.CONVERGED
-        point, best = Point(here.x, here.value, here.gradient), evaluator.best
-        ended_here = status in (Status.CONVERGED, Status.CALLBACK)
+        point, best, bad = Point(here.x, here.value, here.gradient), evaluator.best, None
+        ended_here = status in (*TESTS, Status.CALLBACK)
         if not ended_here and best is not None and not here.value <= best[1]:
             _, gradient = evaluator.value_and_gradient(best[0], full)
             norm = run.stationarity(best[0], gradient)
             if not np.isfinite(norm) and np.isfinite(best[1]):
                 status = Status.NOT_FINITE  # a value without a slope: `here` has both
+                bad = Evaluated(best[0], full, best[1], gradient)
             else:
                 point = Point(*best, gradient)
-                status = Status.CONVERGED if norm <= run.options.gtol else status
-        message = explained(run, evaluator, state, status, *point)
+                status = Status.CONVERGED if norm <= target else status
+        there = Evaluated(point.x, here.idx if full is None else full, point.value, point.gradient)
+        message = explained(run, evaluator, state, status, there, bad)
         average = observer.watched.average
         averaged = np.nan
         if average is not None and full is not None:
@@ -115,7 +117,7 @@ def make_result(
         njev=counts.njev,
         nhev=counts.nhev,
         status=int(status),
-        success=status in (Status.CONVERGED, Status.TARGET),
+        success=status in SUCCESSES,
         message=message,
         passes=counts.passes,
         history=History(observer.records),

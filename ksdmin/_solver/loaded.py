@@ -36,8 +36,8 @@ from ksdmin._solver.setup import make_run, require_watched_alike, resolve_subset
 
 # Options that may be others in the next part of a run: they decide when it ends and who watches.
 MAY_CHANGE = (
-    *("maxiter", "maxfun", "maxtime", "gtol", "ftol", "xtol", "disp", "progress"),
-    *("fmin", "validation", "patience", "history", "checkpoint", "checkpoint_every"),
+    *("maxiter", "maxfun", "maxtime", "gtol", "gtol_rel", "ftol", "xtol", "disp"),
+    *("progress", "fmin", "validation", "patience", "history", "checkpoint", "checkpoint_every"),
 )
 
 SAME_VALUE = 0.5  # the power of eps by which values may differ: other machines round otherwise
@@ -89,6 +89,11 @@ def loop_of(
         raise ValueError(
             "options: the saved run has a validation function, which a file cannot hold: pass "
             "options={'validation': ...}, and the patience with it"
+        )
+    if chosen.gtol_rel and math.isnan(state.first_norm) and sets.full is not None:
+        raise ValueError(
+            "options: gtol_rel is relative to the gradient of all samples at x0, which the saved "
+            "run has not computed, as it began with a part of them: pass gtol instead"
         )
     box = None if saved.bounds is None else Box(space, *saved.bounds)
     plain = make_run(space, sets, chosen, None, box, team_of(problem))

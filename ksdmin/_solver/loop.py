@@ -18,7 +18,7 @@ from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
 from ksdmin._problem.team import ALONE, team_of
 from ksdmin._problem.values import changed
-from ksdmin._result import Status
+from ksdmin._result import TESTS, Status
 from ksdmin._run.evaluator import LEDGER, Halt, Ledger
 from ksdmin._run.frames import frames_to_the_user
 from ksdmin._run.run import Run
@@ -227,7 +227,7 @@ class Loop:
         status = verdict(self.run, state)
         if status is None:
             return self._moved(self.method.step(self.run, state)), None
-        if status == Status.CONVERGED:
+        if status in TESTS:
             with suppress(Halt):  # the test holds, whether there is time to look for more or not
                 state, escaped = self.method.escape(self.run, state)
                 status = None if escaped else status

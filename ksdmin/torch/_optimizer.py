@@ -16,7 +16,7 @@ from ksdmin import _options
 from ksdmin._adapters.torch.closure import Closure, FlatParameters
 from ksdmin._adapters.torch.problem import refuse_inference_mode
 from ksdmin._options import NotGiven, Options, parse_options
-from ksdmin._result import Record, Status
+from ksdmin._result import TESTS, Record, Status
 from ksdmin._run.frames import frames_to_the_user
 from ksdmin.torch._session import Session
 
@@ -63,19 +63,19 @@ class KSD(Optimizer):
     iterations : int
         Iterations in a step.
     **options
-        Those of :class:`ksdmin.Options` that are not of a whole run: `gtol`, `ftol`, `xtol`,
-        `krylov_dim`, `memory`, `memory_budget`, `pairs`, `floor`, `inner_maxiter`, `preset` and
-        `without`. (`damping` and `diagonal_power` are accepted but, as with any function
-        without subsets, have no effect.)
+        Those of :class:`ksdmin.Options` that are not of a whole run: `gtol`, `gtol_rel`,
+        `ftol`, `xtol`, `krylov_dim`, `memory`, `memory_budget`, `pairs`, `floor`, `inner_maxiter`,
+        `preset` and `without`. (`damping` and `diagonal_power` are accepted but, as with any
+        function without subsets, have no effect.)
 
     Attributes
     ----------
     status : Status or None
-        Why no more iterations were made: ``CONVERGED``, ``PRECISION_LOSS``, ``NOT_FINITE`` or
-        ``UNBOUNDED``. Further steps then do nothing, as long as the closure computes the same
-        function. None: there is more to do.
+        Why no more iterations were made: ``CONVERGED``, ``FTOL``, ``XTOL``, ``PRECISION_LOSS``,
+        ``NOT_FINITE`` or ``UNBOUNDED``. Further steps then do nothing, as long as the closure
+        computes the same function. None: there is more to do.
     converged : bool
-        Whether the test of `gtol`, `ftol` or `xtol` holds.
+        Whether the test of `gtol`, `gtol_rel`, `ftol` or `xtol` holds.
     last : Record or None
         The last iteration: as a line of ``res.history``. Its `seconds` are those in `step`.
     closure_calls : int
@@ -163,8 +163,8 @@ class KSD(Optimizer):
 
     @property
     def converged(self) -> bool:
-        """Whether the test of `gtol`, `ftol` or `xtol` holds."""
-        return self.status == Status.CONVERGED
+        """Whether the test of `gtol`, `gtol_rel`, `ftol` or `xtol` holds."""
+        return self.status in TESTS
 
     @property
     def last(self) -> Record | None:

@@ -19,7 +19,7 @@ from ksdmin._options import Options
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.subsets import PLAIN
 from ksdmin._problem.values import changed
-from ksdmin._result import Status
+from ksdmin._result import TESTS, Status
 from ksdmin._run.encode import decode, encode
 from ksdmin._run.evaluator import VALUE_ROUNDINGS, Evaluated, Ledger
 from ksdmin._run.stop import verdict
@@ -81,7 +81,7 @@ class Session:
         last = self.state.record.iteration + iterations
         while self.status is None:
             status, escaped = verdict(self._run, self.state), False
-            if status == Status.CONVERGED:
+            if status in TESTS:
                 self.state, escaped = escape(self._run, self.state)
             if status is not None and not escaped:
                 self.status = status

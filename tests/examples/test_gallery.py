@@ -62,6 +62,7 @@ def test_the_likelihood_says_why_a_run_ended(likelihood):
     assert likelihood["exact"].success
     assert "made of differences" in likelihood["greedy"].message
     assert "rises along -jac" in likelihood["wrong"].message
+    assert "entry 0 of jac is" in str(likelihood["noticed"][0].message)
     assert likelihood["ageless"].success
     assert likelihood["ageless"].x[0] == 1
     assert 15 < likelihood["ratio"] < 16

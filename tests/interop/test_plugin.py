@@ -62,7 +62,7 @@ def test_the_fields_of_the_result(preset):
     assert isinstance(res, scipy.optimize.OptimizeResult)
     assert {name: type(res[name]) for name in types} == types
     assert (res.success, res.status) == (True, 0)
-    assert res.message == "Optimization terminated successfully."
+    assert res.message.startswith("Optimization terminated successfully. max |gradient| ")
     assert_allclose(res.x, 1, atol=1e-4)
     assert res.fun == rosen(res.x)
     assert_array_equal(res.jac, rosen_der(res.x))
@@ -253,9 +253,9 @@ def test_no_iterations():
     assert res.fun == rosen(X0)
 
 
-def test_a_fractional_maxiter():
-    assert minimize(rosen, X0, **EXACT, options={"maxiter": 100.1}).success
-    assert minimize(rosen, X0, **EXACT, options={"maxiter": 2.5}).nit in (2, 3)
+def test_a_fractional_maxiter_is_refused():
+    with pytest.raises(ValueError, match=r"maxiter=2.5: expected a whole number"):
+        minimize(rosen, X0, **EXACT, options={"maxiter": 2.5})
 
 
 def test_unknown_options_are_named():

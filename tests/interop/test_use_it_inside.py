@@ -38,6 +38,15 @@ assert fit.mle_retvals["converged"] and abs(fit.llf - own.llf) < 1e-4
 assert abs(fit.bse / own.bse - 1).max() < 1e-3
 assert arima.mle_retvals["converged"]
 assert arima.llf > sm.tsa.ARIMA(series, order=(1, 1, 1)).fit().llf - 1e-3
+orders = [(1, 1, 1), (2, 1, 2), (3, 0, 1), (1, 0, 0), (0, 1, 1), (2, 0, 2), (4, 1, 0), (1, 1, 2)]
+for seed, order in enumerate(orders):
+    rng = np.random.default_rng(seed % 3)
+    series = np.cumsum(rng.standard_normal(400)) + rng.standard_normal(400)
+    model = sm.tsa.ARIMA(series, order=order)
+    ours = model.fit(
+        method_kwargs={"method": "minimize", "min_method": ksd_without_jac, "disp": 0}
+    )
+    assert ours.mle_retvals["converged"] and ours.llf > model.fit().llf - 1e-3, order
 """,
     ),
     "lmfit": (

@@ -111,7 +111,8 @@ def test_steps_are_judged_on_samples_that_the_gradient_has_not_seen():
     res = run(0, subsets, watched, maxiter=2, gtol=0)
     of_size_A = [(w, idx) for w, idx in seen if len(idx) == 400]
     assert len({idx for _, idx in of_size_A}) == 3  # the first, and one an iteration
-    assert len(of_size_A) == 5  # the last point and the new one, on each but the first
+    # The last point and the new one, on each but the first; there x0, and a value that checks jac
+    assert len(of_size_A) == 6
     assert res.history["size_A"].tolist() == [400] * 3
 
 

@@ -282,11 +282,11 @@ def test_a_thinned_history():
 
 
 def pressing(times, calls):
-    """rosen, during whose 20th call Ctrl-C is pressed so many times."""
+    """rosen, during whose 21st call Ctrl-C is pressed so many times."""
 
     def fun(x):
         calls.append("begun")
-        if len(calls) == 39:
+        if len(calls) == 41:
             for _ in range(times):
                 os.kill(os.getpid(), signal.SIGINT)
         calls.append("finished")
@@ -299,7 +299,7 @@ def test_ctrl_c_once_finishes_the_evaluation():
     calls = []
     res = ksdmin.minimize(pressing(1, calls), X0, jac=rosen_der)
     assert res.status == Status.INTERRUPTED
-    assert calls.count("begun") == calls.count("finished") == 20
+    assert calls.count("begun") == calls.count("finished") == 21
     assert res.fun == rosen(res.x) < rosen(X0)
     np.testing.assert_array_equal(res.jac, rosen_der(res.x))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -309,7 +309,7 @@ def test_ctrl_c_twice_ends_at_once():
     calls = []
     res = ksdmin.minimize(pressing(2, calls), X0, jac=rosen_der)
     assert res.status == Status.INTERRUPTED
-    assert calls.count("finished") == calls.count("begun") - 1 == 19
+    assert calls.count("finished") == calls.count("begun") - 1 == 20
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

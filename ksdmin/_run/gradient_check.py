@@ -1,0 +1,99 @@
+"""Whether the values of a run contradict the gradient that the user's `jac` gives, in words."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+from ksdmin._problem.arrays import Array
+from ksdmin._problem.slope_check import (
+    longest_step,
+    slope_ratio,
+    step_length,
+    wrong_entries,
+)
+from ksdmin._run.evaluator import Evaluated, Evaluator
+from ksdmin._run.frames import frames_to_the_user
+from ksdmin._run.run import Run
+
+TOO_LARGE = 0.1  # a slope of fun that is less than this share of what jac says
+
+HOW_TO_CHECK = (
+    "scipy.optimize.check_grad compares them. (In a torch model, look for .detach() and for "
+    "derivatives without create_graph=True.)"
+)
+
+
+def warn_if_contradicted(run: Run, evaluator: Evaluator, here: Evaluated) -> None:
+    """Warn of a `jac` that contradicts `fun` at the start: for one value, where it is right."""
+    if not evaluator.gradient_is_written or evaluator.spent():
+        return
+    cause = contradiction(run, evaluator, here)
+    if cause:
+        warnings.warn(
+            f"jac contradicts fun at x0: {cause}{entries(run, evaluator, here)}",
+            RuntimeWarning,
+            stacklevel=frames_to_the_user(),
+        )
+
+
+def contradiction(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
+    """What is wrong with the gradient; nothing where values agree with it, or cannot tell."""
+    value_at, movable = beside(run, evaluator, here)
+    with np.errstate(all="ignore"):
+        ratio = slope_ratio(
+            value_at, here.x, here.value, here.gradient, run.space, evaluator.noise, movable
+        )
+    if ratio is None:
+        return ""
+    if ratio < 0:
+        return f"fun rises along -jac: check jac, and its sign; {HOW_TO_CHECK}"
+    if ratio < TOO_LARGE:
+        size = f"{1 / ratio:.0e} times" if ratio > 1e-12 else "far"
+        return f"jac is {size} too large along itself: check it; {HOW_TO_CHECK}"
+    return f"the slope of fun along jac is {ratio:.2g} times what jac says; {HOW_TO_CHECK}"
+
+
+def entries(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
+    """Which entries are wrong, where there are few unknowns."""
+    value_at, movable = beside(run, evaluator, here)
+    named = wrong_entries(value_at, here.x, here.value, here.gradient, run.space, movable)
+    said = [f"entry {i} of jac is {g:.3g}, differences say {d:.3g}" for i, g, d in named]
+    return f" At x0 {'; '.join(said)}." if said else ""
+
+
+def edge(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
+    """Whether `fun` is not finite a step further down, in words."""
+    value_at, movable = beside(run, evaluator, here)
+    free = movable(here.gradient)
+    size = run.space.norm(free)
+    if not 0 < size < math.inf:
+        return ""
+    h = step_length(run.space, here.x, here.value, size, evaluator.noise)
+    value = value_at(here.x - h / size * free)
+    if math.isfinite(value):
+        return ""
+    return (
+        f"fun is {value} a step of {h:.0e} further down: x lies at the edge of where fun is "
+        "finite. bounds= keeps a run inside, where the edge is a bound on a variable."
+    )
+
+
+def beside(
+    run: Run, evaluator: Evaluator, here: Evaluated
+) -> tuple[Callable[[Array], float], Callable[[Array], Array]]:
+    """Values beside `here`; and what zeroes the components that are too close to a bound."""
+
+    def value_at(x: Array) -> float:
+        return evaluator.value_beside(x, here.idx)
+
+    box = run.box
+    if box is None:
+        return value_at, lambda u: u
+    reach = longest_step(run.space, here.x)
+    xp, low, high = run.space.xp, here.x - box.lower, box.upper - here.x
+    room = (low > reach) & (high > reach)
+    return value_at, lambda u: xp.where(room, u, xp.zeros_like(u))

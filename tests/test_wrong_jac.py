@@ -1,0 +1,231 @@
+"""A `jac` that contradicts `fun` at x0 is noticed; a right one never is, whatever fun is like."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize, rosen, rosen_der
+
+import ksdmin
+
+START = np.array([-1.2, 1.0, 0.5])
+CONTRADICTED = "jac contradicts fun at x0"
+RNG = np.random.default_rng(0)
+X, Y = RNG.standard_normal((400, 5)), RNG.random(400) < 0.5
+
+
+def with_entry(i, factor):
+    """Rosenbrock's gradient with one entry multiplied."""
+
+    def jac(x):
+        g = rosen_der(x)
+        g[i] *= factor
+        return g
+
+    return jac
+
+
+# Wrong ones
+
+
+@pytest.mark.parametrize(
+    ("jac", "told"),
+    [
+        (lambda x: -rosen_der(x), "fun rises along -jac"),
+        (lambda x: 1e3 * rosen_der(x), "jac is 1e.03 times too large"),
+        (lambda x: 0.7 * rosen_der(x), "1.4 times what jac says"),
+        (with_entry(0, -1.0), "entry 0 of jac is 216, differences say -216"),
+        (with_entry(1, 1.5), "At x0 entry 1 of jac is "),
+        (with_entry(2, 0.0), "At x0 entry 2 of jac is -?0, differences say -100"),
+    ],
+)
+@pytest.mark.parametrize("method", ["ksd", "hf"])
+def test_it_is_noticed(jac, told, method):
+    with pytest.warns(RuntimeWarning, match=f"{CONTRADICTED}: .*{told}"):
+        ksdmin.minimize(rosen, START, jac=jac, method=method, options={"maxiter": 1})
+
+
+def test_it_is_noticed_where_fun_gives_both():
+    with pytest.warns(RuntimeWarning, match=CONTRADICTED):
+        ksdmin.minimize(lambda x: (rosen(x), -rosen_der(x)), START, jac=True)
+
+
+def test_it_is_noticed_by_scipys_call():
+    with pytest.warns(RuntimeWarning, match=CONTRADICTED) as caught:
+        minimize(rosen, START, jac=lambda x: -rosen_der(x), method=ksdmin.ksd)
+    assert caught[0].filename == __file__
+
+
+def test_it_is_noticed_in_a_sum_of_losses():
+    def fun(w, idx):
+        return np.logaddexp(0, X[idx] @ w).mean() - (X[idx] @ w) @ Y[idx] / len(Y[idx])
+
+    def jac(w, idx):  # the sum, not the mean
+        return X[idx].T @ (1 / (1 + np.exp(-X[idx] @ w)) - Y[idx])
+
+    with pytest.warns(RuntimeWarning, match=f"{CONTRADICTED}: jac is .* too large"):
+        ksdmin.minimize(fun, np.ones(5), jac=jac, subsets=400, rng=0, options={"maxiter": 1})
+
+
+def test_it_is_noticed_in_a_jacobian():
+    problem = ksdmin.as_problem(residuals=lambda x: x**2 - 1, jac=lambda x: np.diag(-2 * x))
+    with pytest.warns(RuntimeWarning, match=CONTRADICTED):
+        ksdmin.minimize(problem, [2.0, 3.0])
+
+
+def test_it_is_noticed_at_a_bound():
+    with pytest.warns(RuntimeWarning, match=CONTRADICTED):
+        ksdmin.minimize(
+            rosen, [2.0, 2, 2], jac=lambda x: 3 * rosen_der(x), bounds=[(-3, 2), (0, 5), (0, 5)]
+        )
+
+
+def test_many_unknowns_are_not_looked_at_one_by_one():
+    calls = []
+
+    def fun(x):
+        calls.append(1)
+        return rosen(x)
+
+    with pytest.warns(RuntimeWarning, match=CONTRADICTED):
+        res = ksdmin.minimize(
+            fun, np.linspace(-1, 1, 500), jac=lambda x: 2 * rosen_der(x), options={"maxiter": 0}
+        )
+    assert res.nfev == len(calls) <= 10
+
+
+# Right ones: any warning is an error in the tests
+
+
+def noisy(level, seed):
+    """Of each value, another share is lost, always the same at the same point."""
+
+    def fun(x):
+        bits = int(np.abs(np.asarray(x, dtype=np.float64)).view(np.int64).sum() % 2**32)
+        noise = np.random.default_rng([bits, seed]).standard_normal()
+        return rosen(x) * (1 + level * noise)
+
+    return fun
+
+
+@pytest.mark.parametrize("level", [1e-15, 1e-12, 1e-9, 1e-6, 1e-3])
+def test_noise_is_no_wrong_gradient(level):
+    for seed in range(60):
+        x0 = np.random.default_rng(seed).uniform(-2, 2, 3)
+        ksdmin.minimize(noisy(level, seed), x0, jac=rosen_der, options={"maxiter": 0})
+
+
+def test_values_of_few_digits_are_no_wrong_gradient():
+    for digits in range(3, 12):
+        for seed in range(20):
+            x0 = np.random.default_rng(seed).uniform(-2, 2, 3)
+            ksdmin.minimize(
+                lambda x, digits=digits: float(f"{rosen(x):.{digits}e}"),
+                x0,
+                jac=rosen_der,
+                options={"maxiter": 0},
+            )
+
+
+@pytest.mark.parametrize("inner", [np.float32, np.float16])
+def test_coarse_arithmetic_inside_is_no_wrong_gradient(inner):
+    def fun(x):
+        return float(rosen(x.astype(inner)))
+
+    for seed in range(40):
+        x0 = np.random.default_rng(seed).uniform(-2, 2, 3)
+        ksdmin.minimize(fun, x0, jac=rosen_der, options={"maxiter": 0})
+
+
+def test_float32_is_no_wrong_gradient():
+    for seed in range(40):
+        x0 = np.random.default_rng(seed).uniform(-2, 2, 3).astype(np.float32)
+        for scale in (1e-10, 1.0, 1e10):
+            scale = np.float32(scale)
+            ksdmin.minimize(
+                lambda x, scale=scale: scale * rosen(x),
+                x0,
+                jac=lambda x, scale=scale: scale * rosen_der(x),
+                options={"maxiter": 0},
+            )
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-8, 1.0, 1e8, 1e150])
+@pytest.mark.parametrize("unit", [1e-8, 1e-3, 1.0, 1e8])
+@pytest.mark.parametrize("constant", [0.0, 1.0, 1e12])
+def test_scales_are_no_wrong_gradient(scale, unit, constant):
+    for seed in range(5):
+        x0 = unit * np.random.default_rng(seed).uniform(-2, 2, 3)
+        ksdmin.minimize(
+            lambda x: scale * (rosen(x / unit) + constant),
+            x0,
+            jac=lambda x: scale / unit * rosen_der(x / unit),
+            options={"maxiter": 0},
+        )
+
+
+@pytest.mark.parametrize("x0", [[0.0, 0.0], [1e-9, -1e-9], [1e-7, 3.0], [-1e-10, 1e-5]])
+@pytest.mark.parametrize("at_zero", [-1.0, 0.0, 0.3, 1.0])
+def test_a_kink_is_no_wrong_gradient(x0, at_zero):
+    def jac(x):  # a subgradient
+        return np.where(x == 0, at_zero, np.sign(x))
+
+    ksdmin.minimize(lambda x: np.abs(x).sum(), x0, jac=jac, options={"maxiter": 0})
+    ksdmin.minimize(
+        lambda x: np.maximum(x, 0).sum(),
+        x0,
+        jac=lambda x: np.where(x == 0, max(at_zero, 0.0), x > 0),
+        options={"maxiter": 0},
+    )
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+@pytest.mark.parametrize("side", [-1, 1])
+@pytest.mark.parametrize("distance", [0.0, 1e-12, 1e-8, 1e-7, 1e-5])
+def test_values_that_end_nearby_are_no_wrong_gradient(bad, side, distance):
+    def fun(x):
+        return bad if side * (x[0] - 1.5) > distance else float(x @ x)
+
+    ksdmin.minimize(fun, [1.5, 1.0], jac=lambda x: 2 * x, options={"maxiter": 0})
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-12, 1e-9, 1e-7, 1e-5])
+def test_a_stationary_start_is_no_wrong_gradient(off):
+    def differenced(x):
+        h = 1.5e-8
+        return np.array([(rosen(x + h * e) - rosen(x)) / h for e in np.eye(3)])
+
+    for jac in (rosen_der, differenced):
+        ksdmin.minimize(rosen, 1 + off * np.array([1.0, -2, 3]), jac=jac, options={"maxiter": 0})
+
+
+def test_bounds_are_kept_to():
+    def fun(x):
+        assert (x >= 0).all()
+        assert (x <= 1).all()
+        return rosen(x)
+
+    for x0 in ([0.0, 0, 0], [1.0, 1, 0], [1e-9, 0.5, 1 - 1e-9]):
+        ksdmin.minimize(fun, x0, jac=rosen_der, bounds=[(0, 1)] * 3, options={"maxiter": 0})
+
+
+def test_a_right_gradient_costs_one_value():
+    for seed in range(20):
+        x0 = np.random.default_rng(seed).uniform(-2, 2, 3)
+        res = ksdmin.minimize(rosen, x0, jac=rosen_der, options={"maxiter": 0})
+        assert (res.nfev, res.njev) == (2, 1)
+        np.testing.assert_array_equal(res.x, x0)
+
+
+def test_a_gradient_without_jac_costs_nothing_more():
+    assert ksdmin.minimize(rosen, START, options={"maxiter": 0}).nfev == 1 + len(START)
+
+
+def test_it_is_not_looked_at_again_after_a_break(tmp_path):
+    solver = ksdmin.Solver(rosen, START, jac=rosen_der)
+    next(iter(solver))
+    solver.save(tmp_path / "run")
+    went_on = ksdmin.Solver.load(tmp_path / "run", ksdmin.as_problem(rosen, jac=rosen_der))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert went_on.result().nfev == solver.result().nfev
