@@ -45,7 +45,10 @@ def described(
     parsed = parse_options(options, METHODS[method].options, tol, frames=frames_to_the_user())
     if jac is hess is hessp is None:
         problem = differentiated(problem, fun, x0, args, precond, bounds)
-    return begin(problem, x0, callback, parsed, rng, subsets, bounds, method)
+    loop = begin(problem, x0, callback, parsed, rng, subsets, bounds, method)
+    if problem is not fun and loop.source is not None:
+        loop.source = loop.source._replace(keep=True)
+    return loop
 
 
 def own_method(method: Any) -> str:
