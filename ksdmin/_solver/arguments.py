@@ -39,6 +39,7 @@ def described(
 ) -> Loop:
     """The run that the arguments of :func:`ksdmin.minimize` describe."""
     problem = problem_of(fun, args, jac, hess, hessp, subsets, precond)
+    bounds = bounds_by_name(problem, bounds)
     refuse_constraints(constraints, method)
     if method == "hf" and bounds is not None:
         raise ValueError("method 'hf' cannot handle bounds; 'ksd' can")
@@ -101,6 +102,18 @@ def differentiated(
     bounded = box is not None
     tried: Problem | None = adapter.tried(fun, x0, args, problem.subsets, checked, bounded)
     return problem if tried is None else tried
+
+
+def bounds_by_name(problem: Any, bounds: Any) -> Any:
+    """The bounds; those of parameters by name become bounds of the flat vector."""
+    if not isinstance(bounds, Mapping):
+        return bounds
+    if not hasattr(problem, "named_bounds"):
+        raise TypeError(
+            "bounds by name are for problems of from_torch, from_jax and from_autograd, whose "
+            "parameters have names: pass a pair (low, high) for each variable"
+        )
+    return problem.named_bounds(bounds)
 
 
 def refuse_constraints(constraints: Any, method: str) -> None:

@@ -18,7 +18,7 @@ from ksdmin._problem.protocol import Problem
 from ksdmin._problem.user_values import as_vector
 from ksdmin._result import Result
 from ksdmin._run.frames import frames_to_the_user
-from ksdmin._solver.arguments import differentiated, problem_of
+from ksdmin._solver.arguments import bounds_by_name, differentiated, problem_of
 from ksdmin._solver.observer import progress_bar
 from ksdmin._solver.setup import resolve_subsets
 
@@ -123,6 +123,7 @@ def covariance(
                 "x is missing: ksdmin.covariance(fun, res.x), or ksdmin.covariance(res)"
             )
         problem = problem_of(fun, args, jac, hess, hessp, subsets, None)
+        bounds = bounds_by_name(problem, bounds)
         if jac is hess is hessp is None:
             problem = differentiated(problem, fun, x, args, None, bounds)
     x = _located(problem, x)
