@@ -65,7 +65,8 @@ def minimize(
     jac : callable, bool, '2-point', '3-point', 'cs', optional
         ``jac(x, *args)`` or ``jac(x, idx, *args)``; True: `fun` returns (value, gradient). With
         none of `jac`, `hess` and `hessp`, a torch function of a tensor x0 is differentiated by
-        torch, if its value carries a graph (it is called up to three times to see); others by
+        torch, if its value carries a graph (it is called up to three times to see), and a
+        function of a jax array by jax, if that can trace it, as :func:`from_jax` does; others by
         differences.
     hess : callable, '2-point', '3-point', 'cs', optional
         Gives the Hessian: dense, sparse or a LinearOperator. A scheme: products by differences

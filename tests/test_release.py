@@ -90,3 +90,26 @@ def test_hooks_are_the_linters_of_the_environment():
     assert local["repo"] == "local"
     assert {hook["language"] for hook in local["hooks"]} == {"system"}
     assert {hook["entry"].split()[0] for hook in local["hooks"]} == {"ruff", "mypy"}
+
+
+def tracked_texts():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not in a checkout")
+    names = [
+        name for name in listed.stdout.split() if re.search(r"\.(py|md|rst|toml|cff|yaml)$", name)
+    ]
+    return {name: (ROOT / name).read_text() for name in names if (ROOT / name).exists()}
+
+
+def test_nothing_tells_to_install_what_is_not_on_pypi():
+    """Until there is a release, `ksdmin` on PyPI is a name that anybody may take."""
+    from_pypi = re.compile(r"""pip install[^\n`]*?(?<![/.\w-])["']?ksdmin\b""")
+    assert from_pypi.search("pip install 'ksdmin[torch]'")
+    assert from_pypi.search('pip install -U "ksdmin"')
+    assert not from_pypi.search('pip install ".[torch]"')
+    texts = tracked_texts()
+    assert "README.md" in texts
+    here = "tests/test_release.py"
+    told = [name for name, text in texts.items() if from_pypi.search(text) and name != here]
+    assert told == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ksdmin._problem.arrays import Array
+from ksdmin._problem.arrays import Array, Space
 from ksdmin._result import MESSAGES, Status
 from ksdmin._run.evaluator import Evaluator
 from ksdmin._run.not_finite_samples import MOST, not_finite_samples
@@ -12,6 +12,7 @@ from ksdmin._run.run import Run
 from ksdmin._run.state import State
 
 SMOOTH = 0.1  # slopes on either side of a point that differ by less, relatively, are of one slope
+FLOAT64_AT_MOST = 1e-10  # eps of float64 is below that, of float32 above
 AGREES = 0.5, 2.0  # between these times the slope that jac says, it may be right
 
 
@@ -32,7 +33,20 @@ def explained(
         cause = coarse_differences(run, evaluator, value)
     elif status == Status.PRECISION_LOSS and g is not None and run.subsets.full is not None:
         cause = wrong_gradient(run, evaluator, x, value, g)
+    if status == Status.PRECISION_LOSS and (evaluator.gradient_error or not cause):
+        cause = f"{cause} {few_digits(run.space)}".strip()
     return f"{MESSAGES[status]} {cause}".rstrip()
+
+
+def few_digits(space: Space) -> str:
+    """How to have more digits, where the run was in float32."""
+    if space.eps < FLOAT64_AT_MOST:
+        return ""
+    mend = {
+        "jax": 'jax.config.update("jax_enable_x64", True) before arrays are made',
+        "torch": "x0.double(), or net.double() and its data",
+    }.get(space.library, "x0.astype(float)")
+    return f"The run was in float32; float64 has nine digits more: {mend}."
 
 
 def not_finite(run: Run, evaluator: Evaluator, state: State) -> str:
@@ -62,11 +76,13 @@ def blamed(samples: list[int]) -> str:
 def coarse_differences(run: Run, evaluator: Evaluator, value: float) -> str:
     """How well a gradient made of differences is known."""
     gtol, error = run.options.gtol, evaluator.gradient_error * abs(value)
+    of_jax = run.space.library == "jax"  # it could not be traced, or minimize would have done so
+    mend = "pass jac, or write fun with jax.numpy for ksdmin.from_jax" if of_jax else "pass jac"
     if error < gtol:
-        return "The gradient is made of differences: pass jac."
+        return f"The gradient is made of differences: {mend}."
     return (
         f"The gradient is made of differences and known to about {error:.0e} only, and gtol is "
-        f"{gtol:.0e}: pass jac, or a larger gtol."
+        f"{gtol:.0e}: {mend}, or a larger gtol."
     )
 
 

@@ -26,7 +26,7 @@ from ksdmin._adapters.functional.jax_chunks import (
     picked,
     preferred_rows,
 )
-from ksdmin._adapters.functional.jax_leaves import as_floats, flatten, paths
+from ksdmin._adapters.functional.jax_leaves import as_floats, flatten, paths, refuse_traced
 from ksdmin._adapters.functional.jax_per_sample import entries_formed, sums_over_samples
 from ksdmin._adapters.functional.jax_programs import QUICK, Program
 from ksdmin._adapters.functional.jax_sharding import (
@@ -262,4 +262,5 @@ def build(
     model: Any, loss: Any, data: Any, *, precision: str, **arguments: Any
 ) -> FunctionalProblem | BlockProblem:
     """The problem of :func:`ksdmin.from_jax`, which documents the arguments."""
+    refuse_traced(data, arguments["params"], arguments["x0"])
     return build_functional(Jax(precision), model, loss, data, **arguments)

@@ -30,6 +30,14 @@ from ksdmin._adapters.functional.jax_sharding import (
     spread,
 )
 from ksdmin._problem.arrays import Array
+from ksdmin._problem.namespace import TRACED, is_traced
+
+
+def refuse_traced(*trees: Any) -> None:
+    """Refuse to go on within jax.jit and the like: nothing has a value there."""
+    within_jit = is_traced(jnp.asarray(np.float32(0)))
+    if within_jit or any(map(is_traced, tree_leaves(trees))):
+        raise TypeError(TRACED)
 
 
 def flatten(tree: Any) -> tuple[Array, Callable[[Array], Any]]:

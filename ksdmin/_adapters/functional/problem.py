@@ -66,6 +66,8 @@ class FunctionalProblem(FlatProblem):
         self._mean_gradient = library.compile_shared(_mean_gradient)
         self._mean_squares = library.compile_shared(_mean_squares)
         self._penalty = library.compile_shared(_penalty)
+        # Values and gradients that were computed before a run, which counts them: one entry
+        self.spent: list[tuple[int, int]] = []
 
     @property
     def elements(self) -> int:
@@ -147,6 +149,8 @@ class FunctionalProblem(FlatProblem):
         return Jacobian(scale * R, inverse_root * slopes, penalty, at)
 
     def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
+        while self.spent:
+            self._counts.add(*self.spent.pop())
         return super()._evaluate(x, self._checked(x, idx), diagonal)
 
     def _means(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
