@@ -369,13 +369,26 @@ def test_second_differences_of_values(size, shift):
     assert_allclose(ksdmin.covariance(fun, x, columns=[3]), found[:, [3]])
 
 
-def test_noisy_values():
-    """As of a likelihood that an integrator computes to nine digits."""
+@pytest.mark.parametrize("noise", [1e-12, 1e-9, 1e-6])
+def test_noisy_values(noise):
+    """As of a likelihood that an integrator computes to so many digits."""
     model, rng = Wide(10), np.random.default_rng(0)
     x = newton(model, np.zeros(10))
-    noisy = lambda b: model.fun(b) * (1 + 1e-9 * rng.standard_normal())  # noqa: E731
+    noisy = lambda b: model.fun(b) * (1 + noise * rng.standard_normal())  # noqa: E731
     errors = np.sqrt(np.diag(np.linalg.inv(model.hess(x))))
-    assert_allclose(standard_errors(noisy, x), errors, rtol=1e-2)
+    assert_allclose(standard_errors(noisy, x), errors, rtol=10 * noise**0.5)
+
+
+def test_values_that_are_computed_in_float32():
+    model = Poisson()
+    x, X32 = newton(model, np.zeros(n)), X.astype(np.float32)
+
+    def single(b):
+        z = X32 @ b.astype(np.float32)
+        return np.sum(np.exp(z) - model.y.astype(np.float32) * z)
+
+    errors = np.sqrt(np.diag(np.linalg.inv(model.hess(x))))
+    assert_allclose(standard_errors(single, x), errors, rtol=1e-2)
 
 
 @pytest.mark.parametrize(("centre", "spread"), [(1e5, 1e-2), (3e-7, 2e-8), (0.0, 1.0)])

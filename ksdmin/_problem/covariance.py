@@ -147,7 +147,8 @@ def _dense(
         tick = watched(value_count(n))
         fun = lambda point: at.problem.value(point, at.full)  # noqa: E731
         H, g, accuracy = second_differences(fun, at.x, at.space, at.free, at.box, tick)
-        return _inverse(H, accuracy)[:, own], g
+        hint = f". Values alone show it to {accuracy:.0e}: jac shows more"
+        return _inverse(H, accuracy, hint)[:, own], g
     product, tick, rows = at.product(), watched(n), []
     for unit in np.eye(n):
         rows.append(product(unit))
@@ -235,7 +236,7 @@ def _warn_of_slope(
     )
 
 
-def _inverse(H: Small, accuracy: float) -> Small:
+def _inverse(H: Small, accuracy: float, hint: str = "") -> Small:
     """H^-1 by Cholesky; `accuracy` is the relative error of a product."""
     if not np.isfinite(H).all():
         raise ValueError(
@@ -250,7 +251,7 @@ def _inverse(H: Small, accuracy: float) -> Small:
         raise ValueError(
             "the Hessian at x is not positive definite: its smallest eigenvalue is "
             f"{eigvalsh(H, subset_by_index=[0, 0])[0]:.2e} ({least:.2e} with a unit diagonal). x "
-            "is no strict minimum, or the unknowns are not all determined by the data"
+            f"is no strict minimum, or the unknowns are not all determined by the data{hint}"
         )
     inverse = cho_solve(cho_factor(scaled), np.eye(len(H))) / np.outer(size, size)
     return np.asarray((inverse + inverse.T) / 2)

@@ -103,10 +103,10 @@ def second_differences(
     first = eps**0.25 * np.where(values.x == 0, 1.0, np.abs(values.x))
     steps = _steps(values, f0, first, noise, math.sqrt(noise * abs(f0)), tick)
     measured = _noise(values, steps)
-    if measured > NOISY * noise:
+    if measured > NOISY * noise:  # as of an integrator, or of arithmetic in float32
         noise = measured
         target = math.sqrt(noise * max(abs(f0), noise / eps**FEW_DIGITS))
-        steps = _steps(values, f0, steps, noise, target, tick, only_longer=True)
+        steps = _steps(values, f0, np.maximum(steps, first), noise, target, tick)
     centre = values.centre(steps)
     fc = f0 if (centre == values.x).all() else values(centre)
     ends = [values.along(centre, i, h) for i, h in enumerate(steps)]
@@ -125,31 +125,27 @@ def _steps(
     noise: float,
     target: float,
     tick: Callable[[int], None],
-    *,
-    only_longer: bool = False,
 ) -> Small:
     """A step for each variable, from a first one."""
     steps = np.empty(values.n)
     for i in range(values.n):
-        steps[i] = _step(values, i, f0, float(first[i]), noise, target, only_longer)
+        steps[i] = _step(values, i, f0, float(first[i]), noise, target)
         tick(2)
     return steps
 
 
-def _step(
-    values: Values, i: int, f0: float, h: float, noise: float, target: float, only_longer: bool
-) -> float:
+def _step(values: Values, i: int, f0: float, h: float, noise: float, target: float) -> float:
     """The step along axis i whose second difference is near `target`."""
-    h, most = values.room(i, h), math.inf if only_longer else NEAR * target
+    h = values.room(i, h)
     for _ in range(TRIALS):
         at = values.centre(np.eye(1, values.n, i)[0] * h)
         middle = f0 if at[i] == values.x[i] else values(at)
         above, below = values.along(at, i, h)
         found, largest = abs(above + below - 2 * middle), max(abs(above), abs(below))
-        if target / NEAR <= found <= most:
+        # Where the value at the minimum is as good as zero, no rounding is to be feared
+        zero = abs(f0) <= NEGLIGIBLE * largest < math.inf
+        if target / NEAR <= found and (zero or found <= target * NEAR):
             return h
-        if abs(f0) <= NEGLIGIBLE * largest < math.inf and not only_longer:
-            return h  # the value at the minimum is as good as zero: no rounding to be feared
         known = max(found, NEAR * noise)  # less than that is noise
         factor = math.sqrt(target / known) if math.isfinite(known) else 1 / LONGEST
         longer = values.room(i, h * min(max(factor, 1 / LONGEST), LONGEST))
