@@ -146,6 +146,11 @@ def test_tied_parameters_go_by_each_name(torch):
     assert problem.index("1.weight") == problem.index("0.weight")
 
 
+def test_compiled_modules_keep_their_names(torch, net):
+    problem = problem_of(torch, torch.compile(net))
+    assert_array_equal(problem.x0[problem.index("head.bias")], net.head.bias.detach())
+
+
 def test_blocks_of_residuals_in_torch(torch, net):
     x = torch.as_tensor(T)[:, None]
     problem = ksdmin.from_torch(net, residuals=[(lambda net, x: net(x) - 3 * x**2, x)])
