@@ -146,6 +146,7 @@ def test_tied_parameters_go_by_each_name(torch):
     assert problem.index("1.weight") == problem.index("0.weight")
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch uses it itself
 def test_compiled_modules_keep_their_names(torch, net):
     problem = problem_of(torch, torch.compile(net))
     assert_array_equal(problem.x0[problem.index("head.bias")], net.head.bias.detach())
