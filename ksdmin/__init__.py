@@ -12,11 +12,11 @@ from ksdmin._ksd.presets import PAPER
 from ksdmin._minimize import ksd, minimize
 from ksdmin._options import HFOptions, Options
 from ksdmin._options import nearest as _nearest
-from ksdmin._problem.covariance import covariance
 from ksdmin._problem.entry import as_problem
 from ksdmin._problem.protocol import Jacobian, Problem, Traits
 from ksdmin._problem.subsets import Subsets
 from ksdmin._result import History, Status
+from ksdmin._solver.covariance import covariance
 from ksdmin._solver.solver import Solver, resume
 
 __version__ = "0.1.0.dev0"

@@ -14,7 +14,7 @@ from ksdmin._options import MethodOptions, nearest
 from ksdmin._problem.arrays import Space, to_host
 from ksdmin._problem.counting import as_counting
 from ksdmin._problem.protocol import Problem
-from ksdmin._solver.arguments import described, differentiated, problem_of
+from ksdmin._solver.arguments import bounds_by_name, described, differentiated, problem_of
 from ksdmin._solver.methods import METHODS
 from ksdmin._solver.setup import resolve_subsets, start_point
 
@@ -65,7 +65,8 @@ def minimize(
     jac : callable, bool, '2-point', '3-point', 'cs', optional
         ``jac(x, *args)`` or ``jac(x, idx, *args)``; True: `fun` returns (value, gradient). With
         none of `jac`, `hess` and `hessp`, a torch function of a tensor x0 is differentiated by
-        torch, if its value carries a graph (it is called up to three times to see); others by
+        torch, if its value carries a graph (it is called up to three times to see), and a
+        function of a jax array by jax, if that can trace it, as :func:`from_jax` does; others by
         differences.
     hess : callable, '2-point', '3-point', 'cs', optional
         Gives the Hessian: dense, sparse or a LinearOperator. A scheme: products by differences
@@ -73,8 +74,12 @@ def minimize(
     hessp : callable, optional
         ``hessp(x, p, *args)`` or ``hessp(x, p, idx, *args)``. With neither, gradients are
         differenced along the Krylov directions.
-    bounds : Bounds or sequence of pairs, optional
-        ``lower <= x <= upper``; None in a pair is no bound. Nothing is evaluated outside.
+    bounds : Bounds, sequence of pairs or mapping, optional
+        ``lower <= x <= upper``; None in a pair is no bound. Nothing is evaluated outside. For
+        problems of :func:`from_torch`, :func:`from_jax` and :func:`from_autograd` also by name,
+        ``{"encoder": (0, None), "encoder.0.bias": (None, None)}``: a path of names, keys and
+        positions, joined by dots, for a parameter or all beneath it; the longest one has the say.
+        A limit is a number, or an array that fits the shape of the parameter.
     constraints : optional
         For SciPy's methods; "ksd" and "hf" refuse them.
     tol : float, optional
@@ -203,6 +208,7 @@ def minimize(
         raise ValueError(f"precond= is for methods 'ksd' and 'hf', not {method!r}")
     if isinstance(options, MethodOptions):
         raise TypeError(f"options: SciPy's methods take a mapping, not {type(options).__name__}")
+    bounds = bounds_by_name(fun, bounds)
     if not isinstance(fun, Problem) and subsets is None and _is_scipys(x0):
         return scipy.optimize.minimize(
             fun, x0, args, method, jac, hess, hessp, bounds, constraints, tol, callback, options

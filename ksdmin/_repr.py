@@ -85,7 +85,10 @@ def _mentioned(name: Any, value: Any) -> str:
     shape = getattr(value, "shape", None)
     if isinstance(value, str) and len(value) <= COLUMNS // 2:
         return f"{name} {value!r}"
-    return f"{name} ({' x '.join(map(str, shape))})" if shape else str(name)
+    size = " x ".join(map(str, shape or ()))
+    if name == "hess_inv" and size:
+        size += ", rough"  # ksdmin.covariance is not
+    return f"{name} ({size})" if size else str(name)
 
 
 def _number(value: Any, digits: int = 10) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -168,6 +170,15 @@ class History(Sequence[Record]):
         return f"<History: {len(self) - 1} iterations, {first.value:.6g} -> {last.value:.6g}>"
 
 
+class Origin(NamedTuple):
+    """What a result is of: the problem, or None where it is gone."""
+
+    problem: Any
+    n: int
+    bounds: Any
+    subsets: Any
+
+
 class Result(OptimizeResult):  # type: ignore[misc]
     """SciPy's result, which shows itself in a few lines, and with a curve in notebooks.
 
@@ -184,8 +195,33 @@ class Result(OptimizeResult):  # type: ignore[misc]
       counts: nit 1, ...
      history: max |gradient| 8.00e+00 -> ... in ... s
               █▁
-        also: preconditioner 'identity', hess_inv (2 x 2)
+        also: preconditioner 'identity', hess_inv (2 x 2, rough)
     """
+
+    def origin(self) -> Origin | None:
+        """The problem that it is of; None where that is not known."""
+        known: Origin | None = self.__dict__.get("_origin")
+        if known is None:
+            return None
+        problem = known.problem
+        return known._replace(problem=problem() if isinstance(problem, ref) else problem)
+
+    def come_from(self, origin: Origin, *, keep: bool) -> None:
+        """Remember the problem; without `keep` only as long as others keep it."""
+        problem = origin.problem
+        if not keep:
+            with suppress(TypeError):  # a class may not allow it
+                problem = ref(problem)
+        self.__dict__["_origin"] = origin._replace(problem=problem)
+
+    def __getstate__(self) -> None:
+        """Nothing but its fields is pickled, or deep-copied."""
+        return None
+
+    def __copy__(self) -> Result:
+        copy = type(self)(self)
+        copy.__dict__.update(self.__dict__)
+        return copy
 
     def __getattr__(self, name: str) -> Any:
         try:

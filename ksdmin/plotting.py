@@ -1,4 +1,4 @@
-"""Pictures of runs; needs matplotlib (``pip install 'ksdmin[plot]'``)."""
+"""Pictures of runs; needs matplotlib."""
 
 from __future__ import annotations
 
@@ -141,6 +141,6 @@ def _new_axes() -> Any:
     try:
         from matplotlib import pyplot
     except ImportError:
-        raise ImportError("ksdmin.plotting needs matplotlib: pip install 'ksdmin[plot]'") from None
+        raise ImportError("ksdmin.plotting needs matplotlib: pip install matplotlib") from None
     _, ax = pyplot.subplots(layout="constrained")
     return ax

@@ -90,3 +90,26 @@ def test_hooks_are_the_linters_of_the_environment():
     assert local["repo"] == "local"
     assert {hook["language"] for hook in local["hooks"]} == {"system"}
     assert {hook["entry"].split()[0] for hook in local["hooks"]} == {"ruff", "mypy"}
+
+
+def texts():
+    """What users read: sources, pages and messages, but nothing that is built of them."""
+    folders = [ROOT, *(ROOT / name for name in ("ksdmin", "docs", "examples", "tests"))]
+    files = [*folders[0].glob("*"), *(path for each in folders[1:] for path in each.rglob("*"))]
+    return {
+        str(path.relative_to(ROOT)): path.read_text()
+        for path in files
+        if path.suffix in (".py", ".md", ".rst", ".cff") and "_build" not in path.parts
+    }
+
+
+def test_nothing_tells_to_install_what_is_not_on_pypi():
+    """Until there is a release, `ksdmin` on PyPI is a name that anybody may take."""
+    from_pypi = re.compile(r"""pip install[^\n`]*?(?<![/.\w-])["']?ksdmin\b""")
+    assert from_pypi.search("pip install 'ksdmin[torch]'")
+    assert from_pypi.search('pip install -U "ksdmin"')
+    assert not from_pypi.search('pip install ".[torch]"')
+    found = texts()
+    assert {"README.md", "ksdmin/plotting.py", "docs/start.md"} <= set(found)
+    del found[str(Path(__file__).relative_to(ROOT))]
+    assert [name for name, text in found.items() if from_pypi.search(text)] == []

@@ -162,7 +162,7 @@ def test_other_fields_are_mentioned(res):
     own = copy.copy(res)
     own.update(matrix=np.ones((3, 4)), word="short", text="long" * 30, nothing=None)
     also = " ".join(repr(own).partition("also: ")[2].split())
-    assert "preconditioner 'identity', hess_inv (30 x 30)" in also
+    assert "preconditioner 'identity', hess_inv (30 x 30, rough)" in also
     assert also.endswith("matrix (3 x 4), word 'short', text, nothing")
 
 

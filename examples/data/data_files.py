@@ -56,7 +56,7 @@ def _fetch(source: Source) -> Path:
         import pooch
     except ImportError:
         raise MissingData(
-            f"fetching {source.path} needs pooch (pip install 'ksdmin[examples]'); or set "
+            f"fetching {source.path} needs pooch (pip install pooch); or set "
             f"KSDMIN_DATA to a folder that holds it. {_origin(source)}"
         ) from None
     target = pooch.os_cache("ksdmin") / source.path

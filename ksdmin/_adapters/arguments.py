@@ -26,6 +26,21 @@ def noting_samples(sampled: bool) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def noting_foreign_functions() -> Iterator[None]:
+    """Add to errors of a function that is traced what may not be traced."""
+    try:
+        yield
+    except TypeError as error:  # such as jax's TracerArrayConversionError
+        with suppress(Exception):
+            error.add_note(
+                "Within the function use the library's own numpy and arrays. Where it needs "
+                "scipy.sparse or other code that cannot be differentiated, give the derivatives: "
+                "ksdmin.minimize(fun, x0, jac=jac)"
+            )
+        raise
+
+
 def refuse(instead: str, **arguments: Any) -> None:
     """Refuse arguments that go with `instead`, where they are given."""
     for name, value in arguments.items():

@@ -10,6 +10,7 @@ from typing import Any, Self
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.epoch_blocks import EpochPartition
 from ksdmin._adapters.flat_problem import FlatProblem, host_indices
+from ksdmin._adapters.names import Names
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.namespace import namespace_of
@@ -122,6 +123,9 @@ class BlockProblem(FlatProblem):
         if found is None:
             raise TypeError(f"this problem has no {verb}: {instead}")
         return found
+
+    def _names(self) -> Names:
+        return self._blocks[0]._names()
 
     def _value(self, x: Array, idx: Any) -> Any:
         self._counts.nfev += 1

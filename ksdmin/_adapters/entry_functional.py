@@ -79,8 +79,9 @@ def from_autograd(
     Returns
     -------
     FunctionalProblem or BlockProblem
-        With ``x0``, ``unflatten(x)``, the verbs of :class:`Problem`, and numpy callables ``fun``,
-        ``jac``, ``hessp``.
+        With ``x0``, ``unflatten(x)``, ``index(path)`` (where a leaf such as "layers.0.w", or all
+        beneath a path, is in the flat vector), the verbs of :class:`Problem`, and numpy callables
+        ``fun``, ``jac``, ``hessp``.
 
     Notes
     -----
@@ -204,8 +205,9 @@ def from_jax(
     Returns
     -------
     FunctionalProblem or BlockProblem
-        With ``x0``, ``unflatten(x)``, the verbs of :class:`Problem`, and numpy callables ``fun``,
-        ``jac``, ``hessp``.
+        With ``x0``, ``unflatten(x)``, ``index(path)`` (where a leaf such as "layers.0.w", or all
+        beneath a path, is in the flat vector), the verbs of :class:`Problem`, and numpy callables
+        ``fun``, ``jac``, ``hessp``.
 
     Notes
     -----

@@ -134,9 +134,10 @@ def from_torch(
     Returns
     -------
     TorchProblem, TorchFunctionProblem or BlockProblem
-        With ``x0``, ``load(x)``, the verbs of :class:`Problem`, and numpy callables ``fun``,
-        ``jac``, ``hessp``; that of a plain function also with ``unflatten(x)``, a flat vector in
-        the form of `x0` (for a module {name: tensor}).
+        With ``x0``, ``load(x)``, ``index(name)`` (where a parameter is in the flat vector; a prefix
+        such as "encoder" stands for all beneath it), the verbs of :class:`Problem`, and numpy
+        callables ``fun``, ``jac``, ``hessp``; that of a plain function also with ``unflatten(x)``,
+        a flat vector in the form of `x0` (for a module {name: tensor}).
 
     Notes
     -----

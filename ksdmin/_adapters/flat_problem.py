@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import Bounds
 
 from ksdmin._adapters.curvature import Product
+from ksdmin._adapters.names import Names
 from ksdmin._problem.arrays import Array, Space, to_host
 from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.described import given, samples, unknowns
@@ -75,7 +77,26 @@ class FlatProblem(CountingProblem):
         """The same problem in float64; None where that is not to be had, or not wanted."""
         return None if self._double is None else self._double()
 
+    # Parameters by name
+
+    def index(self, name: str) -> slice | npt.NDArray[np.int64]:
+        """Where the parameter `name` is in the flat vector: ``x[problem.index("fc.bias")]``.
+
+        A name is a path such as ``layers.0.w``, with the names of a torch module or the keys and
+        positions of a tree. It also stands for all parameters beneath it, as ``layers``. The index
+        is a slice, or an array where these do not follow each other.
+        """
+        return self._names().index(name)
+
+    def named_bounds(self, bounds: Mapping[str, Any]) -> Bounds:
+        """Bounds by name as those of the flat vector."""
+        return Bounds(*self._names().limits(bounds))
+
     # What each adapter computes
+
+    def _names(self) -> Names:
+        """The names of the parameters."""
+        raise NotImplementedError
 
     def _value(self, x: Array, idx: Any) -> Any:
         """The mean loss, still where it was computed: a number, or a scalar on a device."""

@@ -14,6 +14,4 @@ def adapter(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != name:
             raise
-        raise ImportError(
-            f"ksdmin.from_{name} needs {name}: pip install 'ksdmin[{name}]'"
-        ) from error
+        raise ImportError(f"ksdmin.from_{name} needs {name}: pip install {name}") from error

@@ -12,6 +12,7 @@ from scipy.sparse.linalg import LinearOperator
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.arrays import Small, Space
+from ksdmin._problem.described import counted
 
 
 class InverseHessian(LinearOperator):  # type: ignore[misc]
@@ -31,6 +32,13 @@ class InverseHessian(LinearOperator):  # type: ignore[misc]
     def __init__(self, model: QuasiNewton, space: Space) -> None:
         super().__init__(np.dtype(np.float64), (space.n, space.n))
         self._model, self._space = model, space
+
+    def __repr__(self) -> str:
+        n, pairs = self.shape[0], counted(self.n_corrs, "curvature pair")
+        return (
+            f"<{n} x {n} InverseHessian: a rough approximation from {pairs} of the run. For "
+            "standard errors take ksdmin.covariance(res)>"
+        )
 
     @property
     def n_corrs(self) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,127 +13,168 @@ from scipy.optimize import OptimizeWarning
 from scipy.sparse.linalg import LinearOperator, cg
 
 from ksdmin._problem.arrays import Array, Small, Space, to_host
-from ksdmin._problem.counting import as_counting
+from ksdmin._problem.box import Box
+from ksdmin._problem.counting import CountingProblem, as_counting
 from ksdmin._problem.functions import FunctionProblem
-from ksdmin._problem.protocol import Problem, Product, traits_of
+from ksdmin._problem.protocol import Problem, Product
+from ksdmin._problem.residuals import ResidualProblem
+from ksdmin._problem.second_differences import second_differences, value_count
 from ksdmin._problem.stratified import StratifiedSubsets
-from ksdmin._problem.subsets import PLAIN, as_subsets
-from ksdmin._problem.user_values import as_vector
+from ksdmin._problem.subsets import PLAIN, Subsets
 
 MAX_DENSE = 1000  # unknowns: so many products, and a matrix of 8 MB
 MAX_SHIFT = 0.1  # standard errors: an estimate as near to the minimum as that will do
 RESIDUAL = 1e-10  # of a column by conjugate gradients, relative
 
+Indices = npt.NDArray[np.int64]
+Tick = Callable[[int], None]
 
-def covariance(
-    problem: Problem,
-    x: Any,
-    *,
-    columns: Sequence[int] | None = None,
-    scale: float | None = None,
-) -> npt.NDArray[np.float64]:
-    """The covariance of the estimates `x`: a multiple of the inverse Hessian there.
 
-    For a negative log-likelihood, a sum over observations, that is the inverse Hessian itself; the
-    square roots of its diagonal are the standard errors. For a problem that is a mean over n
-    samples, it is the inverse Hessian divided by n.
+class Estimate(NamedTuple):
+    """Where the covariance is taken: a problem on its whole set, and the variables that are free.
 
-    That holds at a minimum within the bounds. At a bound that is active it does not: a warning says
-    so, as far as the gradient tells. There, leave the unknowns that are held out of the problem,
-    and take the covariance of the others.
-
-    Parameters
+    Attributes
     ----------
-    problem : problem object
-        What was minimised: of :func:`as_problem`, :func:`from_torch` and so on, or your own. Its
-        curvature is used as it is: a Gauss-Newton matrix, where it has that, is the Fisher
-        information for losses with canonical links; an L2 penalty is part of it. Without `hess`
-        and `hessp`, gradients are differenced along every axis, by '3-point'; without `jac` too,
-        the result has about four digits.
+    problem : CountingProblem
+        By its best differences, if it has any.
     x : array
-        The minimum, such as ``res.x``; at another point it is not a covariance.
-    columns : sequence of int, optional
-        Only these columns, by conjugate gradients (to a relative residual of 1e-10): for more
-        than 1000 unknowns, for which the whole matrix is not computed. Column i holds the
-        variance of x[i] at place i.
-    scale : float, optional
-        What the inverse Hessian is multiplied by: 1, or 1 / n where the problem has subsets of n
-        samples. Of a plain function it cannot be seen whether it is a mean: pass 1 / n where
-        `fun(x)` is one over n observations, else standard errors are sqrt(n) times too large. For
-        least squares, (1/2) the sum of squared residuals, it is their variance.
-
-    Returns
-    -------
-    ndarray
-        (n, n), or (n, len(columns)), in float64 on the host.
-
-    Raises
-    ------
-    ValueError
-        If the Hessian is not positive definite: `x` is not a strict minimum.
-
-    Warns
-    -----
-    OptimizeWarning
-        If the gradient at `x` is so large that a Newton step would move an unknown by more than a
-        tenth of its standard error: `x` is not the minimum, or at a bound.
-
-    Examples
-    --------
-    The rate of a Poisson distribution, and its standard error:
-
-    >>> import numpy as np, ksdmin
-    >>> counts = np.array([3, 5, 4, 8])
-    >>> problem = ksdmin.as_problem(lambda t: np.sum(np.exp(t) - counts * t))
-    >>> res = ksdmin.minimize(problem, [0.0])
-    >>> error = np.sqrt(ksdmin.covariance(problem, res.x)[0, 0])
-    >>> bool(np.isclose(error, 1 / np.sqrt(counts.sum())))
-    True
+        The estimate.
+    space : Space
+        Of x.
+    full : object
+        The whole set of samples.
+    box : Box or None
+        The bounds.
+    free : indices
+        The variables that no bound holds.
     """
-    if not hasattr(problem, "curvature"):
-        kind = type(problem).__name__
-        raise TypeError(f"expected a problem, not a {kind}: ksdmin.as_problem(fun, jac=...)")
-    x, scale = _located(problem, x), _scale(problem, scale)
+
+    problem: CountingProblem
+    x: Array
+    space: Space
+    full: Any
+    box: Box | None
+    free: Indices
+
+    def gradient(self) -> Small:
+        """In the free variables."""
+        return to_host(self.problem.value_and_gradient(self.x, self.full)[1])[self.free]
+
+    def product(self) -> Callable[[Small], Small]:
+        """v -> Hv in the free variables."""
+        times: Product = self.problem.curvature(self.x, self.full)
+
+        def on_free(v: Small) -> Small:
+            whole = np.zeros(self.space.n)
+            whole[self.free] = v
+            return to_host(times(self.space.to_device(whole)))[self.free]
+
+        return on_free
+
+    @property
+    def accuracy(self) -> float:
+        """The relative error of a product."""
+        return float(self.space.eps**self.problem.traits.product_accuracy)
+
+
+def covariance_at(
+    problem: Problem,
+    x: Array,
+    sets: Subsets,
+    box: Box | None,
+    columns: Sequence[int] | None,
+    scale: float | None,
+    watched: Callable[[int], Tick],
+    frames: int,
+) -> Small:
+    """What :func:`ksdmin.covariance` documents; `watched` makes a progress bar of so many parts."""
     space = Space(x)
-    wanted = None if columns is None else _checked_columns(columns, space.n)
-    if wanted is None and space.n > MAX_DENSE:
+    wanted = np.arange(space.n) if columns is None else _checked_columns(columns, space.n)
+    if columns is None and space.n > MAX_DENSE:
         raise ValueError(
             f"a covariance of {space.n} unknowns is computed by columns: pass columns=[...], the "
             f"indices of those of interest (the whole matrix: up to {MAX_DENSE} unknowns)"
         )
+    if sets.full is None:
+        raise ValueError(
+            "the problem's own subsets do not name the whole set: ksdmin.Subsets(sets, full=...)"
+        )
+    only_values = isinstance(problem, FunctionProblem) and problem.has_only_values
     if isinstance(problem, FunctionProblem):
         problem = problem.by_best_differences()
-    product = _product(problem, x, space)
-    accuracy = space.eps ** traits_of(problem).product_accuracy
-    if wanted is None:
-        inverse, wanted = _dense_inverse(product, space, accuracy), np.arange(space.n)
-    else:
-        inverse = _solved_columns(product, space, wanted, max(RESIDUAL, accuracy))
-    _warn_of_slope(_gradient(problem, x, space), inverse, wanted, scale)
-    return scale * inverse
+    counting = as_counting(problem, space)
+    fixed, held = _fixed_and_held(counting, x, sets.full, box)
+    free = np.flatnonzero(~(fixed | held))
+    at = Estimate(counting, x, space, sets.full, box, free)
+    scale = _scale(problem, at, sets, scale)
+    whole = np.zeros((space.n, len(wanted)))
+    if free.size:
+        kept = np.isin(wanted, free)
+        own = np.searchsorted(free, wanted[kept])
+        small = columns is None or (only_values and space.n <= MAX_DENSE)
+        inverse, g = _dense(at, own, only_values, watched) if small else _by_cg(at, own, watched)
+        _warn_of_slope(g, inverse, own, free, scale, box is not None, frames)
+        whole[np.ix_(free, np.flatnonzero(kept))] = scale * inverse
+    whole[held] = whole[:, held[wanted]] = np.nan
+    return whole
 
 
-def _located(problem: Problem, x: Any) -> Array:
-    """`x` where the problem lives: what it brings as x0 says that."""
-    x, own = as_vector(x), getattr(problem, "x0", None)
-    if own is None:
-        return x
-    home = Space(own)
-    if x.shape[0] != home.n:
-        raise ValueError(f"x has {x.shape[0]} entries, the problem {home.n} unknowns")
-    return x if home.holds(x) else home.to_device(to_host(x))
+def _fixed_and_held(
+    problem: CountingProblem, x: Array, full: Any, box: Box | None
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Variables whose bounds are equal, and others that the gradient presses against a bound."""
+    none = np.zeros(x.shape[0], dtype=bool)
+    if box is None:
+        return none, none
+    at, low, high = to_host(x), to_host(box.lower), to_host(box.upper)
+    if (at < low).any() or (at > high).any():
+        raise ValueError("x lies outside the bounds")
+    fixed = low == high
+    if not ((at == low) | (at == high))[~fixed].any():
+        return fixed, none
+    value, gradient = problem.value_and_gradient(x, full)
+    g, error = to_host(gradient), Space(x).eps ** problem.traits.gradient_accuracy * abs(value)
+    held = ((at == low) & (g > error)) | ((at == high) & (g < -error))
+    return fixed, held & ~fixed
 
 
-def _scale(problem: Problem, scale: float | None) -> float:
-    """What the user gave, or what a mean over n samples asks for."""
+def _dense(
+    at: Estimate, own: Indices, only_values: bool, watched: Callable[[int], Tick]
+) -> tuple[Small, Small]:
+    """Columns of the inverse by Cholesky, and the gradient, in the free variables."""
+    n = len(at.free)
+    if only_values:
+        tick = watched(value_count(n))
+        fun = lambda point: at.problem.value(point, at.full)  # noqa: E731
+        H, g, accuracy = second_differences(fun, at.x, at.space, at.free, at.box, tick)
+        hint = f". Values alone show it to {accuracy:.0e}: jac shows more"
+        return _inverse(H, accuracy, hint)[:, own], g
+    product, tick, rows = at.product(), watched(n), []
+    for unit in np.eye(n):
+        rows.append(product(unit))
+        tick(1)
+    return _inverse(np.array(rows), at.accuracy)[:, own], at.gradient()
+
+
+def _by_cg(at: Estimate, own: Indices, watched: Callable[[int], Tick]) -> tuple[Small, Small]:
+    """The same by conjugate gradients."""
+    product, tick = at.product(), watched(len(own))
+    columns = np.empty((len(at.free), len(own)))
+    for k, i in enumerate(own):
+        columns[:, k] = _solved(product, len(at.free), int(i), max(RESIDUAL, at.accuracy))
+        tick(1)
+    return columns, at.gradient()
+
+
+def _scale(problem: Any, at: Estimate, sets: Subsets, scale: float | None) -> float:
+    """What the user gave, or what the variance of residuals or a mean over n samples asks for."""
     if scale is not None:
         if not 0 < scale < np.inf:
             raise ValueError(f"scale={scale!r}: expected a positive number")
         return float(scale)
-    subsets = getattr(problem, "subsets", None)
-    if subsets is None:
-        return 1.0
-    if isinstance(subsets, StratifiedSubsets):
+    if isinstance(problem, ResidualProblem):
+        return _residual_variance(problem, at)
+    if isinstance(sets, StratifiedSubsets):
         raise ValueError(
             "a weighted sum of blocks of residuals is no likelihood of n samples: pass scale=, "
             "such as the variance of a residual over its weight and the size of its block"
@@ -143,7 +184,9 @@ def _scale(problem: Problem, scale: float | None) -> float:
             "the samples have weights, or ignored labels, so that their number is not that of the "
             "observations: pass scale=1 / observations"
         )
-    n = as_subsets(subsets).size_of(as_subsets(subsets).full)
+    if sets is PLAIN:
+        return 1.0
+    n = sets.size_of(sets.full)
     if n is None:
         raise ValueError(
             "how many samples the problem is a mean over is not known from its own subsets: pass "
@@ -152,61 +195,69 @@ def _scale(problem: Problem, scale: float | None) -> float:
     return 1.0 / n
 
 
-def _gradient(problem: Problem, x: Array, space: Space) -> Small:
-    """The gradient at x on the whole set."""
-    full = as_subsets(getattr(problem, "subsets", None) or PLAIN).full
-    return to_host(as_counting(problem, space).value_and_gradient(x, full)[1])
+def _residual_variance(problem: ResidualProblem, at: Estimate) -> float:
+    """The factor of the inverse Hessian: the variance of residuals, times what multiplies RSS.
+
+    With c RSS as the objective its Hessian is 2 c J^T J, so that it is 2 c RSS / (m - n).
+    """
+    m, n = problem.residual_count(at.x, at.full), len(at.free)
+    if m <= n:
+        raise ValueError(
+            f"{m} residuals for {n} unknowns leave nothing to estimate the variance of residuals "
+            "from: pass scale=, their variance"
+        )
+    return 2 * at.problem.value(at.x, at.full) / (m - n)
 
 
-def _warn_of_slope(g: Small, inverse: Small, wanted: Any, scale: float) -> None:
+def _warn_of_slope(
+    g: Small,
+    inverse: Small,
+    own: Indices,
+    free: Indices,
+    scale: float,
+    bounded: bool,
+    frames: int,
+) -> None:
     """Warn where x is no minimum in the unknowns that are wanted: in units of their errors."""
+    if not own.size:
+        return
     steps = np.abs(inverse.T @ g)  # of Newton's method, as the inverse is symmetric
-    errors = np.sqrt(scale * inverse[wanted, np.arange(len(wanted))])
-    shifts = steps / errors
+    errors = np.sqrt(scale * inverse[own, np.arange(len(own))])
+    shifts = np.divide(steps, errors, out=np.zeros_like(steps), where=errors > 0)
     largest = int(np.argmax(shifts))
     if not shifts[largest] > MAX_SHIFT:
         return
+    bound = "" if bounded else "At a bound that is active, pass bounds=; elsewhere, "
     warnings.warn(
-        f"x is no minimum: a Newton step would move x[{wanted[largest]}] by "
-        f"{shifts[largest]:.2g} standard errors. At a bound that is active, the inverse Hessian is "
-        "no covariance: leave the unknowns that are held there out of the problem; elsewhere, "
-        "minimise further",
+        f"x is no minimum: a Newton step would move x[{free[own[largest]]}] by "
+        f"{shifts[largest]:.2g} standard errors. {bound}{'m' if bound else 'M'}inimise further",
         OptimizeWarning,
-        stacklevel=3,
+        stacklevel=frames + 2,  # which is that of the caller's caller
     )
 
 
-def _product(problem: Problem, x: Array, space: Space) -> Product:
-    """The curvature at x on the whole set."""
-    subsets = as_subsets(getattr(problem, "subsets", None) or PLAIN)
-    if subsets.full is None:
-        raise ValueError(
-            "the problem's own subsets do not name the whole set: ksdmin.Subsets(sets, full=...)"
-        )
-    return as_counting(problem, space).curvature(x, subsets.full)
-
-
-def _dense_inverse(product: Product, space: Space, accuracy: float) -> Small:
+def _inverse(H: Small, accuracy: float, hint: str = "") -> Small:
     """H^-1 by Cholesky; `accuracy` is the relative error of a product."""
-    H = np.array([to_host(product(space.unit(i))) for i in range(space.n)])
     if not np.isfinite(H).all():
-        raise ValueError("the curvature at x is not finite")
+        raise ValueError(
+            "the curvature at x is not finite: is x at the edge of where the function is finite?"
+        )
     H = (H + H.T) / 2
     size = np.sqrt(np.abs(np.diag(H)))
     size[size == 0] = 1.0
     scaled = H / np.outer(size, size)  # units of the unknowns must not decide what is singular
     least = float(eigvalsh(scaled, subset_by_index=[0, 0])[0])
-    if least <= space.n * accuracy:
+    if least <= len(H) * accuracy:
         raise ValueError(
             "the Hessian at x is not positive definite: its smallest eigenvalue is "
             f"{eigvalsh(H, subset_by_index=[0, 0])[0]:.2e} ({least:.2e} with a unit diagonal). x "
-            "is no strict minimum, or the unknowns are not all determined by the data"
+            f"is no strict minimum, or the unknowns are not all determined by the data{hint}"
         )
-    inverse = cho_solve(cho_factor(scaled), np.eye(space.n)) / np.outer(size, size)
+    inverse = cho_solve(cho_factor(scaled), np.eye(len(H))) / np.outer(size, size)
     return np.asarray((inverse + inverse.T) / 2)
 
 
-def _checked_columns(columns: Sequence[int], n: int) -> npt.NDArray[np.int64]:
+def _checked_columns(columns: Sequence[int], n: int) -> Indices:
     wanted = np.atleast_1d(np.asarray(columns))
     if wanted.ndim != 1 or wanted.dtype.kind not in "iu" or not wanted.size:
         raise TypeError("columns: expected the indices of columns, such as [0, 3]")
@@ -215,24 +266,18 @@ def _checked_columns(columns: Sequence[int], n: int) -> npt.NDArray[np.int64]:
     return wanted.astype(np.int64) % n
 
 
-def _solved_columns(product: Product, space: Space, wanted: Any, rtol: float) -> Small:
-    """H^-1 e_i for each i that is wanted."""
+def _solved(product: Callable[[Small], Small], n: int, i: int, rtol: float) -> Small:
+    """H^-1 e_i."""
 
     def times(v: Any) -> Small:
         v = np.ravel(v)
-        Hv = to_host(product(space.to_device(v)))
+        Hv = product(v)
         if v @ Hv <= 0 < v @ v:  # v is a direction of the conjugate gradients
             raise ValueError("the Hessian at x is not positive definite: x is no strict minimum")
         return Hv
 
-    H = LinearOperator((space.n, space.n), matvec=times, dtype=np.float64)
-    return np.stack([_solved(H, int(i), rtol) for i in wanted], axis=1)
-
-
-def _solved(H: LinearOperator, i: int, rtol: float) -> Small:
-    unit = np.zeros(H.shape[0])
-    unit[i] = 1.0
-    column, failed = cg(H, unit, rtol=rtol, maxiter=10 * H.shape[0])
+    H = LinearOperator((n, n), matvec=times, dtype=np.float64)
+    column, failed = cg(H, np.eye(1, n, i)[0], rtol=rtol, maxiter=10 * n)
     if failed or not column[i] > 0:
         raise ValueError(
             f"conjugate gradients found no column {i} of the inverse Hessian: it may not be "

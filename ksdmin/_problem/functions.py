@@ -147,6 +147,12 @@ class FunctionProblem(CountingProblem):
         best = changed(self, _scheme="3-point")
         return changed(best, traits=best._traits(self.traits.nonlinear))
 
+    @property
+    def has_only_values(self) -> bool:
+        """Whether gradients and products are differences of real values."""
+        exact = callable(self._hess) or self._hessp is not None
+        return self._jac in ("2-point", "3-point") and not exact
+
     # The verbs
 
     def value(self, x: Array, idx: Any = WHOLE) -> float:

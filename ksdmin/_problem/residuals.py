@@ -89,6 +89,15 @@ class ResidualProblem(FunctionProblem):
         best = changed(self, _jac="3-point")
         return changed(best, traits=best._traits(self.traits.nonlinear))
 
+    @property
+    def has_only_values(self) -> bool:
+        """No: the Gauss-Newton matrix takes no more than the Jacobian."""
+        return False
+
+    def residual_count(self, x: Array, idx: Any) -> int:
+        """How many residuals there are in a set."""
+        return len(self._residuals(self._recall(x, idx), x, idx))
+
     def _recompute(self, known: Remembered) -> None:
         memo = self._recall(known.x, known.idx)
         if "residuals" in known.recomputed:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from array_api_compat import is_array_api_obj, is_jax_array, is_numpy_array
+from array_api_compat import is_array_api_obj, is_jax_array, is_numpy_array, is_torch_array
 
 from ksdmin._problem.arrays import Array, detached
-from ksdmin._problem.namespace import namespace_of
+from ksdmin._problem.namespace import TRACED, is_traced, namespace_of
 
 
 def as_vector(x0: Any) -> Array:
     """`x0` as a real floating vector, in its own namespace; nothing is copied needlessly."""
+    if is_traced(x0):
+        raise TypeError(TRACED)
     if not is_array_api_obj(x0) or is_numpy_array(x0):
-        x0 = np.atleast_1d(np.asarray(x0))
+        x0 = np.atleast_1d(_converted(x0))
         if x0.dtype.kind in "iub":
             x0 = x0.astype(np.float64)
         x0 = x0.astype(x0.dtype.newbyteorder("="), copy=False)
@@ -38,10 +41,46 @@ def as_vector(x0: Any) -> Array:
     return x0
 
 
+def _converted(x0: Any) -> np.ndarray[Any, Any]:
+    """As numpy; refuses parameters that are more than one vector."""
+    leaves = [] if isinstance(x0, np.ndarray) else list(_leaves(x0))
+    foreign = any(is_torch_array(leaf) or is_jax_array(leaf) for leaf in leaves)
+    try:
+        array = np.asarray(x0)
+    except (TypeError, ValueError, RuntimeError):
+        array = np.array(None)
+    nested = not isinstance(x0, (list, tuple)) or any(map(_is_part, x0))
+    if not leaves or not nested or (array.dtype != object and not foreign):
+        return array
+    entry = "from_jax" if any(map(is_jax_array, leaves)) else "from_jax or from_autograd"
+    if hasattr(x0, "named_parameters") or any(map(is_torch_array, leaves)):
+        entry = "from_torch"
+    call = f"ksdmin.minimize(ksdmin.{entry.partition(' ')[0]}(fun, x0=x0))"
+    raise TypeError(
+        f"x0 is a {type(x0).__name__}, not a vector: {entry} takes parameters of any form, as in "
+        f"{call}; problem.unflatten(res.x) has that form again"
+    )
+
+
+def _is_part(entry: Any) -> bool:
+    """Whether it is more than a number."""
+    return isinstance(entry, (Mapping, list, tuple)) or len(getattr(entry, "shape", ())) > 0
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    if not isinstance(tree, (Mapping, list, tuple)):
+        yield tree
+        return
+    for part in tree.values() if isinstance(tree, Mapping) else tree:
+        yield from _leaves(part)
+
+
 def as_scalar(value: Any, origin: str) -> float:
     """The value that user code (`origin`) returned, as a Python float."""
     if type(value) is float or type(value) is np.float64:
         return float(value)
+    if is_traced(value):
+        raise TypeError(TRACED)
     shape = tuple(getattr(value, "shape", ()))
     if math.prod(shape) == 1:  # what goes wrong in here (a CUDA error, say) is not about shape
         value = value.item() if hasattr(value, "item") else value

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 
-from ksdmin._problem.arrays import to_host
+from ksdmin._problem.arrays import Space, to_host
 from ksdmin._result import MESSAGES, TESTS, Status
 from ksdmin._run.evaluator import Evaluated, Evaluator
 from ksdmin._run.gradient_check import contradiction, edge
 from ksdmin._run.not_finite_samples import MOST, not_finite_samples
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
+
+FLOAT64_AT_MOST = 1e-10  # eps of float64 is below that, of float32 above
 
 
 def explained(
@@ -33,6 +35,8 @@ def explained(
         cause = coarse_differences(run, evaluator, state, point.value)
     elif status == Status.PRECISION_LOSS and run.subsets.full is not None:
         cause = "" if evaluator.spent() else no_descent(run, evaluator, point)
+    if status == Status.PRECISION_LOSS and (evaluator.gradient_error or not cause):
+        cause = f"{cause} {few_digits(run.space)}".strip()
     return f"{MESSAGES[status]} {cause}".rstrip()
 
 
@@ -52,6 +56,17 @@ def test_that_held(run: Run, state: State, status: Status, point: Evaluated) -> 
     return (
         f"{gradient} {norm:.2g} <= gtol_rel {options.gtol_rel:.2g} * {state.first_norm:.2g} at x0."
     )
+
+
+def few_digits(space: Space) -> str:
+    """How to have more digits, where the run was in float32."""
+    if space.eps < FLOAT64_AT_MOST:
+        return ""
+    mend = {
+        "jax": 'jax.config.update("jax_enable_x64", True) before arrays are made',
+        "torch": "x0.double(), or net.double() and its data",
+    }.get(space.library, "x0.astype(float)")
+    return f"The run was in float32; float64 has nine digits more: {mend}."
 
 
 def not_finite(run: Run, evaluator: Evaluator, state: State) -> str:
@@ -106,9 +121,11 @@ def no_descent(run: Run, evaluator: Evaluator, there: Evaluated) -> str:
 def coarse_differences(run: Run, evaluator: Evaluator, state: State, value: float) -> str:
     """How well a gradient made of differences is known."""
     gtol, error = run.gradient_target(state.first_norm), evaluator.gradient_error * abs(value)
+    of_jax = run.space.library == "jax"  # it could not be traced, or minimize would have done so
+    mend = "pass jac, or write fun with jax.numpy for ksdmin.from_jax" if of_jax else "pass jac"
     if error < gtol:
-        return "The gradient is made of differences: pass jac."
+        return f"The gradient is made of differences: {mend}."
     return (
         f"The gradient is made of differences and known to about {error:.0e} only, and gtol is "
-        f"{gtol:.0e}: pass jac, or a larger gtol."
+        f"{gtol:.0e}: {mend}, or a larger gtol."
     )

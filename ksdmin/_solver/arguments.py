@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from array_api_compat import is_torch_array
+from array_api_compat import is_jax_array, is_torch_array
 
 from ksdmin._options import MethodOptions, nearest, parse_options
 from ksdmin._problem.arrays import Space
@@ -39,13 +39,17 @@ def described(
 ) -> Loop:
     """The run that the arguments of :func:`ksdmin.minimize` describe."""
     problem = problem_of(fun, args, jac, hess, hessp, subsets, precond)
+    bounds = bounds_by_name(problem, bounds)
     refuse_constraints(constraints, method)
     if method == "hf" and bounds is not None:
         raise ValueError("method 'hf' cannot handle bounds; 'ksd' can")
     parsed = parse_options(options, METHODS[method].options, tol, frames=frames_to_the_user())
     if jac is hess is hessp is None:
         problem = differentiated(problem, fun, x0, args, precond, bounds)
-    return begin(problem, x0, callback, parsed, rng, subsets, bounds, method)
+    loop = begin(problem, x0, callback, parsed, rng, subsets, bounds, method)
+    if problem is not fun and loop.source is not None:
+        loop.source = loop.source._replace(keep=True)
+    return loop
 
 
 def own_method(method: Any) -> str:
@@ -85,19 +89,33 @@ def problem_of(
 def differentiated(
     problem: Problem, fun: Any, x0: Any, args: Any, precond: Any, bounds: Any
 ) -> Problem:
-    """The problem with torch's own derivatives, where `fun` takes a tensor and has a graph."""
-    if problem is fun or not isinstance(problem, FunctionProblem) or not is_torch_array(x0):
+    """The problem with torch's or jax's derivatives, where `fun` has them at an `x0` of theirs."""
+    name = "torch.plain_function" if is_torch_array(x0) else "functional.jax_function"
+    known = is_torch_array(x0) or is_jax_array(x0)
+    if problem is fun or not isinstance(problem, FunctionProblem) or not known:
         return problem
     x0 = as_vector(x0)
     box = as_box(bounds, x0)
     x0 = x0 if box is None else box.project(x0)  # nothing is evaluated outside
     args = args if isinstance(args, tuple) else (args,)
-    adapter = import_module("ksdmin._adapters.torch.plain_function")  # as torch is there
-    known = problem.in_space(Space(x0))  # an array for precond is checked
-    checked = None if precond is None else lambda x, idx: known._diagonal(x, idx, 0.0)
+    adapter = import_module(f"ksdmin._adapters.{name}")  # as the library is there
+    own = problem.in_space(Space(x0))  # an array for precond is checked
+    checked = None if precond is None else lambda x, idx: own._diagonal(x, idx, 0.0)
     bounded = box is not None
     tried: Problem | None = adapter.tried(fun, x0, args, problem.subsets, checked, bounded)
     return problem if tried is None else tried
+
+
+def bounds_by_name(problem: Any, bounds: Any) -> Any:
+    """The bounds; those of parameters by name become bounds of the flat vector."""
+    if not isinstance(bounds, Mapping):
+        return bounds
+    if not hasattr(problem, "named_bounds"):
+        raise TypeError(
+            "bounds by name are for problems of from_torch, from_jax and from_autograd, whose "
+            "parameters have names: pass a pair (low, high) for each variable"
+        )
+    return problem.named_bounds(bounds)
 
 
 def refuse_constraints(constraints: Any, method: str) -> None:

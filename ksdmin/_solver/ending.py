@@ -28,7 +28,7 @@ class Point(NamedTuple):
     gradient: Array | None
 
 
-def finish(run: Run, state: State, observer: Observer, status: Status) -> OptimizeResult:
+def finish(run: Run, state: State, observer: Observer, status: Status) -> Result:
     """The result: the best point seen, but the last one where it passed the test or the callback.
 
     `fun` and `jac` are those of the whole set at `x`; where they are not known yet they are
@@ -69,7 +69,7 @@ def cut_short(
     observer: Observer,
     status: Status,
     x0: Array,
-) -> OptimizeResult:
+) -> Result:
     """The result where user code has just failed: the best point seen, as far as it is known."""
     point = Point(x0, float("nan"), None)
     if state is not None:
@@ -105,7 +105,7 @@ def make_result(
     point: Point,
     message: str,
     averaged: float = float("nan"),
-) -> OptimizeResult:
+) -> Result:
     """SciPy's fields, and ours."""
     counts = ledger.counts
     result = Result(

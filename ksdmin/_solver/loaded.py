@@ -28,7 +28,7 @@ from ksdmin._run.encode import decode
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
 from ksdmin._solver.keeper import Keeper
-from ksdmin._solver.loop import Loop, watched
+from ksdmin._solver.loop import Loop, Source, watched
 from ksdmin._solver.methods import METHODS
 from ksdmin._solver.observer import Observer
 from ksdmin._solver.saved import Identity, Saved, dtype_name, kind_of, records_of
@@ -67,7 +67,9 @@ def loaded(
     space = given["problem"].home(space)  # where it is after all finer arithmetic
     check_dtype(path, header, space)
     saved = decode(Saved, content, given, given.array)
-    return loop_of(path, header, saved, problem, callback, options, space, sets)
+    loop = loop_of(path, header, saved, problem, callback, options, space, sets)
+    loop.source = Source(problem, subsets, keep=isinstance(problem, FunctionProblem))
+    return loop
 
 
 def loop_of(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from scipy.optimize import OptimizeResult
+from scipy.optimize import Bounds, OptimizeResult
 
 from ksdmin._options import MethodOptions
-from ksdmin._problem.arrays import Array
+from ksdmin._problem.arrays import Array, to_host
 from ksdmin._problem.box import as_box, started
 from ksdmin._problem.described import counted
 from ksdmin._problem.functions import FunctionProblem
@@ -18,7 +18,7 @@ from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
 from ksdmin._problem.team import ALONE, team_of
 from ksdmin._problem.values import changed
-from ksdmin._result import TESTS, Status
+from ksdmin._result import TESTS, Origin, Result, Status
 from ksdmin._run.evaluator import LEDGER, Halt, Ledger
 from ksdmin._run.frames import frames_to_the_user
 from ksdmin._run.run import Run
@@ -72,7 +72,9 @@ def begin(
     run = METHODS[method].prepare(plain, options, ledger.problem.traits)
     keeper = team.together(lambda: Keeper.new(run, method, problem))
     ledger = watched(ledger, run)
-    return Loop(keeper, run, ledger, space.copy(x0), Observer(callback, options, space))
+    loop = Loop(keeper, run, ledger, space.copy(x0), Observer(callback, options, space))
+    loop.source = Source(problem, subsets, keep=isinstance(problem, FunctionProblem))
+    return loop
 
 
 def watched(ledger: Ledger, run: Run) -> Ledger:
@@ -84,6 +86,24 @@ def watched(ledger: Ledger, run: Run) -> Ledger:
     if isinstance(problem, FunctionProblem):
         return changed(ledger, problem=problem.watched(run.budget.check))
     return changed(ledger, problem=problem.in_step_with(run.budget))
+
+
+class Source(NamedTuple):
+    """What a run is of.
+
+    Attributes
+    ----------
+    problem : Problem
+        The user's own, or what was made of the user's functions.
+    subsets : object
+        What was given beside it.
+    keep : bool
+        Whether a result keeps it alive: functions, but not an object of the user's with data.
+    """
+
+    problem: Any
+    subsets: Any
+    keep: bool
 
 
 class Loop:
@@ -101,7 +121,11 @@ class Loop:
         After the last finished iteration; None: x0 has not been evaluated yet.
     status : Status or None
         Why it has ended; None: it goes on.
+    source : Source or None
+        What its results are of.
     """
+
+    source: Source | None = None
 
     def __init__(
         self,
@@ -190,6 +214,14 @@ class Loop:
 
     def result(self) -> OptimizeResult:
         """The result by now; what is not known of it is computed, but not as part of the run."""
+        result = self._result()
+        if self.source is not None:
+            box, (problem, subsets, keep) = self.run.box, self.source
+            bounds = None if box is None else Bounds(to_host(box.lower), to_host(box.upper))
+            result.come_from(Origin(problem, int(result.x.shape[0]), bounds, subsets), keep=keep)
+        return result
+
+    def _result(self) -> Result:
         if self._cut is None:
             try:
                 return self._guarded(self._finished)
@@ -199,7 +231,7 @@ class Loop:
         status, ledger = self._cut
         return cut_short(self.run, self.state, ledger, self.observer, status, self._x0)
 
-    def _finished(self) -> OptimizeResult:
+    def _finished(self) -> Result:
         state = self._start() if self.state is None else self.state
         if self._halted is not None:
             state = changed(state, ledger=self._halted)

@@ -36,7 +36,7 @@ class Observer:
         self._callback, self._space, self._options = callback, space, options
         self._by_keyword = callback is not None and _takes_result(callback)
         name = "hf" if isinstance(options, HFOptions) else "ksd"
-        self._bar = _progress_bar(name) if options.progress else None
+        self._bar = progress_bar(name) if options.progress else None
 
     def __enter__(self) -> Observer:
         return self
@@ -155,11 +155,10 @@ def intermediate(state: State, record: Record, x: Array, space: Space) -> Optimi
     )
 
 
-def _progress_bar(name: str) -> Any:
+def progress_bar(name: str, bar_format: str | None = BAR_FORMAT, **settings: Any) -> Any:
+    """A bar of tqdm's."""
     try:
         from tqdm.auto import tqdm
     except ImportError:
-        raise ImportError(
-            "options={'progress': True} needs tqdm: pip install 'ksdmin[progress]'"
-        ) from None
-    return tqdm(desc=name, bar_format=BAR_FORMAT)
+        raise ImportError("a progress bar needs tqdm: pip install tqdm") from None
+    return tqdm(desc=name, bar_format=bar_format, **settings)

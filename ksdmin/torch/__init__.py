@@ -5,6 +5,6 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "torch":
         raise
-    raise ImportError("ksdmin.torch needs torch: pip install 'ksdmin[torch]'") from error
+    raise ImportError("ksdmin.torch needs torch: pip install torch") from error
 
 __all__ = ["KSD"]

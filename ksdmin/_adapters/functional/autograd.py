@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -65,6 +65,10 @@ class Autograd:
         self._split = split
         flat = [array.reshape(-1) for array in arrays]
         return np.concatenate(flat) if flat else np.zeros(0), unflatten
+
+    def paths(self, tree: Any) -> list[tuple[str, tuple[int, ...]]]:
+        """The path and the shape of each array that `flatten` joins."""
+        return [(path, np.shape(leaf)) for path, leaf in _paths(tree) if _is_floating(leaf)]
 
     def as_floats(self, tree: Any) -> Any:
         """The tree with its whole numbers as floating-point arrays."""
@@ -226,13 +230,20 @@ class Autograd:
 
 def _leaves(tree: Any) -> Iterator[Any]:
     """The arrays of nested dictionaries (by their sorted keys), lists and tuples."""
+    return (leaf for _, leaf in _paths(tree))
+
+
+def _paths(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The same, each with its path, such as ``layers.0.w``."""
     if isinstance(tree, dict):
-        tree = [tree[key] for key in sorted(tree)]
-    if not isinstance(tree, (tuple, list)):
-        yield tree
+        items: Iterable[tuple[Any, Any]] = ((key, tree[key]) for key in sorted(tree))
+    elif isinstance(tree, (tuple, list)):
+        items = zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True)
+    else:
+        yield path, tree
         return
-    for part in tree:
-        yield from _leaves(part)
+    for key, part in items:
+        yield from _paths(part, f"{path}.{key}" if path else str(key))
 
 
 def _rebuilt(tree: Any, pieces: Iterator[Any]) -> Any:

@@ -30,6 +30,7 @@ from ksdmin._adapters.functional.plain_function import PlainFunction
 from ksdmin._adapters.functional.problem import FunctionalProblem
 from ksdmin._adapters.functional.residuals import as_data, as_model, squared_residuals
 from ksdmin._adapters.functional.sample_sums import SampleSums
+from ksdmin._adapters.names import Names
 from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.seeds import seed_from_rng
 from ksdmin._problem.arrays import Array
@@ -83,7 +84,8 @@ def build(
     sets = None if subsets is None else as_subsets(subsets)
     terms = _plain_function(library, _on_vectors(model, unflatten), sets, curvature)
     penalty = _penalty(l2, x0, library, x)
-    return FunctionalProblem(library, terms, x, unflatten, sets, curvature, penalty, precond)
+    names = Names(library.paths(x0))
+    return FunctionalProblem(library, terms, x, unflatten, sets, curvature, penalty, precond, names)
 
 
 def _of_samples(
@@ -111,7 +113,10 @@ def _of_samples(
     terms.fit(x, chunk_size, budget)
     library = terms.library  # as it is for so many samples
     sets, penalty = Subsets(samples.n), _penalty(l2, params, library, x)
-    problem = FunctionalProblem(library, terms, x, unflatten, sets, curvature, penalty, precond)
+    names = Names(library.paths(params))
+    problem = FunctionalProblem(
+        library, terms, x, unflatten, sets, curvature, penalty, precond, names
+    )
     _check_samples(problem)
     return problem
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from ksdmin._adapters.flat_problem import host_indices
 from ksdmin._adapters.functional.library import Library
@@ -39,6 +40,7 @@ class Samples:
             raise TypeError(f"data: expected (inputs, targets), not {type(data).__name__}")
         parts: list[Array] = []
         tree_map(parts.append, data)
+        _refuse_sparse(parts)
         self.n = _common_length(parts)
         weights: Array | None = None
         if sample_weight is not None:
@@ -91,6 +93,18 @@ class Samples:
 
     def _chunk(self, rows: Any, samples: int) -> Any:
         return self._library.chunk(self._data, self._weights, rows, samples, self._dtype)
+
+
+def _refuse_sparse(parts: list[Any]) -> None:
+    """Refuse matrices of which single rows cannot be taken, or not be differentiated."""
+    for part in parts:
+        if issparse(part) or type(part).__module__.startswith("jax.experimental.sparse"):
+            raise TypeError(
+                f"data: {type(part).__name__} is sparse; expected dense arrays. Plain functions "
+                "take sparse data: ksdmin.minimize(fun, x0, jac=jac, subsets=N) with fun(x, idx) "
+                "and jac(x, idx) that look at X[idx]; or, in jax, from_jax(fun, x0=x0) with fun(x) "
+                "that closes over it"
+            )
 
 
 def _common_length(parts: list[Array]) -> int:

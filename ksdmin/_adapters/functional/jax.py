@@ -26,7 +26,7 @@ from ksdmin._adapters.functional.jax_chunks import (
     picked,
     preferred_rows,
 )
-from ksdmin._adapters.functional.jax_leaves import as_floats, flatten
+from ksdmin._adapters.functional.jax_leaves import as_floats, flatten, paths, refuse_traced
 from ksdmin._adapters.functional.jax_per_sample import entries_formed, sums_over_samples
 from ksdmin._adapters.functional.jax_programs import QUICK, Program
 from ksdmin._adapters.functional.jax_sharding import (
@@ -76,6 +76,10 @@ class Jax:
     def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
         """All floating-point arrays of a tree as one vector, and the inverse function."""
         return flatten(tree)
+
+    def paths(self, tree: Any) -> list[tuple[str, tuple[int, ...]]]:
+        """The path and the shape of each array that `flatten` joins."""
+        return paths(tree)
 
     def as_floats(self, tree: Any) -> Any:
         """The tree with its whole numbers as floating-point arrays."""
@@ -258,4 +262,5 @@ def build(
     model: Any, loss: Any, data: Any, *, precision: str, **arguments: Any
 ) -> FunctionalProblem | BlockProblem:
     """The problem of :func:`ksdmin.from_jax`, which documents the arguments."""
+    refuse_traced(data, arguments["params"], arguments["x0"])
     return build_functional(Jax(precision), model, loss, data, **arguments)

@@ -14,7 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jax.tree_util import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from jax.tree_util import (
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_leaves,
+    tree_map,
+    tree_unflatten,
+)
 
 from ksdmin._adapters.functional.jax_programs import Program
 from ksdmin._adapters.functional.jax_sharding import (
@@ -24,6 +30,14 @@ from ksdmin._adapters.functional.jax_sharding import (
     spread,
 )
 from ksdmin._problem.arrays import Array
+from ksdmin._problem.namespace import TRACED, is_traced
+
+
+def refuse_traced(*trees: Any) -> None:
+    """Refuse to go on within jax.jit and the like: nothing has a value there."""
+    within_jit = is_traced(jnp.asarray(np.float32(0)))
+    if within_jit or any(map(is_traced, tree_leaves(trees))):
+        raise TypeError(TRACED)
 
 
 def flatten(tree: Any) -> tuple[Array, Callable[[Array], Any]]:
@@ -44,6 +58,22 @@ def flatten(tree: Any) -> tuple[Array, Callable[[Array], Any]]:
         )
 
     return flat, unflatten
+
+
+def paths(tree: Any) -> list[tuple[str, tuple[int, ...]]]:
+    """The path of each varied leaf, such as ``layers.0.w``, and its shape."""
+    leaves, _ = tree_flatten_with_path(tree)
+    return [
+        (".".join(map(_word, path)), tuple(np.shape(leaf)))
+        for (path, leaf), is_varied in zip(leaves, _varied(tree), strict=True)
+        if is_varied
+    ]
+
+
+def _word(step: Any) -> str:
+    """A step of a path: the key of a dict, the position in a list, the name of a field."""
+    words = (getattr(step, field, None) for field in ("key", "idx", "name"))
+    return str(next((word for word in words if word is not None), step))
 
 
 def _ravelled(arrays: list[Any]) -> tuple[Array, Callable[[Array], list[Array]]]:

@@ -17,6 +17,7 @@ from jax.tree_util import tree_flatten, tree_unflatten
 
 from ksdmin._adapters.functional.jax_sharding import is_spread
 from ksdmin._problem.arrays import Array
+from ksdmin._problem.namespace import TRACED, is_traced
 
 # Programs that are kept for problems to come; those in use stay with their problems anyway.
 KEPT_PROGRAMS = 128
@@ -75,6 +76,8 @@ class Program:
             return self.function(*tree_unflatten(structure, leaves))
 
         traced, shapes = jax.make_jaxpr(flat, return_shape=True)(*leaves)
+        if any(map(is_traced, traced.consts)):
+            raise TypeError(TRACED)
         constants = [jax.numpy.asarray(part) for part in traced.consts]
 
         def with_constants(constants: list[Array], leaves: list[Any]) -> list[Array]:

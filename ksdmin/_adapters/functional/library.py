@@ -45,6 +45,9 @@ class Library(Protocol):
         The inverse puts all other leaves back as they are.
         """
 
+    def paths(self, tree: Any) -> list[tuple[str, tuple[int, ...]]]:
+        """The path and the shape of each array that `flatten` joins, such as ``layers.0.w``."""
+
     def as_floats(self, tree: Any) -> Any:
         """The tree with its whole numbers as floating-point arrays."""
 

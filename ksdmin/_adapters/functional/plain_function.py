@@ -7,7 +7,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from ksdmin._adapters.arguments import noting_samples
+from ksdmin._adapters.arguments import noting_foreign_functions, noting_samples
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.functional.library import Kernel, Library
 from ksdmin._problem.arrays import Array
@@ -65,7 +65,7 @@ class PlainFunction:
         return partial(kernels[kind], idx)
 
     def _value(self, idx: Any, x: Array) -> tuple[Array]:
-        with noting_samples(self._sampled):
+        with noting_samples(self._sampled), noting_foreign_functions():
             value = self._function(x, idx) if self._sampled else self._function(x)
         shape = tuple(getattr(value, "shape", ()))
         if prod(shape) != 1:

@@ -13,6 +13,7 @@ from ksdmin._adapters.flat_problem import FlatProblem
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.plain_function import PlainFunction
 from ksdmin._adapters.functional.sample_sums import SampleSums
+from ksdmin._adapters.names import Names
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.hosted import is_hosted
 from ksdmin._problem.protocol import Jacobian, Traits
@@ -41,6 +42,7 @@ class FunctionalProblem(FlatProblem):
         curvature: Any,
         l2: float | Array | None,
         precond: Any,
+        names: Names,
     ) -> None:
         sampled = isinstance(terms, SampleSums)
         noise = library.noise if sampled and x0.dtype.itemsize == 4 else None
@@ -60,10 +62,12 @@ class FunctionalProblem(FlatProblem):
         )
         super().__init__(x0, subsets, traits, precond)
         self._library, self._terms, self._unflatten = library, terms, unflatten
-        self._curvature, self._l2 = curvature, l2
+        self._curvature, self._l2, self._own_names = curvature, l2, names
         self._mean_gradient = library.compile_shared(_mean_gradient)
         self._mean_squares = library.compile_shared(_mean_squares)
         self._penalty = library.compile_shared(_penalty)
+        # Values and gradients that were computed before a run, which counts them: one entry
+        self.spent: list[tuple[int, int]] = []
 
     @property
     def elements(self) -> int:
@@ -93,6 +97,9 @@ class FunctionalProblem(FlatProblem):
         ``problem.x0`` stays where it is: ``minimize(problem, res.x)`` continues from a result.
         """
         return self._unflatten(self._to_device(x) if isinstance(x, np.ndarray) else x)
+
+    def _names(self) -> Names:
+        return self._own_names
 
     def _value(self, x: Array, idx: Any) -> float:
         idx = self._checked(x, idx)
@@ -142,6 +149,8 @@ class FunctionalProblem(FlatProblem):
         return Jacobian(scale * R, inverse_root * slopes, penalty, at)
 
     def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
+        while self.spent:
+            self._counts.add(*self.spent.pop())
         return super()._evaluate(x, self._checked(x, idx), diagonal)
 
     def _means(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:

@@ -57,6 +57,11 @@ class FlatFunction(FlatModel):
             return self._fun(self.unflatten(x), *idx)
         return self.holding(self.split(x), self._fun, self._holder.module, *idx)
 
+    @property
+    def module(self) -> nn.Module | None:
+        """x0, if that is a module."""
+        return self._holder.module
+
     def unflatten(self, x: Tensor) -> Any:
         """A vector in the form of x0."""
         return self._holder.rebuilt(dict(zip(self._names, self.split(x), strict=True)))
@@ -105,7 +110,10 @@ def _as_form(x0: Any) -> Any:
 def _leaves(form: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
     """The tensors of a nested form, each with its path, such as ``layer.0``."""
     if isinstance(form, (Mapping, list, tuple)):
-        items = form.items() if isinstance(form, Mapping) else enumerate(form)
+        if isinstance(form, Mapping):
+            items: Iterable[tuple[Any, Any]] = form.items()
+        else:
+            items = zip(getattr(form, "_fields", range(len(form))), form, strict=True)
         for key, part in items:
             yield from _leaves(part, f"{path}.{key}" if path else str(key))
         return

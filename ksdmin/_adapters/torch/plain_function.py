@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from ksdmin._adapters.flat_problem import VALUE_NOISE
+from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.flat_function import FlatFunction
 from ksdmin._adapters.torch.function_kernels import Executor, FunctionGraphs, FunctionKernels
 from ksdmin._adapters.torch.kernels import Product
+from ksdmin._adapters.torch.names import names_of
 from ksdmin._adapters.torch.problem import FINER_PRECISION, TensorProblem, as_product
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Traits
@@ -104,6 +106,9 @@ class TorchFunctionProblem(TensorProblem):
     def unflatten(self, x: Any) -> Any:
         """A flat vector (also one of numpy) in the form of x0; for a module, {name: tensor}."""
         return self._function.unflatten(self._to_device(x).detach().clone())
+
+    def _names(self) -> Names:
+        return names_of(self._function)
 
     def _value(self, x: Tensor, idx: Any) -> Tensor:
         """The function's value, and the penalty's."""

@@ -14,12 +14,14 @@ from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
 from ksdmin._adapters.flat_problem import VALUE_NOISE, FlatProblem
+from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.costs import Costs
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
 from ksdmin._adapters.torch.jacobian import JacobianRows, scaled_slopes
 from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.matrix import MatrixKernel
 from ksdmin._adapters.torch.memory import chunk_budget
+from ksdmin._adapters.torch.names import names_of
 from ksdmin._adapters.torch.sample_sums import SampleSums
 from ksdmin._problem.arrays import rounded_like, to_host
 from ksdmin._problem.counting import Counts
@@ -163,6 +165,9 @@ class TorchProblem(TensorProblem):
         """
         self._model.load(self._unrounded(x))
         self.x0 = self._to_device(x).detach().clone()
+
+    def _names(self) -> Names:
+        return names_of(self._model)
 
     def _value(self, x: Tensor, idx: Any) -> Tensor:
         x, idx = self._checked(x, idx)

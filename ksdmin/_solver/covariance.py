@@ -1,0 +1,190 @@
+"""``covariance``, as the user calls it: of a result, a problem or a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import OptimizeResult
+
+from ksdmin._problem.arrays import Array, Space, to_host
+from ksdmin._problem.box import as_box
+from ksdmin._problem.covariance import Tick, covariance_at
+from ksdmin._problem.functions import FunctionProblem
+from ksdmin._problem.protocol import Problem
+from ksdmin._problem.user_values import as_vector
+from ksdmin._result import Result
+from ksdmin._run.frames import frames_to_the_user
+from ksdmin._solver.arguments import bounds_by_name, differentiated, problem_of
+from ksdmin._solver.observer import progress_bar
+from ksdmin._solver.setup import resolve_subsets
+
+
+def covariance(
+    fun: Any,
+    x: Any = None,
+    args: Any = (),
+    jac: Any = None,
+    hess: Any = None,
+    hessp: Any = None,
+    bounds: Any = None,
+    *,
+    columns: Sequence[int] | None = None,
+    scale: float | None = None,
+    subsets: Any = None,
+    progress: bool = False,
+) -> npt.NDArray[np.float64]:
+    """The covariance of estimates: a multiple of the inverse Hessian at the minimum.
+
+    For a negative log-likelihood, a sum over observations, that is the inverse Hessian itself; the
+    square roots of its diagonal are the standard errors. For a problem that is a mean over n
+    samples, it is the inverse Hessian divided by n. For a vector of residuals (``as_problem`` with
+    ``residuals=``), it is ``RSS / (m - n) * inv(J.T @ J)`` with the sum of squares of m residuals
+    for n free variables, as of SciPy's ``curve_fit``.
+
+    Parameters
+    ----------
+    fun : OptimizeResult, problem object or callable
+        A result of :func:`minimize`, :func:`resume` or a :class:`Solver`: the other arguments but
+        `columns`, `scale` and `progress` are known from its run. Or what was minimised, a problem
+        or a function, and where: `x`. The curvature of a problem is used as it is: a Gauss-Newton
+        matrix, where it has that, is the Fisher information for losses with canonical links; an L2
+        penalty is part of it.
+    x : array
+        The minimum, such as ``res.x``; at another point it is not a covariance.
+    args, jac, hess, hessp, bounds, subsets : optional
+        As in :func:`minimize`. Without `hess` and `hessp`, gradients are differenced along every
+        axis. Without `jac` too, the Hessian is made of some n^2 values: standard errors have about
+        seven digits where values have sixteen, and half as many where values are noisy.
+    columns : sequence of int, optional
+        Only these columns, by conjugate gradients (to a relative residual of 1e-10): for more
+        than 1000 unknowns, for which the whole matrix is not computed. Column i holds the
+        variance of x[i] at place i.
+    scale : float, optional
+        What the inverse Hessian is multiplied by, if not as said above. Of a plain function it
+        cannot be seen whether it is a mean: pass 1 / n where `fun(x)` is one over n observations,
+        else standard errors are sqrt(n) times too large. For residuals that are divided by their
+        known standard deviations, pass 1, or with subsets 1 / m (``absolute_sigma=True`` of
+        ``curve_fit``). For a mean or sum of squared errors, pass ``2 * res.fun / (m - n)``.
+    progress : bool, optional
+        Show a progress bar (needs tqdm). Ctrl-C ends it at any time.
+
+    Returns
+    -------
+    ndarray
+        (n, n), or (n, len(columns)), in float64 on the host. A variable on a bound that the
+        gradient presses it against has no covariance that the Hessian could tell: its row and
+        column are NaN, and the others are those of a problem in which it is constant. So are those
+        of a variable whose bounds are equal, which is a constant: its row and column are zero.
+
+    Raises
+    ------
+    ValueError
+        If the Hessian is not positive definite: `x` is not a strict minimum. If the result does not
+        know its problem any more (see the notes).
+
+    Warns
+    -----
+    OptimizeWarning
+        If the gradient at `x` is so large that a Newton step would move an unknown by more than a
+        tenth of its standard error: `x` is not the minimum, or at a bound that was not given.
+
+    Notes
+    -----
+    A result holds the functions that ``minimize`` was given, with their `args`, but not a problem
+    object of yours (which may have large data, or memory of a device): that has to be alive still.
+    Neither is pickled with a result, nor deep-copied.
+
+    Examples
+    --------
+    The rate of a Poisson distribution, and its standard error:
+
+    >>> import numpy as np, ksdmin
+    >>> counts = np.array([3, 5, 4, 8])
+    >>> res = ksdmin.minimize(lambda t: np.sum(np.exp(t) - counts * t), [0.0])
+    >>> error = np.sqrt(ksdmin.covariance(res)[0, 0])
+    >>> bool(np.isclose(error, 1 / np.sqrt(counts.sum())))
+    True
+    """
+    if isinstance(fun, OptimizeResult):
+        _refuse_beside_result(x, args, jac, hess, hessp, bounds, subsets)
+        problem, x, bounds, subsets = _of_result(fun)
+    elif not callable(fun) and not hasattr(fun, "value_and_gradient"):
+        raise TypeError(
+            f"expected a result, a problem or a function, not a {type(fun).__name__}: "
+            "ksdmin.covariance(res), or ksdmin.covariance(fun, res.x, jac=...)"
+        )
+    else:
+        if x is None:
+            raise TypeError(
+                "x is missing: ksdmin.covariance(fun, res.x), or ksdmin.covariance(res)"
+            )
+        problem = problem_of(fun, args, jac, hess, hessp, subsets, None)
+        bounds = bounds_by_name(problem, bounds)
+        if jac is hess is hessp is None:
+            problem = differentiated(problem, fun, x, args, None, bounds)
+    x = _located(problem, x)
+    box = as_box(bounds, x)
+    if box is not None and isinstance(problem, FunctionProblem):
+        problem = problem.within(box)
+    sets = resolve_subsets(problem, subsets)
+    with ExitStack() as stack:
+        watched = _watched_by(stack, progress)
+        frames = frames_to_the_user()
+        return covariance_at(problem, x, sets, box, columns, scale, watched, frames)
+
+
+def _watched_by(stack: ExitStack, progress: bool) -> Callable[[int], Tick]:
+    """What makes a progress bar of so many parts, if one is wanted."""
+
+    def watched(total: int) -> Tick:
+        if not progress:
+            return lambda parts: None
+        bar = stack.enter_context(progress_bar("covariance", total=total, bar_format=None))
+        return lambda parts: bar.update(min(parts, total - bar.n))
+
+    return watched
+
+
+def _refuse_beside_result(*others: Any) -> None:
+    """A result brings all of them."""
+    if any(not (one is None or (isinstance(one, tuple) and not one)) for one in others):
+        raise TypeError(
+            "beside a result, which knows its problem, its minimum and its bounds, covariance "
+            "takes columns=, scale= and progress= only; or covariance(fun, x, ...) without it"
+        )
+
+
+def _of_result(res: OptimizeResult) -> tuple[Problem, Any, Any, Any]:
+    """The problem of a result, its minimum, bounds and subsets."""
+    instead = "ksdmin.covariance(fun, res.x, jac=...), or ksdmin.covariance(problem, res.x)"
+    origin = res.origin() if isinstance(res, Result) else None
+    if origin is None:
+        raise ValueError(
+            "this result does not know its problem: it is SciPy's, or was pickled or deep-copied: "
+            f"{instead}"
+        )
+    if origin.problem is None:
+        raise ValueError(
+            "the problem of this result does not exist any more, as a result does not keep it: "
+            f"keep it in a variable, or make it again: {instead}"
+        )
+    if tuple(np.shape(res.x)) != (origin.n,):
+        raise ValueError(
+            f"the result has {np.size(res.x)} unknowns, and its run had {origin.n}: {instead}"
+        )
+    return origin.problem, res.x, origin.bounds, origin.subsets
+
+
+def _located(problem: Problem, x: Any) -> Array:
+    """`x` where the problem lives: what it brings as x0 says that."""
+    x, own = as_vector(x), getattr(problem, "x0", None)
+    if own is None:
+        return x
+    home = Space(own)
+    if x.shape[0] != home.n:
+        raise ValueError(f"x has {x.shape[0]} entries, the problem {home.n} unknowns")
+    return x if home.holds(x) else home.to_device(to_host(x))

@@ -1,0 +1,275 @@
+"""Calls of minimize with jax's arrays: differentiated where jax can, and clear words where not."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import sparse
+
+import ksdmin
+from tests.adapters.functional.backends import jax_settings
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+
+@pytest.fixture(params=[True, False])
+def x64(request):
+    with jax_settings(x64=request.param):
+        yield request.param
+
+
+def quartic(x, shift=1.0):
+    return jnp.sum((x - shift) ** 4) + jnp.sum(x**2) / 2
+
+
+def minimum(shift):
+    """The root of 4 (x - shift)^3 + x, by Newton's method."""
+    x = 0.5
+    for _ in range(50):
+        x -= (4 * (x - shift) ** 3 + x) / (12 * (x - shift) ** 2 + 1)
+    return x
+
+
+# Differentiated
+
+
+def test_functions_are_differentiated(x64):
+    res = ksdmin.minimize(quartic, jnp.zeros(3), tol=1e-4)
+    assert res.success
+    assert res.nhev > 0  # exact products
+    assert isinstance(res.x, jax.Array)
+    assert res.x.dtype == (jnp.float64 if x64 else jnp.float32)
+    assert_allclose(res.x, minimum(1.0), rtol=1e-3)
+    assert_allclose(ksdmin.covariance(res), np.eye(3) / (12 * (res.x[0] - 1) ** 2 + 1), rtol=1e-5)
+
+
+def test_args_bounds_solver_and_other_methods():
+    with jax_settings(x64=True):
+        res = ksdmin.minimize(quartic, jnp.zeros(3), args=(2.0,))
+        assert_allclose(res.x, minimum(2.0), rtol=1e-5)
+        seen = []
+        res = ksdmin.minimize(
+            quartic, jnp.zeros(2), bounds=[(None, 0.25), (None, None)], callback=seen.append
+        )
+        assert res.nhev > 0
+        assert_allclose(res.x, [0.25, minimum(1.0)], rtol=1e-5)
+        solver = ksdmin.Solver(quartic, jnp.zeros(3))
+        assert_allclose([it.x for it in solver][-1], minimum(1.0), rtol=1e-5)
+        other = ksdmin.minimize(quartic, jnp.zeros(3), method="trust-ncg")
+        assert_allclose(other.x, minimum(1.0), rtol=1e-4)
+
+
+def test_sums_over_samples_are_differentiated():
+    with jax_settings(x64=True):
+        X = jnp.asarray(np.random.default_rng(0).standard_normal((200, 3)))
+        y = X @ jnp.array([1.0, -2.0, 0.5])
+
+        def fun(w, idx):
+            return jnp.mean((X[idx] @ w - y[idx]) ** 2)
+
+        res = ksdmin.minimize(fun, jnp.zeros(3), subsets=200, rng=0)
+        assert res.success
+        assert res.nhev > 0
+        assert_allclose(res.x, [1, -2, 0.5], rtol=1e-4)
+
+
+def test_what_was_spent_on_the_trial_is_counted():
+    with jax_settings(x64=True):
+        start = ksdmin.minimize(quartic, jnp.zeros(3), options={"maxiter": 0})
+    assert (start.nfev, start.njev) == (4 + 1, 1 + 1)
+
+
+# Not differentiated: as before, by differences
+
+
+def test_functions_that_jax_cannot_trace():
+    with jax_settings(x64=True):
+        res = ksdmin.minimize(lambda x: float(np.sum((np.asarray(x) - 1) ** 2)), jnp.zeros(3))
+    assert res.success
+    assert res.nhev == 0
+    assert_allclose(res.x, 1, rtol=1e-5)
+
+
+def test_a_part_without_gradient_is_noticed():
+    def fun(x):
+        return jnp.sum(x**2) + jnp.sum((jax.lax.stop_gradient(x) - 2) ** 2)
+
+    with jax_settings(x64=True):
+        res = ksdmin.minimize(fun, jnp.zeros(3))
+    assert_allclose(res.x, 1, rtol=1e-5)
+
+
+def test_a_function_that_is_not_pure_is_not_compiled():
+    """A traced function would have one value of the counter for ever."""
+    calls = []
+
+    def fun(x):
+        calls.append(1)
+        return jnp.sum((x - 1) ** 2) + 1e-3 * len(calls)
+
+    with jax_settings(x64=True):
+        ksdmin.minimize(fun, jnp.zeros(2), options={"maxiter": 2})
+    assert len(calls) > 10
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("tree", "entry"),
+    [
+        (lambda: {"a": jnp.zeros(3)}, "from_jax"),
+        (lambda: [jnp.zeros(3), jnp.zeros(2)], "from_jax"),
+        (lambda: (jnp.zeros(3), jnp.zeros(3)), "from_jax"),
+        (lambda: {"a": {"b": np.zeros(3)}}, "from_jax or from_autograd"),
+        (lambda: {"a": torch().zeros(3)}, "from_torch"),
+        (lambda: torch().nn.Linear(2, 1), "from_torch"),
+    ],
+)
+def test_a_tree_is_told_where_to_go(tree, entry):
+    with pytest.raises(TypeError, match=rf"not a vector: {entry} takes.*\(fun, x0=x0\)"):
+        ksdmin.minimize(lambda p: 0.0, tree())
+
+
+def torch():
+    return pytest.importorskip("torch")
+
+
+def test_matrices_of_numbers_are_still_no_trees():
+    with pytest.raises(ValueError, match="one dimension"):
+        ksdmin.minimize(lambda x: 0.0, [[1.0, 2.0], [3.0, 4.0]])
+
+
+def least(x):
+    return ksdmin.minimize(quartic, x).x
+
+
+def least_from_jax(x):
+    return ksdmin.minimize(ksdmin.from_jax(quartic, x0=x)).x
+
+
+def least_of_closure(x):
+    return ksdmin.minimize(lambda y: quartic(y, x[0]), np.zeros(2)).x
+
+
+def least_of_closure_from_jax(x):
+    return ksdmin.minimize(ksdmin.from_jax(lambda y: quartic(y, x[0]), x0=np.zeros(2))).x
+
+
+@pytest.mark.parametrize(
+    "within", [least, least_from_jax, least_of_closure, least_of_closure_from_jax]
+)
+@pytest.mark.parametrize(
+    "transformed",
+    [
+        lambda f: jax.jit(f)(jnp.zeros(3)),
+        lambda f: jax.vmap(f)(jnp.zeros((2, 3))),
+        lambda f: jax.grad(lambda x: f(x).sum())(jnp.zeros(3)),
+    ],
+    ids=["jit", "vmap", "grad"],
+)
+def test_under_a_transformation(within, transformed):
+    with pytest.raises(TypeError, match=r"cannot run within jax\.jit") as told:
+        transformed(within)
+    assert "\n" not in str(told.value)
+
+
+Z = np.random.default_rng(0).standard_normal((300, 6)).astype(np.float32)
+
+
+def rough(x):
+    """A sum whose rounding in float32 hides what the last steps gain."""
+    return jnp.sum(jnp.logaddexp(0, Z @ x)) - 0.3 * jnp.sum(Z @ x)
+
+
+def test_float32_names_the_setting_of_jax():
+    with jax_settings(x64=False):
+        for problem in (ksdmin.from_jax(rough, x0=jnp.zeros(6)), None):
+            res = (
+                ksdmin.minimize(rough, jnp.zeros(6), tol=1e-9)
+                if problem is None
+                else ksdmin.minimize(problem, tol=1e-9)
+            )
+            assert ksdmin.Status(res.status).name == "PRECISION_LOSS"
+            assert 'jax.config.update("jax_enable_x64", True)' in res.message
+    with jax_settings(x64=True):
+        res = ksdmin.minimize(rough, jnp.zeros(6), tol=1e-17)
+        assert "float32" not in res.message
+
+
+def test_float32_of_torch_and_numpy():
+    t = torch()
+
+    def by_torch(x):
+        z = t.as_tensor(Z) @ x
+        return t.nn.functional.softplus(z).sum() - 0.3 * z.sum()
+
+    res = ksdmin.minimize(by_torch, t.zeros(6), tol=1e-9)
+    assert res.status == ksdmin.Status.PRECISION_LOSS
+    assert "x0.double()" in res.message
+    res = ksdmin.minimize(
+        lambda x: np.logaddexp(np.float32(0), Z @ x).sum() - np.float32(0.3) * (Z @ x).sum(),
+        np.zeros(6, np.float32),
+    )
+    assert res.status == ksdmin.Status.PRECISION_LOSS
+    assert "x0.astype(float)" in res.message
+
+
+def test_differences_in_jax_name_from_jax():
+    with jax_settings(x64=False):
+        res = ksdmin.minimize(
+            lambda x: np.float32(rough(jnp.asarray(np.asarray(x)))), jnp.zeros(6), tol=1e-9
+        )
+    assert res.status == ksdmin.Status.PRECISION_LOSS
+    assert "ksdmin.from_jax" in res.message
+
+
+# Sparse data
+
+
+A = sparse.random_array((40, 4), density=0.5, rng=np.random.default_rng(0), format="csr")
+Y = np.ones((40, 1))
+
+
+def bcoo():
+    from jax.experimental.sparse import BCOO
+
+    return BCOO.fromdense(jnp.asarray(A.toarray()))
+
+
+@pytest.mark.parametrize("library", ["jax", "autograd"])
+@pytest.mark.parametrize("given", [lambda: A, bcoo], ids=["scipy", "bcoo"])
+def test_sparse_data_are_told_where_to_go(library, given):
+    pytest.importorskip(library)
+    entry = getattr(ksdmin, f"from_{library}")
+    start = {"params": np.ones((4, 1))}
+    plain = r"minimize\(fun, x0, jac=jac, subsets=N\)"
+    with pytest.raises(TypeError, match=rf"is sparse.*{plain}"):
+        entry(lambda w, x: x @ w, "squared-error", (given(), Y), **start)
+    with pytest.raises(TypeError, match=rf"is sparse.*{plain}"):
+        entry(residuals=[(lambda w, x: x @ w, given())], **start)
+
+
+def test_the_way_out_for_sparse_data():
+    y = Y[:, 0]
+    res = ksdmin.minimize(
+        lambda w, idx: np.mean((A[idx] @ w - y[idx]) ** 2) / 2,
+        np.zeros(4),
+        jac=lambda w, idx: A[idx].T @ (A[idx] @ w - y[idx]) / len(y[idx]),
+        subsets=40,
+        rng=0,
+    )
+    assert res.success
+    with jax_settings(x64=True):
+        B = bcoo()
+        found = ksdmin.minimize(lambda w: jnp.mean((B @ w - y) ** 2) / 2, jnp.zeros(4))
+    assert_allclose(found.x, res.x, atol=1e-3)
+
+
+@pytest.mark.parametrize("library", ["jax", "autograd"])
+def test_scipy_sparse_within_a_function(library):
+    pytest.importorskip(library)
+    problem = getattr(ksdmin, f"from_{library}")(lambda w: ((A @ w) ** 2).sum(), x0=np.ones(4))
+    with pytest.raises(TypeError) as told:
+        ksdmin.minimize(problem)
+    assert any("ksdmin.minimize(fun, x0, jac=jac)" in note for note in told.value.__notes__)
