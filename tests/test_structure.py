@@ -6,8 +6,6 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "ksdmin"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -15,7 +13,6 @@ MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in FILES
 }
-FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def test_imports_point_downwards():
@@ -55,16 +52,7 @@ def test_there_are_few_rooms():
     assert len([room for room in rooms if room.name != "__pycache__"]) <= 13
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_files_are_small(path):
-    assert len(path.read_text().splitlines()) <= 400
-
-
-def test_nine_functions_in_ten_have_at_most_twenty_lines():
-    lengths = sorted(
-        node.end_lineno - node.lineno + 1
-        for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, FUNCTIONS)
-    )
-    assert lengths[int(0.9 * len(lengths))] <= 20
+def test_files_are_not_too_long_to_read():
+    """A file holds one idea: the limit catches what grew without design, and shapes nothing."""
+    lengths = {path: len(path.read_text().splitlines()) for path in FILES}
+    assert {path: n for path, n in lengths.items() if n > 600} == {}
