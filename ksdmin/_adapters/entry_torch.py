@@ -163,6 +163,10 @@ def from_torch(
     information of the normal distribution in place of the loss's Hessian, which is not positive
     semidefinite.
 
+    **Train and eval mode.** The model is evaluated in the modes that its modules have now. Later
+    ``net.eval()`` or ``net.train()``, in a callback or between two runs, change your own calls of
+    the model, not the objective.
+
     **Where data are kept.** Data that fit into `memory_budget` are put on the model's device once.
     Others stay where they are, and a thread gathers the next chunks while one is computed with (on
     CUDA in pinned memory, copied meanwhile). A product of a set that exceeds the budget reads its

@@ -103,16 +103,6 @@ def test_a_diagonal_of_the_wrong_length(adapter):
         adapter(precond=start[:2])
 
 
-def test_a_model_that_changes_its_mode():
-    net = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1)).double()
-    data = torch.from_numpy(X), torch.from_numpy(Y)
-    problem = ksdmin.from_torch(net, nn.MSELoss(), data)
-    ksdmin.minimize(problem, options={"maxiter": 1})
-    net.eval()
-    with pytest.raises(ValueError, match="has gone into eval mode since from_torch"):
-        ksdmin.minimize(problem)
-
-
 def test_l2_of_a_module():
     net = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1)).double()
     data = torch.from_numpy(X), torch.from_numpy(Y)

@@ -125,9 +125,11 @@ def _model_in_double(
     rng: Any,
 ) -> TorchProblem:
     """The problem of a copy of the model and its loss in float64, with the same samples."""
-    model, samples = model.of(doubled(model.model)), samples.in_dtype(torch.float64)
+    samples = samples.in_dtype(torch.float64)
+    with model.modes.in_force():  # the copy keeps them
+        model, loss = model.of(doubled(model.model)), doubled(loss)
     check_outputs(model, samples)
-    kernels, curvature = kernels_of(model, doubled(loss), samples, **asked, stacklevel=1)
+    kernels, curvature = kernels_of(model, loss, samples, **asked, stacklevel=1)
     return of_samples(kernels, samples, curvature, **{**settings, "rng": copy.deepcopy(rng)})
 
 
@@ -212,7 +214,8 @@ def _blocks_in_double(
     parts: list[tuple[ResidualModel, Samples | EpochSamples]], rng: Any, settings: Mapping[str, Any]
 ) -> BlockProblem:
     """The problem of a copy of the model in float64, with the same samples."""
-    twin = doubled(parts[0][0].model)
+    with parts[0][0].modes.in_force():  # the copy keeps them
+        twin = doubled(parts[0][0].model)
     finer = [(model.of(twin), samples.in_dtype(torch.float64)) for model, samples in parts]
     for part in finer:
         check_outputs(*part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -177,7 +177,7 @@ def _check_mean_losses(problem: Any, model: FlatModel, x: Tensor) -> None:
         spread = torch.arange(count) * n // count
         samples = torch.unique(torch.cat([spread, _with_ignored_labels(source)]))
         singles = list(samples.split(1))
-    with _in_eval_mode(model.model if model.is_random else None):
+    with model.modes.all_eval() if model.is_random else nullcontext():
         together = problem.value(x, samples)
         apart = sum(problem.value(x, one) for one in singles) / len(singles)
     difference, largest = abs(together - apart), max(abs(together), abs(apart))
@@ -206,19 +206,6 @@ def _with_ignored_labels(source: Any) -> Tensor:
         found.append(at + ignored.nonzero()[:, 0].cpu())
         at += len(w)
     return torch.cat(found)[:_MEAN_SAMPLES] if found else torch.zeros(0, dtype=torch.int64)
-
-
-@contextmanager
-def _in_eval_mode(model: nn.Module | None) -> Iterator[None]:
-    """The model in eval mode, for a while."""
-    modes = {} if model is None else {module: module.training for module in model.modules()}
-    for module in modes:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def _check_batches(

@@ -34,17 +34,19 @@ class FlatFunction(FlatModel):
     def __init__(self, fun: Callable[..., Any], x0: Any, precision: str = "highest") -> None:
         self._fun, self._holder = fun, _Holder(x0)
         super().__init__(self._holder, None, precision)
+        self.modes.add(fun)
         self.recomputes = self._holder.module is not None  # it may, and this costs little
         if not self.x0.numel():
             raise ValueError("x0 is empty: there is nothing to minimise over")
 
     def in_double(self) -> FlatFunction:
         """The same function from a copy of x0 in float64."""
-        if self._holder.module is not None:
-            return FlatFunction(self._fun, doubled(self._holder.module))
-        own = {f"tensors.{i}": tensor for i, tensor in enumerate(self._holder.tensors)}
-        x0 = self._holder.rebuilt({name: _in_double(tensor) for name, tensor in own.items()})
-        return FlatFunction(self._fun, x0)
+        with self.modes.in_force():  # the copy keeps them
+            if self._holder.module is not None:
+                return FlatFunction(self._fun, doubled(self._holder.module))
+            own = {f"tensors.{i}": tensor for i, tensor in enumerate(self._holder.tensors)}
+            x0 = self._holder.rebuilt({name: _in_double(tensor) for name, tensor in own.items()})
+            return FlatFunction(self._fun, x0)
 
     def value(self, x: Tensor, *idx: Any) -> Tensor:
         """The value at a vector that requires a gradient; checked to be a scalar with a graph."""

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_map
 from ksdmin._adapters.linearity import is_nonlinear
 from ksdmin._adapters.torch.model_inputs import arguments, detached, row_count
 from ksdmin._adapters.torch.model_outputs import OneTensor, Reader
+from ksdmin._adapters.torch.modes import KeptModes
 from ksdmin._adapters.torch.random import restored_generators
 
 CHECK_DISTANCE = 0.1  # of the size of x0: so far from it a model is checked
@@ -58,26 +59,12 @@ class FlatModel:
         self.x0 = torch.cat([p.detach().reshape(-1) for p in parameters])
         self.device = self.x0.device
         self.is_recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
-        self._mode = self._modes()
+        self.modes = KeptModes()
+        self.modes.add(model)
 
     def of(self, model: Any) -> FlatModel:
         """The same variables of a copy of the module, in the dtype that this has."""
         return FlatModel(model, self._names, "highest")
-
-    def check_mode(self) -> None:
-        """Refuse a model that has changed between train and eval mode since it was checked.
-
-        (A CUDA graph would still run in the old mode, and eager execution in the new one.)
-        """
-        for name, training in self._modes().items():
-            if training != self._mode.get(name):
-                raise ValueError(
-                    f"module {name!r} has gone into {'train' if training else 'eval'} mode since "
-                    "from_torch: put it back, or make the problem again"
-                )
-
-    def _modes(self) -> dict[str, bool]:
-        return {name: module.training for name, module in self.model.named_modules()}
 
     def __call__(self, parameters: list[Tensor], inputs: Any) -> Tensor:
         """The outputs as one tensor, in the dtype of the parameters."""
@@ -184,9 +171,13 @@ class FlatModel:
 
     @contextmanager
     def arithmetic(self, precision: str) -> Iterator[None]:
-        """Matrix products in a precision, and kernels that can be differentiated twice."""
+        """What the model is evaluated in: a precision, and the modes that it was given with.
+
+        Kernels are those that can be differentiated twice.
+        """
         with LOCK, ExitStack() as stack:
             stack.enter_context(torch.enable_grad())
+            stack.enter_context(self.modes.in_force())
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             stack.enter_context(_tf32(precision == "high", self.device))
             stack.enter_context(_no_fast_path(self.is_recurrent))

@@ -40,6 +40,7 @@ def kernels_of(
 ) -> tuple[Kernels, Any]:
     """The computations for a model and its loss, and the curvature that they have."""
     probe = probe_of(samples)
+    model.modes.add(loss)
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         if loss is None:
             return _with_own_loss(model, probe, samples, output, curvature)

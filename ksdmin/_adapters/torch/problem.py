@@ -152,7 +152,6 @@ class TorchProblem(TensorProblem):
 
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`: for a run, or for the next step of one."""
-        self._model.check_mode()
         if not self._in_a_run:
             self._sums.samples.forget()
         return changed(super().counting(counts), _in_a_run=True)

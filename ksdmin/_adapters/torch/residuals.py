@@ -42,13 +42,15 @@ class ResidualModel(FlatModel):
     ) -> None:
         super().__init__(model, params, precision)
         self.block, self._residuals = block, block.residuals
+        self.modes.add(block.residuals)
         self._takes_samples = block.data is not None
         # What stands for the one "sample" of a function of none
         self._data = block.data if self._takes_samples else torch.zeros(1)
 
     def of(self, model: nn.Module) -> ResidualModel:
         """The same residuals of a copy of the module."""
-        return ResidualModel(model, self.block, self._names, "highest")
+        with self.modes.in_force():  # those of a module that computes the residuals
+            return ResidualModel(model, self.block, self._names, "highest")
 
     def samples(self, memory_budget: float) -> Samples | EpochSamples:
         """The samples of the block: inputs, without targets."""
