@@ -173,7 +173,7 @@ class Workspace:
 
     def _arrays(self, space: Space, count: int, capacity: int) -> list[Array]:
         """So many arrays with room for at least so many vectors."""
-        if self._room and self._room[0].shape[0] < capacity:
+        if any(room.shape[0] < capacity for room in self._room):
             self._room = []  # free them first
         self._room += [space.rows(capacity) for _ in range(count - len(self._room))]
         return self._room[:count]

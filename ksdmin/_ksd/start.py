@@ -126,7 +126,7 @@ def first_rules(
     return Rules(
         damping=first_damping(run, traits, here) if damped else Damping.off(),
         forcing=Forcing() if on("forcing") else Forcing.off(),
-        width=Width() if on("width") else Width.off(),
+        width=first_width(run, traits) if on("width") else Width.off(),
         set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
         trust=Trust(record) if on("trust") else Trust.off(record),
         exact_space=first_exact_space(run, traits),
@@ -134,6 +134,12 @@ def first_rules(
         finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),
         stall=Stall(norm) if on("stall") else Stall.off(norm),
     )
+
+
+def first_width(run: KSDRun, traits: Traits) -> Width:
+    """Few vectors at first where each costs a gradient; the option krylov_dim is kept to."""
+    differenced = traits.product_accuracy < 1 and run.options.krylov_dim is None
+    return Width.of_differences() if differenced else Width()
 
 
 def first_damped_step(run: KSDRun, traits: Traits) -> DampedStep:

@@ -39,8 +39,9 @@ def narrow_dim(run: KSDRun, state: KSDState) -> int:
 
 def largest_dim(run: KSDRun, state: KSDState) -> int:
     """K."""
-    wide = may_widen(run, state) and state.rules.width.wide
-    return run.dims.whole_dim if wide else narrow_dim(run, state)
+    width = state.rules.width
+    K = run.dims.whole_dim if may_widen(run, state) and width.wide else narrow_dim(run, state)
+    return K if state.curvature_is_sampled or width.most is None else min(K, width.most)
 
 
 def is_wide(run: KSDRun, state: KSDState, basis: Basis) -> bool:

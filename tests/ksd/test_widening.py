@@ -154,3 +154,46 @@ def test_a_wide_space_saves_passes():
     narrow = ksdmin.minimize(**decades(), options=options, callback=stop)
     assert free.success
     assert not narrow.success
+
+
+# Products that are differences of gradients
+
+
+D = np.geomspace(1e-3, 1, 2000)  # each axis has as steep a slope at the start
+
+
+def badly_scaled_function(x):
+    return float(np.sum(D * x**2 / 2 - np.cos(x) / 10))
+
+
+def its_gradient(x):
+    return D * x + np.sin(x) / 10
+
+
+START = 1 / D
+
+
+def test_a_first_space_by_differences_costs_a_few_gradients():
+    fun, jac, x0 = badly_scaled_function, its_gradient, START
+    history = ksdmin.minimize(fun, x0, jac=jac).history
+    assert history["njev"][1] <= 20
+    assert history["value"][1] < history["value"][0]
+    spaces = history["dim"][history["dim"] > 1]
+    limits = 5 * 2 ** np.arange(len(spaces))
+    assert (spaces <= limits).all()
+    assert spaces.max() > 5  # the next ones may have more
+
+
+def test_a_space_of_exact_products_or_of_your_own_size_is_not_limited():
+    fun, jac, x0 = badly_scaled_function, its_gradient, START
+    first = {"maxiter": 1}
+
+    def hessp(x, p):
+        return (D + np.cos(x) / 10) * p
+
+    exact = ksdmin.minimize(fun, x0, jac=jac, hessp=hessp, options=first)
+    given, off = (
+        ksdmin.minimize(fun, x0, jac=jac, options=first | options)
+        for options in ({"krylov_dim": 40}, {"without": ["width"]})
+    )
+    assert min(res.history["dim"][1] for res in (exact, given, off)) > 5
