@@ -17,6 +17,7 @@ from ksdmin._adapters.torch.closure import Closure, FlatParameters
 from ksdmin._adapters.torch.problem import refuse_inference_mode
 from ksdmin._options import NotGiven, Options, parse_options
 from ksdmin._result import TESTS, Record, Status
+from ksdmin._run.evaluator import VALUE_ROUNDINGS
 from ksdmin._run.frames import frames_to_the_user
 from ksdmin.torch._session import Session
 
@@ -44,6 +45,11 @@ DIFFERENCED = (
     "KSD: the closure calls loss.backward(), so that curvature products are differences of float32 "
     "gradients, with errors of about 1e-3. Return the loss without backward(), or use float64 "
     "(model.double())"
+)
+RANDOM = (
+    "KSD: the loss is random: with the same parameters the closure returned {} and {}. Steps compare "
+    "its values, and end with PRECISION_LOSS. Put the model into eval mode (dropout), or seed what "
+    "the closure draws in its first line: torch.manual_seed(0)"
 )
 NO_RATE = "KSD has no learning rate: that lr was set (by a scheduler?) has no effect"
 
@@ -97,6 +103,9 @@ class KSD(Optimizer):
     digits, so that float64 is advised. Gradients must not be clipped or scaled. ``p.grad`` is the
     gradient at the new parameters.
 
+    Where torch.compile is in use, a closure that returns the loss runs eagerly, since compiled it
+    has no second derivatives; one that calls ``loss.backward()`` runs compiled.
+
     It is for one process: with ``DistributedDataParallel`` each would judge a step by its own
     loss, and the parameters would part.
 
@@ -119,6 +128,7 @@ class KSD(Optimizer):
     """
 
     _said: frozenset[str] = frozenset()
+    _eager = True  # until a closure calls backward(): see Closure
 
     def __init__(self, params: Any, *, iterations: int = 1, **options: Any) -> None:
         _refuse(options)
@@ -202,22 +212,26 @@ class KSD(Optimizer):
         self._check_parameters(parameters)
         iterations, options = self._options()
         with torch.no_grad():
-            return self._step(Closure(closure, parameters), parameters, iterations, options)
+            called = Closure(closure, parameters, eager=self._eager)
+            return self._step(called, parameters, iterations, options)
 
     def _step(
         self, closure: Closure, parameters: FlatParameters, iterations: int, options: Options
     ) -> Any:
         x, gradients = parameters.flat(), parameters.gradients()
-        session = None
+        session, ended = None, self.status is not None
         try:
             closure.value_and_gradient(x)
             loss = closure.result
-            if not self._saved:
+            self._eager = closure.eager = not closure.calls_backward
+            if not self._saved and not (closure.draws and self._is_random(closure, x, float(loss))):
                 closure.check_gradient(x)
             if closure.calls_backward and x.dtype == torch.float32:
                 self._say(DIFFERENCED)
             session = Session(closure, x, options, self._saved or None)
             session.advance(iterations)
+            if session.status == Status.PRECISION_LOSS and not ended:
+                self._is_random(closure, session.state.here.x, session.state.here.value)
             if closure.calls_backward:
                 gradients = list(parameters.split(session.state.here.gradient.clone()))
             return loss
@@ -227,6 +241,17 @@ class KSD(Optimizer):
             parameters.set_gradients(gradients)
             if session is not None:
                 self._save(session, closure, parameters)
+
+    def _is_random(self, closure: Closure, x: Tensor, value: float) -> bool:
+        """Whether the loss at `x` is another one than `value` by now; then say so."""
+        again = closure.value_beside(x)
+        noise = VALUE_ROUNDINGS * torch.finfo(x.dtype).eps
+        if not abs(again - value) > noise * abs(value):
+            return False
+        if RANDOM not in self._said:
+            self._said = self._said | {RANDOM}
+            self._say(RANDOM.format(value, again))
+        return True
 
     def _save(self, session: Session, closure: Closure, parameters: FlatParameters) -> None:
         saved: Any = {

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import compress
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ksdmin._adapters.torch.flat_model import not_compiled
 from ksdmin._adapters.torch.kernels import Product
+from ksdmin._adapters.torch.random import generator_states
 from ksdmin._adapters.torch.slope_check import RETAINED, contradicts
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import Space
@@ -106,9 +108,16 @@ class Closure:
         ``closure() -> loss``.
     parameters : FlatParameters
         What it reads.
+    eager : bool, optional
+        As the attribute.
 
     Attributes
     ----------
+    eager : bool
+        Whether what torch.compile was applied to runs eagerly: compiled, a loss has no second
+        derivatives. A closure that calls backward() needs none.
+    draws : bool
+        Whether its first call has drawn from torch's generators.
     calls : int
         How often it was called.
     calls_backward : bool
@@ -117,9 +126,11 @@ class Closure:
         What it returned last, without its graph.
     """
 
-    def __init__(self, function: Callable[[], Any], parameters: FlatParameters) -> None:
-        self._function, self.parameters = function, parameters
-        self.calls, self.calls_backward = 0, False
+    def __init__(
+        self, function: Callable[[], Any], parameters: FlatParameters, *, eager: bool = True
+    ) -> None:
+        self._function, self.parameters, self.eager = function, parameters, eager
+        self.calls, self.calls_backward, self.draws = 0, False, False
         self.result: Any = None
         self._x: Tensor | None = None  # where the parameters are
         self._loss: Tensor | None = None  # with its graph, which holds for these parameters only
@@ -154,16 +165,20 @@ class Closure:
     def check_gradient(self, x: Tensor) -> None:
         """Refuse a gradient at `x` that the loss beside it contradicts: one call, as a rule."""
         value, g = self.value_and_gradient(x)
-        if contradicts(self._value_beside, x, value, g):
+        if contradicts(self.value_beside, x, value, g):
             raise ValueError(f"{WRONG_GRADIENT}. {RETAINED}")
 
-    def _value_beside(self, x: Tensor) -> float:
+    def value_beside(self, x: Tensor) -> float:
         """The loss at another point; the parameters, and the graph at the last one, stay."""
         tensors = self.parameters.tensors
         with self.parameters.moved_to(x), torch.enable_grad():
             self.parameters.set_gradients([None] * len(tensors))
-            self.calls += 1
-            return _checked_value(self._function())
+            return _checked_value(self._called())
+
+    def _called(self) -> Any:
+        self.calls += 1
+        with not_compiled() if self.eager else nullcontext():
+            return self._function()
 
     def leave(self) -> None:
         """Forget the last point, and free its graph."""
@@ -174,9 +189,12 @@ class Closure:
         self.parameters.write(x)
         tensors = self.parameters.tensors
         self.parameters.set_gradients([None] * len(tensors))
+        device, first = x.device, not self.calls
+        before = generator_states(device) if first else []
         with _watching(tensors) as accumulated, torch.enable_grad():
-            self.calls += 1
-            loss = self._function()
+            loss = self._called()
+        if first:
+            self.draws = not all(map(torch.equal, before, generator_states(device)))
         self._value = _checked_value(loss)
         graph = isinstance(loss, Tensor) and loss.requires_grad
         # Beside a graph, a gradient that no backward() has put there: zeros, as a rule.

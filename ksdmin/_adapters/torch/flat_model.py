@@ -181,7 +181,7 @@ class FlatModel:
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             stack.enter_context(_tf32(precision == "high", self.device))
             stack.enter_context(_no_fast_path(self.is_recurrent))
-            stack.enter_context(_not_compiled())
+            stack.enter_context(not_compiled())
             if precision == "bfloat16":
                 stack.enter_context(
                     torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
@@ -254,7 +254,7 @@ def _no_fast_path(recurrent: bool) -> Iterator[None]:
         cudnn.enabled = before[1]
 
 
-def _not_compiled() -> AbstractContextManager[Any]:
+def not_compiled() -> AbstractContextManager[Any]:
     """Run eagerly what torch.compile was applied to: compiled, it has no second derivatives."""
     set_stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
     if set_stance is None or "torch._dynamo" not in sys.modules:  # then nothing is compiled
