@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from typing import Any
 
+from scipy.sparse import issparse
+
 CALLED_AS = (
     "with subsets=, the function is called as fun(theta, idx), the mean over the samples idx: "
     "slice(None) or a sorted int64 array of rows below the number of samples that subsets= says "
@@ -39,6 +41,18 @@ def noting_foreign_functions() -> Iterator[None]:
                 "ksdmin.minimize(fun, x0, jac=jac)"
             )
         raise
+
+
+def refuse_sparse(data: Any) -> None:
+    """Refuse sparse data: of scipy, or tensors of torch."""
+    if issparse(data) or "sparse" in str(getattr(data, "layout", "")):
+        kind = getattr(data, "layout", None) or f"{data.format} matrix of scipy.sparse"
+        raise TypeError(
+            f"data: a model takes dense arrays, not a {kind}. Make it dense, if that fits into "
+            "memory; otherwise write the loss as plain callables, which take sparse data: "
+            "ksdmin.minimize(fun, x0, jac=jac, subsets=N), with X[idx] in fun(x, idx) and "
+            "jac(x, idx)"
+        )
 
 
 def refuse(instead: str, **arguments: Any) -> None:

@@ -125,7 +125,8 @@ def from_torch(
         Several processes of torch.distributed make one run, each with `data` of its own (or with
         samples of its own in each block of `residuals`): the objective is the mean over the
         samples of all of them. "auto" is the default group, which is initialised where torchrun
-        has started the process. All of them call the same functions; see :doc:`/distributed`.
+        has started the process; started by itself, a process makes an ordinary run.
+        All of them call the same functions; see :doc:`/distributed`.
     split : "auto" or bool, optional
         With `process_group`: whether each process keeps only a slice of every vector of a run.
         "auto": where 65 vectors as long as the parameters take more than twice `memory_budget`,

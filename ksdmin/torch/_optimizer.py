@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from ksdmin import _options
 from ksdmin._adapters.torch.closure import Closure, FlatParameters
-from ksdmin._adapters.torch.problem import refuse_inference_mode
+from ksdmin._adapters.torch.problem import refuse_autocast, refuse_inference_mode
 from ksdmin._options import NotGiven, Options, parse_options
 from ksdmin._result import TESTS, Record, Status
 from ksdmin._run.evaluator import VALUE_ROUNDINGS
@@ -47,9 +47,9 @@ DIFFERENCED = (
     "(model.double())"
 )
 RANDOM = (
-    "KSD: the loss is random: with the same parameters the closure returned {} and {}. Steps compare "
-    "its values, and end with PRECISION_LOSS. Put the model into eval mode (dropout), or seed what "
-    "the closure draws in its first line: torch.manual_seed(0)"
+    "KSD: the loss is random: with the same parameters the closure returned {} and {}. Steps "
+    "compare values, and end with PRECISION_LOSS. Put the model into eval mode (dropout), or seed "
+    "what the closure draws in its first line: torch.manual_seed(0)"
 )
 NO_RATE = "KSD has no learning rate: that lr was set (by a scheduler?) has no effect"
 
@@ -209,6 +209,7 @@ class KSD(Optimizer):
             raise TypeError("KSD: step needs a closure that returns the loss: step(closure)")
         refuse_inference_mode()
         parameters = FlatParameters(self._tensors())
+        refuse_autocast(parameters.tensors[0].device, "and put autocast into the closure")
         self._check_parameters(parameters)
         iterations, options = self._options()
         with torch.no_grad():

@@ -38,6 +38,7 @@ class Samples:
     ) -> None:
         if not isinstance(data, (tuple, list)) or len(data) != 2:
             raise TypeError(f"data: expected (inputs, targets), not {type(data).__name__}")
+        data = tree_map(_as_array, data)
         parts: list[Array] = []
         tree_map(parts.append, data)
         _refuse_sparse(parts)
@@ -93,6 +94,11 @@ class Samples:
 
     def _chunk(self, rows: Any, samples: int) -> Any:
         return self._library.chunk(self._data, self._weights, rows, samples, self._dtype)
+
+
+def _as_array(part: Any) -> Any:
+    """What is no array but has one (a DataFrame, a column of one) as that."""
+    return part.to_numpy() if hasattr(part, "to_numpy") else part
 
 
 def _refuse_sparse(parts: list[Any]) -> None:

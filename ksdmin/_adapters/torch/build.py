@@ -30,6 +30,7 @@ from ksdmin._adapters.torch.distributed.build import (
     of_all_processes,
     unwrapped,
 )
+from ksdmin._adapters.torch.distributed.group import asked_for
 from ksdmin._adapters.torch.flat_function import FlatFunction
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.in_double import InDouble, check_outputs, doubled
@@ -67,6 +68,9 @@ def build(
 ) -> TorchProblem | TorchFunctionProblem | BlockProblem:
     """The problem of :func:`ksdmin.from_torch`, which documents the arguments."""
     refuse_inference_mode()
+    if x0 is None:
+        process_group, given = asked_for(process_group), process_group
+        split = False if process_group is None and given is not None else split  # one process
     check_provider(curvature)
     check_output(output)
     precond = as_precond(precond, "auto", "kronecker", "diagonal")

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ksdmin._adapters.arguments import check_deterministic
@@ -103,14 +104,21 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> Any:
     buffers = {name: buffer.clone() for name, buffer in model.model.named_buffers()}
     before = generator_states(model.device)
     copies = tree_map(Tensor.clone, inputs)
+    autocast = SeesAutocast(model.device.type)
     try:
-        outputs = model.outputs(model.leaves(model.x0), copies)
+        with autocast if model.precision != "bfloat16" else nullcontext():
+            outputs = model.outputs(model.leaves(model.x0), copies)
     except Exception as error:
         with suppress(Exception):  # an exception may refuse it
             error.add_note(f"the model was called with {_described(inputs)}")
             if "does not require grad" in str(error):
                 error.add_note(NO_FLAG)
         raise
+    if autocast.seen:
+        raise ValueError(
+            f"{type(model.model).__name__} computes under torch.autocast in its forward pass, with "
+            "rounding that the run does not know of: leave that out, and pass precision='bfloat16'"
+        )
     after = generator_states(model.device)
     model.is_random = not all(map(torch.equal, before, after))
     model.writes_into_inputs = any(leaf._version for leaf in tree_leaves(copies))
@@ -122,6 +130,20 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> Any:
                 "does so) into eval mode: model.eval()"
             )
     return outputs
+
+
+class SeesAutocast(TorchFunctionMode):
+    """Notes whether any function of torch is called under autocast."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self._device, self.seen = device, False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        self.seen = self.seen or torch.is_autocast_enabled(self._device)
+        return func(*args, **(kwargs or {}))
 
 
 def _described(inputs: Any) -> str:

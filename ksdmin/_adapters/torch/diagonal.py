@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -33,21 +35,20 @@ Squares = list[Tensor]
 """The sum of the squared gradients, by parameter."""
 
 
-def diagonal_kernel(
-    kernels: Kernels, probe: Chunk, budget: float, *, needed: bool
-) -> Diagonal | None:
-    """The kernel for a model, checked with a few samples; None where there is no affordable one.
-
-    It is `needed` where there is no other preconditioner.
-    """
+def diagonal_kernel(kernels: Kernels, probe: Chunk, budget: float) -> Diagonal | None:
+    """The kernel for a model, checked with a few samples; None where there is no affordable one."""
     reason = None
     for uses in (_linear_uses(kernels.model, probe), []):
         kernel = Diagonal(kernels, uses, budget)
         reason = kernel.fault(probe)
         if reason is None:
             return kernel
-    said = log.warning if needed else log.info
-    said("ksdmin: no diagonal preconditioner, as vmap fails for this model: %s", reason)
+    log.info(
+        "no diagonal preconditioner: torch.func.vmap cannot take the gradients of single samples "
+        "of %s (%s)",
+        type(kernels.model.model).__name__,
+        reason,
+    )
     return None
 
 
@@ -160,7 +161,7 @@ class Diagonal:
         some = [pieces[i] for i in self._others]
         sums: Squares = [torch.zeros_like(piece) for piece in some]
         for part in self._parts(chunk, self.max_samples or 1):
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _own_first_states(self._model.model):
                 warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
                 grads = per_sample(some, *part)
             for total, g in zip(sums, grads, strict=True):
@@ -183,6 +184,37 @@ class Diagonal:
             )
             total += flatten(g, self._model.shapes, x).to(x.dtype).square()
         return total
+
+
+@contextmanager
+def _own_first_states(model: nn.Module) -> Iterator[None]:
+    """Recurrent layers begin with states of their own for each sample.
+
+    Into those that all samples share, torch's zeros as a rule, vmap cannot write.
+    """
+
+    def with_states(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        x, *given = (*args, *kwargs.values())  # in their order: forward(input, hx)
+        if not isinstance(x, Tensor):
+            return None
+        if not given or given[0] is None:
+            return (x, _first_states(layer, x)), {}
+        return (x, tree_map(lambda state: state + x.new_zeros(state.shape), given[0])), {}
+
+    layers: list[Any] = [m for m in model.modules() if isinstance(m, nn.RNNBase)]
+    hooks = [layer.register_forward_pre_hook(with_states, with_kwargs=True) for layer in layers]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _first_states(layer: nn.RNNBase, x: Tensor) -> Any:
+    batch = [x.shape[0 if layer.batch_first else 1]] if x.ndim == 3 else []
+    rows = (2 if layer.bidirectional else 1) * layer.num_layers
+    h = x.new_zeros(rows, *batch, layer.proj_size or layer.hidden_size)
+    return (h, x.new_zeros(rows, *batch, layer.hidden_size)) if layer.mode == "LSTM" else h
 
 
 def _batch_of_one(sample: Any) -> Any:

@@ -186,6 +186,8 @@ class FlatModel:
                 stack.enter_context(
                     torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
                 )
+            elif torch.is_autocast_enabled(self.device.type):  # around the user's call
+                stack.enter_context(torch.autocast(self.device.type, enabled=False))
             yield
 
     @contextmanager

@@ -150,7 +150,7 @@ def _probe(
         kernels.factors = factors = _factors(kernels, probe, samples, precond, nonlinear, costs)
         kernel = None
         if precond is not None:
-            kernel = diagonal_kernel(kernels, probe, budget, needed=factors is None)
+            kernel = diagonal_kernel(kernels, probe, budget)
         kernels.diagonal = kernel
         max_kept_samples = max(1, int(budget // (WORKING_COPIES * kept)))
         matrix = None if nonlinear else matrix_kernel(kernels, probe, max_kept_samples, budget)

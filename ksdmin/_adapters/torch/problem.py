@@ -49,12 +49,22 @@ def refuse_inference_mode() -> None:
         )
 
 
+def refuse_autocast(device: torch.device, instead: str) -> None:
+    """Under torch.autocast the vectors of a run would be rounded, too."""
+    if torch.is_autocast_enabled(device.type):
+        raise RuntimeError(
+            "torch.autocast is on, and would round the vectors of a run to half precision: call "
+            f"ksdmin outside of it, {instead}"
+        )
+
+
 class TensorProblem(FlatProblem):
     """What models and plain functions of torch share: points are tensors, transfers are few."""
 
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`."""
         refuse_inference_mode()
+        refuse_autocast(self.x0.device, "and pass precision='bfloat16' to from_torch")
         return super().counting(counts)
 
     def value_and_projected_gradient(
@@ -69,6 +79,12 @@ class TensorProblem(FlatProblem):
         """A vector of any kind as a tensor on the device, in a dtype of its own."""
         self._check_shape(x)
         tensor = x.detach() if isinstance(x, Tensor) else torch.from_numpy(to_host(x))
+        wrong = int((~torch.isfinite(tensor)).sum())
+        if wrong:
+            raise ValueError(
+                f"load: {wrong} of the {len(tensor)} entries of x are NaN or infinite; the "
+                "parameters stay as they are"
+            )
         return tensor.to(self.x0.device)
 
     def _check_point(self, x: Any) -> None:

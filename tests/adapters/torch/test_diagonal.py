@@ -13,10 +13,9 @@ from tests.adapters.torch.dense import SETS, Dense, assert_close, dense, make, p
 from tests.adapters.torch.zoo import ZOO, Case, Forward, squared
 
 CHUNKS = [1, 3, 100]
-WITHOUT = {"sequence"}  # fails under vmap
 
 
-@pytest.mark.parametrize("name", sorted(set(ZOO) - WITHOUT))
+@pytest.mark.parametrize("name", sorted(ZOO))
 @pytest.mark.parametrize("part", SETS)
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_exact(name, part, chunk):
@@ -80,17 +79,46 @@ def test_modules_that_fail_under_vmap(forward, caplog):
     X, y = case.data
     y, losses = (y[:, 0], lambda z, y: (z - y) ** 2) if forward is squeeze else (y, squared)
     own = Case(model.double(), case.loss, losses, (X, y))
-    with caplog.at_level(logging.WARNING, "ksdmin"):
+    with caplog.at_level(logging.INFO, "ksdmin"):
         problem = ksdmin.from_torch(own.model, own.loss, own.data)
-    assert "no diagonal preconditioner, as vmap fails" in caplog.text
+    (said,) = [one for one in caplog.records if "no diagonal preconditioner" in one.message]
+    assert said.levelno == logging.INFO  # unasked it stays off stderr
     assert not problem.traits.has_diagonal
     x = point(problem)
     assert_close(problem.value_and_gradient(x)[1], Dense(own, x).gradient)
 
 
-@pytest.mark.parametrize("name", WITHOUT)
-def test_recurrent_nets_that_fail_under_vmap(name):
-    assert not make(name).traits.has_diagonal
+class Recurrent(nn.Module):
+    def __init__(self, layer, size, given):
+        super().__init__()
+        self.layer, self.head, self.given = layer, nn.Linear(size, 1), given
+
+    def forward(self, x):
+        states = ()
+        if self.given:  # as the user's own first states, which stay
+            states = (torch.ones(self.layer.num_layers, len(x), 4, dtype=x.dtype),)
+        return self.head(self.layer(x, *states)[0][:, -1])
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.RNN, nn.LSTM])
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [({}, 4), ({"num_layers": 2}, 4), ({"bidirectional": True}, 8), ({"bias": False}, 4)],
+)
+def test_recurrent_nets(kind, options, size, caplog, capfd):
+    torch.manual_seed(0)
+    given = kind is nn.GRU and options == {}
+    net = Recurrent(kind(3, 4, batch_first=True, **options), size, given).double()
+    X = torch.randn(6, 5, 3).double()
+    data = X, X.sum((1, 2))[:, None]
+    problem = ksdmin.from_torch(net, nn.MSELoss(), data)
+    squares = problem.value_and_gradient(problem.x0, diagonal=True)[2]
+    singles = [
+        problem.value_and_gradient(problem.x0, torch.tensor([i]))[1].square() for i in range(6)
+    ]
+    assert_close(squares, torch.stack(singles).mean(0))
+    assert not caplog.records
+    assert capfd.readouterr().err == ""
 
 
 def test_a_fitted_model_keeps_its_diagonal():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import weakref
@@ -17,6 +18,9 @@ Queue = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 # Chunks that are made ahead: one is enough where all take the same time, the second one makes up
 # for a slow one. Each takes memory.
 DEPTH = 2
+MAX_WAIT = 5.0  # seconds for a thread to end, when the interpreter does: a task may hang
+
+_at_work: weakref.WeakKeyDictionary[threading.Thread, Queue] = weakref.WeakKeyDictionary()
 
 
 class Prefetcher:
@@ -51,9 +55,11 @@ class Prefetcher:
             # No ThreadPoolExecutor: processes that its threads fork, such as the workers of a
             # DataLoader, wait for these threads at their end, and fail.
             self._tasks, self._process = SimpleQueue(), os.getpid()
-            threading.Thread(
+            thread = threading.Thread(
                 target=_work, args=(self._tasks,), name="ksdmin-prefetch", daemon=True
-            ).start()
+            )
+            thread.start()
+            _at_work[thread] = self._tasks
             weakref.finalize(self, self._tasks.put, None)
         future: Future[T] = Future()
         self._tasks.put((future, task))
@@ -62,6 +68,16 @@ class Prefetcher:
     def __getstate__(self) -> dict[str, Any]:
         # A thread cannot be copied: a copy starts its own
         return {"_tasks": None, "_process": 0}
+
+
+def _end() -> None:
+    """End all threads: one that is in torch when the interpreter ends would abort the process."""
+    for thread, tasks in list(_at_work.items()):
+        tasks.put(None)
+        thread.join(MAX_WAIT)
+
+
+atexit.register(_end)
 
 
 def _work(tasks: Queue) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import warnings
 from typing import Any
 
 import torch
@@ -25,6 +26,38 @@ def as_group(process_group: Any, device: torch.device) -> dist.ProcessGroup:
             f"torch.distributed.group.WORLD, not {type(process_group).__name__}"
         )
     return process_group
+
+
+def asked_for(process_group: Any) -> Any:
+    """What the user gave, where that means several processes; None for an ordinary run.
+
+    "auto" in a process that was started by itself, and not as one of several, is one.
+    """
+    alone = not dist.is_available() or not dist.is_initialized()
+    if process_group == "auto" and alone and not any(name in os.environ for name in VARIABLES[:2]):
+        return None
+    if process_group is None:
+        _warn_of_others()
+    return process_group
+
+
+_warned = False
+
+
+def _warn_of_others() -> None:
+    """Warn, once, of a process that is one of several but minimises by itself."""
+    global _warned
+    size = os.environ.get("WORLD_SIZE", "")
+    if _warned or not size.isdigit() or int(size) < 2:
+        return
+    _warned = True
+    warnings.warn(
+        f"This process is one of several (WORLD_SIZE={size}), but from_torch was called without "
+        "process_group: each process minimises over its own data, and ends at its own minimum. "
+        "Pass process_group='auto' for one run of all of them.",
+        UserWarning,
+        stacklevel=5,  # the call of from_torch
+    )
 
 
 def _default_group(name: str, device: torch.device) -> Any:

@@ -36,6 +36,20 @@ def check_elements(loss: nn.Module, z: Tensor, y: Any) -> None:
             )
 
 
+def as_numbers(loss: nn.Module, z: Tensor, y: Tensor) -> Tensor:
+    """Targets that are whole numbers or bools, in the dtype of the outputs."""
+    if y.is_floating_point() or y.is_complex():
+        return y
+    if y.dtype == torch.bool and isinstance(loss, nn.SoftMarginLoss):
+        raise TypeError("SoftMarginLoss: the targets are bools; expected 1 and -1: pass 2 * y - 1")
+    return y.to(z.dtype)
+
+
+def as_labels(y: Tensor) -> Tensor:
+    """Class labels in the dtype that torch takes; probabilities of classes as they are."""
+    return y if y.is_floating_point() else y.long()
+
+
 def per_element(z: Tensor) -> float:
     """Each entry of the outputs has a target."""
     return 1 / math.prod(z.shape[1:])

@@ -19,6 +19,8 @@ from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.sample_loss import SampleLoss, unit_scale
 from ksdmin._adapters.torch.losses.elements import (
     Scale,
+    as_labels,
+    as_numbers,
     check_elements,
     normal,
     over_elements,
@@ -118,6 +120,9 @@ def _module_losses(loss: Any, mean: bool, z: Tensor, y: Any) -> Tensor:
     """The mean (or sum) over the elements of each sample."""
     if isinstance(loss, _ELEMENTWISE):
         check_elements(loss, z, y)
+        y = as_numbers(loss, z, y)
+    elif isinstance(loss, _OF_CLASSES):
+        y = as_labels(y)
     losses: Tensor = loss(z, y)
     _check_not_reduced(losses, z)
     return over_elements(losses, mean)
@@ -195,6 +200,7 @@ def _cross_entropy(loss: Any, mean: bool) -> SampleLoss:
 
 def _cross_entropy_hessian(loss: Any, scale: Scale, z: Tensor, y: Tensor, w: Tensor) -> Product:
     """With q the (smoothed, weighted) target: sum(q) times that of a plain label."""
+    y = as_labels(y)
     product = _curvature.softmax_cross_entropy(z, y, w, scale=scale(z))
     factor = _target_mass(loss, z, y).unsqueeze(1)
     return lambda u: factor * product(u)
@@ -231,7 +237,7 @@ def _draw_class(
     y: Tensor,
     generator: torch.Generator,
 ) -> Tensor:
-    p = torch.movedim(probabilities(z, 1), 1, -1)
+    y, p = as_labels(y), torch.movedim(probabilities(z, 1), 1, -1)
     flat = torch.multinomial(p.reshape(-1, p.shape[-1]), 1, generator=generator)
     drawn = flat.reshape(p.shape[:-1])
     if y.is_floating_point():
@@ -243,6 +249,7 @@ def _class_weights(loss: Any, y: Tensor) -> Tensor:
     """Torch's mean is weighted, by class weights, and by zero for ignored targets."""
     if y.is_floating_point():  # soft labels: torch divides by their number
         return torch.ones(y.shape[0], dtype=torch.float64, device=y.device)
+    y = as_labels(y)
     kept = y != loss.ignore_index
     weight = kept.to(torch.float64)
     if loss.weight is not None:
@@ -261,6 +268,7 @@ _ELEMENTWISE = (
     nn.SoftMarginLoss,
     nn.KLDivLoss,
 )
+_OF_CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)
 _FUNCTIONS: tuple[tuple[Any, type[nn.Module]], ...] = (
     (functional.cross_entropy, nn.CrossEntropyLoss),
     (functional.nll_loss, nn.NLLLoss),

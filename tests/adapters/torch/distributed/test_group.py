@@ -19,11 +19,48 @@ def made(**arguments):
     return ksdmin.from_torch(cases.model(), nn.MSELoss(), cases.samples(), **arguments)
 
 
-def test_auto_without_torchrun_says_what_to_do(monkeypatch):
+@pytest.fixture
+def alone(monkeypatch):
+    """A process that nothing has started as one of several."""
     for variable in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(variable, raising=False)
-    with pytest.raises(RuntimeError, match=r"no RANK, WORLD_SIZE.*Start the script with torchrun"):
+    return monkeypatch
+
+
+@pytest.fixture
+def started(alone):
+    """One that a launcher has started, but that has no group yet."""
+    alone.setenv("RANK", "0")
+    alone.setenv("WORLD_SIZE", "1")
+    return alone
+
+
+def test_auto_in_one_process_is_an_ordinary_run(alone):
+    auto, plain = made(process_group="auto"), made()
+    assert type(auto) is type(plain)
+    results = [ksdmin.minimize(one, rng=0, options={"maxiter": 3}) for one in (auto, plain)]
+    assert torch.equal(results[0].x, results[1].x)
+    assert not torch.distributed.is_initialized()
+    made(process_group="auto", split=True)  # there is nothing to split
+    ksdmin.from_torch(
+        cases.model(),
+        residuals=[(lambda m, x: m(x), cases.samples()[0], 1.0)],
+        process_group="auto",
+    )
+
+
+def test_a_part_of_the_environment_says_what_to_do(started):
+    with pytest.raises(RuntimeError, match=r"no MASTER_ADDR, MASTER_PORT.*Start the script with"):
         made(process_group="auto")
+
+
+def test_several_processes_without_a_group_are_warned_once(started):
+    started.setenv("WORLD_SIZE", "2")
+    started.setattr("ksdmin._adapters.torch.distributed.group._warned", False)
+    with pytest.warns(UserWarning, match=r"one of several \(WORLD_SIZE=2\).*process_group") as said:
+        made()
+    assert said[0].filename == __file__
+    made()  # any warning is an error here
 
 
 def test_other_words_are_refused():
@@ -49,12 +86,12 @@ def test_it_goes_with_a_model_and_data():
         ({"precond": lambda x, idx: x}, "precond: a function of your own sees the samples"),
     ],
 )
-def test_functions_that_would_see_one_rank_only_are_refused(arguments, text):
+def test_functions_that_would_see_one_rank_only_are_refused(arguments, text, started):
     with pytest.raises(TypeError, match=text):
         made(process_group="auto", **arguments)
 
 
-def test_data_of_the_epoch_are_refused():
+def test_data_of_the_epoch_are_refused(started):
     with pytest.raises(TypeError, match="a function of the epoch cannot be spread"):
         ksdmin.from_torch(
             cases.model(), nn.MSELoss(), lambda epoch: cases.samples(), process_group="auto"
