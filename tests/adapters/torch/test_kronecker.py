@@ -1,0 +1,295 @@
+"""Kronecker factors of torch models: what they are of, and the runs that they precondition."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from curvlinops import KFACLinearOperator
+from torch import nn
+from torch.nn import functional
+
+import ksdmin
+from ksdmin._problem.arrays import Space
+from ksdmin._problem.kronecker import multiply
+from tests.adapters.torch.zoo import ZOO, Forward
+
+N = 40
+
+
+def own_entropy(z, y):
+    """A loss that defines no likelihood: the factors are those of the labels of the data."""
+    return functional.cross_entropy(z, y, reduction="none")
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+
+
+def convolutional():
+    layers = nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.Tanh(), nn.Conv2d(4, 3, 2, dilation=2)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(12, 3)).double()
+
+
+def data(*shape, classes=3, n=N):
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(n, *shape, generator=generator, dtype=torch.float64)
+    return inputs, torch.randint(classes, (n,), generator=generator)
+
+
+def problem_of(net, samples, loss=None, **settings):
+    torch.manual_seed(0)
+    return ksdmin.from_torch(net, loss or nn.CrossEntropyLoss(), samples, **settings)
+
+
+def times(problem, factors, v):
+    return multiply(Space(problem.x0), factors.blocks, factors.entries, v)
+
+
+# What they are
+
+
+@pytest.mark.parametrize(
+    ("net", "samples"), [(mlp, data(5)), (convolutional, data(2, 8, 8))], ids=["linear", "conv"]
+)
+def test_they_are_those_of_curvlinops(net, samples):
+    model = net()
+    problem = problem_of(model, samples, own_entropy, precond="kronecker")
+    operator = KFACLinearOperator(
+        model,
+        nn.CrossEntropyLoss(),
+        list(model.parameters()),
+        [samples],
+        fisher_type="empirical",
+        separate_weight_and_bias=False,
+        check_deterministic=False,
+    )
+    v = torch.linspace(-1, 1, problem.x0.numel(), dtype=torch.float64)
+    expected = operator @ v
+    found = times(problem, problem.factors(problem.x0), v)
+    assert (found - expected).norm() <= 1e-9 * expected.norm()
+
+
+def test_labels_are_drawn_where_the_loss_is_a_likelihood():
+    """On average over many draws they make the Fisher matrix: here, of one layer and one sample."""
+    net, samples = nn.Linear(5, 3).double(), data(5, n=1)
+    repeated = tuple(part.repeat(20_000, *[1] * (part.ndim - 1)) for part in samples)
+    problem = problem_of(net, repeated, precond="kronecker", chunk_size=20_000)
+    v = torch.linspace(-1, 1, 18, dtype=torch.float64)
+    expected = problem.curvature(problem.x0)(v)
+    found = times(problem, problem.factors(problem.x0), v)
+    assert (found - expected).norm() <= 0.2 * expected.norm()
+
+
+def test_the_scale_of_a_likelihood_enters_once():
+    """MSELoss takes the mean over outputs: its factors are those of its own Hessian."""
+    net, (X, _) = nn.Linear(5, 4).double(), data(5, n=500)
+    target = net(X).detach()
+    problem = problem_of(net, (X, target), nn.MSELoss(), precond="kronecker")
+    v = torch.linspace(-1, 1, 24, dtype=torch.float64)
+    expected = problem.curvature(problem.x0)(v)
+    assert (
+        times(problem, problem.factors(problem.x0), v) - expected
+    ).norm() <= 0.2 * expected.norm()
+
+
+def twice():
+    shared = nn.Linear(5, 5)
+    return nn.Sequential(shared, nn.Tanh(), shared, nn.Tanh(), nn.Linear(5, 3)).double()
+
+
+def own_products():
+    parts = {"U": nn.Parameter(torch.randn(5, 4)), "c": nn.Parameter(torch.zeros(4))}
+    parts["W"] = nn.Parameter(torch.randn(3, 4))
+    return Forward(
+        lambda self, x: (self.W @ torch.addmm(self.c, x, self.U).tanh().T).T, **parts
+    ).double()
+
+
+def recurrent(kind):
+    parts = {"cells": kind(5, 4, batch_first=True), "read": nn.Linear(4, 3)}
+    return Forward(lambda self, x: self.read(self.cells(x)[0][:, -1]), **parts).double()
+
+
+def attention():
+    parts = {"layer": nn.TransformerEncoderLayer(5, 1, 6, dropout=0.0, batch_first=True)}
+    parts |= {"read": nn.Linear(5, 3)}
+    return Forward(lambda self, x: self.read(self.layer(x).mean(1)), **parts).double()
+
+
+def transposed():
+    return nn.Sequential(nn.ConvTranspose1d(2, 3, 3, stride=2, padding=1), nn.Flatten(),
+                         nn.Tanh(), nn.Linear(21, 3)).double()  # fmt: skip
+
+
+def volume():
+    return nn.Sequential(nn.Conv3d(1, 2, 2), nn.Tanh(), nn.Flatten(), nn.Linear(16, 3)).double()
+
+
+KINDS = {
+    "a weight used twice": (twice, (5,), 2),
+    "products of one's own": (own_products, (5,), 2),
+    "an LSTM": (lambda: recurrent(nn.LSTM), (6, 5), 3),
+    "a GRU": (lambda: recurrent(nn.GRU), (6, 5), 3),
+    "attention": (attention, (6, 5), 5),
+    "a transposed convolution": (transposed, (2, 4), 2),
+    "a convolution in 3d": (volume, (1, 3, 3, 3), 2),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_what_has_factors(kind, dtype):
+    net, shape, expected = KINDS[kind]
+    inputs, targets = data(*shape)
+    problem = problem_of(net().to(dtype), (inputs.to(dtype), targets), precond="kronecker")
+    blocks = problem.factors(problem.x0).blocks
+    assert sum(block.structured for block in blocks) == expected
+    covered = sum(np.prod(block.shape) for block in blocks)
+    assert covered == problem.x0.numel()
+
+
+def test_an_embedding_and_tied_weights():
+    """Of the rows of an embedding, which also multiplies at the end, there is a diagonal."""
+    parts = {"table": nn.Embedding(11, 4), "hidden": nn.Linear(4, 4)}
+    net = Forward(
+        lambda self, i: self.hidden(self.table(i)).tanh() @ self.table.weight.T, **parts
+    ).double()
+    tokens = torch.randint(11, (N, 6), generator=torch.Generator().manual_seed(1))
+    by_class = lambda z, y: functional.cross_entropy(z.transpose(1, 2), y, reduction="none").mean(1)  # noqa: E731
+    problem = problem_of(net, (tokens, tokens), by_class, precond="kronecker")
+    table, hidden = problem.factors(problem.x0).blocks
+    assert (table.rows, table.columns, table.diagonal_rows) == (11, 4, True)
+    assert hidden.shape == (4, 5)
+    assert ksdmin.minimize(problem, rng=0, options={"maxiter": 15}).fun < problem.value(problem.x0)
+
+
+def test_a_side_that_is_too_long(monkeypatch):
+    monkeypatch.setattr("ksdmin._adapters.torch.kronecker.LONGEST_SIDE", 5)
+    problem = problem_of(mlp(), data(5), precond="kronecker")
+    first, second = problem.factors(problem.x0).blocks
+    assert (first.diagonal_rows, first.diagonal_columns) == (True, False)
+    assert (second.diagonal_rows, second.diagonal_columns) == (False, True)
+
+
+def test_samples_of_a_convolution_are_left_out(monkeypatch):
+    """The factors keep their size."""
+    samples = data(2, 8, 8, n=400)
+    whole = problem_of(convolutional(), samples, own_entropy, precond="kronecker")
+    monkeypatch.setattr("ksdmin._adapters.torch.kronecker.ENOUGH_POSITIONS", 2000)
+    some = problem_of(convolutional(), samples, own_entropy, precond="kronecker")
+    some.load(whole.x0)
+    v = torch.linspace(-1, 1, whole.x0.numel(), dtype=torch.float64)
+    found, expected = (times(p, p.factors(whole.x0), v) for p in (some, whole))
+    assert 0 < (found - expected).norm() <= 0.3 * expected.norm()
+
+
+@pytest.mark.parametrize("name", sorted(ZOO))
+def test_every_model_of_the_zoo_takes_steps(name):
+    case = ZOO[name]()
+    problem = problem_of(case.model, case.data, case.loss, precond="kronecker")
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 5})
+    assert np.isfinite(res.fun)
+    assert res.fun <= problem.value(problem.x0)
+
+
+# When they are taken
+
+
+def test_by_default_a_net_has_factors_and_the_paper_a_diagonal():
+    problem = problem_of(mlp(), data(5))
+    assert ksdmin.minimize(problem, options={"maxiter": 2}).preconditioner == "kronecker"
+    paper = ksdmin.minimize(problem, options=ksdmin.PAPER | {"maxiter": 2})
+    assert paper.preconditioner == "diagonal"
+
+
+def test_a_linear_model_and_a_wide_one_have_none():
+    assert not problem_of(nn.Linear(5, 3).double(), data(5)).traits.has_factors
+    wide = nn.Sequential(
+        nn.Linear(5, 3000), nn.Tanh(), nn.Linear(3000, 3000), nn.Tanh(), nn.Linear(3000, 3)
+    )
+    assert not problem_of(wide.double(), data(5, n=3)).traits.has_factors
+
+
+def test_the_diagonal_by_name_and_by_its_old_one():
+    runs = [problem_of(mlp(), data(5), precond=name) for name in ("diagonal", "fisher")]
+    assert not any(problem.traits.has_factors for problem in runs)
+    assert runs[0].traits == runs[1].traits
+
+
+def test_a_name_that_is_not_known():
+    with pytest.raises(ValueError, match=r"precond='kroneker' \(did you mean 'kronecker'\?\)"):
+        problem_of(mlp(), data(5), precond="kroneker")
+
+
+def test_a_model_without_such_layers_says_so_and_has_a_diagonal(caplog):
+    net = Forward(lambda self, x: x[:, :3] * self.a, a=nn.Parameter(torch.ones(3))).double()
+    with caplog.at_level(logging.WARNING, "ksdmin"):
+        problem = problem_of(net, data(5), precond="kronecker")
+    assert "no Kronecker factors" in caplog.text
+    assert problem.traits.has_diagonal
+    assert not problem.traits.has_factors
+    with pytest.raises(ValueError, match="no Kronecker factors"):
+        problem.factors(problem.x0)
+
+
+# Runs
+
+
+def net_problem(**settings):
+    return problem_of(mlp(), data(5, n=300), l2=1e-3, **settings)
+
+
+def test_it_takes_fewer_passes():
+    passes = {}
+    for precond in ("kronecker", "diagonal"):
+        torch.manual_seed(3)
+        net = nn.Sequential(
+            nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 20)
+        )
+        X = torch.randn(2000, 20, generator=torch.Generator().manual_seed(0)) @ torch.diag(
+            torch.logspace(0, -2, 20)
+        )
+        X = X.double()
+        problem = ksdmin.from_torch(net.double(), nn.MSELoss(), (X, X), precond=precond)
+        res = ksdmin.minimize(problem, rng=0, options={"fmin": 2e-3, "maxiter": 300})
+        assert res.fun <= 2e-3
+        passes[precond] = res.passes
+    assert passes["kronecker"] < passes["diagonal"]
+
+
+@pytest.mark.parametrize("method", ["ksd", "hf"])
+def test_both_methods_reach_the_minimum(method):
+    res = ksdmin.minimize(net_problem(), method=method, rng=0, options={"maxiter": 500})
+    assert res.preconditioner == "kronecker"
+    assert res.success
+
+
+def test_a_saved_run_goes_on_bit_for_bit(tmp_path):
+    whole = ksdmin.minimize(net_problem(), rng=0, options={"maxiter": 12})
+    solver = ksdmin.Solver(net_problem(), rng=0, options={"maxiter": 12})
+    for iteration in solver:
+        if iteration.nit == 7:  # within the time that one set of factors serves
+            break
+    solver.save(tmp_path / "run")
+    resumed = ksdmin.Solver.load(tmp_path / "run", net_problem())
+    for _ in resumed:
+        pass
+    np.testing.assert_array_equal(resumed.result().x, whole.x)
+
+
+def test_bounds_hold():
+    problem = net_problem()
+    res = ksdmin.minimize(problem, rng=0, bounds=(-0.1, 0.1) and [(-0.1, 0.1)] * problem.x0.numel())
+    assert float(res.x.abs().max()) <= 0.1
+    assert res.success
+
+
+def test_activations_that_are_not_finite_leave_a_run_without_factors():
+    """Where a sample overflows there are none: the run goes on with what is left."""
+    net = Forward(lambda self, x: self.out((1e200 * self.inner(x)).square().clamp(max=1.0)),
+                  inner=nn.Linear(5, 4), out=nn.Linear(4, 3)).double()  # fmt: skip
+    problem = problem_of(net, data(5), precond="kronecker")
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 5})
+    assert np.isfinite(res.fun)
+    assert res.fun <= problem.value(problem.x0)

@@ -1,0 +1,129 @@
+"""Kronecker factors: the matrix that they stand for, its damping and its inverse."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from ksdmin._problem.arrays import Space
+from ksdmin._problem.kronecker import Block, Factors, entry_count, multiply, solve_cost
+
+torch = pytest.importorskip("torch")
+
+# A weight with a bias behind it, one with a row for a bias before it, an embedding, a rest.
+BLOCKS = (
+    Block(0, 3, 2, bias=6),
+    Block(13, 2, 4, bias=9, bias_is_row=True),
+    Block(21, 3, 2, diagonal_rows=True),
+    Block(27, 2, 1, structured=False),
+)
+N = 29
+
+
+def factors_of(seed=0):
+    rng = np.random.default_rng(seed)
+    made = []
+    for block in BLOCKS:
+        for shape in block.factor_shapes:
+            root = rng.standard_normal((*shape[:1], 7))
+            made.append(root @ root.T / 7 if len(shape) == 2 else 0.1 + rng.random(shape))
+    return made
+
+
+def packed(factors):
+    return np.concatenate([np.reshape(factor, -1) for factor in factors])
+
+
+def dense(factors):
+    """The matrix on the flat vector, by its columns."""
+    space = Space(np.zeros(N))
+    return np.stack([multiply(space, BLOCKS, packed(factors), e) for e in np.eye(N)], axis=1)
+
+
+def test_a_block_is_a_kronecker_product():
+    A, B = factors_of()[:2]
+    matrix = dense(factors_of())
+    # M has the bias as its last column: row by row, M is the vector that A (x) B multiplies
+    order = [0, 1, 6, 2, 3, 7, 4, 5, 8]
+    assert_allclose(matrix[np.ix_(order, order)], np.kron(A, B))
+
+
+def test_a_bias_may_be_a_row():
+    A, B = factors_of()[2:4]
+    order = [*range(13, 21), *range(9, 13)]
+    assert_allclose(dense(factors_of())[np.ix_(order, order)], np.kron(A, B))
+
+
+def test_a_side_may_be_diagonal_and_a_block_a_number():
+    a, B, number = factors_of()[4:7]
+    matrix = dense(factors_of())
+    assert_allclose(matrix[21:27, 21:27], np.kron(np.diag(a), B))
+    assert_allclose(matrix[27:, 27:], number * np.eye(2))
+
+
+def arrays(library):
+    x = np.zeros(N)
+    if library == "torch":
+        return torch.from_numpy(x), torch.from_numpy
+    if library == "jax":
+        jax = pytest.importorskip("jax")
+        with jax.enable_x64(True):
+            return jax.numpy.asarray(x), jax.numpy.asarray
+    return x, np.asarray
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+def test_the_damped_inverse(library):
+    x, convert = arrays(library)
+    space = Space(x)
+    damped = Factors(BLOCKS, convert(packed(factors_of()))).damped(space, 1e-2)
+    v = convert(np.random.default_rng(1).standard_normal((3, N)))
+    there_and_back = damped.solve(space, damped.multiply(space, v))
+    assert_allclose(
+        np.asarray(there_and_back), np.asarray(v), atol=1e-10 if x.dtype == "float64" else 1e-4
+    )
+    one = damped.solve(space, v[0])
+    assert_allclose(np.asarray(one), np.asarray(damped.solve(space, v)[0]), rtol=1e-6, atol=1e-8)
+
+
+def test_the_damping_is_factored():
+    """Both factors get their share, so that its product is the damping."""
+    space, factors = Space(np.zeros(N)), factors_of()
+    damped = Factors(BLOCKS, packed(factors)).damped(space, 4.0)
+    (A, B), at = factors[:2], 9
+    shift_A = damped.times[:at].reshape(3, 3) - A
+    shift_B = damped.times[at : at + 9].reshape(3, 3) - B
+    assert_allclose(shift_A @ shift_B, 4.0 * np.eye(3), atol=1e-12)
+    assert shift_A[0, 0] / shift_B[0, 0] == pytest.approx(np.trace(A) / np.trace(B))
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_without_damping_there_is_a_little_in_the_scale_of_the_factors(scale):
+    """Factors of few samples are singular."""
+    singular = [np.ones(np.shape(f)) * scale for f in factors_of()]
+    damped = Factors(BLOCKS, packed(singular)).damped(Space(np.zeros(N)), 0.0)
+    assert np.isfinite(damped.solves).all()
+    assert (np.linalg.eigvalsh(dense_of(damped.solves)) > 0).all()
+
+
+def dense_of(entries):
+    space = Space(np.zeros(N))
+    return np.stack([multiply(space, BLOCKS, entries, e) for e in np.eye(N)], axis=1)
+
+
+def test_a_factor_that_rounding_made_indefinite():
+    factors = factors_of()
+    factors[0] = factors[0] - 1.01 * np.linalg.eigvalsh(factors[0])[0] * np.eye(3)
+    damped = Factors(BLOCKS, packed(factors)).damped(Space(np.zeros(N)), 1e-20)
+    assert (np.linalg.eigvalsh(dense_of(damped.solves)) > 0).all()
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan, np.inf])
+def test_factors_that_are_of_no_use(value):
+    entries = np.full(entry_count(BLOCKS), value)
+    assert Factors(BLOCKS, entries).damped(Space(np.zeros(N)), 1.0) is None
+
+
+def test_what_a_multiplication_costs():
+    assert solve_cost((Block(0, 10, 20),)) == 2 * 200 * 30
+    assert solve_cost((Block(0, 10, 20, diagonal_rows=True),)) == 2 * 200 * 20
+    assert solve_cost((Block(0, 10, 1, structured=False),)) == 0
