@@ -20,8 +20,9 @@ from functools import partial
 
 from ksdmin._problem.arrays import Array, Space
 
-# The least damping, of the mean of the diagonal: what rounding in float32 makes of a factor.
-LEAST_DAMPING = 1e-6
+# The least damping, of the mean of the diagonal. With less, directions that the samples of the
+# factors hardly have are taken too far: of 1e-6, 1e-4, 0.01 and 0.1 the last two are the best.
+LEAST_DAMPING = 0.01
 MORE = 10.0  # times as much, where a factor is not definite for rounding all the same
 MOST_TRIALS = 8
 

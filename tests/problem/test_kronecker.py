@@ -60,29 +60,26 @@ def test_a_side_may_be_diagonal_and_a_block_a_number():
     assert_allclose(matrix[27:, 27:], number * np.eye(2))
 
 
-def arrays(library):
-    x = np.zeros(N)
-    if library == "torch":
-        return torch.from_numpy(x), torch.from_numpy
-    if library == "jax":
-        jax = pytest.importorskip("jax")
-        with jax.enable_x64(True):
-            return jax.numpy.asarray(x), jax.numpy.asarray
-    return x, np.asarray
-
-
-@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
-def test_the_damped_inverse(library):
-    x, convert = arrays(library)
-    space = Space(x)
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
+def test_the_damped_inverse(convert):
+    space = Space(convert(np.zeros(N)))
     damped = Factors(BLOCKS, convert(packed(factors_of()))).damped(space, 1e-2)
     v = convert(np.random.default_rng(1).standard_normal((3, N)))
     there_and_back = damped.solve(space, damped.multiply(space, v))
-    assert_allclose(
-        np.asarray(there_and_back), np.asarray(v), atol=1e-10 if x.dtype == "float64" else 1e-4
-    )
+    assert_allclose(np.asarray(there_and_back), np.asarray(v), atol=1e-10)
     one = damped.solve(space, v[0])
     assert_allclose(np.asarray(one), np.asarray(damped.solve(space, v)[0]), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+def test_inverses_of_several_matrices_and_a_failure(library):
+    xp = pytest.importorskip("jax.numpy" if library == "jax" else library)
+    space = Space(xp.zeros(3))
+    matrices = xp.stack([xp.eye(3) * 2.0, xp.eye(3) * 4.0])
+    inverses, failed = space.definite_inverses(matrices)
+    assert_allclose(np.asarray(inverses), [np.eye(3) / 2, np.eye(3) / 4])
+    assert not any(space.floats(failed))
+    assert any(space.floats(space.definite_inverses(-matrices)[1]))
 
 
 def test_the_damping_is_factored():

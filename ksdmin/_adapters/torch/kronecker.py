@@ -34,7 +34,8 @@ LONGEST_SIDE = 4096
 # never so many that fewer than the second number are left.
 ENOUGH_POSITIONS, FEWEST_SAMPLES = 2**15, 32
 # What may stand between a parameter and its use: a transpose, or autocast.
-PASSES_ON = ("TBackward0", "ToCopyBackward0")
+TRANSPOSES = ("TBackward0", "TransposeBackward0", "PermuteBackward0")
+PASSES_ON = (*TRANSPOSES, "ToCopyBackward0")
 
 Vectors = Callable[[Tensor], tuple[Tensor, Tensor]]
 """From what comes back to a node, vectors a and b as rows: the sum of all a b^T is the gradient."""
@@ -235,10 +236,13 @@ class KroneckerKernel:
         made = {weight: x.new_zeros(block.rows, block.columns) for weight, block in self._each()}
 
         def take(use: Use, a: Tensor, b: Tensor) -> None:
+            whole = made[use.weight]
             if use.looks_up:
-                made[use.weight].index_add_(0, a, b.to(x.dtype))
-            else:
-                made[use.weight] += (a.T @ b.to(a.dtype)).to(x.dtype)
+                whole.index_add_(0, a, b.to(x.dtype))
+            elif (a.shape[1], b.shape[1]) == tuple(whole.shape):
+                whole += (a.T @ b.to(a.dtype)).to(x.dtype)
+            else:  # of several axes, in another order
+                whole.fill_(math.nan)
 
         g = self._back(x, probe, take)
         return [
@@ -316,7 +320,7 @@ def _parameter(edge: Any, position: dict[int, int]) -> tuple[int | None, bool]:
             return position.get(id(variable)), transposed
         if node.name() not in PASSES_ON:
             break
-        transposed ^= node.name() == "TBackward0"
+        transposed ^= node.name() in TRANSPOSES
         node = node.next_functions[0][0]
     return None, False
 

@@ -5,8 +5,8 @@ training of a net, where the search would take very long steps for next to nothi
 regions that it never leaves: without it three small nets have 32% more excess loss after 60 passes
 (standard error 28%) and 94% more after 200 (50%). The first step is at most a share of the start
 point. Then the damping follows Levenberg and Marquardt; but as long as every step was good in their
-sense it falls faster, since that first step may have been far too short. A model that is linear in its parameters needs none, and of plain functions nothing is known. The
-basis is built without it.
+sense it falls faster, since that first step may have been far too short. A model that is linear in
+its parameters needs none, and of plain functions nothing is known. The basis is built without it.
 """
 
 from __future__ import annotations
