@@ -90,6 +90,8 @@ BUYS = {
     "escapes": "Saddle points and maxima are left, where a few products show a way down.",
     "tilted": "The search on C keeps the slope of A: it does not undo what the gradient says.",
     "first_direction": "One product less in the first iteration.",
+    "factored": "Layers of a torch model are preconditioned by Kronecker factors (K-FAC): small "
+    "spaces reach far.",
     "drifting": "Where a regression fits its samples better and better, old pairs do not keep "
     "steps short.",
     "krylov_dim": "More where every set is the whole one, for nets of many samples, and where the "

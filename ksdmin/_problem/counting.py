@@ -242,7 +242,7 @@ class CheckedProblem(CountingProblem):
 
     def factors(self, x: Array, idx: Any) -> Factors:
         """Kronecker factors of the curvature."""
-        out = self._counted(self._problem.factors, self._space.given(x), idx, nfev=1, njev=1)
+        out = self._counted(self._problem.factors, self._space.given(x), idx, nfev=2, njev=1)
         if not isinstance(out, Factors):
             raise TypeError(f"factors returned a {type(out).__name__}: expected ksdmin's Factors")
         return out

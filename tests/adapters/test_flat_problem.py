@@ -89,9 +89,9 @@ def test_a_diagonal_as_a_function(adapter):
 
 
 @ADAPTERS
-@pytest.mark.parametrize("precond", ["diagonal", 3.0])
+@pytest.mark.parametrize("precond", ["diagonals", 3.0])
 def test_a_preconditioner_that_is_none_of_these(adapter, precond):
-    with pytest.raises(ValueError, match="expected 'fisher', None, an array or a callable"):
+    with pytest.raises(ValueError, match=r"expected .*'diagonal', None, an array or a callable"):
         adapter(precond=precond)
 
 

@@ -138,7 +138,7 @@ def curve():
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(1, 20), nn.Tanh(), nn.Linear(20, 1)).double()
     x = torch.linspace(-1, 1, 60, dtype=torch.float64)[:, None]
-    return ksdmin.from_torch(model, nn.MSELoss(), (x, torch.sin(4 * x)))
+    return ksdmin.from_torch(model, nn.MSELoss(), (x, torch.sin(4 * x)), precond="diagonal")
 
 
 def kinds_of_passes(problem, subsets=None, **options):

@@ -7,7 +7,7 @@ from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
 
 import ksdmin
 from ksdmin._ksd.krylov import krylov_basis
-from ksdmin._ksd.precond import IDENTITY
+from ksdmin._ksd.precond import IDENTITY, Preconditioner
 from ksdmin._ksd.quasi_newton import QuasiNewton, _directions
 from ksdmin._problem.arrays import Space
 
@@ -25,7 +25,7 @@ def basis_of(H, g, K):
 
 
 def solve(model, w, D=None):
-    return model.preconditioner(SPACE, D).solve(w)
+    return model.preconditioner(SPACE, Preconditioner.diagonal(D)).solve(w)
 
 
 def test_it_agrees_with_its_last_pair():

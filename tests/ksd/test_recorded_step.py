@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 import ksdmin
 from ksdmin._ksd.drift import Drift
 from ksdmin._ksd.model_step import solved
+from ksdmin._ksd.precond import Preconditioner
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.recorded_step import RecordedStep, RecordedSteps, is_recordable
 from ksdmin._problem.arrays import Space
@@ -60,7 +61,7 @@ def test_it_measures_what_is_computed_one_by_one(with_diagonal):
         assert_allclose(model.R_inverse, expected.R_inverse, atol=1e-12)
         assert_allclose(model.pairs.array, expected.pairs.array)
         assert model.scale == pytest.approx(expected.scale)
-        direction = expected.preconditioner(space, D).solve(at[1])
+        direction = expected.preconditioner(space, Preconditioner.diagonal(D)).solve(at[1])
         assert model.solved.g is at[1]
         assert_allclose(model.solved.u, direction, rtol=1e-9)
         assert model.solved.slope == pytest.approx(float(at[1] @ direction))
@@ -142,10 +143,11 @@ def test_a_direction_is_that_of_its_own_diagonal(same):
     found = step.measure(path[1], H @ path[1], path[3], D if same else None, path[2], g)
     model = model.with_measured(space, found.pair())
     here = SimpleNamespace(gradient=g, diagonal=D)
-    run, state = SimpleNamespace(space=space, box=None), SimpleNamespace(here=here, model=model)
+    run = SimpleNamespace(space=space, box=None)
+    state = SimpleNamespace(here=here, model=model, factors=None)
     u, slope = solved(run, state)
     assert (u is model.solved.u) == same
-    assert_allclose(u, model.preconditioner(space, D).solve(g), rtol=1e-9)
+    assert_allclose(u, model.preconditioner(space, Preconditioner.diagonal(D)).solve(g), rtol=1e-9)
     assert slope == pytest.approx(float(g @ u))
 
 

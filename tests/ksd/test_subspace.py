@@ -84,7 +84,9 @@ class Setting:
         self.space = Space(x)
         problem = as_problem(fun, jac=jac, subsets=20)
         ledger, budget = Ledger(as_counting(problem, self.space)), Budget(math.inf, math.inf)
-        self.evaluator = Evaluator(ledger, self.space, Subsets(20), budget, lambda _, D: D)
+        self.evaluator = Evaluator(
+            ledger, self.space, Subsets(20), budget, lambda problem: problem.traits, lambda _, D: D
+        )
         here = self.evaluator.evaluate(x, A, diagonal=True)
         scale = np.arange(1, 7)
         self.basis = krylov_basis(

@@ -55,7 +55,7 @@ def net(**more):
         layers = torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)
         model = torch.nn.Sequential(*layers)
     data = X, torch.sin(3 * X[:, :1])
-    problem = ksdmin.from_torch(model, torch.nn.MSELoss(), data, **more)
+    problem = ksdmin.from_torch(model, torch.nn.MSELoss(), data, precond="diagonal", **more)
     return {"fun": problem, "rng": 0}
 
 

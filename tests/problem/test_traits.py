@@ -152,6 +152,10 @@ class Wrapper:
         self.called.add("jacobian")
         return self.inner.jacobian(x, idx)
 
+    def factors(self, x, idx):
+        self.called.add("factors")
+        return self.inner.factors(x, idx)
+
     def in_finer_arithmetic(self):
         self.called.add("in_finer_arithmetic")
         finer = self.inner.in_finer_arithmetic()
@@ -176,7 +180,7 @@ def same_run(inner, wrapper, **kwargs):
     ],
     ids=["ksd", "damped steps", "hf"],
 )
-@pytest.mark.parametrize("precond", ["fisher", None])
+@pytest.mark.parametrize("precond", ["kronecker", "diagonal", None])
 def test_a_wrapper_that_passes_on_the_traits_runs_as_the_problem_itself(
     precond, method, options, called
 ):
@@ -184,6 +188,7 @@ def test_a_wrapper_that_passes_on_the_traits_runs_as_the_problem_itself(
     wrapper = Wrapper(inner)
     same_run(inner, wrapper, method=method, options={"maxiter": 12, **options})
     assert {"value_and_gradient", *called} <= wrapper.called
+    assert "factors" in wrapper.called or precond != "kronecker" or "jacobian" in called
 
 
 def test_a_wrapper_gets_finer_as_the_problem_itself():

@@ -148,8 +148,9 @@ def test_curvlinops_as_curvature(curvlinops):
         parameters = list(case.model.parameters())
         return curvlinops.GGNLinearOperator(case.model, case.loss, parameters, [(X[idx], y[idx])])
 
-    own = ksdmin.from_torch(case.model, case.loss, case.data, curvature=curvature, l2=l2)
-    ours = make("mlp", l2=l2)
+    settings = {"l2": l2, "precond": "diagonal"}
+    own = ksdmin.from_torch(case.model, case.loss, case.data, curvature=curvature, **settings)
+    ours = make("mlp", **settings)
     x, v = point(ours), directions(ours.x0, 1)[:, 0]
     for idx in SETS.values():
         assert_close(own.curvature(x, idx)(v), ours.curvature(x, idx)(v))

@@ -32,6 +32,7 @@ def net(outputs=1, dtype=torch.float32, normalised=False):
 
 def squares(precision="highest", model=None, **kwargs):
     model = net() if model is None else model
+    kwargs = {"precond": "diagonal"} | kwargs
     return ksdmin.from_torch(model, nn.MSELoss(), (X, Y), l2=1e-2, precision=precision, **kwargs)
 
 

@@ -59,6 +59,8 @@ def problem(kind="net", rank=0, size=1, **arguments):
     if w is not None:
         arguments["sample_weight"] = cut(w)
     arguments.setdefault("l2", 1e-3)
+    # Labels that are drawn for factors would be others in each number of processes
+    arguments.setdefault("precond", "diagonal")
     return ksdmin.from_torch(model(kind), loss(kind), (cut(X), cut(y)), **arguments)
 
 
@@ -138,9 +140,32 @@ def fragile_problem(rank, size, fails_at):
 
     net = Fragile()
     X, y = (share(thing, rank, size) for thing in samples())
-    problem = ksdmin.from_torch(net, nn.MSELoss(), (X, y), process_group=dist.group.WORLD)
+    group = dist.group.WORLD
+    problem = ksdmin.from_torch(net, nn.MSELoss(), (X, y), process_group=group, precond="diagonal")
     net.calls, net.fails_at = 0, fails_at if rank == size - 1 else None
     return problem
+
+
+def squares(z, y):
+    """A loss that defines no labels: the factors are those of the data."""
+    return (z - y).square().mean(1)
+
+
+def factored_problem(rank=0, size=1, **arguments):
+    """A net with Kronecker factors."""
+    X, y = samples()
+    grouped = "process_group" in arguments
+    data = tuple(share(thing, rank, size) if grouped else thing for thing in (X, y))
+    return ksdmin.from_torch(model(), squares, data, precond="kronecker", **arguments)
+
+
+def factored_run(rank, size):
+    """The factors at the start, and the end of a run."""
+    import torch.distributed as dist
+
+    problem = factored_problem(rank, size, process_group=dist.group.WORLD)
+    entries = np.asarray(problem.factors(problem.x0).entries)
+    return entries, run(problem, {"maxiter": 6})
 
 
 def failing_run(rank, size, fails_at, options):

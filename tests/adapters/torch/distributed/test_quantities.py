@@ -102,3 +102,12 @@ def test_a_distributed_sampler_says_which_samples_a_rank_has(two, workers):
     for n, value in two(cases.shares_of_a_loader, workers):
         assert n == cases.N
         assert_close(value, expected.value(expected.x0), TIGHT)
+
+
+def test_kronecker_factors_are_those_of_one_process(two):
+    alone = cases.factored_problem()
+    expected = np.asarray(alone.factors(alone.x0).entries)
+    (first, one), (second, other) = two(cases.factored_run)
+    np.testing.assert_allclose(first, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(one["x"], other["x"])
