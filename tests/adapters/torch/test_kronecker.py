@@ -297,3 +297,56 @@ def test_activations_that_are_not_finite_leave_a_run_without_factors():
     res = ksdmin.minimize(problem, rng=0, options={"maxiter": 5})
     assert np.isfinite(res.fun)
     assert res.fun <= problem.value(problem.x0)
+
+
+# On a GPU
+
+missing = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def on_cuda(test):
+    return pytest.mark.cuda(missing(test))
+
+
+def cuda_problem(**settings):
+    torch.manual_seed(0)
+    layers = nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 20), nn.Tanh()
+    net = nn.Sequential(*layers, nn.Linear(20, 3)).cuda()
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(3000, 1, 8, 8, generator=generator).cuda()
+    y = (X[:, 0, 2:4, 2:4].sum((1, 2)) > 0).long() + (X[:, 0, 5, 5] > 1).long()
+    return ksdmin.from_torch(net, nn.CrossEntropyLoss(), (X, y), l2=1e-4, **settings)
+
+
+@on_cuda
+def test_captured_factors_are_the_eager_ones(caplog):
+    found = []
+    for graphs in (True, False):
+        problem = cuda_problem(graphs=graphs, precond="kronecker")
+        x = problem.x0 + 0.01
+        found += [problem.factors(x, torch.arange(500)).entries for _ in range(3)][-1:]
+    assert "no CUDA graphs" not in caplog.text
+    assert (found[0] - found[1]).norm() <= 1e-3 * found[1].norm()
+
+
+@on_cuda
+@pytest.mark.parametrize("precision", ["highest", "high", "bfloat16"])
+def test_a_run_on_a_gpu_keeps_its_graphs(caplog, precision):
+    problem = cuda_problem(precision=precision)
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 40, "fmin": 0.05})
+    assert res.preconditioner == "kronecker"
+    assert res.fun < 0.1
+    assert "no CUDA graphs" not in caplog.text
+
+
+@on_cuda
+def test_a_saved_run_on_a_gpu_goes_on_bit_for_bit(tmp_path):
+    options = {"maxiter": 12}
+    whole = ksdmin.Solver(cuda_problem(), rng=0, options=options)
+    for iteration in whole:
+        if iteration.nit == 7:
+            whole.save(tmp_path / "run")
+    resumed = ksdmin.Solver.load(tmp_path / "run", cuda_problem())
+    for _ in resumed:
+        pass
+    assert torch.equal(resumed.result().x, whole.result().x)
