@@ -533,3 +533,10 @@ def test_hess_inv_says_that_it_is_rough():
     assert "rough" in repr(res.hess_inv)
     assert "ksdmin.covariance(res)" in repr(res.hess_inv)
     assert f"hess_inv ({n} x {n}, rough)" in repr(res)
+
+
+@pytest.mark.parametrize(("sign", "helps"), [(0, True), (-1, False)])
+def test_more_digits_are_advised_where_they_could_help(sign, helps):
+    with pytest.raises(ValueError, match="not positive definite") as caught:
+        ksdmin.covariance(lambda x: 1 + x[0] ** 2 + sign * x[1] ** 2, [0.0, 0.0])
+    assert ("pass jac for more digits" in str(caught.value)) == helps

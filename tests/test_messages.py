@@ -315,3 +315,11 @@ def test_a_gradient_that_ends_in_mid_run(bad):
 def test_a_hessian_update_is_said_to_be_unused():
     with pytest.warns(OptimizeWarning, match=r"hess=BFGS\(\) is not used: ksd has a quasi-Newton"):
         ksdmin.minimize(rosen, START, jac=rosen_der, hess=BFGS())
+
+
+def test_without_jac_fun_is_named():
+    """The user knows of no gradient."""
+    res = ksdmin.minimize(lambda x: (x[0] - 1) ** 2 + x[1] ** 2 if x[0] < 0.5 else np.inf, [0.0, 1])
+    assert res.status == Status.NOT_FINITE
+    assert "fun is not finite beside x, so that its differences are not, either" in res.message
+    assert "in entry 0, where x[0] is 0.5" in res.message

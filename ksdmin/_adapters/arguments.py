@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from typing import Any
 
+import numpy as np
 from scipy.sparse import issparse
 
 CALLED_AS = (
@@ -41,6 +42,27 @@ def noting_foreign_functions() -> Iterator[None]:
                 "ksdmin.minimize(fun, x0, jac=jac)"
             )
         raise
+
+
+def from_frame(data: Any) -> Any:
+    """A DataFrame, or a column of one, as an array; anything else as it is."""
+    if not hasattr(data, "to_numpy"):
+        return data
+    array = data.to_numpy()
+    if array.dtype.kind in "biufc":
+        return array
+    if hasattr(data, "columns"):
+        columns = {name: data[name] for name in data.columns}
+    else:
+        columns = {getattr(data, "name", None): data}
+    arrays = {name: column.to_numpy() for name, column in columns.items()}
+    wrong = [repr(name) for name, column in arrays.items() if column.dtype.kind not in "biufc"]
+    if wrong:
+        raise TypeError(
+            f"data: the {type(data).__name__} has entries that are no numbers, in the column "
+            f"{', '.join(wrong)}: encode them, fill gaps, or leave the column out"
+        )
+    return np.column_stack(list(arrays.values()))
 
 
 def refuse_sparse(data: Any) -> None:

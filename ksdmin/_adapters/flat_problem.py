@@ -189,6 +189,7 @@ class FlatProblem(CountingProblem):
     def _to_device(self, x: Any) -> Array:
         """A vector of any kind, in the namespace, dtype and device of the problem."""
         self._check_shape(x)
+        x = np.asarray(x, dtype=float) if isinstance(x, (list, tuple)) else x
         return x if self._space.holds(x) else self._space.to_device(to_host(x))
 
     def _check_shape(self, x: Any) -> None:

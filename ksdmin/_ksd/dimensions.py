@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from ksdmin._ksd.cost_model import read
+from ksdmin._ksd.presets import PAPER
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.protocol import CALL_COST
@@ -21,10 +22,10 @@ MEMORY = 5
 # Of the quasi-Newton model. With 20 sums of losses take 10% [4%, 18%] more passes, with 80 4% [1%,
 # 8%] fewer, for twice the memory.
 PAIRS = 40
-# The same two with Kronecker factors, which leave less to do: of K = 2, 4, 8 and 20 and 0, 1 and 5
-# directions these are the best or close to it on MNIST's auto-encoder, a convolutional net and a
-# transformer.
-FACTORED_DIM, FACTORED_MEMORY = 4, 1
+# The Krylov space with Kronecker factors, which leave less to do; the directions are the paper's
+# then. Of K = 2, 4, 8 and 20 and 0, 1 and 5 directions these are the best or close to it on MNIST's
+# auto-encoder, a convolutional net and a transformer.
+FACTORED_DIM = 4
 NET_SAMPLES = 1000  # in B, for a nonlinear model: beyond that a wider space gains more
 
 
@@ -102,7 +103,7 @@ def choose_dimensions(
 
     `factored`: the preconditioner is made of Kronecker factors.
     """
-    usual, directions = (FACTORED_DIM, FACTORED_MEMORY) if factored else (parts, MEMORY)
+    usual, directions = (FACTORED_DIM, PAPER["memory"]) if factored else (parts, MEMORY)
     K = int(options.krylov_dim or usual or PLAIN_DIM)
     whole_dim = K if options.krylov_dim else max(K, min(PLAIN_DIM, affordable(space)))
     memory = (directions if parts else 0) if options.memory is None else int(options.memory)

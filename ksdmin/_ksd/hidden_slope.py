@@ -5,7 +5,8 @@ beside the gradient; along the valley it may be all of the slope. Then a line se
 again and again, and what it finds gains next to nothing.
 
 The values that such a search has computed tell: the parabola through two of its trials and the
-start has the slope of the function there. Where this is less than half of what the gradient says,
+start has the slope of the function there. Where this is less than half of what the gradient says
+(as a step that does less than half of what was predicted shows a set that is too small),
 and the error of differences may be the reason, the gradient is of no use for the step.
 """
 
@@ -14,11 +15,10 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+from ksdmin._ksd.rules.set_sizes import MIN_REDUCTION
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.arrays import Array
 from ksdmin._run.evaluator import Evaluated, Evaluator
-
-CONTRADICTS = 0.5  # of the slope: where values show less, it is not the slope
 
 
 class HiddenSlope:
@@ -48,11 +48,11 @@ class HiddenSlope:
         value, slope = self._value, self._slope
         for near, far in pairwise(self._trials):
             apart = far[0] - near[0]
-            if self._noise * far[0] > CONTRADICTS / 2 * slope * near[0] * apart:
+            if self._noise * far[0] > MIN_REDUCTION / 2 * slope * near[0] * apart:
                 continue
             secants = [(trial[1] - value) / trial[0] for trial in (near, far)]
             off = slope + (far[0] * secants[0] - near[0] * secants[1]) / apart
-            return CONTRADICTS * slope < off <= self._error
+            return MIN_REDUCTION * slope < off <= self._error
         return False
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from ksdmin._ksd.precond import Preconditioner, of_factors
+from ksdmin._ksd.rules.damping import NEGLIGIBLE
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluator
 from ksdmin._run.kept_factors import renewed
 
-# Of the damping of the search, what Kronecker factors are damped with. From 0.001 to 1 it makes
-# little difference to MNIST's auto-encoder, a residual net and a transformer.
-DAMPING_SHARE = 0.1
-
 
 def with_factors(run: KSDRun, evaluator: Evaluator, state: KSDState) -> KSDState:
-    """The state with Kronecker factors for the next Krylov space, where the problem has any."""
-    damping, iteration = DAMPING_SHARE * state.damping, state.record.iteration
+    """The state with Kronecker factors for the next Krylov space, where the problem has any.
+
+    The search has its damping; the factors have one that is negligible beside it. From 0.001 to 1
+    the share makes little difference to MNIST's auto-encoder, a residual net and a transformer.
+    """
+    damping, iteration = NEGLIGIBLE * state.damping, state.record.iteration
     factors = renewed(state.factors, evaluator, state.here, damping, iteration)
     return state if factors is state.factors else changed(state, factors=factors)
 

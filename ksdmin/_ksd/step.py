@@ -50,8 +50,6 @@ log = logging.getLogger("ksdmin")
 # Measured by examples/benchmarks/ablation.py: 0.005 takes 4% more work on 74 classic problems and
 # leaves nets 17% more excess loss, 0.1 changes them by -3% and -7%, within chance.
 SMALL_GAIN = 0.02
-# What the first step may cost where it is made of differences, as the first matrix may elsewhere.
-FIRST_STEP_IN_GRADIENTS = MATRIX_IN_GRADIENTS
 
 
 def step(run: KSDRun, state: KSDState) -> KSDState:
@@ -137,10 +135,10 @@ def krylov_space(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
     P = preconditioner(run, state, with_model=model_preconditions(run, state))
     free = run.movable(here)
     product = evaluator.curvature(here.x, state.sets.B)
-    wide, dear = wide_enough(run, evaluator, state), first_step_limit(evaluator, state, 1 / 2)
+    wide = wide_enough(run, evaluator, state)
 
     def enough(growth: Growth) -> bool:
-        return rules.forcing.satisfied(growth) or evaluator.spent() or dear() or wide(growth)
+        return rules.forcing.satisfied(growth) or evaluator.spent() or wide(growth)
 
     return krylov_basis(
         run.space,
@@ -191,7 +189,7 @@ def search(
         slope_noise=slope_noise(run, evaluator, here, steepest, whitening),
         lowest=state.lowest,
         enough=end_of_search(run, evaluator, state, basis, costs),
-        dear=first_step_limit(evaluator, state, 1.0, reserve=basis.dim + state.record.nfev),
+        dear=first_search_limit(evaluator, state, basis.dim),
         spent=evaluator.spent,
     )
     return made(
@@ -209,18 +207,17 @@ def search(
     )
 
 
-def first_step_limit(
-    evaluator: Evaluator, state: KSDState, share: float, reserve: float = 0.0
-) -> Callable[[], bool]:
-    """Whether the first step has spent its `share` of the values that it may, less a `reserve`.
+def first_search_limit(evaluator: Evaluator, state: KSDState, dim: int) -> Callable[[], bool]:
+    """Whether the first search has spent what it may, where slopes are made of differences.
 
-    Where gradients are made of differences, products and slopes are, too: what nothing is known of
-    yet may cost no more than some gradients, and the gradient at x0 tells what one costs.
+    The first step may cost as many gradients as a matrix may elsewhere; its space has taken up to
+    half of them (``_ksd/rules/width.py``). The gradient at x0 tells what one costs. The slopes and
+    the gradient of the last point are kept in reserve.
     """
     start = state.record
     if start.iteration or not evaluator.gradient_error or state.curvature_is_sampled:
         return lambda: False
-    limit = start.nfev + share * FIRST_STEP_IN_GRADIENTS * start.nfev - reserve
+    limit = MATRIX_IN_GRADIENTS * start.nfev - dim
     return lambda: evaluator.counts.nfev >= limit
 
 

@@ -147,7 +147,9 @@ def _dense(
         tick = watched(value_count(n))
         fun = lambda point: at.problem.value(point, at.full)  # noqa: E731
         H, g, accuracy = second_differences(fun, at.x, at.space, at.free, at.box, tick)
-        hint = f". Values alone show it to {accuracy:.0e}: jac shows more"
+        hint = (
+            f". Differences of values have errors of about {accuracy:.0e}: pass jac for more digits"
+        )
         return _inverse(H, accuracy, hint)[:, own], g
     product, tick, rows = at.product(), watched(n), []
     for unit in np.eye(n):
@@ -248,6 +250,7 @@ def _inverse(H: Small, accuracy: float, hint: str = "") -> Small:
     scaled = H / np.outer(size, size)  # units of the unknowns must not decide what is singular
     least = float(eigvalsh(scaled, subset_by_index=[0, 0])[0])
     if least <= len(H) * accuracy:
+        hint = hint if least >= -len(H) * accuracy else ""  # more digits would change nothing
         raise ValueError(
             "the Hessian at x is not positive definite: its smallest eigenvalue is "
             f"{eigvalsh(H, subset_by_index=[0, 0])[0]:.2e} ({least:.2e} with a unit diagonal). x "

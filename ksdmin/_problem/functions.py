@@ -21,7 +21,7 @@ from ksdmin._problem.described import given, samples
 from ksdmin._problem.memo import Memo, Remembered
 from ksdmin._problem.protocol import DEFAULT_TRAITS, Product, Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
-from ksdmin._problem.user_values import as_scalar
+from ksdmin._problem.user_values import as_scalar, refuse_coarse
 from ksdmin._problem.values import changed
 
 CALLED_AS = (
@@ -306,7 +306,10 @@ class FunctionProblem(CountingProblem):
             self._look_around()
             self._counts.nfev += 1
             value = self._call(self._fun, at, idx)
-            return value if self._jac == "cs" else as_scalar(value, "fun")
+            if self._jac == "cs":
+                return value
+            refuse_coarse(value, self._at(at).eps)
+            return as_scalar(value, "fun")
 
         return fun
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from ksdmin._problem.arrays import Array, Small, Space, to_host
 
 # By how much the slope of the values may differ from that which the gradient says, relatively; in
@@ -21,6 +23,7 @@ ROUNDINGS = 30  # that a value carries
 # change is relative to the value, far above the error of products in bfloat16.
 ROUNDING_SHARE, COARSE_CHANGE = 0.01, 0.02
 COARSE_MAX_STEP = 0.01  # relative to the point
+COARSE_STEP = float(np.finfo(np.float32).eps) ** 0.5  # of differences in float32, likewise
 # Times the step: where slopes are compared once more. In float32 the step is long already.
 OTHER_STEPS, COARSE_OTHER_STEPS = (3.0, 9.0), (1 / 3, 1 / 9)
 MOST_ENTRIES = 50  # unknowns: so many entries of a gradient are looked at one by one
@@ -69,6 +72,20 @@ def slope_ratio(
         if other is None or abs(other - middle) > tolerance * max(1.0, abs(middle)):
             return None
     return middle
+
+
+def hidden_slope(value_at: Callable[[Array], float], x: Array, value: float, space: Space) -> float:
+    """The slope over steps as long as those of differences in float32; 0 where there is none.
+
+    It counts where it is the same on both sides, and over steps of a half: then curvature has not
+    made it.
+    """
+    u = space.taken(space.to_device(np.random.default_rng(0).standard_normal(space.n)))
+    h = COARSE_STEP * max(1.0, space.max_abs(x)) / space.norm(u)
+    slopes = [(value_at(x + t * u) - value) / (t * space.norm(u)) for t in (h, -h, h / 2, -h / 2)]
+    smallest, largest = min(slopes), max(slopes)
+    alike = largest - smallest <= COARSE_TOLERANCE * max(abs(smallest), abs(largest))
+    return max(abs(smallest), abs(largest)) if alike else 0.0
 
 
 def direction(g: Array, space: Space) -> Array:

@@ -75,6 +75,28 @@ def _leaves(tree: Any) -> Iterator[Any]:
         yield from _leaves(part)
 
 
+def refuse_coarse(value: Any, eps: float) -> None:
+    """Refuse a value of fewer digits than x0 has, where gradients are differences of values."""
+    if type(value) is float or type(value) is np.float64:
+        return
+    if is_traced(value) or not is_array_api_obj(value):
+        return
+    xp = namespace_of(value)
+    if xp.isdtype(value.dtype, "real floating") and float(xp.finfo(value.dtype).eps) > eps:
+        of_jax = is_jax_array(value)
+        raise TypeError(
+            f"fun returns {value.dtype}, which has fewer digits than x0: its differences would be "
+            "rounding errors. "
+            + (
+                "Pass a jax array as x0: then jax differentiates fun; or compute in float64, after "
+                'jax.config.update("jax_enable_x64", True)'
+                if of_jax
+                else "Compute fun in float64, pass jac, or pass x0 in float32, where the steps of "
+                "differences are longer"
+            )
+        )
+
+
 def as_scalar(value: Any, origin: str) -> float:
     """The value that user code (`origin`) returned, as a Python float."""
     if type(value) is float or type(value) is np.float64:

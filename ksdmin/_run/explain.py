@@ -27,8 +27,10 @@ def explained(
     cause = ""
     if status in TESTS:
         cause = test_that_held(run, state, status, point)
+    elif status == Status.TARGET:
+        cause = f"fun {point.value:.6g} <= fmin {run.options.fmin:.6g}."
     elif status == Status.NOT_FINITE and bad is not None:
-        cause = not_finite_gradient(run, bad, "a lower point") + after(state)
+        cause = not_finite_gradient(run, evaluator, bad, "a lower point") + after(state)
     elif status == Status.NOT_FINITE:
         cause = not_finite(run, evaluator, state)
     elif status == Status.PRECISION_LOSS and evaluator.gradient_error:
@@ -80,17 +82,20 @@ def not_finite(run: Run, evaluator: Evaluator, state: State) -> str:
             mend = f", because of {blamed(samples)}: {advice}."
         return f"fun({where}) is {here.value}{mend}"
     if not math.isfinite(run.space.max_abs(here.gradient)):
-        return not_finite_gradient(run, here, where) + ("" if first else after(state))
+        cause = not_finite_gradient(run, evaluator, here, where)
+        return cause + ("" if first else after(state))
     if state.broken:
         return f"The curvature at {where} (hess or hessp) gives no finite product."
     return ""
 
 
-def not_finite_gradient(run: Run, here: Evaluated, where: str) -> str:
+def not_finite_gradient(run: Run, evaluator: Evaluator, here: Evaluated, where: str) -> str:
     """Which entries of a gradient are not finite, and what x is there."""
     about = (
         f"The gradient at {where} has entries that are not finite, the value is {here.value:.6g}"
     )
+    if evaluator.gradient_error:  # the user knows of no gradient
+        about = f"fun is not finite beside {where}, so that its differences are not, either"
     if run.space.is_split:
         return f"{about}."
     g, x = to_host(here.gradient), to_host(here.x)

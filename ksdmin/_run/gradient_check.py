@@ -10,6 +10,7 @@ import numpy as np
 
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.slope_check import (
+    hidden_slope,
     longest_step,
     slope_ratio,
     step_length,
@@ -28,16 +29,15 @@ HOW_TO_CHECK = (
 
 
 def warn_if_contradicted(run: Run, evaluator: Evaluator, here: Evaluated) -> None:
-    """Warn of a `jac` that contradicts `fun` at the start: for one value, where it is right."""
-    if not evaluator.gradient_is_written or evaluator.spent():
+    """Warn of a gradient that contradicts `fun` at the start: for one value, where it is right."""
+    if evaluator.spent():
         return
-    cause = contradiction(run, evaluator, here)
-    if cause:
-        warnings.warn(
-            f"jac contradicts fun at x0: {cause}{entries(run, evaluator, here)}",
-            RuntimeWarning,
-            stacklevel=frames_to_the_user(),
-        )
+    if not evaluator.gradient_is_written:
+        warning = vanished_differences(run, evaluator, here)
+    elif warning := contradiction(run, evaluator, here):
+        warning = f"jac contradicts fun at x0: {warning}{entries(run, evaluator, here)}"
+    if warning:
+        warnings.warn(warning, RuntimeWarning, stacklevel=frames_to_the_user())
 
 
 def contradiction(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
@@ -52,9 +52,24 @@ def contradiction(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
     if ratio < 0:
         return f"fun rises along -jac: check jac, and its sign; {HOW_TO_CHECK}"
     if ratio < TOO_LARGE:
-        size = f"{1 / ratio:.0e} times" if ratio > 1e-12 else "far"
+        size = f"{1 / ratio:.3g} times" if ratio > 1e-12 else "far"
         return f"jac is {size} too large along itself: check it; {HOW_TO_CHECK}"
     return f"the slope of fun along jac is {ratio:.2g} times what jac says; {HOW_TO_CHECK}"
+
+
+def vanished_differences(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
+    """Whether all differences at x0 are zero by rounding alone, in words."""
+    if not evaluator.gradient_error or run.box is not None or run.space.max_abs(here.gradient) > 0:
+        return ""
+    value_at, _ = beside(run, evaluator, here)
+    slope = hidden_slope(value_at, here.x, here.value, run.space)
+    if slope <= run.gradient_target(0.0):
+        return ""
+    return (
+        "all differences of fun at x0 are zero, but over longer steps it has a slope of "
+        f"{slope:.2g}: fun is rounded to fewer digits than x0 has. Compute it in float64, pass "
+        "jac, or pass x0 in float32, where the steps of differences are longer"
+    )
 
 
 def entries(run: Run, evaluator: Evaluator, here: Evaluated) -> str:

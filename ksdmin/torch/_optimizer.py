@@ -48,8 +48,9 @@ DIFFERENCED = (
 )
 RANDOM = (
     "KSD: the loss is random: with the same parameters the closure returned {} and {}. Steps "
-    "compare values, and end with PRECISION_LOSS. Put the model into eval mode (dropout), or seed "
-    "what the closure draws in its first line: torch.manual_seed(0)"
+    "compare values, and end with PRECISION_LOSS. Put the model into eval mode (dropout); draw "
+    "batches and noise before the step, or seed them in the closure's first line: "
+    "torch.manual_seed(0)"
 )
 NO_RATE = "KSD has no learning rate: that lr was set (by a scheduler?) has no effect"
 

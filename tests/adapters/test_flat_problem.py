@@ -114,3 +114,11 @@ def test_l2_of_a_module():
     assert penalty == pytest.approx(float(x[:8].square().sum() + 2 * x[-1].square()))
     with pytest.raises(ValueError, match="no trainable parameter or module '1'"):
         ksdmin.from_torch(net, nn.MSELoss(), data, l2={"1": 1.0})
+
+
+def test_lists_are_points():
+    problem = ksdmin.from_torch(nn.Linear(2, 1), nn.MSELoss(), (torch.eye(2), torch.ones(2, 1)))
+    problem.load([1.0, 1.0, 0.0])
+    assert problem.x0.tolist() == [1.0, 1.0, 0.0]
+    assert problem.fun([1.0, 1.0, 0.0]) == 0
+    assert problem.jac((1.0, 1.0, 0.0)).tolist() == [0.0, 0.0, 0.0]

@@ -120,7 +120,7 @@ def test_a_target_value(method):
     assert res.status == Status.TARGET
     assert res.success
     assert 1e-3 < res.fun <= 30.0
-    assert "fmin" in res.message
+    assert res.message.endswith(f"fun {res.fun:.6g} <= fmin 30.")
     assert res.fun == rosen(res.x)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
+from ksdmin._adapters.arguments import from_frame
 from ksdmin._adapters.flat_problem import host_indices
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.seeds import picked_rows, seed_for_set
@@ -38,7 +39,7 @@ class Samples:
     ) -> None:
         if not isinstance(data, (tuple, list)) or len(data) != 2:
             raise TypeError(f"data: expected (inputs, targets), not {type(data).__name__}")
-        data = tree_map(_as_array, data)
+        data = tree_map(from_frame, data)
         parts: list[Array] = []
         tree_map(parts.append, data)
         _refuse_sparse(parts)
@@ -94,11 +95,6 @@ class Samples:
 
     def _chunk(self, rows: Any, samples: int) -> Any:
         return self._library.chunk(self._data, self._weights, rows, samples, self._dtype)
-
-
-def _as_array(part: Any) -> Any:
-    """What is no array but has one (a DataFrame, a column of one) as that."""
-    return part.to_numpy() if hasattr(part, "to_numpy") else part
 
 
 def _refuse_sparse(parts: list[Any]) -> None:

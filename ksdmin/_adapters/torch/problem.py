@@ -78,6 +78,7 @@ class TensorProblem(FlatProblem):
     def _unrounded(self, x: Any) -> Tensor:
         """A vector of any kind as a tensor on the device, in a dtype of its own."""
         self._check_shape(x)
+        x = np.asarray(x, dtype=float) if isinstance(x, (list, tuple)) else x
         tensor = x.detach() if isinstance(x, Tensor) else torch.from_numpy(to_host(x))
         wrong = int((~torch.isfinite(tensor)).sum())
         if wrong:

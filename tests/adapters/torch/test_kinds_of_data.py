@@ -113,8 +113,24 @@ def test_data_frames(make):
 
 def test_a_frame_of_words():
     words = Frame(np.array([["a", 1.0]] * 40, dtype=object))
-    with pytest.raises(TypeError, match="not an array of object"):
+    with pytest.raises(TypeError, match="the Frame has entries that are no numbers"):
         of_torch(words, CLASSES)
+
+
+@ADAPTERS
+def test_columns_that_are_no_numbers_are_named(make):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"length": np.arange(40.0), "kind": ["a", "b"] * 20})
+    with pytest.raises(TypeError, match="in the column 'kind': encode them"):
+        make(frame, CLASSES)
+
+
+@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.BCEWithLogitsLoss()])
+def test_targets_without_the_column_of_the_outputs(loss):
+    X, y = torch.randn(40, 3), torch.ones(40)
+    with pytest.raises(ValueError, match=r"must be the same: give the targets as y\[:, None\]"):
+        ksdmin.from_torch(nn.Linear(3, 1), loss, (X, y))
+    ksdmin.from_torch(nn.Linear(3, 1), loss, (X, y[:, None]))
 
 
 ADVICE = r"dense.*take sparse data: ksdmin\.minimize\(fun, x0, jac=jac, subsets=N\)"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ksdmin._adapters.arguments import refuse_sparse
+from ksdmin._adapters.arguments import from_frame, refuse_sparse
 from ksdmin._adapters.torch.model_inputs import is_namedtuple
 
 TARGET_NAMES = ("labels", "label", "targets", "target", "y")
@@ -19,8 +19,7 @@ TARGET_NAMES = ("labels", "label", "targets", "target", "y")
 
 def as_tree(data: Any) -> Any:
     """The data with lists as tuples and mappings as dicts; its leaves are tensors and arrays."""
-    if hasattr(data, "to_numpy"):  # a DataFrame, or a column of one
-        data = data.to_numpy()
+    data = from_frame(data)
     refuse_sparse(data)
     if isinstance(data, Mapping):
         return {key: as_tree(part) for key, part in data.items()}

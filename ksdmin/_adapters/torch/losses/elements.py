@@ -23,9 +23,11 @@ def check_elements(loss: nn.Module, z: Tensor, y: Any) -> None:
     """Refuse what torch would broadcast: then a loss depends on other samples than its own."""
     name = type(loss).__name__
     if y.shape != z.shape:
+        columns = tuple(z.shape) == (*y.shape, 1)
+        mend = ": give the targets as y[:, None]" if columns and y.ndim == 1 else ""
         raise ValueError(
             f"{name}: the outputs have shape {tuple(z.shape)}, the targets {tuple(y.shape)}; they "
-            "must be the same"
+            f"must be the same{mend}"
         )
     for kind in ("weight", "pos_weight"):
         weight = getattr(loss, kind, None)
