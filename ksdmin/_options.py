@@ -228,7 +228,7 @@ class Options(MethodOptions):
     diagonal_power : float, optional
         The power that the diagonal of the preconditioner is raised to; where it is below 1, a
         tenth of the mean is added first. Where not given, 0.75 for the diagonal of a Fisher
-        matrix, 1 for your own.
+        matrix, 1 for your own. A net takes its diagonal, not its Kronecker factors, where it is.
     damping : float, optional
         The first weight of ``|d|^2 / 2`` beside the loss of a step d, with subsets; the run adjusts
         it. Where not given: for a model that is not linear in its parameters (``from_torch`` and

@@ -90,8 +90,6 @@ BUYS = {
     "escapes": "Saddle points and maxima are left, where a few products show a way down.",
     "tilted": "The search on C keeps the slope of A: it does not undo what the gradient says.",
     "first_direction": "One product less in the first iteration.",
-    "factored": "Layers of a torch model are preconditioned by Kronecker factors (K-FAC): small "
-    "spaces reach far.",
     "drifting": "Where a regression fits its samples better and better, old pairs do not keep "
     "steps short.",
     "krylov_dim": "More where every set is the whole one, for nets of many samples, and where the "
@@ -99,7 +97,8 @@ BUYS = {
     "memory": "Steps that the last iterations found useful stay within reach.",
     "pairs": "What has been learnt of the curvature carries over to the next iteration.",
     "floor": "Small eigenvalues count where they are measured accurately.",
-    "diagonal_power": "A diagonal of squared gradients is not taken for the Hessian's.",
+    "diagonal_power": "A diagonal of squared gradients is not taken for the Hessian's; layers of a "
+    "net have Kronecker factors.",
     "damping": "A net's first steps do not run far for next to nothing.",
 }
 

@@ -75,8 +75,6 @@ class Preset:
         Whether the search objective gets the slope of A at zero.
     first_direction : bool
         Whether e_1 stands in for the previous direction on the first iteration.
-    factored : bool
-        Whether Kronecker factors precondition, where a problem has them, in place of a diagonal.
     drifting : bool
         Whether the quasi-Newton model follows how the curvature changes, for linear models.
     krylov_dim, memory, pairs, floor, diagonal_power, damping : optional
@@ -94,7 +92,6 @@ class Preset:
     escapes: bool
     tilted: bool
     first_direction: bool
-    factored: bool
     drifting: bool
     krylov_dim: int | None
     memory: int | None
@@ -123,7 +120,6 @@ AS_PRINTED = Preset(
     escapes=False,
     tilted=False,
     first_direction=True,
-    factored=False,
     drifting=False,
     krylov_dim=20,
     memory=1,
@@ -152,7 +148,6 @@ DEFAULT = Preset(
     escapes=True,
     tilted=True,
     first_direction=False,
-    factored=True,
     drifting=True,
     krylov_dim=None,
     memory=None,

@@ -48,7 +48,11 @@ def prepare(run: Run, options: Options, traits: Traits) -> KSDRun:
         preset=preset,
         parts=int(parts),
         dims=choose_dimensions(
-            run.space, options, sampled, nonlinear, traits.has_factors and preset.factored
+            run.space,
+            options,
+            sampled,
+            nonlinear,
+            factored=traits.has_factors and options.diagonal_power is None,
         ),
     )
 

@@ -62,9 +62,9 @@ class KSDRun(Run):
         return int(self.options.inner_maxiter or self.dims.whole_dim)
 
     def traits_of(self, problem: CountingProblem) -> Traits:
-        """A problem's traits, as far as the preset uses them: the paper has a diagonal."""
+        """A problem's traits, as far as they are used: a power is asked for of a diagonal."""
         traits = problem.traits
-        if traits.has_factors and not self.preset.factored:
+        if traits.has_factors and self.options.diagonal_power is not None:
             return replace(traits, has_factors=False)
         return super().traits_of(problem)
 

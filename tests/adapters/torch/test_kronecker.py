@@ -203,6 +203,8 @@ def test_by_default_a_net_has_factors_and_the_paper_a_diagonal():
     assert ksdmin.minimize(problem, options={"maxiter": 2}).preconditioner == "kronecker"
     paper = ksdmin.minimize(problem, options=ksdmin.PAPER | {"maxiter": 2})
     assert paper.preconditioner == "diagonal"
+    powered = ksdmin.minimize(problem, options={"diagonal_power": 0.5, "maxiter": 2})
+    assert powered.preconditioner == "diagonal"
 
 
 def test_a_linear_model_and_a_wide_one_have_none():
