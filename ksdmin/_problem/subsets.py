@@ -101,7 +101,8 @@ class Subsets:
         of the first Krylov space (1/2 each where K = 1, so that they can be disjoint), but
         10 sqrt(n) at most. They begin with 300 at least, and below 1200 samples with everything.
         For a model that is not linear in its parameters (an adapter finds that out) they may be
-        fewer, and from 2500 samples on A begins with 25 sqrt(n), B and C with 5 sqrt(n) at most.
+        fewer, and from 2500 samples on A begins with 25 sqrt(n), B and C with 5 sqrt(n) at most;
+        with Kronecker factors, from 100 samples on with 5 sqrt(n) and sqrt(n).
         The default method lets all three grow as the run asks for it. ``ksdmin.PAPER`` takes
         everything and 1/K in any case.
     disjoint : bool, optional
@@ -168,7 +169,12 @@ class Subsets:
         return f"{type(self).__name__}({', '.join([source, *asked, *together])})"
 
     def sizes(
-        self, parts: int, fewest: int = 1, per_root: int | None = None, nonlinear: bool = False
+        self,
+        parts: int,
+        fewest: int = 1,
+        per_root: int | None = None,
+        nonlinear: bool = False,
+        factored: bool = False,
     ) -> Sizes | None:
         """The sizes at the start of a run; None where the user draws the sets.
 
@@ -176,7 +182,8 @@ class Subsets:
         more; or everything, if so many are more than a quarter. With `per_root`, they are at most
         twice that many times the root of the number of samples. A is everything. Many rough steps
         train a `nonlinear` model best: its `fewest` is 1, its B and C are at most `per_root` roots,
-        and A is `per_root` times as much as that, if this is half of the samples at most.
+        or one root where it is preconditioned by Kronecker factors (`factored`), and A is
+        `per_root` times as much as that, if this is half of the samples at most.
         """
         if self.n is None:
             return None
@@ -191,9 +198,9 @@ class Subsets:
             share = min(fewest, room) if 4 * fewest <= self.n else self.n
         in_A = self.n
         if per_root is not None and share < self.n:
-            few = per_root * math.isqrt(self.n)
+            few = (1 if factored else per_root) * math.isqrt(self.n)
             if not nonlinear:
-                share = min(share, 2 * few)
+                share = min(share, 2 * per_root * math.isqrt(self.n))
             elif 2 * per_root * few <= self.n:
                 share, in_A = min(share, few), per_root * few
         a = counts["gradient"] or in_A
