@@ -13,10 +13,10 @@ from examples.harness.net_training.method_interface import Settings
 from examples.harness.net_training.training import Training
 from examples.harness.recorder import Work
 
-PARTS = ("gradient", "products", "search")
+PARTS = ("gradient", "preconditioner", "products", "search")
 
 
-def problem_of(training: Training, settings: Settings) -> Any:
+def problem_of(training: Training, settings: Settings, precond: str | None = None) -> Any:
     """What ksdmin makes of the net, the loss and the training samples."""
     samples = training.data.train
     return ksdmin.from_torch(
@@ -25,6 +25,7 @@ def problem_of(training: Training, settings: Settings) -> Any:
         (samples.inputs, samples.targets),
         curvature=settings.curvature,
         l2=training.l2,
+        precond=precond,
         precision=settings.precision,
     )
 
@@ -91,6 +92,10 @@ class Timed:
         """The products on B."""
         product = self._timed("products", self._problem.curvature, x, idx)
         return lambda v: self._timed("products", product, v)
+
+    def factors(self, x: Any, idx: Any) -> Any:
+        """The Kronecker factors on A; their inverses and the solves with them are algebra."""
+        return self._timed("preconditioner", self._problem.factors, x, idx)
 
     def matrix(self, x: Any, idx: Any) -> Any:
         """The whole curvature matrix on B."""
