@@ -60,7 +60,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "a U-net that takes noise away",
         nets.u_net,
         samples.denoising,
-        (0.02, 0.015, 0.0125),
+        (0.02, 0.012, 0.01),
         task=REGRESSION,
         l2=1e-6,
     ),

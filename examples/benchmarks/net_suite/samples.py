@@ -19,12 +19,12 @@ TRAINED, VALIDATED = 20_000, 5_000  # of MNIST's training images: the first ones
 SHIFT, NOISE, BRIGHTEST = 4, 0.6, 1.5  # pixels; the standard deviation; what is more is cut off
 
 # Files of Python's standard library, the same for every version but for some lines.
-MODULES = (
-    "argparse ast bdb calendar configparser csv dataclasses difflib doctest enum fractions "
-    "functools gettext heapq inspect ipaddress locale mailbox optparse pdb pickle pickletools "
-    "platform plistlib random shutil smtplib socket ssl statistics subprocess tarfile tempfile "
-    "textwrap threading tokenize traceback turtle typing uuid warnings weakref"
-).split()
+MODULES = """
+argparse ast bdb calendar configparser csv dataclasses difflib doctest enum fractions
+functools gettext heapq inspect ipaddress locale mailbox optparse pdb pickle pickletools
+platform plistlib random shutil smtplib socket ssl statistics subprocess tarfile tempfile
+textwrap threading tokenize traceback turtle typing uuid warnings weakref
+"""
 LENGTH = 64  # characters that a sample has
 SEQUENCES = {"train": 8192, "test": 2048, "held_out": 2048}
 ALPHABET = string.printable[:95] + "\n"  # another character is one kind more
@@ -88,7 +88,7 @@ def text() -> Splits:
 def source_text() -> str:
     """The modules one after the other."""
     folder = Path(sysconfig.get_path("stdlib"))
-    return "\n".join((folder / f"{name}.py").read_text("utf-8") for name in MODULES)
+    return "\n".join((folder / f"{name}.py").read_text("utf-8") for name in MODULES.split())
 
 
 def encoded(text: str) -> np.ndarray:

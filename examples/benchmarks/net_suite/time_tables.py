@@ -52,9 +52,7 @@ def median_seconds(runs: Iterable[Run], level: float) -> float:
 
 def adams_seconds(groups: Mapping[str, list[Run]], level: float) -> float:
     """Those of the rate that is the first there; infinite where none is, or Adam has not run."""
-    every = (
-        median_seconds(runs, level) for runs in groups.values() if runs[0]["method"] == "adam"
-    )
+    every = (median_seconds(runs, level) for runs in groups.values() if runs[0]["method"] == "adam")
     return min(every, default=math.inf)
 
 
@@ -66,7 +64,9 @@ def cells(name: str, runs: list[Run], groups: Mapping[str, list[Run]]) -> list[s
         compared = f" ({own / adams:.2f})" if math.isfinite(own) and math.isfinite(adams) else ""
         shown.append(number(own, ".2f") + compared)
     unit = EXPERIMENTS[runs[0]["net"]].task.unit
-    best, after, error = (statistics.median(column) for column in zip(*map(at_best, runs)))
+    best, after, error = (
+        statistics.median(column) for column in zip(*map(at_best, runs), strict=True)
+    )
     passes = statistics.median(run["trace"]["passes"][-1] for run in runs)
     return [*shown, f"{best:.3g}", f"{after:.1f} s", f"{error:.3g}{unit}", f"{passes:.0f}"]
 
