@@ -105,7 +105,7 @@ def test_wrappers_have_every_verb_that_traits_may_promise(wrapper, loss):
     wrapped = wrapper(problem(loss))
     verbs = {*OPTIONAL_VERBS.values(), "value", "value_and_gradient", "curvature"}
     missing = {verb for verb in verbs if not callable(getattr(wrapped, verb, None))}
-    assert missing <= ({"counting"} if wrapper is Timed else set())
+    assert not missing
     not_made_again = {"counting", "in_finer_arithmetic"}
     assert all(hasattr(Repeated, verb) for verb in verbs - not_made_again)
 

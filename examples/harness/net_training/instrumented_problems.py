@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -63,8 +65,15 @@ class Timed:
 
     def __init__(self, problem: Any) -> None:
         self._problem, self._seconds = problem, dict.fromkeys(PARTS, 0.0)
-        # With the problem's own traits the timed run is the same run.
-        self.x0, self.subsets, self.traits = problem.x0, problem.subsets, problem.traits
+        self.x0, self.subsets = problem.x0, problem.subsets
+        # With the problem's own traits and counts the timed run is the same run.
+        self.traits = replace(problem.traits, counts_itself=True)
+
+    def counting(self, counts: Any) -> Timed:
+        """The problem for a run, which adds to `counts`; timed by the same clock."""
+        counted = copy.copy(self)
+        counted._problem = self._problem.counting(counts)
+        return counted
 
     def in_finer_arithmetic(self) -> Any:
         """The same problem in more precise arithmetic, timed by the same clock."""
