@@ -86,7 +86,7 @@ class Characters(nn.Module):
         self.embed, self.places = nn.Embedding(kinds, width), nn.Embedding(length, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.embed(x) + self.places.weight
+        return self.embed(x) + self.places(torch.arange(x.shape[1], device=x.device))
 
 
 class KindsSecond(nn.Module):
