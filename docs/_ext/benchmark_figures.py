@@ -44,25 +44,6 @@ def against_size(name, points, label):
     return saved(plt, figure, name)
 
 
-def losses_over_time(name, rows, shares):
-    """A panel for each net, a line for each method; `shares` are {column: share of the time}."""
-    plt = pyplot()
-    nets = list(dict.fromkeys(row["net"] for row in rows))
-    size = (3.2 * len(nets), 3.4)
-    figure, panels = plt.subplots(1, len(nets), figsize=size, layout="constrained")
-    for panel, net in zip(panels, nets, strict=True):
-        for row in (row for row in rows if row["net"] == net):
-            values = [float(row[column]) for column in shares]
-            look = {"linewidth": 3 if row["method"] == "ksd" else 1.5, "label": row["method"]}
-            panel.semilogy(list(shares.values()), values, "o-", markersize=4, **look)
-        panel.set(xlabel="share of the time", title=net)
-        panel.grid(alpha=0.3)
-    panels[0].set_ylabel("loss")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize="small")
-    return saved(plt, figure, name)
-
-
 def saved(plt, figure, name):
     """Where Markdown finds it."""
     FIGURES.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The three pictures of the front page, each with its sentence and where it comes from."""
+"""The pictures of the front page, each with its sentence and where it comes from."""
 
 from pathlib import Path
 
@@ -10,6 +10,8 @@ READ_ON = {
     "sum-of-losses": "[Tutorial 2](tutorials/02_logistic_regression.rst)",
     "physics-informed-net": "[Sums of squared residuals](residuals.md)",
     "deep-net": "[Experiments](experiments.md)",
+    "convolutional-net": "[Nets of today](benchmarks.md#nets-of-today)",
+    "character-transformer": "[Nets of today](benchmarks.md#nets-of-today)",
 }
 
 

@@ -29,7 +29,7 @@ GENERATORS = {
     "logistic": benchmarks.logistic,
     "losses": benchmarks.other_losses,
     "many-samples": benchmarks.many_samples,
-    "nets": gpu_results.other_nets,
+    "nets": gpu_results.todays_nets,
     "on-a-gpu": gpu_results.headline,
     "options": from_code.options,
     "physics": physics.section,

@@ -1,14 +1,15 @@
-"""What was measured of nets: on a GPU, and nets of other kinds on a CPU."""
+"""What was measured of nets on a GPU."""
 
 import json
+import math
 
-import benchmark_figures
 from benchmarks import RESULTS, link
-from tables import folded, markdown, parsed
+from tables import folded, markdown
 
-from examples.pictures import deep_net_run
-
-SHARES = {"value at 1/8": 1 / 8, "1/4": 1 / 4, "1/2": 1 / 2, "the whole time": 1}
+from examples.benchmarks.net_suite import time_tables
+from examples.benchmarks.net_suite.experiments import EXPERIMENTS
+from examples.harness.tables import number, origins
+from examples.pictures import deep_net_run, todays_nets_run
 
 
 def read(name):
@@ -113,24 +114,32 @@ def streaming():
     return "\n\n".join(parts)
 
 
-def other_nets():
-    """Convolutions, a residual net, an LSTM, a transformer: loss against time, tables folded."""
-    text = (RESULTS / "nets.md").read_text()
-    rows = parsed(text.split("\n\n")[0])
-    figure = benchmark_figures.losses_over_time("nets", rows, SHARES)
-    last = {(row["net"], row["method"]): float(row["the whole time"]) for row in rows}
-    nets = list(dict.fromkeys(row["net"] for row in rows))
-    ends = "; ".join(f"{net} {last[net, 'ksd']:g} and {adams(last, net):g}" for net in nets)
-    return "\n\n".join(
-        [
-            "**Nets as easy as these are Adam's. Losses of KSD and of the better of two "
-            "rates of Adam when "
-            f"time is spent: {ends}.**",
-            f"![Loss of four nets against time, by method]({figure})",
-            folded("In numbers", text),
-        ]
-    )
+def todays_nets():
+    """Seconds to some losses of several nets: in words, two pictures, tables folded."""
+    runs = todays_nets_run.gpu_runs()
+    if not runs:
+        return "Not measured on a GPU yet."
+    of_nets = time_tables.by_net(runs)
+    first = "; ".join(in_words(name, of_net) for name, of_net in of_nets.items())
+    figures = [
+        f"![{made.title}: {made.axis} against seconds](_static/{made.path.name})"
+        for made in (make() for make in todays_nets_run.makers().values())
+    ]
+    tables = [
+        folded(time_tables.title(of_net), time_tables.table(of_net)) for of_net in of_nets.values()
+    ]
+    origin = origins(runs, time_tables.ABOUT)
+    said = f"{time_tables.NOTE} Measured on {origin} ({link(todays_nets_run.RESULTS, 'results')})."
+    return "\n\n".join([f"**Seconds to a training loss: {first}.**", *figures, *tables, said])
 
 
-def adams(last, net):
-    return min(value for (of, method), value in last.items() if of == net and "adam" in method)
+def in_words(name, runs):
+    """The least level that KSD or Adam's best rate comes to, and when they do."""
+    groups = time_tables.by_label(runs)
+    for level in sorted(EXPERIMENTS[name].levels):
+        own = time_tables.median_seconds(groups["ksd"], level) if "ksd" in groups else math.inf
+        adams = time_tables.adams_seconds(groups, level)
+        if math.isfinite(min(own, adams)):
+            break
+    words = f"KSD {number(own, '.1f', infinite='never')}"
+    return f"{name} to {level:g}, {words}, Adam {number(adams, '.1f', infinite='never')}"

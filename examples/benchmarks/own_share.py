@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from typing import Any
 
 import this_checkout  # noqa: F401
@@ -23,6 +24,7 @@ from examples.data import mnist
 from examples.harness.device_script import arguments, origin, write
 from examples.harness.net_training.replayed_problem import Recorded, seconds_of_calls
 from examples.paper import table1_networks
+from ksdmin._problem.arrays import Space
 
 ITERATIONS = 60
 RUNS = 3  # of which the fastest counts
@@ -84,7 +86,38 @@ def measure(make: Any, args: argparse.Namespace) -> dict[str, Any]:
         "seconds": plain,
         "seconds of the evaluations alone": model,
         "own share": 1 - model / plain,
+        **preconditioner(problem, recorded.calls),
     }
+
+
+def preconditioner(problem: Any, calls: list[tuple[Any, ...]]) -> dict[str, Any]:
+    """What Kronecker factors take: they are evaluations, inverses and solves KSD's own share."""
+    asked = [call for call in calls if call[0] == "factors"]
+    if not asked:
+        return {}
+    space, x = Space(problem.x0), problem.x0
+    factors = problem.factors(x, asked[-1][1])
+    damped = factors.damped(space, 1.0)
+    inverting = seconds_of(lambda: factors.damped(space, 1.0), x)
+    return {
+        "factors": len(asked),
+        "seconds of the factors": min(seconds_of_calls(problem, asked) for _ in range(RUNS)),
+        "milliseconds of their inverses": 1e3 * inverting,
+        "milliseconds of a solve": 1e3 * seconds_of(lambda: damped.solve(space, x), x),
+    }
+
+
+def seconds_of(work: Callable[[], Any], x: torch.Tensor) -> float:
+    """The least of several times, until the device is done."""
+    wait = torch.cuda.synchronize if x.is_cuda else lambda: None
+    times = []
+    for _ in range(RUNS + 1):
+        wait()
+        begin = time.perf_counter()
+        work()
+        wait()
+        times.append(time.perf_counter() - begin)
+    return min(times)
 
 
 def first(pair: tuple[float, Any]) -> float:
@@ -93,8 +126,8 @@ def first(pair: tuple[float, Any]) -> float:
 
 
 def evaluations(calls: list[tuple[Any, ...]], rows_per_sample: float) -> int:
-    """How many values and products; a Jacobian is as many as a sample has rows."""
-    counted = {"curvature": 0, "jacobian": round(rows_per_sample)}
+    """How many values and products; factors are two, a Jacobian as many as a sample has rows."""
+    counted = {"curvature": 0, "factors": 2, "jacobian": round(rows_per_sample)}
     return sum(counted.get(call[0], 1) for call in calls)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 from datetime import date
 from importlib.metadata import version
@@ -52,7 +53,9 @@ def processor() -> str:
 
 
 def _git(*arguments: str) -> str:
-    """What git prints in ksdmin's folder; nothing where that is no checkout."""
+    """What git prints in ksdmin's folder; nothing where that is no checkout, or there is no git."""
+    if shutil.which("git") is None:
+        return ""
     asked = subprocess.run(
         ["git", *arguments],
         cwd=Path(ksdmin.__file__).parent,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from examples.data.data_files import MissingData
+from examples.harness.net_training.training import release_memory
 from examples.harness.net_training.training_methods import METHODS
 from examples.harness.progress_bar import bar
 from examples.harness.store import Run, Store
@@ -103,13 +103,6 @@ def run_all(args: argparse.Namespace) -> None:
             release_memory(args.device)
             store.add(run)
             print(summary(config, run), flush=True)
-
-
-def release_memory(device: torch.device) -> None:
-    """So that a run does not depend on those before it: what is free decides ksdmin's chunks."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
 
 
 def write_table(args: argparse.Namespace) -> None:

@@ -13,19 +13,23 @@ from examples.paper.seed_series import Series, best_series
 
 COLOURS = {
     "ksd": "tab:blue",
+    "ksd-diagonal": "tab:gray",
     "ksd-paper": "tab:cyan",
     "hf": "tab:red",
+    "hf-kronecker": "tab:orange",
     "lbfgsb": "tab:green",
     "torch-lbfgs": "tab:olive",
     "ncg": "tab:brown",
     "nag": "tab:pink",
     "adam": "tab:purple",
+    "muon": "black",
 }
 DASHES = {"hessian": "--", "empirical-fisher": ":"}
 SHOWN = 3  # runs of a series at most: twenty would hide each other
 AXES = {"seconds": "seconds", "passes": "passes over the training samples"}
 PARTS = {
     "gradient": "gradient (A)",
+    "preconditioner": "Kronecker factors (A)",
     "products": "basis: products (B)",
     "algebra": "basis: algebra, and the rest",
     "search": "search (C)",
@@ -92,7 +96,7 @@ def cost(runs: list[Run], path: Path) -> Path:
     names = [f"{run['title']}: {Series({0: run}).name}\n{run['hardware']}" for run in runs]
     begins = [0.0] * len(runs)
     for part, label in PARTS.items():
-        shares = [100 * run["shares"][part] / sum(run["shares"].values()) for run in runs]
+        shares = [100 * run["shares"].get(part, 0) / sum(run["shares"].values()) for run in runs]
         panel.barh(range(len(runs)), shares, left=begins, label=label)
         begins = [begin + share for begin, share in zip(begins, shares, strict=True)]
     panel.set(xlabel="share of the seconds (%)", xlim=(0, 100))

@@ -1,25 +1,33 @@
-"""The three pictures, and their sentences in the README."""
+"""The pictures, and their sentences in the README."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
-from examples.pictures import deep_net_run, digits_run, physics_run
+from examples.pictures import deep_net_run, digits_run, physics_run, todays_nets_run
 from examples.pictures.curve_picture import ROOT, Picture
 from examples.pictures.curve_picture import draw as draw_picture
 
 README = ROOT / "README.md"
-MAKERS = {
+FIRST_ROW = {
     "sum-of-losses": digits_run.picture,
     "physics-informed-net": physics_run.picture,
     "deep-net": deep_net_run.picture,
 }
+SECOND_ROW = "<!-- nets of today -->", "<!-- end of nets of today -->"
+BENCHMARK = "[Nets of today](docs/benchmarks.md#nets-of-today)"
+
+
+def makers() -> dict[str, Callable[[], Picture]]:
+    """All that there are results for."""
+    return FIRST_ROW | todays_nets_run.makers()
 
 
 def pictures() -> list[Picture]:
-    """All three, from the results as they are."""
-    return [make() for make in MAKERS.values()]
+    """All of them, from the results as they are."""
+    return [make() for make in makers().values()]
 
 
 def draw() -> list[Path]:
@@ -29,14 +37,36 @@ def draw() -> list[Path]:
 
 def with_sentences(text: str) -> str:
     """The README's text with the sentence of each picture between its marks."""
-    for picture in pictures():
-        begin, end = f"<!-- sentence: {picture.name} -->", "<!-- end -->"
-        written = f"{begin}{picture.sentence}{end}"
-        text, found = re.subn(
-            f"{re.escape(begin)}.*?{end}", lambda _, new=written: new, text, flags=re.DOTALL
-        )
-        if found != 1:
-            raise ValueError(f"README.md: expected {begin} once, found it {found} times")
+    for picture in (make() for make in FIRST_ROW.values()):
+        text = _filled(text, f"<!-- sentence: {picture.name} -->", "<!-- end -->", picture.sentence)
+    below = second_row([make() for make in todays_nets_run.makers().values()])
+    return _filled(text, *SECOND_ROW, f"\n{below}")
+
+
+def second_row(pictures: list[Picture]) -> str:
+    """The README's table of the nets of today; nothing as long as there are no pictures."""
+    if not pictures:
+        return ""
+    rows = [
+        [picture.heading for picture in pictures],
+        ["---"] * len(pictures),
+        [
+            f"![{picture.title}: {picture.axis} against seconds]({picture.path.relative_to(ROOT)})"
+            for picture in pictures
+        ],
+        [f"{picture.sentence} {BENCHMARK}" for picture in pictures],
+    ]
+    return "\n" + "".join(f"| {' | '.join(cells)} |\n" for cells in rows) + "\n"
+
+
+def _filled(text: str, begin: str, end: str, content: str) -> str:
+    """The text with `content` between two marks."""
+    written = f"{begin}{content}{end}"
+    text, found = re.subn(
+        f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: written, text, flags=re.DOTALL
+    )
+    if found != 1:
+        raise ValueError(f"README.md: expected {begin} once, found it {found} times")
     return text
 
 

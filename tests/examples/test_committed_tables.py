@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from examples.benchmarks import nets
 from examples.benchmarks.comparison import problem_sets, score_tables, scores
 from examples.benchmarks.regression_suite import (
     data_sets,
@@ -19,11 +18,6 @@ from examples.benchmarks.regression_suite import (
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "examples/benchmarks/results"
-
-
-def test_the_table_of_the_nets(capsys):
-    nets.main(["table", str(RESULTS / "nets.json")])
-    assert capsys.readouterr().out == (RESULTS / "nets.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["seconds", "growth", "ablation", "ablation_nets"])

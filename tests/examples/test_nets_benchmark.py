@@ -1,29 +1,249 @@
-"""The benchmark of other nets: they train, and a run becomes a line of the table."""
+"""The benchmarks of nets: they train, runs are kept one by one, and become lines of tables."""
 
+import json
+import math
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import ksdmin
-from examples.benchmarks.image_nets import NETS
-from examples.benchmarks.nets import cells_of
+from examples.benchmarks import nets_of_today
+from examples.benchmarks.net_suite import experiments, samples, small_nets, time_tables
+from examples.data.splits import Part, Splits
+from examples.harness.net_training.method_interface import Method
+from examples.harness.net_training.muon import Muon
+from examples.harness.net_training.tasks import CLASSIFICATION, REGRESSION
+from examples.harness.net_training.training import DeviceData, Training
+
+SIZES = {
+    "conv": 220_234,
+    "causal": 472_417,
+    "perceptron": 535_818,
+    "lstm": 82_186,
+    "residual": 130_826,
+    "transformer": 154_954,
+    "aside": 93_745,
+}
 
 
-@pytest.mark.parametrize("name", NETS)
-def test_every_net_classifies_images(name):
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Nets this small are faster so, and other processes disturb them less."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def made_up_samples(name, count=12):
+    """As the experiment has them, without its files."""
+    rng = np.random.default_rng(0)
+    if name == "causal":
+        rows = rng.integers(0, samples.KINDS, (count, samples.LENGTH + 1))
+        part = Part(rows[:, :-1], rows[:, 1:])
+    else:
+        pixels = rng.random((count, 784), dtype=np.float32)
+        part = Part(pixels, pixels if name == "aside" else rng.integers(0, 10, count))
+    return Splits(part, part, part)
+
+
+@pytest.mark.parametrize("name", small_nets.NETS)
+def test_every_small_net_classifies_images(name):
     torch.manual_seed(0)
     data = torch.rand(30, 784), torch.randint(0, 10, (30,))
-    problem = ksdmin.from_torch(NETS[name](), nn.CrossEntropyLoss(), data)
+    problem = ksdmin.from_torch(small_nets.NETS[name](), nn.CrossEntropyLoss(), data)
     everything = ksdmin.Subsets(30, 1.0, 1.0, 1.0, disjoint=False)
     res = ksdmin.minimize(problem, subsets=everything, options={"maxiter": 2})
     assert res.fun < problem.value(problem.x0)
 
 
-def test_a_line_has_the_least_value_so_far_at_each_share_of_the_time():
-    trace = {
-        "seconds": [0.0, 1.0, 2.0, 4.0, 8.1, 9.0],
-        "value": [9.0, 8.0, 8.5, 3.0, 1.0, 0.5],
-        "test": [90.0, 80.0, 70.0, 60.0, 5.0, 2.0],
-    }
-    run = {"net": "lstm", "method": "adam", "rate": 1e-3, "seconds": 8.0, "trace": trace}
-    assert cells_of(run) == ["lstm", "adam, rate 0.001", "8", "8", "3", "1", "5%"]
+@pytest.mark.parametrize("name", experiments.EXPERIMENTS)
+def test_every_net_of_today_has_its_size_and_can_be_trained(name):
+    data = DeviceData.of(made_up_samples(name), torch.device("cpu"))
+    training = nets_of_today.training_of(name, 0, data)
+    variables = training.parameters()
+    assert sum(variable.numel() for variable in variables) == SIZES[name]
+    x = nn.utils.parameters_to_vector(variables).detach().clone()
+    before = nets_of_today.assess(training, x)
+    outputs = training.net(data.train.inputs)
+    loss = training.task.batch_loss(outputs, data.train.targets)
+    gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, variables)])
+    after = nets_of_today.assess(training, x - 1e-3 * gradient / gradient.norm())
+    assert before["train"] == pytest.approx(loss.item(), rel=1e-5)
+    assert after["train"] < before["train"] < before["value"]
+    assert before["validation"] == before["train"]  # of the same samples
+
+
+def test_causal_nets_do_not_see_what_follows():
+    net = experiments.EXPERIMENTS["causal"].net()
+    text = torch.zeros(1, samples.LENGTH, dtype=torch.long)
+    changed = text.clone()
+    changed[0, 40:] = 1
+    difference = (net(text) - net(changed)).abs().amax(dim=1)[0]
+    assert difference[:40].max() == 0 < difference[40:].min()
+
+
+def test_images_are_moved_and_become_noisy():
+    pixels = np.zeros((50, 784), np.float32)
+    pixels[:, 14 * 28 + 14] = 1
+    rng = np.random.default_rng(0)
+    moved = samples.shifted(pixels, rng)
+    rows, columns = np.divmod(moved.argmax(axis=1), 28)
+    assert (moved.sum(axis=1) == 1).all()
+    for found in (rows, columns):
+        assert (found.min(), found.max()) == (10, 18)
+    noise = samples.noisy(np.full_like(pixels, 0.75), rng)
+    assert (noise.dtype, noise.min(), noise.max()) == (np.float32, 0, 1.5)
+
+
+def test_text_is_that_of_the_standard_library():
+    splits = samples.text()
+    counts = [len(part) for part in (splits.train, splits.test, splits.held_out)]
+    assert counts == list(samples.SEQUENCES.values())
+    np.testing.assert_array_equal(splits.train.inputs[:, 1:], splits.train.targets[:, :-1])
+    assert splits.train.inputs.max() < samples.KINDS
+    letters = "".join(map(chr, range(128)))
+    kinds = samples.encoded(letters + "é")
+    assert sorted(set(kinds)) == list(range(samples.KINDS))
+    assert kinds[-1] == samples.KINDS - 1
+    assert samples.ALPHABET[kinds[ord("k")]] == "k"
+
+
+def test_muon_is_torchs_for_matrices():
+    pytest.importorskip("torch", minversion="2.9")
+    torch.manual_seed(0)
+    start, bias = torch.randn(6, 4), torch.zeros(6)
+    ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    update = Muon([ours, nn.Parameter(bias)], 0.1, None)
+    optimizer = torch.optim.Muon([theirs], lr=0.1, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    for _ in range(5):
+        slope = torch.randn(6, 4)
+        update([slope, bias])
+        theirs.grad = slope
+        optimizer.step()
+    torch.testing.assert_close(ours.data, theirs.data, rtol=0.02, atol=0.02)  # theirs: bfloat16
+
+
+def test_errors_of_sequences_and_images_are_means():
+    outputs = torch.tensor([[[2.0, 0.0], [1.0, 1.0]], [[2.0, 2.0], [1.0, 1.0]]])
+    targets = torch.tensor([[0, 0], [0, 0]])
+    assert float(CLASSIFICATION.errors(outputs, targets)) == 50.0  # 50% and 0%
+    assert float(REGRESSION.errors(torch.ones(3, 4), torch.zeros(3, 4))) == 3.0
+
+
+def test_points_are_copied_into_the_net():
+    data = DeviceData.of(made_up_samples("conv"), torch.device("cpu"))
+    training = Training(nn.Linear(784, 10), CLASSIFICATION, data, 0.0, 0)
+    places = [variable.data_ptr() for variable in training.parameters()]
+    training.load(torch.ones(7850, dtype=torch.float64))
+    assert [variable.data_ptr() for variable in training.parameters()] == places
+    assert all((variable == 1).all() for variable in training.parameters())
+
+
+# --- The command line ---
+
+
+@pytest.fixture
+def small_images(monkeypatch):
+    """The perceptron on made-up images."""
+    small = experiments.EXPERIMENTS["perceptron"]
+    changed = experiments.Experiment(small.title, small.net, lambda: made_up_samples("conv", 40))
+    known = {**experiments.EXPERIMENTS, "perceptron": changed}
+    monkeypatch.setattr(nets_of_today, "EXPERIMENTS", known)
+
+
+def run(path, *arguments):
+    fixed = ["--out", str(path), "--device", "cpu", "--commit", "test"]
+    nets_of_today.main(["run", "perceptron", *arguments, *fixed])
+    return json.loads(path.read_text())
+
+
+def test_runs_are_kept_and_become_tables(small_images, tmp_path, capsys):
+    path = tmp_path / "runs.json"
+    methods = ["--methods", "ksd", "adam", "torch-lbfgs", "--rates", "1e-3", "3e-4"]
+    runs = run(path, *methods, "--seconds", "0.3", "--samples", "30")
+    assert [(r["method"], r["rate"]) for r in runs] == [
+        *(("ksd", None), ("adam", 1e-3), ("adam", 3e-4), ("torch-lbfgs", None))
+    ]
+    for one in runs:
+        assert (one["samples"], one["parameters"], one["commit"]) == (30, 535_818, "test")
+        trace = one["trace"]
+        assert trace["train"][-1] < trace["train"][0]
+        assert trace["passes"][0] == 0 < trace["passes"][-1]
+        assert {"value", "validation", "error"} <= trace.keys()
+    again = run(path, *methods, "--seconds", "0.3", "--samples", "30")
+    assert again == runs
+    capsys.readouterr()
+    nets_of_today.main(["table", str(path)])
+    text = capsys.readouterr().out
+    assert (
+        "**perceptron: a perceptron, digits; 535,818 parameters, 30 samples, 0.3 s, 1 seed**"
+        in text
+    )
+    assert "| adam, rate 0.001 |" in text
+
+
+def test_what_does_not_fit_the_limit_is_left_out(small_images, tmp_path, capsys):
+    path = tmp_path / "runs.json"
+    limits = ["--limit", "30", "--seconds", "60", "--commit", "test", "--out", str(path)]
+    nets_of_today.main(["run", "perceptron", "--methods", "ksd", *limits])
+    assert not path.exists()
+    assert "no time left for {'net': 'perceptron', 'method': 'ksd'" in capsys.readouterr().out
+
+
+def test_a_run_that_fails_does_not_end_the_others(small_images, tmp_path, monkeypatch, capsys):
+    def broken(*given):
+        raise RuntimeError("out of memory")
+
+    methods = {**nets_of_today.METHODS, "ksd": Method(broken, precision="high")}
+    monkeypatch.setattr(nets_of_today, "METHODS", methods)
+    path = tmp_path / "runs.json"
+    chosen = ("--methods", "ksd", "adam", "--rates", "1e-3", "--seconds", "perceptron=0.1")
+    with pytest.raises(SystemExit, match=r"failed: .*'method': 'ksd'"):
+        run(path, *chosen)
+    assert [found["method"] for found in json.loads(path.read_text())] == ["adam"]
+    assert "out of memory" in capsys.readouterr().err
+
+
+def test_seconds_of_an_unknown_net_are_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        nets_of_today.main(["run", "conv", "--seconds", "cnov=3", "--out", str(tmp_path / "x")])
+    assert "'cnov' is none of conv, causal" in capsys.readouterr().err
+
+
+# --- Tables ---
+
+
+def made_up(method, losses, rate=None, seed=0, validation=None):
+    seconds = [float(i) for i in range(len(losses))]
+    trace = {"seconds": seconds, "train": losses, "validation": validation or losses}
+    trace |= {"error": [10 * loss for loss in losses], "passes": [2 * s for s in seconds]}
+    about = {"net": "conv", "method": method, "rate": rate, "seed": seed, "seconds": 4.0}
+    return {**about, "samples": 20_000, "parameters": 220_234, "trace": trace}
+
+
+def test_seconds_to_a_loss_lie_between_the_points():
+    trace = made_up("ksd", [1.0, 0.1, 0.2, 0.001])["trace"]
+    found = [time_tables.seconds_to(trace, level) for level in (1.0, 0.1, 0.05, 1e-4)]
+    assert found[:2] == [0.0, pytest.approx(1.0)]
+    assert 2 < found[2] < 3
+    assert found[3] == math.inf
+    assert time_tables.seconds_to(made_up("ksd", [1.0, 0.01])["trace"], 0.1) == pytest.approx(0.5)
+
+
+def test_a_line_has_ratios_to_the_best_rate_and_medians_over_seeds():
+    runs = [
+        made_up("adam", [1.0, 1.0, 0.1, 0.03, 0.02], rate=1e-3),
+        made_up("adam", [1.0, 0.1, 0.09, 0.08, 0.07], rate=3e-3),
+        made_up("ksd", [1.0, 0.1, 0.03, 0.01, 0.005], validation=[1.0, 0.3, 0.2, 0.25, 0.4]),
+        made_up("ksd", [1.0, 1.0, 1.0, 1.0, 1.0], seed=1),
+        made_up("ksd", [1.0, 0.1, 0.03, 0.01, 0.005], seed=2, validation=[1, 0.3, 0.2, 0.3, 0.4]),
+    ]
+    groups = time_tables.by_label(runs)
+    assert list(groups) == ["ksd", "adam, rate 0.001", "adam, rate 0.003"]
+    lines = [time_tables.cells(name, of_it, groups) for name, of_it in groups.items()]
+    assert lines[0] == ["ksd", "1.00 (1.00)", "2.00 (0.67)", "3.00", "0.2", "2.0 s", "0.3%", "8"]
+    assert lines[1][1:4] == ["2.00 (2.00)", "3.00 (1.00)", "–"]
+    assert lines[2][1:4] == ["1.00 (1.00)", "–", "–"]

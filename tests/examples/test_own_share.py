@@ -65,11 +65,16 @@ def test_every_evaluation_of_the_run_is_made_again(own_share, make):
     assert found["evaluations"]["run"] == found["evaluations"]["made again"] > 3
     assert found["seconds"] > 0
     assert found["seconds of the evaluations alone"] > 0
+    assert ("factors" in found) == (make is cross_entropy)  # squares have exact steps
+    if make is cross_entropy:
+        assert found["factors"] == 1  # they serve more iterations than these three
+        assert found["seconds of the factors"] > 0
+        assert found["milliseconds of a solve"] > 0
 
 
 VERBS = {
     "squares": {"jacobian", "residuals", "value_and_gradient"},
-    "cross entropy": {"curvature", "product", "value_and_projected_gradient"},
+    "cross entropy": {"curvature", "product", "value_and_projected_gradient", "factors"},
     "linear": {"matrix"},
 }
 
@@ -100,7 +105,7 @@ def test_wrappers_have_every_verb_that_traits_may_promise(wrapper, loss):
     wrapped = wrapper(problem(loss))
     verbs = {*OPTIONAL_VERBS.values(), "value", "value_and_gradient", "curvature"}
     missing = {verb for verb in verbs if not callable(getattr(wrapped, verb, None))}
-    assert missing <= ({"counting"} if wrapper is Timed else set())
+    assert not missing
     not_made_again = {"counting", "in_finer_arithmetic"}
     assert all(hasattr(Repeated, verb) for verb in verbs - not_made_again)
 
@@ -109,3 +114,9 @@ def test_residuals_are_timed_as_part_of_the_search():
     timed = Timed(problem("squares"))
     ksdmin.minimize(timed, rng=0, options=OPTIONS)
     assert timed.shares(1.0)["search"] > 0
+
+
+def test_factors_are_timed_apart():
+    timed = Timed(problem("cross entropy"))
+    ksdmin.minimize(timed, rng=0, options=OPTIONS)
+    assert timed.shares(1.0)["preconditioner"] > 0

@@ -8,14 +8,20 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("torch")
 from examples.harness.store import Store
 from examples.physics.run_config import IDENTITY
-from examples.pictures import curve_picture, front_page, one_iteration, physics_run
+from examples.pictures import (
+    curve_picture,
+    front_page,
+    one_iteration,
+    physics_run,
+    todays_nets_run,
+)
 
 AGAIN = "results have changed: python -m examples.pictures"
 
 
-@pytest.mark.parametrize("name", front_page.MAKERS)
+@pytest.mark.parametrize("name", front_page.makers())
 def test_picture_is_of_the_results(name):
-    picture = front_page.MAKERS[name]()
+    picture = front_page.makers()[name]()
     assert picture.name == name
     assert picture.mark in picture.path.read_text(), AGAIN
 
@@ -42,7 +48,7 @@ def test_pictures_are_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(one_iteration, "FILE", tmp_path / "one-iteration.svg")
     drawn = [*front_page.draw(), *one_iteration.draw()]
     assert sorted(drawn) == sorted(tmp_path.glob("*.svg"))
-    assert len(drawn) == 4
+    assert len(drawn) == len(front_page.makers()) + 1
     assert front_page.pictures()[0].mark in drawn[0].read_text()
 
 
@@ -86,3 +92,40 @@ def test_runs_on_a_gpu_come_first_and_the_median_seed_is_shown(on_cores):
     picture = physics_run.picture(on_cores)
     assert "9,873 parameters, 20 seconds on one GPU: error 2.0e-6" in picture.sentence
     assert picture.curves[0].name == "KSD"
+
+
+def of_today(path, hardware, adam_ends=(0.02, 0.008)):
+    about = {"net": "conv", "seed": 0, "seconds": 6.0, "samples": 20_000, "precision": "high"}
+    about |= {"hardware": hardware, "date": "2026-11-18", "commit": "abc", "parameters": 220_234}
+    ends = [("ksd", None, 0.001), ("torch-lbfgs", None, 0.5)]
+    ends += [("adam", 10.0**-i, end) for i, end in enumerate(adam_ends, start=2)]
+    for method, rate, end in ends:
+        trace = {"seconds": [0.0, 1.0, 6.0], "train": [2.3, 1.0, end]}
+        Store(path, todays_nets_run.IDENTITY).add(
+            {**about, "method": method, "rate": rate, "trace": trace}
+        )
+
+
+def test_nets_of_today_are_shown_with_the_best_rate_of_adam(tmp_path):
+    path = tmp_path / "runs.json"
+    of_today(path, "A GPU")
+    ((name, make),) = todays_nets_run.makers(path).items()
+    picture = make()
+    assert name == picture.name == "convolutional-net"
+    assert [curve.name for curve in picture.curves] == ["KSD", "Adam", "L-BFGS"]
+    assert picture.sentence.startswith(
+        "220,234 parameters, 6 seconds on one GPU: a training loss of 0.01 after 4.3 s; Adam after"
+    )
+    assert picture.sentence.endswith("L-BFGS not in that time.")
+    assert "Adam's rate 0.001" in picture.origin
+    table = front_page.second_row([picture])
+    assert f"| {picture.heading} |" in table
+    assert "(docs/_static/convolutional-net.svg)" in table
+
+
+def test_runs_of_a_processor_make_no_pictures_of_nets_of_today(tmp_path):
+    path = tmp_path / "runs.json"
+    assert todays_nets_run.makers(path) == {}  # no file
+    of_today(path, "x, 2 cores")
+    assert todays_nets_run.makers(path) == {}
+    assert front_page.second_row([]) == ""

@@ -3,7 +3,7 @@
 | net | samples |
 |---|---|
 | CURVES auto-encoder, MNIST auto-encoder | generated curves, digits; halved to 14x14 pixels |
-| convolutional, residual, lstm, transformer | digits, the nets of `nets.py` |
+| convolutional, residual, lstm, transformer | digits, the nets of `net_suite/small_nets.py` |
 | Poisson | a physics-informed net: u'' = f on an interval, two conditions at its ends |
 | classifier, fit, autoencoder | generated: toys |
 
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 import ksdmin
-from examples.benchmarks.image_nets import NETS as IMAGE_NETS
+from examples.benchmarks.net_suite.small_nets import NETS as IMAGE_NETS
 from examples.benchmarks.rule_variants import kept_data, preloaded
 from examples.data import curves, mnist
 from examples.harness.net_training.tasks import AUTO_ENCODING, CLASSIFICATION

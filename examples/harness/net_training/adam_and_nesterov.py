@@ -28,16 +28,22 @@ class Update(Protocol):
 
 
 class Adam:
-    """torch's Adam: fused, and its rate constant or falling to zero along a cosine."""
+    """torch's Adam: fused, and its rate constant or falling to zero along a cosine.
+
+    Attributes
+    ----------
+    rate : Tensor
+        The rate of the next step, on the device.
+    """
 
     def __init__(self, variables: list[nn.Parameter], rate: float, decay: str | None) -> None:
         if decay not in (None, "cosine"):
             raise ValueError(f"option decay={decay!r}: expected 'cosine', or none")
         on_gpu = variables[0].is_cuda
         self._variables, self._first_rate, self._decay = variables, rate, decay
-        self._rate = torch.tensor(rate, device=variables[0].device)
+        self.rate = torch.tensor(rate, device=variables[0].device)
         self._optimizer = torch.optim.Adam(
-            variables, lr=self._rate if on_gpu else rate, fused=on_gpu, capturable=on_gpu
+            variables, lr=self.rate if on_gpu else rate, fused=on_gpu, capturable=on_gpu
         )
 
     @property
@@ -53,8 +59,8 @@ class Adam:
     def plan(self, step: int, share: float) -> None:
         if self._decay == "cosine":
             rate = self._first_rate * (1 + math.cos(math.pi * min(share, 1.0))) / 2
-            self._rate.fill_(rate)
-            if not self._rate.is_cuda:
+            self.rate.fill_(rate)
+            if not self.rate.is_cuda:
                 self._optimizer.param_groups[0]["lr"] = rate
 
     def parameters(self) -> list[Tensor]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,10 +15,10 @@ from examples.harness.net_training.method_interface import Settings
 from examples.harness.net_training.training import Training
 from examples.harness.recorder import Work
 
-PARTS = ("gradient", "products", "search")
+PARTS = ("gradient", "preconditioner", "products", "search")
 
 
-def problem_of(training: Training, settings: Settings) -> Any:
+def problem_of(training: Training, settings: Settings, precond: str | None = None) -> Any:
     """What ksdmin makes of the net, the loss and the training samples."""
     samples = training.data.train
     return ksdmin.from_torch(
@@ -25,6 +27,7 @@ def problem_of(training: Training, settings: Settings) -> Any:
         (samples.inputs, samples.targets),
         curvature=settings.curvature,
         l2=training.l2,
+        precond=precond,
         precision=settings.precision,
     )
 
@@ -62,8 +65,15 @@ class Timed:
 
     def __init__(self, problem: Any) -> None:
         self._problem, self._seconds = problem, dict.fromkeys(PARTS, 0.0)
-        # With the problem's own traits the timed run is the same run.
-        self.x0, self.subsets, self.traits = problem.x0, problem.subsets, problem.traits
+        self.x0, self.subsets = problem.x0, problem.subsets
+        # With the problem's own traits and counts the timed run is the same run.
+        self.traits = replace(problem.traits, counts_itself=True)
+
+    def counting(self, counts: Any) -> Timed:
+        """The problem for a run, which adds to `counts`; timed by the same clock."""
+        counted = copy.copy(self)
+        counted._problem = self._problem.counting(counts)
+        return counted
 
     def in_finer_arithmetic(self) -> Any:
         """The same problem in more precise arithmetic, timed by the same clock."""
@@ -91,6 +101,10 @@ class Timed:
         """The products on B."""
         product = self._timed("products", self._problem.curvature, x, idx)
         return lambda v: self._timed("products", product, v)
+
+    def factors(self, x: Any, idx: Any) -> Any:
+        """The Kronecker factors on A; their inverses and the solves with them are algebra."""
+        return self._timed("preconditioner", self._problem.factors, x, idx)
 
     def matrix(self, x: Any, idx: Any) -> Any:
         """The whole curvature matrix on B."""

@@ -1,8 +1,11 @@
-"""ksdmin's own methods: KSD by default, KSD as in the paper, HF."""
+"""ksdmin's own methods: KSD by default, KSD as in the paper, HF.
+
+KSD as in the paper and HF have the Fisher diagonal for a preconditioner, as the paper says; by
+default both take Kronecker factors today."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ksdmin
@@ -16,36 +19,44 @@ INNER = 30  # iterations of the paper's inner BFGS
 NO_LIMIT = 10**9
 
 
-def train_by_ksd(training: Training, recorder: PointRecorder, settings: Settings) -> Outcome:
+def train_by_ksd(precond: str = "auto") -> Callable[..., Outcome]:
     """Krylov Subspace Descent with ksdmin's defaults."""
-    return _by_ksdmin("ksd", {}, {}, training, recorder, settings)
+
+    def train(training: Training, recorder: PointRecorder, settings: Settings) -> Outcome:
+        return _by_ksdmin("ksd", precond, {}, {}, training, recorder, settings)
+
+    return train
 
 
 def train_as_in_paper(training: Training, recorder: PointRecorder, settings: Settings) -> Outcome:
     """The paper's configuration: A everything, B and C disjoint with 1/K of the samples each."""
     K = settings.krylov_dim
     options = ksdmin.PAPER | {"krylov_dim": K, "inner_maxiter": INNER}
-    return _by_ksdmin(
-        "ksd", options, {"curvature": 1 / K, "search": 1 / K}, training, recorder, settings
-    )
+    sizes = {"curvature": 1 / K, "search": 1 / K}
+    return _by_ksdmin("ksd", "diagonal", options, sizes, training, recorder, settings)
 
 
-def train_by_hf(training: Training, recorder: PointRecorder, settings: Settings) -> Outcome:
+def train_by_hf(precond: str) -> Callable[..., Outcome]:
     """Martens' Hessian-free method."""
-    sizes = {"curvature": settings.hf_share, "search": 1, "disjoint": False}
-    options = {"damping": settings.hf_damping}
-    return _by_ksdmin("hf", options, sizes, training, recorder, settings)
+
+    def train(training: Training, recorder: PointRecorder, settings: Settings) -> Outcome:
+        sizes = {"curvature": settings.hf_share, "search": 1, "disjoint": False}
+        options = {"damping": settings.hf_damping}
+        return _by_ksdmin("hf", precond, options, sizes, training, recorder, settings)
+
+    return train
 
 
 def _by_ksdmin(
     method: str,
+    precond: str,
     options: Mapping[str, Any],
     sizes: Mapping[str, Any],
     training: Training,
     recorder: PointRecorder,
     settings: Settings,
 ) -> Outcome:
-    problem: Any = problem_of(training, settings)
+    problem: Any = problem_of(training, settings, precond)
     if settings.profile:
         problem = Timed(problem)
     own = dict(settings.options)

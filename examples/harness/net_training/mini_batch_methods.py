@@ -1,4 +1,4 @@
-"""Adam and Nesterov's momentum over mini-batches, with as little per step as torch allows.
+"""Adam, Muon and Nesterov's momentum over mini-batches, with as little per step as torch allows.
 
 On CUDA a step (gather the batch, forward, backward, update) is one captured graph, so that it
 costs one launch; Adam is torch's own, fused. Samples are shuffled anew each epoch.
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from examples.harness.net_training.adam_and_nesterov import RAISED_EVERY, Adam, Nesterov, Update
 from examples.harness.net_training.method_interface import Outcome, Settings
+from examples.harness.net_training.muon import Muon
 from examples.harness.net_training.point_recorder import PointRecorder
 from examples.harness.net_training.training import Training
 
@@ -30,6 +31,14 @@ def train_by_adam(training: Training, recorder: PointRecorder, settings: Setting
     options = {"batch": BATCH, "decay": None, **settings.options}
     batches = Batches(training, options.pop("batch"))
     update = Adam(training.parameters(), settings.rate, **options)
+    return _train(training, recorder, settings, update, batches)
+
+
+def train_by_muon(training: Training, recorder: PointRecorder, settings: Settings) -> Outcome:
+    """Muon; options: batch, decay ("cosine")."""
+    options = {"batch": BATCH, "decay": None, **settings.options}
+    batches = Batches(training, options.pop("batch"))
+    update = Muon(training.parameters(), settings.rate, **options)
     return _train(training, recorder, settings, update, batches)
 
 

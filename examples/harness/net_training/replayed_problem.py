@@ -62,6 +62,11 @@ class Recorded:
 
         return multiply
 
+    def factors(self, x: Any, idx: Any) -> Any:
+        """Kronecker factors of the curvature."""
+        self.calls.append(("factors", idx))
+        return self._problem.factors(x, idx)
+
     def matrix(self, x: Any, idx: Any) -> Any:
         """The whole curvature matrix."""
         self.calls.append(("matrix", idx))
@@ -117,6 +122,10 @@ class Repeated:
     def product(self) -> None:
         """A product."""
         self._product(self._x)
+
+    def factors(self, idx: Any) -> None:
+        """Kronecker factors of the curvature."""
+        self._problem.factors(self._x, idx)
 
     def matrix(self, idx: Any) -> None:
         """The whole curvature matrix."""

@@ -1,4 +1,4 @@
-"""What is minimised, and what is reported of it: auto-encoding and classification."""
+"""What is minimised, and what is reported of it: auto-encoding, classification, regression."""
 
 from __future__ import annotations
 
@@ -37,7 +37,13 @@ def _squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _percent_wrong(outputs: Tensor, targets: Tensor) -> Tensor:
-    return 100 * (outputs.argmax(dim=1) != targets).sum(dtype=torch.float64)
+    """Where a sample has several targets, as a text has, their mean."""
+    wrong = (outputs.argmax(dim=1) != targets).double()
+    return 100 * wrong.reshape(len(wrong), -1).mean(dim=1).sum()
+
+
+def _mean_squares(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - targets).double().square().flatten(1).mean(dim=1).sum()
 
 
 _cross_entropies = nn.BCEWithLogitsLoss(reduction="sum")
@@ -55,4 +61,11 @@ CLASSIFICATION = Task(
     batch_loss=nn.CrossEntropyLoss(),
     errors=_percent_wrong,
     unit="%",
+)
+REGRESSION = Task(
+    name="regression",
+    loss=nn.MSELoss(),
+    batch_loss=nn.MSELoss(),
+    errors=_mean_squares,
+    unit="",
 )

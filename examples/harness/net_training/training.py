@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,7 +48,7 @@ class DeviceData:
 class Training:
     """What a method is given: the objective is the mean loss on `data.train` + l2 / 2 |x|^2."""
 
-    net: nn.Sequential
+    net: nn.Module
     task: Task
     data: DeviceData
     l2: float
@@ -69,23 +70,32 @@ class Training:
         return list(self.net.parameters())
 
     def load(self, x: Tensor) -> Tensor:
-        """Write a flat vector into the net; return it as it is there."""
-        x = x.to(next(self.net.parameters()))
-        nn.utils.vector_to_parameters(x, self.net.parameters())
+        """Copy a flat vector into the net; return it as it is there."""
+        variables = self.parameters()
+        x = x.to(variables[0])
+        pieces = x.split([variable.numel() for variable in variables])
+        with torch.no_grad():  # the storages stay: captured graphs and cuDNN's LSTM know them
+            for variable, piece in zip(variables, pieces, strict=True):
+                variable.copy_(piece.view_as(variable))
         return x
 
     @torch.no_grad()
     def assess(self, x: Tensor) -> dict[str, float]:
         """The objective and the errors at a flat vector; no part of any clock."""
         x = self.load(x)
-        loss, train = self._mean(self.data.train)
-        value = loss + self.l2 / 2 * float(x.double().square().sum())
-        errors = {"value": value, "train": train, "test": self._mean(self.data.test)[1]}
+        loss, train = self.mean(self.data.train)
+        errors = {"value": loss + self.penalty(x), "train": train}
+        errors["test"] = self.mean(self.data.test)[1]
         if len(self.data.held_out):
-            errors["held_out"] = self._mean(self.data.held_out)[1]
+            errors["held_out"] = self.mean(self.data.held_out)[1]
         return errors
 
-    def _mean(self, samples: Samples) -> tuple[float, float]:
+    def penalty(self, x: Tensor) -> float:
+        """What the objective has beside the loss."""
+        return self.l2 / 2 * float(x.double().square().sum())
+
+    @torch.no_grad()
+    def mean(self, samples: Samples) -> tuple[float, float]:
         """The mean loss and the mean error."""
         loss, error = torch.zeros(2, dtype=torch.float64, device=self.device)
         pieces = zip(samples.inputs.split(AT_ONCE), samples.targets.split(AT_ONCE), strict=True)
@@ -113,3 +123,10 @@ def load_libraries(training: Training) -> None:
     outputs = training.net(train.inputs[:FEW])
     loss = training.task.batch_loss(outputs, train.targets[:FEW])
     torch.autograd.grad(loss, training.parameters())
+
+
+def release_memory(device: torch.device) -> None:
+    """So that a run does not depend on those before it: what is free decides ksdmin's chunks."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

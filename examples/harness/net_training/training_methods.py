@@ -18,13 +18,20 @@ from examples.harness.net_training.krylov_methods import (
     train_by_ksd,
 )
 from examples.harness.net_training.method_interface import Method
-from examples.harness.net_training.mini_batch_methods import train_by_adam, train_by_nesterov
+from examples.harness.net_training.mini_batch_methods import (
+    train_by_adam,
+    train_by_muon,
+    train_by_nesterov,
+)
 from examples.harness.net_training.tasks import AUTO_ENCODING, CLASSIFICATION
 
+ADAMS_RATES = {task.name: (3e-4, 1e-3, 3e-3, 1e-2) for task in (AUTO_ENCODING, CLASSIFICATION)}
 METHODS = {
-    "ksd": Method(train_by_ksd, precision="high", has_curvature=True),
+    "ksd": Method(train_by_ksd(), precision="high", has_curvature=True),
+    "ksd-diagonal": Method(train_by_ksd("diagonal"), precision="high", has_curvature=True),
     "ksd-paper": Method(train_as_in_paper, precision="high", has_curvature=True),
-    "hf": Method(train_by_hf, precision="highest", has_curvature=True),
+    "hf": Method(train_by_hf("diagonal"), precision="highest", has_curvature=True),
+    "hf-kronecker": Method(train_by_hf("auto"), precision="highest", has_curvature=True),
     "lbfgsb": Method(
         train_by_scipy("L-BFGS-B", {"maxcor": WINDOW, "ftol": 0.0, "maxfun": NO_LIMIT}),
         precision="highest",
@@ -42,6 +49,7 @@ METHODS = {
     "adam": Method(
         train_by_adam,
         precision="high",
-        rates={task.name: (3e-4, 1e-3, 3e-3, 1e-2) for task in (AUTO_ENCODING, CLASSIFICATION)},
+        rates=ADAMS_RATES,
     ),
+    "muon": Method(train_by_muon, precision="high", rates=ADAMS_RATES),
 }
