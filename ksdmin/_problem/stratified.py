@@ -55,10 +55,16 @@ class StratifiedSubsets(Subsets):
         return adopted
 
     def sizes(
-        self, parts: int, fewest: int = 1, per_root: int | None = None, nonlinear: bool = False
+        self,
+        parts: int,
+        fewest: int = 1,
+        per_root: int | None = None,
+        nonlinear: bool = False,
+        factored: bool = False,
     ) -> Sizes | None:
         """The sizes at the start of a run: every set has a sample of each block."""
-        sizes, least = super().sizes(parts, fewest, per_root, nonlinear), len(self.block_sizes)
+        sizes = super().sizes(parts, fewest, per_root, nonlinear, factored)
+        least = len(self.block_sizes)
         assert sizes is not None
         return Sizes(max(sizes.A, least), max(sizes.B, least), max(sizes.C, least))
 
