@@ -97,7 +97,8 @@ def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
     if N is not None and N <= traits.least_set and run.preset.compares and not run.subsets.asked:
         return Sizes(N, N, N)
     fewest, per_root = run.preset.fewest, run.preset.per_root
-    sizes = run.subsets.sizes(run.parts, fewest, per_root, traits.nonlinear)
+    least = int(traits.fewest_samples)
+    sizes = run.subsets.sizes(run.parts, fewest, per_root, traits.nonlinear, least)
     B = first_curvature_samples(run, traits)
     if sizes is None or run.subsets.n is None or B is None:
         return sizes

@@ -17,6 +17,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 # Samples of a batch: as many as batches of a stochastic method have, as a rule. On the digits of
 # scikit-learn a residual net takes the same steps with 128, 256 and all of 1347.
 BATCH_SAMPLES = 256
+# Samples of the smallest sets: with smaller batches BatchNorm soon becomes worse (Wu and He, 2018,
+# "Group normalization").
+FEWEST_SAMPLES = 32
 # Running statistics are taken from so many samples at most: the error of a mean is then 1% of the
 # standard deviation.
 STATISTICS_SAMPLES = 10_000

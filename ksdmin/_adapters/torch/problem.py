@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ksdmin._adapters.flat_problem import VALUE_NOISE, FlatProblem
 from ksdmin._adapters.names import Names
-from ksdmin._adapters.torch.batch_norm import STATISTICS_SAMPLES
+from ksdmin._adapters.torch.batch_norm import FEWEST_SAMPLES, STATISTICS_SAMPLES
 from ksdmin._adapters.torch.costs import Costs
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
 from ksdmin._adapters.torch.jacobian import JacobianRows, scaled_slopes
@@ -143,6 +143,7 @@ class TorchProblem(TensorProblem):
             product_cost=costs.product,
             call_cost=costs.call,
             least_set=costs.least_set,
+            fewest_samples=FEWEST_SAMPLES if model.batch_norms else 1,
             has_factors=blocks is not None,
             has_finer_arithmetic=True,
         )
