@@ -266,7 +266,9 @@ def nearby(x: Tensor) -> Tensor:
     return x + unit * x * torch.randn(x.shape, generator=same, dtype=x.dtype, device=x.device)
 
 
-def buffers_and_probe(chunk: Chunk, rows: int, most: int | None) -> tuple[Chunk, Chunk, Chunk]:
+def buffers_and_probe(
+    chunk: Chunk, rows: int, most: int | None = GRAPH_CHECK_SAMPLES
+) -> tuple[Chunk, Chunk, Chunk]:
     """Buffers for a chunk; a few samples (eager needs memory of its own); and these, padded."""
     buffers = repeated(chunk, rows)
     probe = tree_map(lambda part: part[:most].clone(), buffers)
