@@ -102,8 +102,8 @@ class Subsets:
         10 sqrt(n) at most. They begin with 300 at least, and below 1200 samples with everything.
         For a model that is not linear in its parameters (an adapter finds that out) they may be
         fewer (with BatchNorm in train mode not below 32), and from 2500 samples on A begins with
-        25 sqrt(n), B and C with 5 sqrt(n) at most. The default method lets all three grow as the run asks for it. ``ksdmin.PAPER`` takes
-        everything and 1/K in any case.
+        25 sqrt(n), B and C with 5 sqrt(n) at most. The default method lets all three grow as the
+        run asks for it. ``ksdmin.PAPER`` takes everything and 1/K in any case.
     disjoint : bool, optional
         Whether B and C have no sample in common, as long as both fit (they may grow). A may
         overlap both.
