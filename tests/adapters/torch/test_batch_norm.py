@@ -209,19 +209,13 @@ def test_a_residual_net_is_trained_as_by_adam():
     inputs, labels = digits()
     model = residual_net()
     problem = ksdmin.from_torch(model, nn.CrossEntropyLoss(), (inputs, labels))
-    ended = ksdmin.minimize(
-        problem, rng=0, callback=lambda intermediate_result: stop_at(intermediate_result, 60)
-    )
+    ended = ksdmin.minimize(problem, rng=0)
+    assert ended.success
     problem.load(ended.x)
     found = cross_entropy(model.eval()(inputs), labels).item()
-    passes = ended.history[-1].passes
-    assert found <= adam(residual_net(), inputs, labels, epochs=round(passes / 2)) < 0.1
-    assert found == pytest.approx(ended.fun, rel=0.1)  # eval mode is as good as train mode
-
-
-def stop_at(intermediate_result, passes):
-    if intermediate_result.record.passes > passes:
-        raise StopIteration
+    epochs = round(ended.history[-1].passes / 2)  # a gradient counts as two passes
+    assert found < 0.1 * adam(residual_net(), inputs, labels, epochs)
+    assert found == pytest.approx(ended.fun, rel=0.2)  # eval mode is as good as train mode
 
 
 OPTIONS = [
