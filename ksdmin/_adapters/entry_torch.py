@@ -100,7 +100,8 @@ def from_torch(
         The parameters to vary: names of parameters or modules, or Parameters; by default all that
         require a gradient.
     chunk_size : int, optional
-        How many samples are computed at once; by default as many as fit `memory_budget`.
+        How many samples are computed at once; by default as many as fit `memory_budget`. Also the
+        largest batch of BatchNorm in train mode, which has 256 samples where they fit.
     memory_budget : float, optional
         Bytes on the model's device for activations, and as many again for data, which are put
         there if they fit, and streamed otherwise. Where not given: a quarter of the memory that
@@ -167,6 +168,16 @@ def from_torch(
     **Train and eval mode.** The model is evaluated in the modes that its modules have now. Later
     ``net.eval()`` or ``net.train()``, in a callback or between two runs, change your own calls of
     the model, not the objective.
+
+    **BatchNorm in train mode** normalises by the statistics of batches, which are part of the
+    objective and are differentiated with it. A set of samples is one batch; more than `chunk_size`
+    (256) are split into equal batches, at random but always in the same way, so that values can be
+    compared and runs repeated. Running statistics are left alone until ``problem.load(x)``, which
+    sets them to those of the data at `x` (of 10,000 samples at most, of a function of the epoch
+    those of epoch 0): then ``net.eval()`` predicts as the net was trained. In eval mode BatchNorm
+    holds the statistics that it has. In train mode there is no diagonal preconditioner, and no
+    `process_group`, `residuals`, SyncBatchNorm or model that returns the mean loss of a batch.
+    Batches that do not fit into memory end the run: give a smaller `chunk_size`.
 
     **Where data are kept.** Data that fit into `memory_budget` are put on the model's device once.
     Others stay where they are, and a thread gathers the next chunks while one is computed with (on

@@ -37,7 +37,9 @@ ARMIJO, STEP_FACTOR, MAX_TRIALS = 1e-2, 0.8, 60
 
 def prepare(run: Run, options: HFOptions, traits: Traits) -> HFRun:
     """What stays the same during the run."""
-    sizes = run.subsets.sizes(PARTS, FEWEST, nonlinear=traits.nonlinear)
+    sizes = run.subsets.sizes(
+        PARTS, FEWEST, nonlinear=traits.nonlinear, least=int(traits.fewest_samples)
+    )
     return HFRun(**{**vars(run), "options": options}, sizes=sizes)
 
 

@@ -98,7 +98,8 @@ def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
         return Sizes(N, N, N)
     fewest, per_root = run.preset.fewest, run.preset.per_root
     kind = {"nonlinear": traits.nonlinear, "factored": traits.has_factors}
-    sizes = run.subsets.sizes(run.parts, fewest, per_root, **kind)
+    least = int(traits.fewest_samples)
+    sizes = run.subsets.sizes(run.parts, fewest, per_root, **kind, least=least)
     B = first_curvature_samples(run, traits)
     if sizes is None or run.subsets.n is None or B is None:
         return sizes

@@ -78,6 +78,9 @@ class Traits:
     least_set : float
         A set of fewer samples costs no less than one of so many: where there are no more in all,
         a run begins with all of them, unless the user asks for sizes. 0: fewer always cost less.
+    fewest_samples : int
+        How many samples the first sets have at least, unless the user asks for sizes: more than one
+        where the samples of a set have statistics in common, as in BatchNorm.
     has_factors : bool
         Whether there is the verb ``factors(x, idx)``: Kronecker factors of the curvature, as
         :class:`Factors`. The preconditioner is then made of them, in place of a diagonal.
@@ -113,6 +116,7 @@ class Traits:
     product_cost: float | None = None
     call_cost: float = CALL_COST
     least_set: float = 0.0
+    fewest_samples: int = 1
     has_factors: bool = False
     has_finer_arithmetic: bool = False
     counts_itself: bool = False

@@ -61,12 +61,13 @@ class StratifiedSubsets(Subsets):
         per_root: int | None = None,
         nonlinear: bool = False,
         factored: bool = False,
+        least: int = 1,
     ) -> Sizes | None:
         """The sizes at the start of a run: every set has a sample of each block."""
-        sizes = super().sizes(parts, fewest, per_root, nonlinear, factored)
-        least = len(self.block_sizes)
+        sizes = super().sizes(parts, fewest, per_root, nonlinear, factored, least)
+        blocks = len(self.block_sizes)
         assert sizes is not None
-        return Sizes(max(sizes.A, least), max(sizes.B, least), max(sizes.C, least))
+        return Sizes(max(sizes.A, blocks), max(sizes.B, blocks), max(sizes.C, blocks))
 
     def _count(self, size: float, name: str) -> int:
         count, least = super()._count(size, name), len(self.block_sizes)

@@ -101,10 +101,10 @@ class Subsets:
         of the first Krylov space (1/2 each where K = 1, so that they can be disjoint), but
         10 sqrt(n) at most. They begin with 300 at least, and below 1200 samples with everything.
         For a model that is not linear in its parameters (an adapter finds that out) they may be
-        fewer, and from 2500 samples on A begins with 25 sqrt(n), B and C with 5 sqrt(n) at most;
-        with Kronecker factors, from 100 samples on with 5 sqrt(n) and sqrt(n).
-        The default method lets all three grow as the run asks for it. ``ksdmin.PAPER`` takes
-        everything and 1/K in any case.
+        fewer (with BatchNorm in train mode not below 32), and from 2500 samples on A begins with
+        25 sqrt(n), B and C with 5 sqrt(n) at most; with Kronecker factors, from 100 samples on with
+        5 sqrt(n) and sqrt(n). The default method lets all three grow as the run asks for it.
+        ``ksdmin.PAPER`` takes everything and 1/K in any case.
     disjoint : bool, optional
         Whether B and C have no sample in common, as long as both fit (they may grow). A may
         overlap both.
@@ -175,6 +175,7 @@ class Subsets:
         per_root: int | None = None,
         nonlinear: bool = False,
         factored: bool = False,
+        least: int = 1,
     ) -> Sizes | None:
         """The sizes at the start of a run; None where the user draws the sets.
 
@@ -183,7 +184,8 @@ class Subsets:
         twice that many times the root of the number of samples. A is everything. Many rough steps
         train a `nonlinear` model best: its `fewest` is 1, its B and C are at most `per_root` roots,
         or one root where it is preconditioned by Kronecker factors (`factored`), and A is
-        `per_root` times as much as that, if this is half of the samples at most.
+        `per_root` times as much as that, if this is half of the samples at most. `fewest`
+        is never below `least`.
         """
         if self.n is None:
             return None
@@ -193,12 +195,13 @@ class Subsets:
         }
         asked = sum(counts[name] or 0 for name in ("curvature", "search"))
         room = self.n - asked if self.disjoint else self.n
-        share, fewest = max(1, min(self.n // max(parts, 2), room)), 1 if nonlinear else fewest
+        share = max(1, min(self.n // max(parts, 2), room))
+        fewest = least if nonlinear else max(fewest, least)
         if share < fewest:
             share = min(fewest, room) if 4 * fewest <= self.n else self.n
         in_A = self.n
         if per_root is not None and share < self.n:
-            few = (1 if factored else per_root) * math.isqrt(self.n)
+            few = max(least, (1 if factored else per_root) * math.isqrt(self.n))
             if not nonlinear:
                 share = min(share, 2 * per_root * math.isqrt(self.n))
             elif 2 * per_root * few <= self.n:

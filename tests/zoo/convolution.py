@@ -91,6 +91,14 @@ def batch_norm_in_eval_mode():
     return Model(model.eval(), nn.CrossEntropyLoss(), (real(9, 1, 4, 4), labels(2, 9)))
 
 
+@entry("torch")
+def batch_norm_in_train_mode():
+    model = nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.LeakyReLU(0.1), nn.Flatten(), nn.Linear(12, 2)
+    )
+    return Model(model, nn.CrossEntropyLoss(), (real(9, 1, 4, 4), labels(2, 9)))
+
+
 class ResidualBlock(nn.Module):
     def __init__(self, channels):
         super().__init__()

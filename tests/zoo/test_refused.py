@@ -57,12 +57,6 @@ def test_data_parallel():
         problem_of(nn.DataParallel(nn.Linear(3, 2)), (real(N, 3), real(N, 2)))
 
 
-def test_batch_norm_in_train_mode():
-    net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
-    with pytest.raises(ValueError, match=r"model\.eval\(\)"):
-        problem_of(net, (real(N, 3), real(N, 2)))
-
-
 def test_spectral_norm_in_train_mode():
     net = parametrizations.spectral_norm(nn.Linear(3, 2))
     with pytest.raises(ValueError, match=r"writes into its buffer.*model\.eval\(\)"):

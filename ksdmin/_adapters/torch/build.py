@@ -102,7 +102,8 @@ def build(
     seed = copy.deepcopy(rng)  # a Generator would go on
 
     def make(data: Any, stacklevel: int) -> TorchProblem:
-        check_model(model, stacklevel=stacklevel)
+        in_processes = None if process_group is None else "process_group="
+        check_model(model, stacklevel=stacklevel, without_batches=in_processes)
         flat_model = FlatModel(model, params, precision)
         samples = _samples(data, sample_weight, flat_model, memory_budget, loss is not None)
         asked = {"output": output, "curvature": curvature}
@@ -157,7 +158,7 @@ def _blocks(
     settings |= {"curvature": curvature}
 
     def make(blocks: Sequence[Block], stacklevel: int) -> BlockProblem:
-        check_model(model, stacklevel=stacklevel)
+        check_model(model, stacklevel=stacklevel, without_batches="residuals=")
         flat = partial(ResidualModel, model, params=params, precision=precision)
         return _own_blocks(flat, blocks, turns, **settings)
 

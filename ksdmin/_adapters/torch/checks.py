@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ksdmin._adapters.arguments import check_deterministic
+from ksdmin._adapters.torch.batch_norm import takes_statistics, tracking
 from ksdmin._adapters.torch.data.arrays import TARGETS_PER_READ
 from ksdmin._adapters.torch.data.trees import same
 from ksdmin._adapters.torch.flat_model import FlatModel
@@ -36,8 +37,8 @@ _RESHAPING = ("View", "Reshape", "UnsafeView", "Squeeze", "Unsqueeze", "Select",
 _VALUE_TOLERANCE = {"highest": 1e-5, "high": 1e-3, "bfloat16": 1e-1}
 _CHECK_SAMPLES = 8  # enough for two batches that are larger than one sample, and cheap
 _TAKE_STATISTICS = (
-    "First let it take its statistics: run some batches in train mode under torch.no_grad(), then "
-    "model.eval(). Or use GroupNorm or LayerNorm, which need none"
+    "To hold its statistics, first let it take them: run some batches in train mode under "
+    "torch.no_grad(), then model.eval()"
 )
 _SEEDED = ", or draw from torch's global generators, which are seeded for each set"
 _MEAN_SAMPLES = 32  # of a loss that is a mean already: each is computed by itself
@@ -45,33 +46,38 @@ _IGNORED = -100  # the label that HuggingFace's models leave out of their mean
 _LOSS_SAMPLES = 2  # enough to see what a loss reads
 
 
-def check_model(model: nn.Module, stacklevel: int) -> None:
-    """Refuse modules with which the loss is no sum over samples; say what to do instead."""
+def check_model(model: nn.Module, stacklevel: int, without_batches: str | None = None) -> None:
+    """Refuse modules that no flat vector can hold, or that cannot be evaluated in batches.
+
+    `without_batches` is the argument, if any, that does not go with statistics of a batch.
+    """
     for name, module in model.named_modules():
-        reason = _refusal(module)
+        reason = _refusal(module, without_batches)
         if reason:
             raise ValueError(f"{type(module).__name__} {name!r} {reason}")
-        if isinstance(module, _BatchNorm) and _has_no_statistics(module):
+        if isinstance(module, _BatchNorm) and _lacks_statistics(module):
             warnings.warn(
                 f"{type(module).__name__} {name!r} is in eval mode, but has taken no statistics: "
-                f"it normalises nothing (mean 0, variance 1). {_TAKE_STATISTICS}.",
+                "it normalises nothing (mean 0, variance 1). To train with the statistics of each "
+                f"batch, call model.train() before from_torch. {_TAKE_STATISTICS}.",
                 UserWarning,
                 stacklevel=stacklevel + 1,
             )
 
 
-def _refusal(module: nn.Module) -> str | None:
-    if isinstance(module, _BatchNorm):
-        depends = "the loss of a sample then depends on the others, and is no term of a sum."
-        if module.running_mean is None:
+def _refusal(module: nn.Module, without_batches: str | None) -> str | None:
+    if isinstance(module, _BatchNorm) and takes_statistics(module):
+        if isinstance(module, nn.SyncBatchNorm):
             return (
-                f"keeps no running statistics and takes those of the batch: {depends} Make it "
-                f"with track_running_stats=True. {_TAKE_STATISTICS}"
+                "is in train mode, and would take statistics of several processes: put a BatchNorm "
+                f"in its place, or put it into eval mode. {_TAKE_STATISTICS}"
             )
-        if module.training:
+        if without_batches is not None:
+            why = "is in train mode" if module.training else "keeps no running statistics"
             return (
-                f"is in train mode: {depends} Put it (or the model) into eval mode: model.eval(). "
-                f"{_TAKE_STATISTICS}"
+                f"{why}, and takes the statistics of each batch, which does not work with "
+                f"{without_batches}. {_TAKE_STATISTICS}. Or use GroupNorm or LayerNorm, which need "
+                "none"
             )
     if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
         if module.max_norm is not None:
@@ -81,8 +87,10 @@ def _refusal(module: nn.Module) -> str | None:
     return None
 
 
-def _has_no_statistics(module: Any) -> bool:
-    """Whether running mean and variance are those of a new module."""
+def _lacks_statistics(module: Any) -> bool:
+    """Whether a module in eval mode has the running mean and variance of a new one."""
+    if takes_statistics(module):
+        return False
     seen = module.num_batches_tracked
     if seen is None or int(seen) > 0 or module.running_mean.is_meta:
         return False
@@ -181,9 +189,14 @@ def check_values(problem: Any, model: FlatModel) -> None:
     half = samples.shape[0] // 2
     if problem._sums._kernels.is_scalar:
         _check_mean_losses(problem, model, x)
-    elif not model.is_random and half >= 1:
+    elif not model.is_random and half >= 1 and tracking(model.batch_norms) == model.batch_norms:
         halves = first_samples(0, half), first_samples(half, samples.shape[0])
-        _check_batches(problem, x, halves, first, tolerance, name)
+        with ExitStack() as stack:
+            if model.batch_norms:  # nothing else may mix samples
+                stack.enter_context(problem._sums.without_graphs())
+                stack.enter_context(model.modes.in_eval(model.batch_norms))
+                first = problem.value(x, samples)
+            _check_batches(problem, x, halves, first, tolerance, name)
 
 
 def _check_mean_losses(problem: Any, model: FlatModel, x: Tensor) -> None:
@@ -199,7 +212,7 @@ def _check_mean_losses(problem: Any, model: FlatModel, x: Tensor) -> None:
         spread = torch.arange(count) * n // count
         samples = torch.unique(torch.cat([spread, _with_ignored_labels(source)]))
         singles = list(samples.split(1))
-    with model.modes.all_eval() if model.is_random else nullcontext():
+    with model.modes.in_eval() if model.is_random else nullcontext():
         together = problem.value(x, samples)
         apart = sum(problem.value(x, one) for one in singles) / len(singles)
     difference, largest = abs(together - apart), max(abs(together), abs(apart))

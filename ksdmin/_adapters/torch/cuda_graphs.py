@@ -52,6 +52,8 @@ class GraphExecutor:
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
+        # A batch has statistics in common: a graph of it is compared with all of its samples
+        self._most = None if kernels.model.batch_norms else GRAPH_CHECK_SAMPLES
         self._captured: dict[tuple[Any, ...], Graphed] = {}  # the latest used last
         self._products: dict[tuple[int, int, str], GraphedProduct] = {}
 
@@ -77,7 +79,7 @@ class GraphExecutor:
         if graphed is None:
             drop_oldest(self._captured, kind)
             # Factors have no weight for padding: they are compared with all samples
-            most = None if kind == "factors" else GRAPH_CHECK_SAMPLES
+            most = None if kind == "factors" else self._most
             with self._kernels.model.arithmetic(precision):
                 graphed = Graphed(kernel, x, *buffers_and_probe(chunk, rows, most))
         self._captured[kind, rows, precision] = graphed
@@ -90,7 +92,7 @@ class GraphExecutor:
             for other in [old for old in self._products if old[1:] != key[1:]]:
                 del self._products[other]
             with self._kernels.model.arithmetic(precision):
-                samples = buffers_and_probe(chunk, rows)
+                samples = buffers_and_probe(chunk, rows, self._most)
                 self._products[key] = GraphedProduct(self._kernels.product, x, *samples)
         self._products[key].set_up(x, with_padded_weights(chunk, rows))
         return self._products[key]

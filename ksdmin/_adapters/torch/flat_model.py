@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.linearity import is_nonlinear
+from ksdmin._adapters.torch.batch_norm import batch_norms
 from ksdmin._adapters.torch.model_inputs import arguments, detached, row_count
 from ksdmin._adapters.torch.model_outputs import OneTensor, Reader
 from ksdmin._adapters.torch.modes import KeptModes
@@ -59,6 +60,7 @@ class FlatModel:
         self.x0 = torch.cat([p.detach().reshape(-1) for p in parameters])
         self.device = self.x0.device
         self.is_recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+        self.batch_norms = batch_norms(model)  # those that take the statistics of the batch
         self.modes = KeptModes()
         self.modes.add(model)
 

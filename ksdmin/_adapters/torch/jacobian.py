@@ -141,7 +141,7 @@ def jacobian_rows(kernels: Kernels, probe: Chunk, budget: float) -> JacobianRows
     """The kernels for a model, checked with a few samples; None where there are none."""
     model = kernels.model
     wanted = kernels.curvature == "gauss-newton" and not kernels.fault
-    if not wanted or model.is_random or model.recomputes or kernels.is_scalar:
+    if not wanted or model.is_random or model.batch_norms or model.recomputes or kernels.is_scalar:
         return None
     x = model.near_x0()
     z = model(model.split(x), probe[0]).detach()

@@ -122,7 +122,7 @@ def matrix_kernel(
     too_large = MATRIX_COPIES * n**2 * model.x0.element_size() > budget
     if too_large or kernels.fault or not kernels.curvature or kernels.curvature == "fisher":
         return None
-    if model.is_random or model.recomputes:
+    if model.is_random or model.batch_norms or model.recomputes:
         return None
     candidates: list[MatrixKernel] = [*_linear(kernels, probe)]
     if n <= MAX_UNKNOWNS:

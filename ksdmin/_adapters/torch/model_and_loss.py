@@ -87,8 +87,19 @@ def _with_own_loss(
     model.reader = losses = OwnLosses(output, outputs, len(probe[2]), name)
     if losses.is_scalar:
         _check_equal_weights(samples)
+        _check_no_batches(model)
     kernels = OwnLossKernels(model, losses)
     return kernels, kernels.set_curvature(curvature, probe)
+
+
+def _check_no_batches(model: FlatModel) -> None:
+    """Refuse BatchNorm in train mode where a batch cannot be filled up with samples of weight 0."""
+    if model.batch_norms:
+        raise ValueError(
+            f"{type(model.batch_norms[0]).__name__} in train mode does not work with a model that "
+            "returns the mean loss of a batch: let it return one loss per sample, or give loss= "
+            "and targets"
+        )
 
 
 def _check_equal_weights(samples: Samples | EpochSamples) -> None:

@@ -19,6 +19,7 @@ from ksdmin._adapters.torch.backward_checks import (
     fault_of_products,
     reads_parameters_again,
 )
+from ksdmin._adapters.torch.batch_norm import BATCH_SAMPLES
 from ksdmin._adapters.torch.checks import check_values
 from ksdmin._adapters.torch.costs import Costs, costs_of
 from ksdmin._adapters.torch.data.epochs import EpochSamples
@@ -58,10 +59,13 @@ def of_samples(
         precond = None if kernels.diagonal is None else "diagonal"
     on_cuda = flat_model.device.type == "cuda"
     paddable = samples.one_shape and not kernels.is_scalar
+    most = found.max_rows(flat_model)
+    if flat_model.batch_norms:
+        most = min(most, BATCH_SAMPLES)
     sums = SampleSums(
         kernels,
         samples,
-        max_rows=int(chunk_size or found.max_rows(flat_model)),
+        max_rows=int(chunk_size or most),
         max_kept_samples=found.max_kept_samples,
         graphs=paddable and (on_cuda if graphs is None else graphs),
         seed=draw_seed(rng),
@@ -149,7 +153,7 @@ def _probe(
         costs = costs_of(kernels, probe, nonlinear)
         kernels.factors = factors = _factors(kernels, probe, samples, precond, nonlinear, costs)
         kernel = None
-        if precond is not None:
+        if precond is not None and not model.batch_norms:  # samples have no gradients of their own
             kernel = diagonal_kernel(kernels, probe, budget)
         kernels.diagonal = kernel
         max_kept_samples = max(1, int(budget // (WORKING_COPIES * kept)))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ksdmin._adapters.flat_problem import VALUE_NOISE, FlatProblem
 from ksdmin._adapters.names import Names
+from ksdmin._adapters.torch.batch_norm import FEWEST_SAMPLES, STATISTICS_SAMPLES
 from ksdmin._adapters.torch.costs import Costs
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
 from ksdmin._adapters.torch.jacobian import JacobianRows, scaled_slopes
@@ -142,6 +143,7 @@ class TorchProblem(TensorProblem):
             product_cost=costs.product,
             call_cost=costs.call,
             least_set=costs.least_set,
+            fewest_samples=FEWEST_SAMPLES if model.batch_norms else 1,
             has_factors=blocks is not None,
             has_finer_arithmetic=True,
         )
@@ -177,9 +179,14 @@ class TorchProblem(TensorProblem):
         """Write a flat vector (a tensor, or a numpy array) back into the model.
 
         It becomes ``problem.x0``, too: ``minimize(problem)`` then starts there. What is written is
-        rounded to the dtype that the model's parameters have by now.
+        rounded to the dtype that the model's parameters have by now. BatchNorm in train mode gets
+        the running statistics that the data have at `x`.
         """
-        self._model.load(self._unrounded(x))
+        with LOCK:
+            self._model.load(self._unrounded(x))
+            if self._model.batch_norms:
+                whole = self._sums.picked(self._sums.samples.indices(WHOLE), STATISTICS_SAMPLES)
+                self._sums.take_statistics(whole, self._precision[0])
         self.x0 = self._to_device(x).detach().clone()
 
     def _names(self) -> Names:

@@ -11,15 +11,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ksdmin._adapters.torch.batch_norm import taking_statistics, tracking
 from ksdmin._adapters.torch.cuda_graphs import GraphExecutor
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
+from ksdmin._adapters.torch.data.trees import cast, mapped
 from ksdmin._adapters.torch.jacobian import JacobianRows
 from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
 from ksdmin._adapters.torch.matrix import MatrixKernel
 from ksdmin._adapters.torch.random import seeded_generators
 
 log = logging.getLogger("ksdmin")
+
+SMALLER_BATCHES = (
+    "BatchNorm in train mode takes its statistics from batches of {} samples at most, which do not "
+    "fit into memory: give from_torch a smaller chunk_size="
+)
 
 
 class EagerExecutor:
@@ -55,15 +62,15 @@ class SampleSums:
     samples : Samples or EpochSamples
         The data.
     max_rows : int
-        How many samples one chunk has at most.
+        How many samples one chunk has at most; and a batch of BatchNorm in train mode.
     max_kept_samples : int
         How many samples a set may have for its products to keep what they share; with more it is
         computed again for every product.
     graphs : bool
         Whether to try CUDA graphs.
     seed : int
-        Of what the model draws itself (dropout), of the labels of "fisher", and of the samples that
-        the diagonal is estimated from.
+        Of what the model draws itself (dropout), of the labels of "fisher", of the samples that
+        the diagonal is estimated from, and of the batches of a set.
 
     Attributes
     ----------
@@ -85,6 +92,7 @@ class SampleSums:
         self._executor: EagerExecutor | GraphExecutor = EagerExecutor(kernels)
         if graphs and not kernels.model.is_random:
             self._executor = GraphExecutor(kernels)
+        self._norms = kernels.model.batch_norms
         self._halved = False  # whether the chunks had to be
         self._buffer_owner: object = None  # the product that the executor's buffers belong to
 
@@ -102,9 +110,9 @@ class SampleSums:
 
     def _total(self, kind: str, x: Tensor, idx: Any, precision: str) -> list[Tensor]:
         size = self.samples.size(idx)
-        rows = self._executor.chunk_rows(kind, size, self._max_rows)
+        rows = self._rows(kind, size)
         with self._setting(idx, precision):
-            chunks = self.samples.chunks(idx, rows)
+            chunks = self._chunks(idx, rows)
             outputs = (self._executor.run(kind, rows, x, chunk, precision) for chunk in chunks)
             return add(outputs, single=size <= rows)
 
@@ -115,7 +123,8 @@ class SampleSums:
 
     def _factors(self, x: Tensor, idx: Any, precision: str) -> Tensor:
         size = self.samples.size(idx)
-        rows = min(size, self._max_rows)  # no padding: it would count as samples
+        # No padding: it would count as samples. (A filled batch has at most a few more.)
+        rows = self._rows("factors", size) if self._norms else min(size, self._max_rows)
         with self._setting(idx, precision):
             outputs = (
                 self._executor.run("factors", len(chunk[2]), x, chunk, precision)
@@ -232,7 +241,7 @@ class SampleSums:
         self, x: Tensor, idx: Any, precision: str, on_recompute: Callable[[], None]
     ) -> Product:
         executor, owner, size = self._executor, object(), self.samples.size(idx)
-        rows = executor.chunk_rows("product", size, self._max_rows)
+        rows = self._rows("product", size)
         fits = size <= self._max_kept_samples
 
         def each() -> Iterator[Product]:
@@ -263,14 +272,45 @@ class SampleSums:
         """The chunks of a set; for "fisher" with labels drawn from the model."""
         if self._kernels.curvature == "fisher":
             return self._drawn(x, idx, rows, precision)
-        return self.samples.chunks(idx, rows)
+        return self._chunks(idx, rows)
 
     def _drawn(self, x: Tensor, idx: Any, rows: int, precision: str) -> Iterator[Chunk]:
         """The chunks of a set with labels drawn from the model, where the loss defines them."""
         generator = torch.Generator(x.device).manual_seed(self.samples.seed(self.seed, idx))
-        for chunk in self.samples.chunks(idx, rows):
+        for chunk in self._chunks(idx, rows):
             drawn = self._kernels.loss.draw is not None
             yield self._kernels.draw(x, chunk, generator, precision) if drawn else chunk
+
+    def _rows(self, kind: str, size: int) -> int:
+        """How many rows the chunks of a set have; of batches, that does not depend on graphs."""
+        if not self._norms:
+            return self._executor.chunk_rows(kind, size, self._max_rows)
+        batches = -(-size // self._max_rows)
+        return -(-size // batches)
+
+    def _chunks(self, idx: Any, rows: int) -> Iterator[Chunk]:
+        """The chunks of a set: batches where samples have statistics in common."""
+        if self._norms:
+            return self.samples.batches(idx, rows, self.seed)
+        return self.samples.chunks(idx, rows)
+
+    def take_statistics(self, idx: Any, precision: str) -> None:
+        """Set the running statistics of BatchNorm to those of a set, at the module's parameters.
+
+        (Its dtype and device may be others by now.)
+        """
+        model, norms = self._kernels.model, tracking(self._norms)
+        parameters = list(model.variables().values())
+        here = parameters[0]
+
+        def brought(leaf: Tensor) -> Tensor:
+            return cast(leaf.to(here.device), here.dtype)
+
+        rows = self._rows("value", self.samples.size(idx))
+        setting = model.arithmetic(precision), self._setting(idx, precision)
+        with setting[0], setting[1], taking_statistics(norms), torch.no_grad():
+            for inputs, _, _ in self._chunks(idx, rows) if norms else ():
+                model.outputs(parameters, mapped(brought, inputs))
 
     @contextmanager
     def _setting(self, idx: Any, precision: str) -> Iterator[None]:
@@ -283,6 +323,15 @@ class SampleSums:
                 stack.enter_context(seeded_generators(seed, self._kernels.model.device))
             yield
 
+    @contextmanager
+    def without_graphs(self) -> Iterator[None]:
+        """Evaluations are eager for a while: graphs would keep the modes that they see now."""
+        executor, self._executor = self._executor, EagerExecutor(self._kernels)
+        try:
+            yield
+        finally:
+            self._executor = executor
+
     def _fitting(self, run: Callable[..., Any], *args: Any) -> Any:
         """Run; where the device is out of memory, with smaller chunks."""
         while True:
@@ -294,8 +343,10 @@ class SampleSums:
         """Run; None where the device was out of memory: the chunks have been halved then."""
         try:
             return run(*args)
-        except torch.cuda.OutOfMemoryError:
-            if self._max_rows <= 1:
+        except torch.cuda.OutOfMemoryError as error:
+            if self._norms:  # smaller batches have other statistics
+                error.add_note(SMALLER_BATCHES.format(self._max_rows))
+            if self._max_rows <= 1 or self._norms:
                 raise
         # Outside of `except`: the traceback holds on to what was computed.
         self._halve()

@@ -10,7 +10,7 @@ from torch import nn
 
 import ksdmin
 from tests.adapters.torch.dense import from_module
-from tests.adapters.torch.zoo import ZOO, Forward
+from tests.adapters.torch.zoo import Forward
 
 # Models whose loss is no sum over samples
 
@@ -36,10 +36,6 @@ class Wandering(nn.Linear):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)),
-         r"BatchNorm1d '1' is in train mode.*model\.eval\(\)"),
-        (nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, track_running_stats=False)).eval(),
-         "BatchNorm1d '1' keeps no running statistics.*track_running_stats=True"),
         (Forward(lambda m, x: m.recur(x[None])[0][0], recur=nn.RNN(3, 2, batch_first=True)),
          r"Forward, or its loss, mixes its samples.*batch_first=True"),
         (Forward(lambda m, x: m.linear(x - x.mean(0)), linear=nn.Linear(3, 2)), "its loss, mixes"),
@@ -60,15 +56,6 @@ def test_outputs_must_be_a_tensor_of_samples():
         from_module(nn.GRU(3, 2))
     with pytest.raises(ValueError, match=r"returned shape \(6, 1\) for 3 samples"):
         from_module(nn.Sequential(nn.Linear(3, 2), nn.Flatten(0), nn.Unflatten(0, (-1, 1))))
-
-
-def test_batch_norm_in_eval_mode_within_a_model_that_trains():
-    case = ZOO["normed"]()
-    case.model.train()
-    with pytest.raises(ValueError, match="BatchNorm1d '3' is in train mode"):
-        ksdmin.from_torch(case.model, case.loss, case.data)
-    case.model[3].eval()
-    ksdmin.from_torch(case.model, case.loss, case.data)
 
 
 # A nonlinearity that belongs to the loss

@@ -29,6 +29,14 @@ def convolutional():
     )
 
 
+def normalised():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 7)), nn.Conv1d(1, 4, 3), nn.BatchNorm1d(4), nn.ReLU(), nn.Flatten(),
+        nn.Linear(20, 3),
+    )  # fmt: skip
+
+
 def data(n):
     generator = torch.Generator().manual_seed(1)
     X = torch.randn(n, 7, generator=generator, dtype=torch.float64)
@@ -94,6 +102,23 @@ def test_chunks(resident):
     v = torch.ones_like(cpu.x0)
     assert_same(cpu.value_and_gradient(cpu.x0)[1], gpu.value_and_gradient(gpu.x0)[1])
     assert_same(cpu.curvature(cpu.x0)(v), gpu.curvature(gpu.x0)(v.cuda()))
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_batch_norm_in_train_mode(resident):
+    """Batches are never padded; one of more samples than a graph is compared on is among them."""
+    cpu, gpu = pair(normalised, 700, chunk_size=300, **({} if resident else {"memory_budget": 1.0}))
+    v = torch.ones_like(cpu.x0)
+    for size in (700, 299, 500, 40, 700):
+        idx = torch.arange(size) if size < 700 else slice(None)
+        there = gpu.value_and_gradient(gpu.x0, idx)
+        assert there[0] == pytest.approx(cpu.value(cpu.x0, idx), rel=1e-9)
+        assert_same(cpu.value_and_gradient(cpu.x0, idx)[1], there[1])
+        assert_same(cpu.curvature(cpu.x0, idx)(v), gpu.curvature(gpu.x0, idx)(v.cuda()))
+    runs = [ksdmin.minimize(p, rng=0, options={"maxiter": 3}) for p in (cpu, gpu)]
+    assert runs[1].fun == pytest.approx(runs[0].fun, rel=1e-2)
+    for p, run in zip((cpu, gpu), runs, strict=True):
+        p.load(run.x)
 
 
 def test_two_curvatures_at_once():

@@ -164,6 +164,10 @@ class EpochSamples:
         whole = self.indices(idx)
         return whole.samples.chunks(whole.rows, size)
 
+    def batches(self, idx: EpochSet, rows: int, seed: int) -> Iterator[Chunk]:
+        """The samples of a set in batches of exactly `rows`: see :meth:`Samples.batches`."""
+        return idx.samples.batches(idx.rows, rows, seed)
+
 
 def _equal(one: Any, other: Any) -> bool:
     """Whether two sets of arrays hold the same numbers; a Dataset is the same as itself only."""

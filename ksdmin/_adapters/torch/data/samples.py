@@ -213,6 +213,24 @@ class Samples:
         key = size, blake2b(idx.numpy()).digest()
         return self._kept.chunks(key, len(parts), partial(self._brought, parts))
 
+    def batches(self, idx: Any, rows: int, seed: int) -> Iterator[Chunk]:
+        """The samples `idx` in batches of exactly `rows`: always the same ones for the same set.
+
+        Of several batches, each has samples from everywhere in the set. The last one is filled up
+        with other samples of the set, of weight zero.
+        """
+        size = self.size(idx)
+        if size == rows:
+            yield from self.chunks(idx, rows)
+            return
+        order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
+        filled = torch.cat([order, order[: -size % rows]]).to(self._home)
+        chosen = filled if isinstance(idx, slice) else idx[filled]
+        for i, (inputs, targets, w) in enumerate(self.chunks(chosen, rows)):
+            if (i + 1) * rows > size:
+                w = w * (torch.arange(rows, device=w.device) < size - i * rows)
+            yield inputs, targets, w
+
     def _brought(self, parts: list[Any]) -> Iterator[Chunk]:
         """Chunks on the device, made ahead."""
         if self._device.type == "cuda":

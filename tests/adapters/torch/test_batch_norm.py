@@ -1,0 +1,375 @@
+"""BatchNorm in train mode: the statistics of batches are part of the objective."""
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.functional import cross_entropy, mse_loss
+from torch.optim.swa_utils import update_bn
+
+import ksdmin
+from tests.adapters.torch.dense import from_module
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(60, 3, generator=GENERATOR, dtype=torch.float64)
+Y = torch.stack([X[:, 0] * X[:, 1], X[:, 2].sin()], 1)
+FEW = {"maxiter": 4}
+ADVICE = r"run some batches in train mode under torch\.no_grad\(\), then model\.eval\(\)"
+
+
+def net(dtype=torch.float64, **options):
+    torch.manual_seed(0)
+    layers = nn.Linear(3, 5), nn.BatchNorm1d(5, **options), nn.Tanh(), nn.Linear(5, 2)
+    return nn.Sequential(*layers).to(dtype)
+
+
+def problem_of(model, data=(X, Y), **options):
+    return ksdmin.from_torch(model, nn.MSELoss(), data, **options)
+
+
+def changed(model, before):
+    """The entries of the state that are others than before."""
+    return [name for name, t in model.state_dict().items() if not torch.equal(t, before[name])]
+
+
+# The objective
+
+
+@pytest.mark.parametrize("idx", [slice(None), np.arange(7, 30)], ids=["whole", "some"])
+@pytest.mark.parametrize("options", [{}, {"track_running_stats": False}], ids=str)
+def test_a_set_is_one_batch_in_train_mode(idx, options):
+    model = net(**options)
+    problem = problem_of(model)
+    v = torch.linspace(-1, 1, len(problem.x0), dtype=torch.float64)
+    value, g = problem.value_and_gradient(problem.x0, idx)
+
+    inputs, targets = X[idx], Y[idx]
+    names, parameters = zip(*copy.deepcopy(model).named_parameters(), strict=True)
+
+    def outputs(*theta):
+        named = dict(zip(names, theta, strict=True))
+        return torch.func.functional_call(copy.deepcopy(model), named, inputs)
+
+    loss = mse_loss(outputs(*parameters), targets)
+    assert value == pytest.approx(loss.item(), rel=1e-12)
+    expected = torch.cat([p.reshape(-1) for p in torch.autograd.grad(loss, parameters)])
+    torch.testing.assert_close(g, expected)
+    jacobian = torch.autograd.functional.jacobian(outputs, parameters)
+    J = torch.cat([part.reshape(targets.numel(), -1) for part in jacobian], 1)
+    expected = 2 / targets.numel() * J.T @ (J @ v)
+    torch.testing.assert_close(problem.curvature(problem.x0, idx)(v), expected)
+
+
+class Ignored(nn.Module):
+    """What BatchNorm computes counts nothing: the mean loss is that of a linear model."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(3, 2).double(), nn.BatchNorm1d(2).double()
+
+    def forward(self, x):
+        z = self.linear(x)
+        return z + 0 * self.norm(z)
+
+
+@pytest.mark.parametrize("chunk_size", [2, 7, 25, 59, 60])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_sample_counts_once_in_batches(chunk_size, weighted):
+    weights = torch.linspace(0.5, 3, 60, dtype=X.dtype) if weighted else None
+    model = Ignored()
+    problem = problem_of(model, chunk_size=chunk_size, sample_weight=weights)
+    losses = (model.linear(X) - Y).square().mean(1)
+    expected = losses.mean() if weights is None else (losses * weights).sum() / weights.sum()
+    assert problem.value(problem.x0) == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_batches_of_sorted_data_have_samples_of_all_kinds():
+    """Otherwise the statistics of a batch would be those of one class."""
+    x = torch.linspace(-1.7, 1.7, 600).reshape(-1, 1)
+    problem = problem_of(nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 1)), (x, x), chunk_size=100)
+    start = torch.tensor([1.0, 0.0, 1.0, 0.0])  # outputs are the inputs, normalised
+    assert problem.value(start) < 0.05
+    in_order = [problem.value(start, np.arange(at, at + 100)) for at in range(0, 600, 100)]
+    assert np.mean(in_order) > 0.5
+    assert problem.value(start) == problem.value(start)
+
+
+def test_sets_are_large_enough_for_statistics():
+    for n in (3, 12, 60):
+        sizes = ksdmin.minimize(problem_of(net(), (X[:n], Y[:n])), rng=0, options=FEW).history
+        assert {record.size_B for record in sizes} == {n}
+    many = torch.randn(1000, 3, generator=GENERATOR, dtype=torch.float64)
+    res = ksdmin.minimize(problem_of(net(), (many, many[:, :2])), rng=0, options=FEW)
+    assert 32 <= res.history[0].size_B < 1000
+
+
+# The module
+
+
+def test_the_module_changes_when_a_point_is_loaded():
+    model = net()
+    before = copy.deepcopy(model.state_dict())
+    problem = problem_of(model)
+    res = ksdmin.minimize(problem, rng=0, options=FEW)
+    assert changed(model, before) == []
+    problem.load(res.x)
+    norm = model[1]
+    z = model[0](X)
+    torch.testing.assert_close(norm.running_mean, z.mean(0))
+    torch.testing.assert_close(norm.running_var, z.var(0))
+    assert (norm.training, norm.track_running_stats, norm.momentum) == (True, True, 0.1)
+    assert norm.num_batches_tracked == 1
+
+
+def test_running_statistics_are_means_over_batches():
+    model, theirs = net(), net()
+    problem_of(model, chunk_size=20).load(problem_of(model).x0)
+    update_bn([(X[at : at + 20],) for at in (0, 20, 40)], theirs)  # the batches are others
+    torch.testing.assert_close(model[1].running_mean, theirs[1].running_mean)
+    torch.testing.assert_close(model[1].running_var, theirs[1].running_var, rtol=0.3, atol=0)
+    assert model[1].num_batches_tracked == 3
+
+
+def test_a_module_in_eval_mode_keeps_its_statistics():
+    model = nn.Sequential(net(), nn.BatchNorm1d(2).double())
+    model[1].running_mean.fill_(0.5)
+    model[1].eval()
+    before = copy.deepcopy(model.state_dict())
+    problem = problem_of(model)
+    problem.load(problem.x0)
+    names = ["running_mean", "running_var", "num_batches_tracked"]
+    assert changed(model, before) == [f"0.1.{name}" for name in names]
+
+
+def test_later_modes_do_not_matter():
+    model = net()
+    problem = problem_of(model)
+    res = ksdmin.minimize(problem, rng=0, options=FEW)
+    again = ksdmin.minimize(problem, rng=0, options=FEW, callback=lambda x: model.eval() and None)
+    assert torch.equal(res.x, again.x)
+    problem.load(res.x)
+    assert not model[1].training
+    assert model[1].num_batches_tracked == 1
+
+
+def test_load_into_a_module_of_another_dtype():
+    model = net(torch.float32)
+    problem = problem_of(model, precision="float32")
+    model.double()
+    problem.load(problem.x0)
+    torch.testing.assert_close(model[1].running_mean, model[0](X).mean(0), rtol=1e-5, atol=1e-5)
+
+
+# Runs
+
+
+class Residual(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.inner = nn.Sequential(
+            nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width),
+        )  # fmt: skip
+
+    def forward(self, x):
+        return torch.relu(x + self.inner(x))
+
+
+def residual_net():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), Residual(4),
+        nn.AvgPool2d(2), nn.Flatten(), nn.Linear(64, 10),
+    )  # fmt: skip
+
+
+def digits(n=400):
+    inputs, labels = load_digits(return_X_y=True)
+    return torch.tensor(inputs[:n] / 16).float().view(-1, 1, 8, 8), torch.tensor(labels[:n])
+
+
+def adam(model, inputs, labels, epochs):
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(epochs):
+        for batch in torch.randperm(len(labels), generator=generator).split(100):
+            optimizer.zero_grad()
+            cross_entropy(model(inputs[batch]), labels[batch]).backward()
+            optimizer.step()
+    update_bn([(inputs,)], model)
+    return cross_entropy(model.eval()(inputs), labels).item()
+
+
+def test_a_residual_net_is_trained_as_by_adam():
+    inputs, labels = digits()
+    model = residual_net()
+    problem = ksdmin.from_torch(model, nn.CrossEntropyLoss(), (inputs, labels))
+    ended = ksdmin.minimize(problem, rng=0)
+    assert ended.success
+    problem.load(ended.x)
+    found = cross_entropy(model.eval()(inputs), labels).item()
+    epochs = round(ended.history[-1].passes / 2)  # a gradient counts as two passes
+    assert found < 0.1 * adam(residual_net(), inputs, labels, epochs)
+    assert found == pytest.approx(ended.fun, rel=0.2)  # eval mode is as good as train mode
+
+
+OPTIONS = [
+    {"curvature": "hessian"},
+    {"curvature": "fisher"},
+    {"curvature": "empirical-fisher"},
+    {"precond": "kronecker"},
+    {"precond": "diagonal"},
+    {"chunk_size": 16},
+    {"memory_budget": 1500.0},  # the data are streamed
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_runs_go_down_and_are_the_same_again(options, tmp_path):
+    def problem():
+        return problem_of(net(torch.float32), (X.float(), Y.float()), **options)
+
+    whole = ksdmin.minimize(problem(), rng=0, options={"maxiter": 6})
+    assert whole.fun < 0.7 * problem().value(problem().x0)
+    solver = ksdmin.Solver(problem(), rng=0, options={"maxiter": 6})
+    for _ in range(3):
+        next(solver)
+    solver.save(tmp_path / "run")
+    res = ksdmin.resume(tmp_path / "run", problem())
+    assert torch.equal(res.x, whole.x)
+
+
+def test_samples_of_an_epoch():
+    generator = torch.Generator()
+
+    def drawn(epoch):
+        x = torch.randn(50, 3, generator=generator.manual_seed(epoch), dtype=torch.float64)
+        return x, x[:, :2].sin()
+
+    problem = problem_of(net(), drawn, chunk_size=20)
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 10})
+    assert res.fun < 0.5 * problem.value(problem.x0)
+    problem.load(res.x)
+
+
+def test_dropout_beside_it():
+    model = nn.Sequential(net(), nn.Dropout(0.1))
+    problem = problem_of(model)
+    res = ksdmin.minimize(problem, rng=0, options=FEW)
+    assert res.fun < problem.value(problem.x0)
+    problem.load(res.x)
+
+
+def test_copies_are_problems_of_their_own():
+    problem = problem_of(net(), chunk_size=20)
+    for copied in (copy.deepcopy(problem), pickle.loads(pickle.dumps(problem))):
+        assert copied.value(problem.x0) == problem.value(problem.x0)
+        copied.load(2 * problem.x0)
+    assert problem._model.model[1].num_batches_tracked == 0
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [(net(), "is in train mode"), (net(track_running_stats=False).eval(), "keeps no running stat")],
+)
+def test_residuals_are_refused(model, why):
+    match = rf"BatchNorm1d '1' {why}.*residuals=.*{ADVICE}\. Or use GroupNorm"
+    with pytest.raises(ValueError, match=match):
+        ksdmin.from_torch(model, residuals=[(lambda m, x: m(x), X)])
+
+
+def test_statistics_of_several_processes_are_refused():
+    with pytest.raises(ValueError, match=rf"SyncBatchNorm '1' is in train mode.*{ADVICE}"):
+        problem_of(nn.Sequential(nn.Linear(3, 2), nn.SyncBatchNorm(2)))
+
+
+def test_several_processes_are_refused(tmp_path):
+    dist = torch.distributed
+    dist.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        with pytest.raises(ValueError, match=r"BatchNorm1d '1' is in train mode.*process_group="):
+            problem_of(net(), process_group=dist.group.WORLD)
+    finally:
+        dist.destroy_process_group()
+
+
+def test_a_mean_of_the_models_own_is_refused():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+
+        def forward(self, x, y):
+            return mse_loss(self.net(x), y)
+
+    with pytest.raises(ValueError, match=r"BatchNorm1d in train mode.*one loss per sample"):
+        ksdmin.from_torch(Own(), data=(X, Y))
+
+
+def test_other_mixtures_of_samples_are_still_refused():
+    class Centred(nn.Module):
+        def forward(self, x):
+            return x - x.mean(0)
+
+    with pytest.raises(ValueError, match="mixes its samples"):
+        problem_of(nn.Sequential(net(), Centred()))
+
+
+def test_batches_that_do_not_fit_into_memory():
+    """Smaller ones would have other statistics: that is for the user to say."""
+
+    class Large(nn.Module):
+        def forward(self, x):
+            if len(x) > 30:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+            return x
+
+    model = nn.Sequential(net(), Large())
+    problem = problem_of(model)
+    with pytest.raises(torch.cuda.OutOfMemoryError) as caught:
+        problem.value(problem.x0)
+    assert "smaller chunk_size=" in caught.value.__notes__[0]
+    assert np.isfinite(problem_of(model, chunk_size=30).value(problem.x0))
+
+
+# Eval mode
+
+
+def plain():
+    return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+
+
+def test_statistics_never_taken_are_warned_of():
+    match = rf"'1' is in eval mode, but has taken.*model\.train\(\).*{ADVICE}"
+    with pytest.warns(UserWarning, match=match) as caught:
+        ksdmin.from_torch(plain().eval(), nn.MSELoss(), (X, Y))
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def taken(model):
+    """As the advice says."""
+    with torch.no_grad():
+        model.train()(X.float())
+    return model.eval()
+
+
+def given(model):
+    """A checkpoint that does not say how many batches there were."""
+    model[1].running_mean.fill_(0.5)
+    return model.eval()
+
+
+@pytest.mark.parametrize("prepare", [taken, given, nn.Module.train])
+def test_with_statistics_there_is_nothing_to_say(prepare):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_module(prepare(plain()), (X.float(), Y.float()))
