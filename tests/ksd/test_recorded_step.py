@@ -191,7 +191,8 @@ def small_net(device="cuda"):
         device, torch.float64
     )
     targets = torch.sin(inputs.sum(1, keepdim=True))
-    return ksdmin.from_torch(net, torch.nn.MSELoss(), (inputs, targets), l2=1e-4)
+    settings = {"l2": 1e-4, "precond": "diagonal"}  # a model with factors is not recorded
+    return ksdmin.from_torch(net, torch.nn.MSELoss(), (inputs, targets), **settings)
 
 
 @on_cuda

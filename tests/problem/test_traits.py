@@ -226,7 +226,9 @@ def refused(match, **attributes):
 def test_a_wrapper_that_forgets_the_traits_is_refused():
     wrapper = Wrapper(torch_problem(*DEEP))
     del wrapper.traits
-    told = "Wrapper has value_and_projected_gradient, matrix, jacobian, in_finer_arithmetic, "
+    told = (
+        "Wrapper has value_and_projected_gradient, matrix, jacobian, factors, in_finer_arithmetic"
+    )
     with pytest.raises(TypeError, match=told):
         ksdmin.minimize(wrapper, rng=0)
 

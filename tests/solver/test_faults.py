@@ -66,7 +66,7 @@ def test_a_fault_of_the_callback(name):
         faults.ksdmin.minimize(**{**runs.ALL[name](), "callback": callback})
     res = caught.value.ksdmin_result
     assert (res.nit, res.status) == (3, faults.Status.FAILED)
-    assert np.isfinite(res.fun) or name == "samples"
+    assert np.isfinite(res.fun) or name in ("samples", "net")  # no value of the whole set yet
 
 
 @pytest.mark.parametrize("kind", ["nan", "inf", "exception"])

@@ -47,6 +47,7 @@ def pair(model, n, dtype=torch.float64, **options):
     """The same problem on the CPU and on the GPU."""
     net, (X, y) = model().to(dtype), data(n)
     loss, X = nn.CrossEntropyLoss(), X.to(dtype)
+    options = {"precond": "diagonal"} | options  # labels for factors are drawn on the device
     there = copy.deepcopy(net).cuda()
     return (
         ksdmin.from_torch(net, loss, (X, y), l2=1e-2, **options),

@@ -120,7 +120,7 @@ def problem_of(model, n=400, l2=0.0):
     rng = torch.Generator().manual_seed(1)
     X = torch.randn(n, 4, generator=rng, dtype=torch.float64)
     y = torch.sin(3 * X[:, :1])
-    return ksdmin.from_torch(model, torch.nn.MSELoss(), (X, y), l2=l2)
+    return ksdmin.from_torch(model, torch.nn.MSELoss(), (X, y), l2=l2, precond="diagonal")
 
 
 def deep(l2=0.0):
