@@ -21,8 +21,9 @@ from functools import partial
 from ksdmin._problem.arrays import Array, Space
 
 # The least damping, of the mean of the diagonal. With less, directions that the samples of the
-# factors hardly have are taken too far: of 1e-6, 1e-4, 0.01 and 0.1 the last two are the best.
-LEAST_DAMPING = 0.01
+# factors hardly have are taken too far: a small auto-encoder has 20% more loss after 80 passes with
+# 1e-6. With 0.01 a convolutional net has twice the loss of one seed, and the same of another.
+LEAST_DAMPING = 1e-3
 MORE = 10.0  # times as much, where a factor is not definite for rounding all the same
 MOST_TRIALS = 8
 
