@@ -133,11 +133,13 @@ class MethodOptions:
             )
 
     def _check_count(self, name: str) -> None:
-        """Refuse a limit that is no whole number; SciPy's callers pass -1, too, and infinity."""
+        """Refuse a limit that is no number; SciPy's callers pass -1, infinity and 100.1, too."""
         value = getattr(self, name)
         number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-        if value is not None and not (number and (value == value // 1 or abs(value) == math.inf)):
+        if value is not None and not (number and value == value):
             raise ValueError(f"option {name}={value!r}: expected a whole number (1e3, too), or inf")
+        if value is not None and abs(value) < math.inf:
+            object.__setattr__(self, name, math.floor(value))  # of at most 2.5 there are 2
 
     def _check(self, name: str, least: float, *, whole: bool = False) -> None:
         """Refuse what is not a number from `least` up; None where that is the default."""

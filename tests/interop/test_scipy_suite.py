@@ -67,7 +67,6 @@ KNOWN_FAILURES = {
     f"{SIMPLE}test_bfgs_nan_return": "wants the NaN, not the finite value seen before it",
     f"{SIMPLE}test_minimize_warnings_gh1953[bfgs]": "converges before maxiter, no need to warn",
     f"{SIMPLE}test_minimize_warnings_gh1953[newton-cg]": "converges before maxiter, as above",
-    "test_optimize.py::test_minimize_maxiter_noninteger[bfgs]": "refuses 100.1, as it should",
     "test_optimize.py::TestNewtonCg::test_himmelblau": "finds another of four equal minima",
     "test_trustregion.py::TestTrustRegionSolvers::test_dogleg_user_warning": (
         "wants a RuntimeWarning where BFGS's tests want an OptimizeWarning"
