@@ -10,7 +10,7 @@ from ksdmin._run.evaluator import Evaluator
 from ksdmin._run.kept_factors import renewed
 
 
-def with_factors(run: KSDRun, evaluator: Evaluator, state: KSDState) -> KSDState:
+def with_factors(evaluator: Evaluator, state: KSDState) -> KSDState:
     """The state with Kronecker factors for the next Krylov space, where the problem has any.
 
     The search has its damping; the factors have one that is negligible beside it. From 0.001 to 1

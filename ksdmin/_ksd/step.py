@@ -123,7 +123,7 @@ def build_basis(
     if evaluator.traits.has_diagonal and state.here.diagonal is None:
         here = evaluator.evaluate(state.here.x, state.here.idx, diagonal=True)
         state = changed(state, here=here)
-    state = with_factors(run, evaluator, state)
+    state = with_factors(evaluator, state)
     return state, krylov_space(run, evaluator, state)
 
 
