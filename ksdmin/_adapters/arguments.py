@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
+
+from ksdmin._options import nearest
 
 CALLED_AS = (
     "with subsets=, the function is called as fun(theta, idx), the mean over the samples idx: "
@@ -118,8 +119,7 @@ def as_precond(precond: Any, *names: str) -> Any:
     known = precond is None or callable(precond) or hasattr(precond, "shape")
     if known or (isinstance(precond, str) and precond in names):
         return precond
-    close = get_close_matches(precond, names, 1) if isinstance(precond, str) else []
-    meant = f" (did you mean {close[0]!r}?)" if close else ""
+    meant = nearest(precond, names) if isinstance(precond, str) else ""
     raise ValueError(
         f"precond={precond!r}{meant}: expected {', '.join(map(repr, names))}, None, an array or a "
         "callable (x, idx)"

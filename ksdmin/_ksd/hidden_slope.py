@@ -64,7 +64,7 @@ def gradient_error(run: KSDRun, evaluator: Evaluator, there: Evaluated, steepest
     return evaluator.gradient_error * (abs(there.value) + scale * steepest / 2)
 
 
-def slope_check(
+def watched_slope(
     run: KSDRun, evaluator: Evaluator, state: KSDState, u: Array, slope: float
 ) -> HiddenSlope | None:
     """The check for a step along -u; None where gradients are exact, or there are no better ones.

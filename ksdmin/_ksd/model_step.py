@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ksdmin._ksd.cost_model import Costs
-from ksdmin._ksd.hidden_slope import HiddenSlope, slope_check
+from ksdmin._ksd.hidden_slope import HiddenSlope, watched_slope
 from ksdmin._ksd.line_search import contradicted, line_search
 from ksdmin._ksd.preconditioning import preconditioner
 from ksdmin._ksd.recorded_step import Measure, MeasuredStep
@@ -85,7 +85,7 @@ def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState, direction: Di
     here, slope = state.here, direction.forecast.slope
     noise, differenced = evaluator.noise * abs(here.value), evaluator.gradient_error > 0
     measure = how_measured(run, state, direction.u) if run.space.remote else None
-    check = slope_check(run, evaluator, state, direction.u, slope)
+    check = watched_slope(run, evaluator, state, direction.u, slope)
     line = Line(run, evaluator, here, direction.u, measure, check)
     there, t = line_search(
         line.at,

@@ -74,7 +74,9 @@ def slope_ratio(
     return middle
 
 
-def hidden_slope(value_at: Callable[[Array], float], x: Array, value: float, space: Space) -> float:
+def slope_over_longer_steps(
+    value_at: Callable[[Array], float], x: Array, value: float, space: Space
+) -> float:
     """The slope over steps as long as those of differences in float32; 0 where there is none.
 
     It counts where it is the same on both sides, and over steps of a half: then curvature has not

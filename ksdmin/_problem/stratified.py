@@ -54,20 +54,10 @@ class StratifiedSubsets(Subsets):
         adopted.sizes(parts=2)  # an impossible request is refused here, not in mid-run
         return adopted
 
-    def sizes(
-        self,
-        parts: int,
-        fewest: int = 1,
-        per_root: int | None = None,
-        nonlinear: bool = False,
-        factored: bool = False,
-        least: int = 1,
-    ) -> Sizes | None:
-        """The sizes at the start of a run: every set has a sample of each block."""
-        sizes = super().sizes(parts, fewest, per_root, nonlinear, factored, least)
-        blocks = len(self.block_sizes)
-        assert sizes is not None
-        return Sizes(max(sizes.A, blocks), max(sizes.B, blocks), max(sizes.C, blocks))
+    @property
+    def smallest(self) -> int:
+        """Every set has a sample of each block."""
+        return len(self.block_sizes)
 
     def _count(self, size: float, name: str) -> int:
         count, least = super()._count(size, name), len(self.block_sizes)

@@ -214,7 +214,12 @@ class Subsets:
                 f"subsets: disjoint sets of {b} (curvature) and {c} (search) samples cannot be "
                 f"drawn from {self.n}: ask for less, or pass disjoint=False"
             )
-        return Sizes(a, b, c)
+        return Sizes(*(max(size, self.smallest) for size in (a, b, c)))
+
+    @property
+    def smallest(self) -> int:
+        """How many samples a set has at least."""
+        return 1
 
     @property
     def asked(self) -> bool:

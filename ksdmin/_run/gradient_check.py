@@ -10,8 +10,8 @@ import numpy as np
 
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.slope_check import (
-    hidden_slope,
     longest_step,
+    slope_over_longer_steps,
     slope_ratio,
     step_length,
     wrong_entries,
@@ -62,7 +62,7 @@ def vanished_differences(run: Run, evaluator: Evaluator, here: Evaluated) -> str
     if not evaluator.gradient_error or run.box is not None or run.space.max_abs(here.gradient) > 0:
         return ""
     value_at, _ = beside(run, evaluator, here)
-    slope = hidden_slope(value_at, here.x, here.value, run.space)
+    slope = slope_over_longer_steps(value_at, here.x, here.value, run.space)
     if slope <= run.gradient_target(0.0):
         return ""
     return (

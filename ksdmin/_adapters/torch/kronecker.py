@@ -153,7 +153,6 @@ class KroneckerKernel:
         self._kernels, self._model = kernels, kernels.model
         self._draws = kernels.loss.draw is not None
         self._starts = [part.start for part in self._model.slices().values()]
-        self._of_weight: dict[int, Block] = {}
         x = self._model.near_x0()
         with self._model.restored_randomness(), self._setting():
             parameters = self._model.leaves(x)
@@ -233,7 +232,10 @@ class KroneckerKernel:
 
     def _wrong(self, x: Tensor, probe: Chunk) -> list[int]:
         """The weights whose gradient is not what the vectors of their uses make."""
-        made = {weight: x.new_zeros(block.rows, block.columns) for weight, block in self._each()}
+        made = {
+            weight: x.new_zeros(block.rows, block.columns)
+            for weight, block in self._of_weight.items()
+        }
 
         def take(use: Use, a: Tensor, b: Tensor) -> None:
             whole = made[use.weight]
@@ -251,9 +253,6 @@ class KroneckerKernel:
             if g[weight] is None
             or not _alike(found, g[weight].detach().reshape(found.shape).to(x.dtype))
         ]
-
-    def _each(self) -> list[tuple[int, Block]]:
-        return list(self._of_weight.items())
 
 
 class FactorSums:
