@@ -14,10 +14,10 @@ import numpy as np
 from scipy.optimize import OptimizeWarning
 
 PRESETS = ("default", "paper")
-RULES = (
-    *("damped_step", "damping", "exact_space", "finer_arithmetic", "forcing", "set_sizes"),
-    *("stall", "trust", "width"),
-)
+# The kinds of step of method "ksd", and the one of method "hf"
+KINDS = ("krylov", "newton", "quasi-newton", "gauss-newton", "escape")
+HESSIAN_FREE = "hessian-free"
+RULES = ("damping", "finer_arithmetic", "forcing", "set_sizes", "stall", "width")
 _NO_RATE = "there is no learning rate: the length of a step follows from the curvature"
 _NO_EPOCHS = "iterations are counted, not epochs: maxiter=..., or seconds, maxtime=..."
 # What other libraries call it, or have and we do not.
@@ -243,11 +243,11 @@ class Options(MethodOptions):
         The choices and the rules of a run. "paper" is the algorithm as printed, also as
         ``options=ksdmin.PAPER``.
     without : sequence of str
-        Rules to switch off, to see what they do: "damped_step" (a Krylov space even where the
-        whole Jacobian of a net's residuals is less work), "damping", "exact_space" (the same with
-        the whole curvature matrix, and "damped_step"), "finer_arithmetic", "forcing" (always K
-        vectors), "set_sizes", "stall", "trust" (in the quasi-Newton model: products in every step)
-        and "width" (on samples never more vectors than two passes pay for).
+        Kinds of step to leave out: "krylov", "newton" (directions from the whole curvature
+        matrix), "quasi-newton", "gauss-newton" (from the Jacobian of residuals) and "escape" (from
+        saddle points). Rules to switch off, to see what they do: "damping", "finer_arithmetic",
+        "forcing" (always K vectors), "set_sizes", "stall" and "width" (on samples never more
+        vectors than two passes pay for).
 
     Examples
     --------
@@ -286,7 +286,9 @@ class Options(MethodOptions):
             raise TypeError(f"option without={given!r}: expected the names of rules")
         names = (given,) if isinstance(given, str) else tuple(given or ())
         for name in names:
-            _check_name("without", name, RULES)
+            _check_name("without", name, (*RULES, *KINDS))
+        if set(KINDS) - {"escape"} <= set(names):
+            raise ValueError(f"option without={names!r}: no kind of step is left")
         object.__setattr__(self, "without", names)
 
 

@@ -82,6 +82,7 @@ class Record:
     `value` and `gradient_norm` (inf-norm) are on the gradient set A at the new point;
     evaluations, passes, seconds and what processes have exchanged are totals since the start.
     Iteration 0 is the start. `validation` is that of the new point, NaN where it was not computed.
+    `kind` is the kind of the step, one of `KINDS`, or of method "hf" "hessian-free".
     """
 
     iteration: int
@@ -102,6 +103,7 @@ class Record:
     reductions: int = 0
     reduced_bytes: int = 0
     validation: float = math.nan
+    kind: str = ""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Record) and self._comparable() == other._comparable()

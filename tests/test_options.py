@@ -179,7 +179,7 @@ def test_one_rule_or_more(given):
 
 def test_a_rule_that_does_not_exist():
     with pytest.raises(ValueError, match=r"option without='forceing'.*did you mean 'forcing'"):
-        run(options={"without": ["trust", "forceing"]})
+        run(options={"without": ["quasi-newton", "forceing"]})
 
 
 def test_a_preset_that_does_not_exist():

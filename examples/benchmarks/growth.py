@@ -39,7 +39,7 @@ IDENTITY = ("kind", "n", "K", "case")
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 DIMENSIONS = (10, 20, 50, 100)
 ITERATIONS, SHORT, REPETITIONS = 4, 1.0, 3  # of a run; seconds of one that is repeated; so often
-ENDS_EARLY = ("forcing", "trust")  # without these every iteration has K products
+ENDS_EARLY = ("forcing", "quasi-newton")  # without these every iteration has K products
 NEVER = 1e9
 MEMORY_N, SAMPLES, MEMORY_ITERATIONS = 20_000, 100_000, 60
 # K, m, pairs: the default on a whole set, a small one, one without a quasi-Newton model

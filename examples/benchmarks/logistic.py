@@ -29,7 +29,7 @@ from examples.harness.tables import markdown, median, number
 RESULTS = Path(__file__).parent / "results/logistic.json"
 GTOL = 1e-6
 L2 = (1e-3, 1e-5)
-OURS = ("ksd", "ksd, from_torch", "ksd without exact_space")
+OURS = ("ksd", "ksd, from_torch", "ksd without newton")
 
 
 def run(names: list[str], store: Store) -> None:
@@ -42,7 +42,7 @@ def run(names: list[str], store: Store) -> None:
             outcomes = {
                 "ksd": solvers.by_ksd(problem, GTOL),
                 "ksd, from_torch": solvers.by_torch(problem, GTOL),
-                "ksd without exact_space": solvers.by_ksd(problem, GTOL, ("exact_space",)),
+                "ksd without newton": solvers.by_ksd(problem, GTOL, ("newton",)),
                 **{one: solvers.by_sklearn(problem, GTOL, one) for one in solvers.BY_SKLEARN},
             }
             sizes = {"data": name, "l2": l2, "samples": len(X), "unknowns": problem.n}

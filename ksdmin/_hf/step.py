@@ -16,7 +16,7 @@ from functools import partial
 
 from ksdmin._hf.conjugate_gradients import Solution, conjugate_gradients
 from ksdmin._hf.state import HFRun, HFState
-from ksdmin._options import HFOptions
+from ksdmin._options import HESSIAN_FREE, HFOptions
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.values import changed
@@ -167,6 +167,7 @@ def accept_step(
         step_norm=run.space.norm(d) if moved else 0.0,
         inner_iterations=iterations,
         accepted=moved,
+        kind=HESSIAN_FREE,
     )
     return changed(
         state,

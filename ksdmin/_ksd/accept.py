@@ -9,7 +9,7 @@ from ksdmin._ksd.hidden_slope import gradient_error
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
-from ksdmin._ksd.widening import is_wide
+from ksdmin._ksd.steps.widening import is_wide
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.values import changed, made
 from ksdmin._run.evaluator import Evaluated, Evaluator

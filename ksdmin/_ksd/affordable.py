@@ -31,13 +31,12 @@ def matrix_fits(run: KSDRun, traits: Traits, samples: int | None = None) -> bool
     nothing by the matrix.
     """
     n = run.space.n
-    if not run.applies("exact_space"):
-        return False
     if traits.has_jacobian:
         rows = traits.rows_per_sample * (samples or run.subsets.n or 1)
         affordable = held_bytes(n, rows) <= room(run, traits)
-        return run.applies("damped_step") and affordable
-    return traits.has_matrix and not traits.nonlinear and held_bytes(n, 0) <= room(run, traits)
+        return run.applies("gauss-newton") and affordable
+    taken = run.applies("newton") and traits.has_matrix and not traits.nonlinear
+    return taken and held_bytes(n, 0) <= room(run, traits)
 
 
 def held_bytes(n: int, rows: float) -> float:

@@ -65,8 +65,8 @@ class Found:
 def damped_step(
     run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None
 ) -> Trial | None:
-    """The step; None where another kind of step is less work, or there is no Jacobian after all."""
-    if costs is None or not takes_rows(run, state, costs):
+    """The step; None where there is no Jacobian after all."""
+    if costs is None:
         return None
     here, space = state.here, run.space
     free = run.movable(here)
@@ -80,14 +80,6 @@ def damped_step(
         return None
     path = Path(run, evaluator, state, jacobian, equations, g, costs)
     return path.trial(state.rules.damped_step.start(equations.scale))
-
-
-def takes_rows(run: KSDRun, state: KSDState, costs: Costs) -> bool:
-    """Whether the next step is of this kind: only where gradient and search are of one set."""
-    if not costs.rows or state.C_is_other:
-        return False
-    rules = state.rules
-    return not rules.exact_space.failed and rules.damped_step.worthwhile(costs, run.dims.whole_dim)
 
 
 class Path:
@@ -143,6 +135,7 @@ class Path:
         taken = lower or (as_low and self._run.space.max_abs(d) > 0)
         return made(
             Trial,
+            kind="gauss-newton",
             x=found.x if taken else here.x,
             d=d if taken else None,
             value=found.value if taken else here.value,

@@ -55,6 +55,7 @@ def recorded(evaluator: Evaluator, state: KSDState) -> KSDState:
         dim=old.dim,
         inner_iterations=old.inner_iterations,
         accepted=old.accepted,
+        kind=old.kind,
     )
     rules = changed(
         state.rules,

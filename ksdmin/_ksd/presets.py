@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ksdmin._ksd.subspace import Gram, absolute, floored
-from ksdmin._options import Options
+from ksdmin._options import KINDS, Options
 from ksdmin._problem.arrays import Small
 from ksdmin._problem.values import changed
 
@@ -51,7 +51,7 @@ class Preset:
     name : str
         As the option `preset` has it.
     without : frozenset of str
-        The rules that are switched off.
+        The rules and the kinds of step that are switched off.
     spectrum : callable
         How the eigenvalues of H_bar are made positive.
     stop_inner_search : callable
@@ -69,8 +69,6 @@ class Preset:
     compares : bool
         Whether the value before a step is computed on the samples of the value after it, where A
         is a part and those are others.
-    escapes : bool
-        Whether a vanishing gradient is looked at for negative curvature.
     tilted : bool
         Whether the search objective gets the slope of A at zero.
     first_direction : bool
@@ -89,7 +87,6 @@ class Preset:
     fewest: int
     per_root: int | None
     compares: bool
-    escapes: bool
     tilted: bool
     first_direction: bool
     drifting: bool
@@ -110,14 +107,13 @@ SET = ("krylov_dim", "memory", "pairs", "floor", "diagonal_power", "damping")
 
 AS_PRINTED = Preset(
     name="paper",
-    without=frozenset({"damped_step", "exact_space", "forcing", "set_sizes", "trust", "width"}),
+    without=frozenset(KINDS) - {"krylov"} | {"forcing", "set_sizes", "width"},
     spectrum=floored,
     stop_inner_search=never,
     accepts=always,
     fewest=1,
     per_root=None,
     compares=False,
-    escapes=False,
     tilted=False,
     first_direction=True,
     drifting=False,
@@ -145,7 +141,6 @@ DEFAULT = Preset(
     fewest=300,
     per_root=5,
     compares=True,
-    escapes=True,
     tilted=True,
     first_direction=False,
     drifting=True,

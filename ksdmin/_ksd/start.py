@@ -134,7 +134,7 @@ def first_rules(
         forcing=Forcing() if on("forcing") else Forcing.off(),
         width=first_width(run, traits) if on("width") else Width.off(),
         set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
-        trust=Trust(record) if on("trust") else Trust.off(record),
+        trust=Trust(record) if on("quasi-newton") else Trust.off(record),
         exact_space=first_exact_space(run, traits),
         damped_step=first_damped_step(run, traits),
         finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),

@@ -75,7 +75,7 @@ class KSDRun(Run):
         return diagonal_preconditioner(self.space, diagonal, self.floor, power)
 
     def applies(self, rule: str) -> bool:
-        """Whether a rule is switched on."""
+        """Whether a rule or a kind of step is switched on."""
         return rule not in self.preset.without and rule not in self.options.without
 
 
@@ -131,6 +131,8 @@ class Trial:
 
     Attributes
     ----------
+    kind : str
+        The name of its kind.
     x, d : array, array or None
         The point, and the way to it; None where the search found nothing better.
     value, gradient : float, array or None
@@ -155,6 +157,7 @@ class Trial:
         Whether the error of differences hides the slope along it (``_ksd/hidden_slope.py``).
     """
 
+    kind: str
     x: Array
     d: Array | None
     value: float

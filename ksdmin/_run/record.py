@@ -21,6 +21,7 @@ def write_record(
     dim: int = 0,
     inner_iterations: int = 0,
     accepted: bool = True,
+    kind: str = "",
 ) -> Record:
     """The line of the history for an iteration."""
     counts, size_of = evaluator.counts, evaluator.subsets.size_of
@@ -45,4 +46,5 @@ def write_record(
         reductions=counts.reductions,
         reduced_bytes=counts.reduced_bytes,
         validation=nan,
+        kind=kind,
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from ksdmin._hf.state import HFState
 from ksdmin._ksd.state import KSDState
-from ksdmin._options import HFOptions, Options
+from ksdmin._options import HESSIAN_FREE, KINDS, HFOptions, Options
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.memo import Remembered
 from ksdmin._result import Record
@@ -22,6 +22,7 @@ from ksdmin._run.state import State
 from ksdmin._solver.observer import Observer
 from ksdmin._solver.watched import Watched
 
+STEP_KINDS = ("", *KINDS, HESSIAN_FREE)  # as numbers
 OPTIONAL_COUNTS = ("size_A", "size_B", "size_C")  # columns of the history that may be None
 
 
@@ -161,11 +162,14 @@ def dtype_name(space: Space) -> str:
 def table_of(records: list[Record]) -> Array:
     """The history as one array; numbers up to 2^53 are exact."""
     names = [field.name for field in fields(Record)]
-    rows = [
-        [np.nan if (value := getattr(record, name)) is None else float(value) for name in names]
-        for record in records
-    ]
+    rows = [[_number(getattr(record, name)) for name in names] for record in records]
     return np.array(rows, dtype=np.float64).reshape(-1, len(names))
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str):
+        return float(STEP_KINDS.index(value))
+    return np.nan if value is None else float(value)
 
 
 def records_of(table: Array) -> list[Record]:
@@ -181,4 +185,6 @@ def records_of(table: Array) -> list[Record]:
 def _entry(name: str, kind: str, value: float) -> Any:
     if name in OPTIONAL_COUNTS and value != value:
         return None
+    if kind == "str":
+        return STEP_KINDS[int(value)]
     return {"bool": bool, "float": float}.get(kind, int)(value)

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ksdmin._adapters.torch.closure import Closure, ClosureProblem
-from ksdmin._ksd.saddle import escape
 from ksdmin._ksd.start import prepare, start
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.step import step
+from ksdmin._ksd.steps.escape import escape
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.subsets import PLAIN

@@ -81,8 +81,8 @@ def test_the_others_stay(states_of, rule):
 
 
 def test_without_damping(states_of):
-    res, states = states_of(net(), maxiter=4, without=["damping", "damped_step"])
-    damped, _ = states_of(net(), maxiter=4, without=["damped_step"])
+    res, states = states_of(net(), maxiter=4, without=["damping", "gauss-newton"])
+    damped, _ = states_of(net(), maxiter=4, without=["gauss-newton"])
     assert {state.rules.damping.value for state in states} == {0.0}
     assert res.history["step_norm"][1] > 2 * damped.history["step_norm"][1]
 
@@ -110,7 +110,7 @@ def test_without_set_sizes_the_sets_stay(states_of):
 
 
 def test_without_trust_every_step_has_products(states_of):
-    res, states = states_of(valley(), without=["trust"])
+    res, states = states_of(valley(), without=["quasi-newton"])
     default, _ = states_of(valley())
     assert (np.diff(res.history["nhev"]) > 0).all()
     assert not (np.diff(default.history["nhev"]) > 0).all()

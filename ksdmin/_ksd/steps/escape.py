@@ -21,6 +21,8 @@ from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluator
 from ksdmin._run.record import write_record
 
+NAME = "escape"
+
 
 def escape(run: KSDRun, state: KSDState) -> tuple[KSDState, bool]:
     """The state after a step down from a saddle point, and whether there was one.
@@ -29,7 +31,7 @@ def escape(run: KSDRun, state: KSDState) -> tuple[KSDState, bool]:
     """
     spent = run.budget.spent(state.ledger.counts) is not None
     over = spent or state.record.iteration >= run.maxiter
-    if not run.preset.escapes or state.curvature_is_sampled or over or run.box is not None:
+    if not run.applies(NAME) or state.curvature_is_sampled or over or run.box is not None:
         return state, False
     with run.evaluating(state.ledger, limited=True) as evaluator:
         trial = step_down(run, evaluator, state)
@@ -83,7 +85,9 @@ def descend(
         x = here.x + t * z
         value = evaluator.value(x, here.idx)
         if value <= here.value - predicted / MAX_FACTOR:
-            return Trial(x, t * z, value, None, predicted, predicted, 0, basis.dim, basis=basis)
+            return Trial(
+                *(NAME, x, t * z, value, None, predicted, predicted, 0, basis.dim), basis=basis
+            )
         t /= MAX_FACTOR
     return None
 
@@ -101,6 +105,7 @@ def after_escape(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Tria
         state.sets,
         step_norm=run.space.norm(trial.d),
         dim=trial.dim,
+        kind=NAME,
     )
     return changed(
         state,

@@ -6,15 +6,17 @@ this kind, so that little is done here for each.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.hidden_slope import HiddenSlope, watched_slope
 from ksdmin._ksd.line_search import contradicted, line_search
 from ksdmin._ksd.preconditioning import preconditioner
 from ksdmin._ksd.recorded_step import Measure, MeasuredStep
 from ksdmin._ksd.rules.trust import Forecast
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import made
 from ksdmin._run.evaluator import Evaluated, Evaluator
@@ -37,14 +39,38 @@ class Direction:
         self.u, self.forecast = u, forecast
 
 
-def model_direction(run: KSDRun, state: KSDState, costs: Costs | None) -> Direction | None:
-    """The model's direction; None where it is not to be asked, or would not go down."""
-    if not is_trusted(run, state, costs):
-        return None
-    u, slope = solved(run, state)
-    if not slope > 0:
-        return None
-    return Direction(u, state.rules.trust.foreseen(state.record.value, slope))
+class QuasiNewtonStep:
+    """A step that rests on what the run has learned of the curvature."""
+
+    name = "quasi-newton"
+
+    def offer(self, turn: Turn) -> Offer | None:
+        """A step of this kind, where the model leads down from here."""
+        if not self._is_learned(turn):
+            return None
+        u, slope = solved(turn.run, turn.state)
+        if not slope > 0:
+            return None
+        forecast = turn.state.rules.trust.foreseen(turn.state.record.value, slope)
+        return Offer(partial(self._propose, turn, Direction(u, forecast)), forecast)
+
+    def _is_learned(self, turn: Turn) -> bool:
+        """Whether the model has learned enough to be asked: its pairs are of the gradient's set."""
+        run, _, state, costs = turn
+        if state.model.base is not None and costs is not None:
+            return not state.C_is_other and state.rules.exact_space.reusable(costs)
+        if not state.rules.trust.trusted:
+            return False
+        if not state.curvature_is_sampled:
+            return not state.C_is_other
+        # Spaces are damped at first, and their steps too short to be compared with.
+        short_on_purpose = state.damping > 0 and state.rules.damping.initial_phase
+        return len(state.model) > 0 and run.subsets.is_full(state.here.idx) and not short_on_purpose
+
+    def _propose(self, turn: Turn, direction: Direction) -> Proposal:
+        """The step along the direction."""
+        run, evaluator, state, _ = turn
+        return Proposal(state, model_step(run, evaluator, state, direction))
 
 
 def solved(run: KSDRun, state: KSDState) -> tuple[Array, float]:
@@ -55,29 +81,6 @@ def solved(run: KSDRun, state: KSDState) -> tuple[Array, float]:
     g = here.gradient if run.box is None else run.movable(here)(here.gradient)
     u = preconditioner(run, state).solve(g)
     return u, float(run.space.inner(g, u))
-
-
-def is_trusted(run: KSDRun, state: KSDState, costs: Costs | None) -> bool:
-    """Whether the next step may rest on what the last ones have learned."""
-    if state.model.base is not None and costs is not None:
-        return not state.C_is_other and state.rules.exact_space.reusable(costs)
-    if not state.rules.trust.trusted:
-        return False
-    if not state.curvature_is_sampled:
-        return not state.C_is_other
-    # Spaces are damped at first, and their steps too short to be compared with.
-    short_on_purpose = state.damping > 0 and state.rules.damping.initial_phase
-    return len(state.model) > 0 and run.subsets.is_full(state.here.idx) and not short_on_purpose
-
-
-def pays(state: KSDState, direction: Direction) -> bool:
-    """Whether a step along the direction is to be preferred to one with products."""
-    if state.model.base is not None:
-        return True
-    trust = state.rules.trust
-    if state.curvature_is_sampled:
-        return trust.pays_on_samples(state.record, direction.forecast)
-    return trust.pays(state.record, direction.forecast)
 
 
 def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState, direction: Direction) -> Trial:
@@ -100,6 +103,7 @@ def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState, direction: Di
     found = line.start if there is None or wrong else there
     return made(
         Trial,
+        kind=QuasiNewtonStep.name,
         x=found.x,
         d=None if found is line.start else line.to(found),
         value=found.value,

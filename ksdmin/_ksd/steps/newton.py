@@ -1,4 +1,4 @@
-"""The exact space: Newton directions from the whole curvature matrix, in place of a Krylov space.
+"""The Newton step: a search within directions made of the whole curvature matrix.
 
 Problem: at x with gradient g and matrix H, both restricted to the variables that may move, find a
 few directions that span a better subspace than any K products could.
@@ -16,29 +16,48 @@ The matrix comes to the host, in float64, for that; the directions go back.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.linalg import lapack
 
-from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.factor import Factor, cholesky, eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
 from ksdmin._ksd.line_search import EPS
 from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
+from ksdmin._ksd.steps.search import search
 from ksdmin._problem.arrays import Array, Small, to_host
+from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
 
-def matrix_is_less_work(run: KSDRun, state: KSDState, costs: Costs) -> bool:
-    """Whether the next step takes the matrix, in place of a Krylov space.
+class NewtonStep:
+    """A step from the whole matrix: only where gradient and search are of the same samples.
 
-    Only where gradient and search are of the same samples: on others the search has to find what
-    the sample of the curvature has not seen, and a wide space is better for that.
+    On others the search has to find what the sample of the curvature has not seen, and a wide space
+    is better for that.
     """
-    if state.C_is_other or costs.rows:
-        return False
-    reused = serves_more_steps(run, state)
-    return state.rules.exact_space.worthwhile(costs, run.dims.whole_dim, reused=reused)
+
+    name = "newton"
+
+    def offer(self, turn: Turn) -> Offer | None:
+        """A step of this kind, where the matrix fits, and the last such step led somewhere."""
+        _, _, state, costs = turn
+        fits = costs is not None and not costs.rows and not state.C_is_other
+        if not fits or not state.rules.exact_space.usable:
+            return None
+        return Offer(partial(self._propose, turn))
+
+    def _propose(self, turn: Turn) -> Proposal:
+        """The step; none where nothing is free to move, or there is no matrix after all."""
+        run, evaluator, state, costs = turn
+        basis = exact_basis(run, evaluator, state)
+        if basis is None:
+            return Proposal(state, None)
+        if not basis.finite:
+            return Proposal(changed(state, broken=True), None)
+        return Proposal(state, search(self.name, run, evaluator, state, basis, costs))
 
 
 def serves_more_steps(run: KSDRun, state: KSDState) -> bool:
