@@ -74,6 +74,8 @@ def work(evaluator: Evaluator, state: KSDState, trial: Trial, costs: Costs) -> f
     evaluations = evaluator.counts.nfev - state.ledger.counts.nfev
     if trial.damping is not None:
         return costs.with_rank(trial.damping.rank).damped(evaluations)
+    if trial.is_of_model:
+        return evaluations * costs.gradient + costs.call_cost
     space = costs.exact if trial.is_exact else costs.krylov(trial.dim)
     return evaluations * costs.gradient + space
 

@@ -26,6 +26,11 @@ from ksdmin._run.state import Sampling
 
 def note_progress(rules: Rules, outcome: Outcome) -> Rules:
     """What the next space may be, and whether the run has stalled."""
+    if outcome.work > 0:
+        contest = rules.contest.after(
+            outcome.damping is not None, outcome.actual if outcome.accepted else 0.0, outcome.work
+        )
+        rules = changed(rules, contest=contest)
     return changed(
         rules,
         forcing=rules.forcing.after(outcome),

@@ -1,49 +1,121 @@
-"""The chooser: which kind of step comes next. The only place that knows more than one kind."""
+"""The chooser: which kind of step comes next. The only place that knows more than one kind.
+
+Where a sum of squares offers Gauss-Newton steps, these compete with all others, turn by turn
+(``_ksd/rules/contest.py``). Among the others, a quasi-Newton step is made as long as it is expected
+to come down faster, for its passes, than the last step with products did (``_ksd/rules/trust.py``),
+or, where it rests on a factorised matrix, as long as this serves (``_ksd/rules/exact_space.py``).
+Otherwise it is a Newton step where the matrix is less work than products, or else a Krylov step.
+
+To add a kind: a file in ``_ksd/steps``, a line in `CHOICES`, its name in ``ksdmin._options.KINDS``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ksdmin._ksd.rules.trust import Forecast
 from ksdmin._ksd.steps.gauss_newton import GaussNewtonStep
-from ksdmin._ksd.steps.kind import Proposal, Turn
+from ksdmin._ksd.steps.kind import Kind, Offer, Proposal, Turn
 from ksdmin._ksd.steps.krylov import KrylovStep
 from ksdmin._ksd.steps.newton import NewtonStep, serves_more_steps
 from ksdmin._ksd.steps.quasi_newton import QuasiNewtonStep
-
-KRYLOV, NEWTON = KrylovStep(), NewtonStep()
-QUASI_NEWTON, GAUSS_NEWTON = QuasiNewtonStep(), GaussNewtonStep()
+from ksdmin._problem.values import changed
 
 
-def proposal(turn: Turn) -> tuple[Proposal, Forecast | None]:
-    """The next step, of the kind that lately gained most for its cost; and the model's forecast."""
+def proposal(turn: Turn, excluded: tuple[str, ...] = ()) -> tuple[Proposal, Forecast | None]:
+    """The next step, and what the quasi-Newton model has forecast for its own.
+
+    `excluded` are the kinds of which no step came.
+    """
+    turn = challenged(turn)
+    name, offer, forecast = chosen(turn, excluded)
+    found = offer.propose()
+    if found.trial is not None or found.state.broken:
+        return found, forecast
+    found, later = proposal(turn._replace(state=found.state), (*excluded, name))
+    return found, later or forecast
+
+
+def chosen(turn: Turn, excluded: tuple[str, ...]) -> tuple[str, Offer, Forecast | None]:
+    """The name of the next kind, and its step, which is to be made."""
     forecast = None
-    K, rules, costs = turn.run.dims.whole_dim, turn.state.rules, turn.costs
-    offer = GAUSS_NEWTON.offer(turn)
-    if offer is not None and costs is not None and rules.damped_step.worthwhile(costs, K):
-        found = offer.propose()
-        if found.trial is not None:
-            return found, None
-        turn = turn._replace(state=found.state)
-    offer = QUASI_NEWTON.offer(turn)
-    if offer is not None and offer.forecast is not None:
-        forecast = offer.forecast
-        if pays(turn, offer.forecast):
-            return offer.propose(), forecast
-    offer = NEWTON.offer(turn)
-    if offer is not None and costs is not None:
-        reused = serves_more_steps(turn.run, turn.state)
-        if rules.exact_space.worthwhile(costs, K, reused=reused):
-            found = offer.propose()
-            if found.trial is not None:
-                return found, forecast
-    return KRYLOV.offer(turn).propose(), forecast
+    on = [choice for choice in CHOICES if turn.run.applies(choice[0].name)]
+    on = [choice for choice in on if choice[0].name not in excluded]
+    for kind, suits in on:
+        offer = kind.offer(turn) if suits(turn) else None
+        if offer is None:
+            continue
+        forecast = offer.forecast or forecast
+        if offer.forecast is None or comes_down_faster(turn, offer.forecast):
+            return kind.name, offer, forecast
+    for kind, _ in on:  # the others are switched off
+        offer = kind.offer(turn)
+        if offer is not None:
+            return kind.name, offer, forecast
+    without = turn.run.options.without
+    raise ValueError(f"option without={without!r}: no kind of step is left for this problem")
 
 
-def pays(turn: Turn, forecast: Forecast) -> bool:
-    """Whether a step along the direction is to be preferred to one with products."""
+def challenged(turn: Turn) -> Turn:
+    """With the contest of Gauss-Newton steps and all others as it stands before the step."""
+    run, _, state, costs = turn
+    if costs is None or not costs.rows:
+        return turn
+    contest, K = state.rules.contest, min(run.dims.whole_dim, costs.n)
+    if contest.is_new:
+        contest = changed(contest, leads=costs.exact <= costs.krylov(K))
+    others = costs.reused if is_trusted(turn) else costs.krylov(K) + costs.gradient
+    contest = contest.challenged(others if contest.leads else costs.damped(1))
+    if contest is state.rules.contest:
+        return turn
+    return turn._replace(state=changed(state, rules=changed(state.rules, contest=contest)))
+
+
+def is_next(turn: Turn) -> bool:
+    """Whether the next step is a Gauss-Newton step: not after one that led nowhere."""
+    rules = turn.state.rules
+    return rules.contest.first_is_next and not rules.exact_space.failed
+
+
+def is_trusted(turn: Turn) -> bool:
+    """Whether the last steps allow a quasi-Newton step.
+
+    Krylov spaces are damped at first, and their steps too short to be compared with.
+    """
+    state, rules = turn.state, turn.state.rules
+    if state.model.base is not None and turn.costs is not None:
+        return rules.exact_space.reusable(turn.costs)
+    return rules.trust.trusted and not (state.damping > 0 and rules.damping.initial_phase)
+
+
+def comes_down_faster(turn: Turn, forecast: Forecast) -> bool:
+    """Whether a quasi-Newton step is to be preferred to one with products."""
     state = turn.state
     if state.model.base is not None:
         return True
-    trust = state.rules.trust
     if state.curvature_is_sampled:
-        return trust.pays_on_samples(state.record, forecast)
-    return trust.pays(state.record, forecast)
+        return state.rules.trust.pays_on_samples(state.record, forecast)
+    return state.rules.trust.pays(state.record, forecast)
+
+
+def is_less_work(turn: Turn) -> bool:
+    """Whether a Newton step is less work than a Krylov step: not after one that led nowhere."""
+    run, _, state, costs = turn
+    if costs is None:
+        return False
+    reused = serves_more_steps(run, state)
+    return state.rules.exact_space.worthwhile(costs, run.dims.whole_dim, reused=reused)
+
+
+def always(turn: Turn) -> bool:
+    """Whatever came of the other kinds, a Krylov step can be made."""
+    return True
+
+
+# Each kind, and when it comes before those after it.
+CHOICES: tuple[tuple[Kind, Callable[[Turn], bool]], ...] = (
+    (GaussNewtonStep(), is_next),
+    (QuasiNewtonStep(), is_trusted),
+    (NewtonStep(), is_less_work),
+    (KrylovStep(), always),
+)

@@ -129,28 +129,28 @@ class Costs:
 
 
 class MarginalGain:
-    """When a damped step should end: another one would gain more for its work.
+    """When a Gauss-Newton step should end: another one would gain more for its work.
 
-    It goes on as long as its last evaluation has lowered the loss by a larger factor than the step
-    has done so far for each evaluation's worth of its work, the Jacobian included.
+    It goes on as long as its last evaluation has lowered what is left to gain by a larger factor
+    than the step has done so far for each evaluation's worth of its work, the Jacobian included.
 
     Parameters
     ----------
-    value : float
-        The loss where the step begins.
+    left : float
+        What there is to gain at most where the step begins: of residuals r, r^T r / 2.
     costs : Costs
         What an evaluation costs, and the rest of the step.
     """
 
-    def __init__(self, value: float, costs: Costs) -> None:
-        self._value, self._rest = value, (costs.exact + costs.gradient) / costs.value
+    def __init__(self, left: float, costs: Costs) -> None:
+        self._left, self._rest = left, (costs.exact + costs.gradient) / costs.value
         self._fall, self._evaluations = 0.0, 0  # up to the last time, as a logarithm
 
-    def __call__(self, value: float, evaluations: int) -> bool:
-        """Whether it should end, which has come to this `value`."""
-        if not 0 < value < self._value:
-            return value == 0
-        fall = math.log(self._value / value)
+    def __call__(self, gained: float, evaluations: int) -> bool:
+        """Whether it should end, having gained so much."""
+        if not 0 < gained < self._left:
+            return gained > 0
+        fall = -math.log1p(-gained / self._left)
         marginal = (fall - self._fall) / (evaluations - self._evaluations)
         self._fall, self._evaluations = fall, evaluations
         return marginal < fall / (self._rest + evaluations)

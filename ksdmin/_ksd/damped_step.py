@@ -169,7 +169,8 @@ class Path:
         x, box, lowest = self._state.here.x, self._run.box, self._state.lowest
         best, best_value, evaluations = x, math.inf, 0
         costs = self._costs.with_rank(self._equations.matrix.rank)
-        enough = MarginalGain(self._state.here.value, costs)
+        start = self._state.here.value
+        enough = MarginalGain(self._left(), costs)
         while True:
             there = x + d if box is None else box.project(x + d)
             value, residuals = self._residuals(there)
@@ -177,10 +178,16 @@ class Path:
             if not value < best_value:
                 return best, best_value, evaluations
             best, best_value = there, value
-            ended = value <= lowest or enough(value, evaluations) or self._evaluator.spent()
+            ended = value <= lowest or enough(start - value, evaluations) or self._evaluator.spent()
             if residuals is None or ended:
                 return best, best_value, evaluations
             d = solve(self._run.space.in_double(residuals) - self._equations.linear(there - x))
+
+    def _left(self) -> float:
+        """What there is to gain at most: all residuals, and the penalty."""
+        x, r = self._state.here.x, self._equations.residuals
+        squares, penalty = self._run.space.floats(r @ r, x @ x)
+        return (squares + self._jacobian.penalty * penalty) / 2
 
     def _residuals(self, x: Array) -> tuple[float, Array | None]:
         """The value at x, and the residuals; None where the problem has no such verb."""

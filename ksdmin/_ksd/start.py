@@ -13,6 +13,7 @@ from ksdmin._ksd.drift import Drift
 from ksdmin._ksd.presets import PAPER, PRESETS
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
+from ksdmin._ksd.rules.contest import Contest
 from ksdmin._ksd.rules.damped_step import DampedStep
 from ksdmin._ksd.rules.damping import Damping
 from ksdmin._ksd.rules.exact_space import ExactSpace
@@ -91,10 +92,12 @@ def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
     """The sizes of the first sets: of very many samples they are few.
 
     Where the whole curvature matrix is affordable, B alone may be a sample: each further step costs
-    a gradient, and all samples teach it. Where fewer samples would cost no less, there are all.
+    a gradient, and all samples teach it. Where fewer samples would cost no less, there are all; as
+    there are without Krylov steps, the only ones that a sample of the gradient serves.
     """
     N = run.subsets.n
-    if N is not None and N <= traits.least_set and run.preset.compares and not run.subsets.asked:
+    few = N is not None and N <= traits.least_set and run.preset.compares
+    if N is not None and not run.subsets.asked and (few or not run.applies("krylov")):
         return Sizes(N, N, N)
     fewest, per_root = run.preset.fewest, run.preset.per_root
     kind = {"nonlinear": traits.nonlinear, "factored": traits.has_factors}
@@ -137,6 +140,7 @@ def first_rules(
         trust=Trust(record) if on("quasi-newton") else Trust.off(record),
         exact_space=first_exact_space(run, traits),
         damped_step=first_damped_step(run, traits),
+        contest=Contest(),
         finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),
         stall=Stall(norm) if on("stall") else Stall.off(norm),
     )

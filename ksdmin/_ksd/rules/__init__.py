@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ksdmin._ksd.rules.contest import Contest
 from ksdmin._ksd.rules.damped_step import DampedStep
 from ksdmin._ksd.rules.damping import Damping
 from ksdmin._ksd.rules.exact_space import ExactSpace
@@ -47,6 +48,8 @@ class Rules:
         When a step takes the whole curvature matrix.
     damped_step : DampedStep
         The dampings of a step that takes the Jacobian of residuals, and when it does.
+    contest : Contest
+        Whether such a step is the next one, where it can be made.
     finer_arithmetic : FinerArithmetic
         When the problem is asked for less rounding.
     stall : Stall
@@ -60,5 +63,6 @@ class Rules:
     trust: Trust
     exact_space: ExactSpace
     damped_step: DampedStep
+    contest: Contest
     finer_arithmetic: FinerArithmetic
     stall: Stall

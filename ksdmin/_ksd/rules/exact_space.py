@@ -50,12 +50,7 @@ class ExactSpace:
     def worthwhile(self, costs: Costs, K: int, *, reused: bool) -> bool:
         """Whether the matrix is less work than Krylov spaces, which have K vectors at most."""
         instead = costs.replaced(K) if reused else costs.krylov(min(K, costs.n))
-        return self.usable and costs.exact <= instead
-
-    @property
-    def usable(self) -> bool:
-        """Whether the matrix may be taken, and the last step with it led somewhere."""
-        return self.allowed and not self.failed
+        return self.allowed and not self.failed and costs.exact <= instead
 
     def reusable(self, costs: Costs) -> bool:
         """Whether the next step may rest on the last matrix."""

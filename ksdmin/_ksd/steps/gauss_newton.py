@@ -20,13 +20,11 @@ class GaussNewtonStep:
     name = "gauss-newton"
 
     def offer(self, turn: Turn) -> Offer | None:
-        """A step of this kind, where the rows fit, and the last such step led somewhere."""
+        """A step of this kind, where there is room for the rows."""
         _, _, state, costs = turn
         if costs is None or not costs.rows or state.C_is_other:
             return None
-        rules = state.rules
-        usable = rules.damped_step.allowed and not rules.exact_space.failed
-        return Offer(partial(self._propose, turn)) if usable else None
+        return Offer(partial(self._propose, turn)) if state.rules.damped_step.allowed else None
 
     def _propose(self, turn: Turn) -> Proposal:
         """The step; none where there is no Jacobian after all, or memory is too small.

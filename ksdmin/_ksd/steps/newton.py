@@ -42,12 +42,11 @@ class NewtonStep:
     name = "newton"
 
     def offer(self, turn: Turn) -> Offer | None:
-        """A step of this kind, where the matrix fits, and the last such step led somewhere."""
+        """A step of this kind, where there is room for the matrix."""
         _, _, state, costs = turn
         fits = costs is not None and not costs.rows and not state.C_is_other
-        if not fits or not state.rules.exact_space.usable:
-            return None
-        return Offer(partial(self._propose, turn))
+        allowed = fits and state.rules.exact_space.allowed
+        return Offer(partial(self._propose, turn)) if allowed else None
 
     def _propose(self, turn: Turn) -> Proposal:
         """The step; none where nothing is free to move, or there is no matrix after all."""

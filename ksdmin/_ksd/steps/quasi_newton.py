@@ -55,17 +55,11 @@ class QuasiNewtonStep:
         return Offer(partial(self._propose, turn, Direction(u, forecast)), forecast)
 
     def _is_learned(self, turn: Turn) -> bool:
-        """Whether the model has learned enough to be asked: its pairs are of the gradient's set."""
-        run, _, state, costs = turn
-        if state.model.base is not None and costs is not None:
-            return not state.C_is_other and state.rules.exact_space.reusable(costs)
-        if not state.rules.trust.trusted:
-            return False
-        if not state.curvature_is_sampled:
-            return not state.C_is_other
-        # Spaces are damped at first, and their steps too short to be compared with.
-        short_on_purpose = state.damping > 0 and state.rules.damping.initial_phase
-        return len(state.model) > 0 and run.subsets.is_full(state.here.idx) and not short_on_purpose
+        """Whether the model is of the function that the step is to lower: of the gradient's set."""
+        run, _, state, _ = turn
+        if not state.curvature_is_sampled or state.model.base is not None:
+            return state.model.capacity > 0 and not state.C_is_other
+        return len(state.model) > 0 and run.subsets.is_full(state.here.idx)
 
     def _propose(self, turn: Turn, direction: Direction) -> Proposal:
         """The step along the direction."""

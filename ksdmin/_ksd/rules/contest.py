@@ -1,0 +1,134 @@
+"""Contest: which of two kinds of step gains more for its cost, found out in turns.
+
+One kind leads. After a turn of its steps the other one is tried, for a small share of the work of
+that turn. It takes the lead if it gains more in its trial than the leader would have gained for the
+same work, had its fall gone on as in its turn: the gains of the two halves of the turn tell that.
+Where the leader stays, its next turn is twice as long. So a kind that is wrong for good costs
+little, and one that becomes the right one later is found before the run has taken twice as long. A
+kind that costs more than a trial may is not tried yet.
+
+Gains are differences of values, and only their ratios count: no constant that is added to a loss,
+no sign and no scale of it changes a decision. Work is that of the cost model, never a clock.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ksdmin._problem.values import changed
+
+# The first turn has so many steps, and a trial this share of the work of a turn.
+FIRST_TURN = 4
+TRIAL_SHARE = 0.125
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What some steps have gained, and what they have cost."""
+
+    gained: float = 0.0
+    work: float = 0.0
+
+    def __add__(self, other: Gain) -> Gain:
+        return Gain(self.gained + other.gained, self.work + other.work)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The steps of the leader since it was last challenged, in two halves."""
+
+    first: Gain = Gain()
+    second: Gain = Gain()
+    steps: int = 0
+
+    @property
+    def work(self) -> float:
+        """What the turn has cost."""
+        return self.first.work + self.second.work
+
+    def then(self, step: Gain, length: float) -> Turn:
+        """With one more step, of a turn of so much work."""
+        later = self.steps >= FIRST_TURN // 2 and 2 * self.work >= length
+        if later:
+            return Turn(self.first, self.second + step, self.steps + 1)
+        return Turn(self.first + step, self.second, self.steps + 1)
+
+    @property
+    def decay(self) -> float:
+        """How fast the gain for each unit of work falls from one half to the other."""
+        earlier, later = (half.gained / half.work for half in (self.first, self.second))
+        if not earlier > 0 or not later > 0:
+            return 0.0 if later > 0 else math.inf
+        return math.log(earlier / later) / (self.work / 2)
+
+    def expected(self, work: float) -> float:
+        """What the leader would gain for so much more work."""
+        if not self.second.gained > 0:
+            return 0.0
+        rate, decay = self.second.gained / self.second.work, self.decay
+        if not decay > 0:
+            return rate * work
+        now = rate * math.exp(-decay * self.second.work / 2)
+        return now * -math.expm1(-decay * work) / decay
+
+    @property
+    def ends_soon(self) -> bool:
+        """Whether each step gains less than half of what the one before it has gained."""
+        return self.decay * self.work / self.steps > math.log(2)
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Who leads, and how the last steps of both went.
+
+    Attributes
+    ----------
+    leads : bool
+        Whether the first of the two kinds leads.
+    turn : Turn
+        That of the leader.
+    length : float
+        The work after which it ends.
+    trial : Gain or None
+        The steps of the other one, while it is tried.
+    """
+
+    leads: bool = True
+    turn: Turn = Turn()
+    length: float = 0.0
+    trial: Gain | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no step has been made."""
+        return not self.length and not self.turn.steps
+
+    @property
+    def first_is_next(self) -> bool:
+        """Whether the next step is of the first kind."""
+        return self.leads == (self.trial is None)
+
+    def challenged(self, cost: float) -> Contest:
+        """The contest before a step, where one of the other kind costs so much."""
+        turn = self.turn
+        over = turn.steps >= FIRST_TURN and turn.work >= self.length
+        if self.trial is not None or not over or cost > TRIAL_SHARE * turn.work:
+            return self
+        if turn.ends_soon:
+            return changed(self, turn=Turn(turn.second, Gain(), turn.steps), length=2 * turn.work)
+        return changed(self, trial=Gain())
+
+    def after(self, first: bool, gained: float, work: float) -> Contest:
+        """The contest after a step of the first kind, or of the other one."""
+        if first != self.first_is_next:
+            return self  # one stood in for the other
+        step = Gain(gained, work)
+        if self.trial is None:
+            return changed(self, turn=self.turn.then(step, self.length))
+        trial = self.trial + step
+        if gained > 0 and trial.work < TRIAL_SHARE * self.turn.work:
+            return changed(self, trial=trial)
+        if trial.gained > self.turn.expected(trial.work):
+            return Contest(not self.leads, Turn(trial), length=self.turn.work)
+        return Contest(self.leads, length=2 * self.turn.work)
