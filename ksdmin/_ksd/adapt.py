@@ -27,8 +27,12 @@ from ksdmin._run.state import Sampling
 def note_progress(rules: Rules, outcome: Outcome) -> Rules:
     """What the next space may be, and whether the run has stalled."""
     if outcome.work > 0:
+        kept_short = outcome.damping is not None and rules.damped_step.after(outcome).falls
         contest = rules.contest.after(
-            outcome.damping is not None, outcome.actual if outcome.accepted else 0.0, outcome.work
+            outcome.damping is not None,
+            outcome.actual if outcome.accepted else 0.0,
+            outcome.work,
+            kept_short,
         )
         rules = changed(rules, contest=contest)
     return changed(

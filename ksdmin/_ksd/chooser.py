@@ -65,7 +65,8 @@ def challenged(turn: Turn) -> Turn:
     if contest.is_new:
         contest = changed(contest, leads=costs.exact <= costs.krylov(K))
     others = costs.reused if is_trusted(turn) else costs.krylov(K) + costs.gradient
-    contest = contest.challenged(others if contest.leads else costs.damped(1))
+    if not (contest.leads and state.rules.damped_step.falls):
+        contest = contest.challenged(others if contest.leads else costs.damped(1))
     if contest is state.rules.contest:
         return turn
     return turn._replace(state=changed(state, rules=changed(state.rules, contest=contest)))

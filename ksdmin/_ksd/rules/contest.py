@@ -112,22 +112,26 @@ class Contest:
     def challenged(self, cost: float) -> Contest:
         """The contest before a step, where one of the other kind costs so much."""
         turn = self.turn
-        over = turn.steps >= FIRST_TURN and turn.work >= self.length
-        if self.trial is not None or not over or cost > TRIAL_SHARE * turn.work:
+        long_enough = turn.steps >= FIRST_TURN and turn.second.work and turn.work >= self.length
+        if self.trial is not None or not long_enough or cost > TRIAL_SHARE * turn.work:
             return self
         if turn.ends_soon:
             return changed(self, turn=Turn(turn.second, Gain(), turn.steps), length=2 * turn.work)
         return changed(self, trial=Gain())
 
-    def after(self, first: bool, gained: float, work: float) -> Contest:
-        """The contest after a step of the first kind, or of the other one."""
+    def after(self, first: bool, gained: float, work: float, kept_short: bool = False) -> Contest:
+        """The contest after a step of the first kind, or of the other one.
+
+        A step that was `kept_short` shows less than its kind can do: a trial goes on after it.
+        """
         if first != self.first_is_next:
             return self  # one stood in for the other
         step = Gain(gained, work)
         if self.trial is None:
             return changed(self, turn=self.turn.then(step, self.length))
         trial = self.trial + step
-        if gained > 0 and trial.work < TRIAL_SHARE * self.turn.work:
+        most = self.turn.work if kept_short else TRIAL_SHARE * self.turn.work
+        if gained > 0 and trial.work < most:
             return changed(self, trial=trial)
         if trial.gained > self.turn.expected(trial.work):
             return Contest(not self.leads, Turn(trial), length=self.turn.work)

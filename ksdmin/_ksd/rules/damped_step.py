@@ -63,6 +63,9 @@ class DampedStep:
         What the last step has left; None before the first.
     least : float
         The least damping that a step has left.
+    falls : bool
+        Whether the last step has left a lower one than it began with: it was kept short, and the
+        next ones will show more of what this kind of step can do.
     damped, krylov : Lately
         Steps of this kind, and those with Krylov spaces.
     slow : int
@@ -73,6 +76,7 @@ class DampedStep:
 
     last: NextDamping | None = None
     least: float = math.inf
+    falls: bool = True
     damped: Lately = Lately()
     krylov: Lately = Lately()
     slow: int = 0
@@ -128,6 +132,7 @@ class DampedStep:
         return changed(
             self,
             last=outcome.damping,
+            falls=self.last is None or outcome.damping.value < self.last.value,
             least=min(self.least, outcome.damping.value),
             damped=self.damped.then(fall, outcome.work),
             slow=self.slow + 1 if fall < PLATEAU else 0,
