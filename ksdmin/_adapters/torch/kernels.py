@@ -95,7 +95,7 @@ class Kernels:
         For a model that is linear in its parameters, the exact Hessian has the former, too.
         """
         if self.curvature in ("gauss-newton", "hessian"):
-            return self._loss_hessian(z, targets, w)
+            return self.loss_hessian(z, targets, w)
         if self.curvature == "fisher":
             # The expectation of r r^T must be the Hessian of the loss: the factor between loss and
             # negative log-likelihood enters once, not squared.
@@ -203,7 +203,7 @@ class Kernels:
 
         return product
 
-    def _loss_hessian(self, z: Tensor, targets: Any, w: Tensor) -> Product:
+    def loss_hessian(self, z: Tensor, targets: Any, w: Tensor) -> Product:
         """The Hessian of the losses in the outputs: in closed form, or by autodiff."""
         if self.loss.hessian is not None:
             return self.loss.hessian(z, targets, w.to(z.dtype))

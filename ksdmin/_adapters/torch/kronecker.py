@@ -218,13 +218,21 @@ class KroneckerKernel:
         """What goes back through the model: for each sample, a vector r with E[r r^T] = M.
 
         M is the Hessian of its loss in the outputs. With labels drawn from the model the gradient
-        is such a vector. A loss that defines no labels has its gradient at those of the data.
+        is such a vector. A loss that defines no labels has its gradient at those of the data, as
+        long as M has: a multiple of the loss has the multiple of M, not its square.
         """
         if self._draws:
             roots = (w / self._kernels.loss.likelihood_scale(z)).sqrt()
             return self._kernels.output_slopes(z, targets, roots)
         slopes = self._kernels.output_slopes(z, targets, w.sqrt())
-        return slopes if self._kernels.is_scalar else slopes * _signs(z)
+        if self._kernels.is_scalar:
+            return slopes
+        v = _signs(z.numel(), z).reshape(z.shape)
+        trace = (v * self._kernels.loss_hessian(z, targets, w)(v)).sum()  # on average
+        share = trace / slopes.square().sum()
+        known = (share > 0) & torch.isfinite(share)  # a loss may have corners, or curve down
+        scale = torch.where(known, share, torch.ones_like(share)).sqrt()
+        return slopes * scale * _signs(len(z), z).reshape(-1, *[1] * (z.ndim - 1))
 
     def _setting(self) -> AbstractContextManager[Any]:
         """Where the forward pass of a recurrent layer is not one node of the graph."""
@@ -303,11 +311,10 @@ def _alike(found: Tensor, expected: Tensor) -> bool:
     return bool(difference <= MAX_DIFFERENCE * expected.norm())
 
 
-def _signs(z: Tensor) -> Tensor:
-    """Plus and minus one, in no order that samples could have: one for each row."""
-    rows = torch.arange(len(z), device=z.device)
-    signs = 1 - 2 * ((rows * 2654435761) >> 16 & 1)  # Knuth's multiplicative hash
-    return signs.to(z.dtype).reshape(-1, *[1] * (z.ndim - 1))
+def _signs(count: int, like: Tensor) -> Tensor:
+    """Plus and minus one, in no order that samples could have."""
+    signs = 1 - 2 * ((torch.arange(count, device=like.device) * 2654435761) >> 16 & 1)
+    return signs.to(like.dtype)  # Knuth's multiplicative hash
 
 
 def _parameter(edge: Any, position: dict[int, int]) -> tuple[int | None, bool]:

