@@ -61,9 +61,9 @@ def challenged(turn: Turn) -> Turn:
     run, _, state, costs = turn
     if costs is None or not costs.rows:
         return turn
-    contest, K = state.rules.contest, min(run.dims.whole_dim, costs.n)
+    contest, K = state.rules.contest, run.dims.whole_dim
     if contest.is_new:
-        contest = changed(contest, leads=costs.exact <= costs.krylov(K))
+        contest = changed(contest, leads=costs.rows_are_less_work(K))
     others = costs.reused if is_trusted(turn) else costs.krylov(K) + costs.gradient
     if not (contest.leads and state.rules.damped_step.falls):
         contest = contest.challenged(others if contest.leads else costs.damped(1))

@@ -88,11 +88,15 @@ class Costs:
     def krylov(self, K: float) -> float:
         """A Krylov space of K vectors: products, and for each vector a call of our own."""
         needed = self.matrix if self.matrix_cost == 0 and not self.rows else 0.0
-        return needed + K * (self.product + self.call_cost)
+        return needed + min(K, self.n) * (self.product + self.call_cost)
+
+    def rows_are_less_work(self, K: float) -> bool:
+        """Whether the whole Jacobian is less work than such a space."""
+        return self.exact <= self.krylov(K)
 
     def replaced(self, K: int) -> float:
         """The products that a factorised matrix replaces, where a space has at most K vectors."""
-        return self.krylov(min(REPLACED_SHARE * K, self.n))
+        return self.krylov(REPLACED_SHARE * K)
 
     @property
     def exact(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from ksdmin._ksd.adapt import reevaluate
+from ksdmin._ksd.rules.contest import Contest
 from ksdmin._ksd.rules.trust import Trust
 from ksdmin._ksd.start import first_model, prepare
 from ksdmin._ksd.state import KSDRun, KSDState
@@ -61,5 +62,6 @@ def recorded(evaluator: Evaluator, state: KSDState) -> KSDState:
         state.rules,
         trust=Trust(record, allowed=state.rules.trust.allowed),
         damped_step=state.rules.damped_step.in_finer_arithmetic(),
+        contest=Contest(),
     )
     return changed(state, record=record, rules=rules, ledger=evaluator.ledger)

@@ -116,7 +116,7 @@ def first_step_is_exact(run: KSDRun, traits: Traits, sets: Sets) -> bool:
         return False
     K = run.dims.whole_dim
     if costs.rows:
-        return first_damped_step(run, traits).worthwhile(costs, K)
+        return first_damped_step(run, traits).allowed and costs.rows_are_less_work(K)
     reused = run.dims.pairs > 0 and run.box is None
     return first_exact_space(run, traits).worthwhile(costs, K, reused=reused)
 

@@ -49,7 +49,7 @@ class ExactSpace:
 
     def worthwhile(self, costs: Costs, K: int, *, reused: bool) -> bool:
         """Whether the matrix is less work than Krylov spaces, which have K vectors at most."""
-        instead = costs.replaced(K) if reused else costs.krylov(min(K, costs.n))
+        instead = costs.replaced(K) if reused else costs.krylov(K)
         return self.allowed and not self.failed and costs.exact <= instead
 
     def reusable(self, costs: Costs) -> bool:
