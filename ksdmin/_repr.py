@@ -19,7 +19,7 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 BARS = 24  # of a curve in text
 WIDTH, HEIGHT, MARGIN = 240, 48, 4  # of a curve in HTML, in pixels
 COUNTS = ("nit", "nfev", "njev", "nhev")
-SHOWN = {*COUNTS, "message", "success", "status", "fun", "x", "jac", "passes", "history"}
+SHOWN = {*COUNTS, "message", "success", "status", "fun", "x", "jac", "passes", "kinds", "history"}
 
 
 def text(result: Mapping[str, Any], status: str) -> str:
@@ -73,6 +73,9 @@ def _rows(result: Mapping[str, Any], status: str) -> list[tuple[str, str]]:
         counts.append(f"passes {_number(result['passes'], 4)}")
     if counts:
         rows.append(("counts", ", ".join(counts)))
+    if result.get("kinds"):
+        steps = [f"{count} {kind}" for kind, count in result["kinds"].items()]
+        rows.append(("steps", ", ".join(steps)))
     if "history" in result:
         rows.append(("history", _history(result["history"])))
     if rest := [_mentioned(name, result[name]) for name in result if name not in SHOWN]:

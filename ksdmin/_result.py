@@ -195,6 +195,7 @@ class Result(OptimizeResult):  # type: ignore[misc]
            x: [...], n = 2
          jac: [...], max ...
       counts: nit 1, ...
+       steps: 1 krylov
      history: max |gradient| 8.00e+00 -> ... in ... s
               █▁
         also: preconditioner 'identity', hess_inv (2 x 2, rough)

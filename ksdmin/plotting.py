@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ksdmin._options import nearest
+from ksdmin._options import KINDS, nearest
 
 AGAINST = {
     "seconds": "seconds",
@@ -50,7 +50,8 @@ def convergence(
     Returns
     -------
     matplotlib axes
-        With axes that are logarithmic where the numbers span a factor of 30 or more.
+        With axes that are logarithmic where the numbers span a factor of 30 or more. The points of
+        a single run have a colour for each kind of step.
 
     Examples
     --------
@@ -70,12 +71,23 @@ def convergence(
     ax = _new_axes() if ax is None else ax
     for name, across in curves.items():
         ax.plot(across, heights[name], label=name, marker="." if len(across) < 40 else None)
+    if len(named) == 1:
+        _mark_kinds(ax, *named.values(), *curves.values(), *heights.values())
     ax.set(xlabel=AGAINST[against], ylabel=SHOWN[show])
     ax.set_xscale("log" if _spans([u[1:] for u in curves.values()]) else "linear")
     ax.set_yscale("log" if _spans(heights.values()) else "linear")
-    if any(not name.startswith("_") for name in named):
+    if ax.get_legend_handles_labels()[1]:
         ax.legend()
     return ax
+
+
+def _mark_kinds(ax: Any, history: Any, across: Any, heights: Any) -> None:
+    """Points in a colour for each kind of step, where a run has steps of several kinds."""
+    kinds = np.array([getattr(record, "kind", "") for record in history])
+    names = [kind for kind in KINDS if (kinds == kind).any()]
+    for name in names if len(names) > 1 else ():
+        made = kinds == name
+        ax.plot(across[made], heights[made], ".", label=f"{name} ({made.sum()})")
 
 
 def _named(results: Any) -> dict[str, Any]:

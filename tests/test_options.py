@@ -169,7 +169,19 @@ def test_the_options_of_the_other_method_are_refused(method, wrong, right):
 
 
 def test_every_rule_has_a_name():
-    assert set(RULES) == {field.name for field in fields(Rules)}
+    """The other fields are what kinds of step remember, and what chooses among them."""
+    of_kinds = {"trust", "exact_space", "damped_step", "contest"}
+    assert set(RULES) | of_kinds == {field.name for field in fields(Rules)}
+
+
+def test_kinds_of_step_that_are_switched_off():
+    assert Options(without="krylov").without == ("krylov",)
+    with pytest.raises(ValueError, match=r"without='quasi_newton'.*did you mean 'quasi-newton'"):
+        Options(without=["quasi_newton"])
+    with pytest.raises(ValueError, match="no kind of step is left"):
+        Options(without=["krylov", "newton", "quasi-newton", "gauss-newton"])
+    with pytest.raises(ValueError, match="no kind of step is left for this problem"):
+        run(options={"without": ["krylov", "quasi-newton"]})
 
 
 @pytest.mark.parametrize("given", ["forcing", ["forcing"], ("forcing",), {"forcing"}])
@@ -283,7 +295,7 @@ def test_krylov_dim_and_inner_maxiter():
 def test_progress(capsys):
     pytest.importorskip("tqdm")
     res = run(options={"progress": True})
-    assert f"ksd {res.nit} it, " in capsys.readouterr().err
+    assert f"quasi {res.nit} it, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["krylov_dim", "memory", "pairs", "inner_maxiter"])

@@ -16,6 +16,13 @@ ALSO = {
     "damping": ["ksdmin._run.levenberg_marquardt"],
     "exact_space": ["ksdmin._ksd.cost_model"],
 }
+# What a kind of step remembers has the name of the kind; what chooses among them has none.
+OF_KINDS = {
+    "trust": "quasi-newton",
+    "exact_space": "newton",
+    "damped_step": "gauss-newton",
+    "contest": "",
+}
 ROUNDING = {"EPS"}  # is no threshold
 SIZES = "ksdmin._ksd.dimensions"
 COMMENT = re.compile(r"^#\s?(.*)")
@@ -33,7 +40,8 @@ def table():
 def row(name):
     module = import_module(f"ksdmin._ksd.rules.{name}")
     told = [line for where in (module.__name__, *ALSO.get(name, [])) for line in thresholds(where)]
-    return [f"`{name}`", title(module), "<br>".join(told)]
+    shown = OF_KINDS.get(name, name)
+    return [f"`{shown}`" if shown else "", title(module), "<br>".join(told)]
 
 
 def title(module):

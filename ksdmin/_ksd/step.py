@@ -93,13 +93,13 @@ def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A
     """
     kept = state.here.diagonal if trial.is_of_model else None
     wanted = evaluator.traits.has_diagonal and not rests_on_matrix(state, trial)
-    missing = wanted and kept is None
+    missing = wanted and not trial.is_of_model
     value, gradient = trial.value, trial.gradient
     of_A = state.sets.C is A or (trial.is_of_model and state.here.idx is A)
     if of_A and gradient is not None and not missing:
         there = made(Evaluated, x=trial.x, idx=A, value=value, gradient=gradient, diagonal=kept)
     else:
-        there = evaluator.evaluate(trial.x, A, diagonal=wanted)
+        there = evaluator.evaluate(trial.x, A, diagonal=missing or kept is not None)
     return run.confirm_on_whole_set(evaluator, there, state.first_norm)
 
 

@@ -120,6 +120,7 @@ def make_result(
         success=status in SUCCESSES,
         message=message,
         passes=counts.passes,
+        kinds=dict(observer.watched.kinds),
         history=History(observer.records),
         preconditioner=preconditioner_of(run.traits_of(ledger.problem)),
     )

@@ -89,12 +89,13 @@ class Observer:
             watched.add_to_average(state.here.x, options.average, record.iteration)
         if log.isEnabledFor(logging.DEBUG):
             log.debug(
-                "iteration %d: value %.8g, gradient %.2e, passes %.4g, %.4g s%s",
-                *(record.iteration, record.value, record.gradient_norm, record.passes),
-                record.seconds,
+                "iteration %d, %s: value %.8g, gradient %.2e, passes %.4g, %.4g s%s",
+                *(record.iteration, record.kind, record.value, record.gradient_norm),
+                *(record.passes, record.seconds),
                 "" if record.accepted else ", refused",
             )
         if self._bar is not None:
+            self._bar.set_description_str(record.kind.partition("-")[0], refresh=False)
             self._bar.set_postfix(refresh=False, **shown(record, options.maxtime))
             self._bar.update()
 
@@ -124,9 +125,9 @@ class Observer:
 
 def shown(record: Record, maxtime: float) -> dict[str, str]:
     """The numbers beside the progress bar."""
-    numbers = {"f": f"{record.value:.6g}", "g": f"{record.gradient_norm:.1e}"}
+    numbers = {"f": f"{record.value:.6g}", "g": f"{record.gradient_norm:.0e}"}
     if not math.isnan(record.passes):
-        numbers["passes"] = f"{record.passes:.4g}"
+        numbers["passes"] = f"{record.passes:.3g}"
     if maxtime < math.inf:
         numbers["left"] = f"{max(0.0, maxtime - record.seconds):.0f}s"
     return numbers

@@ -33,6 +33,8 @@ class Watched:
         The history has every so many-th iteration, and the last.
     called_back : bool
         Whether the callback has seen the last record.
+    kinds : tuple of pairs
+        How many steps of each kind there were: names and counts, in the order of the first ones.
     """
 
     allvecs: list[Array] | None = None
@@ -43,9 +45,14 @@ class Watched:
     best_is_average: bool = False
     stride: int = 1
     called_back: bool = True
+    kinds: tuple[tuple[str, int], ...] = ()
 
     def note(self, records: list[Record], record: Record, most: int | None) -> None:
-        """Add a record to a history of at most so many."""
+        """Add a record to a history of at most so many, and count its kind of step."""
+        if record.kind:
+            counts = dict(self.kinds)
+            counts[record.kind] = counts.get(record.kind, 0) + 1
+            self.kinds = tuple(counts.items())
         if records and records[-1].iteration % self.stride:
             records.pop()
         records.append(record)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import ksdmin
-from ksdmin._ksd import step as _ksd
 from ksdmin._ksd.presets import DEFAULT
+from ksdmin._ksd.steps import krylov
+from ksdmin._ksd.steps import search as _search
 from ksdmin._problem.arrays import Space
 from tests.problems import PROBLEMS
 
@@ -23,21 +24,20 @@ FLOOR = DEFAULT.floor
 def iterations(request, monkeypatch):
     """A problem, and (state, basis, H_hat, trial) of every iteration with products of its run."""
     problem, seen, spectra = PROBLEMS[request.param](), [], []
-    search = _ksd.search
-    whitening = _ksd.Whitening
+    search, whitening = _search.search, _search.Whitening
 
     def whitened(H_hat):
         spectra.append(H_hat)
         return whitening(H_hat)
 
-    def searched(run, evaluator, state, basis, costs):
-        trial = search(run, evaluator, state, basis, costs)
+    def searched(kind, run, evaluator, state, basis, costs):
+        trial = search(kind, run, evaluator, state, basis, costs)
         kept = replace(basis, V=basis.V.copy())  # the next one has the same room
         seen.append((state, kept, spectra[-1], trial))
         return trial
 
-    monkeypatch.setattr(_ksd, "Whitening", whitened)
-    monkeypatch.setattr(_ksd, "search", searched)
+    monkeypatch.setattr(_search, "Whitening", whitened)
+    monkeypatch.setattr(krylov, "search", searched)
     res = ksdmin.minimize(problem.fun, problem.x0, jac=problem.grad, hessp=problem.hessp)
     assert res.success
     return problem, seen

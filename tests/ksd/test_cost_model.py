@@ -59,17 +59,17 @@ def test_a_damped_step_ends_where_its_last_evaluation_gained_less_than_the_step_
     rest = (costs.exact + costs.gradient) / costs.value
     enough = MarginalGain(1.0, costs)
     each = 1 / (rest + 1)  # what the first evaluation has gained, per unit of work, in halvings
-    assert not enough(0.5, 1)
-    assert not enough(0.5 ** (1 + 1.5 * each), 2)  # the second does better than that
-    assert enough(0.5 ** (1 + 1.5 * each + 0.5 * each), 3)  # the third does not
+    assert not enough(1 - 0.5, 1)
+    assert not enough(1 - 0.5 ** (1 + 1.5 * each), 2)  # the second does better than that
+    assert enough(1 - 0.5 ** (1 + 1.5 * each + 0.5 * each), 3)  # the third does not
 
 
 def test_a_damped_step_goes_on_while_it_has_gained_nothing():
     enough = MarginalGain(1.0, Costs(10, 1, 1, 1.0, rows=5.0))
-    assert not enough(2.0, 1)
+    assert not enough(-1.0, 1)
     assert not enough(0.5, 2)
     assert enough(0.5, 3)
-    assert enough(0.0, 4)
+    assert enough(1.0, 4)  # there was no more to gain
 
 
 def test_rows_that_are_there_cost_nothing():

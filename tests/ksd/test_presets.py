@@ -10,8 +10,8 @@ from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 import ksdmin
 from ksdmin._ksd import presets
 from ksdmin._ksd.presets import AS_PRINTED, DEFAULT, PRESETS, below_share, never
+from ksdmin._options import KINDS, RULES, Options, parse_options
 from ksdmin._options import PRESETS as NAMES
-from ksdmin._options import RULES, Options, parse_options
 
 
 def run(n=10, options=ksdmin.PAPER, **more):
@@ -143,7 +143,7 @@ def test_the_users_options_go_before_the_presets():
 
 def test_names_agree():
     assert set(PRESETS) == set(NAMES)
-    assert all(preset.without <= set(RULES) for preset in PRESETS.values())
+    assert all(preset.without <= {*RULES, *KINDS} for preset in PRESETS.values())
 
 
 def test_presets_are_values():

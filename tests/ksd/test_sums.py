@@ -225,7 +225,7 @@ def test_only_a_step_that_lowers_the_value_teaches_the_model(after):
     here, there = (SimpleNamespace(value=f, gradient=f * one, idx=None) for f in (1.0, after))
     before = SimpleNamespace(here=here, model=QuasiNewton(5))
     linear = SimpleNamespace(space=Space(one), dims=SimpleNamespace(nonlinear=False))
-    trial = Trial(0 * one, -one, after, there.gradient, 0.0, 0.0, 1, 1)
+    trial = Trial("krylov", 0 * one, -one, after, there.gradient, 0.0, 0.0, 1, 1)
     model = learned_on_samples(linear, before, trial, there)
     assert len(model) == (after < 1)
 

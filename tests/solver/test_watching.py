@@ -18,7 +18,7 @@ def test_the_log(caplog):
         res = ksdmin.minimize(rosen, X0, jac=rosen_der)
     iterations = [r for r in caplog.records if r.levelno == logging.DEBUG]
     assert len(iterations) == res.nit
-    assert iterations[0].message.startswith("iteration 1: value ")
+    assert iterations[0].message.startswith("iteration 1, krylov: value ")
     (end,) = [r for r in caplog.records if r.levelno == logging.INFO]
     assert "Optimization terminated successfully. max |gradient| " in end.message
     assert " (status 0): value " in end.message
@@ -31,7 +31,7 @@ def test_it_is_silent_by_default(capfd):
 
 def test_what_stands_beside_the_bar():
     record = ksdmin.minimize(rosen, X0, jac=rosen_der).history[0]
-    assert shown(record, np.inf) == {"f": "24.2", "g": "2.2e+02", "passes": "3"}
+    assert shown(record, np.inf) == {"f": "24.2", "g": "2e+02", "passes": "3"}
     assert shown(record, 100.0)["left"] == "100s"
 
 
