@@ -32,7 +32,6 @@ from examples.benchmarks.comparison.timed_functions import TimedFunctions
 from examples.harness.provenance import provenance
 from examples.harness.store import Run, Store
 from examples.harness.tables import markdown, number, origins
-from ksdmin._options import RULES
 
 RESULT = Path(__file__).parent / "results" / "growth.json"
 IDENTITY = ("kind", "n", "K", "case")
@@ -56,8 +55,7 @@ def spent(n: int, K: int | None) -> dict:
     functions.target = -1.0  # it is not to end before its last iteration
     options: dict = {"gtol": 0.0, "maxiter": ITERATIONS}
     if K is not None:
-        without = [rule for rule in ENDS_EARLY if rule in RULES]
-        options |= {"krylov_dim": K, "without": without}
+        options |= {"krylov_dim": K, "without": ENDS_EARLY}
     call = {"jac": functions.jac, "hessp": functions.hessp, "options": options}
     functions.clock.start()
     ksdmin.minimize(functions.fun, functions.problem.x0, **call)

@@ -1,0 +1,1 @@
+"""Small problems of all families, for the comparison of kinds of step."""
