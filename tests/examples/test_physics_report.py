@@ -136,6 +136,7 @@ def processes(monkeypatch):
     return commands
 
 
+@pytest.mark.slow
 def test_all_runs_what_is_missing_in_processes_of_their_own(tmp_path, capfd):
     small_run(tmp_path)
     all_of(tmp_path, "--methods", "lm")
