@@ -132,7 +132,11 @@ def run_without_small_sums(rank, size, sizes):
 
         return computed
 
-    options = {"maxiter": 6, "pairs": 0, "without": ["set_sizes", "forcing", "newton", "gauss-newton"]}
+    options = {
+        "maxiter": 6,
+        "pairs": 0,
+        "without": ["set_sizes", "forcing", "newton", "gauss-newton"],
+    }
     quiet = {
         name: silent(getattr(SplitSpace, name)) for name in ("inner", "gram", "largest", "mean")
     }

@@ -25,8 +25,12 @@ def test_every_quantity_is_that_of_one_process(ranks, arguments):
 
 
 RUNS = {
-    "whole, Krylov": ({"maxiter": 12, "without": ["newton", "gauss-newton"]}, (1.0, 1.0, 1.0, False), {}),
-    "samples": ({"maxiter": 10}, (0.7, 0.3, 0.3), {}),
+    "whole, Krylov": (
+        {"maxiter": 5, "without": ["newton", "gauss-newton"]},
+        (1.0, 1.0, 1.0, False),
+        {},
+    ),
+    "samples": ({"maxiter": 6}, (0.7, 0.3, 0.3), {}),
     "rows, more than unknowns": ({"maxiter": 8}, None, {"width": 40}),
     "rows, fewer": ({"maxiter": 8}, None, {"width": 40, "count": 2}),
     "matrix": ({"maxiter": 8}, None, {"width": 0, "count": 2}),
@@ -47,7 +51,11 @@ def test_runs_end_where_that_of_one_process_does(ranks, name):
 @pytest.mark.parametrize("sizes", [(0.6, 0.2, 0.2), (1.0, 1.0, 1.0, False)])
 def test_payload_is_that_of_the_formula(two, sizes):
     """As that of one block, but that each of them has a value of its own."""
-    options = {"maxiter": 6, "pairs": 0, "without": ["set_sizes", "forcing", "newton", "gauss-newton"]}
+    options = {
+        "maxiter": 2,
+        "pairs": 0,
+        "without": ["set_sizes", "forcing", "newton", "gauss-newton"],
+    }
     n = block_cases.problem().x0.numel()
     for dim, spent in iterations(two(block_cases.run_in_group, options, sizes, {})[0]):
         inner, values = spent["njev"] - 1, spent["nfev"] - spent["njev"]

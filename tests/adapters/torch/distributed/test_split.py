@@ -62,12 +62,22 @@ def test_every_quantity_is_that_of_one_process(ranks, kind):
 
 KRYLOV = {"maxiter": 8, "without": ["newton", "gauss-newton"]}
 RUNS = {
-    "whole": ("net", {"maxiter": 25, "without": ["newton", "gauss-newton"]}, (1.0, 1.0, 1.0, False), {}),
+    "whole": (
+        "net",
+        {"maxiter": 25, "without": ["newton", "gauss-newton"]},
+        (1.0, 1.0, 1.0, False),
+        {},
+    ),
     "samples": ("net", {"maxiter": 10, "without": ["newton", "gauss-newton"]}, (0.6, 0.3, 0.3), {}),
     "linear": ("linear", {"without": ["newton", "gauss-newton"]}, (0.5, 0.1, 0.1), {}),
     "directions adjoined": ("net", KRYLOV | {"pairs": 0}, (1.0, 0.3, 0.3), {}),
     "memory": ("net", KRYLOV | {"memory_budget": 20 * ITEMSIZE * N}, (1.0, 0.3, 0.3), {}),
-    "blocks": ("blocks", {"maxiter": 10, "without": ["newton", "gauss-newton"]}, (0.7, 0.3, 0.3), {}),
+    "blocks": (
+        "blocks",
+        {"maxiter": 10, "without": ["newton", "gauss-newton"]},
+        (0.7, 0.3, 0.3),
+        {},
+    ),
     "hf": ("net", {"maxiter": 5}, None, {"method": "hf"}),
 }
 
