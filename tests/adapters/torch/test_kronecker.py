@@ -222,7 +222,7 @@ def test_by_default_a_net_has_factors_and_the_paper_a_diagonal():
 def test_a_linear_model_and_a_wide_one_have_none():
     assert not problem_of(nn.Linear(5, 3).double(), data(5)).traits.has_factors
     wide = nn.Sequential(
-        nn.Linear(5, 3000), nn.Tanh(), nn.Linear(3000, 3000), nn.Tanh(), nn.Linear(3000, 3)
+        nn.Linear(5, 1000), nn.Tanh(), nn.Linear(1000, 1000), nn.Tanh(), nn.Linear(1000, 3)
     )
     assert not problem_of(wide.double(), data(5, n=3)).traits.has_factors
 
