@@ -60,9 +60,15 @@ def test_the_tables_of_the_comparison_with_scipys_methods(collection, tmp_path):
 @pytest.mark.parametrize(
     "command",
     [
-        ("regression.py", "--table", "--data", "a9a"),
+        pytest.param(
+            ("regression.py", "--table", "--data", "a9a"),
+            marks=pytest.mark.slow,
+            id="regression.py",
+        ),
         ("scipy_methods.py", "table", "--collection", "classic", "--tags", "ksd,BFGS"),
-        pytest.param(("torch_products.py", "--help"), marks=pytest.mark.slow),  # imports torch
+        pytest.param(
+            ("torch_products.py", "--help"), marks=pytest.mark.slow, id="torch_products.py"
+        ),
     ],
     ids=lambda command: command[0],
 )

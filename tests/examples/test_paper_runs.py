@@ -93,6 +93,7 @@ def test_runs_accumulate_and_are_not_repeated(tmp_path, capsys):
     assert [run["config"]["seed"] for run in both] == [0, 0, 1, 1]
 
 
+@pytest.mark.slow
 def test_first_order_methods_run_a_grid_of_four_rates(tmp_path):
     runs = run(tmp_path / "runs.json", "mnist-cl", "--small", "--passes", "1", "--method", "adam")
     assert [run["config"]["rate"] for run in runs] == [3e-4, 1e-3, 3e-3, 1e-2]

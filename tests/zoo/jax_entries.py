@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import ksdmin
 from tests.zoo.registry import Functional, entry
@@ -26,7 +27,7 @@ def of_jax(*args, **kwargs):
     return Functional(ksdmin.from_jax, *args, **kwargs)
 
 
-@entry("jax")
+@entry("jax", pytest.mark.slow)  # tests/adapters/functional has its like
 def jax_mlp():
     def mlp(p, x):
         return jnp.tanh(x @ p["W"] + p["b"]) @ p["V"]
@@ -36,7 +37,7 @@ def jax_mlp():
     return of_jax(mlp, params, "softmax-cross-entropy", data, entropy)
 
 
-@entry("jax")
+@entry("jax", pytest.mark.slow)  # tests/adapters/functional has its like
 def jax_ridge():
     X, y = normal(20, 4), normal(20)
 
@@ -46,7 +47,7 @@ def jax_ridge():
     return of_jax(ridge, np.ones(4))
 
 
-@entry("jax")
+@entry("jax", pytest.mark.slow)  # tests/adapters/functional has its like
 def jax_binary_logistic():
     X, y = normal(20, 3), RNG.integers(0, 2, 20)
 

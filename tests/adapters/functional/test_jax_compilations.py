@@ -243,13 +243,9 @@ def weights_only(xp):
 
 MODEL = {"model": net, "loss": "softmax-cross-entropy", "data": (X, LABELS)}
 FORMS = {
-    "plain": MODEL,
     "weights": MODEL | {"sample_weight": W},
-    "l2": MODEL | {"l2": 0.1},
     "l2 of parts": MODEL | {"l2": {"W": 0.1, "V": 0.3}},
     "hessian": MODEL | {"curvature": "hessian"},
-    "empirical": MODEL | {"curvature": "empirical-fisher"},
-    "chunks": MODEL | {"chunk_size": 40},
     "streamed": MODEL | {"memory_budget": 1000.0, "sample_weight": W},
     "no diagonal": MODEL | {"precond": None},
     "own loss": MODEL | {"loss": robust, "data": (X, X[:, 0])},
