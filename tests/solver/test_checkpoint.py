@@ -15,6 +15,8 @@ from tests.solver import runs
 from tests.solver.comparison import assert_same
 
 every_run = pytest.mark.parametrize("run", runs.ALL.values(), ids=runs.ALL)
+SOME = {**runs.NUMPY, "net": runs.net, "blocks_of_epochs": runs.blocks_of_epochs}
+some_runs = pytest.mark.parametrize("run", SOME.values(), ids=SOME)
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def test_a_run_that_is_saved_and_loaded_after_every_iteration(run, path):
     assert_same(solver.result(), whole)
 
 
-@every_run
+@some_runs
 def test_a_run_that_has_ended_ends_again(run, path):
     arguments = run()
     options = {**arguments.get("options", {}), "checkpoint": path}
@@ -63,7 +65,7 @@ def test_a_run_that_ended_early_goes_on(run, path):
     assert np.all(np.diff(again.history["seconds"]) >= 0)
 
 
-@every_run
+@some_runs
 def test_a_run_that_ended_by_an_exception_goes_on(run, path):
     whole = result_of(run)
 

@@ -58,7 +58,7 @@ def jax_binary_logistic():
     return of_jax(fun, {"w": np.zeros(3), "b": np.zeros(())})
 
 
-@entry("jax")
+@entry("jax", pytest.mark.slow)  # tests/adapters/functional has its like
 def jax_multiclass_logistic():
     X, y = normal(20, 3), RNG.integers(0, 3, 20)
 
@@ -127,7 +127,7 @@ def jax_custom_vjp_in_a_function():
     return of_jax(lambda x: jnp.sum(bump(x - 1)) + jnp.sum(x**2), np.full(3, 0.3))
 
 
-@entry("jax")
+@entry("jax", pytest.mark.slow)  # tests/adapters/functional has its like
 def jax_loss_of_ones_own():
     def loss(z, y):
         return jnp.sum(jnp.sqrt(1 + (z - y) ** 2), axis=1)
