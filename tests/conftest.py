@@ -8,6 +8,8 @@ from typing import Any
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # a process per core: more threads would get in the way
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Jax compiles most of its time; here, and in processes of the tests, it does so lightly
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as shells start what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

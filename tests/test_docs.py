@@ -1,10 +1,11 @@
 """The site builds without a warning, what it links to is there, and a browser shows it.
 
-The fast tier builds it without running the tutorials, the full one runs each alone, and all in a
-build. Without Chromium the browser is left out.
+The fast tier builds it without running the tutorials and without the texts that take long, the full
+one runs each tutorial alone, and all in a build. Without Chromium the browser is left out.
 """
 
 import functools
+import importlib
 import os
 import re
 import shutil
@@ -52,7 +53,7 @@ def build(folder, *arguments):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("docs"), "-D", "plot_gallery=0")
+    return build(tmp_path_factory.mktemp("docs"), "-D", "plot_gallery=0", "-D", "long_texts=0")
 
 
 class Page(HTMLParser):
@@ -156,6 +157,18 @@ def test_no_page_has_an_empty_navigation(site):
     assert set(empty) <= {"genindex.html", "search.html"}
 
 
+def test_every_variant_of_the_ablation_is_a_run(monkeypatch):
+    """The table itself is made in the full tier."""
+    monkeypatch.syspath_prepend(ROOT / "docs/_ext")
+    from_code = importlib.import_module("from_code")
+    found = from_code.variants()
+    assert len(found) > 5
+    for preset, options in found.values():
+        monkeypatch.setitem(from_code.PRESETS, "default", preset)
+        res = ksdmin.minimize(lambda x: x @ x, [3.0, 1.0], options={"maxiter": 1, **options})
+        assert res.nit <= 1
+
+
 def test_tutorials_are_numbered_and_titled():
     numbers = [int(path.name[:2]) for path in TUTORIALS]
     assert numbers == list(range(1, len(TUTORIALS) + 1))
@@ -255,5 +268,7 @@ def test_tutorial_runs_alone(script, tmp_path):
 @pytest.mark.slow
 def test_whole_site_builds(tmp_path):
     site = build(tmp_path)
+    left = [p.name for p in site.rglob("*.html") if "left out of a quick build" in p.read_text()]
+    assert left == []
     figures = list((site / "_images").glob("sphx_glr_*_001.png"))
     assert len(figures) >= len(TUTORIALS)

@@ -94,6 +94,7 @@ def test_derivatives_large_reduced(name):
     assert_derivatives(LARGE[name](n=24), np.eye(24))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_derivatives_large(name):
     problem = LARGE[name]()
@@ -126,6 +127,7 @@ def test_start(name):
     assert problem.fun(problem.x0) == pytest.approx(START[name], rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_fmin(name):

@@ -42,12 +42,17 @@ GENERATORS = {
     "statuses": from_code.statuses,
     "sums": benchmarks.sums_of_losses,
 }
+# These run KSD or draw many figures. With -D long_texts=0 they are left out.
+LONG = {"ablation", "experiments", "physics"}
+LEFT_OUT = "*This part is left out of a quick build of the site.*"
 MARK = re.compile(r"^<!-- generated: ([\w-]+) ?(.*?) -->$", re.MULTILINE)
 
 
 def read(app, docname, source):
     def generate(match):
         name, arguments = match.groups()
+        if name in LONG and not app.config.long_texts:
+            return LEFT_OUT
         return GENERATORS[name](*arguments.split())
 
     source[0] = MARK.sub(generate, source[0])
@@ -59,6 +64,7 @@ def outdated(app, env, added, changed, removed):
 
 
 def setup(app):
+    app.add_config_value("long_texts", True, "env")
     app.connect("source-read", read)
     app.connect("env-get-outdated", outdated)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

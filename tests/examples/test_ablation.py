@@ -269,7 +269,7 @@ def test_tasks_are_different(collection):
     assert len(set(members)) == len(members) > 0
 
 
-@pytest.mark.parametrize("name", ["fit 8-30-10-1", "Poisson"])
+@pytest.mark.parametrize("name", [pytest.param("fit 8-30-10-1", marks=pytest.mark.slow), "Poisson"])
 def test_a_net_is_run(name, monkeypatch):
     monkeypatch.setattr(tasks.net_tasks, "PASSES", (1, 3))
     monkeypatch.setattr(tasks.net_tasks, "POINTS", 100)

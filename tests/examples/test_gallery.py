@@ -68,6 +68,7 @@ def test_the_likelihood_says_why_a_run_ended(likelihood):
     assert 15 < likelihood["ratio"] < 16
 
 
+@pytest.mark.slow
 def test_the_physics_informed_net_is_ten_times_closer():
     pytest.importorskip("torch")
     jax = pytest.importorskip("jax")

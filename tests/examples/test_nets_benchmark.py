@@ -153,7 +153,7 @@ def small_images(monkeypatch):
     known = {**experiments.EXPERIMENTS, "perceptron": changed}
     monkeypatch.setattr(nets_of_today, "EXPERIMENTS", known)
     recorder = nets_of_today.PointRecorder
-    monkeypatch.setattr(nets_of_today, "PointRecorder", lambda seconds: recorder(600.0, 25.0))
+    monkeypatch.setattr(nets_of_today, "PointRecorder", lambda seconds: recorder(600.0, 10.0))
 
 
 def run(path, *arguments):
@@ -164,10 +164,10 @@ def run(path, *arguments):
 
 def test_runs_are_kept_and_become_tables(small_images, tmp_path, capsys):
     path = tmp_path / "runs.json"
-    methods = ["--methods", "ksd", "adam", "torch-lbfgs", "--rates", "1e-3", "3e-4"]
+    methods = ["--methods", "ksd", "adam", "--rates", "1e-3", "3e-4"]
     runs = run(path, *methods, "--seconds", "0.3", "--samples", "30")
     assert [(r["method"], r["rate"]) for r in runs] == [
-        *(("ksd", None), ("adam", 1e-3), ("adam", 3e-4), ("torch-lbfgs", None))
+        *(("ksd", None), ("adam", 1e-3), ("adam", 3e-4))
     ]
     for one in runs:
         assert (one["samples"], one["parameters"], one["commit"]) == (30, 535_818, "test")

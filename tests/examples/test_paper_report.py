@@ -104,6 +104,7 @@ def test_a_run_stops_where_held_out_errors_are_least_or_at_the_end():
     assert stopping_point({"seconds": [1, 2, 3]}) == 2
 
 
+@pytest.mark.slow
 def test_figures_are_drawn(folder, capsys):
     pytest.importorskip("matplotlib")
     main(["figures", "--results", str(folder)])

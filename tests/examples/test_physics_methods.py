@@ -42,7 +42,9 @@ def test_every_method_lowers_the_loss(method):
     assert run["message"] == "The limit of passes has been reached."
 
 
-@pytest.mark.parametrize("problem", EXPERIMENTS)
+@pytest.mark.parametrize(
+    "problem", [pytest.param(p, marks=[pytest.mark.slow] * (p != "wave")) for p in EXPERIMENTS]
+)
 def test_every_problem_is_a_run(problem):
     run = perform(Config(problem, "lm", 0, **LIMITS | {"passes": 30.0}), CPU)
     assert run["trace"]["loss"][-1] < 0.9 * run["trace"]["loss"][0]
@@ -62,6 +64,7 @@ def test_float32_runs_are_of_that_precision():
     assert run["trace"]["loss"][0] == float(f"{problem.value(problem.x0):.5g}")
 
 
+@pytest.mark.slow
 def test_ksd_stays_within_the_bounds_and_so_does_levenberg_marquardt():
     for method in ("ksd", "lbfgsb", "lm"):
         setting = small_setting("inverse-diffusion")
@@ -81,6 +84,7 @@ def test_options_reach_the_method():
     assert run["trace"]["iterations"][-1] == 2
 
 
+@pytest.mark.slow
 def test_ksd_goes_on_where_its_default_tolerance_would_end_it():
     setting, recorder = small_setting("precision-fit"), PointRecorder(60.0, passes=1000.0)
     problem = setting.problem()
@@ -146,6 +150,7 @@ def test_damping_falls_after_good_steps_and_grows_faster_and_faster_after_bad_on
     assert damping.value == pytest.approx(3.0 * 2 * 4)
 
 
+@pytest.mark.slow
 def test_levenberg_marquardt_finds_a_fit_that_is_exact():
     run = perform(Config("precision-fit", "lm", 0, **LIMITS | {"passes": 400.0}), CPU)
     assert run["trace"]["error"][-1] < 1e-5

@@ -77,6 +77,7 @@ def test_the_table_has_medians_beside_published_errors(folder, tmp_path, capsys)
     assert (tmp_path / "table.md").read_text().strip() == text.strip()
 
 
+@pytest.mark.slow
 def test_figures_are_drawn(folder, capsys):
     pytest.importorskip("matplotlib")
     main(["figures", "--results", str(folder)])
@@ -136,6 +137,7 @@ def processes(monkeypatch):
     return commands
 
 
+@pytest.mark.slow
 def test_all_runs_what_is_missing_in_processes_of_their_own(tmp_path, capfd):
     small_run(tmp_path)
     all_of(tmp_path, "--methods", "lm")

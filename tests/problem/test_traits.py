@@ -186,7 +186,7 @@ def test_a_wrapper_that_passes_on_the_traits_runs_as_the_problem_itself(
 ):
     inner = torch_problem(*DEEP, precond=precond)
     wrapper = Wrapper(inner)
-    same_run(inner, wrapper, method=method, options={"maxiter": 12, **options})
+    same_run(inner, wrapper, method=method, options={"maxiter": 5, **options})
     assert {"value_and_gradient", *called} <= wrapper.called
     assert "factors" in wrapper.called or precond != "kronecker" or "jacobian" in called
 

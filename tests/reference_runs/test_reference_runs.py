@@ -18,7 +18,19 @@ def fresh_jax():
     jax.clear_caches()
 
 
-@pytest.mark.parametrize("name", RUNS)
+# Most of the seconds are those of nets: in the fast tier there is one of each kind.
+OTHER_NETS = {
+    *("net_regression", "net_deep", "net_fisher", "net_empirical_fisher", "net_no_precond"),
+    *("net_precond_array", "net_l2", "net_l2_by_name", "net_sizes", "net_damping", "net_lstm"),
+    *("net_diagonal_power", "net_float32", "net_high", "net_dropout", "net_paper_hessian"),
+    *("net_hf", "net_hf_hessian", "autograd_net", "jax_net_hessian", "jax_net_fisher"),
+    *("jax_line", "jax_function_subsets"),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in OTHER_NETS)) for n in RUNS]
+)
 def test_a_run_is_what_it_was(name):
     expected, found = FILE["runs"][name], digest(execute(name))
     if SAME_BITS:
@@ -32,3 +44,4 @@ def test_a_run_is_what_it_was(name):
 
 def test_the_file_has_all_runs():
     assert list(FILE["runs"]) == list(RUNS)
+    assert set(RUNS) >= OTHER_NETS

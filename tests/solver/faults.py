@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from functools import cache
 
 import numpy as np
 
@@ -128,6 +129,7 @@ def jax_run(method, faulty):
 RUNS = {"numpy": numpy_run, "samples": samples_run, "torch": torch_run, "jax": jax_run}
 
 
+@cache
 def calls_of(run, method, verb):
     """How many calls a run without a fault makes."""
     faulty = Faulty(verb, 0, "nan")

@@ -173,7 +173,7 @@ def autograd_sum():
     import autograd.numpy as anp
 
     rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((M, 3)), rng.standard_normal(M)
+    X, y = rng.standard_normal((60, 3)), rng.standard_normal(60)
     problem = ksdmin.from_autograd(
         lambda w, X: anp.tanh(X @ w[:3]) * w[3], "squared-error", (X, y), params=np.full(4, 0.1)
     )

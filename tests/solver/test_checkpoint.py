@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from functools import cache
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from tests.solver import runs
 from tests.solver.comparison import assert_same
 
 every_run = pytest.mark.parametrize("run", runs.ALL.values(), ids=runs.ALL)
+SOME = {**runs.NUMPY, "net": runs.net, "blocks_of_epochs": runs.blocks_of_epochs}
+some_runs = pytest.mark.parametrize("run", SOME.values(), ids=SOME)
 
 
 @pytest.fixture
@@ -21,9 +24,15 @@ def path(tmp_path):
     return tmp_path / "run.ksd"
 
 
+@cache
+def result_of(run):
+    """What a run finds that nothing interrupts."""
+    return ksdmin.minimize(**run())
+
+
 @every_run
 def test_a_run_that_is_saved_and_loaded_after_every_iteration(run, path):
-    whole = ksdmin.minimize(**run())
+    whole = result_of(run)
     solver = ksdmin.Solver(**run())
     for k in range(whole.nit):
         iteration = next(solver)
@@ -35,7 +44,7 @@ def test_a_run_that_is_saved_and_loaded_after_every_iteration(run, path):
     assert_same(solver.result(), whole)
 
 
-@every_run
+@some_runs
 def test_a_run_that_has_ended_ends_again(run, path):
     arguments = run()
     options = {**arguments.get("options", {}), "checkpoint": path}
@@ -46,8 +55,7 @@ def test_a_run_that_has_ended_ends_again(run, path):
 
 @every_run
 def test_a_run_that_ended_early_goes_on(run, path):
-    whole = ksdmin.minimize(**run())
-    arguments = run()
+    whole, arguments = result_of(run), run()
     options = arguments.get("options", {})
     first = {**arguments, "options": {**options, "maxiter": 3, "checkpoint": path}}
     res = ksdmin.minimize(**first)
@@ -57,9 +65,9 @@ def test_a_run_that_ended_early_goes_on(run, path):
     assert np.all(np.diff(again.history["seconds"]) >= 0)
 
 
-@every_run
+@some_runs
 def test_a_run_that_ended_by_an_exception_goes_on(run, path):
-    whole = ksdmin.minimize(**run())
+    whole = result_of(run)
 
     def callback(intermediate_result):
         if intermediate_result.nit == 2:

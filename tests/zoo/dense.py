@@ -125,11 +125,18 @@ class JaxDense:
         import jax
 
         specimen = self._specimen
-        outputs = jax.jit(lambda x: specimen.outputs(self._tree(x)).reshape(-1))
         shape = jax.eval_shape(specimen.outputs, specimen.params).shape
-        J, z = jax.jit(jax.jacrev(outputs))(self._x), outputs(self._x)
-        loss = jax.jit(jax.hessian(lambda flat: specimen.mean_loss(flat.reshape(shape))))
-        return np.asarray(J.T @ loss(z) @ J)
+
+        def outputs(x):
+            return specimen.outputs(self._tree(x)).reshape(-1)
+
+        @jax.jit
+        def matrix(x):
+            loss = jax.hessian(lambda flat: specimen.mean_loss(flat.reshape(shape)))
+            J = jax.jacrev(outputs)(x)
+            return J.T @ loss(outputs(x)) @ J
+
+        return np.asarray(matrix(self._x))
 
 
 DENSE = {"torch": TorchDense, "autograd": AutogradDense, "jax": JaxDense}

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import ksdmin
 from tests.zoo.registry import Functional, entry
@@ -26,7 +27,7 @@ def of_jax(*args, **kwargs):
     return Functional(ksdmin.from_jax, *args, **kwargs)
 
 
-@entry("jax")
+@entry("jax", pytest.mark.slow)  # tests/adapters/functional has its like
 def jax_mlp():
     def mlp(p, x):
         return jnp.tanh(x @ p["W"] + p["b"]) @ p["V"]
@@ -36,7 +37,7 @@ def jax_mlp():
     return of_jax(mlp, params, "softmax-cross-entropy", data, entropy)
 
 
-@entry("jax")
+@entry("jax", pytest.mark.slow)  # tests/adapters/functional has its like
 def jax_ridge():
     X, y = normal(20, 4), normal(20)
 
@@ -46,7 +47,7 @@ def jax_ridge():
     return of_jax(ridge, np.ones(4))
 
 
-@entry("jax")
+@entry("jax", pytest.mark.slow)  # tests/adapters/functional has its like
 def jax_binary_logistic():
     X, y = normal(20, 3), RNG.integers(0, 2, 20)
 
@@ -57,7 +58,7 @@ def jax_binary_logistic():
     return of_jax(fun, {"w": np.zeros(3), "b": np.zeros(())})
 
 
-@entry("jax")
+@entry("jax", pytest.mark.slow)  # tests/adapters/functional has its like
 def jax_multiclass_logistic():
     X, y = normal(20, 3), RNG.integers(0, 3, 20)
 
@@ -126,7 +127,7 @@ def jax_custom_vjp_in_a_function():
     return of_jax(lambda x: jnp.sum(bump(x - 1)) + jnp.sum(x**2), np.full(3, 0.3))
 
 
-@entry("jax")
+@entry("jax", pytest.mark.slow)  # tests/adapters/functional has its like
 def jax_loss_of_ones_own():
     def loss(z, y):
         return jnp.sum(jnp.sqrt(1 + (z - y) ** 2), axis=1)

@@ -40,16 +40,13 @@ class Backend:
 
 @contextmanager
 def jax_settings(x64):
-    """Jax with or without float64; compiling takes most of the time, so it is made light of."""
+    """Jax with or without float64."""
     import jax
 
-    settings = {"jax_enable_x64": x64, "jax_disable_most_optimizations": True}
-    before = {name: jax.config.read(name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", x64)
     yield
-    for name, value in before.items():
-        jax.config.update(name, value)
+    jax.config.update("jax_enable_x64", before)
 
 
 def autograd_backend():

@@ -88,10 +88,10 @@ def test_the_diagonal_of_the_blocks(backend):
 
 
 @pytest.mark.parametrize("curvature", [None, "hessian", "fisher", "empirical-fisher"])
-def test_ten_iterations_go_down(backend, curvature):
+def test_a_run_goes_down(backend, curvature):
     problem = make(backend, curvature=curvature)
-    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 10})
-    assert res.fun < 0.5 * res.history[0].value
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 3})
+    assert res.fun < 0.9 * res.history[0].value
     found = problem.unflatten(res.x)
     assert found["W"].shape == (3, 4)
 

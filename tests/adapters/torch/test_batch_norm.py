@@ -205,6 +205,7 @@ def adam(model, inputs, labels, epochs):
     return cross_entropy(model.eval()(inputs), labels).item()
 
 
+@pytest.mark.slow
 def test_a_residual_net_is_trained_as_by_adam():
     inputs, labels = digits()
     model = residual_net()

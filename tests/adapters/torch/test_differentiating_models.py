@@ -118,10 +118,11 @@ def test_gauss_newton_is_the_jacobians(model):
 
 @models
 @pytest.mark.parametrize("curvature", ["gauss-newton", "hessian", "fisher", "empirical-fisher"])
-def test_ten_iterations_go_down(model, curvature):
+def test_a_run_goes_down(model, curvature):
     problem = ksdmin.from_torch(model(), nn.MSELoss(), (X, TARGET), curvature=curvature)
-    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 10})
-    assert res.fun < 0.9 * res.history[0].value
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 3})
+    assert res.nit == 3
+    assert res.fun < 0.95 * res.history[0].value
 
 
 @models

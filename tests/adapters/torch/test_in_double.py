@@ -202,6 +202,7 @@ def test_until_it_turns_the_run_is_the_same_and_the_point_is_evaluated_once_more
         np.testing.assert_array_equal(off[name][:turn], on[name][:turn])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch.func's own
 def test_a_physics_informed_net_comes_closer():
     """A small differential equation: u' = -u, u(0) = 1."""

@@ -199,10 +199,11 @@ def test_the_diagonal_has_the_scale_of_the_gauss_newton_matrix():
 
 @equations
 @pytest.mark.parametrize("curvature", ["gauss-newton", "hessian", "empirical-fisher"])
-def test_ten_iterations_go_down(equation, curvature):
+def test_a_run_goes_down(equation, curvature):
     problem = make(equation, curvature=curvature)
-    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 10})
-    assert res.fun < 0.9 * res.history[0].value
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 2})
+    assert res.nit == 2
+    assert res.fun < 0.995 * res.history[0].value
 
 
 def test_a_sampled_run_converges():

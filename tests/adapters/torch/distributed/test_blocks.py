@@ -26,11 +26,11 @@ def test_every_quantity_is_that_of_one_process(ranks, arguments):
 
 RUNS = {
     "whole, Krylov": (
-        {"maxiter": 12, "without": ["newton", "gauss-newton"]},
+        {"maxiter": 5, "without": ["newton", "gauss-newton"]},
         (1.0, 1.0, 1.0, False),
         {},
     ),
-    "samples": ({"maxiter": 10}, (0.7, 0.3, 0.3), {}),
+    "samples": ({"maxiter": 6}, (0.7, 0.3, 0.3), {}),
     "rows, more than unknowns": ({"maxiter": 8}, None, {"width": 40}),
     "rows, fewer": ({"maxiter": 8}, None, {"width": 40, "count": 2}),
     "matrix": ({"maxiter": 8}, None, {"width": 0, "count": 2}),
@@ -52,7 +52,7 @@ def test_runs_end_where_that_of_one_process_does(ranks, name):
 def test_payload_is_that_of_the_formula(two, sizes):
     """As that of one block, but that each of them has a value of its own."""
     options = {
-        "maxiter": 6,
+        "maxiter": 2,
         "pairs": 0,
         "without": ["set_sizes", "forcing", "newton", "gauss-newton"],
     }

@@ -29,7 +29,7 @@ def iterations(outcome):
 @pytest.mark.parametrize("sizes", [(0.6, 0.2, 0.2), (1.0, 1.0, 1.0, False)])
 def test_payload_and_messages_are_those_of_the_formula(two, sizes):
     """In the search, 8 bytes for each basis vector, one for the value and one for the signals."""
-    options = {"maxiter": 8, "pairs": 0, "without": ["gauss-newton", "set_sizes", "forcing"]}
+    options = {"maxiter": 3, "pairs": 0, "without": ["gauss-newton", "set_sizes", "forcing"]}
     n = cases.problem().x0.numel()
     outcomes = two(cases.run_in_group, "net", options, sizes)
     for dim, spent in iterations(outcomes[0]):

@@ -128,6 +128,7 @@ if rank == 0:
 """
 
 
+@pytest.mark.slow
 def test_auto_under_torchrun(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
