@@ -41,7 +41,6 @@ class Space:
     """Where the vectors of a run live: their namespace, dtype, device and length."""
 
     hosted = False  # whether user code has them in another library: see `HostedSpace`
-    is_split = False  # whether other processes have parts of them
 
     def __init__(self, x: Array) -> None:
         self.xp = namespace_of(x)
@@ -52,10 +51,10 @@ class Space:
         if self.numpy:  # the same numbers, with half of the operator's overhead
             self.inner = self.times = np.ndarray.dot
         self._immutable = is_jax_array(x)
-        self.n = self.length = int(x.shape[0])  # `length` is that of what is here
+        self.n = int(x.shape[0])
         info = self.xp.finfo(x.dtype)
         self.eps, self.itemsize = float(info.eps), int(info.bits) // 8
-        self.vector_bytes = self.n * self.itemsize  # what a vector takes here
+        self.vector_bytes = self.n * self.itemsize
 
     def __reduce__(self) -> Any:
         return Space, (self.unit(0),)  # a namespace is a module: it cannot be pickled
@@ -164,10 +163,6 @@ class Space:
         """A fresh copy that user code may keep or overwrite."""
         return x.copy() if self.numpy else self.copy(x)
 
-    def saved(self, u: Any) -> Any:
-        """An array of a run, as a file has it."""
-        return u
-
     def unit(self, i: int = 0) -> Array:
         """The unit vector e_(i+1), in the dtype and on the device of the run."""
         zeros = self.xp.zeros((1, self.n), dtype=self.dtype, device=self.device)
@@ -180,8 +175,8 @@ class Space:
     def rows(self, *capacity: int) -> Array:
         """Room for `capacity` vectors, one per row; or for an array of them."""
         if self.numpy:
-            return np.empty((*capacity, self.length), dtype=self.dtype)
-        return self.xp.empty((*capacity, self.length), dtype=self.dtype, device=self.device)
+            return np.empty((*capacity, self.n), dtype=self.dtype)
+        return self.xp.empty((*capacity, self.n), dtype=self.dtype, device=self.device)
 
     def put(self, V: Array, where: Any, what: Any) -> Array:
         """`V` with `what` at `where`, in place except for immutable arrays (jax)."""

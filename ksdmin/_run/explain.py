@@ -96,8 +96,6 @@ def not_finite_gradient(run: Run, evaluator: Evaluator, here: Evaluated, where: 
     )
     if evaluator.gradient_error:  # the user knows of no gradient
         about = f"fun is not finite beside {where}, so that its differences are not, either"
-    if run.space.is_split:
-        return f"{about}."
     g, x = to_host(here.gradient), to_host(here.x)
     wrong = [i for i, entry in enumerate(g.tolist()) if not math.isfinite(entry)]
     named = ", ".join(f"{g[i]} in entry {i}, where x[{i}] is {x[i]:.6g}" for i in wrong[:MOST])

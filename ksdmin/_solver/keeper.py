@@ -14,7 +14,7 @@ from scipy.optimize import OptimizeWarning
 
 from ksdmin._run.frames import frames_to_the_user
 from ksdmin._run.run import Run
-from ksdmin._solver.saved import Identity, Saved, encoded, kind_of, refuse_other_run, write
+from ksdmin._solver.saved import Identity, Saved, kind_of, refuse_other_run, write
 
 log = logging.getLogger("ksdmin")
 
@@ -55,41 +55,25 @@ class Keeper:
 
     def save(self, path: Path, saved: Saved) -> None:
         """Write a file now; of several processes, the first does."""
-        if self.run.team.is_first or self.run.space.is_split:  # each has a part of the vectors
-            content = encoded(self.run, saved)
         if self.run.team.is_first:
-            write(path, self.identity, self.run, content)
+            write(path, self.identity, self.run, saved)
 
     def at_start(self, saved: Callable[[], Saved]) -> None:
         """The first file: where it cannot be written, the run does not begin."""
-        if self._agreed(self._path is not None):
-            self.save(self._file, saved())
+        if self._path is not None:
+            self.save(self._path, saved())
             self._begun = True
 
     def after_iteration(self, saved: Callable[[], Saved], *, ended: bool) -> None:
         """Write a file if one is due. Where it cannot be written, the run goes on."""
         self._iterations += 1
-        if self._path is None and not self.run.space.is_split:
-            return
-        if self._agreed(self._path is not None and (ended or self._due)):
-            self._try(self._file, saved)
-
-    def before_exception(self, saved: Callable[[], Saved]) -> None:
-        """An exception is about to end the run.
-
-        Vectors of which other processes have parts stay: these may not be there any more.
-        """
-        if self._path is not None and self._begun and not self.run.space.is_split:
+        if self._path is not None and (ended or self._due):
             self._try(self._path, saved)
 
-    @property
-    def _file(self) -> Path:
-        """Where the first process writes."""
-        return self._path or Path()
-
-    def _agreed(self, due: bool) -> bool:
-        """Whether a file is due: where all processes have parts of the vectors, in the first."""
-        return self.run.team.from_first(due) if self.run.space.is_split else due
+    def before_exception(self, saved: Callable[[], Saved]) -> None:
+        """An exception is about to end the run."""
+        if self._path is not None and self._begun:
+            self._try(self._path, saved)
 
     @property
     def _due(self) -> bool:

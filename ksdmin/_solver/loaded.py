@@ -32,7 +32,7 @@ from ksdmin._solver.loop import Loop, Source, watched
 from ksdmin._solver.methods import METHODS
 from ksdmin._solver.observer import Observer
 from ksdmin._solver.saved import Identity, Saved, dtype_name, kind_of, records_of
-from ksdmin._solver.setup import make_run, require_watched_alike, resolve_subsets
+from ksdmin._solver.setup import make_run, resolve_subsets
 
 # Options that may be others in the next part of a run: they decide when it ends and who watches.
 MAY_CHANGE = (
@@ -58,8 +58,7 @@ def loaded(
             "functions that the run was started with: ksdmin.as_problem(fun, jac=..., ...)"
         )
     header, content = team_of(problem).together(lambda: checkpoint_file.read(path))
-    space = space_of_run(problem, vector_like_saved(header, problem, like))
-    require_watched_alike(team_of(problem), space, callback, options)
+    space = space_of_run(vector_like_saved(header, problem, like))
     check_problem(path, header, problem, space)
     sets = resolve_subsets(problem, subsets)
     check_samples(path, header, sets)

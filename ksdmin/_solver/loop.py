@@ -33,8 +33,6 @@ from ksdmin._solver.saved import Saved, saved
 from ksdmin._solver.setup import (
     compared,
     make_run,
-    refuse_bounds_of_slices,
-    require_watched_alike,
     resolve_subsets,
     start_point,
 )
@@ -56,10 +54,8 @@ def begin(
     """The run of `problem` from `x0`; nothing is evaluated yet."""
     team = team_of(problem)
     x0 = team.from_first(start_point(problem, x0))
-    space = space_of_run(problem, x0)
-    require_watched_alike(team, space, callback, vars(options))
+    space = space_of_run(x0)
     x0 = space.taken(x0)
-    refuse_bounds_of_slices(bounds, space)
     box = as_box(bounds, x0)
     x0 = started(box, x0, frames=frames_to_the_user())
     if box is not None and isinstance(problem, FunctionProblem):

@@ -123,14 +123,10 @@ def header(identity: Identity, run: Run) -> dict[str, Any]:
     }
 
 
-def encoded(run: Run, saved: Saved) -> dict[str, Any]:
-    """What is saved as plain values and whole arrays."""
-    given = {"problem": saved.state.ledger.problem, **not_saved(run, saved.state)}
-    return encode(saved, given, run.space.saved)
-
-
-def write(path: Path, identity: Identity, run: Run, content: dict[str, Any]) -> None:
+def write(path: Path, identity: Identity, run: Run, saved: Saved) -> None:
     """Write a file; one that is there must be of the same run."""
+    given = {"problem": saved.state.ledger.problem, **not_saved(run, saved.state)}
+    content = encode(saved, given)
     refuse_other_run(path, identity)
     checkpoint_file.write(path, header(identity, run), content)
 

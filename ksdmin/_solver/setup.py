@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -85,29 +84,3 @@ def compared(options: MethodOptions, method: str, subsets: Subsets) -> dict[str,
         if field.name not in own
     }
     return {"method": method, "the number of samples": subsets.n, **decisive}
-
-
-def require_watched_alike(
-    team: Team, space: Space, callback: Any, options: Mapping[str, Any] | None
-) -> None:
-    """Where vectors are split, what the user's functions see has to be gathered by all processes.
-
-    So all of them have to have these functions, or none.
-    """
-    if space.is_split:
-        validation = (options or {}).get("validation")
-        team.require_same(
-            {
-                "whether there is a callback": callback is not None,
-                "whether there is a validation": validation is not None,
-            }
-        )
-
-
-def refuse_bounds_of_slices(bounds: Any, space: Space) -> None:
-    """Refuse bounds where vectors are split."""
-    if bounds is not None and space.is_split:
-        raise ValueError(
-            "bounds: not where the vectors of a run are split over processes; make the problem "
-            "with split=False"
-        )

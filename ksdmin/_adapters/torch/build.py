@@ -25,7 +25,6 @@ from ksdmin._adapters.torch.checks import check_model
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.distributed.build import (
-    Group,
     blocks_of_all_processes,
     of_all_processes,
     unwrapped,
@@ -64,13 +63,11 @@ def build(
     rng: Any,
     sample_weight: Any,
     process_group: Any,
-    split: bool | str,
 ) -> TorchProblem | TorchFunctionProblem | BlockProblem:
     """The problem of :func:`ksdmin.from_torch`, which documents the arguments."""
     refuse_inference_mode()
     if x0 is None:
-        process_group, given = asked_for(process_group), process_group
-        split = False if process_group is None and given is not None else split  # one process
+        process_group = asked_for(process_group)
     check_provider(curvature)
     check_output(output)
     precond = as_precond(precond, "auto", "kronecker", "diagonal")
@@ -78,14 +75,13 @@ def build(
     may_turn = not callable(curvature) and not callable(precond) and process_group is None
     turns = may_turn and precision != "float32"
     precision = "highest" if precision == "float32" else precision
-    group = Group(process_group, split, memory_budget)
     settings = {"l2": l2, "precond": precond, "memory_budget": memory_budget}
     settings |= {"chunk_size": chunk_size, "graphs": graphs, "rng": rng}
     if residuals is not None:
         instead = "a model, or x0= with a plain function, not with residuals="
         given = {"loss": loss, "data": data, "x0": x0, "subsets": subsets, "output": output}
         refuse(instead, **given, sample_weight=sample_weight)
-        asked = params, precision, curvature, turns, group
+        asked = params, precision, curvature, turns, process_group
         return _blocks(model, as_blocks(residuals), *asked, **settings)
     if x0 is not None:
         a_models = {"params": params, "chunk_size": chunk_size, "memory_budget": memory_budget}
@@ -118,7 +114,7 @@ def build(
 
     if process_group is None:
         return make(data, 4)
-    return of_all_processes(group, model, data, curvature, precond, make)
+    return of_all_processes(process_group, model, data, curvature, precond, make)
 
 
 def _model_in_double(
@@ -145,7 +141,7 @@ def _blocks(
     precision: str,
     curvature: Any,
     turns: bool,
-    group: Group,
+    process_group: Any,
     **settings: Any,
 ) -> BlockProblem:
     """The sum of blocks of squared residuals."""
@@ -153,7 +149,7 @@ def _blocks(
         kind = type(model).__name__
         raise TypeError(f"model: residuals= needs the nn.Module that r is given, not {kind}")
     check_block_curvature(curvature)
-    model = unwrapped(model, group.given)
+    model = unwrapped(model, process_group)
     params = params if params is None or isinstance(params, (str, Tensor)) else list(params)
     settings |= {"curvature": curvature}
 
@@ -162,9 +158,10 @@ def _blocks(
         flat = partial(ResidualModel, model, params=params, precision=precision)
         return _own_blocks(flat, blocks, turns, **settings)
 
-    if group.given is None:
+    if process_group is None:
         return make(blocks, 5)
-    return blocks_of_all_processes(group, model, blocks, curvature, settings["precond"], make)
+    precond = settings["precond"]
+    return blocks_of_all_processes(process_group, model, blocks, curvature, precond, make)
 
 
 def _own_blocks(

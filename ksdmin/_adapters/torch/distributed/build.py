@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
@@ -16,12 +16,8 @@ from ksdmin._adapters.torch.distributed.blocks import distributed_blocks
 from ksdmin._adapters.torch.distributed.group import as_group
 from ksdmin._adapters.torch.distributed.link import Link
 from ksdmin._adapters.torch.distributed.problem import distributed
-from ksdmin._adapters.torch.memory import chunk_budget
 from ksdmin._adapters.torch.problem import TorchProblem
 
-# Vectors that a run keeps, for a krylov_dim of 20: see the memory in the notes of from_torch
-VECTORS = 65
-BUDGETS = 2  # that these may take: half of the memory, as memory_budget is a quarter of it
 FRAMES = 8  # between a check of the model and the user's call of from_torch: for warnings
 
 
@@ -52,42 +48,8 @@ def unwrapped(model: nn.Module, process_group: Any) -> nn.Module:
     return inner
 
 
-@dataclass(frozen=True)
-class Group:
-    """The processes that make a run, as the user gave them.
-
-    Attributes
-    ----------
-    given : Any
-        As ``process_group=``.
-    split : bool or "auto"
-        Whether the vectors of a run are split over them.
-    memory_budget : float or None
-        Of each process, for activations.
-    """
-
-    given: Any
-    split: bool | str
-    memory_budget: float | None
-
-    def __post_init__(self) -> None:
-        if self.split is not True and self.split is not False and self.split != "auto":
-            raise ValueError(f'split={self.split!r}: expected True, False or "auto"')
-        if self.split is True and self.given is None:
-            raise ValueError("split=True: there are no processes to split vectors over: it goes "
-                             "with process_group=")  # fmt: skip
-
-    def splits(self, x0: Tensor, link: Link) -> bool:
-        """Whether vectors are split: the same in all processes."""
-        if isinstance(self.split, bool):
-            return self.split
-        budget = self.memory_budget or chunk_budget(x0.device)
-        taken = VECTORS * x0.numel() * x0.element_size()
-        return any(link.gathered(taken > BUDGETS * budget))
-
-
 def of_all_processes(
-    group: Group,
+    process_group: Any,
     model: nn.Module,
     data: Any,
     curvature: Any,
@@ -100,14 +62,14 @@ def of_all_processes(
             "data: a function of the epoch cannot be spread over processes: with process_group= "
             "each process passes its own tensors, Dataset or DataLoader"
         )
-    link = link_between(group, model, curvature, precond)
+    link = link_between(process_group, model, curvature, precond)
     problem = link.together(lambda: make(own_share(data, link), FRAMES))
     link.require_same({"the number of trainable parameters": problem.x0.numel()})
-    return distributed(problem, link, group.splits(problem.x0, link))
+    return distributed(problem, link)
 
 
 def blocks_of_all_processes(
-    group: Group,
+    process_group: Any,
     model: nn.Module,
     blocks: Sequence[Block],
     curvature: Any,
@@ -115,7 +77,7 @@ def blocks_of_all_processes(
     make: Callable[[Sequence[Block], int], BlockProblem],
 ) -> BlockProblem:
     """The same for blocks of residuals."""
-    link = link_between(group, model, curvature, precond)
+    link = link_between(process_group, model, curvature, precond)
     takes_samples = [block.data is not None for block in blocks]
     link.require_same(
         {
@@ -130,16 +92,16 @@ def blocks_of_all_processes(
 
     problem = link.together(made)
     link.require_same({"the number of trainable parameters": problem.x0.numel()})
-    return distributed_blocks(problem, link, takes_samples, group.splits(problem.x0, link))
+    return distributed_blocks(problem, link, takes_samples)
 
 
-def link_between(group: Group, model: nn.Module, curvature: Any, precond: Any) -> Link:
+def link_between(process_group: Any, model: nn.Module, curvature: Any, precond: Any) -> Link:
     """The link between processes that have the same model, and ask for the same."""
     _refuse_functions(curvature=curvature, precond=precond)
     parameters = list(model.parameters())
     if not parameters:
         raise ValueError("model: it has no parameters")
-    link = Link(as_group(group.given, parameters[0].device), parameters[0].detach())
+    link = Link(as_group(process_group, parameters[0].device), parameters[0].detach())
     link.require_same(
         {
             "the form of precond": type(precond).__name__,
@@ -147,7 +109,6 @@ def link_between(group: Group, model: nn.Module, curvature: Any, precond: Any) -
             "the dtype of its parameters": parameters[0].dtype,
             "the shapes of its parameters": [tuple(piece.shape) for piece in parameters],
             "curvature": curvature,
-            "split": group.split,
         }
     )
     return link

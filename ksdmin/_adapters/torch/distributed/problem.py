@@ -14,19 +14,19 @@ from torch import Tensor
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.distributed.link import Link
 from ksdmin._adapters.torch.distributed.shards import Shards
-from ksdmin._adapters.torch.distributed.split import Splittable
 from ksdmin._adapters.torch.distributed.sums import ReducedSums, Shares
 from ksdmin._adapters.torch.flat_model import LOCK
 from ksdmin._adapters.torch.problem import TorchProblem
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import Subsets
+from ksdmin._problem.team import Watch
 from ksdmin._problem.values import changed, made
 
 P = TypeVar("P", bound=TorchProblem)
 
 
-class DistributedProblem(Splittable, TorchProblem):
+class DistributedProblem(TorchProblem):
     """A torch model whose samples are spread over processes; made by :func:`ksdmin.from_torch`.
 
     Every verb is a sum over all processes, and returns the same bits in each: all of them have to
@@ -41,14 +41,16 @@ class DistributedProblem(Splittable, TorchProblem):
     """
 
     saved_as = "TorchProblem"  # so that one process can go on with the saved run of several
+    team: Link
     _sums: ReducedSums  # type: ignore[assignment]
 
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`: for a run, or for the next step of one."""
         return changed(super().counting(counts), _sums=changed(self._sums, _counts=counts))
 
-    def linked_by(self, link: Link) -> Self:
-        """A copy whose sums are made by another link."""
+    def in_step_with(self, watch: Watch) -> Self:
+        """A copy for a run that ends when all processes know that `watch` wants it to."""
+        link = self.team.for_run(watch)
         return changed(self, team=link, _sums=changed(self._sums, _link=link))
 
     def value_and_projected_gradient(
@@ -121,7 +123,7 @@ def facts_of(problem: TorchProblem, samples: Samples, count: int) -> Facts:
     return Facts(count, samples.mean_weight, problem.traits, kernel, most)
 
 
-def distributed(problem: TorchProblem, link: Link, split: bool) -> TorchProblem:
+def distributed(problem: TorchProblem, link: Link) -> TorchProblem:
     """The problem of all processes, from the problem that each has made of its own samples.
 
     One process alone has the sums already: its problem is the one that it would have without a
@@ -133,9 +135,7 @@ def distributed(problem: TorchProblem, link: Link, split: bool) -> TorchProblem:
         samples.check_weights()
         return problem
     whole = spread(problem, link, DistributedProblem, ReducedSums)
-    whole.team, whole.split = link, split
-    if split:  # the factors of a layer are not those of a slice of its weight
-        whole.traits = replace(whole.traits, has_factors=False)
+    whole.team = link
     return whole
 
 
