@@ -172,6 +172,8 @@ class Loop:
 
     def advance(self) -> bool:
         """Go on by one iteration; False: there is none, as the run has ended."""
+        if self.status is not None:
+            return False
         try:
             return self._guarded(self._advance)
         except Halt as halt:

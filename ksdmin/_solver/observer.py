@@ -69,8 +69,8 @@ class Observer:
         """Take note of a state, and call the callback; it may end the run."""
         if self._noted is not state.record:  # else no iteration was made
             self._note(state)
-        if self.watched.called_back:
-            return None
+        if self.watched.called_back:  # a saved run may have ended here
+            return self.watched.patience_ends(self._options, state.record.iteration)
         status = self._validate(state)
         status = self._call_back(state) or status
         self.watched.called_back = True

@@ -50,6 +50,8 @@ class Saved:
         What is kept of the iterates.
     validates : bool
         Whether there was a validation function.
+    patience : int or None
+        For how many iterations it may not fall. (Options of their own have none without it.)
     seconds : float
         Spent so far.
     """
@@ -63,6 +65,7 @@ class Saved:
     records: Array
     watched: Watched
     validates: bool
+    patience: int | None
     seconds: float
 
 
@@ -80,6 +83,7 @@ def saved(run: Run, state: Any, observer: Observer) -> Saved:
         records=table_of(observer.records),
         watched=observer.watched,
         validates=run.options.validation is not None,
+        patience=run.options.patience,
         seconds=run.budget.seconds,
     )
 

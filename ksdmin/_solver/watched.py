@@ -81,8 +81,12 @@ class Watched:
         value = self._judge(options.validation, space, x, it, is_average=False)
         if self.average is not None:
             self._judge(options.validation, space, self.average, it, is_average=True)
+        return value, self.patience_ends(options, it)
+
+    def patience_ends(self, options: MethodOptions, it: int) -> Status | None:
+        """Whether the value has not fallen for so long that the run ends."""
         out_of_patience = it - self.best_iteration >= (options.patience or math.inf)
-        return value, Status.VALIDATION if out_of_patience else None
+        return Status.VALIDATION if out_of_patience else None
 
     def _judge(
         self, validation: Callable[..., Any], space: Space, x: Array, it: int, *, is_average: bool
