@@ -113,11 +113,15 @@ class FunctionalProblem(FlatProblem):
         if callable(self._curvature):
             given = self._curvature(self._to_device(x), idx)
             own = given if callable(given) else lambda v: given @ v
-            return self._counted(lambda v: own(self._to_device(v)))
+            return self._counted(self._with_l2(lambda v: own(self._to_device(v))))
         idx = self._checked(x, idx)
         product = self._terms.product(x, idx, self._count_forward_pass)
         size = float(self._terms.size(idx))
         return self._counted(lambda v: self._mean_gradient(product(v), size, self._l2, v))
+
+    def _with_l2(self, product: Product) -> Product:
+        l2 = self._l2
+        return product if l2 is None else lambda v: product(v) + l2 * self._to_device(v)
 
     def matrix(self, x: Array, idx: Any = WHOLE) -> Array:
         """The curvature matrix itself, where the traits say that it is to be had."""
