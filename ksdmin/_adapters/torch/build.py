@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -106,7 +107,7 @@ def build(
         found = kernels_of(flat_model, loss, samples, **asked, stacklevel=stacklevel)
         if process_group is None:  # else one process may have such samples only
             samples.check_weights()
-        problem = of_samples(found[0], samples, found[1], **settings)
+        problem = of_samples(*found, samples, **settings)
         if turns and problem.x0.dtype == torch.float32:
             again = partial(_model_in_double, flat_model, loss, samples, asked, settings, seed)
             problem._double = InDouble(again)
@@ -130,8 +131,8 @@ def _model_in_double(
     with model.modes.in_force():  # the copy keeps them
         model, loss = model.of(doubled(model.model)), doubled(loss)
     check_outputs(model, samples)
-    kernels, curvature = kernels_of(model, loss, samples, **asked, stacklevel=1)
-    return of_samples(kernels, samples, curvature, **{**settings, "rng": copy.deepcopy(rng)})
+    found = kernels_of(model, loss, samples, **asked, stacklevel=1)
+    return of_samples(*found, samples, **{**settings, "rng": copy.deepcopy(rng)})
 
 
 def _blocks(
@@ -203,11 +204,11 @@ def _of_blocks(
     terms = []
     for number, (model, samples) in enumerate(parts):
         with noting_block(number):
-            kernels, per_sample = residual_kernels(
-                model, probe_of(samples), curvature or "gauss-newton"
+            kernels, first = residual_kernels(model, probe_of(samples), curvature or "gauss-newton")
+            problem = of_samples(
+                kernels, kernels.curvature, first, samples, rng=generator, **settings
             )
-            problem = of_samples(kernels, samples, kernels.curvature, rng=generator, **settings)
-        terms.append(Term(problem, model.block.weight, per_sample))
+        terms.append(Term(problem, model.block.weight, math.prod(first.z.shape[1:])))
     penalty = l2_vector(l2, parts[0][0])
     return BlockProblem(terms, penalty if bool(penalty.any()) else None, precond)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from ksdmin._adapters.torch.flat_model import differentiates
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._problem.protocol import CALL_COST
 
@@ -54,25 +55,44 @@ class Costs:
         return self.call / self.product if self.on_device and self.product else 0.0
 
 
-def costs_of(kernels: Kernels, probe: Chunk, nonlinear: bool) -> Costs:
-    """Of a model; for one that is linear in its parameters, the core knows them."""
-    model = kernels.model
-    on_device = bool(model.x0.is_cuda)
-    unknown = Costs(None, CALL_ON_DEVICE if on_device else CALL_COST, on_device)
-    if not nonlinear or not kernels.curvature or kernels.fault:
-        return unknown
+def counted_value(kernels: Kernels, probe: Chunk) -> Functions | None:
+    """What a value is made of; None where it cannot be counted.
+
+    Also finds out whether the forward pass needs gradients itself (torch.autograd.grad in it).
+    """
+    counted = _counted(kernels, probe)
+    if counted is None:
+        kernels.values_need_grad = differentiates(kernels.model, probe[0])
+        counted = _counted(kernels, probe) if kernels.values_need_grad else None
+    return counted
+
+
+def _counted(kernels: Kernels, probe: Chunk) -> Functions | None:
     try:
-        with _Functions() as counted, model.restored_randomness():
-            kernels.value(model.x0, probe)
-    except Exception:  # a function that a dispatch mode does not take
+        counted = Functions()
+        with counted, kernels.model.restored_randomness():
+            kernels.value(kernels.model.x0, probe)
+    except Exception:  # a function that a dispatch mode does not take, or gradients are missing
+        return None
+    return counted
+
+
+def costs_of(kernels: Kernels, counted: Functions | None, samples: int, nonlinear: bool) -> Costs:
+    """Of a model; for one that is linear in its parameters, the core knows them.
+
+    `counted` has what the value of so many samples is made of.
+    """
+    on_device = bool(kernels.model.x0.is_cuda)
+    unknown = Costs(None, CALL_ON_DEVICE if on_device else CALL_COST, on_device)
+    if not nonlinear or not kernels.curvature or kernels.fault or counted is None:
         return unknown
-    forward = (SMALL_PRODUCT * counted.products + ELEMENT * counted.elements) / len(probe[2])
+    forward = (SMALL_PRODUCT * counted.products + ELEMENT * counted.elements) / samples
     function = FUNCTION_ON_DEVICE if on_device else FUNCTION
     call = FUNCTIONS_OF_GRADIENT * function * counted.functions
     return Costs(FORWARD_PASSES * forward, call, on_device) if forward else unknown
 
 
-class _Functions(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Functions(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts torch's functions, the operations of products and convolutions, other elements."""
 
     def __init__(self) -> None:

@@ -14,14 +14,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
-from ksdmin._adapters.linearity import is_nonlinear
+from ksdmin._adapters.linearity import is_bent, is_nonlinear
 from ksdmin._adapters.torch.batch_norm import batch_norms
 from ksdmin._adapters.torch.model_inputs import arguments, detached, row_count
 from ksdmin._adapters.torch.model_outputs import OneTensor, Reader
 from ksdmin._adapters.torch.modes import KeptModes
 from ksdmin._adapters.torch.random import restored_generators
+from ksdmin._problem.arrays import to_host
 
 CHECK_DISTANCE = 0.1  # of the size of x0: so far from it a model is checked
+ROUNDINGS = 100  # of the outputs, by which they are off a line without being nonlinear
 PRECISIONS = ("highest", "high", "bfloat16")
 # One thread at a time: a forward pass puts our parameters into the module, and the arithmetic and
 # the generators are settings of the whole process, so that one lock per module would not do.
@@ -111,8 +113,11 @@ class FlatModel:
         with LOCK:
             return torch.func.functional_call(_Held(self.model), named, (function, *args))
 
-    def is_nonlinear(self, inputs: Any) -> bool:
-        """Whether the outputs are nonlinear in the parameters, but for rounding and dropout."""
+    def is_nonlinear(self, inputs: Any, at_x0: Tensor, nearby: Tensor) -> bool:
+        """Whether the outputs are nonlinear in the parameters, but for rounding and dropout.
+
+        Two of them are known: those at x0, and those `near_x0`.
+        """
 
         def outputs(x: Tensor) -> Tensor:
             with self.restored_randomness():
@@ -120,7 +125,12 @@ class FlatModel:
 
         exact = torch.autocast(self.device.type, enabled=False)
         with self.arithmetic("highest"), exact:
-            return is_nonlinear(outputs, self.x0)
+            if self.precision != "highest":
+                return is_nonlinear(outputs, self.x0)
+            far = self.x0 + (self.near_x0() - self.x0) / CHECK_DISTANCE
+            ends = to_host(at_x0), to_host(outputs(far))
+        rounding = ROUNDINGS * torch.finfo(self.x0.dtype).eps
+        return is_bent(ends[0], to_host(nearby), ends[1], CHECK_DISTANCE, rounding)
 
     def variables(self) -> dict[str, Tensor]:
         """The module's own tensors of the variables, by name."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ksdmin._adapters.torch.flat_model import FlatModel
-from ksdmin._adapters.torch.kernels import Chunk
+from ksdmin._adapters.torch.kernels import Forward
 
 
 @dataclass
@@ -53,44 +50,65 @@ class LinearUse:
             squares[self.bias] = delta2.sum(0)
 
 
-def single_uses(model: FlatModel, probe: Chunk) -> list[LinearUse]:
-    """The Linear layers that see each sample once, found by a forward pass of a few samples."""
-    candidates = {
-        layer: f"{name}." if name else ""
-        for name, layer in model.model.named_modules()
-        if type(layer) is nn.Linear and not layer._forward_hooks and not layer._forward_pre_hooks
-    }
-    # The output of every call, and its version then; -1: its rows are not the samples
-    calls: dict[nn.Module, list[tuple[Tensor, int]]] = {layer: [] for layer in candidates}
+class LinearCalls:
+    """Notes, within it, every call of a Linear layer.
 
-    def note(layer: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
-        rows = bool(args) and args[0].shape[:-1] == (len(probe[2]),)
-        calls[layer].append((out, out._version if rows else -1))
+    Parameters
+    ----------
+    model : FlatModel
+        The model.
+    samples : int
+        How many it is called with.
+    """
 
-    with _hooked(candidates, note):
-        parameters = model.leaves(model.x0)
-        reads = _reads(model(parameters, probe[0]), parameters)
-    once = {name: i for i, name in enumerate(model.slices()) if reads[i] == 1}
-    uses = [
-        LinearUse(
-            layer, once.get(f"{name}weight"), once.get(f"{name}bias"), out._version != version
-        )
-        for layer, name in candidates.items()
-        if len(calls[layer]) == 1
-        for out, version in calls[layer]
-        if version >= 0
-    ]
-    return [use for use in uses if (use.weight, use.bias) != (None, None)]
+    def __init__(self, model: FlatModel, samples: int) -> None:
+        self._model, self._samples = model, samples
+        self._names = {
+            layer: f"{name}." if name else ""
+            for name, layer in model.model.named_modules()
+            if type(layer) is nn.Linear
+            and not layer._forward_hooks
+            and not layer._forward_pre_hooks
+        }
+        # The output of every call, and its version then; None: its rows are not the samples
+        self._calls: dict[nn.Module, list[tuple[Tensor, int | None]]] = {
+            layer: [] for layer in self._names
+        }
+        self._handles: list[RemovableHandle] = []
 
+    def __enter__(self) -> None:
+        self._handles = [layer.register_forward_hook(self._note) for layer in self._names]
 
-@contextmanager
-def _hooked(layers: Iterable[nn.Module], hook: Callable[..., Any]) -> Iterator[None]:
-    handles = [layer.register_forward_hook(hook) for layer in layers]
-    try:
-        yield
-    finally:
-        for handle in handles:
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
             handle.remove()
+
+    def _note(self, layer: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
+        rows = bool(args) and args[0].shape[:-1] == (self._samples,)
+        self._calls[layer].append((out, _version(out) if rows else None))
+
+    def uses(self, forward: Forward) -> list[LinearUse]:
+        """The layers that have seen each sample once, in a pass that was made within."""
+        reads = _reads(forward.z, forward.parameters)
+        once = {name: i for i, name in enumerate(self._model.slices()) if reads[i] == 1}
+        uses = [
+            LinearUse(
+                layer, once.get(f"{name}weight"), once.get(f"{name}bias"), _version(out) != version
+            )
+            for layer, name in self._names.items()
+            if len(self._calls[layer]) == 1
+            for out, version in self._calls[layer]
+            if version is not None
+        ]
+        return [use for use in uses if (use.weight, use.bias) != (None, None)]
+
+
+def _version(out: Tensor) -> int | None:
+    """How often it was written into; None for what torch.func has wrapped."""
+    try:
+        return out._version
+    except RuntimeError:
+        return None
 
 
 def _reads(z: Tensor, parameters: list[Tensor]) -> list[int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -43,31 +45,79 @@ def _pages(name: str) -> float:
         return FALLBACK_BUDGET
 
 
-def bytes_per_sample(kernels: Kernels, chunk: Chunk) -> int:
-    """What a forward pass keeps for its backward pass, the parameters left out."""
-    try:
-        kept = _saved_bytes(kernels, chunk)
-    except RuntimeError:  # a model with torch.func.grad or jvp in it takes no hooks
-        kept = _computed_bytes(kernels, chunk)
-    return max(1, kept // len(chunk[2]))
+class SavedBytes:
+    """What is kept for a backward pass, within `watching`, but for the parameters.
 
+    Parameters
+    ----------
+    parameters : sequence of Tensor
+        Those of the pass.
 
-def _saved_bytes(kernels: Kernels, chunk: Chunk) -> int:
-    inputs, targets, w = chunk
-    parameters = kernels.model.leaves(kernels.model.x0)
-    own = {piece.untyped_storage().data_ptr() for piece in parameters}
-    kept: dict[tuple[int, torch.Size], Tensor] = {}
+    Attributes
+    ----------
+    was_read : bool
+        Whether there was a backward pass, too.
+    """
 
-    def note(saved: Tensor) -> Tensor:
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self.was_read = False
+        self._own = {piece.untyped_storage().data_ptr() for piece in parameters}
+        self._kept: dict[tuple[int, torch.Size], Tensor] = {}
+
+    def watching(self) -> AbstractContextManager[Any]:
+        """Note what is kept. Over such a graph nothing can be differentiated twice."""
+        return torch.autograd.graph.saved_tensors_hooks(self._note, self._read)
+
+    def _note(self, saved: Tensor) -> Tensor:
         """Without its graph: one that holds its own outputs is never freed."""
         bare = saved.detach()
-        if saved.untyped_storage().data_ptr() not in own:
-            kept[saved.data_ptr(), saved.shape] = bare
+        if saved.untyped_storage().data_ptr() not in self._own:
+            self._kept[saved.data_ptr(), saved.shape] = bare
         return bare
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
+    def _read(self, saved: Tensor) -> Tensor:
+        self.was_read = True
+        return saved
+
+    @property
+    def total(self) -> int:
+        """The bytes."""
+        return sum(saved.numel() * saved.element_size() for saved in self._kept.values())
+
+
+def saved_bytes(kernels: Kernels, z: Tensor, chunk: Chunk, saved: SavedBytes | None) -> int | None:
+    """What a forward pass and its loss keep for a sample; None where it takes no hooks.
+
+    `saved` has what the pass itself has kept, which gave the outputs z.
+    """
+    if saved is None:
+        return None
+    try:
+        with saved.watching():
+            kernels.total_loss(z, chunk[1], chunk[2])
+    except Exception:  # what a loss raises is told later, with its targets
+        return None
+    return max(1, saved.total // len(chunk[2]))
+
+
+def bytes_per_sample(kernels: Kernels, chunk: Chunk) -> int:
+    """The same by a pass of its own; where that takes no hooks, all bytes that it computes."""
+    inputs, targets, w = chunk
+    parameters = kernels.model.leaves(kernels.model.x0)
+    saved, computed = SavedBytes(parameters), _ComputedBytes()
+
+    def run() -> None:
         kernels.total_loss(kernels.model(parameters, inputs), targets, w)
-    return sum(saved.numel() * saved.element_size() for saved in kept.values())
+
+    try:
+        with saved.watching():
+            run()
+        kept = saved.total
+    except RuntimeError:  # a model with torch.func.grad or jvp in it
+        with computed:
+            run()
+        kept = computed.total
+    return max(1, kept // len(w))
 
 
 class _ComputedBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -81,13 +131,3 @@ class _ComputedBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         out = func(*args, **(kwargs or {}))
         self.total += sum(leaf.nbytes for leaf in tree_leaves(out) if isinstance(leaf, Tensor))
         return out
-
-
-def _computed_bytes(kernels: Kernels, chunk: Chunk) -> int:
-    inputs, targets, w = chunk
-    computed = _ComputedBytes()
-    with computed:
-        kernels.total_loss(
-            kernels.model(kernels.model.leaves(kernels.model.x0), inputs), targets, w
-        )
-    return computed.total

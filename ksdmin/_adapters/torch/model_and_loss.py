@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -15,6 +15,7 @@ from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.torch.losses.gaussian import check_variance
 from ksdmin._adapters.torch.losses.known import as_sample_loss, is_gaussian
 from ksdmin._adapters.torch.losses.own import OwnLosses, OwnLossKernels
+from ksdmin._adapters.torch.memory import SavedBytes, saved_bytes
 from ksdmin._adapters.torch.model_inputs import arguments, takes
 from ksdmin._adapters.torch.model_outputs import SeveralTensors, reader_of
 from ksdmin._adapters.torch.random import seeded_generators
@@ -30,6 +31,27 @@ def probe_of(samples: Samples | EpochSamples) -> Chunk:
     return next(samples.chunks(few, PROBE_SAMPLES))
 
 
+class First(NamedTuple):
+    """What the first pass of a few samples, at x0, has shown.
+
+    Attributes
+    ----------
+    z : Tensor
+        The outputs.
+    bytes_per_sample : int or None
+        What it keeps of a sample for the backward pass; None where it takes no hooks.
+    """
+
+    z: Tensor
+    bytes_per_sample: int | None
+
+
+def first_pass(kernels: Kernels, z: Tensor, probe: Chunk, saved: SavedBytes | None) -> First:
+    """What a pass has shown that gave the outputs z."""
+    with kernels.model.arithmetic(kernels.model.precision):
+        return First(z.detach(), saved_bytes(kernels, z, probe, saved))
+
+
 def kernels_of(
     model: FlatModel,
     loss: Any,
@@ -37,14 +59,14 @@ def kernels_of(
     output: Any,
     curvature: Any,
     stacklevel: int,
-) -> tuple[Kernels, Any]:
-    """The computations for a model and its loss, and the curvature that they have."""
+) -> tuple[Kernels, Any, First]:
+    """The computations for a model and its loss, the curvature that they have, and a first pass."""
     probe = probe_of(samples)
     model.modes.add(loss)
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         if loss is None:
             return _with_own_loss(model, probe, samples, output, curvature)
-        outputs, rows = check_forward_pass(model, probe[0]), len(probe[2])
+        (outputs, saved), rows = check_forward_pass(model, probe[0]), len(probe[2])
         model.reader = reader = reader_of(outputs, rows, output, type(model.model).__name__)
         z = model.read(outputs, probe[0])
     several = reader if isinstance(reader, SeveralTensors) else None
@@ -54,8 +76,8 @@ def kernels_of(
         samples.normalize_weights(sample_loss.sample_weights)
     if curvature == "gauss-newton":
         warn_of_output_nonlinearity(z, loss, stacklevel=stacklevel + 1)
-    name = curvature if isinstance(curvature, str) else ""
-    return Kernels(model, sample_loss, name), curvature
+    kernels = Kernels(model, sample_loss, curvature if isinstance(curvature, str) else "")
+    return kernels, curvature, first_pass(kernels, z, probe, saved)
 
 
 def _sample_loss(
@@ -75,7 +97,7 @@ def _sample_loss(
 
 def _with_own_loss(
     model: FlatModel, probe: Chunk, samples: Samples | EpochSamples, output: Any, curvature: Any
-) -> tuple[Kernels, Any]:
+) -> tuple[Kernels, Any, First]:
     """The same for a model that returns its own loss."""
     name = type(model.model).__name__
     if not takes(model.model, *arguments(model.model, probe[0])):
@@ -83,13 +105,14 @@ def _with_own_loss(
             f"loss= is missing: without it, all of data are the inputs of {name}, which has to "
             "return its own loss, but its forward pass does not take them"
         )
-    outputs = check_forward_pass(model, probe[0])
+    outputs, saved = check_forward_pass(model, probe[0])
     model.reader = losses = OwnLosses(output, outputs, len(probe[2]), name)
     if losses.is_scalar:
         _check_equal_weights(samples)
         _check_no_batches(model)
     kernels = OwnLossKernels(model, losses)
-    return kernels, kernels.set_curvature(curvature, probe)
+    first = first_pass(kernels, model.read(outputs, probe[0]), probe, saved)
+    return kernels, kernels.set_curvature(curvature, probe), first
 
 
 def _check_no_batches(model: FlatModel) -> None:

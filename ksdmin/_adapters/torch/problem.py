@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
@@ -13,7 +14,7 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
-from ksdmin._adapters.flat_problem import VALUE_NOISE, FlatProblem
+from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, VALUE_NOISE, FlatProblem
 from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.batch_norm import FEWEST_SAMPLES, STATISTICS_SAMPLES
 from ksdmin._adapters.torch.costs import Costs
@@ -122,7 +123,6 @@ class TorchProblem(TensorProblem):
         l2: Tensor,
         precond: Any,
         bytes_per_sample: int,
-        max_diagonal_samples: int,
         nonlinear: bool,
         matrix: MatrixKernel | None,
         rows: JacobianRows | None,
@@ -151,7 +151,7 @@ class TorchProblem(TensorProblem):
         self.bytes_per_sample = bytes_per_sample
         self._model, self._sums, self._matrix, self._rows = model, sums, matrix, rows
         self._blocks = blocks
-        self._max_diagonal_samples = max_diagonal_samples
+        self._diagonal_limit = sys.maxsize  # of several processes, that of the lowest
         self._curvature, self._l2, self._l2_root = curvature, l2, l2.sqrt()
         self._precision = model.precision, model.precision  # as in FINER_PRECISION
         self._in_a_run = False
@@ -262,7 +262,11 @@ class TorchProblem(TensorProblem):
 
     def _evaluate(self, x: Tensor, idx: Any, diagonal: bool) -> tuple[Any, ...]:
         with LOCK:
-            return super()._evaluate(*self._checked(x, idx), diagonal)
+            x, idx = self._checked(x, idx)
+            fisher = diagonal and isinstance(self._precond, str)
+            if fisher and self._sums.diagonal is None:  # a preconditioner that changes nothing
+                return *super()._evaluate(x, idx, False), torch.ones_like(x)
+            return super()._evaluate(x, idx, diagonal)
 
     def _means(self, kind: str, x: Tensor, idx: Any) -> tuple[Any, ...]:
         total, g, *squares = self._sums.total(kind, x, idx, self._precision[0])
@@ -272,6 +276,13 @@ class TorchProblem(TensorProblem):
 
     def _diagonal_samples(self, idx: Any) -> Any:
         return self._sums.picked(idx, self._max_diagonal_samples)
+
+    @property
+    def _max_diagonal_samples(self) -> int:
+        """How many samples the diagonal is estimated from: of few, if it takes their gradients."""
+        kernel = self._sums.diagonal
+        few = kernel is not None and kernel.max_samples is not None
+        return min(self._diagonal_limit, DIAGONAL_SAMPLES) if few else self._diagonal_limit
 
     def _checked(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
         """A point and a set, as the sums take them."""

@@ -96,6 +96,11 @@ class SampleSums:
         self._halved = False  # whether the chunks had to be
         self._buffer_owner: object = None  # the product that the executor's buffers belong to
 
+    @property
+    def diagonal(self) -> Any:
+        """What computes the diagonal of the preconditioner; None where nothing can."""
+        return self._kernels.made_diagonal()
+
     def picked(self, idx: Any, count: int) -> Any:
         """At most `count` samples of a set, always the same ones."""
         return self.samples.picked(idx, count, self.seed)

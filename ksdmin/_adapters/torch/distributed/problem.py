@@ -120,7 +120,11 @@ def facts_of(problem: TorchProblem, samples: Samples, count: int) -> Facts:
     found = problem._matrix or problem._rows
     kernel = None if found is None else (type(found).__name__, found.products)
     most = problem._max_diagonal_samples
-    return Facts(count, samples.mean_weight, problem.traits, kernel, most)
+    has_diagonal = problem.traits.has_diagonal
+    if isinstance(problem._precond, str):  # beside factors it may be that nobody has looked yet
+        has_diagonal = problem._sums.diagonal is not None
+    traits = replace(problem.traits, has_diagonal=has_diagonal)
+    return Facts(count, samples.mean_weight, traits, kernel, most)
 
 
 def distributed(problem: TorchProblem, link: Link) -> TorchProblem:
@@ -171,7 +175,7 @@ def spread(
             "_precond": precond if traits.has_diagonal else None,
             "_matrix": problem._matrix if traits.has_matrix else None,
             "_rows": problem._rows if traits.has_jacobian else None,
-            "_max_diagonal_samples": min(fact.max_diagonal_samples for fact in facts),
+            "_diagonal_limit": min(fact.max_diagonal_samples for fact in facts),
             "_sums": sums_kind(sums, Shards(samples, sizes, link.rank), link, seed),
         },
     )

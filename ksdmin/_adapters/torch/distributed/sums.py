@@ -41,6 +41,11 @@ class Shares:
         self.samples, self._local, self._link, self._seed = samples, local, link, seed
         self._counts = Counts()
 
+    @property
+    def diagonal(self) -> Any:
+        """What computes the diagonal of the preconditioner; None where nothing can."""
+        return self._local.diagonal
+
     def picked(self, part: Part, count: int) -> Part:
         """At most `count` samples of a set, always the same ones."""
         return self.samples.picked(part, count, self._seed)
