@@ -34,6 +34,11 @@ class JacobianRows:
         (outputs, targets, weights) -> the product with M, and the gradient of the losses.
     elements : int
         How many outputs a sample has.
+
+    Attributes
+    ----------
+    products : int
+        What the rows count as.
     """
 
     def __init__(
@@ -47,7 +52,8 @@ class JacobianRows:
     ) -> None:
         self._library, self._outputs, self._losses = library, outputs, losses
         self._output_hessian, self._slopes = output_hessian, slopes
-        self.elements, self.rows = elements, library.compile(self._rows)
+        self.elements = self.products = elements
+        self.rows = library.compile(self._rows)
         self.losses_and_slopes = library.compile(self._losses_and_slopes)
         self.deviation = library.compile(self._deviation)
 

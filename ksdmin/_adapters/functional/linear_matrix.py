@@ -39,7 +39,11 @@ class LinearMatrix:
     ----------
     cost : float
         Of a matrix, in floating-point operations of a product.
+    products : int
+        What a matrix counts as: the data are read once.
     """
+
+    products = 1
 
     def __init__(
         self,

@@ -33,6 +33,8 @@ MEMORY_PROBE_SAMPLES = 8
 class SampleSums:
     """Sums over the samples of a set, chunk by chunk.
 
+    (In another precision the kernels are compiled otherwise: see `compiled_by`.)
+
     Parameters
     ----------
     library : Library
@@ -151,12 +153,20 @@ class SampleSums:
         known = self._loss.has_diagonal_hessian
         return float(rows.deviation(x, probe)) <= 1e-4 if known is None else known
 
-    def jacobian(self, kernel: JacobianRows, x: Array, idx: Any) -> list[Array]:
+    def matrix(self, kernel: LinearMatrix, x: Array, idx: Any, precision: Any = None) -> Array:
+        """The sum of the curvature matrices over a set."""
+        return kernel(x, idx)
+
+    def jacobian(
+        self, kernel: JacobianRows, x: Array, idx: Any, precision: Any = None
+    ) -> list[Array]:
         """The rows of the samples of a set, slopes and roots; padding has rows of zeros."""
         chunks = self._chunks(idx, self._max_jacobian_rows)
         return self._joined([kernel.rows(x, chunk) for chunk in chunks], x)
 
-    def slopes(self, kernel: JacobianRows, x: Array, idx: Any) -> tuple[float, Array]:
+    def slopes(
+        self, kernel: JacobianRows, x: Array, idx: Any, precision: Any = None
+    ) -> tuple[float, Array]:
         """The sum of the losses, and their slopes in the outputs, with the same padding."""
         chunks = self._chunks(idx, self._max_jacobian_rows)
         found = [kernel.losses_and_slopes(x, chunk) for chunk in chunks]
@@ -201,7 +211,7 @@ class SampleSums:
 
         return is_nonlinear(outputs, np.asarray(x))
 
-    def total(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
+    def total(self, kind: str, x: Array, idx: Any, precision: Any = None) -> tuple[Any, ...]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
         if kind == "value" and not self.library.compiles_values(self._samples.n, self._preferred):
             return self.total("gradient", x, idx)[:1]
@@ -214,7 +224,9 @@ class SampleSums:
             sums = vectors if sums is None else [a + b for a, b in zip(sums, vectors, strict=True)]
         return total, *(sums or ())
 
-    def product(self, x: Array, idx: Any, on_recompute: Callable[[], None]) -> Product:
+    def product(
+        self, x: Array, idx: Any, precision: Any, on_recompute: Callable[[], None]
+    ) -> Product:
         """The sum of the products over a set.
 
         `on_recompute` is called where a product has to compute again what all of them share,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES
 from ksdmin._adapters.torch.batch_norm import taking_statistics, tracking
 from ksdmin._adapters.torch.cuda_graphs import GraphExecutor
 from ksdmin._adapters.torch.data.epochs import EpochSamples
@@ -100,6 +102,24 @@ class SampleSums:
     def diagonal(self) -> Any:
         """What computes the diagonal of the preconditioner; None where nothing can."""
         return self._kernels.made_diagonal()
+
+    @property
+    def max_diagonal_samples(self) -> int:
+        """How many samples it is estimated from: of few, where it takes the gradient of each."""
+        few = self.diagonal is not None and self.diagonal.max_samples is not None
+        return DIAGONAL_SAMPLES if few else sys.maxsize
+
+    def indices(self, idx: Any) -> Any:
+        """A set of the user's, as the others take it."""
+        return self.samples.indices(idx)
+
+    def size(self, idx: Any) -> int:
+        """How many samples a set has."""
+        return self.samples.size(idx)
+
+    def diagonal_samples(self, idx: Any) -> Any:
+        """Those samples of a set that the diagonal is estimated from."""
+        return self.picked(idx, self.max_diagonal_samples)
 
     def picked(self, idx: Any, count: int) -> Any:
         """At most `count` samples of a set, always the same ones."""
@@ -229,6 +249,7 @@ class SampleSums:
         `on_recompute` is called where a product has to compute again what all of them share:
         because it does not fit into memory, or because another product has overwritten the buffers.
         """
+        x = x.clone()  # the caller may write into it
         made_again = partial(self._fitting, self._product, x, idx, precision, on_recompute)
         product: Product = made_again()
 

@@ -8,7 +8,6 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from ksdmin._adapters.torch.data.samples import Samples
@@ -42,7 +41,7 @@ class DistributedProblem(TorchProblem):
 
     saved_as = "TorchProblem"  # so that one process can go on with the saved run of several
     team: Link
-    _sums: ReducedSums  # type: ignore[assignment]
+    _sums: ReducedSums
 
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`: for a run, or for the next step of one."""
@@ -60,21 +59,23 @@ class DistributedProblem(TorchProblem):
         with LOCK:
             x, part = self._checked(x, idx)
             self._counts.add(nfev=1, njev=1)
+            means = self._means
 
             def slopes(g: Tensor, with_penalty: bool) -> Tensor:
-                g = g / part.size
-                return V @ (torch.addcmul(g, self._l2, x) if with_penalty else g)
+                along: Tensor = means.gradient(g, part.size, x) if with_penalty else g / part.size
+                return V @ along
 
             both = self._sums.projected(
-                x, part, self._precision[0], slopes, lambda total: self._mean(total, x, part)
+                x, part, self._precision[0], slopes, lambda total: means.value(total, part.size, x)
             )
         return float(both[0]), both[1:]
 
     def _estimated_diagonal(self, x: Tensor, chosen: Any) -> Tensor:
         """The diagonal, estimated from some of the samples: no gradient has to be sent."""
         self._count_diagonal_samples()
-        squares: Tensor = self._sums.squares(x, chosen, self._precision[0]) / chosen.size
-        return squares + self._l2
+        squares = self._sums.squares(x, chosen, self._precision[0])
+        found: Tensor = self._means.squares(squares, chosen.size, x)
+        return found
 
 
 class Share(TorchProblem):
@@ -83,7 +84,7 @@ class Share(TorchProblem):
     The sum over all processes is a block of :class:`DistributedBlocks`.
     """
 
-    _sums: Shares  # type: ignore[assignment]
+    _sums: Shares
 
     def linked_by(self, link: Link) -> Self:
         """A copy whose failures are told by another link."""
@@ -119,7 +120,7 @@ def facts_of(problem: TorchProblem, samples: Samples, count: int) -> Facts:
     """Those of the problem that this process has made, of whose samples so many count."""
     found = problem._matrix or problem._rows
     kernel = None if found is None else (type(found).__name__, found.products)
-    most = problem._max_diagonal_samples
+    most = problem._sums.max_diagonal_samples
     has_diagonal = problem.traits.has_diagonal
     if isinstance(problem._precond, str):  # beside factors it may be that nobody has looked yet
         has_diagonal = problem._sums.diagonal is not None
@@ -163,6 +164,7 @@ def spread(
     samples.set_mean_weight(sum(fact.mean_weight * (fact.samples / n) for fact in facts))
     samples.check_weights()
     traits = joint_traits(facts)
+    most = min(fact.max_diagonal_samples for fact in facts)
     precond, seed = link.from_first(problem._precond), link.from_first(sums.seed)
     sums.seed = seed + link.rank  # dropout masks and drawn labels differ between processes
     return made(
@@ -175,8 +177,7 @@ def spread(
             "_precond": precond if traits.has_diagonal else None,
             "_matrix": problem._matrix if traits.has_matrix else None,
             "_rows": problem._rows if traits.has_jacobian else None,
-            "_diagonal_limit": min(fact.max_diagonal_samples for fact in facts),
-            "_sums": sums_kind(sums, Shards(samples, sizes, link.rank), link, seed),
+            "_sums": sums_kind(sums, Shards(samples, sizes, link.rank), link, seed, most),
         },
     )
 

@@ -35,16 +35,33 @@ class Shares:
         To the others.
     seed : int
         Of the samples that the diagonal is estimated from.
+    max_diagonal_samples : int
+        How many these are at most.
     """
 
-    def __init__(self, local: SampleSums, samples: Shards, link: Link, seed: int) -> None:
+    def __init__(
+        self, local: SampleSums, samples: Shards, link: Link, seed: int, max_diagonal_samples: int
+    ) -> None:
         self.samples, self._local, self._link, self._seed = samples, local, link, seed
+        self._max_diagonal_samples = max_diagonal_samples
         self._counts = Counts()
 
     @property
     def diagonal(self) -> Any:
         """What computes the diagonal of the preconditioner; None where nothing can."""
         return self._local.diagonal
+
+    def indices(self, idx: Any) -> Part:
+        """A set of the user's, and which of it is here."""
+        return self.samples.indices(idx)
+
+    def size(self, part: Part) -> int:
+        """How many samples a set has in all processes."""
+        return part.size
+
+    def diagonal_samples(self, part: Part) -> Part:
+        """Those samples of a set that the diagonal is estimated from."""
+        return self.picked(part, self._max_diagonal_samples)
 
     def picked(self, part: Part, count: int) -> Part:
         """At most `count` samples of a set, always the same ones."""
