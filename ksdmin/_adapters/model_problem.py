@@ -6,48 +6,75 @@ plain function is a sum of one term.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import FlatProblem
 from ksdmin._problem.arrays import Array
+from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Jacobian, Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
+from ksdmin._problem.team import ALONE, Team, Watch
 from ksdmin._problem.values import changed
 
 
-class Sums(Protocol):
+class Sums:
     """What is computed of a model at a point x: sums over the samples of a set.
 
-    `precision` is what a library calls it; one that has none leaves it aside.
+    `precision` is what a library calls it; one that has none leaves it aside. Where several
+    processes share the samples, their sums meet here, and nowhere else.
     """
+
+    team: Team = ALONE
+
+    def counting(self, counts: Counts) -> Any:
+        """The same for a run, or for the next step of one, that counts messages in `counts`."""
+        return self
+
+    def in_step_with(self, watch: Watch) -> Any:
+        """The same for a run that `watch` may end, where processes have to agree on that."""
+        return self
 
     def indices(self, idx: Any) -> Any:
         """A set of the user's, as the others take it."""
+        return idx
 
     def size(self, idx: Any) -> int:
-        """How many samples a set has."""
+        """How many samples a set has; a plain function is a mean already."""
+        return 1
 
     def diagonal_samples(self, idx: Any) -> Any:
         """Those samples of a set that the diagonal is estimated from."""
+        return idx
 
     def total(self, kind: str, x: Array, idx: Any, precision: Any) -> Sequence[Any]:
         """The losses; "gradient": and their gradient; "diagonal": and squared gradients."""
+        raise NotImplementedError
 
-    def product(self, x: Array, idx: Any, precision: Any, on_recompute: Any) -> Product:
+    def squares(self, x: Array, idx: Any, precision: Any) -> Array:
+        """The squared gradients alone."""
+        return self.total("diagonal", x, idx, precision)[2]
+
+    def product(
+        self, x: Array, idx: Any, precision: Any, on_recompute: Callable[[], None]
+    ) -> Product:
         """The curvature; `on_recompute` is called where a forward pass is made again."""
+        raise NotImplementedError
 
     def matrix(self, kernel: Any, x: Array, idx: Any, precision: Any) -> Array:
         """The curvature matrix, by a kernel."""
+        raise NotImplementedError
 
     def jacobian(self, kernel: Any, x: Array, idx: Any, precision: Any) -> Sequence[Array]:
         """Rows M^1/2 J of the Gauss-Newton matrix, the slopes of the losses, and M^1/2."""
+        raise NotImplementedError
 
     def slopes(self, kernel: Any, x: Array, idx: Any, precision: Any) -> tuple[Any, Array]:
         """The losses, and their slopes in the outputs."""
+        raise NotImplementedError
 
 
 class Means(Protocol):
@@ -130,6 +157,20 @@ class ModelProblem(FlatProblem):
         self._sums, self._means = sums, means
         self._curvature, self._matrix, self._rows = curvature, matrix, rows
 
+    @property
+    def team(self) -> Team:
+        """The processes that evaluate it."""
+        team: Team = self._sums.team
+        return team
+
+    def counting(self, counts: Counts) -> Self:
+        """A copy that counts in `counts`: for a run, or for the next step of one."""
+        return changed(super().counting(counts), _sums=self._sums.counting(counts))
+
+    def in_step_with(self, watch: Watch) -> Self:
+        """A copy for a run that `watch` may end, where processes have to agree on that."""
+        return changed(self, _sums=self._sums.in_step_with(watch))
+
     def in_finer_arithmetic(self) -> Any:
         """The same with less rounding, float64 in the end; None where there is none."""
         finer = self._finer()
@@ -173,6 +214,11 @@ class ModelProblem(FlatProblem):
 
     def _diagonal_samples(self, idx: Any) -> Any:
         return self._sums.diagonal_samples(idx)
+
+    def _estimated_diagonal(self, x: Array, chosen: Any) -> Array:
+        self._count_diagonal_samples()
+        squares = self._sums.squares(x, chosen, self._precision[0])
+        return self._means.squares(squares, self._sums.size(chosen), x)
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
         """The product v -> Hv with the curvature that was asked for."""

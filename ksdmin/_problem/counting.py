@@ -73,7 +73,6 @@ class CountingProblem:
     """
 
     traits: Traits
-    team: Team = ALONE
     gradient_is_written = False
     _counts: Counts
 
@@ -84,6 +83,11 @@ class CountingProblem:
     def _described(self) -> list[str]:
         """What a user wants to know of it at a glance."""
         return []
+
+    @property
+    def team(self) -> Team:
+        """The processes that evaluate it."""
+        return ALONE
 
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`, and remembers what this one does."""

@@ -10,10 +10,11 @@ from typing import Any
 from ksdmin._adapters.arguments import noting_foreign_functions, noting_samples
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.functional.library import Kernel, Library
+from ksdmin._adapters.model_problem import Sums
 from ksdmin._problem.arrays import Array
 
 
-class PlainFunction:
+class PlainFunction(Sums):
     """A function with the interface of :class:`SampleSums`: a sum of one term.
 
     Parameters
@@ -39,14 +40,6 @@ class PlainFunction:
         self._compiled = {name: library.compile(kernel) for name, kernel in self._raw.items()}
         self._compiled_for_slice: dict[tuple[str, str], Kernel] = {}
         self._multiply = library.compile(lambda state, v: state(v))
-
-    def indices(self, idx: Any) -> Any:
-        """A set is whatever its user wants."""
-        return idx
-
-    def size(self, idx: Any) -> int:
-        """One: the function is a mean already."""
-        return 1
 
     def total(self, kind: str, x: Array, idx: Any, precision: Any = None) -> tuple[Any, ...]:
         """The value; with kind "gradient" the gradient too."""

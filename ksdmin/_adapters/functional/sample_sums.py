@@ -20,6 +20,7 @@ from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.linear_matrix import BUDGET_SHARE, LinearMatrix
 from ksdmin._adapters.functional.losses import RandomGenerator
 from ksdmin._adapters.linearity import is_nonlinear
+from ksdmin._adapters.model_problem import Sums
 from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.seeds import seed_for_set
 from ksdmin._problem.arrays import Array
@@ -30,7 +31,7 @@ from ksdmin._problem.values import changed
 MEMORY_PROBE_SAMPLES = 8
 
 
-class SampleSums:
+class SampleSums(Sums):
     """Sums over the samples of a set, chunk by chunk.
 
     (In another precision the kernels are compiled otherwise: see `compiled_by`.)
@@ -79,7 +80,14 @@ class SampleSums:
         self.linear_matrix: LinearMatrix | None = None
         self.jacobian_rows: JacobianRows | None = None
         self._max_jacobian_rows = 1
-        self.size, self.indices = samples.size, samples.indices
+
+    def indices(self, idx: Any) -> Any:
+        """A set of the user's: a slice, or a vector of indices on the host."""
+        return self._samples.indices(idx)
+
+    def size(self, idx: Any) -> int:
+        """How many samples a set has."""
+        return self._samples.size(idx)
 
     @property
     def is_weighted(self) -> bool:

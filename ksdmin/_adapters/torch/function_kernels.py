@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from ksdmin._adapters.model_problem import Sums
 from ksdmin._adapters.torch.cuda_graphs import Graphed, GraphedProduct, drop_oldest
 from ksdmin._adapters.torch.double_backward import (
     OF_THE_FUNCTION,
@@ -21,6 +22,7 @@ from ksdmin._adapters.torch.double_backward import (
 from ksdmin._adapters.torch.flat_function import NO_GRAPH, FlatFunction
 from ksdmin._adapters.torch.flat_model import LOCK
 from ksdmin._adapters.torch.kernels import Product
+from ksdmin._problem.counting import Counts
 from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.values import changed
 
@@ -190,7 +192,7 @@ class FunctionGraphs:
         return found
 
 
-class FunctionSums:
+class FunctionSums(Sums):
     """A function as a sum of one term: the mean over a set is its own.
 
     Parameters
@@ -207,8 +209,8 @@ class FunctionSums:
         self._function, self._sampled, self._graphs = function, sampled, graphs
         self._executor: Executor = FunctionKernels(function)
 
-    def of_run(self) -> FunctionSums:
-        """The same for a run, which has graphs of its own."""
+    def counting(self, counts: Counts) -> FunctionSums:
+        """The same for a run, or for the next step of one: a run has graphs of its own."""
         if not self._graphs or isinstance(self._executor, FunctionGraphs):
             return self
         assert isinstance(self._executor, FunctionKernels)
@@ -226,10 +228,6 @@ class FunctionSums:
     def arguments(self, idx: Any) -> tuple[Any, ...]:
         """What the function gets beside the parameters: a set of samples, or nothing."""
         return (idx,) if self._sampled else ()
-
-    def size(self, idx: Any) -> int:
-        """One: the function is a mean already."""
-        return 1
 
     def total(self, kind: str, x: Tensor, idx: Any, precision: str) -> tuple[Tensor, ...]:
         """("value") the value, in float64; ("gradient") and the gradient."""

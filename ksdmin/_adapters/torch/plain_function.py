@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,11 +15,9 @@ from ksdmin._adapters.torch.flat_function import FlatFunction
 from ksdmin._adapters.torch.function_kernels import FunctionSums
 from ksdmin._adapters.torch.names import names_of
 from ksdmin._adapters.torch.problem import TensorMeans, TensorProblem
-from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
 from ksdmin._problem.user_values import as_vector
-from ksdmin._problem.values import changed
 
 # Of |g|: by more a difference along one direction must not contradict the gradient. Curvature and
 # rounding make far less of it.
@@ -75,13 +73,6 @@ class TorchFunctionProblem(TensorProblem):
             raise TypeError(f"it returns {value.dtype}")
         _, g = self.value_and_gradient(self.x0, idx)
         self.curvature(self.x0, idx)(g)
-
-    def counting(self, counts: Counts) -> Self:
-        """A copy that counts in `counts`: of the problem for a run, or of that for its next step.
-
-        A run has graphs of its own, and its steps share them.
-        """
-        return changed(super().counting(counts), _sums=self._sums.of_run())
 
     def load(self, x: Any) -> None:
         """Write a flat vector (a tensor, or a numpy array) back into what was given as x0.

@@ -29,6 +29,7 @@ from ksdmin._problem.counting import Counts
 from ksdmin._problem.kronecker import Block, Factors, entry_count
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE
+from ksdmin._problem.team import ALONE
 from ksdmin._problem.values import changed
 
 # Kronecker factors are estimated from so many samples at most: they need not be more exact.
@@ -224,6 +225,26 @@ class TorchProblem(TensorProblem):
         if not self._in_a_run:
             self._sums.samples.forget()
         return changed(super().counting(counts), _in_a_run=True)
+
+    def value_and_projected_gradient(
+        self, x: Tensor, idx: Any, V: Tensor
+    ) -> tuple[float, npt.NDArray[np.float64]]:
+        """The value and V^T g; several processes send these numbers, and no gradient."""
+        if self.team is ALONE:
+            return super().value_and_projected_gradient(x, idx, V)
+        with LOCK:
+            x, idx = self._checked(x, idx)
+            self._counts.add(nfev=1, njev=1)
+            means, size = self._means, self._sums.size(idx)
+
+            def slopes(g: Tensor, with_penalty: bool) -> Tensor:
+                along: Tensor = means.gradient(g, size, x) if with_penalty else g / size
+                return V @ along
+
+            both = self._sums.projected(
+                x, idx, self._precision[0], slopes, lambda total: means.value(total, size, x)
+            )
+        return float(both[0]), both[1:]
 
     def load(self, x: Any) -> None:
         """Write a flat vector (a tensor, or a numpy array) back into the model.

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES
+from ksdmin._adapters.model_problem import Sums
 from ksdmin._adapters.torch.batch_norm import taking_statistics, tracking
 from ksdmin._adapters.torch.cuda_graphs import GraphExecutor
 from ksdmin._adapters.torch.data.epochs import EpochSamples
@@ -54,7 +55,7 @@ class EagerExecutor:
         return self._kernels.product(x, chunk)
 
 
-class SampleSums:
+class SampleSums(Sums):
     """Sums over the samples of a set, chunk by chunk.
 
     Parameters

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.torch.distributed.link import Link
-from ksdmin._adapters.torch.distributed.problem import Share, spread
+from ksdmin._adapters.torch.distributed.problem import spread
 from ksdmin._adapters.torch.distributed.sums import Shares
 from ksdmin._adapters.torch.problem import TorchProblem
 from ksdmin._problem.team import Watch
@@ -37,18 +37,23 @@ class DistributedBlocks(BlockProblem):
     """
 
     saved_as = "BlockProblem"  # so that one process can go on with the saved run of several
-    team: Link
-    _blocks: tuple[Share, ...]
+    _blocks: tuple[TorchProblem, ...]
 
     def __init__(self, terms: Sequence[Term], l2: Any, precond: Any, link: Link) -> None:
         super().__init__(terms, l2, precond)
-        self.team = link
+        self._link = link
         self.traits = replace(self.traits, gradient_travels=True)
+
+    @property
+    def team(self) -> Link:
+        """The processes."""
+        return self._link
 
     def in_step_with(self, watch: Watch) -> Self:
         """A copy for a run that ends when all processes know that `watch` wants it to."""
-        link = self.team.for_run(watch)
-        return changed(self, team=link, _blocks=tuple(b.linked_by(link) for b in self._blocks))
+        link = self._link.for_run(watch)
+        blocks = (changed(block, _sums=block._sums.linked_by(link)) for block in self._blocks)
+        return changed(self, _link=link, _blocks=tuple(blocks))
 
     def value_and_projected_gradient(
         self, x: Tensor, idx: Any, V: Tensor
@@ -101,7 +106,7 @@ def distributed_blocks(
         return problem
     own = [block for block in problem._blocks if isinstance(block, TorchProblem)]
     shares = [
-        spread(block, link, Share, Shares, has=link.is_first or takes)
+        spread(block, link, Shares, has=link.is_first or takes)
         for block, takes in zip(own, takes_samples, strict=True)
     ]
     others = zip(shares, problem._weights, problem._elements, strict=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from ksdmin._adapters.model_problem import Sums
 from ksdmin._adapters.torch.distributed.link import Link
 from ksdmin._adapters.torch.distributed.shards import Part, Shards
 from ksdmin._adapters.torch.jacobian import JacobianRows
@@ -15,11 +16,13 @@ from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.matrix import MatrixKernel
 from ksdmin._adapters.torch.sample_sums import SampleSums
 from ksdmin._problem.counting import Counts
+from ksdmin._problem.team import Watch
+from ksdmin._problem.values import changed
 
 VECTORS = {"value": 0, "gradient": 1, "diagonal": 2}  # that a kernel returns beside the total
 
 
-class Shares:
+class Shares(Sums):
     """What this process adds to the sums over a set of the samples of all.
 
     Nothing is sent. Where this process has failed, or has no sample of the set, it adds zeros: the
@@ -45,6 +48,18 @@ class Shares:
         self.samples, self._local, self._link, self._seed = samples, local, link, seed
         self._max_diagonal_samples = max_diagonal_samples
         self._counts = Counts()
+
+    def counting(self, counts: Counts) -> Self:
+        """The same for the next step of a run, which counts its messages in `counts`."""
+        return changed(self, _counts=counts)
+
+    def in_step_with(self, watch: Watch) -> Self:
+        """The same for a run that ends when all processes know that `watch` wants it to."""
+        return self.linked_by(self._link.for_run(watch))
+
+    def linked_by(self, link: Link) -> Self:
+        """The same by another link."""
+        return changed(self, _link=link)
 
     @property
     def diagonal(self) -> Any:
@@ -155,7 +170,16 @@ class Shares:
 
 
 class ReducedSums(Shares):
-    """What `SampleSums` is for the samples of one process, for those of all."""
+    """What `SampleSums` is for the samples of one process, for those of all.
+
+    Every verb of a problem over them is a sum over all processes, and returns the same bits in
+    each: all of them have to call it, with the same arguments.
+    """
+
+    @property
+    def team(self) -> Link:  # type: ignore[override]
+        """The processes."""
+        return self._link
 
     def total(self, kind: str, x: Tensor, part: Part, precision: str) -> list[Tensor]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
