@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ksdmin._adapters.library_import import adapter
+from ksdmin._adapters.arguments import adapter
 
 if TYPE_CHECKING:
     from ksdmin._adapters.blocks import BlockProblem

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from array_api_compat import (
+    array_namespace,
     device,
     is_array_api_obj,
     is_jax_array,
@@ -26,7 +27,26 @@ from scipy.linalg import lapack
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
-from ksdmin._problem.namespace import namespace_of
+TRACED = (
+    "minimize cannot run within jax.jit, jax.vmap or jax.grad, where arrays have no values yet: "
+    "call it outside of them"
+)
+
+
+def is_traced(x: Any) -> bool:
+    """Whether it stands for an array of jax's in a function that is being traced."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(x, jax.core.Tracer)
+
+
+def namespace_of(x: Any) -> Any:
+    """The namespace of an array.
+
+    Of jax's it is asked here: array_api_compat would make another array to ask, for which jax
+    compiles two functions.
+    """
+    return x.__array_namespace__() if is_jax_array(x) else array_namespace(x)
+
 
 Array = Any
 """A tall array in the user's namespace; the array API has no static type yet."""

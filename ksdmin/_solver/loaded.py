@@ -27,12 +27,10 @@ from ksdmin._run.checkpoint_file import CheckpointError, SavedArray
 from ksdmin._run.encode import decode
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
-from ksdmin._solver.keeper import Keeper
-from ksdmin._solver.loop import Loop, Source, watched
+from ksdmin._solver.loop import Loop, Source, make_run, resolve_subsets, watched
 from ksdmin._solver.methods import METHODS
 from ksdmin._solver.observer import Observer
-from ksdmin._solver.saved import Identity, Saved, dtype_name, kind_of, records_of
-from ksdmin._solver.setup import make_run, resolve_subsets
+from ksdmin._solver.saved import Identity, Keeper, Saved, dtype_name, kind_of, records_of
 
 # Options that may be others in the next part of a run: they decide when it ends and who watches.
 MAY_CHANGE = (

@@ -12,16 +12,18 @@ from typing import Any
 import numpy as np
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.curvature import Product
+from ksdmin._adapters.curvature import Product, SampleLoss, is_nonlinear
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
 from ksdmin._adapters.functional.data import Samples, one_ahead
-from ksdmin._adapters.functional.jacobian import ROW_COPIES, JacobianRows
+from ksdmin._adapters.functional.jacobian import (
+    BUDGET_SHARE,
+    ROW_COPIES,
+    JacobianRows,
+    LinearMatrix,
+)
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
-from ksdmin._adapters.functional.linear_matrix import BUDGET_SHARE, LinearMatrix
 from ksdmin._adapters.functional.losses import RandomGenerator
-from ksdmin._adapters.linearity import is_nonlinear
 from ksdmin._adapters.model_problem import Sums
-from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.seeds import seed_for_set
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed

@@ -8,12 +8,13 @@ from torch import Tensor
 from ksdmin._adapters.torch.double_backward import (
     OF_THE_MODEL,
     OWN_PRODUCTS,
+    RETAINED,
     MissingDerivative,
+    contradicts,
     explained,
 )
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.torch.probing import Probing
-from ksdmin._adapters.torch.slope_check import RETAINED, contradicts
 
 # Relative difference between two numbers that are the same but for rounding, by precision.
 _TOLERANCE = {"highest": 1e-4, "high": 1e-2, "bfloat16": 1e-1}

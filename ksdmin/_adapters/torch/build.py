@@ -13,30 +13,32 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from ksdmin._adapters.arguments import as_precond, check_curvature_of_function, refuse
-from ksdmin._adapters.block_arguments import (
+from ksdmin._adapters.arguments import (
     Block,
     as_blocks,
+    as_precond,
     check_block_curvature,
+    check_curvature_of_function,
     noting_block,
+    refuse,
 )
 from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.curvature import check_provider
 from ksdmin._adapters.torch.checks import check_model
+from ksdmin._adapters.torch.costs import chunk_budget
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.distributed.build import (
+    asked_for,
     blocks_of_all_processes,
     of_all_processes,
     unwrapped,
 )
-from ksdmin._adapters.torch.distributed.group import asked_for
 from ksdmin._adapters.torch.flat_function import FlatFunction
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.in_double import InDouble, check_outputs, doubled
-from ksdmin._adapters.torch.memory import chunk_budget
 from ksdmin._adapters.torch.model_and_loss import kernels_of, probe_of
-from ksdmin._adapters.torch.model_outputs import check_output
+from ksdmin._adapters.torch.model_calls import check_output
 from ksdmin._adapters.torch.of_samples import l2_vector, of_samples
 from ksdmin._adapters.torch.plain_function import TorchFunctionProblem
 from ksdmin._adapters.torch.problem import TorchProblem, refuse_inference_mode

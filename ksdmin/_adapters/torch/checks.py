@@ -16,15 +16,19 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ksdmin._adapters.arguments import check_deterministic
-from ksdmin._adapters.torch.batch_norm import takes_statistics, tracking
+from ksdmin._adapters.torch.costs import SavedBytes
 from ksdmin._adapters.torch.data.arrays import TARGETS_PER_READ
 from ksdmin._adapters.torch.data.trees import same
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.losses.known import as_loss_module
-from ksdmin._adapters.torch.memory import SavedBytes
-from ksdmin._adapters.torch.model_inputs import detached
+from ksdmin._adapters.torch.model_calls import detached
+from ksdmin._adapters.torch.modes import (
+    generator_states,
+    set_generator_states,
+    takes_statistics,
+    tracking,
+)
 from ksdmin._adapters.torch.probing import Probing, nodes
-from ksdmin._adapters.torch.random import generator_states, set_generator_states
 from ksdmin._problem.subsets import WHOLE
 
 # A nonlinearity at the end of the model that belongs to the loss, by the loss: how its node in the

@@ -22,9 +22,8 @@ from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.torch.flat_model import flatten
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
-from ksdmin._adapters.torch.linear_use import LinearUse
-from ksdmin._adapters.torch.probing import Probing
-from ksdmin._adapters.torch.random import generator_states, set_generator_states
+from ksdmin._adapters.torch.modes import generator_states, set_generator_states
+from ksdmin._adapters.torch.probing import LinearUse, Probing
 
 log = logging.getLogger("ksdmin")
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.sample_loss import SampleLoss
+from ksdmin._adapters.curvature import SampleLoss
 from ksdmin._adapters.torch.convolution import LeanConvolutions
 from ksdmin._adapters.torch.double_backward import OF_THE_LOSS, OF_THE_MODEL, explained
 from ksdmin._adapters.torch.flat_model import FlatModel, flatten

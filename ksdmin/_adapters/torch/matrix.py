@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
-from ksdmin._adapters.torch.linear_use import LinearUse
-from ksdmin._adapters.torch.probing import Probing
+from ksdmin._adapters.torch.probing import LinearUse, Probing
 
 log = logging.getLogger("ksdmin")
 

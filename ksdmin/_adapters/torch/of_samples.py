@@ -19,9 +19,14 @@ from ksdmin._adapters.torch.backward_checks import (
     fault_of_products,
     reads_parameters_again,
 )
-from ksdmin._adapters.torch.batch_norm import BATCH_SAMPLES
 from ksdmin._adapters.torch.checks import check_values
-from ksdmin._adapters.torch.costs import Costs, costs_of, counted_value
+from ksdmin._adapters.torch.costs import (
+    Costs,
+    bytes_per_sample,
+    chunk_budget,
+    costs_of,
+    counted_value,
+)
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.diagonal import Diagonal, diagonal_kernel
@@ -29,13 +34,11 @@ from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.jacobian import JacobianRows, jacobian_rows
 from ksdmin._adapters.torch.kernels import Kernels
 from ksdmin._adapters.torch.kronecker import KroneckerKernel, kronecker_kernel
-from ksdmin._adapters.torch.loss_notes import noting_targets
 from ksdmin._adapters.torch.matrix import MatrixKernel, matrix_kernel
-from ksdmin._adapters.torch.memory import bytes_per_sample, chunk_budget
-from ksdmin._adapters.torch.model_and_loss import First, probe_of
+from ksdmin._adapters.torch.model_and_loss import First, noting_targets, probe_of
+from ksdmin._adapters.torch.modes import BATCH_SAMPLES, seeded_generators
 from ksdmin._adapters.torch.probing import Probing, lean_convolutions_work
 from ksdmin._adapters.torch.problem import TorchProblem
-from ksdmin._adapters.torch.random import seeded_generators
 from ksdmin._adapters.torch.sample_sums import SampleSums
 from ksdmin._problem.kronecker import Block
 

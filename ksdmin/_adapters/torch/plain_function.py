@@ -12,8 +12,8 @@ from torch import Tensor
 from ksdmin._adapters.flat_problem import VALUE_NOISE
 from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.flat_function import FlatFunction
+from ksdmin._adapters.torch.flat_model import names_of
 from ksdmin._adapters.torch.function_kernels import FunctionSums
-from ksdmin._adapters.torch.names import names_of
 from ksdmin._adapters.torch.problem import TensorMeans, TensorProblem
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets

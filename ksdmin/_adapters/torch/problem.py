@@ -15,14 +15,12 @@ from torch import Tensor
 from ksdmin._adapters.flat_problem import VALUE_NOISE
 from ksdmin._adapters.model_problem import ModelProblem
 from ksdmin._adapters.names import Names
-from ksdmin._adapters.torch.batch_norm import FEWEST_SAMPLES, STATISTICS_SAMPLES
-from ksdmin._adapters.torch.costs import Costs
-from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
+from ksdmin._adapters.torch.costs import Costs, chunk_budget
+from ksdmin._adapters.torch.flat_model import LOCK, FlatModel, names_of
 from ksdmin._adapters.torch.jacobian import JacobianRows, scaled_slopes
 from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.matrix import MatrixKernel
-from ksdmin._adapters.torch.memory import chunk_budget
-from ksdmin._adapters.torch.names import names_of
+from ksdmin._adapters.torch.modes import FEWEST_SAMPLES, STATISTICS_SAMPLES
 from ksdmin._adapters.torch.sample_sums import SampleSums
 from ksdmin._problem.arrays import rounded_like, to_host
 from ksdmin._problem.counting import Counts

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from ksdmin._adapters.block_arguments import Block, check_rows
-from ksdmin._adapters.sample_loss import SampleLoss
+from ksdmin._adapters.arguments import Block, check_rows
+from ksdmin._adapters.curvature import SampleLoss
 from ksdmin._adapters.torch.checks import check_forward_pass
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
@@ -20,8 +20,8 @@ from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.torch.losses.known import as_sample_loss
 from ksdmin._adapters.torch.model_and_loss import First, first_pass
-from ksdmin._adapters.torch.model_inputs import row_count
-from ksdmin._adapters.torch.random import seeded_generators
+from ksdmin._adapters.torch.model_calls import row_count
+from ksdmin._adapters.torch.modes import seeded_generators
 
 
 class ResidualModel(FlatModel):

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES
 from ksdmin._adapters.model_problem import Sums
-from ksdmin._adapters.torch.batch_norm import taking_statistics, tracking
 from ksdmin._adapters.torch.cuda_graphs import GraphExecutor
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
@@ -22,7 +21,7 @@ from ksdmin._adapters.torch.data.trees import cast, mapped
 from ksdmin._adapters.torch.jacobian import JacobianRows
 from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
 from ksdmin._adapters.torch.matrix import MatrixKernel
-from ksdmin._adapters.torch.random import seeded_generators
+from ksdmin._adapters.torch.modes import seeded_generators, taking_statistics, tracking
 
 log = logging.getLogger("ksdmin")
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.distributed.link import Link
-from ksdmin._adapters.torch.distributed.shards import Shards
-from ksdmin._adapters.torch.distributed.sums import ReducedSums, Shares
+from ksdmin._adapters.torch.distributed.sums import ReducedSums, Shards, Shares
 from ksdmin._adapters.torch.problem import TorchProblem
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import Subsets
