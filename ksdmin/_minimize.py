@@ -15,8 +15,8 @@ from ksdmin._problem.arrays import Space, to_host
 from ksdmin._problem.counting import as_counting
 from ksdmin._problem.protocol import Problem
 from ksdmin._solver.arguments import bounds_by_name, described, differentiated, problem_of
+from ksdmin._solver.loop import resolve_subsets, start_point
 from ksdmin._solver.methods import METHODS
-from ksdmin._solver.setup import resolve_subsets, start_point
 
 TAKES_HESSP = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
 NEEDS_HESS = {"dogleg", "trust-exact"}

@@ -18,10 +18,12 @@ sample (zero for padding). Products are sums over samples: the caller divides by
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from ksdmin._problem.arrays import Array
-from ksdmin._problem.namespace import namespace_of
+import numpy as np
+
+from ksdmin._problem.arrays import Array, Small, Space, namespace_of, to_host
 
 Product = Callable[[Array], Array]
 
@@ -106,3 +108,73 @@ def check_provider(curvature: Any) -> None:
             f"curvature={curvature!r}: expected one of {', '.join(map(repr, PROVIDERS))}, or a "
             "callable (x, idx) -> product"
         )
+
+
+# Whether a model is linear in its parameters, judged from its outputs along a line
+
+
+# Second difference relative to the first, along a line: less is rounding (float32 has 1e-7, TF32
+# 5e-4), and a net has far more.
+LINEARITY_TOL = 1e-3
+
+
+def is_nonlinear(outputs: Callable[[Array], Array], x: Array) -> bool:
+    """Whether a model's outputs are nonlinear in its parameters around `x`.
+
+    They are compared at three points on a random line, as far from `x` as `x` is from zero.
+    """
+    space = Space(x)
+    length = space.norm(x) or 1.0
+    direction = np.random.default_rng(0).standard_normal(space.n)
+    step = space.to_device(direction * (length / np.linalg.norm(direction)))
+    behind, middle, ahead = (to_host(outputs(x + t * step)) for t in (-1.0, 0.0, 1.0))
+    return is_bent(behind, middle, ahead, 0.5)
+
+
+def is_bent(start: Small, between: Small, end: Small, share: float, rounding: float = 0.0) -> bool:
+    """Whether outputs at a point between two others, at a share of the way, are off their line.
+
+    Less than so many times the outputs is `rounding`.
+    """
+    line = (1 - share) * start + share * end
+    deviation, change = (np.abs(u).max(initial=0.0) for u in (between - line, end - start))
+    size = np.abs(between).max(initial=0.0)
+    return not deviation <= LINEARITY_TOL * share * change + rounding * size
+
+
+# A loss per sample, with the derivatives in the outputs that the adapters know in closed form
+
+
+def unit_scale(z: Any) -> float:
+    """The scale of a loss that is the negative log-likelihood itself."""
+    return 1.0
+
+
+@dataclass(frozen=True)
+class SampleLoss:
+    """A loss as the adapters need it.
+
+    Attributes
+    ----------
+    losses : callable
+        (outputs, targets) -> one loss per sample.
+    hessian : callable or None
+        (outputs, targets, weights) -> product with the Hessian in the outputs; None: by autodiff.
+    draw : callable or None
+        (outputs, targets, generator) -> targets drawn from the model's predictive distribution;
+        None: the loss is not a log-likelihood.
+    sample_weights : callable or None
+        targets -> the weight of each sample in the loss's own mean; None: all the same.
+    likelihood_scale : callable
+        outputs -> the factor between the loss and the negative log-likelihood: 1 / elements for a
+        mean over the elements of a sample.
+    has_diagonal_hessian : bool or None
+        Whether the Hessian in the outputs is diagonal; None: not known.
+    """
+
+    losses: Callable[[Any, Any], Any]
+    hessian: Callable[[Any, Any, Any], Product] | None = None
+    draw: Callable[[Any, Any, Any], Any] | None = None
+    sample_weights: Callable[[Any], Any] | None = None
+    likelihood_scale: Callable[[Any], float] = unit_scale
+    has_diagonal_hessian: bool | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ksdmin._adapters.library_import import adapter
+from ksdmin._adapters.arguments import adapter
 
 if TYPE_CHECKING:
     from ksdmin._adapters.blocks import BlockProblem
@@ -56,8 +56,8 @@ def from_autograd(
         The samples that a plain function ``model(x, idx)`` takes its mean over: see
         :class:`Subsets`. A model's samples are its data.
     curvature : {"gauss-newton", "hessian", "fisher", "empirical-fisher"} or callable, optional
-        Which matrix the products multiply by, or (x, idx) -> product. By default "gauss-newton";
-        for a plain function it is the Hessian.
+        Which matrix the products multiply by; or (x, idx) -> product or matrix, of the mean loss:
+        l2 is added. By default "gauss-newton"; for a plain function it is the Hessian.
     l2 : float or tree of floats, optional
         The objective is ``mean loss + (l2 / 2) |x|^2``; or one number each for parts of `params`, 0
         where left out.
@@ -179,8 +179,8 @@ def from_jax(
         :class:`Subsets`. A model's samples are its data. There must be so many: jax itself takes
         the last row for any beyond it, and says nothing.
     curvature : {"gauss-newton", "hessian", "fisher", "empirical-fisher"} or callable, optional
-        Which matrix the products multiply by, or (x, idx) -> product. By default "gauss-newton";
-        for a plain function it is the Hessian.
+        Which matrix the products multiply by; or (x, idx) -> product or matrix, of the mean loss:
+        l2 is added. By default "gauss-newton"; for a plain function it is the Hessian.
     l2 : float or tree of floats, optional
         The objective is ``mean loss + (l2 / 2) |x|^2``; or one number each for parts of `params`, 0
         where left out.

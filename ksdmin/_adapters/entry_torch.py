@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ksdmin._adapters.library_import import adapter
+from ksdmin._adapters.arguments import adapter
 
 if TYPE_CHECKING:
     from ksdmin._adapters.blocks import BlockProblem
@@ -33,7 +33,6 @@ def from_torch(
     rng: Any = 0,
     sample_weight: Any = None,
     process_group: Any = None,
-    split: bool | str = "auto",
 ) -> TorchProblem | TorchFunctionProblem | BlockProblem:
     """Make a torch model, or a plain function, into a problem that ``minimize`` takes.
 
@@ -128,10 +127,6 @@ def from_torch(
         samples of all of them. "auto" is the default group, which is initialised where torchrun
         has started the process; started by itself, a process makes an ordinary run.
         All of them call the same functions; see :doc:`/distributed`.
-    split : "auto" or bool, optional
-        With `process_group`: whether each process keeps only a slice of every vector of a run.
-        "auto": where 65 vectors as long as the parameters take more than twice `memory_budget`,
-        which is half of the memory unless it is given. More is sent then.
 
     Returns
     -------
@@ -233,8 +228,8 @@ def from_torch(
     Any other parameter (of a norm, say) has one number for all of its entries. Labels are drawn
     from the model where the loss is a likelihood; other losses take those of the data. Up to 1000
     samples of A are used, and the factors serve five iterations. They take three times the bytes of
-    their entries: the squares of the two sides of each weight. With `residuals` and with split
-    vectors there is a diagonal, and ``ksdmin.PAPER`` has one, too.
+    their entries: the squares of the two sides of each weight. With `residuals` there is a
+    diagonal, and ``ksdmin.PAPER`` has one, too.
 
     The diagonal for the preconditioner comes with the gradient where all parameters are those of
     Linear layers that see each sample once. Those of convolutions, recurrent layers, embeddings
@@ -295,6 +290,5 @@ def from_torch(
         rng=rng,
         sample_weight=sample_weight,
         process_group=process_group,
-        split=split,
     )
     return problem

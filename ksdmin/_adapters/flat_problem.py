@@ -106,7 +106,7 @@ class FlatProblem(CountingProblem):
         """The product v -> Hv with the curvature that was asked for."""
         raise NotImplementedError
 
-    def _means(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
+    def _means_of(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
         """("gradient") value and gradient; ("diagonal") with the mean of the squared gradients."""
         raise NotImplementedError
 
@@ -131,8 +131,8 @@ class FlatProblem(CountingProblem):
         fisher = diagonal and isinstance(self._precond, str)
         chosen = self._diagonal_samples(idx) if fisher else idx
         if fisher and chosen is idx:
-            return self._means("diagonal", x, idx)
-        value, g = self._means("gradient", x, idx)
+            return self._means_of("diagonal", x, idx)
+        value, g = self._means_of("gradient", x, idx)
         if not diagonal:
             return value, g
         if fisher:
@@ -142,7 +142,7 @@ class FlatProblem(CountingProblem):
     def _estimated_diagonal(self, x: Array, chosen: Any) -> Array:
         """The diagonal, estimated from some of the samples."""
         self._count_diagonal_samples()
-        return self._means("diagonal", x, chosen)[2]
+        return self._means_of("diagonal", x, chosen)[2]
 
     def _count_diagonal_samples(self) -> None:
         assert self.subsets is not None

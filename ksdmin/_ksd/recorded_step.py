@@ -210,6 +210,6 @@ class RecordedSteps:
 def is_recordable(space: Space, model: QuasiNewton) -> bool:
     """Whether the model's steps are recorded."""
     plain = model.pairs is not None and model.base is None and model.drift is None
-    if not plain or not space.remote or space.is_split:
+    if not plain or not space.remote:
         return False
     return 2 * model.capacity * space.vector_bytes <= cache_bytes(space.device)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from array_api_compat import (
+    array_namespace,
     device,
     is_array_api_obj,
     is_jax_array,
@@ -26,7 +27,26 @@ from scipy.linalg import lapack
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
-from ksdmin._problem.namespace import namespace_of
+TRACED = (
+    "minimize cannot run within jax.jit, jax.vmap or jax.grad, where arrays have no values yet: "
+    "call it outside of them"
+)
+
+
+def is_traced(x: Any) -> bool:
+    """Whether it stands for an array of jax's in a function that is being traced."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(x, jax.core.Tracer)
+
+
+def namespace_of(x: Any) -> Any:
+    """The namespace of an array.
+
+    Of jax's it is asked here: array_api_compat would make another array to ask, for which jax
+    compiles two functions.
+    """
+    return x.__array_namespace__() if is_jax_array(x) else array_namespace(x)
+
 
 Array = Any
 """A tall array in the user's namespace; the array API has no static type yet."""
@@ -41,7 +61,6 @@ class Space:
     """Where the vectors of a run live: their namespace, dtype, device and length."""
 
     hosted = False  # whether user code has them in another library: see `HostedSpace`
-    is_split = False  # whether other processes have parts of them
 
     def __init__(self, x: Array) -> None:
         self.xp = namespace_of(x)
@@ -52,10 +71,10 @@ class Space:
         if self.numpy:  # the same numbers, with half of the operator's overhead
             self.inner = self.times = np.ndarray.dot
         self._immutable = is_jax_array(x)
-        self.n = self.length = int(x.shape[0])  # `length` is that of what is here
+        self.n = int(x.shape[0])
         info = self.xp.finfo(x.dtype)
         self.eps, self.itemsize = float(info.eps), int(info.bits) // 8
-        self.vector_bytes = self.n * self.itemsize  # what a vector takes here
+        self.vector_bytes = self.n * self.itemsize
 
     def __reduce__(self) -> Any:
         return Space, (self.unit(0),)  # a namespace is a module: it cannot be pickled
@@ -164,10 +183,6 @@ class Space:
         """A fresh copy that user code may keep or overwrite."""
         return x.copy() if self.numpy else self.copy(x)
 
-    def saved(self, u: Any) -> Any:
-        """An array of a run, as a file has it."""
-        return u
-
     def unit(self, i: int = 0) -> Array:
         """The unit vector e_(i+1), in the dtype and on the device of the run."""
         zeros = self.xp.zeros((1, self.n), dtype=self.dtype, device=self.device)
@@ -180,8 +195,8 @@ class Space:
     def rows(self, *capacity: int) -> Array:
         """Room for `capacity` vectors, one per row; or for an array of them."""
         if self.numpy:
-            return np.empty((*capacity, self.length), dtype=self.dtype)
-        return self.xp.empty((*capacity, self.length), dtype=self.dtype, device=self.device)
+            return np.empty((*capacity, self.n), dtype=self.dtype)
+        return self.xp.empty((*capacity, self.n), dtype=self.dtype, device=self.device)
 
     def put(self, V: Array, where: Any, what: Any) -> Array:
         """`V` with `what` at `where`, in place except for immutable arrays (jax)."""

@@ -73,7 +73,6 @@ class CountingProblem:
     """
 
     traits: Traits
-    team: Team = ALONE
     gradient_is_written = False
     _counts: Counts
 
@@ -85,16 +84,17 @@ class CountingProblem:
         """What a user wants to know of it at a glance."""
         return []
 
+    @property
+    def team(self) -> Team:
+        """The processes that evaluate it."""
+        return ALONE
+
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`, and remembers what this one does."""
         return changed(self, _counts=counts)
 
-    def space_of_run(self, x0: Array) -> Space | None:
-        """Where the vectors of a run from `x0` live; None: where `x0` does."""
-        return None
-
     def in_space(self, space: Space) -> CountingProblem:
-        """The problem as a run takes it whose vectors live in what `space_of_run` returned."""
+        """The problem as a run takes it whose vectors live in `space`."""
         return self
 
     def in_step_with(self, watch: Watch) -> Self:

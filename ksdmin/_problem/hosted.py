@@ -134,11 +134,8 @@ def _at(at: Callable[[Array], tuple[Any, Array]], x: Array) -> tuple[Any, Array]
     return value, np.array(residuals)
 
 
-def space_of_run(problem: Any, x0: Array) -> Space:
+def space_of_run(x0: Array) -> Space:
     """Where the vectors of a run from `x0` live."""
-    own = problem.space_of_run(x0) if isinstance(problem, CountingProblem) else None
-    if own is not None:
-        return own
     return HostedSpace(x0) if is_hosted(x0) else Space(x0)
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_array_api_obj, is_jax_array, is_numpy_array, is_torch_array
 
-from ksdmin._problem.arrays import Array, detached
-from ksdmin._problem.namespace import TRACED, is_traced, namespace_of
+from ksdmin._problem.arrays import TRACED, Array, detached, is_traced, namespace_of
 
 
 def as_vector(x0: Any) -> Array:

@@ -26,11 +26,7 @@ OTHER_VERSION = "it was saved by another version of ksdmin. Load it with that on
 NOTHING_GIVEN: Mapping[str, Any] = {}
 
 
-def encode(
-    value: Any,
-    given: Mapping[str, Any] = NOTHING_GIVEN,
-    array: Callable[[Any], Any] = lambda u: u,
-) -> dict[str, Any]:
+def encode(value: Any, given: Mapping[str, Any] = NOTHING_GIVEN) -> dict[str, Any]:
     """A dataclass, and all that it holds, as plain values.
 
     Parameters
@@ -39,18 +35,9 @@ def encode(
         Such as a state.
     given : mapping of str to object
         Objects within it that are not saved, by the names under which `decode` gets theirs.
-    array : callable, optional
-        Called with each array once, such as to make it whole.
     """
     names = {id(thing): name for name, thing in given.items()}
-    known: dict[int, Any] = {}
-
-    def once(u: Any) -> Any:  # what is one array in the state is one in the file
-        if id(u) not in known:
-            known[id(u)] = array(u)
-        return known[id(u)]
-
-    return {"format": FORMAT, "value": _plain(value, names, once, type(value).__name__)}
+    return {"format": FORMAT, "value": _plain(value, names, type(value).__name__)}
 
 
 def decode(
@@ -83,7 +70,7 @@ def decode(
     return value
 
 
-def _plain(value: Any, names: Mapping[int, str], array: Callable[[Any], Any], where: str) -> Any:
+def _plain(value: Any, names: Mapping[int, str], where: str) -> Any:
     """`value` as plain values; `where` it stands in the state is for the error message."""
     if id(value) in names:
         return {"given": names[id(value)]}
@@ -94,7 +81,7 @@ def _plain(value: Any, names: Mapping[int, str], array: Callable[[Any], Any], wh
     if isinstance(value, (int, float)):  # of a subclass, the number
         return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, (tuple, list)):
-        parts = (_plain(part, names, array, f"{where}[{i}]") for i, part in enumerate(value))
+        parts = (_plain(part, names, f"{where}[{i}]") for i, part in enumerate(value))
         return tuple(parts) if isinstance(value, tuple) else list(parts)
     if isinstance(value, (slice, range)):
         return {type(value).__name__: (value.start, value.stop, value.step)}
@@ -104,12 +91,12 @@ def _plain(value: Any, names: Mapping[int, str], array: Callable[[Any], Any], wh
         plain = {
             name: {"host": (part.shape, part.reshape(-1).tolist())}
             if hints[name] == Small
-            else _plain(part, names, array, f"{where}.{name}")
+            else _plain(part, names, f"{where}.{name}")
             for name, part in held.items()
         }
         return {"class": type(value).__name__, "fields": plain}
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return array(value)
+        return value
     if getattr(value, "drawn_in", None) is not None:  # a set that can be drawn again
         return {"drawn": (value.drawn_in,)}
     raise TypeError(

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
-from ksdmin._problem.arrays import Space, to_host
+import numpy as np
+import numpy.typing as npt
+
+from ksdmin._problem.arrays import Array, Space, to_host
+from ksdmin._problem.subsets import Subsets
+from ksdmin._problem.team import ALONE
 from ksdmin._result import MESSAGES, TESTS, Status
 from ksdmin._run.evaluator import Evaluated, Evaluator
 from ksdmin._run.gradient_check import contradiction, edge
-from ksdmin._run.not_finite_samples import MOST, not_finite_samples
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
 
@@ -96,8 +103,6 @@ def not_finite_gradient(run: Run, evaluator: Evaluator, here: Evaluated, where: 
     )
     if evaluator.gradient_error:  # the user knows of no gradient
         about = f"fun is not finite beside {where}, so that its differences are not, either"
-    if run.space.is_split:
-        return f"{about}."
     g, x = to_host(here.gradient), to_host(here.x)
     wrong = [i for i, entry in enumerate(g.tolist()) if not math.isfinite(entry)]
     named = ", ".join(f"{g[i]} in entry {i}, where x[{i}] is {x[i]:.6g}" for i in wrong[:MOST])
@@ -134,3 +139,62 @@ def coarse_differences(run: Run, evaluator: Evaluator, state: State, value: floa
         f"The gradient is made of differences and known to about {error:.0e} only, and gtol is "
         f"{gtol:.0e}: {mend}, or a larger gtol."
     )
+
+
+# Which samples a value is not finite for, by halving: at most two passes for each
+
+
+MOST = 3  # samples that are named
+
+Rows = npt.NDArray[np.int64]
+
+
+def not_finite_samples(run: Run, evaluator: Evaluator, here: Evaluated) -> list[int]:
+    """A few samples whose own values are not finite at a point whose value is not.
+
+    None where samples have no numbers (the user's own sets, blocks of residuals), are spread over
+    processes, or where there is no time left; and where the point is to blame: if all are bad.
+    """
+    numbered = type(run.subsets) is Subsets and run.subsets.n is not None and run.subsets.n > 1
+    if not numbered or run.team is not ALONE or evaluator.spent():
+        return []
+    rows, found = _rows(run, here.idx), []
+    for sample in _found(run, evaluator, here.x, rows):
+        found.append(sample)
+        if len(found) == MOST:
+            break
+    return [] if found == rows[:MOST].tolist() else found
+
+
+def _found(run: Run, evaluator: Evaluator, x: Array, rows: Rows) -> Iterator[int]:
+    """The samples whose own values are not finite, one after the other."""
+    with suppress(Exception):  # a function may fail on a part: nothing more is said then
+        while len(rows) and not _is_finite(run, evaluator, x, rows):
+            at = _first(run, evaluator, x, rows)
+            if _is_finite(run, evaluator, x, rows[at : at + 1]):
+                return  # all are finite, and only their mean is not
+            yield int(rows[at])
+            rows = rows[at + 1 :]
+
+
+def _rows(run: Run, idx: Any) -> Rows:
+    """The numbers of the samples of a set."""
+    if run.subsets.is_full(idx):
+        return np.arange(run.subsets.n or 0)
+    return np.asarray(to_host(idx), dtype=np.int64)
+
+
+def _first(run: Run, evaluator: Evaluator, x: Array, rows: Rows) -> int:
+    """The place of the first sample that is to blame, if any is."""
+    low, high = 0, len(rows)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _is_finite(run, evaluator, x, rows[low:middle]):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _is_finite(run: Run, evaluator: Evaluator, x: Array, rows: Rows) -> bool:
+    return math.isfinite(evaluator.value(x, run.space.indices(rows)))

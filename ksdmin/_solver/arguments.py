@@ -90,7 +90,7 @@ def differentiated(
     problem: Problem, fun: Any, x0: Any, args: Any, precond: Any, bounds: Any
 ) -> Problem:
     """The problem with torch's or jax's derivatives, where `fun` has them at an `x0` of theirs."""
-    name = "torch.plain_function" if is_torch_array(x0) else "functional.jax_function"
+    name = "torch.plain_function" if is_torch_array(x0) else "functional.jax"
     known = is_torch_array(x0) or is_jax_array(x0)
     if problem is fun or not isinstance(problem, FunctionProblem) or not known:
         return problem

@@ -19,8 +19,8 @@ from ksdmin._problem.user_values import as_vector
 from ksdmin._result import Result
 from ksdmin._run.frames import frames_to_the_user
 from ksdmin._solver.arguments import bounds_by_name, differentiated, problem_of
+from ksdmin._solver.loop import resolve_subsets
 from ksdmin._solver.observer import progress_bar
-from ksdmin._solver.setup import resolve_subsets
 
 
 def covariance(

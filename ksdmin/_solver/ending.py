@@ -16,8 +16,7 @@ from ksdmin._run.explain import explained
 from ksdmin._run.frames import frames_to_the_user
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
-from ksdmin._solver.observer import Observer
-from ksdmin._solver.watched import Watched
+from ksdmin._solver.observer import Observer, Watched
 
 
 class Point(NamedTuple):

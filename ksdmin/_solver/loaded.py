@@ -27,12 +27,10 @@ from ksdmin._run.checkpoint_file import CheckpointError, SavedArray
 from ksdmin._run.encode import decode
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
-from ksdmin._solver.keeper import Keeper
-from ksdmin._solver.loop import Loop, Source, watched
+from ksdmin._solver.loop import Loop, Source, make_run, resolve_subsets, watched
 from ksdmin._solver.methods import METHODS
 from ksdmin._solver.observer import Observer
-from ksdmin._solver.saved import Identity, Saved, dtype_name, kind_of, records_of
-from ksdmin._solver.setup import make_run, require_watched_alike, resolve_subsets
+from ksdmin._solver.saved import Identity, Keeper, Saved, dtype_name, kind_of, records_of
 
 # Options that may be others in the next part of a run: they decide when it ends and who watches.
 MAY_CHANGE = (
@@ -58,8 +56,7 @@ def loaded(
             "functions that the run was started with: ksdmin.as_problem(fun, jac=..., ...)"
         )
     header, content = team_of(problem).together(lambda: checkpoint_file.read(path))
-    space = space_of_run(problem, vector_like_saved(header, problem, like))
-    require_watched_alike(team_of(problem), space, callback, options)
+    space = space_of_run(vector_like_saved(header, problem, like))
     check_problem(path, header, problem, space)
     sets = resolve_subsets(problem, subsets)
     check_samples(path, header, sets)
@@ -86,12 +83,13 @@ def loop_of(
     records = records_of(saved.records)
     check_value(path, saved.state, records[0].value, space.eps**SAME_VALUE)
     state = recalled(saved)
-    chosen = options_again(saved.options, options)
-    if saved.validates and chosen.validation is None:
+    if saved.validates and (options or {}).get("validation") is None:
         raise ValueError(
             "options: the saved run has a validation function, which a file cannot hold: pass "
-            "options={'validation': ...}, and the patience with it"
+            "options={'validation': ...}"
         )
+    kept = {"patience": saved.patience} if saved.validates else {}
+    chosen = options_again(saved.options, {**kept, **(options or {})})
     if chosen.gtol_rel and math.isnan(state.first_norm) and sets.full is not None:
         raise ValueError(
             "options: gtol_rel is relative to the gradient of all samples at x0, which the saved "
@@ -256,18 +254,18 @@ def check_value(path: Path, state: State, first: float, error: float) -> None:
         )
 
 
-def options_again(saved: MethodOptions, given: Mapping[str, Any] | None) -> Any:
+def options_again(saved: MethodOptions, given: Mapping[str, Any]) -> Any:
     """The options of the run, with the changes that a user may make."""
     names = [field.name for field in fields(saved)]
-    for name in given or {}:
+    for name in given:
         if name not in names:
             raise ValueError(f"options: unknown {name!r}{hint(name, names)}")
-        if name not in MAY_CHANGE and given[name] != getattr(saved, name):  # type: ignore[index]
+        if name not in MAY_CHANGE and given[name] != getattr(saved, name):
             raise ValueError(
                 f"option {name}: a saved run goes on as it was begun, with "
                 f"{name}={getattr(saved, name)!r}; what may be changed: {', '.join(MAY_CHANGE)}"
             )
-    return replace(saved, **(given or {}))
+    return replace(saved, **given)
 
 
 def recalled(saved: Saved) -> State:

@@ -1,43 +1,106 @@
-"""One run: start, step, stop."""
+"""One run: how it is set up, start, step, stop."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from dataclasses import fields
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 from scipy.optimize import Bounds, OptimizeResult
 
 from ksdmin._options import MethodOptions
-from ksdmin._problem.arrays import Array, to_host
-from ksdmin._problem.box import as_box, started
+from ksdmin._problem.arrays import Array, Space, rounded_like, to_host
+from ksdmin._problem.box import Box, as_box, started
 from ksdmin._problem.described import counted
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
-from ksdmin._problem.team import ALONE, team_of
+from ksdmin._problem.subsets import PLAIN, Subsets, as_subsets
+from ksdmin._problem.team import ALONE, Team, team_of
+from ksdmin._problem.user_values import as_vector
 from ksdmin._problem.values import changed
 from ksdmin._result import TESTS, Origin, Result, Status
-from ksdmin._run.evaluator import LEDGER, Halt, Ledger
+from ksdmin._run.evaluator import LEDGER, Agreement, Budget, Halt, Ledger
 from ksdmin._run.frames import frames_to_the_user
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
 from ksdmin._run.stop import verdict
 from ksdmin._solver.ending import cut_short, finish, print_summary
 from ksdmin._solver.interrupts import OnCtrlC
-from ksdmin._solver.keeper import Keeper
 from ksdmin._solver.methods import METHODS
 from ksdmin._solver.observer import Observer
-from ksdmin._solver.saved import Saved, saved
-from ksdmin._solver.setup import (
-    compared,
-    make_run,
-    refuse_bounds_of_slices,
-    require_watched_alike,
-    resolve_subsets,
-    start_point,
-)
+from ksdmin._solver.saved import Keeper, Saved, saved
+
+
+def start_point(problem: Problem, x0: Any) -> Array:
+    """Where to start: `x0`, or the problem's own."""
+    own = getattr(problem, "x0", None)
+    if x0 is None and own is None:
+        raise TypeError("x0 is missing, and the problem does not bring its own")
+    return as_vector(own) if x0 is None else rounded_like(own, as_vector(x0))
+
+
+def resolve_subsets(problem: Problem, subsets: Any) -> Subsets:
+    """The sets to sample: the caller's, the problem's own, or everything at once."""
+    own = getattr(problem, "subsets", None)
+    if isinstance(problem, FunctionProblem) and own is None and subsets is not None:
+        raise ValueError(
+            "subsets= beside a problem whose functions take no idx: give subsets to as_problem"
+        )
+    if subsets is None:
+        return PLAIN if own is None else as_subsets(own)
+    sets = as_subsets(subsets)
+    if own is None:
+        return sets
+    n = as_subsets(own).n
+    if n is not None and sets.n is not None and sets.n != n:
+        raise ValueError(
+            f"subsets: {sets.n} samples, but the problem has {n}: leave subsets out, or pass "
+            f"ksdmin.Subsets({n}, ...)"
+        )
+    return as_subsets(own).adopting(sets)
+
+
+def make_run(
+    space: Space,
+    subsets: Subsets,
+    options: MethodOptions,
+    rng: Any,
+    box: Box | None = None,
+    team: Team = ALONE,
+) -> Run:
+    """What stays the same during a run of any method."""
+    sampled = subsets is not PLAIN
+    maxiter = options.maxiter
+    if maxiter is None:
+        maxiter = 1000 if sampled else 200 * space.n
+    seed = np.random.default_rng(rng).integers(0, 2**32, size=4) if sampled else ()
+    agreement = None if team is ALONE else Agreement()
+    return Run(
+        space=space,
+        subsets=subsets,
+        options=options,
+        budget=Budget(options.maxfun, options.maxtime, agreement=agreement),
+        seed=team.from_first(tuple(int(word) for word in seed)),
+        maxiter=maxiter,
+        box=box,
+        team=team,
+    )
+
+
+def compared(options: MethodOptions, method: str, subsets: Subsets) -> dict[str, Any]:
+    """What has to be the same in all processes of a run, by names that the user knows."""
+    own = ("validation", "disp", "progress", "checkpoint", "checkpoint_every")
+    decisive = {
+        f"option {field.name}": getattr(options, field.name)
+        for field in fields(options)
+        if field.name not in own
+    }
+    return {"method": method, "the number of samples": subsets.n, **decisive}
+
 
 T = TypeVar("T")
 log = logging.getLogger("ksdmin")
@@ -56,10 +119,8 @@ def begin(
     """The run of `problem` from `x0`; nothing is evaluated yet."""
     team = team_of(problem)
     x0 = team.from_first(start_point(problem, x0))
-    space = space_of_run(problem, x0)
-    require_watched_alike(team, space, callback, vars(options))
+    space = space_of_run(x0)
     x0 = space.taken(x0)
-    refuse_bounds_of_slices(bounds, space)
     box = as_box(bounds, x0)
     x0 = started(box, x0, frames=frames_to_the_user())
     if box is not None and isinstance(problem, FunctionProblem):
@@ -176,6 +237,8 @@ class Loop:
 
     def advance(self) -> bool:
         """Go on by one iteration; False: there is none, as the run has ended."""
+        if self.status is not None:
+            return False
         try:
             return self._guarded(self._advance)
         except Halt as halt:

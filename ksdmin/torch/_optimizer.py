@@ -19,7 +19,7 @@ from ksdmin._options import NotGiven, Options, parse_options
 from ksdmin._result import TESTS, Record, Status
 from ksdmin._run.evaluator import VALUE_ROUNDINGS
 from ksdmin._run.frames import frames_to_the_user
-from ksdmin.torch._session import Session
+from ksdmin.torch._session import Kept, Session
 
 KSD_STATE = "ksd"  # the key in `Optimizer.state`: what is there belongs to all parameters together
 
@@ -130,6 +130,7 @@ class KSD(Optimizer):
 
     _said: frozenset[str] = frozenset()
     _eager = True  # until a closure calls backward(): see Closure
+    _kept: Kept | None = None  # by this process: a copy, or one that is loaded, does without
 
     def __init__(self, params: Any, *, iterations: int = 1, **options: Any) -> None:
         _refuse(options)
@@ -230,7 +231,7 @@ class KSD(Optimizer):
                 closure.check_gradient(x)
             if closure.calls_backward and x.dtype == torch.float32:
                 self._say(DIFFERENCED)
-            session = Session(closure, x, options, self._saved or None)
+            session = Session(closure, x, options, self._saved or None, self._kept)
             session.advance(iterations)
             if session.status == Status.PRECISION_LOSS and not ended:
                 self._is_random(closure, session.state.here.x, session.state.here.value)
@@ -256,8 +257,9 @@ class KSD(Optimizer):
         return True
 
     def _save(self, session: Session, closure: Closure, parameters: FlatParameters) -> None:
+        left, self._kept = session.leave()
         saved: Any = {
-            **session.encoded(),
+            **left,
             "sizes": parameters.sizes,
             "closure_calls": self.closure_calls + closure.calls,
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,6 +26,25 @@ from ksdmin._run.stop import verdict
 from ksdmin._solver import make_run
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What a step leaves to the next one in this process, beside what is saved.
+
+    Attributes
+    ----------
+    run : KSDRun
+        Its space, and what is recorded on the device for it: a graph is worth many steps.
+    state : KSDState
+        After the last iteration, without the closure.
+    saved : object
+        How this state was saved.
+    """
+
+    run: KSDRun
+    state: KSDState
+    saved: Any
+
+
 class Session:
     """A run that is taken up again, for some iterations.
 
@@ -38,7 +57,9 @@ class Session:
     options : Options
         The user's.
     saved : mapping or None
-        What `encoded` gave in the last step.
+        What `leave` gave in the last step.
+    kept : Kept or None
+        What that has left in this process.
 
     Attributes
     ----------
@@ -52,14 +73,25 @@ class Session:
     status: Status | None
 
     def __init__(
-        self, closure: Closure, x: Tensor, options: Options, saved: Mapping[str, Any] | None
+        self,
+        closure: Closure,
+        x: Tensor,
+        options: Options,
+        saved: Mapping[str, Any] | None,
+        kept: Kept | None = None,
     ) -> None:
-        space = Space(x)
+        if kept is not None and not kept.run.space.holds(x):  # the model has moved since
+            kept = None
+        space = Space(x) if kept is None else kept.run.space
         problem = ClosureProblem(closure, space)
         run = prepare(make_run(space, PLAIN, options, None), options, problem.traits)
+        if kept is not None:
+            run = changed(run, workspace=kept.run.workspace, recorded=kept.run.recorded)
         self._run, self.status = changed(run, maxiter=math.inf), None
         old = None
-        if saved is not None:
+        if saved is not None and kept is not None and saved["state"] is kept.saved:
+            old = changed(kept.state, ledger=changed(kept.state.ledger, problem=problem))
+        elif saved is not None:
             old = decode(KSDState, saved["state"], {"problem": problem}, lambda u: u.to(x))
         if saved is None or old is None or never_finite(old):
             self.state = start(self._run, Ledger(problem), x)
@@ -90,12 +122,14 @@ class Session:
             elif not escaped:
                 self.state = step(self._run, self.state)
 
-    def encoded(self) -> dict[str, Any]:
-        """What the next session needs, as plain values and tensors."""
+    def leave(self) -> tuple[dict[str, Any], Kept]:
+        """What the next session needs, as plain values and tensors; and what stays here."""
         ledger = self.state.ledger
         state = changed(self.state, ledger=changed(ledger, best=None))  # of use to results only
+        saved = encode(state, {"problem": ledger.problem})
         status = None if self.status is None else int(self.status)
-        return {"state": encode(state, {"problem": ledger.problem}), "status": status}
+        kept = changed(state, ledger=changed(state.ledger, problem=None))
+        return {"state": saved, "status": status}, Kept(self._run, kept, saved)
 
 
 def never_finite(state: KSDState) -> bool:

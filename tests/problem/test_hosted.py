@@ -39,8 +39,8 @@ X0 = np.linspace(-2, 2, 6, dtype="f")
 
 
 def test_where_a_run_keeps_its_vectors():
-    assert isinstance(space_of_run(None, jax.device_put(X0)), HostedSpace)
-    assert type(space_of_run(None, X0)) is Space
+    assert isinstance(space_of_run(jax.device_put(X0)), HostedSpace)
+    assert type(space_of_run(X0)) is Space
 
 
 def test_whoever_looks_sees_jax():

@@ -117,3 +117,14 @@ def test_a_stop_iteration_of_user_code_is_not_the_end():
     solver = ksdmin.Solver(**rosenbrock(fun=lambda x: next(values)))
     with pytest.raises(RuntimeError, match="raised StopIteration"):
         list(solver)
+
+
+def test_a_checkpoint_is_not_written_again_after_the_end(tmp_path):
+    path = tmp_path / "run.ksd"
+    solver = ksdmin.Solver(**rosenbrock(), options={"checkpoint": path, "maxiter": 3})
+    assert len(list(solver)) == 3
+    path.unlink()
+    for _ in range(2):
+        with pytest.raises(StopIteration):
+            next(solver)
+    assert not path.exists()

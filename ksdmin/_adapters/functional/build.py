@@ -10,19 +10,17 @@ from typing import Any
 import numpy as np
 
 from ksdmin._adapters.arguments import (
-    as_precond,
-    check_curvature_of_function,
-    check_deterministic,
-    refuse,
-)
-from ksdmin._adapters.block_arguments import (
     Block,
     as_blocks,
+    as_precond,
     check_block_curvature,
+    check_curvature_of_function,
+    check_deterministic,
     noting_block,
+    refuse,
 )
 from ksdmin._adapters.blocks import BlockProblem, Term
-from ksdmin._adapters.curvature import check_provider
+from ksdmin._adapters.curvature import SampleLoss, check_provider
 from ksdmin._adapters.functional.data import Samples, like
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.losses import as_sample_loss
@@ -31,7 +29,6 @@ from ksdmin._adapters.functional.problem import FunctionalProblem
 from ksdmin._adapters.functional.residuals import as_data, as_model, squared_residuals
 from ksdmin._adapters.functional.sample_sums import SampleSums
 from ksdmin._adapters.names import Names
-from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._adapters.seeds import seed_from_rng
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets

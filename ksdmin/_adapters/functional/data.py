@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from ksdmin._adapters.arguments import from_frame
+from ksdmin._adapters.arguments import as_weights, from_frame
 from ksdmin._adapters.flat_problem import host_indices
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.seeds import picked_rows, seed_for_set
-from ksdmin._adapters.weights import as_weights
 from ksdmin._problem.arrays import Array
 
 

@@ -1,4 +1,4 @@
-"""The rows of the Jacobian of a model that is not linear.
+"""The rows of the Jacobian of a model, and the curvature matrix of one that is linear.
 
 As in ``_adapters/torch/jacobian.py``: M^1/2 J, where M, diagonal, holds the second derivatives of
 the losses in the outputs. Only a library that takes the reverse passes of many samples at once has
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ksdmin._adapters.curvature import Product
+from ksdmin._adapters.functional.data import Samples
 from ksdmin._adapters.functional.library import Chunk, Library
 from ksdmin._problem.arrays import Array
 
@@ -34,6 +35,11 @@ class JacobianRows:
         (outputs, targets, weights) -> the product with M, and the gradient of the losses.
     elements : int
         How many outputs a sample has.
+
+    Attributes
+    ----------
+    products : int
+        What the rows count as.
     """
 
     def __init__(
@@ -47,7 +53,8 @@ class JacobianRows:
     ) -> None:
         self._library, self._outputs, self._losses = library, outputs, losses
         self._output_hessian, self._slopes = output_hessian, slopes
-        self.elements, self.rows = elements, library.compile(self._rows)
+        self.elements = self.products = elements
+        self.rows = library.compile(self._rows)
         self.losses_and_slopes = library.compile(self._losses_and_slopes)
         self.deviation = library.compile(self._deviation)
 
@@ -75,3 +82,81 @@ class JacobianRows:
         expected = times(u)
         norm = xp.sqrt(xp.sum(expected**2)) + np.finfo(np.float32).tiny
         return xp.sqrt(xp.sum((u * times(xp.ones_like(u)) - expected) ** 2)) / norm
+
+
+# The curvature matrix of a model that is linear in its parameters: J^T M J, as matrix products
+
+
+BUDGET_SHARE = 1 / 4  # of the memory budget, for J; a product with M is as large again
+
+
+class LinearMatrix:
+    """The matrices of one model on sets of samples.
+
+    Parameters
+    ----------
+    library : Library
+        What differentiates and compiles.
+    outputs : callable
+        (x, inputs) -> outputs, one row per sample, linear in x.
+    output_hessian : callable
+        (outputs, targets, weights) -> the product with M.
+    samples : Samples
+        The data.
+    elements : int
+        How many outputs a sample has.
+
+    Attributes
+    ----------
+    cost : float
+        Of a matrix, in floating-point operations of a product.
+    products : int
+        What a matrix counts as: the data are read once.
+    """
+
+    products = 1
+
+    def __init__(
+        self,
+        library: Library,
+        outputs: Callable[[Array, Any], Array],
+        output_hessian: Callable[[Array, Any, Array], Product],
+        samples: Samples,
+        elements: int,
+        n: int,
+    ) -> None:
+        self._library, self._outputs, self._samples = library, outputs, samples
+        self._output_hessian = output_hessian
+        self._elements, self.cost = elements, elements * n / 2
+        self._jacobian: Array = None
+        self._compiled_columns = library.compile(self._columns)
+        self._compiled_matrix = library.compile(self._matrix)
+
+    def __call__(self, x: Array, idx: Any) -> Array:
+        """The sum of the samples' matrices."""
+        if self._jacobian is None:
+            self._jacobian = self._compiled_columns(x, self._chunk(slice(None)))
+        whole = self._samples.size(idx) == self._samples.n
+        J = self._jacobian if whole else self._jacobian[idx]
+        return self._compiled_matrix(J, x, self._chunk(slice(None) if whole else idx))
+
+    def _chunk(self, idx: Any) -> Any:
+        """All samples of a set at once, without padding."""
+        return next(self._samples.chunks(idx, self._samples.size(idx)))
+
+    def _columns(self, x: Array, chunk: Chunk) -> Array:
+        """J, of shape (samples, outputs, n)."""
+        z, linearized = self._library.linearize(lambda x: self._outputs(x, chunk.inputs), x)
+        jvp, _ = self._library.jacobian(linearized, z)
+        columns = self._library.columns(jvp, np.eye(x.shape[0], dtype=x.dtype))
+        xp = self._library.xp
+        return xp.moveaxis(columns.reshape(x.shape[0], z.shape[0], self._elements), 0, 2)
+
+    def _matrix(self, J: Array, x: Array, chunk: Chunk) -> Array:
+        xp, (rows, k, n) = self._library.xp, J.shape
+        z = self._outputs(x, chunk.inputs)
+        hessian = self._output_hessian(z, chunk.targets, chunk.w)
+        units = np.eye(k, dtype=x.dtype)
+        M = [hessian((xp.ones_like(z).reshape(rows, k) * u).reshape(z.shape)) for u in units]
+        MJ = xp.stack([column.reshape(rows, k) for column in M], 2) @ J
+        return J.reshape(rows * k, n).T @ MJ.reshape(rows * k, n)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -18,16 +20,17 @@ from ksdmin._adapters.flat_problem import VALUE_NOISE
 from ksdmin._adapters.functional.build import build as build_functional
 from ksdmin._adapters.functional.jax_chunks import (
     Picked,
+    as_chunk,
     chunk_rows,
-    formed,
+    entries_formed,
     host_chunk,
     host_chunk_like,
     is_large,
     picked,
     preferred_rows,
+    sums_over_samples,
 )
 from ksdmin._adapters.functional.jax_leaves import as_floats, flatten, paths, refuse_traced
-from ksdmin._adapters.functional.jax_per_sample import entries_formed, sums_over_samples
 from ksdmin._adapters.functional.jax_programs import QUICK, Program
 from ksdmin._adapters.functional.jax_sharding import (
     automatic,
@@ -37,7 +40,8 @@ from ksdmin._adapters.functional.jax_sharding import (
 )
 from ksdmin._adapters.functional.library import Chunk, Kernel
 from ksdmin._adapters.functional.problem import FunctionalProblem
-from ksdmin._problem.arrays import Array
+from ksdmin._problem.arrays import Array, Space, to_host
+from ksdmin._problem.subsets import WHOLE, Subsets
 
 PRECISIONS = ("highest", "high")
 # Losses that are added on the device, in float32: few enough that their sum is exact to about 1e-7.
@@ -90,7 +94,7 @@ class Jax:
 
         def traced(*args: Any) -> Any:
             with jax.default_matmul_precision(self._precision):
-                return kernel(*map(formed, args))
+                return kernel(*map(as_chunk, args))
 
         return Program(traced, QUICK if self._small else None)
 
@@ -176,7 +180,7 @@ class Jax:
 
     def shape_of(self, kernel: Kernel, *args: Any) -> tuple[int, ...]:
         """The shape of the result of a kernel; nothing is computed."""
-        return tuple(jax.eval_shape(lambda *args: kernel(*map(formed, args)), *args).shape)
+        return tuple(jax.eval_shape(lambda *args: kernel(*map(as_chunk, args)), *args).shape)
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the results of a kernel hold."""
@@ -264,3 +268,89 @@ def build(
     """The problem of :func:`ksdmin.from_jax`, which documents the arguments."""
     refuse_traced(data, arguments["params"], arguments["x0"])
     return build_functional(Jax(precision), model, loss, data, **arguments)
+
+
+# A function that ``minimize`` got with an array of jax's and without derivatives
+
+
+# Of |g|: by more a difference along one direction must not contradict the gradient. Curvature and
+# rounding make far less of it.
+MAX_SLOPE_ERROR = 1e-2
+
+
+def tried(
+    fun: Callable[..., Any],
+    x0: Array,
+    args: tuple[Any, ...],
+    subsets: Subsets | None,
+    precond: Any,
+    bounded: bool,
+) -> FunctionalProblem | None:
+    """The problem of a function that jax can trace; None where it cannot, or not faithfully.
+
+    It is evaluated at x0 as it is and compiled, and without bounds at two points beside it, to see
+    that its value depends on nothing but x and that its gradient is all of it.
+    """
+    whole = WHOLE if subsets is None else subsets.full
+    if whole is None:  # the user's own sets, which do not name it
+        return None
+    idx = () if subsets is None else (whole,)
+
+    def with_args(theta: Any, *idx: Any) -> Any:
+        return fun(theta, *idx, *args)
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            problem = _problem(with_args, x0, subsets, precond)
+            value, g = problem.value_and_gradient(x0, whole)
+            eager = float(np.asarray(with_args(x0, *idx)).reshape(()))
+            faithful = _agree(value, eager, x0) and (bounded or _is_gradient(problem, x0, g, whole))
+    except Exception:  # whatever it is, differences will show it, if they meet it too
+        return None
+    problem.spent.append((2, 1) if bounded else (4, 1))
+    return problem if faithful else None
+
+
+def _problem(
+    fun: Callable[..., Any], x0: Array, subsets: Subsets | None, precond: Any
+) -> FunctionalProblem:
+    """As ``from_jax(fun, x0=x0)`` makes it."""
+    problem = build_functional(
+        *(Jax("highest"), fun, None, None),
+        residuals=None,
+        params=None,
+        curvature=None,
+        chunk_size=None,
+        memory_budget=None,
+        sample_weight=None,
+        x0=x0,
+        subsets=subsets,
+        l2=0.0,
+        precond=precond,
+        rng=0,
+    )
+    assert isinstance(problem, FunctionalProblem)
+    return problem
+
+
+def _agree(compiled: float, eager: float, x0: Array) -> bool:
+    """Whether the function has one value, but for rounding."""
+    alike = abs(compiled - eager) <= Space(x0).eps ** 0.5 * max(abs(compiled), abs(eager))
+    return alike or not (math.isfinite(compiled) or math.isfinite(eager))
+
+
+def _is_gradient(problem: FunctionalProblem, x0: Array, g: Array, whole: Any) -> bool:
+    """Whether `g` agrees with a central difference along one direction.
+
+    With ``jax.lax.stop_gradient`` in a function it does not.
+    """
+    space, gradient = Space(x0), to_host(g)
+    h = space.eps ** (1 / 3) * max(1.0, space.norm(x0))
+    u = np.random.default_rng(0).standard_normal(space.n)
+    u /= np.linalg.norm(u)
+    d = space.to_device(h * u)
+    above, below = problem.value(x0 + d, whole), problem.value(x0 - d, whole)
+    error = abs((above - below) / (2 * h) - float(gradient @ u))
+    rounding = 100 * space.eps * max(abs(above), abs(below)) / h
+    return not error > MAX_SLOPE_ERROR * float(np.linalg.norm(gradient)) + rounding

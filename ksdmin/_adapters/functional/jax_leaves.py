@@ -29,8 +29,7 @@ from ksdmin._adapters.functional.jax_sharding import (
     is_on_host,
     spread,
 )
-from ksdmin._problem.arrays import Array
-from ksdmin._problem.namespace import TRACED, is_traced
+from ksdmin._problem.arrays import TRACED, Array, is_traced
 
 
 def refuse_traced(*trees: Any) -> None:

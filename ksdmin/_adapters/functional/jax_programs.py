@@ -16,8 +16,7 @@ import jax
 from jax.tree_util import tree_flatten, tree_unflatten
 
 from ksdmin._adapters.functional.jax_sharding import is_spread
-from ksdmin._problem.arrays import Array
-from ksdmin._problem.namespace import TRACED, is_traced
+from ksdmin._problem.arrays import TRACED, Array, is_traced
 
 # Programs that are kept for problems to come; those in use stay with their problems anyway.
 KEPT_PROGRAMS = 128

@@ -21,7 +21,7 @@ from math import sqrt
 from typing import Any, Protocol
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.sample_loss import SampleLoss
+from ksdmin._adapters.curvature import SampleLoss
 from ksdmin._problem.arrays import Array
 
 LogSumExp = Callable[..., Array]

@@ -10,10 +10,11 @@ from typing import Any
 from ksdmin._adapters.arguments import noting_foreign_functions, noting_samples
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.functional.library import Kernel, Library
+from ksdmin._adapters.model_problem import Sums
 from ksdmin._problem.arrays import Array
 
 
-class PlainFunction:
+class PlainFunction(Sums):
     """A function with the interface of :class:`SampleSums`: a sum of one term.
 
     Parameters
@@ -26,6 +27,9 @@ class PlainFunction:
         Whether it takes `idx`.
     """
 
+    elements, is_weighted, nonlinear = 1, False, False  # of outputs and samples that it has not
+    linear_matrix = jacobian_rows = None
+
     def __init__(self, library: Library, function: Callable[..., Any], sampled: bool) -> None:
         self._library, self._function, self._sampled = library, function, sampled
         self._raw: dict[str, Kernel] = {
@@ -37,16 +41,14 @@ class PlainFunction:
         self._compiled_for_slice: dict[tuple[str, str], Kernel] = {}
         self._multiply = library.compile(lambda state, v: state(v))
 
-    def size(self, idx: Any) -> int:
-        """One: the function is a mean already."""
-        return 1
-
-    def total(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
+    def total(self, kind: str, x: Array, idx: Any, precision: Any = None) -> tuple[Any, ...]:
         """The value; with kind "gradient" the gradient too."""
         value, *gradient = self._kernel(kind, idx)(x)
         return float(value), *(self._library.as_given(g, x) for g in gradient)
 
-    def product(self, x: Array, idx: Any, on_recompute: Callable[[], None]) -> Product:
+    def product(
+        self, x: Array, idx: Any, precision: Any, on_recompute: Callable[[], None]
+    ) -> Product:
         """The product with the Hessian, which always keeps what its calls share."""
         state = self._kernel("product", idx)(x)
         return lambda v: self._library.as_given(self._multiply(state, v), v)

@@ -3,25 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Never, Self
+from typing import Any, Never
 
 import numpy as np
 
 from ksdmin._adapters.curvature import Product
-from ksdmin._adapters.flat_problem import FlatProblem
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.plain_function import PlainFunction
 from ksdmin._adapters.functional.sample_sums import SampleSums
+from ksdmin._adapters.model_problem import ModelProblem
 from ksdmin._adapters.names import Names
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.hosted import is_hosted
-from ksdmin._problem.protocol import Jacobian, Traits
-from ksdmin._problem.subsets import WHOLE, Subsets
-from ksdmin._problem.values import changed
+from ksdmin._problem.protocol import Traits
+from ksdmin._problem.subsets import Subsets
 
 
-class FunctionalProblem(FlatProblem):
+class CompiledMeans:
+    """Means of sums of jax or autograd, with the penalty.
+
+    Parameters
+    ----------
+    library : Library
+        What compiles.
+    l2 : number, array or None
+        The penalty.
+    """
+
+    def __init__(self, library: Library, l2: float | Array | None) -> None:
+        self.l2, self._xp = l2, library.xp
+        self._mean_gradient = library.compile_shared(_mean_gradient)
+        self._mean_squares = library.compile_shared(_mean_squares)
+        self._penalty = library.compile_shared(_penalty)
+
+    def value(self, total: float, size: int, x: Array) -> float:
+        """The mean loss."""
+        return total / size + (0.0 if self.l2 is None else float(self._penalty(self.l2, x)))
+
+    def gradient(self, total: Array, size: int, x: Array) -> Array:
+        """Its gradient."""
+        return self._mean_gradient(total, float(size), self.l2, x)
+
+    def squares(self, total: Array, size: int, x: Array) -> Array:
+        """The mean of squared gradients, with the penalty's diagonal."""
+        return self._mean_squares(total, float(size), self.l2, x)
+
+    def product(self, total: Array, size: int, v: Array) -> Array:
+        """The product of a vector."""
+        return self._mean_gradient(total, float(size), self.l2, v)
+
+    def own_product(self, product: Array, v: Array) -> Array:
+        """The same with a mean that the user has computed."""
+        return product if self.l2 is None else product + self.l2 * v
+
+    def matrix(self, total: Array, size: int) -> Array:
+        """The matrix."""
+        H = total / float(size)
+        if self.l2 is None:
+            return H
+        return H + self._xp.eye(H.shape[0], dtype=H.dtype) * self.l2
+
+    def rows(self, R: Array, scale: float) -> Array:
+        """The rows times a number."""
+        return scale * R
+
+    def residuals(self, slopes: Array, root: Array, scale: float) -> Array:
+        """scale M^-1/2 slopes, so that the rows times it are the gradient; zero where M is."""
+        xp = np if isinstance(root, np.ndarray) else self._xp
+        return xp.where(root > 0, scale / xp.where(root > 0, root, 1.0), 0.0) * slopes
+
+
+class FunctionalProblem(ModelProblem):
     """A model, or a function, as a problem; made by :func:`from_autograd` or :func:`from_jax`.
 
     Attributes
@@ -32,10 +84,12 @@ class FunctionalProblem(FlatProblem):
         As many samples as there are data.
     """
 
+    _sums: SampleSums | PlainFunction
+
     def __init__(
         self,
         library: Library,
-        terms: SampleSums | PlainFunction,
+        sums: SampleSums | PlainFunction,
         x0: Array,
         unflatten: Callable[[Array], Any],
         subsets: Subsets | None,
@@ -44,52 +98,27 @@ class FunctionalProblem(FlatProblem):
         precond: Any,
         names: Names,
     ) -> None:
-        sampled = isinstance(terms, SampleSums)
-        noise = library.noise if sampled and x0.dtype.itemsize == 4 else None
+        sampled = isinstance(sums, SampleSums)
         if isinstance(precond, str) and not sampled:
             precond = None  # a plain function has no gradients of single samples
-        whole = terms if isinstance(terms, SampleSums) and not callable(curvature) else None
-        self._matrix = None if whole is None else whole.linear_matrix
-        self._rows = None if whole is None else whole.jacobian_rows
-        traits = Traits(
-            nonlinear=isinstance(terms, SampleSums) and terms.nonlinear,
-            noise=noise,
-            has_matrix=self._matrix is not None,
-            matrix_cost=None if self._matrix is None else self._matrix.cost,
-            has_jacobian=self._rows is not None and getattr(l2, "ndim", 0) == 0,
-            rows_per_sample=1.0 if self._rows is None else float(self._rows.elements),
-            has_finer_arithmetic=True,
-        )
-        super().__init__(x0, subsets, traits, precond)
-        self._library, self._terms, self._unflatten = library, terms, unflatten
-        self._curvature, self._l2, self._own_names = curvature, l2, names
-        self._mean_gradient = library.compile_shared(_mean_gradient)
-        self._mean_squares = library.compile_shared(_mean_squares)
-        self._penalty = library.compile_shared(_penalty)
+        noise = library.noise if sampled and x0.dtype.itemsize == 4 else None
+        traits = Traits(nonlinear=sums.nonlinear, noise=noise)
+        base = x0, subsets, traits, precond
+        kernels = sums.linear_matrix, sums.jacobian_rows
+        super().__init__(sums, CompiledMeans(library, l2), *base, curvature, *kernels)
+        self._library, self._unflatten, self._own_names = library, unflatten, names
         # Values and gradients that were computed before a run, which counts them: one entry
         self.spent: list[tuple[int, int]] = []
 
     @property
     def elements(self) -> int:
         """How many outputs a sample has; that of a plain function has one."""
-        return self._terms.elements if isinstance(self._terms, SampleSums) else 1
+        return self._sums.elements
 
     @property
     def is_weighted(self) -> bool:
         """Whether the samples have weights."""
-        return isinstance(self._terms, SampleSums) and self._terms.is_weighted
-
-    def in_finer_arithmetic(self) -> Self | None:
-        """The same with values and gradients in float32; None where they are that already.
-
-        Products keep the precision that was asked for: the curvature need not be so exact.
-        """
-        finer = self._library.finer
-        if self.traits.noise is None or finer is None or not isinstance(self._terms, SampleSums):
-            return None
-        terms = self._terms.compiled_by(finer)
-        traits = replace(self.traits, noise=finer.noise)
-        return changed(self, _library=finer, _terms=terms, traits=traits)
+        return self._sums.is_weighted
 
     def unflatten(self, x: Any) -> Any:
         """A flat vector (also one of numpy) as the parameters that the model takes.
@@ -98,71 +127,29 @@ class FunctionalProblem(FlatProblem):
         """
         return self._unflatten(self._to_device(x) if isinstance(x, np.ndarray) else x)
 
+    def _finer(self) -> tuple[float | None, dict[str, Any]] | None:
+        """Values and gradients in float32, where they are in less.
+
+        Products keep the precision that was asked for: the curvature need not be so exact.
+        """
+        finer = self._library.finer
+        if self.traits.noise is None or finer is None or not isinstance(self._sums, SampleSums):
+            return None
+        return finer.noise, {"_library": finer, "_sums": self._sums.compiled_by(finer)}
+
     def _names(self) -> Names:
         return self._own_names
 
-    def _value(self, x: Array, idx: Any) -> float:
-        idx = self._checked(x, idx)
-        self._counts.nfev += 1
-        (total,) = self._terms.total("value", x, idx)
-        return self._mean(total, x, idx)
-
-    def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
-        """The product v -> Hv with the curvature that was asked for."""
+    def _own_product(self, x: Array, idx: Any) -> Product:
         self._check_shape(x)
-        if callable(self._curvature):
-            given = self._curvature(self._to_device(x), idx)
-            own = given if callable(given) else lambda v: given @ v
-            return self._counted(lambda v: own(self._to_device(v)))
-        idx = self._checked(x, idx)
-        product = self._terms.product(x, idx, self._count_forward_pass)
-        size = float(self._terms.size(idx))
-        return self._counted(lambda v: self._mean_gradient(product(v), size, self._l2, v))
-
-    def matrix(self, x: Array, idx: Any = WHOLE) -> Array:
-        """The curvature matrix itself, where the traits say that it is to be had."""
-        if self._matrix is None:
-            raise ValueError("this problem has no curvature matrix: see traits.has_matrix")
-        idx = self._checked(x, idx)
-        self._counts.nhev += 1
-        H = self._matrix(x, idx) / float(self._terms.size(idx))
-        return H if self._l2 is None else H + self._space.diagonal_matrix(self._l2)
-
-    def jacobian(self, x: Array, idx: Any = WHOLE) -> Jacobian:
-        """The curvature as rows, where the traits say that they are to be had."""
-        if self._rows is None or not self.traits.has_jacobian:
-            raise ValueError("this problem has no Jacobian: see traits.has_jacobian")
-        assert isinstance(self._terms, SampleSums)
-        kernel, terms, idx = self._rows, self._terms, self._checked(x, idx)
-        self._counts.nhev += kernel.elements
-        R, slopes, root = terms.jacobian(kernel, x, idx)
-        scale = float(terms.size(idx)) ** -0.5
-        xp = np if isinstance(R, np.ndarray) else self._library.xp
-        inverse_root = xp.where(root > 0, scale / xp.where(root > 0, root, 1.0), 0.0)
-
-        def at(y: Array) -> tuple[float, Array]:
-            self._counts.nfev += 1
-            total, slopes = terms.slopes(kernel, y, idx)
-            return self._mean(total, y, idx), inverse_root * slopes
-
-        penalty = 0.0 if self._l2 is None else float(self._l2)
-        return Jacobian(scale * R, inverse_root * slopes, penalty, at)
+        given = self._curvature(self._to_device(x), idx)
+        own = given if callable(given) else lambda v: given @ v
+        return lambda v: own(self._to_device(v))
 
     def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
         while self.spent:
             self._counts.add(*self.spent.pop())
-        return super()._evaluate(x, self._checked(x, idx), diagonal)
-
-    def _means(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
-        total, g, *squares = self._terms.total(kind, x, idx)
-        size = float(self._terms.size(idx))
-        mean = self._mean_gradient(g, size, self._l2, x)
-        diagonal = (self._mean_squares(u, size, self._l2, x) for u in squares)
-        return self._mean(total, x, idx), mean, *diagonal
-
-    def _diagonal_samples(self, idx: Any) -> Any:
-        assert isinstance(self._terms, SampleSums)
-        return self._terms.diagonal_samples(idx)
+        return super()._evaluate(x, idx, diagonal)
 
     def _point(self, x: Any) -> Array:
         """A vector of any kind; in numpy where that does the algebra of a run, too."""
@@ -170,14 +157,9 @@ class FunctionalProblem(FlatProblem):
         hosted = is_hosted(self.x0)
         return np.asarray(x, dtype=self.x0.dtype) if hosted else self._to_device(x)
 
-    def _checked(self, x: Any, idx: Any) -> Any:
-        """A set as the sums take it; that of a plain function is whatever its user wants."""
+    def _checked(self, x: Any, idx: Any) -> tuple[Array, Any]:
         self._check_shape(x)
-        return self._terms.indices(idx) if isinstance(self._terms, SampleSums) else idx
-
-    def _mean(self, total: float, x: Array, idx: Any) -> float:
-        penalty = 0.0 if self._l2 is None else float(self._penalty(self._l2, x))
-        return total / self._terms.size(idx) + penalty
+        return x, self._sums.indices(idx)
 
     def __getstate__(self) -> Never:
         raise TypeError(

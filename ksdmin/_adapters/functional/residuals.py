@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.block_arguments import Block, check_rows
-from ksdmin._adapters.curvature import Product
+from ksdmin._adapters.arguments import Block, check_rows
+from ksdmin._adapters.curvature import Product, SampleLoss
 from ksdmin._adapters.functional.data import tree_map
 from ksdmin._adapters.functional.losses import RandomGenerator
-from ksdmin._adapters.sample_loss import SampleLoss
 from ksdmin._problem.arrays import Array
 
 

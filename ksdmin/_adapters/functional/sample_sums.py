@@ -12,15 +12,18 @@ from typing import Any
 import numpy as np
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.curvature import Product
+from ksdmin._adapters.curvature import Product, SampleLoss, is_nonlinear
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
 from ksdmin._adapters.functional.data import Samples, one_ahead
-from ksdmin._adapters.functional.jacobian import ROW_COPIES, JacobianRows
+from ksdmin._adapters.functional.jacobian import (
+    BUDGET_SHARE,
+    ROW_COPIES,
+    JacobianRows,
+    LinearMatrix,
+)
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
-from ksdmin._adapters.functional.linear_matrix import BUDGET_SHARE, LinearMatrix
 from ksdmin._adapters.functional.losses import RandomGenerator
-from ksdmin._adapters.linearity import is_nonlinear
-from ksdmin._adapters.sample_loss import SampleLoss
+from ksdmin._adapters.model_problem import Sums
 from ksdmin._adapters.seeds import seed_for_set
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
@@ -30,8 +33,10 @@ from ksdmin._problem.values import changed
 MEMORY_PROBE_SAMPLES = 8
 
 
-class SampleSums:
+class SampleSums(Sums):
     """Sums over the samples of a set, chunk by chunk.
+
+    (In another precision the kernels are compiled otherwise: see `compiled_by`.)
 
     Parameters
     ----------
@@ -77,7 +82,14 @@ class SampleSums:
         self.linear_matrix: LinearMatrix | None = None
         self.jacobian_rows: JacobianRows | None = None
         self._max_jacobian_rows = 1
-        self.size, self.indices = samples.size, samples.indices
+
+    def indices(self, idx: Any) -> Any:
+        """A set of the user's: a slice, or a vector of indices on the host."""
+        return self._samples.indices(idx)
+
+    def size(self, idx: Any) -> int:
+        """How many samples a set has."""
+        return self._samples.size(idx)
 
     @property
     def is_weighted(self) -> bool:
@@ -151,12 +163,20 @@ class SampleSums:
         known = self._loss.has_diagonal_hessian
         return float(rows.deviation(x, probe)) <= 1e-4 if known is None else known
 
-    def jacobian(self, kernel: JacobianRows, x: Array, idx: Any) -> list[Array]:
+    def matrix(self, kernel: LinearMatrix, x: Array, idx: Any, precision: Any = None) -> Array:
+        """The sum of the curvature matrices over a set."""
+        return kernel(x, idx)
+
+    def jacobian(
+        self, kernel: JacobianRows, x: Array, idx: Any, precision: Any = None
+    ) -> list[Array]:
         """The rows of the samples of a set, slopes and roots; padding has rows of zeros."""
         chunks = self._chunks(idx, self._max_jacobian_rows)
         return self._joined([kernel.rows(x, chunk) for chunk in chunks], x)
 
-    def slopes(self, kernel: JacobianRows, x: Array, idx: Any) -> tuple[float, Array]:
+    def slopes(
+        self, kernel: JacobianRows, x: Array, idx: Any, precision: Any = None
+    ) -> tuple[float, Array]:
         """The sum of the losses, and their slopes in the outputs, with the same padding."""
         chunks = self._chunks(idx, self._max_jacobian_rows)
         found = [kernel.losses_and_slopes(x, chunk) for chunk in chunks]
@@ -201,7 +221,7 @@ class SampleSums:
 
         return is_nonlinear(outputs, np.asarray(x))
 
-    def total(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
+    def total(self, kind: str, x: Array, idx: Any, precision: Any = None) -> tuple[Any, ...]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
         if kind == "value" and not self.library.compiles_values(self._samples.n, self._preferred):
             return self.total("gradient", x, idx)[:1]
@@ -214,7 +234,9 @@ class SampleSums:
             sums = vectors if sums is None else [a + b for a, b in zip(sums, vectors, strict=True)]
         return total, *(sums or ())
 
-    def product(self, x: Array, idx: Any, on_recompute: Callable[[], None]) -> Product:
+    def product(
+        self, x: Array, idx: Any, precision: Any, on_recompute: Callable[[], None]
+    ) -> Product:
         """The sum of the products over a set.
 
         `on_recompute` is called where a product has to compute again what all of them share,

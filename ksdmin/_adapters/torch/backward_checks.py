@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.torch.double_backward import OWN_PRODUCTS, MissingDerivative
+from ksdmin._adapters.torch.double_backward import (
+    OF_THE_MODEL,
+    OWN_PRODUCTS,
+    RETAINED,
+    MissingDerivative,
+    contradicts,
+    explained,
+)
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
-from ksdmin._adapters.torch.slope_check import RETAINED, contradicts
+from ksdmin._adapters.torch.probing import Probing
 
 # Relative difference between two numbers that are the same but for rounding, by precision.
 _TOLERANCE = {"highest": 1e-4, "high": 1e-2, "bfloat16": 1e-1}
@@ -24,25 +29,25 @@ NO_GRAPH = (
 _MAX_DIFFERENCE = 1e-2
 
 
-def check_gradients_found(kernels: Kernels, probe: Chunk) -> None:
+def check_gradients_found(probing: Probing) -> None:
     """Refuse parameters that the loss depends on, but that torch finds no gradient for."""
-    model, (inputs, targets, w) = kernels.model, probe
-    x = model.near_x0()
-    parameters = model.leaves(x)
-    with model.restored_randomness():
-        total = kernels.total_loss(model(parameters, inputs), targets, w)
-    g: tuple[Tensor | None, ...] = (None,) * len(parameters)
-    if total.requires_grad:
-        g = _first_derivatives(total, parameters)
+    kernels, model = probing.kernels, probing.kernels.model
+    try:
+        g = probing.gradients()
+    except RuntimeError as error:
+        if "second time" in str(error):  # the graph of a derivative in the model is gone
+            error.add_note(NO_GRAPH)
+        raise
     missing = [name for name, piece in zip(model.slices(), g, strict=True) if piece is None]
     if not missing:
         return
-    moved, slices = x.clone(), model.slices()
+    moved, slices = probing.x.clone(), model.slices()
     for name in missing:
         moved[slices[name]] += _direction(moved[slices[name]], 3)
     with model.restored_randomness():
-        there = kernels.value(moved, probe)[0]
-    if abs(float(there - total.detach())) > _TOLERANCE[model.precision] * abs(float(there)):
+        there = kernels.value(moved, probing.chunk)[0]
+    change = abs(float(there - probing.total.detach()))
+    if change > _TOLERANCE[model.precision] * abs(float(there)):
         raise ValueError(
             f"the loss depends on {', '.join(map(repr, missing[:3]))}, but torch finds no gradient "
             "in it: a checkpoint needs use_reentrant=False; take away .detach(), .data or "
@@ -50,70 +55,56 @@ def check_gradients_found(kernels: Kernels, probe: Chunk) -> None:
         )
 
 
-def check_inner_derivatives(kernels: Kernels, probe: Chunk) -> None:
+def check_inner_derivatives(probing: Probing) -> None:
     """Refuse a model with a derivative in it that autograd takes for a constant."""
-    model = kernels.model
-    x = model.near_x0()
+    kernels, model = probing.kernels, probing.kernels.model
 
     def value_at(x: Tensor) -> float:
         with model.restored_randomness():
-            return float(kernels.value(x, probe)[0])
+            return float(kernels.value(x, probing.chunk)[0])
 
-    with model.restored_randomness():
-        g = kernels.gradient(x, probe)[1].clone()
-    if contradicts(value_at, x, value_at(x), g):
+    if contradicts(value_at, probing.x, float(probing.total.detach()), probing.gradient()):
         name = type(model.model).__name__
         raise ValueError(f"the gradient of {name} is not that of its values. {RETAINED}")
 
 
-def _first_derivatives(total: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-    try:
-        return torch.autograd.grad(total, parameters, allow_unused=True)
-    except RuntimeError as error:
-        if "second time" in str(error):  # the graph of a derivative in the model is gone
-            error.add_note(NO_GRAPH)
-        raise
-
-
-def reads_parameters_again(kernels: Kernels, probe: Chunk) -> bool:
+def reads_parameters_again(probing: Probing) -> bool:
     """Whether the backward pass reads parameters from the module, as activation checkpoints do.
 
     They compute the activations again, after the forward pass has given the module its own
     parameters back: the gradient is another one then. (Where a gradient is not the same each time,
     the answer may be True for nothing, which costs little.)
     """
-    model, x = kernels.model, kernels.model.near_x0()
-    gradients = []
+    model, gradients = probing.kernels.model, []
     for model.recomputes in (False, True):
-        with model.restored_randomness():
-            gradients.append(kernels.gradient(x, probe)[1])
+        gradients.append(probing.gradient())
     return not torch.equal(*gradients)
 
 
-def fault_of_products(kernels: Kernels, probe: Chunk) -> str | None:
+def fault_of_products(probing: Probing) -> str | None:
     """Why curvature products would be wrong; None where they are right, or raise themselves.
 
     Either a torch.autograd.Function computes something in its backward pass that torch does not
     see, or torch itself is wrong (its weight_norm is). The first product says so, and not
     from_torch: who wants gradients only needs no products.
     """
+    kernels = probing.kernels
     try:
         if kernels.curvature == "hessian":
-            found = _fault_of_hessian(kernels, probe)
+            found = _fault_of_hessian(probing)
         else:
-            found = _fault_of_jacobian(kernels, probe) if kernels.curvature else None
+            found = _fault_of_jacobian(probing) if kernels.curvature else None
     except (MissingDerivative, NotImplementedError):  # the first product will say so
         return None
     return None if found is None else _wrong(kernels, found)
 
 
-def _fault_of_jacobian(kernels: Kernels, probe: Chunk) -> str | None:
+def _fault_of_jacobian(probing: Probing) -> str | None:
     """J v, from differentiating the backward pass, and J^T u, from the backward pass itself."""
-    model = kernels.model
-    x = model.near_x0()
-    v = _direction(x, 1)
-    with model.restored_randomness():
-        jvp, vjp = kernels.jacobian(x, probe)
+    model, forward = probing.kernels.model, probing.forward
+    v = _direction(probing.x, 1)
+    with explained(OF_THE_MODEL):
+        jvp, vjp = probing.kernels.jacobian(forward.z, forward.parameters)
         Jv = jvp(v)
         u = _direction(Jv, 2)
         here, there = float(u.flatten() @ Jv.flatten()), float(vjp(u) @ v)
@@ -123,18 +114,16 @@ def _fault_of_jacobian(kernels: Kernels, probe: Chunk) -> str | None:
     return None
 
 
-def _fault_of_hessian(kernels: Kernels, probe: Chunk) -> str | None:
+def _fault_of_hessian(probing: Probing) -> str | None:
     """The product is symmetric; in float64 also a difference of gradients."""
-    model = kernels.model
-    x = model.near_x0()
+    kernels, model, x = probing.kernels, probing.kernels.model, probing.x
     u, v = _direction(x, 1), _direction(x, 2)
-    with model.restored_randomness():
-        product = kernels.product(x, probe)
-        Hu, Hv = product(u).clone(), product(v)
+    product = kernels.product_over(probing.forward)
+    Hu, Hv = product(u).clone(), product(v)
     scale = float(u.norm() * Hv.norm() + v.norm() * Hu.norm())
     if abs(float(u @ Hv - v @ Hu)) > _TOLERANCE[model.precision] * scale:
         return "the Hessian is not symmetric"
-    if x.dtype == torch.float64 and not _is_slope(kernels, probe, x, u, Hu):
+    if x.dtype == torch.float64 and not _is_slope(kernels, probing.chunk, x, u, Hu):
         return "products differ from differences of gradients"
     return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -12,31 +13,32 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from ksdmin._adapters.arguments import as_precond, check_curvature_of_function, refuse
-from ksdmin._adapters.block_arguments import (
+from ksdmin._adapters.arguments import (
     Block,
     as_blocks,
+    as_precond,
     check_block_curvature,
+    check_curvature_of_function,
     noting_block,
+    refuse,
 )
 from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.curvature import check_provider
 from ksdmin._adapters.torch.checks import check_model
+from ksdmin._adapters.torch.costs import chunk_budget
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.distributed.build import (
-    Group,
+    asked_for,
     blocks_of_all_processes,
     of_all_processes,
     unwrapped,
 )
-from ksdmin._adapters.torch.distributed.group import asked_for
 from ksdmin._adapters.torch.flat_function import FlatFunction
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.in_double import InDouble, check_outputs, doubled
-from ksdmin._adapters.torch.memory import chunk_budget
 from ksdmin._adapters.torch.model_and_loss import kernels_of, probe_of
-from ksdmin._adapters.torch.model_outputs import check_output
+from ksdmin._adapters.torch.model_calls import check_output
 from ksdmin._adapters.torch.of_samples import l2_vector, of_samples
 from ksdmin._adapters.torch.plain_function import TorchFunctionProblem
 from ksdmin._adapters.torch.problem import TorchProblem, refuse_inference_mode
@@ -64,13 +66,11 @@ def build(
     rng: Any,
     sample_weight: Any,
     process_group: Any,
-    split: bool | str,
 ) -> TorchProblem | TorchFunctionProblem | BlockProblem:
     """The problem of :func:`ksdmin.from_torch`, which documents the arguments."""
     refuse_inference_mode()
     if x0 is None:
-        process_group, given = asked_for(process_group), process_group
-        split = False if process_group is None and given is not None else split  # one process
+        process_group = asked_for(process_group)
     check_provider(curvature)
     check_output(output)
     precond = as_precond(precond, "auto", "kronecker", "diagonal")
@@ -78,14 +78,13 @@ def build(
     may_turn = not callable(curvature) and not callable(precond) and process_group is None
     turns = may_turn and precision != "float32"
     precision = "highest" if precision == "float32" else precision
-    group = Group(process_group, split, memory_budget)
     settings = {"l2": l2, "precond": precond, "memory_budget": memory_budget}
     settings |= {"chunk_size": chunk_size, "graphs": graphs, "rng": rng}
     if residuals is not None:
         instead = "a model, or x0= with a plain function, not with residuals="
         given = {"loss": loss, "data": data, "x0": x0, "subsets": subsets, "output": output}
         refuse(instead, **given, sample_weight=sample_weight)
-        asked = params, precision, curvature, turns, group
+        asked = params, precision, curvature, turns, process_group
         return _blocks(model, as_blocks(residuals), *asked, **settings)
     if x0 is not None:
         a_models = {"params": params, "chunk_size": chunk_size, "memory_budget": memory_budget}
@@ -110,7 +109,7 @@ def build(
         found = kernels_of(flat_model, loss, samples, **asked, stacklevel=stacklevel)
         if process_group is None:  # else one process may have such samples only
             samples.check_weights()
-        problem = of_samples(found[0], samples, found[1], **settings)
+        problem = of_samples(*found, samples, **settings)
         if turns and problem.x0.dtype == torch.float32:
             again = partial(_model_in_double, flat_model, loss, samples, asked, settings, seed)
             problem._double = InDouble(again)
@@ -118,7 +117,7 @@ def build(
 
     if process_group is None:
         return make(data, 4)
-    return of_all_processes(group, model, data, curvature, precond, make)
+    return of_all_processes(process_group, model, data, curvature, precond, make)
 
 
 def _model_in_double(
@@ -134,8 +133,8 @@ def _model_in_double(
     with model.modes.in_force():  # the copy keeps them
         model, loss = model.of(doubled(model.model)), doubled(loss)
     check_outputs(model, samples)
-    kernels, curvature = kernels_of(model, loss, samples, **asked, stacklevel=1)
-    return of_samples(kernels, samples, curvature, **{**settings, "rng": copy.deepcopy(rng)})
+    found = kernels_of(model, loss, samples, **asked, stacklevel=1)
+    return of_samples(*found, samples, **{**settings, "rng": copy.deepcopy(rng)})
 
 
 def _blocks(
@@ -145,7 +144,7 @@ def _blocks(
     precision: str,
     curvature: Any,
     turns: bool,
-    group: Group,
+    process_group: Any,
     **settings: Any,
 ) -> BlockProblem:
     """The sum of blocks of squared residuals."""
@@ -153,7 +152,7 @@ def _blocks(
         kind = type(model).__name__
         raise TypeError(f"model: residuals= needs the nn.Module that r is given, not {kind}")
     check_block_curvature(curvature)
-    model = unwrapped(model, group.given)
+    model = unwrapped(model, process_group)
     params = params if params is None or isinstance(params, (str, Tensor)) else list(params)
     settings |= {"curvature": curvature}
 
@@ -162,9 +161,10 @@ def _blocks(
         flat = partial(ResidualModel, model, params=params, precision=precision)
         return _own_blocks(flat, blocks, turns, **settings)
 
-    if group.given is None:
+    if process_group is None:
         return make(blocks, 5)
-    return blocks_of_all_processes(group, model, blocks, curvature, settings["precond"], make)
+    precond = settings["precond"]
+    return blocks_of_all_processes(process_group, model, blocks, curvature, precond, make)
 
 
 def _own_blocks(
@@ -206,11 +206,11 @@ def _of_blocks(
     terms = []
     for number, (model, samples) in enumerate(parts):
         with noting_block(number):
-            kernels, per_sample = residual_kernels(
-                model, probe_of(samples), curvature or "gauss-newton"
+            kernels, first = residual_kernels(model, probe_of(samples), curvature or "gauss-newton")
+            problem = of_samples(
+                kernels, kernels.curvature, first, samples, rng=generator, **settings
             )
-            problem = of_samples(kernels, samples, kernels.curvature, rng=generator, **settings)
-        terms.append(Term(problem, model.block.weight, per_sample))
+        terms.append(Term(problem, model.block.weight, math.prod(first.z.shape[1:])))
     penalty = l2_vector(l2, parts[0][0])
     return BlockProblem(terms, penalty if bool(penalty.any()) else None, precond)
 

@@ -16,13 +16,19 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ksdmin._adapters.arguments import check_deterministic
-from ksdmin._adapters.torch.batch_norm import takes_statistics, tracking
+from ksdmin._adapters.torch.costs import SavedBytes
 from ksdmin._adapters.torch.data.arrays import TARGETS_PER_READ
 from ksdmin._adapters.torch.data.trees import same
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.losses.known import as_loss_module
-from ksdmin._adapters.torch.model_inputs import detached
-from ksdmin._adapters.torch.random import generator_states, seeded_generators
+from ksdmin._adapters.torch.model_calls import detached
+from ksdmin._adapters.torch.modes import (
+    generator_states,
+    set_generator_states,
+    takes_statistics,
+    tracking,
+)
+from ksdmin._adapters.torch.probing import Probing, nodes
 from ksdmin._problem.subsets import WHOLE
 
 # A nonlinearity at the end of the model that belongs to the loss, by the loss: how its node in the
@@ -43,7 +49,6 @@ _TAKE_STATISTICS = (
 _SEEDED = ", or draw from torch's global generators, which are seeded for each set"
 _MEAN_SAMPLES = 32  # of a loss that is a mean already: each is computed by itself
 _IGNORED = -100  # the label that HuggingFace's models leave out of their mean
-_LOSS_SAMPLES = 2  # enough to see what a loss reads
 
 
 def check_model(model: nn.Module, stacklevel: int, without_batches: str | None = None) -> None:
@@ -103,19 +108,27 @@ NO_FLAG = (
 )
 
 
-def check_forward_pass(model: FlatModel, inputs: Any) -> Any:
-    """What the model returns for a few samples; a model that writes into its buffers is refused.
+def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes | None]:
+    """What the model returns for a few samples, and what it has kept for a backward pass.
 
-    Sets ``model.is_random``: whether it draws from torch's global generators; and
-    ``model.writes_into_inputs``.
+    A model that writes into its buffers is refused. Sets ``model.is_random``: whether it draws from
+    torch's global generators; and ``model.writes_into_inputs``.
     """
     buffers = {name: buffer.clone() for name, buffer in model.model.named_buffers()}
     before = generator_states(model.device)
     copies = tree_map(Tensor.clone, inputs)
     autocast = SeesAutocast(model.device.type)
+    parameters = model.leaves(model.x0)
+    saved, outputs = SavedBytes(parameters), None
     try:
         with autocast if model.precision != "bfloat16" else nullcontext():
-            outputs = model.outputs(model.leaves(model.x0), copies)
+            with suppress(RuntimeError), saved.watching():  # which torch.func does not take
+                outputs = model.outputs(parameters, copies)
+            hooked = outputs is not None and not saved.was_read
+            if not hooked:  # hooks change a derivative in the model
+                copies = tree_map(Tensor.clone, inputs)
+                set_generator_states(before, model.device)
+                outputs = model.outputs(parameters, copies)
     except Exception as error:
         with suppress(Exception):  # an exception may refuse it
             error.add_note(f"the model was called with {_described(inputs)}")
@@ -137,7 +150,7 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> Any:
                 "pass, which makes it another function every time. Put it (or the module that "
                 "does so) into eval mode: model.eval()"
             )
-    return outputs
+    return outputs, saved if hooked else None
 
 
 class SeesAutocast(TorchFunctionMode):
@@ -177,14 +190,21 @@ def warn_of_output_nonlinearity(z: Tensor, loss: Any, stacklevel: int) -> None:
         )
 
 
-def check_values(problem: Any, model: FlatModel) -> None:
+def check_values(problem: Any, probing: Probing) -> None:
     """Refuse values that are not deterministic, no mean over samples, or of other parameters."""
-    first_samples = problem._sums.samples.first
+    model, first_samples = probing.kernels.model, problem._sums.samples.first
     samples = first_samples(0, _CHECK_SAMPLES)
-    _check_loss(problem, model, first_samples(0, _LOSS_SAMPLES))
+    _check_loss(probing)
     name, tolerance = type(model.model).__name__, _VALUE_TOLERANCE[model.precision]
-    x = model.near_x0()
-    first, second = problem.value(x, samples), problem.value(x, samples)
+    x = probing.x
+    mixes = model.is_random or probing.kernels.is_scalar
+    if not mixes and not model.batch_norms and _is_known_sum(problem, probing, samples, tolerance):
+        return
+    if mixes or not model.batch_norms:
+        first, second = problem.value(x, samples), problem.value(x, samples)
+    else:  # the same batch as before
+        first, known = float(probing.total.detach()), first_samples(0, len(probing.chunk[2]))
+        second = _total(problem, probing, known)
     check_deterministic(name, first, second, tolerance, _SEEDED)
     half = samples.shape[0] // 2
     if problem._sums._kernels.is_scalar:
@@ -197,6 +217,27 @@ def check_values(problem: Any, model: FlatModel) -> None:
                 stack.enter_context(model.modes.in_eval(model.batch_norms))
                 first = problem.value(x, samples)
             _check_batches(problem, x, halves, first, tolerance, name)
+
+
+def _is_known_sum(problem: Any, probing: Probing, samples: Any, tolerance: float) -> bool:
+    """Whether the sum over some samples is what a pass of the first, and another one, have made.
+
+    Then it is the same in every call, and a sum over samples.
+    """
+    sums, n, known = problem._sums, samples.shape[0], len(probing.chunk[2])
+    if n <= known:
+        return False
+    together = _total(problem, probing, samples)
+    rest = _total(problem, probing, sums.samples.first(known, n))
+    apart = float(probing.total.detach()) + rest
+    return abs(together - apart) <= tolerance * max(abs(together), abs(apart))
+
+
+def _total(problem: Any, probing: Probing, samples: Any) -> float:
+    """The sum of the losses, as a run computes it."""
+    sums, precision = problem._sums, probing.kernels.model.precision
+    idx = sums.samples.indices(samples)
+    return float(sums.total("value", probing.x, idx, precision)[0])
 
 
 def _check_mean_losses(problem: Any, model: FlatModel, x: Tensor) -> None:
@@ -264,13 +305,12 @@ def _check_batches(
         )
 
 
-def _check_loss(problem: Any, model: FlatModel, samples: Any) -> None:
+def _check_loss(probing: Probing) -> None:
     """Refuse a loss that reads parameters: those of the model it sees at their old values."""
-    kernels = problem._sums._kernels
-    inputs, targets = problem._sums.samples.take(problem._sums.samples.indices(samples))
-    with model.arithmetic(model.precision), seeded_generators(0, model.device):
-        z = model(model.split(model.x0), inputs).detach().requires_grad_()
-        read = _leaves(kernels.losses(z, detached(targets), samples.shape[0]))
+    kernels, model, forward = probing.kernels, probing.kernels.model, probing.forward
+    with model.arithmetic(model.precision):
+        z = forward.z.detach().requires_grad_()
+        read = _leaves(kernels.losses(z, detached(forward.targets), len(forward.w)))
     fixed = {id(parameter) for parameter in model.model.parameters()}
     for name, parameter in model.variables().items():
         fixed.discard(id(parameter))
@@ -287,18 +327,8 @@ def _check_loss(problem: Any, model: FlatModel, samples: Any) -> None:
 
 def _leaves(result: Tensor) -> dict[int, Tensor]:
     """The tensors that a result is differentiable in, by id."""
-    leaves: dict[int, Tensor] = {}
-    waiting, seen = [result.grad_fn], {result.grad_fn}
-    while waiting:
-        node = waiting.pop()
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            leaves[id(variable)] = variable
-        for child, _ in node.next_functions if node is not None else ():
-            if child not in seen:
-                seen.add(child)
-                waiting.append(child)
-    return leaves
+    found = [getattr(node, "variable", None) for node in nodes(result)]
+    return {id(variable): variable for variable in found if variable is not None}
 
 
 def _own_parameters(losses: Any, own: list[Tensor]) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ksdmin._adapters.torch.double_backward import RETAINED, contradicts
 from ksdmin._adapters.torch.flat_model import not_compiled
 from ksdmin._adapters.torch.kernels import Product
-from ksdmin._adapters.torch.random import generator_states
-from ksdmin._adapters.torch.slope_check import RETAINED, contradicts
+from ksdmin._adapters.torch.modes import generator_states
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import CountingProblem, Counts

@@ -1,14 +1,20 @@
-"""What a model's products cost, counted on a few samples, never timed: the same in every run."""
+"""What a model costs: operations, counted on a few samples and never timed, and memory."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from ksdmin._adapters.torch.flat_model import differentiates
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._problem.protocol import CALL_COST
 
@@ -54,25 +60,44 @@ class Costs:
         return self.call / self.product if self.on_device and self.product else 0.0
 
 
-def costs_of(kernels: Kernels, probe: Chunk, nonlinear: bool) -> Costs:
-    """Of a model; for one that is linear in its parameters, the core knows them."""
-    model = kernels.model
-    on_device = bool(model.x0.is_cuda)
-    unknown = Costs(None, CALL_ON_DEVICE if on_device else CALL_COST, on_device)
-    if not nonlinear or not kernels.curvature or kernels.fault:
-        return unknown
+def counted_value(kernels: Kernels, probe: Chunk) -> Functions | None:
+    """What a value is made of; None where it cannot be counted.
+
+    Also finds out whether the forward pass needs gradients itself (torch.autograd.grad in it).
+    """
+    counted = _counted(kernels, probe)
+    if counted is None:
+        kernels.values_need_grad = differentiates(kernels.model, probe[0])
+        counted = _counted(kernels, probe) if kernels.values_need_grad else None
+    return counted
+
+
+def _counted(kernels: Kernels, probe: Chunk) -> Functions | None:
     try:
-        with _Functions() as counted, model.restored_randomness():
-            kernels.value(model.x0, probe)
-    except Exception:  # a function that a dispatch mode does not take
+        counted = Functions()
+        with counted, kernels.model.restored_randomness():
+            kernels.value(kernels.model.x0, probe)
+    except Exception:  # a function that a dispatch mode does not take, or gradients are missing
+        return None
+    return counted
+
+
+def costs_of(kernels: Kernels, counted: Functions | None, samples: int, nonlinear: bool) -> Costs:
+    """Of a model; for one that is linear in its parameters, the core knows them.
+
+    `counted` has what the value of so many samples is made of.
+    """
+    on_device = bool(kernels.model.x0.is_cuda)
+    unknown = Costs(None, CALL_ON_DEVICE if on_device else CALL_COST, on_device)
+    if not nonlinear or not kernels.curvature or kernels.fault or counted is None:
         return unknown
-    forward = (SMALL_PRODUCT * counted.products + ELEMENT * counted.elements) / len(probe[2])
+    forward = (SMALL_PRODUCT * counted.products + ELEMENT * counted.elements) / samples
     function = FUNCTION_ON_DEVICE if on_device else FUNCTION
     call = FUNCTIONS_OF_GRADIENT * function * counted.functions
     return Costs(FORWARD_PASSES * forward, call, on_device) if forward else unknown
 
 
-class _Functions(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Functions(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts torch's functions, the operations of products and convolutions, other elements."""
 
     def __init__(self) -> None:
@@ -87,4 +112,126 @@ class _Functions(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.products += formula(*args, **(kwargs or {}), out_val=out)
         elif isinstance(out, Tensor) and not func.is_view:
             self.elements += out.numel()
+        return out
+
+
+# How much memory a sample takes, how much there is, and how much is free
+
+
+# Of the memory: the basis of the Krylov subspace, the caches of torch and other programs need room
+# too.
+FRACTION = 1 / 4
+FALLBACK_BUDGET = 2.0**31  # bytes, where a system does not say how much there is
+
+
+def free_budget(device: torch.device) -> float:
+    """A quarter of the free memory, or 2 GiB: for copies of data, which change no result."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] * FRACTION
+    return _pages("SC_AVPHYS_PAGES")
+
+
+def chunk_budget(device: torch.device) -> float:
+    """A quarter of all memory, or 2 GiB: for chunks.
+
+    The size of a chunk decides how sums are rounded. What other programs leave free must not: the
+    same seed gives the same run.
+    """
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1] * FRACTION
+    return _pages("SC_PHYS_PAGES")
+
+
+def _pages(name: str) -> float:
+    try:
+        return os.sysconf(name) * os.sysconf("SC_PAGE_SIZE") * FRACTION
+    except (AttributeError, ValueError):
+        return FALLBACK_BUDGET
+
+
+class SavedBytes:
+    """What is kept for a backward pass, within `watching`, but for the parameters.
+
+    Parameters
+    ----------
+    parameters : sequence of Tensor
+        Those of the pass.
+
+    Attributes
+    ----------
+    was_read : bool
+        Whether there was a backward pass, too.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self.was_read = False
+        self._own = {piece.untyped_storage().data_ptr() for piece in parameters}
+        self._kept: dict[tuple[int, torch.Size], Tensor] = {}
+
+    def watching(self) -> AbstractContextManager[Any]:
+        """Note what is kept. Over such a graph nothing can be differentiated twice."""
+        return torch.autograd.graph.saved_tensors_hooks(self._note, self._read)
+
+    def _note(self, saved: Tensor) -> Tensor:
+        """Without its graph: one that holds its own outputs is never freed."""
+        bare = saved.detach()
+        if saved.untyped_storage().data_ptr() not in self._own:
+            self._kept[saved.data_ptr(), saved.shape] = bare
+        return bare
+
+    def _read(self, saved: Tensor) -> Tensor:
+        self.was_read = True
+        return saved
+
+    @property
+    def total(self) -> int:
+        """The bytes."""
+        return sum(saved.numel() * saved.element_size() for saved in self._kept.values())
+
+
+def saved_bytes(kernels: Kernels, z: Tensor, chunk: Chunk, saved: SavedBytes | None) -> int | None:
+    """What a forward pass and its loss keep for a sample; None where it takes no hooks.
+
+    `saved` has what the pass itself has kept, which gave the outputs z.
+    """
+    if saved is None:
+        return None
+    try:
+        with saved.watching():
+            kernels.total_loss(z, chunk[1], chunk[2])
+    except Exception:  # what a loss raises is told later, with its targets
+        return None
+    return max(1, saved.total // len(chunk[2]))
+
+
+def bytes_per_sample(kernels: Kernels, chunk: Chunk) -> int:
+    """The same by a pass of its own; where that takes no hooks, all bytes that it computes."""
+    inputs, targets, w = chunk
+    parameters = kernels.model.leaves(kernels.model.x0)
+    saved, computed = SavedBytes(parameters), _ComputedBytes()
+
+    def run() -> None:
+        kernels.total_loss(kernels.model(parameters, inputs), targets, w)
+
+    try:
+        with saved.watching():
+            run()
+        kept = saved.total
+    except RuntimeError:  # a model with torch.func.grad or jvp in it
+        with computed:
+            run()
+        kept = computed.total
+    return max(1, kept // len(w))
+
+
+class _ComputedBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the bytes of all that is computed: at least what is kept of it."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total: int = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.total += sum(leaf.nbytes for leaf in tree_leaves(out) if isinstance(leaf, Tensor))
         return out

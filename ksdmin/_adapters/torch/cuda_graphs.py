@@ -124,7 +124,7 @@ class Graphed:
         def rounded(i: int) -> Callable[[], Tensor]:
             return lambda: kernel(nearby(x), probe)[i]
 
-        warm_up(lambda: kernel(x, probe))
+        warm_up(lambda: kernel(x, probe), x.device)
         self._graph = torch.cuda.CUDAGraph()
         with captured(self._graph, x.device):
             self._outputs = kernel(self._x, self._buffers)
@@ -160,7 +160,7 @@ class GraphedProduct:
         self.owner: object = None
         self._x, self._buffers = x.clone(), buffers
         self._v = torch.randn_like(x)
-        warm_up(lambda: kernel(x, probe)(self._v))
+        warm_up(lambda: kernel(x, probe)(self._v), x.device)
         self._set_up, self._multiply = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with captured(self._set_up, x.device):
             self._product = kernel(self._x, self._buffers)  # keeps its activations in the graph
@@ -204,19 +204,18 @@ def captured(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None
         ):
             yield
     except BaseException:
-        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        generator = torch.cuda.default_generators[device.index]
         generator.graphsafe_set_state(generator.clone_state())
         raise
 
 
-def warm_up(run: Callable[[], Any]) -> None:
+def warm_up(run: Callable[[], Any], device: torch.device) -> None:
     """Run a few times on the side stream, as a capture requires.
 
     Raises a RuntimeError where the last one waits for the device: a capture would fail, and that
     leaves libraries such as cuSOLVER unusable.
     """
-    here = torch.cuda.current_stream()
-    side = side_stream(here.device)
+    here, side = torch.cuda.current_stream(device), side_stream(device)
     with SIDE, torch.cuda.stream(side):
         side.wait_stream(here)
         for _ in range(WARM_UP_RUNS - 1):

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from ksdmin._adapters.torch.flat_model import FlatModel, flatten
+from ksdmin._adapters.torch.flat_model import flatten
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
-from ksdmin._adapters.torch.linear_use import LinearUse, single_uses
-from ksdmin._adapters.torch.random import generator_states, set_generator_states
+from ksdmin._adapters.torch.modes import generator_states, set_generator_states
+from ksdmin._adapters.torch.probing import LinearUse, Probing
 
 log = logging.getLogger("ksdmin")
 
@@ -35,12 +35,13 @@ Squares = list[Tensor]
 """The sum of the squared gradients, by parameter."""
 
 
-def diagonal_kernel(kernels: Kernels, probe: Chunk, budget: float) -> Diagonal | None:
+def diagonal_kernel(probing: Probing, budget: float) -> Diagonal | None:
     """The kernel for a model, checked with a few samples; None where there is no affordable one."""
-    reason = None
-    for uses in (_linear_uses(kernels.model, probe), []):
+    kernels, reason = probing.kernels, None
+    known = probing.linear_uses
+    for uses in (known, []) if known else ([],):
         kernel = Diagonal(kernels, uses, budget)
-        reason = kernel.fault(probe)
+        reason = kernel.fault(probing)
         if reason is None:
             return kernel
     log.info(
@@ -50,13 +51,6 @@ def diagonal_kernel(kernels: Kernels, probe: Chunk, budget: float) -> Diagonal |
         reason,
     )
     return None
-
-
-def _linear_uses(model: FlatModel, probe: Chunk) -> list[LinearUse]:
-    try:
-        return single_uses(model, probe)
-    except RuntimeError:  # torch.func in the forward pass: outputs of layers are wrapped
-        return []
 
 
 class Diagonal:
@@ -87,20 +81,19 @@ class Diagonal:
             size = sum(self._model.sizes[i] for i in self._others)
             self.max_samples = max(1, int(budget // (size * self._model.x0.element_size())))
 
-    def fault(self, probe: Chunk) -> str | None:
+    def fault(self, probing: Probing) -> str | None:
         """Why this kernel is not right for the model; None where it is.
 
         It is compared with one backward pass per sample. Of a model with dropout, vmap draws other
         masks: its squares are as good an estimate, but not to be compared.
         """
-        x = self._model.near_x0()
         try:
             with self._model.restored_randomness():
-                found = self(x, probe)[2]
+                found = self(probing.x, probing.chunk)[2]
             if self._model.is_random and self._others:
                 return None
             with self._model.restored_randomness():
-                difference = (found - self._one_by_one(x, probe)).norm()
+                difference = (found - self._one_by_one(probing)).norm()
         except Exception as error:  # whatever a module may raise under vmap
             return str(error).split(". ")[0]
         agrees = bool(difference <= MAX_VMAP_DIFFERENCE * found.norm())
@@ -174,11 +167,11 @@ class Diagonal:
         size = n if self._model.is_random else size
         return [_rows(chunk, slice(at, at + size)) for at in range(0, n, size)]
 
-    def _one_by_one(self, x: Tensor, chunk: Chunk) -> Tensor:
+    def _one_by_one(self, probing: Probing) -> Tensor:
         """The squares of all parameters, with one backward pass per sample: for the check."""
-        parameters = self._model.leaves(x)
+        x, parameters = probing.x, probing.forward.parameters
         total = torch.zeros_like(x)
-        for loss in self._kernels.single_losses(parameters, chunk):
+        for loss in self._kernels.single_losses(probing.forward, probing.chunk[0]):
             g = self._model.derivatives(
                 parameters, loss, parameters, retain_graph=True, allow_unused=True
             )

@@ -1,11 +1,14 @@
-"""What to say where torch cannot differentiate a backward pass."""
+"""What to say where torch cannot differentiate a backward pass, or a gradient is wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from torch import Tensor
+
+from ksdmin._problem.arrays import Space
+from ksdmin._problem.slope_check import slope_ratio
 
 # In torch's messages: derivatives that it lacks, functions whose backward pass may be called once,
 # and one that leaves torch for numpy.
@@ -70,3 +73,18 @@ def refuse_once_differentiable(g: Tensor) -> None:
             if child not in seen:
                 seen.add(child)
                 waiting.append(child)
+
+
+# Whether a gradient of torch is that of the values, and what to look for where it is not
+
+
+RETAINED = (
+    "A derivative within it needs create_graph=True: torch.autograd.grad(u.sum(), x, "
+    "create_graph=True), not retain_graph=True, nor backward(retain_graph=True) and x.grad: these "
+    "leave a part of the gradient out, and torch does not tell. Look for .detach() and .data, too"
+)
+
+
+def contradicts(value_at: Callable[[Tensor], float], x: Tensor, value: float, g: Tensor) -> bool:
+    """Whether values beside x contradict `g`: one is computed where they agree."""
+    return slope_ratio(value_at, x, value, g, Space(x)) is not None

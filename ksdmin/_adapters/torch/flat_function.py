@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ksdmin._adapters.arguments import noting_samples
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.in_double import doubled
-from ksdmin._adapters.torch.model_inputs import is_namedtuple
+from ksdmin._adapters.torch.model_calls import is_namedtuple
 
 NO_GRAPH = (
     "the function's value does not depend on x0's tensors, as far as autograd knows: use the "

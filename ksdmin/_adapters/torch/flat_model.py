@@ -14,14 +14,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
-from ksdmin._adapters.linearity import is_nonlinear
-from ksdmin._adapters.torch.batch_norm import batch_norms
-from ksdmin._adapters.torch.model_inputs import arguments, detached, row_count
-from ksdmin._adapters.torch.model_outputs import OneTensor, Reader
-from ksdmin._adapters.torch.modes import KeptModes
-from ksdmin._adapters.torch.random import restored_generators
+from ksdmin._adapters.curvature import is_bent, is_nonlinear
+from ksdmin._adapters.names import Names
+from ksdmin._adapters.torch.model_calls import OneTensor, Reader, arguments, detached, row_count
+from ksdmin._adapters.torch.modes import KeptModes, batch_norms, restored_generators
+from ksdmin._problem.arrays import to_host
 
 CHECK_DISTANCE = 0.1  # of the size of x0: so far from it a model is checked
+ROUNDINGS = 100  # of the outputs, by which they are off a line without being nonlinear
 PRECISIONS = ("highest", "high", "bfloat16")
 # One thread at a time: a forward pass puts our parameters into the module, and the arithmetic and
 # the generators are settings of the whole process, so that one lock per module would not do.
@@ -111,8 +111,11 @@ class FlatModel:
         with LOCK:
             return torch.func.functional_call(_Held(self.model), named, (function, *args))
 
-    def is_nonlinear(self, inputs: Any) -> bool:
-        """Whether the outputs are nonlinear in the parameters, but for rounding and dropout."""
+    def is_nonlinear(self, inputs: Any, at_x0: Tensor, nearby: Tensor) -> bool:
+        """Whether the outputs are nonlinear in the parameters, but for rounding and dropout.
+
+        Two of them are known: those at x0, and those `near_x0`.
+        """
 
         def outputs(x: Tensor) -> Tensor:
             with self.restored_randomness():
@@ -120,7 +123,12 @@ class FlatModel:
 
         exact = torch.autocast(self.device.type, enabled=False)
         with self.arithmetic("highest"), exact:
-            return is_nonlinear(outputs, self.x0)
+            if self.precision != "highest":
+                return is_nonlinear(outputs, self.x0)
+            far = self.x0 + (self.near_x0() - self.x0) / CHECK_DISTANCE
+            ends = to_host(at_x0), to_host(outputs(far))
+        rounding = ROUNDINGS * torch.finfo(self.x0.dtype).eps
+        return is_bent(ends[0], to_host(nearby), ends[1], CHECK_DISTANCE, rounding)
 
     def variables(self) -> dict[str, Tensor]:
         """The module's own tensors of the variables, by name."""
@@ -388,3 +396,35 @@ def _check_alike(parameters: list[Tensor]) -> None:
             f"the parameters are {dtype}; expected float32 or float64 (for bfloat16 arithmetic "
             "keep float32 parameters and pass precision='bfloat16')"
         )
+
+
+# The names of a module's parameters
+
+
+COMPILED = "_orig_mod."  # what torch.compile puts before the names in a module
+
+
+def names_of(model: FlatModel) -> Names:
+    """Those of ``named_parameters()``; tied parameters go by each of their names."""
+    shapes = zip(model.slices(), model.shapes, strict=True)
+    module = getattr(model, "module", model.model)
+    aliases, constant = _others(module, {name: name for name in model.slices()}.get)
+    return Names(shapes, aliases, constant)
+
+
+def _others(
+    module: nn.Module | None, own: Callable[[str], str | None]
+) -> tuple[dict[str, str], list[str]]:
+    """Other names of the variables, and the names of what is constant."""
+    if module is None:
+        return {}, []
+    first = {id(parameter): name for name, parameter in module.named_parameters()}
+    aliases: dict[str, str] = {}
+    constant = []
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        variable = own(first[id(parameter)])
+        if variable is None:
+            constant.append(name)
+        else:
+            aliases |= {name: variable, name.replace(COMPILED, ""): variable}
+    return {other: name for other, name in aliases.items() if other != name}, constant

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from ksdmin._adapters.model_problem import Sums
 from ksdmin._adapters.torch.cuda_graphs import Graphed, GraphedProduct, drop_oldest
 from ksdmin._adapters.torch.double_backward import (
     OF_THE_FUNCTION,
@@ -21,6 +22,9 @@ from ksdmin._adapters.torch.double_backward import (
 from ksdmin._adapters.torch.flat_function import NO_GRAPH, FlatFunction
 from ksdmin._adapters.torch.flat_model import LOCK
 from ksdmin._adapters.torch.kernels import Product
+from ksdmin._problem.counting import Counts
+from ksdmin._problem.subsets import WHOLE
+from ksdmin._problem.values import changed
 
 log = logging.getLogger("ksdmin")
 
@@ -186,6 +190,59 @@ class FunctionGraphs:
                 return None
         self._captured[key] = found
         return found
+
+
+class FunctionSums(Sums):
+    """A function as a sum of one term: the mean over a set is its own.
+
+    Parameters
+    ----------
+    function : FlatFunction
+        The function.
+    sampled : bool
+        Whether it takes a set of samples.
+    graphs : bool
+        Whether a run tries CUDA graphs.
+    """
+
+    def __init__(self, function: FlatFunction, sampled: bool, graphs: bool) -> None:
+        self._function, self._sampled, self._graphs = function, sampled, graphs
+        self._executor: Executor = FunctionKernels(function)
+
+    def counting(self, counts: Counts) -> FunctionSums:
+        """The same for a run, or for the next step of one: a run has graphs of its own."""
+        if not self._graphs or isinstance(self._executor, FunctionGraphs):
+            return self
+        assert isinstance(self._executor, FunctionKernels)
+        return changed(self, _executor=FunctionGraphs(self._executor))
+
+    def indices(self, idx: Any) -> Any:
+        """A set, whatever it is; of a function without samples, the whole."""
+        if not self._sampled and not (isinstance(idx, slice) and idx == WHOLE):
+            raise ValueError(
+                "a function of the parameters alone was asked for some samples only: give "
+                "subsets= to from_torch, and the function an argument idx"
+            )
+        return idx
+
+    def arguments(self, idx: Any) -> tuple[Any, ...]:
+        """What the function gets beside the parameters: a set of samples, or nothing."""
+        return (idx,) if self._sampled else ()
+
+    def total(self, kind: str, x: Tensor, idx: Any, precision: str) -> tuple[Tensor, ...]:
+        """("value") the value, in float64; ("gradient") and the gradient."""
+        value, *gradient = self._executor.run(kind, x, self.arguments(idx), precision)
+        return value.to(torch.float64), *gradient
+
+    def product(
+        self, x: Tensor, idx: Any, precision: str, on_recompute: Callable[[], None]
+    ) -> Product:
+        """The product with the Hessian: what all products share is computed once."""
+        return self._executor.product(x, self.arguments(idx), precision)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Graphs belong to a run, and to a process.
+        return {**self.__dict__, "_executor": FunctionKernels(self._function)}
 
 
 def _size(idx: tuple[Any, ...]) -> int | None:

@@ -16,7 +16,7 @@ from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
 from ksdmin._adapters.torch.model_and_loss import probe_of
-from ksdmin._adapters.torch.random import seeded_generators
+from ksdmin._adapters.torch.modes import seeded_generators
 from ksdmin._problem.out_of_memory import is_out_of_memory
 
 

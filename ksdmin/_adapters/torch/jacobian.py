@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from ksdmin._adapters.torch.kernels import MAX_DIFFERENCE, Chunk, Kernels
+from ksdmin._adapters.torch.kernels import Chunk, Kernels
+from ksdmin._adapters.torch.probing import MAX_DIFFERENCE, Probing
 
 log = logging.getLogger("ksdmin")
 
@@ -79,12 +80,15 @@ class JacobianRows:
         total, slopes = self._kernels.total_and_slopes(z, chunk[1], chunk[2])
         return total.detach(), slopes.reshape(len(z), self.elements).detach()
 
-    def product(self, x: Tensor, chunk: Chunk, v: Tensor) -> Tensor:
-        """The product J^T M J v, in float64: to be compared with another one."""
-        J, z = self._jacobian(x, chunk[0])
-        J = J.to(torch.float64)
-        MJv = self._curvatures(z, chunk) * (J @ v.to(J.dtype))
-        return MJv.reshape(-1) @ J.reshape(-1, x.numel())
+    def transposed(self, probing: Probing, U: Tensor) -> Tensor:
+        """J^T u for some vectors u of the shape of the outputs, to compare with another way.
+
+        They are made as the rows are, of which there may be very many.
+        """
+        if self._by_sample:
+            return self._pulled(probing.x, probing.chunk[0], U.transpose(0, 1))[0].sum(0)
+        forward = probing.forward
+        return self._pulled_together(forward.parameters, forward.z, U, retain_graph=True)
 
     def _curvatures(self, z: Tensor, chunk: Chunk) -> Tensor:
         """The diagonal of M, one row per sample."""
@@ -94,42 +98,54 @@ class JacobianRows:
     def _jacobian(self, x: Tensor, inputs: Any) -> tuple[Tensor, Tensor]:
         """J, of shape (samples, outputs, n); and the outputs."""
         if self._by_sample:
-            return self._each_by_itself(x, inputs)
+            return self._pulled(x, inputs, None)
         parts = [self._together(x, part) for part in _parts(inputs, SAMPLES_PER_GRAPH)]
         return torch.cat([J for J, _ in parts]), torch.cat([z for _, z in parts])
 
-    def _each_by_itself(self, x: Tensor, inputs: Any) -> tuple[Tensor, Tensor]:
-        def of_sample(pieces: list[Tensor], one: Any) -> tuple[list[Tensor], Tensor]:
+    def _pulled(self, x: Tensor, inputs: Any, U: Tensor | None) -> tuple[Tensor, Tensor]:
+        """J^T u of each sample for some u of its own, or for all unit vectors; and the outputs."""
+
+        def of_sample(pieces: list[Tensor], one: Any, own: Any) -> tuple[list[Tensor], Tensor]:
             def outputs(pieces: list[Tensor]) -> Tensor:
                 return self._model(pieces, tree_map(lambda part: part[None], one))[0]
 
             z, pull, *_ = torch.func.vjp(outputs, pieces)
-            units = torch.eye(self.elements, dtype=z.dtype, device=z.device)
-            return torch.func.vmap(pull)(units.reshape(-1, *z.shape))[0], z
+            if own is None:
+                own = torch.eye(self.elements, dtype=z.dtype, device=z.device)
+            return torch.func.vmap(pull)(own.reshape(-1, *z.shape))[0], z
 
+        axes = (None, 0, None if U is None else 0)
         with _quietly():
-            J, z = torch.func.vmap(of_sample, in_dims=(None, 0))(self._model.split(x), inputs)
+            J, z = torch.func.vmap(of_sample, in_dims=axes)(self._model.split(x), inputs, U)
         return torch.cat([piece.reshape(*piece.shape[:2], -1) for piece in J], 2), z
 
     def _together(self, x: Tensor, inputs: Any) -> tuple[Tensor, Tensor]:
         parameters = self._model.leaves(x)
         z = self._model(parameters, inputs)
-        units = torch.eye(z.numel(), dtype=z.dtype, device=z.device)
+        units = torch.eye(z.numel(), dtype=z.dtype, device=z.device).reshape(-1, *z.shape)
+        J = self._pulled_together(parameters, z, units)
+        return J.reshape(len(z), self.elements, -1), z.detach()
+
+    def _pulled_together(
+        self, parameters: list[Tensor], z: Tensor, U: Tensor, *, retain_graph: bool = False
+    ) -> Tensor:
+        """J^T u for each of some vectors u, over the graph of all samples."""
         with _quietly():
             pieces = self._model.derivatives(
                 parameters,
                 z,
                 parameters,
-                units.reshape(-1, *z.shape),
+                U,
+                retain_graph=retain_graph,
                 allow_unused=True,
                 is_grads_batched=True,
             )
         shapes = zip(pieces, self._model.sizes, strict=True)
         flat = [
-            x.new_zeros(z.numel(), size) if piece is None else piece.reshape(z.numel(), size)
+            z.new_zeros(len(U), size) if piece is None else piece.reshape(len(U), size)
             for piece, size in shapes
         ]
-        return torch.cat(flat, 1).reshape(len(z), self.elements, -1), z.detach()
+        return torch.cat(flat, 1)
 
 
 def scaled_slopes(slopes: Tensor, root: Tensor) -> Tensor:
@@ -137,15 +153,14 @@ def scaled_slopes(slopes: Tensor, root: Tensor) -> Tensor:
     return torch.where(root > 0, slopes / root.clamp_min(torch.finfo(root.dtype).tiny), 0)
 
 
-def jacobian_rows(kernels: Kernels, probe: Chunk, budget: float) -> JacobianRows | None:
+def jacobian_rows(probing: Probing, budget: float) -> JacobianRows | None:
     """The kernels for a model, checked with a few samples; None where there are none."""
+    kernels, x, z = probing.kernels, probing.x, probing.forward.z.detach()
     model = kernels.model
     wanted = kernels.curvature == "gauss-newton" and not kernels.fault
     if not wanted or model.is_random or model.batch_norms or model.recomputes or kernels.is_scalar:
         return None
-    x = model.near_x0()
-    z = model(model.split(x), probe[0]).detach()
-    if z.shape[:1] != probe[2].shape:
+    if z.shape[:1] != probing.chunk[2].shape or not _is_diagonal(kernels, z, probing.chunk):
         return None
     elements = math.prod(z.shape[1:])
     entries = x.numel() * elements
@@ -156,7 +171,7 @@ def jacobian_rows(kernels: Kernels, probe: Chunk, budget: float) -> JacobianRows
         most = min(most, max(1, CACHED_ENTRIES // entries))
     for by_sample in (True, False):
         rows = JacobianRows(kernels, elements, by_sample, most)
-        if _agrees(rows, kernels, probe, x):
+        if _agrees(rows, probing):
             return rows
     return None
 
@@ -164,24 +179,39 @@ def jacobian_rows(kernels: Kernels, probe: Chunk, budget: float) -> JacobianRows
 def _is_diagonal(kernels: Kernels, z: Tensor, probe: Chunk) -> bool:
     """Whether the outputs of a sample enter its loss apart from each other."""
     u = torch.linspace(-1, 1, z.numel(), dtype=z.dtype, device=z.device).cos().reshape(z.shape)
-    hessian = kernels.output_hessian(z, probe[1], probe[2])
-    expected, found = hessian(u), u * hessian(torch.ones_like(u))
+    try:
+        hessian = kernels.output_hessian(z, probe[1], probe[2])
+        expected, found = hessian(u), u * hessian(torch.ones_like(u))
+    except Exception as error:  # whatever a loss may raise
+        _say(error)
+        return False
     return bool((found - expected).norm() <= 1e-6 * expected.norm())
 
 
-def _agrees(rows: JacobianRows, kernels: Kernels, probe: Chunk, x: Tensor) -> bool:
-    """Whether M is diagonal, and the rows make the curvature that the products have."""
-    v = torch.linspace(-1, 1, x.numel(), dtype=x.dtype, device=x.device).cos()
+def _agrees(rows: JacobianRows, probing: Probing) -> bool:
+    """Whether rows that are made so give J^T u, and with M the curvature of the products.
+
+    All outputs of all samples take part, but in two vectors: a model may have very many.
+    """
+    kernels, forward = probing.kernels, probing.forward
     try:
-        z = kernels.model(kernels.model.split(x), probe[0]).detach()
-        if not _is_diagonal(kernels, z, probe):
-            return False
-        found = rows.product(x, probe, v)
-        expected = kernels.product(x, probe)(v).to(found.dtype)
+        jvp, vjp = kernels.jacobian(forward.z, forward.parameters)
+        MJv = kernels.output_hessian(forward.z.detach(), forward.targets, forward.w)(
+            jvp(probing.direction)
+        )
+        mixed = torch.linspace(0, 7, MJv.numel(), dtype=MJv.dtype, device=MJv.device).cos()
+        u = mixed.reshape(MJv.shape)
+        found, other = rows.transposed(probing, torch.stack([MJv, u]).detach())
+        expected = vjp(u)
     except Exception as error:  # whatever a module may raise under vmap
-        log.info("ksdmin: no Jacobian for this model: %s", str(error).split(". ")[0])
+        _say(error)
         return False
-    return bool((found - expected).norm() <= MAX_DIFFERENCE * expected.norm())
+    same = bool((other - expected).norm() <= MAX_DIFFERENCE * expected.norm())
+    return same and probing.agrees(found)
+
+
+def _say(error: Exception) -> None:
+    log.info("ksdmin: no Jacobian for this model: %s", str(error).split(". ")[0])
 
 
 def _parts(inputs: Any, size: int) -> Iterator[Any]:

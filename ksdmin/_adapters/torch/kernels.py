@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.sample_loss import SampleLoss
+from ksdmin._adapters.curvature import SampleLoss
 from ksdmin._adapters.torch.convolution import LeanConvolutions
 from ksdmin._adapters.torch.double_backward import OF_THE_LOSS, OF_THE_MODEL, explained
 from ksdmin._adapters.torch.flat_model import FlatModel, flatten
@@ -23,8 +24,29 @@ Product = Callable[[Tensor], Tensor]
 Chunk = tuple[Any, Any, Tensor]
 """Inputs, targets and weights of some samples."""
 Kernel = Callable[[Tensor, Chunk], tuple[Tensor, ...]]
-# Relative difference of products with other convolutions: TF32 and bfloat16 make as much.
-MAX_DIFFERENCE = 1e-2
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A forward pass with its graph, over which anything may be differentiated.
+
+    Attributes
+    ----------
+    parameters : list of Tensor
+        The leaves of the graph.
+    z : Tensor
+        The outputs; of a model that returns its own loss, the losses.
+    targets, w
+        Of the samples.
+    logits : Tensor or None
+        What a model's own loss is computed from, where there is such.
+    """
+
+    parameters: list[Tensor]
+    z: Tensor
+    targets: Any
+    w: Tensor
+    logits: Tensor | None = None
 
 
 class Kernels:
@@ -32,7 +54,8 @@ class Kernels:
 
     def __init__(self, model: FlatModel, loss: SampleLoss, curvature: str) -> None:
         self.model, self.loss, self.curvature = model, loss, curvature
-        self.diagonal: Kernel | None = None
+        self.diagonal: Any = None  # the kernel of :class:`Diagonal`
+        self.diagonal_later: Callable[[], Any] | None = None  # makes it where it is asked for
         self.rows: Kernel | None = None  # of the Jacobian
         self.slopes: Kernel | None = None  # of the losses in the outputs
         self.factors: Kernel | None = None  # of Kronecker
@@ -40,6 +63,12 @@ class Kernels:
         self.values_need_grad = False  # whether the model differentiates in its forward pass
         self.lean_convolutions = False  # whether its convolutions are replaced for products
         self.fault: str | None = None  # why its curvature products would be wrong
+
+    def made_diagonal(self) -> Any:
+        """The kernel of the diagonal, which may have to be made first; None: there is none."""
+        if self.diagonal_later is not None:
+            self.diagonal, self.diagonal_later = self.diagonal_later(), None
+        return self.diagonal
 
     def by_name(self, kind: str) -> Kernel:
         """The kernel "value", "gradient", "diagonal", "rows" or "slopes"."""
@@ -66,8 +95,20 @@ class Kernels:
         """The curvature at x: what all products share is computed here, once."""
         if self.fault is not None:
             raise ValueError(self.fault)
+        with explained(OF_THE_MODEL), self.for_products():
+            forward = self.forward(x, chunk)
+        return self.product_over(forward)
+
+    def forward(self, x: Tensor, chunk: Chunk) -> Forward:
+        """A forward pass, to be differentiated."""
+        inputs, targets, w = chunk
+        parameters = self.model.leaves(x)
+        return Forward(parameters, self.model(parameters, inputs), targets, w)
+
+    def product_over(self, forward: Forward) -> Product:
+        """The curvature over the graph of a forward pass."""
         with explained(OF_THE_MODEL):
-            product = self._product(x, chunk)
+            product = self._product(forward)
 
         def multiply(v: Tensor) -> Tensor:
             with explained(OF_THE_MODEL):
@@ -75,18 +116,15 @@ class Kernels:
 
         return multiply
 
-    def _product(self, x: Tensor, chunk: Chunk) -> Product:
-        inputs, targets, w = chunk
-        parameters = self.model.leaves(x)
-        with self.for_products():
-            z = self.model(parameters, inputs)
+    def _product(self, forward: Forward) -> Product:
+        parameters, z, targets, w = forward.parameters, forward.z, forward.targets, forward.w
         if self.curvature == "hessian":
             total = self.total_loss(z, targets, w)
             g = self.model.derivatives(
                 parameters, total, parameters, create_graph=True, allow_unused=True
             )
             return self._second_derivative(g, parameters)
-        jvp, vjp = self._jacobian(z, parameters)
+        jvp, vjp = self.jacobian(z, parameters)
         return _curvature.gauss_newton(jvp, vjp, self.output_hessian(z.detach(), targets, w))
 
     def output_hessian(self, z: Tensor, targets: Any, w: Tensor) -> Product:
@@ -140,18 +178,12 @@ class Kernels:
             )
         return losses
 
-    def single_losses(self, parameters: list[Tensor], chunk: Chunk) -> Iterable[Tensor]:
-        """The weighted loss of each sample, each a tensor of its own."""
-        inputs, targets, w = chunk
-        return self.losses(self.model(parameters, inputs), targets, len(w)) * w
+    def single_losses(self, forward: Forward, inputs: Any) -> Iterable[Tensor]:
+        """The weighted loss of each sample of a pass, each a tensor of its own."""
+        w = forward.w
+        return self.losses(forward.z, forward.targets, len(w)) * w
 
-    def jacobian(self, x: Tensor, chunk: Chunk) -> tuple[Product, Product]:
-        """J v and J^T u at x."""
-        parameters = self.model.leaves(x)
-        with explained(OF_THE_MODEL):
-            return self._jacobian(self.model(parameters, chunk[0]), parameters)
-
-    def _jacobian(self, z: Tensor, parameters: list[Tensor]) -> tuple[Product, Product]:
+    def jacobian(self, z: Tensor, parameters: list[Tensor]) -> tuple[Product, Product]:
         """J v and J^T u over the graph of one forward pass.
 
         J^T u is linear in u: differentiating it in u gives J v (differentiating backward twice),
@@ -236,27 +268,3 @@ class Kernels:
 def _differentiable(pieces: tuple[Tensor | None, ...]) -> list[int]:
     """Which of the derivatives exist and can be differentiated again."""
     return [i for i, piece in enumerate(pieces) if piece is not None and piece.requires_grad]
-
-
-def lean_convolutions_work(kernels: Kernels, probe: Chunk) -> bool:
-    """Whether the model has convolutions, and products with ours in their place are the same."""
-    model = kernels.model
-    x, mode = model.near_x0(), kernels.convolutions()
-    v = torch.linspace(-1, 1, x.numel(), dtype=x.dtype, device=x.device)
-
-    def product(lean: bool) -> Tensor:
-        kernels.lean_convolutions = lean
-        with model.restored_randomness():
-            return kernels.product(x, probe)(v)
-
-    try:
-        with mode, model.restored_randomness():
-            model(model.leaves(x), probe[0])
-        if not mode.seen or not kernels.curvature or kernels.fault:
-            return False
-        expected, found = product(lean=False), product(lean=True)
-    except RuntimeError:  # such as a model that differentiates with torch.func
-        return False
-    finally:
-        kernels.lean_convolutions = False
-    return bool((found - expected).norm() <= MAX_DIFFERENCE * expected.norm())

@@ -23,7 +23,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ksdmin._adapters.torch.flat_model import FlatModel
-from ksdmin._adapters.torch.kernels import MAX_DIFFERENCE, Chunk, Kernels
+from ksdmin._adapters.torch.kernels import Chunk, Forward
+from ksdmin._adapters.torch.probing import MAX_DIFFERENCE, Probing
 from ksdmin._problem.kronecker import Block, solve_cost
 
 log = logging.getLogger("ksdmin")
@@ -138,10 +139,8 @@ class KroneckerKernel:
 
     Parameters
     ----------
-    kernels : Kernels
-        The model and its loss.
-    probe : Chunk
-        A few samples, which show how the parameters are used.
+    probing : Probing
+        A pass of a few samples, which shows how the parameters are used.
 
     Attributes
     ----------
@@ -149,18 +148,17 @@ class KroneckerKernel:
         What the factors are of.
     """
 
-    def __init__(self, kernels: Kernels, probe: Chunk) -> None:
+    def __init__(self, probing: Probing) -> None:
+        kernels, forward = probing.kernels, probing.forward
         self._kernels, self._model = kernels, kernels.model
         self._draws = kernels.loss.draw is not None
         self._starts = [part.start for part in self._model.slices().values()]
-        x = self._model.near_x0()
-        with self._model.restored_randomness(), self._setting():
-            parameters = self._model.leaves(x)
-            uses = uses_of(self._model(parameters, probe[0]), parameters)
+        if self._model.is_recurrent:  # another graph: see `_setting`
+            with self._model.restored_randomness():
+                forward = self._forward(probing.x, probing.chunk)
+        uses = uses_of(forward.z, forward.parameters)
         self._of_weight = _blocks(self._model, uses, self._starts)
-        with self._model.restored_randomness():
-            wrong = self._wrong(x, probe)
-        for weight in wrong:
+        for weight in self._wrong(forward):
             del self._of_weight[weight]
         joined = {block.bias for block in self._of_weight.values()}
         self._rest = [
@@ -176,7 +174,8 @@ class KroneckerKernel:
     def __call__(self, x: Tensor, chunk: Chunk) -> tuple[Tensor]:
         """The entries of all factors."""
         sums = {weight: FactorSums(block, x) for weight, block in self._of_weight.items()}
-        g = self._back(x, chunk, lambda use, a, b: sums[use.weight].add(use, a, b))
+        forward = self._forward(x, chunk)
+        g = self._back(forward, lambda use, a, b: sums[use.weight].add(use, a, b))
         n = len(chunk[2])
         # Gradients are independent, with mean zero, where labels are drawn, or have random signs:
         # then the square of their sum is on average the sum of their squares.
@@ -187,12 +186,19 @@ class KroneckerKernel:
         entries = [part.reshape(-1) for each in sums.values() for part in each.factors(n)]
         return (torch.cat([*entries, *(part.to(x.dtype)[None] for part in rest)]),)
 
+    def _forward(self, x: Tensor, chunk: Chunk) -> Forward:
+        with self._setting():
+            return self._kernels.forward(x, chunk)
+
     def _back(
-        self, x: Tensor, chunk: Chunk, take: Callable[[Use, Tensor, Tensor], None]
+        self,
+        forward: Forward,
+        take: Callable[[Use, Tensor, Tensor], None],
+        *,
+        retain_graph: bool = False,
     ) -> tuple[Any, ...]:
         """A pass back, in which `take` gets the vectors of every use; returns the gradients."""
-        inputs, targets, w = chunk
-        parameters = self._model.leaves(x)
+        parameters, z = forward.parameters, forward.z
 
         def taking(use: Use) -> Callable[[Any], None]:
             def hook(grads: tuple[Tensor | None, ...]) -> None:
@@ -202,17 +208,18 @@ class KroneckerKernel:
 
             return hook
 
-        with self._setting():
-            z = self._model(parameters, inputs)
-            uses = uses_of(z, parameters).by_node.values()
-            known = [use for use in uses if use.weight in self._of_weight]
-            hooks = [use.node.register_prehook(taking(use)) for use in known]
-            try:
-                slopes = self._slopes(z.detach(), targets, w)
-                return self._model.derivatives(parameters, z, parameters, slopes, allow_unused=True)
-            finally:
-                for hook in hooks:
-                    hook.remove()
+        uses = uses_of(z, parameters).by_node.values()
+        known = [use for use in uses if use.weight in self._of_weight]
+        hooks = [use.node.register_prehook(taking(use)) for use in known]
+        try:
+            with self._setting():
+                slopes = self._slopes(z.detach(), forward.targets, forward.w)
+                return self._model.derivatives(
+                    parameters, z, parameters, slopes, retain_graph=retain_graph, allow_unused=True
+                )
+        finally:
+            for hook in hooks:
+                hook.remove()
 
     def _slopes(self, z: Tensor, targets: Any, w: Tensor) -> Tensor:
         """What goes back through the model: for each sample, a vector r with E[r r^T] = M.
@@ -238,8 +245,9 @@ class KroneckerKernel:
         """Where the forward pass of a recurrent layer is not one node of the graph."""
         return _without_mkldnn() if self._model.is_recurrent else nullcontext()
 
-    def _wrong(self, x: Tensor, probe: Chunk) -> list[int]:
+    def _wrong(self, forward: Forward) -> list[int]:
         """The weights whose gradient is not what the vectors of their uses make."""
+        x = self._model.x0
         made = {
             weight: x.new_zeros(block.rows, block.columns)
             for weight, block in self._of_weight.items()
@@ -254,7 +262,7 @@ class KroneckerKernel:
             else:  # of several axes, in another order
                 whole.fill_(math.nan)
 
-        g = self._back(x, probe, take)
+        g = self._back(forward, take, retain_graph=True)
         return [
             weight
             for weight, found in made.items()
@@ -447,19 +455,17 @@ def _common_bias(uses: Uses, of_weight: list[Use]) -> tuple[int | None, bool]:
     return bias, is_row
 
 
-def kronecker_kernel(
-    kernels: Kernels, probe: Chunk, *, asked: bool, affordable: float
-) -> KroneckerKernel | None:
+def kronecker_kernel(probing: Probing, *, asked: bool, affordable: float) -> KroneckerKernel | None:
     """The kernel for a model; None where it has no layers with factors, or they do not pay.
 
     They are taken without being `asked` for where a multiplication by the inverse costs no more
     operations than `affordable`.
     """
-    if kernels.model.recomputes:
+    if probing.kernels.model.recomputes:
         reason = "its activations are computed again in the pass back"
     else:
         try:
-            kernel = KroneckerKernel(kernels, probe)
+            kernel = KroneckerKernel(probing)
         except Exception as error:  # whatever a module may raise
             reason = str(error).split(". ")[0]
         else:

@@ -12,8 +12,8 @@ import logging
 import torch
 from torch import Tensor, nn
 
-from ksdmin._adapters.torch.kernels import MAX_DIFFERENCE, Chunk, Kernels, Product
-from ksdmin._adapters.torch.linear_use import LinearUse, single_uses
+from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
+from ksdmin._adapters.torch.probing import LinearUse, Probing
 
 log = logging.getLogger("ksdmin")
 
@@ -114,41 +114,34 @@ def by_columns(product: Product, x: Tensor, columns: int) -> Tensor:
     return H
 
 
-def matrix_kernel(
-    kernels: Kernels, probe: Chunk, max_kept_samples: int, budget: float
-) -> MatrixKernel | None:
+def matrix_kernel(probing: Probing, max_kept_samples: int, budget: float) -> MatrixKernel | None:
     """The kernel for a model, checked with a few samples; None where there is no affordable one."""
+    kernels = probing.kernels
     n, model = kernels.model.x0.numel(), kernels.model
     too_large = MATRIX_COPIES * n**2 * model.x0.element_size() > budget
     if too_large or kernels.fault or not kernels.curvature or kernels.curvature == "fisher":
         return None
     if model.is_random or model.batch_norms or model.recomputes:
         return None
-    candidates: list[MatrixKernel] = [*_linear(kernels, probe)]
+    candidates: list[MatrixKernel] = [*_linear(probing)]
     if n <= MAX_UNKNOWNS:
         candidates.append(BatchedProducts(kernels, max_kept_samples))
-    return next((kernel for kernel in candidates if _agrees(kernel, kernels, probe)), None)
+    return next((kernel for kernel in candidates if _agrees(kernel, probing)), None)
 
 
-def _linear(kernels: Kernels, probe: Chunk) -> list[LinearMatrix]:
+def _linear(probing: Probing) -> list[LinearMatrix]:
     """The kernel of a model all of whose parameters are those of one Linear layer."""
-    try:
-        uses = single_uses(kernels.model, probe)
-    except RuntimeError:  # torch.func in the forward pass
-        return []
+    kernels, uses = probing.kernels, probing.linear_uses
     covered = [i for use in uses for i in (use.weight, use.bias) if i is not None]
     if len(uses) != 1 or len(covered) != len(kernels.model.sizes):
         return []
     return [LinearMatrix(kernels, uses[0], uses[0].layer.out_features)]
 
 
-def _agrees(kernel: MatrixKernel, kernels: Kernels, probe: Chunk) -> bool:
+def _agrees(kernel: MatrixKernel, probing: Probing) -> bool:
     """Whether matrix and products are the same; a model may change what its layer returns."""
-    x = kernels.model.near_x0()
-    v = torch.linspace(-1, 1, x.numel(), dtype=x.dtype, device=x.device).cos()
     try:
-        found, expected = kernel(x, probe) @ v, kernels.product(x, probe)(v)
+        return probing.agrees(kernel(probing.x, probing.chunk) @ probing.direction)
     except Exception as error:  # whatever a module may raise under vmap
         log.info("ksdmin: no curvature matrix for this model: %s", str(error).split(". ")[0])
         return False
-    return bool((found - expected).norm() <= MAX_DIFFERENCE * expected.norm())

@@ -1,4 +1,7 @@
-"""Train and eval mode: evaluations keep the modes of ``from_torch``'s time."""
+"""What a forward pass depends on beside its arguments: modes, generators, statistics of batches.
+
+Evaluations keep the train and eval modes of ``from_torch``'s time.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
-from torch import nn
-
-from ksdmin._adapters.torch.batch_norm import batch_norms
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 _TRAINING, _TRACKING = attrgetter("training"), attrgetter("track_running_stats")
 
@@ -67,3 +70,88 @@ class KeptModes:
             object.__setattr__(module, "training", mode)
         for norm, tracks in zip(self._norms, tracking, strict=True):
             object.__setattr__(norm, "track_running_stats", tracks)
+
+
+# Torch's global random generators, which a model draws from (dropout): seeded and restored
+
+
+@contextmanager
+def seeded_generators(seed: int, device: torch.device) -> Iterator[None]:
+    """Torch's global generators start from `seed`; afterwards their states are restored."""
+    with restored_generators(device):
+        for generator in generators(device):
+            generator.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def restored_generators(device: torch.device) -> Iterator[None]:
+    """Afterwards the states of the generators are restored: the same will be drawn again."""
+    before = generator_states(device)
+    try:
+        yield
+    finally:
+        set_generator_states(before, device)
+
+
+def generator_states(device: torch.device) -> list[Tensor]:
+    """The states of the generators."""
+    return [generator.get_state() for generator in generators(device)]
+
+
+def set_generator_states(states: list[Tensor], device: torch.device) -> None:
+    """Put the generators into these states."""
+    for generator, state in zip(generators(device), states, strict=True):
+        generator.set_state(state)
+
+
+def generators(device: torch.device) -> list[torch.Generator]:
+    """Torch's global generators that a model on `device` may draw from."""
+    if device.type != "cuda":
+        return [torch.default_generator]
+    return [torch.default_generator, torch.cuda.default_generators[device.index]]
+
+
+# BatchNorm in train mode, which normalises by the statistics of a batch
+
+
+# Samples of a batch: as many as batches of a stochastic method have, as a rule. On the digits of
+# scikit-learn a residual net has a loss of 0.005 to 0.008 after 40 passes with 128, 256 and all of
+# 1347 samples.
+BATCH_SAMPLES = 256
+# Samples of the smallest sets: with smaller batches BatchNorm soon becomes worse (Wu and He, 2018,
+# "Group normalization").
+FEWEST_SAMPLES = 32
+# Running statistics are taken from so many samples at most: the error of a mean is then 1% of the
+# standard deviation.
+STATISTICS_SAMPLES = 10_000
+
+
+def batch_norms(model: nn.Module) -> list[Any]:
+    """The modules that normalise by the statistics of the batch."""
+    found = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    return [module for module in found if takes_statistics(module)]
+
+
+def takes_statistics(norm: Any) -> bool:
+    """Whether a BatchNorm takes the statistics of the batch, and not its running ones."""
+    return norm.training or norm.running_mean is None
+
+
+def tracking(norms: list[Any]) -> list[Any]:
+    """Those that have running statistics."""
+    return [norm for norm in norms if norm.running_mean is not None]
+
+
+@contextmanager
+def taking_statistics(norms: list[Any]) -> Iterator[None]:
+    """Forward passes average the statistics of their batches; these become the running ones."""
+    before = [(norm.momentum, norm.track_running_stats) for norm in norms]
+    try:
+        for norm in norms:
+            norm.momentum, norm.track_running_stats = None, True  # None: the mean of all batches
+            norm.reset_running_stats()
+        yield
+    finally:
+        for norm, (momentum, tracks) in zip(norms, before, strict=True):
+            norm.momentum, norm.track_running_stats = momentum, tracks

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
+from ksdmin._adapters.flat_problem import WORKING_COPIES
 from ksdmin._adapters.seeds import draw_seed
 from ksdmin._adapters.torch.backward_checks import (
     check_gradients_found,
@@ -19,30 +19,35 @@ from ksdmin._adapters.torch.backward_checks import (
     fault_of_products,
     reads_parameters_again,
 )
-from ksdmin._adapters.torch.batch_norm import BATCH_SAMPLES
 from ksdmin._adapters.torch.checks import check_values
-from ksdmin._adapters.torch.costs import Costs, costs_of
+from ksdmin._adapters.torch.costs import (
+    Costs,
+    bytes_per_sample,
+    chunk_budget,
+    costs_of,
+    counted_value,
+)
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
-from ksdmin._adapters.torch.diagonal import diagonal_kernel
-from ksdmin._adapters.torch.flat_model import FlatModel, differentiates
+from ksdmin._adapters.torch.diagonal import Diagonal, diagonal_kernel
+from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.jacobian import JacobianRows, jacobian_rows
-from ksdmin._adapters.torch.kernels import Chunk, Kernels, lean_convolutions_work
+from ksdmin._adapters.torch.kernels import Kernels
 from ksdmin._adapters.torch.kronecker import KroneckerKernel, kronecker_kernel
-from ksdmin._adapters.torch.loss_notes import noting_targets
 from ksdmin._adapters.torch.matrix import MatrixKernel, matrix_kernel
-from ksdmin._adapters.torch.memory import bytes_per_sample, chunk_budget
-from ksdmin._adapters.torch.model_and_loss import probe_of
+from ksdmin._adapters.torch.model_and_loss import First, noting_targets, probe_of
+from ksdmin._adapters.torch.modes import BATCH_SAMPLES, seeded_generators
+from ksdmin._adapters.torch.probing import Probing, lean_convolutions_work
 from ksdmin._adapters.torch.problem import TorchProblem
-from ksdmin._adapters.torch.random import seeded_generators
 from ksdmin._adapters.torch.sample_sums import SampleSums
 from ksdmin._problem.kronecker import Block
 
 
 def of_samples(
     kernels: Kernels,
-    samples: Samples | EpochSamples,
     curvature: str | Callable[..., Any],
+    first: First,
+    samples: Samples | EpochSamples,
     *,
     l2: float | Mapping[str, float],
     precond: Any,
@@ -51,12 +56,14 @@ def of_samples(
     graphs: bool | None,
     rng: Any,
 ) -> TorchProblem:
-    """The problem of a model and its samples."""
+    """The problem of a model and its samples, of which a first pass has shown something."""
     _check_chunk_size(chunk_size)
     flat_model = kernels.model
-    found = _probe(kernels, samples, memory_budget, precond if isinstance(precond, str) else None)
+    probing, found = _probe(
+        kernels, first, samples, memory_budget, precond if isinstance(precond, str) else None
+    )
     if isinstance(precond, str):
-        precond = None if kernels.diagonal is None else "diagonal"
+        precond = "diagonal" if kernels.diagonal or kernels.diagonal_later else None
     on_cuda = flat_model.device.type == "cuda"
     paddable = samples.one_shape and not kernels.is_scalar
     most = found.max_rows(flat_model)
@@ -77,14 +84,13 @@ def of_samples(
         l2_vector(l2, flat_model),
         precond,
         found.bytes_per_sample,
-        sys.maxsize if found.max_gradients is None else DIAGONAL_SAMPLES,
         found.nonlinear,
         found.matrix,
         found.rows,
         found.blocks,
         found.costs,
     )
-    check_values(problem, flat_model)
+    check_values(problem, probing)
     return problem
 
 
@@ -131,37 +137,42 @@ class _Findings:
 
 def _probe(
     kernels: Kernels,
+    first: First,
     samples: Samples | EpochSamples,
     memory_budget: float | None,
     precond: str | None,
-) -> _Findings:
+) -> tuple[Probing, _Findings]:
     """Look at the model with a few samples, and set up the kernel of the preconditioner."""
     model = kernels.model
     budget = chunk_budget(model.device) if memory_budget is None else memory_budget
     probe = probe_of(samples)
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
-        kernels.values_need_grad = differentiates(model, probe[0])
+        counted = counted_value(kernels, probe)
         with noting_targets(probe[1], samples):
-            check_gradients_found(kernels, probe)
+            probing = Probing(kernels, probe)
+            check_gradients_found(probing)
         if kernels.values_need_grad:
-            check_inner_derivatives(kernels, probe)
-        model.recomputes = reads_parameters_again(kernels, probe)
-        kernels.fault = fault_of_products(kernels, probe)
-        nonlinear = model.is_nonlinear(probe[0])
-        kernels.lean_convolutions = lean_convolutions_work(kernels, probe)
-        kept = bytes_per_sample(kernels, probe)
-        costs = costs_of(kernels, probe, nonlinear)
-        kernels.factors = factors = _factors(kernels, probe, samples, precond, nonlinear, costs)
+            check_inner_derivatives(probing)
+        model.recomputes = reads_parameters_again(probing)
+        kernels.fault = fault_of_products(probing)
+        nonlinear = model.is_nonlinear(probe[0], first.z, probing.forward.z.detach())
+        kernels.lean_convolutions = lean_convolutions_work(probing)
+        kept = first.bytes_per_sample or bytes_per_sample(kernels, probe)
+        costs = costs_of(kernels, counted, len(probe[2]), nonlinear)
+        kernels.factors = factors = _factors(probing, samples, precond, nonlinear, costs)
         kernel = None
         if precond is not None and not model.batch_norms:  # samples have no gradients of their own
-            kernel = diagonal_kernel(kernels, probe, budget)
+            if factors is None or model.is_random:
+                kernel = diagonal_kernel(probing, budget)
+            else:  # for a run that does without factors, and asks for it
+                kernels.diagonal_later = partial(_diagonal_later, kernels, samples, budget)
         kernels.diagonal = kernel
         max_kept_samples = max(1, int(budget // (WORKING_COPIES * kept)))
-        matrix = None if nonlinear else matrix_kernel(kernels, probe, max_kept_samples, budget)
-        rows = jacobian_rows(kernels, probe, budget) if nonlinear else None
+        matrix = None if nonlinear else matrix_kernel(probing, max_kept_samples, budget)
+        rows = jacobian_rows(probing, budget) if nonlinear else None
         if rows is not None:
             kernels.rows, kernels.slopes = rows.rows, rows.slopes
-    return _Findings(
+    return probing, _Findings(
         nonlinear,
         kept,
         max_kept_samples=max_kept_samples,
@@ -173,9 +184,17 @@ def _probe(
     )
 
 
+def _diagonal_later(
+    kernels: Kernels, samples: Samples | EpochSamples, budget: float
+) -> Diagonal | None:
+    """The kernel of the diagonal, made when a run asks for it."""
+    model = kernels.model
+    with model.arithmetic(model.precision), seeded_generators(0, model.device):
+        return diagonal_kernel(Probing(kernels, probe_of(samples)), budget)
+
+
 def _factors(
-    kernels: Kernels,
-    probe: Chunk,
+    probing: Probing,
     samples: Samples | EpochSamples,
     precond: str | None,
     nonlinear: bool,
@@ -187,11 +206,11 @@ def _factors(
     products with few of them, which are as many as it makes needless.
     """
     if precond == "kronecker":
-        return kronecker_kernel(kernels, probe, asked=True, affordable=math.inf)
+        return kronecker_kernel(probing, asked=True, affordable=math.inf)
     if precond != "auto" or not nonlinear or costs.product is None or not samples.n:
         return None
     affordable = costs.call + costs.product * samples.n
-    return kronecker_kernel(kernels, probe, asked=False, affordable=affordable)
+    return kronecker_kernel(probing, asked=False, affordable=affordable)
 
 
 def _check_chunk_size(chunk_size: int | None) -> None:

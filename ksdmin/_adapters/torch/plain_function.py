@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,15 +12,12 @@ from torch import Tensor
 from ksdmin._adapters.flat_problem import VALUE_NOISE
 from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.flat_function import FlatFunction
-from ksdmin._adapters.torch.function_kernels import Executor, FunctionGraphs, FunctionKernels
-from ksdmin._adapters.torch.kernels import Product
-from ksdmin._adapters.torch.names import names_of
-from ksdmin._adapters.torch.problem import FINER_PRECISION, TensorProblem, as_product
-from ksdmin._problem.counting import Counts
+from ksdmin._adapters.torch.flat_model import names_of
+from ksdmin._adapters.torch.function_kernels import FunctionSums
+from ksdmin._adapters.torch.problem import TensorMeans, TensorProblem
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
 from ksdmin._problem.user_values import as_vector
-from ksdmin._problem.values import changed
 
 # Of |g|: by more a difference along one direction must not contradict the gradient. Curvature and
 # rounding make far less of it.
@@ -48,29 +44,22 @@ class TorchFunctionProblem(TensorProblem):
         precond: Any = None,
         graphs: bool | None = None,
     ) -> None:
-        traits = Traits(
-            noise=_noise(function.precision, function.x0.dtype),
-            has_projected_gradient=True,
-            has_finer_arithmetic=True,
-        )
         if isinstance(precond, str):
             precond = None  # a plain function has no gradients of single samples, and no layers
-        super().__init__(function.x0, subsets, traits, precond)
-        self._function, self._curvature = function, curvature
-        self._executor: Executor = FunctionKernels(function)
-        self._graphs = function.device.type == "cuda" and graphs is not False
-        self._l2 = l2 if l2 is not None and bool(l2.any()) else None
+        noise = self._noise(function.precision) if function.x0.dtype == torch.float32 else None
+        traits = Traits(noise=noise, has_projected_gradient=True)
+        graphs = function.device.type == "cuda" and graphs is not False
+        sums = FunctionSums(function, subsets is not None, graphs)
+        means = TensorMeans(function.x0.new_zeros(()) if l2 is None else l2)
+        super().__init__(sums, means, function.x0, subsets, traits, precond, curvature)
+        self._function = function
         self._precision = function.precision, function.precision  # as in FINER_PRECISION
         # x, value and gradient there, and how many other values were computed: see `tried`.
         self._known: list[tuple[Tensor, Tensor, Tensor, int]] = []
 
-    def in_finer_arithmetic(self) -> Any:
-        """The same with less rounding, float64 in the end; None where there is none."""
-        finer = FINER_PRECISION.get(self._precision)
-        if self.x0.dtype != torch.float32 or finer is None:
-            return self.in_double()
-        traits = replace(self.traits, noise=_noise(finer[0], self.x0.dtype))
-        return changed(self, _precision=finer, traits=traits)
+    def _noise(self, precision: str) -> float | None:
+        """The relative rounding error of values, where it is not that of the dtype."""
+        return None if precision == "highest" else VALUE_NOISE[precision]
 
     def check_is_double(self) -> None:
         """Refuse a function that fails in float64, or computes in less than that."""
@@ -79,21 +68,11 @@ class TorchFunctionProblem(TensorProblem):
             raise ValueError("subsets: your own sets do not name the whole one")
         x = self.x0.clone().requires_grad_()
         with torch.enable_grad():
-            value = self._function.value(x, *self._arguments(idx))
+            value = self._function.value(x, *self._sums.arguments(self._sums.indices(idx)))
         if value.dtype != torch.float64:
             raise TypeError(f"it returns {value.dtype}")
-        _, g = self._means("gradient", self.x0, idx)
+        _, g = self.value_and_gradient(self.x0, idx)
         self.curvature(self.x0, idx)(g)
-
-    def counting(self, counts: Counts) -> Self:
-        """A copy that counts in `counts`: of the problem for a run, or of that for its next step.
-
-        A run has graphs of its own, and its steps share them.
-        """
-        copy = super().counting(counts)
-        if self._graphs and isinstance(self._executor, FunctionKernels):
-            copy._executor = FunctionGraphs(self._executor)
-        return copy
 
     def load(self, x: Any) -> None:
         """Write a flat vector (a tensor, or a numpy array) back into what was given as x0.
@@ -110,69 +89,22 @@ class TorchFunctionProblem(TensorProblem):
     def _names(self) -> Names:
         return names_of(self._function)
 
-    def _value(self, x: Tensor, idx: Any) -> Tensor:
-        """The function's value, and the penalty's."""
+    def _checked(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
         self._check_point(x)
-        self._counts.nfev += 1
-        (value,) = self._executor.run("value", x, self._arguments(idx), self._precision[0])
-        return self._penalized(value, x)
+        return x, self._sums.indices(idx)
 
-    def curvature(self, x: Tensor, idx: Any = WHOLE) -> Product:
-        """The product v -> Hv: what all products share is computed once."""
-        if callable(self._curvature):
-            return self._counted(self._with_l2(as_product(self._curvature(x, idx), like=self.x0)))
-        self._check_point(x)
-        product = self._executor.product(x, self._arguments(idx), self._precision[1])
-        return self._counted(self._with_l2(product))
-
-    def _with_l2(self, product: Product) -> Product:
-        l2 = self._l2
-        return product if l2 is None else lambda v: torch.addcmul(product(v), l2, v)
-
-    def _means(self, kind: str, x: Tensor, idx: Any) -> tuple[Any, ...]:
+    def _evaluate(self, x: Tensor, idx: Any, diagonal: bool) -> tuple[Any, ...]:
         if self._known:
-            at, *known, spent = self._known.pop()
+            at, value, g, spent = self._known.pop()
             self._counts.nfev += spent
             if idx is self._whole and torch.equal(at, x):
-                return tuple(known)
-        self._check_point(x)
-        value, g = self._executor.run("gradient", x, self._arguments(idx), self._precision[0])
-        if self._l2 is not None:
-            g = torch.addcmul(g, self._l2, x)
-        return self._penalized(value, x), g
+                self._counts.add(nfev=1, njev=1)
+                return (value, g, self._user_diagonal(x, idx)) if diagonal else (value, g)
+        return super()._evaluate(x, idx, diagonal)
 
     @property
     def _whole(self) -> Any:
         return WHOLE if self.subsets is None else self.subsets.full
-
-    def _penalized(self, value: Tensor, x: Tensor) -> Tensor:
-        """The value in float64, with the penalty."""
-        value = value.to(torch.float64)
-        if self._l2 is None:
-            return value
-        norm: Tensor = torch.linalg.vector_norm(x * self._l2.sqrt(), dtype=value.dtype)
-        return value + norm.square() / 2
-
-    def _arguments(self, idx: Any) -> tuple[Any, ...]:
-        """What the function gets beside the parameters: a set of samples, or nothing."""
-        if self.subsets is not None:
-            return (idx,)
-        if not (isinstance(idx, slice) and idx == WHOLE):
-            raise ValueError(
-                "a function of the parameters alone was asked for some samples only: give "
-                "subsets= to from_torch, and the function an argument idx"
-            )
-        return ()
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Graphs belong to a run, and to a process.
-        return {**super().__getstate__(), "_executor": FunctionKernels(self._function)}
-
-
-def _noise(precision: str, dtype: torch.dtype) -> float | None:
-    """The relative rounding error of values, where it is not that of the dtype."""
-    coarse = dtype == torch.float32 and precision != "highest"
-    return VALUE_NOISE[precision] if coarse else None
 
 
 def _is_gradient(problem: TorchFunctionProblem, x0: Tensor, g: Tensor) -> bool:
@@ -214,7 +146,7 @@ def tried(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as that of float(x), if x requires a gradient
-            value, g = problem._means("gradient", x0, problem._whole)
+            value, g = problem._means_of("gradient", *problem._checked(x0, problem._whole))
             if not bounded and not _is_gradient(problem, x0, g):
                 return None
     except Exception:  # whatever it is, differences will show it, if they meet it too

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,22 +12,22 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
-from ksdmin._adapters.flat_problem import VALUE_NOISE, FlatProblem
+from ksdmin._adapters.flat_problem import VALUE_NOISE
+from ksdmin._adapters.model_problem import ModelProblem
 from ksdmin._adapters.names import Names
-from ksdmin._adapters.torch.batch_norm import FEWEST_SAMPLES, STATISTICS_SAMPLES
-from ksdmin._adapters.torch.costs import Costs
-from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
+from ksdmin._adapters.torch.costs import Costs, chunk_budget
+from ksdmin._adapters.torch.flat_model import LOCK, FlatModel, names_of
 from ksdmin._adapters.torch.jacobian import JacobianRows, scaled_slopes
 from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.matrix import MatrixKernel
-from ksdmin._adapters.torch.memory import chunk_budget
-from ksdmin._adapters.torch.names import names_of
+from ksdmin._adapters.torch.modes import FEWEST_SAMPLES, STATISTICS_SAMPLES
 from ksdmin._adapters.torch.sample_sums import SampleSums
 from ksdmin._problem.arrays import rounded_like, to_host
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.kronecker import Block, Factors, entry_count
-from ksdmin._problem.protocol import Jacobian, Traits
+from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE
+from ksdmin._problem.team import ALONE
 from ksdmin._problem.values import changed
 
 # Kronecker factors are estimated from so many samples at most: they need not be more exact.
@@ -59,8 +58,63 @@ def refuse_autocast(device: torch.device, instead: str) -> None:
         )
 
 
-class TensorProblem(FlatProblem):
+class TensorMeans:
+    """Means of sums of torch, with the penalty.
+
+    Parameters
+    ----------
+    l2 : Tensor
+        One number, or one for each entry.
+    """
+
+    def __init__(self, l2: Tensor) -> None:
+        self.l2 = l2 if bool(l2.any()) else None
+        self._root = l2.sqrt()
+
+    def value(self, total: Tensor, size: int, x: Tensor) -> Tensor:
+        """The mean loss, in float64."""
+        if self.l2 is None:
+            return total / size
+        norm: Tensor = torch.linalg.vector_norm(x * self._root, dtype=torch.float64)
+        return torch.add(total / size, norm.square(), alpha=0.5)
+
+    def gradient(self, total: Tensor, size: int, x: Tensor) -> Tensor:
+        """Its gradient."""
+        return self.own_product(total / size, x)
+
+    def squares(self, total: Tensor, size: int, x: Tensor) -> Tensor:
+        """The mean of squared gradients, with the penalty's diagonal."""
+        return total / size if self.l2 is None else total / size + self.l2
+
+    def product(self, total: Tensor, size: int, v: Tensor) -> Tensor:
+        """The product of a vector; `total` may be overwritten later."""
+        scale = 1 / size
+        return total * scale if self.l2 is None else (self.l2 * v).add_(total, alpha=scale)
+
+    def own_product(self, product: Tensor, v: Tensor) -> Tensor:
+        """The same with a mean that the user has computed."""
+        return product if self.l2 is None else torch.addcmul(product, self.l2, v)
+
+    def matrix(self, total: Tensor, size: int) -> Tensor:
+        """The matrix."""
+        H = total / size
+        if self.l2 is not None:
+            H.diagonal().add_(self.l2)
+        return H
+
+    def rows(self, R: Tensor, scale: float) -> Tensor:
+        """The rows times a number, in place."""
+        return R.mul_(scale)
+
+    def residuals(self, slopes: Tensor, root: Tensor, scale: float) -> Tensor:
+        """scale M^-1/2 slopes, so that the rows times it are the gradient; zero where M is."""
+        return scaled_slopes(slopes, root).mul_(scale)
+
+
+class TensorProblem(ModelProblem):
     """What models and plain functions of torch share: points are tensors, transfers are few."""
+
+    lock = LOCK
 
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`."""
@@ -75,6 +129,19 @@ class TensorProblem(FlatProblem):
         value, g = self._evaluate(x, idx, False)
         both = torch.cat([value[None], (V @ g).to(torch.float64)]).cpu().numpy()
         return float(both[0]), both[1:]
+
+    def _finer(self) -> tuple[float | None, dict[str, Any]] | None:
+        finer = FINER_PRECISION.get(self._precision)
+        if self.x0.dtype != torch.float32 or finer is None:
+            return None
+        return self._noise(finer[0]), {"_precision": finer}
+
+    def _noise(self, precision: str) -> float | None:
+        """The relative rounding error of values of float32."""
+        return VALUE_NOISE[precision]
+
+    def _own_product(self, x: Tensor, idx: Any) -> Product:
+        return as_product(self._curvature(x, idx), like=self.x0)
 
     def _unrounded(self, x: Any) -> Tensor:
         """A vector of any kind as a tensor on the device, in a dtype of its own."""
@@ -122,58 +189,60 @@ class TorchProblem(TensorProblem):
         l2: Tensor,
         precond: Any,
         bytes_per_sample: int,
-        max_diagonal_samples: int,
         nonlinear: bool,
         matrix: MatrixKernel | None,
         rows: JacobianRows | None,
         blocks: tuple[Block, ...] | None,
         costs: Costs,
     ) -> None:
-        if callable(curvature):
-            matrix = rows = None
         traits = Traits(
             nonlinear=nonlinear,
             noise=VALUE_NOISE[model.precision] if model.x0.dtype == torch.float32 else None,
             has_projected_gradient=True,
-            has_matrix=matrix is not None,
-            matrix_cost=None if matrix is None else matrix.cost,
-            has_jacobian=rows is not None and l2.ndim == 0,
-            rows_per_sample=1.0 if rows is None else float(rows.elements),
             matrix_memory=chunk_budget(model.device) if model.x0.is_cuda else None,
             product_cost=costs.product,
             call_cost=costs.call,
             least_set=costs.least_set,
             fewest_samples=FEWEST_SAMPLES if model.batch_norms else 1,
             has_factors=blocks is not None,
-            has_finer_arithmetic=True,
         )
-        super().__init__(model.x0, sums.samples.subsets, traits, precond)
+        base = model.x0, sums.samples.subsets, traits, precond
+        super().__init__(sums, TensorMeans(l2), *base, curvature, matrix, rows)
         self.bytes_per_sample = bytes_per_sample
-        self._model, self._sums, self._matrix, self._rows = model, sums, matrix, rows
-        self._blocks = blocks
-        self._max_diagonal_samples = max_diagonal_samples
-        self._curvature, self._l2, self._l2_root = curvature, l2, l2.sqrt()
+        self._model, self._blocks = model, blocks
         self._precision = model.precision, model.precision  # as in FINER_PRECISION
         self._in_a_run = False
 
     @property
     def is_weighted(self) -> bool:
         """Whether the samples have weights, or ignored labels."""
-        return self._sums.samples.is_weighted
-
-    def in_finer_arithmetic(self) -> Any:
-        """The same with less rounding, float64 in the end; None where there is none."""
-        finer = FINER_PRECISION.get(self._precision)
-        if self.traits.noise is None or finer is None:
-            return self.in_double()
-        traits = replace(self.traits, noise=VALUE_NOISE[finer[0]])
-        return changed(self, _precision=finer, traits=traits)
+        return bool(self._sums.samples.is_weighted)
 
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`: for a run, or for the next step of one."""
         if not self._in_a_run:
             self._sums.samples.forget()
         return changed(super().counting(counts), _in_a_run=True)
+
+    def value_and_projected_gradient(
+        self, x: Tensor, idx: Any, V: Tensor
+    ) -> tuple[float, npt.NDArray[np.float64]]:
+        """The value and V^T g; several processes send these numbers, and no gradient."""
+        if self.team is ALONE:
+            return super().value_and_projected_gradient(x, idx, V)
+        with LOCK:
+            x, idx = self._checked(x, idx)
+            self._counts.add(nfev=1, njev=1)
+            means, size = self._means, self._sums.size(idx)
+
+            def slopes(g: Tensor, with_penalty: bool) -> Tensor:
+                along: Tensor = means.gradient(g, size, x) if with_penalty else g / size
+                return V @ along
+
+            both = self._sums.projected(
+                x, idx, self._precision[0], slopes, lambda total: means.value(total, size, x)
+            )
+        return float(both[0]), both[1:]
 
     def load(self, x: Any) -> None:
         """Write a flat vector (a tensor, or a numpy array) back into the model.
@@ -192,43 +261,6 @@ class TorchProblem(TensorProblem):
     def _names(self) -> Names:
         return names_of(self._model)
 
-    def _value(self, x: Tensor, idx: Any) -> Tensor:
-        x, idx = self._checked(x, idx)
-        with LOCK:
-            self._counts.nfev += 1
-            (total,) = self._sums.total("value", x, idx, self._precision[0])
-            return self._mean(total, x, idx)
-
-    def curvature(self, x: Tensor, idx: Any = WHOLE) -> Product:
-        """The product v -> Hv with the curvature that was asked for."""
-        if callable(self._curvature):
-            given = as_product(self._curvature(x, idx), like=self.x0)
-            return self._counted(lambda v: torch.addcmul(given(v), self._l2, v))
-        x, idx = self._checked(x, idx)
-        # The caller may write into x
-        x, precision = x.clone(), self._precision[1]
-        with LOCK:
-            product = self._sums.product(x, idx, precision, self._count_forward_pass)
-        scale = 1 / self._sums.samples.size(idx)
-
-        def multiply(v: Tensor) -> Tensor:
-            with LOCK:
-                return (self._l2 * v).add_(product(v), alpha=scale)
-
-        return self._counted(multiply)
-
-    def matrix(self, x: Tensor, idx: Any = WHOLE) -> Tensor:
-        """The curvature matrix itself, where the traits say that it is to be had."""
-        if self._matrix is None:
-            raise ValueError("this problem has no curvature matrix: see traits.has_matrix")
-        x, idx = self._checked(x, idx)
-        self._counts.nhev += self._matrix.products
-        with LOCK:
-            H = self._sums.matrix(self._matrix, x, idx, self._precision[1])
-        H = H / self._sums.samples.size(idx)
-        H.diagonal().add_(self._l2)
-        return H
-
     def factors(self, x: Tensor, idx: Any = WHOLE) -> Factors:
         """Kronecker factors of the curvature, where the traits say that there are any."""
         if self._blocks is None:
@@ -239,39 +271,15 @@ class TorchProblem(TensorProblem):
         with LOCK:
             count = entry_count(self._blocks)
             entries = self._sums.factors(x, idx, self._precision[1], count)
-        return Factors(self._blocks, entries / self._sums.samples.size(idx), float(self._l2.mean()))
-
-    def jacobian(self, x: Tensor, idx: Any = WHOLE) -> Jacobian:
-        """The curvature as rows, where the traits say that they are to be had."""
-        if self._rows is None or not self.traits.has_jacobian:
-            raise ValueError("this problem has no Jacobian: see traits.has_jacobian")
-        x, idx = self._checked(x, idx)
-        kernel, scale = self._rows, self._sums.samples.size(idx) ** -0.5
-        with LOCK:
-            R, slopes, root = self._sums.jacobian(kernel, x, idx, self._precision[1])
-        self._counts.nhev += kernel.products  # not those of rows that have not fitted into memory
-
-        def at(y: Tensor) -> tuple[Tensor, Tensor]:
-            self._counts.nfev += 1
-            with LOCK:
-                total, slopes = self._sums.slopes(kernel, y, idx, self._precision[0])
-                return self._mean(total, y, idx), scaled_slopes(slopes, root).mul_(scale)
-
-        residuals = scaled_slopes(slopes, root).mul_(scale)
-        return Jacobian(R.mul_(scale), residuals, float(self._l2), at)
+        l2 = 0.0 if self._means.l2 is None else float(self._means.l2.mean())
+        return Factors(self._blocks, entries / self._sums.size(idx), l2)
 
     def _evaluate(self, x: Tensor, idx: Any, diagonal: bool) -> tuple[Any, ...]:
+        fisher = diagonal and isinstance(self._precond, str)
         with LOCK:
-            return super()._evaluate(*self._checked(x, idx), diagonal)
-
-    def _means(self, kind: str, x: Tensor, idx: Any) -> tuple[Any, ...]:
-        total, g, *squares = self._sums.total(kind, x, idx, self._precision[0])
-        size = self._sums.samples.size(idx)
-        mean = torch.addcmul(g / size, self._l2, x)
-        return self._mean(total, x, idx), mean, *(u / size + self._l2 for u in squares)
-
-    def _diagonal_samples(self, idx: Any) -> Any:
-        return self._sums.picked(idx, self._max_diagonal_samples)
+            if fisher and self._sums.diagonal is None:  # a preconditioner that changes nothing
+                return *super()._evaluate(x, idx, False), torch.ones_like(x)
+            return super()._evaluate(x, idx, diagonal)
 
     def _checked(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
         """A point and a set, as the sums take them."""
@@ -279,11 +287,7 @@ class TorchProblem(TensorProblem):
             x = rounded_like(self.x0, x)
             self._sums.samples.forget()
         self._check_point(x)
-        return x.detach(), self._sums.samples.indices(idx)
-
-    def _mean(self, total: Tensor, x: Tensor, idx: Any) -> Tensor:
-        norm: Tensor = torch.linalg.vector_norm(x * self._l2_root, dtype=torch.float64)
-        return torch.add(total / self._sums.samples.size(idx), norm.square(), alpha=0.5)
+        return x.detach(), self._sums.indices(idx)
 
 
 def as_product(curvature: Any, like: Tensor) -> Callable[[Tensor], Tensor]:

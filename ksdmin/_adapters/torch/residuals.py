@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -12,16 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from ksdmin._adapters.block_arguments import Block, check_rows
-from ksdmin._adapters.sample_loss import SampleLoss
+from ksdmin._adapters.arguments import Block, check_rows
+from ksdmin._adapters.curvature import SampleLoss
 from ksdmin._adapters.torch.checks import check_forward_pass
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.torch.losses.known import as_sample_loss
-from ksdmin._adapters.torch.model_inputs import row_count
-from ksdmin._adapters.torch.random import seeded_generators
+from ksdmin._adapters.torch.model_and_loss import First, first_pass
+from ksdmin._adapters.torch.model_calls import row_count
+from ksdmin._adapters.torch.modes import seeded_generators
 
 
 class ResidualModel(FlatModel):
@@ -79,20 +79,21 @@ class ResidualModel(FlatModel):
         return outputs.to(self.x0.dtype)
 
 
-def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tuple[Kernels, int]:
-    """The computations for a block, and how many residuals a sample has.
+def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tuple[Kernels, First]:
+    """The computations for a block, and what a first pass has shown.
 
     What torch cannot differentiate in the parameters is refused.
     """
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
-        r = check_forward_pass(model, probe[0])
+        r, saved = check_forward_pass(model, probe[0])
     if not r.requires_grad:
         raise ValueError(
             "the residuals do not depend on the model's parameters, as far as autograd knows: use "
             "the model that r is given, neither .detach(), .item(), numpy nor torch.no_grad(), and "
             "for derivatives torch.autograd.grad(..., create_graph=True)"
         )
-    return Kernels(model, squared_residuals(), curvature), math.prod(r.shape[1:])
+    kernels = Kernels(model, squared_residuals(), curvature)
+    return kernels, first_pass(kernels, model.read(r, probe[0]), probe, saved)
 
 
 def squared_residuals() -> SampleLoss:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -11,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.torch.batch_norm import taking_statistics, tracking
+from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES
+from ksdmin._adapters.model_problem import Sums
 from ksdmin._adapters.torch.cuda_graphs import GraphExecutor
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
@@ -19,7 +21,7 @@ from ksdmin._adapters.torch.data.trees import cast, mapped
 from ksdmin._adapters.torch.jacobian import JacobianRows
 from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
 from ksdmin._adapters.torch.matrix import MatrixKernel
-from ksdmin._adapters.torch.random import seeded_generators
+from ksdmin._adapters.torch.modes import seeded_generators, taking_statistics, tracking
 
 log = logging.getLogger("ksdmin")
 
@@ -52,7 +54,7 @@ class EagerExecutor:
         return self._kernels.product(x, chunk)
 
 
-class SampleSums:
+class SampleSums(Sums):
     """Sums over the samples of a set, chunk by chunk.
 
     Parameters
@@ -95,6 +97,29 @@ class SampleSums:
         self._norms = kernels.model.batch_norms
         self._halved = False  # whether the chunks had to be
         self._buffer_owner: object = None  # the product that the executor's buffers belong to
+
+    @property
+    def diagonal(self) -> Any:
+        """What computes the diagonal of the preconditioner; None where nothing can."""
+        return self._kernels.made_diagonal()
+
+    @property
+    def max_diagonal_samples(self) -> int:
+        """How many samples it is estimated from: of few, where it takes the gradient of each."""
+        few = self.diagonal is not None and self.diagonal.max_samples is not None
+        return DIAGONAL_SAMPLES if few else sys.maxsize
+
+    def indices(self, idx: Any) -> Any:
+        """A set of the user's, as the others take it."""
+        return self.samples.indices(idx)
+
+    def size(self, idx: Any) -> int:
+        """How many samples a set has."""
+        return self.samples.size(idx)
+
+    def diagonal_samples(self, idx: Any) -> Any:
+        """Those samples of a set that the diagonal is estimated from."""
+        return self.picked(idx, self.max_diagonal_samples)
 
     def picked(self, idx: Any, count: int) -> Any:
         """At most `count` samples of a set, always the same ones."""
@@ -224,6 +249,7 @@ class SampleSums:
         `on_recompute` is called where a product has to compute again what all of them share:
         because it does not fit into memory, or because another product has overwritten the buffers.
         """
+        x = x.clone()  # the caller may write into it
         made_again = partial(self._fitting, self._product, x, idx, precision, on_recompute)
         product: Product = made_again()
 

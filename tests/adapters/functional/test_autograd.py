@@ -38,7 +38,7 @@ def test_the_diagonal_by_one_pass_or_by_one_sample_after_the_other(name):
     problem = ksdmin.from_autograd(
         model, "squared-error", (X, targets), params=params, chunk_size=8
     )
-    assert problem._terms.library._one_pass_suffices == one_pass
+    assert problem._sums.library._one_pass_suffices == one_pass
 
     def loss(x, i):
         return anp.sum((model(problem.unflatten(x), X[i : i + 1]) - targets[i : i + 1]) ** 2)

@@ -62,7 +62,7 @@ MODELS = {
 def test_the_diagonal_forms_no_outer_product(x64, name):
     formed, params, model = MODELS[name]
     problem = ksdmin.from_jax(model, "squared-error", (X, Y), params=params, chunk_size=8)
-    sums, chunk = problem._terms, next(problem._terms._samples.chunks(slice(5), 5))
+    sums, chunk = problem._sums, next(problem._sums._samples.chunks(slice(5), 5))
     assert sums.library.prepare_per_sample(sums._losses, problem.x0, chunk, 0) == (formed, True)
 
     def loss(x, inputs, targets):
@@ -130,7 +130,7 @@ def test_products_are_compiled_once(x32):
 
 def test_arrays_are_those_of_jax(x64):
     problem = ksdmin.from_jax(lambda p, X: X @ p, "squared-error", (X, Y), params=W)
-    assert all(isinstance(part, jax.Array) for part in problem._terms._samples._data)
+    assert all(isinstance(part, jax.Array) for part in problem._sums._samples._data)
     _, g, D = problem.value_and_gradient(problem.x0, diagonal=True)
     product = problem.curvature(problem.x0)(g)
     assert all(isinstance(u, jax.Array) for u in (problem.x0, g, D, product))
@@ -146,7 +146,7 @@ def test_large_data_are_streamed(x64, tmp_path):
         )
         for data, kwargs in ((X, {}), (stored, small))
     )
-    assert other._terms._samples._data[0] is stored
+    assert other._sums._samples._data[0] is stored
     for a, b in zip(
         one.value_and_gradient(one.x0, diagonal=True),
         other.value_and_gradient(other.x0, diagonal=True),
@@ -174,14 +174,14 @@ def test_finer_arithmetic_has_values_in_float32_and_the_same_products(x32):
     finer = coarse.in_finer_arithmetic()
 
     def arithmetic(problem, kind):
-        chunk = next(problem._terms._chunks(slice(None), 64))
-        text = problem._terms._kernels[kind].lower(problem.x0, chunk).as_text()
+        chunk = next(problem._sums._chunks(slice(None), 64))
+        text = problem._sums._kernels[kind].lower(problem.x0, chunk).as_text()
         return set(re.findall(r"precision = \[(\w+), (\w+)\]", text))
 
     for kind in ("value", "gradient", "diagonal"):
         assert arithmetic(coarse, kind) == {("HIGH", "HIGH")}
         assert arithmetic(finer, kind) == {("HIGHEST", "HIGHEST")}
-    assert finer._terms._compiled_multiply is coarse._terms._compiled_multiply
+    assert finer._sums._compiled_multiply is coarse._sums._compiled_multiply
     assert (coarse.traits.noise, finer.traits.noise) == (1e-5, 1e-7)
     assert finer.in_finer_arithmetic() is None
 
@@ -209,6 +209,6 @@ def test_another_missing_package_is_not_blamed_on_jax(monkeypatch):
     for name in list(sys.modules):
         if name.startswith("ksdmin._adapters.functional.jax"):
             monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "ksdmin._adapters.functional.jax_per_sample", None)
+    monkeypatch.setitem(sys.modules, "ksdmin._adapters.functional.jax_chunks", None)
     with pytest.raises(ModuleNotFoundError, match="jax_per_sample"):
         ksdmin.from_jax(lambda x: x @ x, x0=np.zeros(2))

@@ -90,9 +90,9 @@ def test_steps_from_the_rows_of_the_jacobian_compile_nothing_for_krylov_spaces(x
         problem = ksdmin.from_jax(one_output, "squared-error", data, params=parameters(0))
         ksdmin.minimize(problem, rng=0, options={"maxiter": 8})
     assert problem.traits.has_jacobian
-    assert not problem._terms._compiled_multiply._known
-    assert not problem._terms._compiled_set_up._known
-    assert not problem._terms._kernels["diagonal"]._known
+    assert not problem._sums._compiled_multiply._known
+    assert not problem._sums._compiled_set_up._known
+    assert not problem._sums._kernels["diagonal"]._known
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_only_functions_of_small_data_are_compiled_in_haste(x64, n, options):
 
     data = np.tile(X, (n // N, 1)), np.tile(LABELS, n // N)
     problem = ksdmin.from_jax(given, "softmax-cross-entropy", data, params=parameters(0))
-    assert problem._terms._kernels["gradient"]._options == (options or {})
+    assert problem._sums._kernels["gradient"]._options == (options or {})
 
 
 def test_sets_of_all_sizes_take_one_compiled_function(x64):

@@ -288,3 +288,14 @@ def test_close_to_a_minimum_graphs_are_made_as_elsewhere(precision):
         again = ksdmin.from_torch(net, loss, (X[:n], y[:n]), l2=1e-1, precision=precision)
         again.value_and_gradient(again.x0)
         again.curvature(again.x0)(again.x0)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_a_model_on_a_device_that_is_not_the_current_one(caplog):
+    X, y = (part.to("cuda:1") for part in data(60))
+    net = mlp().double().to("cuda:1")
+    with torch.cuda.device("cuda:0"), caplog.at_level(logging.WARNING, "ksdmin"):
+        problem = ksdmin.from_torch(net, nn.CrossEntropyLoss(), (X, y))
+        res = ksdmin.minimize(problem, options={"maxiter": 5})
+    assert res.x.device == torch.device("cuda:1")
+    assert not caplog.records  # graphs were captured

@@ -39,7 +39,7 @@ def test_few_gradients_at_a_time(name):
 def needs_single_gradients(problem):
     """The parameters whose diagonal takes the gradients of single samples."""
     names = list(problem._model.slices())
-    return [names[i] for i in problem._sums._kernels.diagonal._others]
+    return [names[i] for i in problem._sums.diagonal._others]
 
 
 def test_linear_layers_need_no_single_gradients():
@@ -81,12 +81,20 @@ def test_modules_that_fail_under_vmap(forward, caplog):
     y, losses = (y[:, 0], lambda z, y: (z - y) ** 2) if forward is squeeze else (y, squared)
     own = Case(model.double(), case.loss, losses, (X, y))
     with caplog.at_level(logging.INFO, "ksdmin"):
-        problem = ksdmin.from_torch(own.model, own.loss, own.data)
+        problem = ksdmin.from_torch(own.model, own.loss, own.data, precond="diagonal")
     (said,) = [one for one in caplog.records if "no diagonal preconditioner" in one.message]
     assert said.levelno == logging.INFO  # unasked it stays off stderr
     assert not problem.traits.has_diagonal
     x = point(problem)
     assert_close(problem.value_and_gradient(x)[1], Dense(own, x).gradient)
+    # Beside factors it is looked for where a run asks for it, and then is one that changes nothing
+    beside = ksdmin.from_torch(own.model, own.loss, own.data)
+    assert beside.traits.has_factors
+    _, g, ones = beside.value_and_gradient(x, diagonal=True)
+    assert_close(g, Dense(own, x).gradient)
+    assert bool((ones == 1).all())
+    res = ksdmin.minimize(beside, options={"diagonal_power": 0.5, "maxiter": 3})
+    assert res.fun < beside.value(beside.x0)
 
 
 class Recurrent(nn.Module):
@@ -125,9 +133,10 @@ def test_recurrent_nets(kind, options, size, caplog, capfd):
 def test_a_fitted_model_keeps_its_diagonal():
     """At a minimum the gradients are rounding: what vmap makes of them says nothing."""
     case = ZOO["cnn"]()
-    problem = ksdmin.from_torch(case.model, case.loss, (case.data[0], case.data[1]))
     X = case.data[0]
-    fitted = ksdmin.from_torch(case.model, nn.MSELoss(), (X, case.model(X).detach()))
+    data = X, case.model(X).detach()
+    problem = ksdmin.from_torch(case.model, case.loss, case.data, precond="diagonal")
+    fitted = ksdmin.from_torch(case.model, nn.MSELoss(), data, precond="diagonal")
     assert problem.traits.has_diagonal
     assert fitted.traits.has_diagonal
 

@@ -1,8 +1,12 @@
 """What a CUDA graph reads, and how it is compared with eager execution: that needs no device."""
 
+from contextlib import nullcontext
+from unittest.mock import Mock
+
 import pytest
 import torch
 
+from ksdmin._adapters.torch import cuda_graphs
 from ksdmin._adapters.torch.cuda_graphs import buffers_and_probe, compare, fill, nearby
 
 
@@ -63,3 +67,22 @@ def test_with_bfloat16_that_is_far():
     x = torch.ones(1000)
     with torch.autocast("cpu", torch.bfloat16):
         assert 2e-3 < float((nearby(x) - x).std()) < 6e-3
+
+
+def test_the_device_of_the_model_is_meant_not_the_current_one(monkeypatch):
+    """As with two GPUs, of which the first is current: here nothing is launched."""
+    second, generators = torch.device("cuda:1"), [Mock(), Mock()]
+    asked = Mock(return_value=Mock())
+    monkeypatch.setattr(torch.cuda, "current_stream", asked)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "default_generators", generators)
+    for name in ("stream", "graph"):
+        monkeypatch.setattr(torch.cuda, name, lambda *args, **kwargs: nullcontext())
+    monkeypatch.setattr(cuda_graphs, "_no_waiting", nullcontext)
+    monkeypatch.setattr(cuda_graphs, "side_stream", lambda device: Mock(device=device))
+    cuda_graphs.warm_up(lambda: None, second)
+    asked.assert_called_once_with(second)
+    with pytest.raises(ZeroDivisionError), cuda_graphs.captured(Mock(), second):
+        raise ZeroDivisionError
+    generators[1].graphsafe_set_state.assert_called_once()
+    generators[0].graphsafe_set_state.assert_not_called()

@@ -12,7 +12,7 @@ from ksdmin._problem.team import ALONE
 from tests.solver import runs
 
 torch = pytest.importorskip("torch")
-memory = pytest.importorskip("ksdmin._adapters.torch.memory")
+memory = pytest.importorskip("ksdmin._adapters.torch.costs")
 sample_sums = pytest.importorskip("ksdmin._adapters.torch.sample_sums")
 Kernels = pytest.importorskip("ksdmin._adapters.torch.kernels").Kernels
 

@@ -16,8 +16,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ksdmin
-from ksdmin._adapters.torch.data.prefetch import DEPTH, Prefetcher
 from ksdmin._adapters.torch.data.samples import Samples
+from ksdmin._adapters.torch.data.streaming import DEPTH, Prefetcher
 from tests.adapters.torch.dense import assert_close, directions
 from tests.adapters.torch.test_data import Pairs, memmap
 

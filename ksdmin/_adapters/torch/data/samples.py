@@ -12,17 +12,21 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from ksdmin._adapters.arguments import as_weights
 from ksdmin._adapters.flat_problem import host_indices
 from ksdmin._adapters.seeds import picked_rows, seed_for_set
+from ksdmin._adapters.torch.costs import free_budget
 from ksdmin._adapters.torch.data.arrays import Arrays
 from ksdmin._adapters.torch.data.dataset import Fetched, from_dataset, from_loader
-from ksdmin._adapters.torch.data.kept_sets import KeptSets
-from ksdmin._adapters.torch.data.prefetch import Prefetcher
+from ksdmin._adapters.torch.data.streaming import (
+    KeptSets,
+    Prefetcher,
+    gathered,
+    to_device,
+    uploaded,
+)
 from ksdmin._adapters.torch.data.trees import as_pair, cast, mapped, take_rows
-from ksdmin._adapters.torch.data.upload import gathered, to_device, uploaded
 from ksdmin._adapters.torch.kernels import Chunk
-from ksdmin._adapters.torch.memory import free_budget
-from ksdmin._adapters.weights import as_weights
 from ksdmin._problem.subsets import WHOLE, Subsets
 from ksdmin._problem.values import changed
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ksdmin._adapters.arguments import from_frame, refuse_sparse
-from ksdmin._adapters.torch.model_inputs import is_namedtuple
+from ksdmin._adapters.torch.model_calls import is_namedtuple
 
 TARGET_NAMES = ("labels", "label", "targets", "target", "y")
 """Under which of these names the targets are in a dict of fields."""

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.torch.distributed.link import Link
-from ksdmin._adapters.torch.distributed.problem import Share, spread
-from ksdmin._adapters.torch.distributed.split import Splittable
+from ksdmin._adapters.torch.distributed.problem import spread
 from ksdmin._adapters.torch.distributed.sums import Shares
 from ksdmin._adapters.torch.problem import TorchProblem
+from ksdmin._problem.team import Watch
 from ksdmin._problem.values import changed
 
 
-class DistributedBlocks(Splittable, BlockProblem):
+class DistributedBlocks(BlockProblem):
     """Blocks of residuals, spread over processes; made by :func:`ksdmin.from_torch`.
 
     Each process adds up its blocks, and one message adds up the processes: it is no longer than
@@ -34,23 +34,26 @@ class DistributedBlocks(Splittable, BlockProblem):
         As in :class:`BlockProblem`.
     link : Link
         To the other processes.
-    split : bool
-        Whether the vectors of a run are split over them.
     """
 
     saved_as = "BlockProblem"  # so that one process can go on with the saved run of several
-    _blocks: tuple[Share, ...]
+    _blocks: tuple[TorchProblem, ...]
 
-    def __init__(
-        self, terms: Sequence[Term], l2: Any, precond: Any, link: Link, split: bool
-    ) -> None:
+    def __init__(self, terms: Sequence[Term], l2: Any, precond: Any, link: Link) -> None:
         super().__init__(terms, l2, precond)
-        self.team, self.split = link, split
+        self._link = link
         self.traits = replace(self.traits, gradient_travels=True)
 
-    def linked_by(self, link: Link) -> Self:
-        """A copy whose sums are made by another link."""
-        return changed(self, team=link, _blocks=tuple(b.linked_by(link) for b in self._blocks))
+    @property
+    def team(self) -> Link:
+        """The processes."""
+        return self._link
+
+    def in_step_with(self, watch: Watch) -> Self:
+        """A copy for a run that ends when all processes know that `watch` wants it to."""
+        link = self._link.for_run(watch)
+        blocks = (changed(block, _sums=block._sums.linked_by(link)) for block in self._blocks)
+        return changed(self, _link=link, _blocks=tuple(blocks))
 
     def value_and_projected_gradient(
         self, x: Tensor, idx: Any, V: Tensor
@@ -93,7 +96,7 @@ class DistributedBlocks(Splittable, BlockProblem):
 
 
 def distributed_blocks(
-    problem: BlockProblem, link: Link, takes_samples: Sequence[bool], split: bool
+    problem: BlockProblem, link: Link, takes_samples: Sequence[bool]
 ) -> BlockProblem:
     """The blocks of all processes, from those that each has made of its own samples.
 
@@ -103,9 +106,9 @@ def distributed_blocks(
         return problem
     own = [block for block in problem._blocks if isinstance(block, TorchProblem)]
     shares = [
-        spread(block, link, Share, Shares, has=link.is_first or takes)
+        spread(block, link, Shares, has=link.is_first or takes)
         for block, takes in zip(own, takes_samples, strict=True)
     ]
     others = zip(shares, problem._weights, problem._elements, strict=True)
     terms = [Term(share, weight, elements) for share, weight, elements in others]
-    return DistributedBlocks(terms, problem._l2, link.from_first(problem._precond), link, split)
+    return DistributedBlocks(terms, problem._l2, link.from_first(problem._precond), link)

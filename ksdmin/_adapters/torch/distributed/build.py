@@ -2,26 +2,100 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from torch import Tensor, nn
+import torch
+import torch.distributed as dist
+from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from ksdmin._adapters.block_arguments import Block
+from ksdmin._adapters.arguments import Block
 from ksdmin._adapters.blocks import BlockProblem
 from ksdmin._adapters.torch.distributed.blocks import distributed_blocks
-from ksdmin._adapters.torch.distributed.group import as_group
 from ksdmin._adapters.torch.distributed.link import Link
 from ksdmin._adapters.torch.distributed.problem import distributed
-from ksdmin._adapters.torch.memory import chunk_budget
 from ksdmin._adapters.torch.problem import TorchProblem
 
-# Vectors that a run keeps, for a krylov_dim of 20: see the memory in the notes of from_torch
-VECTORS = 65
-BUDGETS = 2  # that these may take: half of the memory, as memory_budget is a quarter of it
+# What torchrun sets for each process it starts; `env://` reads it.
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def as_group(process_group: Any, device: torch.device) -> dist.ProcessGroup:
+    """The group; "auto" is the default group, which is made where torchrun has started us."""
+    if not dist.is_available():
+        raise RuntimeError("process_group: this build of torch has no torch.distributed")
+    if isinstance(process_group, str):
+        process_group = _default_group(process_group, device)
+    if not isinstance(process_group, dist.ProcessGroup):
+        raise TypeError(
+            'process_group: expected "auto" or a group of torch.distributed, such as '
+            f"torch.distributed.group.WORLD, not {type(process_group).__name__}"
+        )
+    return process_group
+
+
+def asked_for(process_group: Any) -> Any:
+    """What the user gave, where that means several processes; None for an ordinary run.
+
+    "auto" in a process that was started by itself, and not as one of several, is one.
+    """
+    alone = not dist.is_available() or not dist.is_initialized()
+    if process_group == "auto" and alone and not any(name in os.environ for name in VARIABLES[:2]):
+        return None
+    if process_group is None:
+        _warn_of_others()
+    return process_group
+
+
+_warned = False
+
+
+def _warn_of_others() -> None:
+    """Warn, once, of a process that is one of several but minimises by itself."""
+    global _warned
+    size = os.environ.get("WORLD_SIZE", "")
+    if _warned or not size.isdigit() or int(size) < 2:
+        return
+    _warned = True
+    warnings.warn(
+        f"This process is one of several (WORLD_SIZE={size}), but from_torch was called without "
+        "process_group: each process minimises over its own data, and ends at its own minimum. "
+        "Pass process_group='auto' for one run of all of them.",
+        UserWarning,
+        stacklevel=5,  # the call of from_torch
+    )
+
+
+def _default_group(name: str, device: torch.device) -> Any:
+    if name != "auto":
+        raise ValueError(
+            f'process_group={name!r}: expected "auto", or a group of torch.distributed'
+        )
+    if not dist.is_initialized():
+        missing = [variable for variable in VARIABLES if variable not in os.environ]
+        if missing:
+            raise RuntimeError(
+                'process_group="auto": no process group has been initialised, and the environment '
+                f"does not say how (no {', '.join(missing)}). Start the script with torchrun, or "
+                "call torch.distributed.init_process_group first, or leave process_group out"
+            )
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+        atexit.register(_end_group)
+    return dist.group.WORLD
+
+
+def _end_group() -> None:
+    """Nccl warns of a group that is left behind."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 FRAMES = 8  # between a check of the model and the user's call of from_torch: for warnings
 
 
@@ -52,42 +126,8 @@ def unwrapped(model: nn.Module, process_group: Any) -> nn.Module:
     return inner
 
 
-@dataclass(frozen=True)
-class Group:
-    """The processes that make a run, as the user gave them.
-
-    Attributes
-    ----------
-    given : Any
-        As ``process_group=``.
-    split : bool or "auto"
-        Whether the vectors of a run are split over them.
-    memory_budget : float or None
-        Of each process, for activations.
-    """
-
-    given: Any
-    split: bool | str
-    memory_budget: float | None
-
-    def __post_init__(self) -> None:
-        if self.split is not True and self.split is not False and self.split != "auto":
-            raise ValueError(f'split={self.split!r}: expected True, False or "auto"')
-        if self.split is True and self.given is None:
-            raise ValueError("split=True: there are no processes to split vectors over: it goes "
-                             "with process_group=")  # fmt: skip
-
-    def splits(self, x0: Tensor, link: Link) -> bool:
-        """Whether vectors are split: the same in all processes."""
-        if isinstance(self.split, bool):
-            return self.split
-        budget = self.memory_budget or chunk_budget(x0.device)
-        taken = VECTORS * x0.numel() * x0.element_size()
-        return any(link.gathered(taken > BUDGETS * budget))
-
-
 def of_all_processes(
-    group: Group,
+    process_group: Any,
     model: nn.Module,
     data: Any,
     curvature: Any,
@@ -100,14 +140,14 @@ def of_all_processes(
             "data: a function of the epoch cannot be spread over processes: with process_group= "
             "each process passes its own tensors, Dataset or DataLoader"
         )
-    link = link_between(group, model, curvature, precond)
+    link = link_between(process_group, model, curvature, precond)
     problem = link.together(lambda: make(own_share(data, link), FRAMES))
     link.require_same({"the number of trainable parameters": problem.x0.numel()})
-    return distributed(problem, link, group.splits(problem.x0, link))
+    return distributed(problem, link)
 
 
 def blocks_of_all_processes(
-    group: Group,
+    process_group: Any,
     model: nn.Module,
     blocks: Sequence[Block],
     curvature: Any,
@@ -115,7 +155,7 @@ def blocks_of_all_processes(
     make: Callable[[Sequence[Block], int], BlockProblem],
 ) -> BlockProblem:
     """The same for blocks of residuals."""
-    link = link_between(group, model, curvature, precond)
+    link = link_between(process_group, model, curvature, precond)
     takes_samples = [block.data is not None for block in blocks]
     link.require_same(
         {
@@ -130,16 +170,16 @@ def blocks_of_all_processes(
 
     problem = link.together(made)
     link.require_same({"the number of trainable parameters": problem.x0.numel()})
-    return distributed_blocks(problem, link, takes_samples, group.splits(problem.x0, link))
+    return distributed_blocks(problem, link, takes_samples)
 
 
-def link_between(group: Group, model: nn.Module, curvature: Any, precond: Any) -> Link:
+def link_between(process_group: Any, model: nn.Module, curvature: Any, precond: Any) -> Link:
     """The link between processes that have the same model, and ask for the same."""
     _refuse_functions(curvature=curvature, precond=precond)
     parameters = list(model.parameters())
     if not parameters:
         raise ValueError("model: it has no parameters")
-    link = Link(as_group(group.given, parameters[0].device), parameters[0].detach())
+    link = Link(as_group(process_group, parameters[0].device), parameters[0].detach())
     link.require_same(
         {
             "the form of precond": type(precond).__name__,
@@ -147,7 +187,6 @@ def link_between(group: Group, model: nn.Module, curvature: Any, precond: Any) -
             "the dtype of its parameters": parameters[0].dtype,
             "the shapes of its parameters": [tuple(piece.shape) for piece in parameters],
             "curvature": curvature,
-            "split": group.split,
         }
     )
     return link

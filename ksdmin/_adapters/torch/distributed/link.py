@@ -130,13 +130,6 @@ class Link(Team):
         counts.add_message(message.numel() * message.element_size())
         return message
 
-    def largest(self, numbers: Sequence[float], counts: Counts) -> list[float]:
-        """The largest of each number in all processes."""
-        message = torch.tensor(numbers, dtype=torch.float64, device=self._device)
-        self._reduce(message, dist.ReduceOp.MAX)
-        counts.add_message(message.numel() * message.element_size())
-        return message.tolist()
-
     def _signals(self) -> tuple[int, int]:
         interrupted, out_of_time = (False, False) if self._watch is None else self._watch.wishes()
         again, self._again = self._again, False

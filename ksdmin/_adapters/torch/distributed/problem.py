@@ -4,88 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
-
-import numpy as np
-import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.distributed.link import Link
-from ksdmin._adapters.torch.distributed.shards import Shards
-from ksdmin._adapters.torch.distributed.split import Splittable
-from ksdmin._adapters.torch.distributed.sums import ReducedSums, Shares
-from ksdmin._adapters.torch.flat_model import LOCK
+from ksdmin._adapters.torch.distributed.sums import ReducedSums, Shards, Shares
 from ksdmin._adapters.torch.problem import TorchProblem
-from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import Subsets
-from ksdmin._problem.values import changed, made
-
-P = TypeVar("P", bound=TorchProblem)
-
-
-class DistributedProblem(Splittable, TorchProblem):
-    """A torch model whose samples are spread over processes; made by :func:`ksdmin.from_torch`.
-
-    Every verb is a sum over all processes, and returns the same bits in each: all of them have to
-    call it, with the same arguments.
-
-    Attributes
-    ----------
-    x0 : Tensor
-        As in :class:`TorchProblem`; at first, that of the first process in all of them.
-    subsets : Subsets
-        Of the samples of all processes, which follow each other in the order of the ranks.
-    """
-
-    saved_as = "TorchProblem"  # so that one process can go on with the saved run of several
-    _sums: ReducedSums  # type: ignore[assignment]
-
-    def counting(self, counts: Counts) -> Self:
-        """A copy that counts in `counts`: for a run, or for the next step of one."""
-        return changed(super().counting(counts), _sums=changed(self._sums, _counts=counts))
-
-    def linked_by(self, link: Link) -> Self:
-        """A copy whose sums are made by another link."""
-        return changed(self, team=link, _sums=changed(self._sums, _link=link))
-
-    def value_and_projected_gradient(
-        self, x: Tensor, idx: Any, V: Tensor
-    ) -> tuple[float, npt.NDArray[np.float64]]:
-        """The value and V^T g, of which each process adds what its samples have."""
-        with LOCK:
-            x, part = self._checked(x, idx)
-            self._counts.add(nfev=1, njev=1)
-
-            def slopes(g: Tensor, with_penalty: bool) -> Tensor:
-                g = g / part.size
-                return V @ (torch.addcmul(g, self._l2, x) if with_penalty else g)
-
-            both = self._sums.projected(
-                x, part, self._precision[0], slopes, lambda total: self._mean(total, x, part)
-            )
-        return float(both[0]), both[1:]
-
-    def _estimated_diagonal(self, x: Tensor, chosen: Any) -> Tensor:
-        """The diagonal, estimated from some of the samples: no gradient has to be sent."""
-        self._count_diagonal_samples()
-        squares: Tensor = self._sums.squares(x, chosen, self._precision[0]) / chosen.size
-        return squares + self._l2
-
-
-class Share(TorchProblem):
-    """What this process adds to the means of a problem whose samples are spread; without penalty.
-
-    The sum over all processes is a block of :class:`DistributedBlocks`.
-    """
-
-    _sums: Shares  # type: ignore[assignment]
-
-    def linked_by(self, link: Link) -> Self:
-        """A copy whose failures are told by another link."""
-        return changed(self, _sums=changed(self._sums, _link=link))
+from ksdmin._problem.values import changed
 
 
 @dataclass(frozen=True)
@@ -117,11 +43,15 @@ def facts_of(problem: TorchProblem, samples: Samples, count: int) -> Facts:
     """Those of the problem that this process has made, of whose samples so many count."""
     found = problem._matrix or problem._rows
     kernel = None if found is None else (type(found).__name__, found.products)
-    most = problem._max_diagonal_samples
-    return Facts(count, samples.mean_weight, problem.traits, kernel, most)
+    most = problem._sums.max_diagonal_samples
+    has_diagonal = problem.traits.has_diagonal
+    if isinstance(problem._precond, str):  # beside factors it may be that nobody has looked yet
+        has_diagonal = problem._sums.diagonal is not None
+    traits = replace(problem.traits, has_diagonal=has_diagonal)
+    return Facts(count, samples.mean_weight, traits, kernel, most)
 
 
-def distributed(problem: TorchProblem, link: Link, split: bool) -> TorchProblem:
+def distributed(problem: TorchProblem, link: Link) -> TorchProblem:
     """The problem of all processes, from the problem that each has made of its own samples.
 
     One process alone has the sums already: its problem is the one that it would have without a
@@ -132,21 +62,12 @@ def distributed(problem: TorchProblem, link: Link, split: bool) -> TorchProblem:
         assert isinstance(samples, Samples)
         samples.check_weights()
         return problem
-    whole = spread(problem, link, DistributedProblem, ReducedSums)
-    whole.team, whole.split = link, split
-    if split:  # the factors of a layer are not those of a slice of its weight
-        whole.traits = replace(whole.traits, has_factors=False)
-    return whole
+    return spread(problem, link, ReducedSums)
 
 
 def spread(
-    problem: TorchProblem,
-    link: Link,
-    kind: type[P],
-    sums_kind: type[Shares],
-    *,
-    has: bool = True,
-) -> P:
+    problem: TorchProblem, link: Link, kind: type[Shares], *, has: bool = True
+) -> TorchProblem:
     """A problem over the samples of all processes; unless it `has` samples here, without those.
 
     `problem` is the one that this process has made of its own samples.
@@ -159,21 +80,18 @@ def spread(
     samples.set_mean_weight(sum(fact.mean_weight * (fact.samples / n) for fact in facts))
     samples.check_weights()
     traits = joint_traits(facts)
+    most = min(fact.max_diagonal_samples for fact in facts)
     precond, seed = link.from_first(problem._precond), link.from_first(sums.seed)
     sums.seed = seed + link.rank  # dropout masks and drawn labels differ between processes
-    return made(
-        kind,
-        **{
-            **vars(problem),
-            "x0": link.from_first(problem.x0),
-            "subsets": Subsets(n),
-            "traits": traits,
-            "_precond": precond if traits.has_diagonal else None,
-            "_matrix": problem._matrix if traits.has_matrix else None,
-            "_rows": problem._rows if traits.has_jacobian else None,
-            "_max_diagonal_samples": min(fact.max_diagonal_samples for fact in facts),
-            "_sums": sums_kind(sums, Shards(samples, sizes, link.rank), link, seed),
-        },
+    return changed(
+        problem,
+        x0=link.from_first(problem.x0),
+        subsets=Subsets(n),
+        traits=traits,
+        _precond=precond if traits.has_diagonal else None,
+        _matrix=problem._matrix if traits.has_matrix else None,
+        _rows=problem._rows if traits.has_jacobian else None,
+        _sums=kind(sums, Shards(samples, sizes, link.rank), link, seed, most),
     )
 
 

@@ -2,24 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ksdmin._adapters.flat_problem import host_indices
+from ksdmin._adapters.model_problem import Sums
+from ksdmin._adapters.seeds import picked_rows, seed_for_set
+from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.distributed.link import Link
-from ksdmin._adapters.torch.distributed.shards import Part, Shards
 from ksdmin._adapters.torch.jacobian import JacobianRows
 from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.matrix import MatrixKernel
 from ksdmin._adapters.torch.sample_sums import SampleSums
 from ksdmin._problem.counting import Counts
+from ksdmin._problem.subsets import WHOLE
+from ksdmin._problem.team import Watch
+from ksdmin._problem.values import changed
+
+# Sets whose parts are kept: A, B and C of an iteration, and one more. To split one that is on a
+# device waits for it.
+KEPT_SETS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A set of samples, and those of it that are here.
+
+    Attributes
+    ----------
+    idx : slice or Tensor
+        The set, as indices of all samples, on the host.
+    size : int
+        How many samples it has in all processes.
+    here : slice, Tensor or None
+        Those that are here, as indices of this process's samples; None where there are none.
+    places : slice or Tensor
+        Where these stand in the set.
+    """
+
+    idx: Any
+    size: int
+    here: Any
+    places: Any
+
+
+class Shards:
+    """The samples of all processes.
+
+    Parameters
+    ----------
+    samples : Samples
+        Those that are here.
+    sizes : sequence of int
+        How many each process has; none is fine.
+    rank : int
+        Which process this is.
+
+    Attributes
+    ----------
+    n : int
+        How many there are in all.
+    """
+
+    def __init__(self, samples: Samples, sizes: Sequence[int], rank: int) -> None:
+        self.n, self._samples = sum(sizes), samples
+        self._start = sum(sizes[:rank])
+        self._stop = self._start + sizes[rank]
+        places = slice(self._start, self._stop)
+        self._whole = Part(WHOLE, self.n, WHOLE if sizes[rank] else None, places)
+        self._known: list[tuple[Tensor, int, Part]] = []  # a set, its version, its part
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether samples of this process have weights, or ignored labels."""
+        return self._samples.is_weighted
+
+    def forget(self) -> None:
+        """Drop the sets that are kept for a run: the data may have changed since."""
+        self._samples.forget()
+
+    def size(self, part: Part) -> int:
+        """How many samples a set has in all processes."""
+        return part.size
+
+    def indices(self, idx: Any) -> Part:
+        """A set, and which of it is here."""
+        if isinstance(idx, slice):
+            rows = range(*idx.indices(self.n))
+            return self._whole if len(rows) == self.n else self._part(list(rows))
+        if not isinstance(idx, Tensor):
+            return self._part(idx)
+        for known, version, part in self._known:
+            if known is idx and version == idx._version:
+                return part
+        part = self._part(idx.cpu())
+        self._known = [(idx, idx._version, part), *self._known[: KEPT_SETS - 1]]
+        return part
+
+    def _part(self, idx: Any) -> Part:
+        rows = host_indices(idx, self.n)
+        places = np.flatnonzero((rows >= self._start) & (rows < self._stop))
+        here = torch.from_numpy(rows[places] - self._start)
+        local = self._samples.indices(here) if len(places) else None
+        return Part(torch.from_numpy(rows), len(rows), local, torch.from_numpy(places))
+
+    def picked(self, part: Part, count: int, seed: int) -> Part:
+        """At most `count` samples of a set: for the same seed and set always the same ones."""
+        if part.size <= count:
+            return part
+        rows = picked_rows(part.size, count, seed_for_set(seed, part.idx))
+        return self._part(rows if isinstance(part.idx, slice) else part.idx.numpy()[rows])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": []}
+
 
 VECTORS = {"value": 0, "gradient": 1, "diagonal": 2}  # that a kernel returns beside the total
 
 
-class Shares:
+class Shares(Sums):
     """What this process adds to the sums over a set of the samples of all.
 
     Nothing is sent. Where this process has failed, or has no sample of the set, it adds zeros: the
@@ -35,11 +141,45 @@ class Shares:
         To the others.
     seed : int
         Of the samples that the diagonal is estimated from.
+    max_diagonal_samples : int
+        How many these are at most.
     """
 
-    def __init__(self, local: SampleSums, samples: Shards, link: Link, seed: int) -> None:
+    def __init__(
+        self, local: SampleSums, samples: Shards, link: Link, seed: int, max_diagonal_samples: int
+    ) -> None:
         self.samples, self._local, self._link, self._seed = samples, local, link, seed
+        self._max_diagonal_samples = max_diagonal_samples
         self._counts = Counts()
+
+    def counting(self, counts: Counts) -> Self:
+        """The same for the next step of a run, which counts its messages in `counts`."""
+        return changed(self, _counts=counts)
+
+    def in_step_with(self, watch: Watch) -> Self:
+        """The same for a run that ends when all processes know that `watch` wants it to."""
+        return self.linked_by(self._link.for_run(watch))
+
+    def linked_by(self, link: Link) -> Self:
+        """The same by another link."""
+        return changed(self, _link=link)
+
+    @property
+    def diagonal(self) -> Any:
+        """What computes the diagonal of the preconditioner; None where nothing can."""
+        return self._local.diagonal
+
+    def indices(self, idx: Any) -> Part:
+        """A set of the user's, and which of it is here."""
+        return self.samples.indices(idx)
+
+    def size(self, part: Part) -> int:
+        """How many samples a set has in all processes."""
+        return part.size
+
+    def diagonal_samples(self, part: Part) -> Part:
+        """Those samples of a set that the diagonal is estimated from."""
+        return self.picked(part, self._max_diagonal_samples)
 
     def picked(self, part: Part, count: int) -> Part:
         """At most `count` samples of a set, always the same ones."""
@@ -133,7 +273,16 @@ class Shares:
 
 
 class ReducedSums(Shares):
-    """What `SampleSums` is for the samples of one process, for those of all."""
+    """What `SampleSums` is for the samples of one process, for those of all.
+
+    Every verb of a problem over them is a sum over all processes, and returns the same bits in
+    each: all of them have to call it, with the same arguments.
+    """
+
+    @property
+    def team(self) -> Link:  # type: ignore[override]
+        """The processes."""
+        return self._link
 
     def total(self, kind: str, x: Tensor, part: Part, precision: str) -> list[Tensor]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""

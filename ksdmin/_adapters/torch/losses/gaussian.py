@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.curvature import Product
-from ksdmin._adapters.sample_loss import SampleLoss, unit_scale
+from ksdmin._adapters.curvature import Product, SampleLoss, unit_scale
 from ksdmin._adapters.torch.losses.elements import (
     Scale,
     check_elements,
@@ -23,7 +22,7 @@ from ksdmin._adapters.torch.losses.elements import (
     over_elements,
     per_element,
 )
-from ksdmin._adapters.torch.model_outputs import SeveralTensors
+from ksdmin._adapters.torch.model_calls import SeveralTensors
 
 # The outputs are the mean, the targets pairs (y, variance)
 

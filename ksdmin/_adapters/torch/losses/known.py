@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.curvature import Product
-from ksdmin._adapters.sample_loss import SampleLoss, unit_scale
+from ksdmin._adapters.curvature import Product, SampleLoss, unit_scale
 from ksdmin._adapters.torch.losses.elements import (
     Scale,
     as_labels,
@@ -28,7 +27,7 @@ from ksdmin._adapters.torch.losses.elements import (
     per_position,
 )
 from ksdmin._adapters.torch.losses.gaussian import gaussian, gaussian_of_pair
-from ksdmin._adapters.torch.model_outputs import CHOOSE, SeveralTensors
+from ksdmin._adapters.torch.model_calls import CHOOSE, SeveralTensors
 
 Draw = Callable[[Tensor, Any, torch.Generator], Any]
 

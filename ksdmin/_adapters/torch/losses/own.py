@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.sample_loss import SampleLoss
+from ksdmin._adapters.curvature import SampleLoss
 from ksdmin._adapters.torch.flat_model import FlatModel, flatten
-from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
-from ksdmin._adapters.torch.model_outputs import chosen, description, field
+from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, Product
+from ksdmin._adapters.torch.model_calls import chosen, description, field
 
 # Relative difference between the gradient and its part through the logits: more is no rounding,
 # even in bfloat16.
@@ -109,10 +109,11 @@ class OwnLossKernels(Kernels):
 
     def _depends_through_logits(self, probe: Chunk) -> bool:
         """Whether the gradient is that through the logits."""
-        parameters = self.model.leaves(self.model.near_x0())
-        total, z = self._total_and_logits(parameters, probe)
+        forward = self.forward(self.model.near_x0(), probe)
+        parameters, z = forward.parameters, forward.logits
         if z is None:
             return False
+        total = self.total_loss(forward.z, forward.targets, forward.w)
         (r,) = torch.autograd.grad(total, z, retain_graph=True, allow_unused=True)
         if r is None:
             return False
@@ -122,26 +123,24 @@ class OwnLossKernels(Kernels):
         difference = g - flatten(part, self.model.shapes, self.model.x0)
         return bool(difference.norm() <= MAX_LOGITS_DIFFERENCE * g.norm())
 
-    def _total_and_logits(
-        self, parameters: list[Tensor], chunk: Chunk
-    ) -> tuple[Tensor, Tensor | None]:
-        """The sum of the losses, and the logits in the same graph."""
+    def forward(self, x: Tensor, chunk: Chunk) -> Forward:
+        """A forward pass: the losses, and the logits in the same graph."""
         inputs, targets, w = chunk
+        parameters = self.model.leaves(x)
         outputs = self.model.outputs(parameters, inputs)
-        total = self.total_loss(self.model.read(outputs, inputs), targets, w)
         z = field(outputs, "logits")
         usable = isinstance(z, Tensor) and z.requires_grad and z.shape[:1] == (len(w),)
-        return total, z if usable else None
+        losses = self.model.read(outputs, inputs)
+        return Forward(parameters, losses, targets, w, z if usable else None)
 
-    def _product(self, x: Tensor, chunk: Chunk) -> Product:
-        """The curvature at x: through the logits, as a part of one graph with the loss."""
+    def _product(self, forward: Forward) -> Product:
+        """The curvature: through the logits, as a part of one graph with the loss."""
         if self.curvature == "hessian" or not self._through_logits:
-            return super()._product(x, chunk)
-        parameters = self.model.leaves(x)
-        with self.for_products():
-            total, z = self._total_and_logits(parameters, chunk)
+            return super()._product(forward)
+        z = forward.logits
         assert z is not None
-        jvp, vjp = self._jacobian(z, parameters)
+        total = self.total_loss(forward.z, forward.targets, forward.w)
+        jvp, vjp = self.jacobian(z, forward.parameters)
         (r,) = torch.autograd.grad(total, z, create_graph=True)
         if self.curvature == "empirical-fisher":
             return _curvature.fisher(jvp, vjp, r.detach())
@@ -155,14 +154,14 @@ class OwnLossKernels(Kernels):
             )[0],
         )
 
-    def single_losses(self, parameters: list[Tensor], chunk: Chunk) -> Iterable[Tensor]:
+    def single_losses(self, forward: Forward, inputs: Any) -> Iterable[Tensor]:
         """The weighted loss of each sample: of a batch of one where a batch has its mean only."""
         if not self.is_scalar:
-            return super().single_losses(parameters, chunk)
-        inputs, _, w = chunk
+            return super().single_losses(forward, inputs)
+        w = forward.w
         rows = (tree_map(lambda part, i=i: part[i : i + 1], inputs) for i in range(len(w)))
         return [
-            self.total_loss(self.model(parameters, one), (), w[i : i + 1])
+            self.total_loss(self.model(forward.parameters, one), (), w[i : i + 1])
             for i, one in enumerate(rows)
         ]
 

@@ -41,7 +41,6 @@ def test_auto_in_one_process_is_an_ordinary_run(alone):
     results = [ksdmin.minimize(one, rng=0, options={"maxiter": 3}) for one in (auto, plain)]
     assert torch.equal(results[0].x, results[1].x)
     assert not torch.distributed.is_initialized()
-    made(process_group="auto", split=True)  # there is nothing to split
     ksdmin.from_torch(
         cases.model(),
         residuals=[(lambda m, x: m(x), cases.samples()[0], 1.0)],

@@ -1,0 +1,268 @@
+"""The mean loss of a model over samples, with a penalty: one problem for every library.
+
+What a library brings are sums over samples (:class:`Sums`) and means of them (:class:`Means`); a
+plain function is a sum of one term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol, Self
+
+from ksdmin._adapters.curvature import Product
+from ksdmin._adapters.flat_problem import FlatProblem
+from ksdmin._problem.arrays import Array
+from ksdmin._problem.counting import Counts
+from ksdmin._problem.protocol import Jacobian, Traits
+from ksdmin._problem.subsets import WHOLE, Subsets
+from ksdmin._problem.team import ALONE, Team, Watch
+from ksdmin._problem.values import changed
+
+
+class Sums:
+    """What is computed of a model at a point x: sums over the samples of a set.
+
+    `precision` is what a library calls it; one that has none leaves it aside. Where several
+    processes share the samples, their sums meet here, and nowhere else.
+    """
+
+    team: Team = ALONE
+
+    def counting(self, counts: Counts) -> Any:
+        """The same for a run, or for the next step of one, that counts messages in `counts`."""
+        return self
+
+    def in_step_with(self, watch: Watch) -> Any:
+        """The same for a run that `watch` may end, where processes have to agree on that."""
+        return self
+
+    def indices(self, idx: Any) -> Any:
+        """A set of the user's, as the others take it."""
+        return idx
+
+    def size(self, idx: Any) -> int:
+        """How many samples a set has; a plain function is a mean already."""
+        return 1
+
+    def diagonal_samples(self, idx: Any) -> Any:
+        """Those samples of a set that the diagonal is estimated from."""
+        return idx
+
+    def total(self, kind: str, x: Array, idx: Any, precision: Any) -> Sequence[Any]:
+        """The losses; "gradient": and their gradient; "diagonal": and squared gradients."""
+        raise NotImplementedError
+
+    def squares(self, x: Array, idx: Any, precision: Any) -> Array:
+        """The squared gradients alone."""
+        return self.total("diagonal", x, idx, precision)[2]
+
+    def product(
+        self, x: Array, idx: Any, precision: Any, on_recompute: Callable[[], None]
+    ) -> Product:
+        """The curvature; `on_recompute` is called where a forward pass is made again."""
+        raise NotImplementedError
+
+    def matrix(self, kernel: Any, x: Array, idx: Any, precision: Any) -> Array:
+        """The curvature matrix, by a kernel."""
+        raise NotImplementedError
+
+    def jacobian(self, kernel: Any, x: Array, idx: Any, precision: Any) -> Sequence[Array]:
+        """Rows M^1/2 J of the Gauss-Newton matrix, the slopes of the losses, and M^1/2."""
+        raise NotImplementedError
+
+    def slopes(self, kernel: Any, x: Array, idx: Any, precision: Any) -> tuple[Any, Array]:
+        """The losses, and their slopes in the outputs."""
+        raise NotImplementedError
+
+
+class Means(Protocol):
+    """Means of sums over so many samples, with the penalty (l2 / 2) |x|^2.
+
+    Attributes
+    ----------
+    l2 : number, array or None
+        The weight of each entry's square; None: there is no penalty.
+    """
+
+    l2: Any
+
+    def value(self, total: Any, size: int, x: Array) -> Any:
+        """The mean loss."""
+
+    def gradient(self, total: Array, size: int, x: Array) -> Array:
+        """Its gradient."""
+
+    def squares(self, total: Array, size: int, x: Array) -> Array:
+        """The mean of squared gradients, with the penalty's diagonal."""
+
+    def product(self, total: Array, size: int, v: Array) -> Array:
+        """The product of a vector."""
+
+    def own_product(self, product: Array, v: Array) -> Array:
+        """The same with a mean that the user has computed."""
+
+    def matrix(self, total: Array, size: int) -> Array:
+        """The matrix."""
+
+    def rows(self, R: Array, scale: float) -> Array:
+        """The rows times a number."""
+
+    def residuals(self, slopes: Array, root: Array, scale: float) -> Array:
+        """scale M^-1/2 slopes, so that the rows times it are the gradient; zero where M is."""
+
+
+class ModelProblem(FlatProblem):
+    """A model, or a function, as a problem.
+
+    Parameters
+    ----------
+    sums, means
+        What a library computes.
+    x0, subsets, traits, precond
+        As in :class:`FlatProblem`.
+    curvature : str, callable or None
+        A provider's name, or the user's own (x, idx) -> product, of the mean loss.
+    matrix, rows : kernel or None
+        What computes the curvature matrix, and the rows of the Jacobian, where they are affordable.
+    """
+
+    lock: ClassVar[AbstractContextManager[Any]] = nullcontext()  # what a sum leaves is its own
+    _precision: tuple[Any, Any] = (None, None)  # of values and gradients, and of products
+
+    def __init__(
+        self,
+        sums: Any,
+        means: Means,
+        x0: Array,
+        subsets: Subsets | None,
+        traits: Traits,
+        precond: Any,
+        curvature: Any,
+        matrix: Any = None,
+        rows: Any = None,
+    ) -> None:
+        if callable(curvature):
+            matrix = rows = None
+        traits = replace(
+            traits,
+            has_matrix=matrix is not None,
+            matrix_cost=None if matrix is None else matrix.cost,
+            has_jacobian=rows is not None and getattr(means.l2, "ndim", 0) == 0,
+            rows_per_sample=1.0 if rows is None else float(rows.elements),
+            has_finer_arithmetic=True,
+        )
+        super().__init__(x0, subsets, traits, precond)
+        self._sums, self._means = sums, means
+        self._curvature, self._matrix, self._rows = curvature, matrix, rows
+
+    @property
+    def team(self) -> Team:
+        """The processes that evaluate it."""
+        team: Team = self._sums.team
+        return team
+
+    def counting(self, counts: Counts) -> Self:
+        """A copy that counts in `counts`: for a run, or for the next step of one."""
+        return changed(super().counting(counts), _sums=self._sums.counting(counts))
+
+    def in_step_with(self, watch: Watch) -> Self:
+        """A copy for a run that `watch` may end, where processes have to agree on that."""
+        return changed(self, _sums=self._sums.in_step_with(watch))
+
+    def in_finer_arithmetic(self) -> Any:
+        """The same with less rounding, float64 in the end; None where there is none."""
+        finer = self._finer()
+        if finer is None:
+            return self.in_double()
+        noise, changes = finer
+        return changed(self, traits=replace(self.traits, noise=noise), **changes)
+
+    # What each library adds
+
+    def _finer(self) -> tuple[float | None, dict[str, Any]] | None:
+        """The noise of values in a finer arithmetic, and what changes; None: there is none."""
+        raise NotImplementedError
+
+    def _checked(self, x: Any, idx: Any) -> tuple[Array, Any]:
+        """A point and a set, as the sums take them."""
+        raise NotImplementedError
+
+    def _own_product(self, x: Array, idx: Any) -> Product:
+        """The product of the user's own curvature."""
+        raise NotImplementedError
+
+    # What follows from the sums
+
+    def _value(self, x: Array, idx: Any) -> Any:
+        x, idx = self._checked(x, idx)
+        with self.lock:
+            self._counts.nfev += 1
+            (total,) = self._sums.total("value", x, idx, self._precision[0])
+            return self._means.value(total, self._sums.size(idx), x)
+
+    def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
+        with self.lock:
+            return super()._evaluate(*self._checked(x, idx), diagonal)
+
+    def _means_of(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
+        means, size = self._means, self._sums.size(idx)
+        total, g, *squares = self._sums.total(kind, x, idx, self._precision[0])
+        diagonal = (means.squares(u, size, x) for u in squares)
+        return means.value(total, size, x), means.gradient(g, size, x), *diagonal
+
+    def _diagonal_samples(self, idx: Any) -> Any:
+        return self._sums.diagonal_samples(idx)
+
+    def _estimated_diagonal(self, x: Array, chosen: Any) -> Array:
+        self._count_diagonal_samples()
+        squares = self._sums.squares(x, chosen, self._precision[0])
+        return self._means.squares(squares, self._sums.size(chosen), x)
+
+    def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
+        """The product v -> Hv with the curvature that was asked for."""
+        means = self._means
+        if callable(self._curvature):
+            own = self._own_product(x, idx)
+            return self._counted(lambda v: means.own_product(own(v), v))
+        x, idx = self._checked(x, idx)
+        size = self._sums.size(idx)
+        with self.lock:
+            product = self._sums.product(x, idx, self._precision[1], self._count_forward_pass)
+
+        def multiply(v: Array) -> Array:
+            with self.lock:
+                return means.product(product(v), size, v)
+
+        return self._counted(multiply)
+
+    def matrix(self, x: Array, idx: Any = WHOLE) -> Array:
+        """The curvature matrix itself, where the traits say that it is to be had."""
+        if self._matrix is None:
+            raise ValueError("this problem has no curvature matrix: see traits.has_matrix")
+        x, idx = self._checked(x, idx)
+        self._counts.nhev += self._matrix.products
+        with self.lock:
+            H = self._sums.matrix(self._matrix, x, idx, self._precision[1])
+        return self._means.matrix(H, self._sums.size(idx))
+
+    def jacobian(self, x: Array, idx: Any = WHOLE) -> Jacobian:
+        """The curvature as rows, where the traits say that they are to be had."""
+        if self._rows is None or not self.traits.has_jacobian:
+            raise ValueError("this problem has no Jacobian: see traits.has_jacobian")
+        x, idx = self._checked(x, idx)
+        kernel, sums, means, size = self._rows, self._sums, self._means, self._sums.size(idx)
+        with self.lock:
+            R, slopes, root = sums.jacobian(kernel, x, idx, self._precision[1])
+        self._counts.nhev += kernel.products  # not those of rows that have not fitted into memory
+        scale = size**-0.5
+
+        def at(y: Array) -> tuple[Any, Array]:
+            self._counts.nfev += 1
+            with self.lock:
+                total, slopes = sums.slopes(kernel, y, idx, self._precision[0])
+                return means.value(total, size, y), means.residuals(slopes, root, scale)
+
+        penalty = 0.0 if means.l2 is None else float(means.l2)
+        return Jacobian(means.rows(R, scale), means.residuals(slopes, root, scale), penalty, at)

@@ -1,0 +1,161 @@
+"""One model in torch, jax and autograd: the same numbers, whatever is asked for."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+import ksdmin
+
+torch = pytest.importorskip("torch")
+autograd_numpy = pytest.importorskip("autograd.numpy")
+jax = pytest.importorskip("jax")
+
+LIBRARIES = ("torch", "jax", "autograd")
+N, FEATURES, WIDTH = 12, 3, 4
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((N, FEATURES))
+Y = RNG.standard_normal((N, 1))
+PARAMS = {
+    "W": RNG.standard_normal((FEATURES, WIDTH)),
+    "b": RNG.standard_normal(WIDTH),
+    "v": RNG.standard_normal((WIDTH, 1)),
+}
+SIZE = sum(p.size for p in PARAMS.values())
+AT, ALONG = 0.5 * RNG.standard_normal((2, SIZE))
+OWN = RNG.standard_normal((SIZE, SIZE))
+OWN = OWN @ OWN.T
+DIAGONAL = 1 + RNG.random(SIZE)
+SETS = {"all": slice(None), "some": np.array([1, 4, 5, 9])}
+
+L2 = {"none": 0.0, "one": 0.3, "by name": {"W": 0.7, "v": 0.1}}
+CURVATURE = ("gauss-newton", "hessian", "empirical-fisher", "own product", "own matrix")
+PRECOND = {"fisher": "diagonal", "none": None, "own": DIAGONAL}
+WEIGHTS = {"equal": None, "weighted": np.linspace(0.5, 2.0, N)}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def double_precision():
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        for name, value in PARAMS.items():
+            setattr(self, name, torch.nn.Parameter(torch.from_numpy(value.copy())))
+
+    def forward(self, X):
+        return torch.tanh(X @ self.W + self.b) @ self.v
+
+
+def own_curvature(library, kind):
+    """The user's own matrix, of the mean loss; or a product with it."""
+    H = array(library, OWN)
+    return (lambda x, idx: H) if kind == "own matrix" else (lambda x, idx: lambda v: H @ v)
+
+
+def array(library, u):
+    return {"torch": torch.from_numpy, "jax": jax.numpy.asarray, "autograd": np.asarray}[library](u)
+
+
+def model_problem(library, l2, curvature, precond, weights):
+    if curvature.startswith("own"):
+        curvature = own_curvature(library, curvature)
+    precond = array(library, precond) if isinstance(precond, np.ndarray) else precond
+    settings = {"l2": l2, "curvature": curvature, "precond": precond, "sample_weight": weights}
+    if library == "torch":
+        data = torch.from_numpy(X), torch.from_numpy(Y)
+        return ksdmin.from_torch(Net(), torch.nn.MSELoss(), data, **settings)
+    xp = jax.numpy if library == "jax" else autograd_numpy
+
+    def model(params, X):
+        return xp.tanh(X @ params["W"] + params["b"]) @ params["v"]
+
+    def loss(z, y):
+        return xp.mean((z - y) ** 2, axis=1)
+
+    door = ksdmin.from_jax if library == "jax" else ksdmin.from_autograd
+    return door(model, loss, (X, Y), params=PARAMS, **settings)
+
+
+def function_problem(library, l2, curvature, precond):
+    """A function of a dictionary of arrays."""
+    curvature = own_curvature(library, curvature) if curvature.startswith("own") else None
+    precond = array(library, precond) if isinstance(precond, np.ndarray) else None
+    settings = {"l2": l2, "curvature": curvature, "precond": precond}
+    xp = {"torch": torch, "jax": jax.numpy, "autograd": autograd_numpy}[library]
+    inputs = array(library, X)
+
+    def fun(params):
+        return (xp.tanh(inputs @ params["W"] + params["b"]) @ params["v"]).sum() ** 2
+
+    door = {"torch": ksdmin.from_torch, "jax": ksdmin.from_jax, "autograd": ksdmin.from_autograd}
+    x0 = {name: array(library, p) for name, p in PARAMS.items()}
+    return door[library](fun, x0=x0, **settings)
+
+
+def numbers(problem, library, idx):
+    """Everything that a run asks for, as numpy."""
+    x, v = array(library, AT), array(library, ALONG)
+    value, g, *D = problem.value_and_gradient(x, idx, diagonal=problem.traits.has_diagonal)
+    found = {"value": problem.value(x, idx), "with gradient": value, "gradient": g}
+    found |= {"diagonal": D[0]} if D else {}
+    found["product"] = problem.curvature(x, idx)(v)
+    if problem.traits.has_jacobian:
+        J = problem.jacobian(x, idx)
+        found |= {"R^T R": J.rows.T @ J.rows, "R^T r": J.rows.T @ J.residuals, "l2": J.penalty}
+        found["at another point"] = J.at(v)[0]
+    return {name: np.asarray(number) for name, number in found.items()}
+
+
+def assert_all_alike(found):
+    first = found["torch"]
+    for library in LIBRARIES[1:]:
+        for name in first.keys() & found[library].keys():
+            np.testing.assert_allclose(
+                found[library][name],
+                first[name],
+                rtol=1e-9,
+                atol=1e-12,
+                err_msg=f"{library} {name}",
+            )
+
+
+@pytest.mark.parametrize("curvature", CURVATURE)
+@pytest.mark.parametrize("l2", L2)
+def test_models(l2, curvature):
+    for precond, weights in product(PRECOND, WEIGHTS):
+        settings = L2[l2], curvature, PRECOND[precond], WEIGHTS[weights]
+        problems = {library: model_problem(library, *settings) for library in LIBRARIES}
+        for idx in SETS.values():
+            assert_all_alike(
+                {name: numbers(problem, name, idx) for name, problem in problems.items()}
+            )
+
+
+@pytest.mark.parametrize("curvature", ["hessian", "own product", "own matrix"])
+@pytest.mark.parametrize("l2", L2)
+def test_plain_functions(l2, curvature):
+    for precond in (None, DIAGONAL):
+        found = {
+            library: numbers(
+                function_problem(library, L2[l2], curvature, precond), library, slice(None)
+            )
+            for library in LIBRARIES
+        }
+        assert_all_alike(found)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_products_are_those_of_the_gradient(library, weights):
+    """With the penalty: what all of them have alike could still be wrong."""
+    problem = model_problem(library, L2["by name"], "hessian", None, WEIGHTS[weights])
+    steps = [array(library, AT + h * ALONG) for h in (1e-5, -1e-5)]
+    above, below = (np.asarray(problem.value_and_gradient(x)[1]) for x in steps)
+    found = np.asarray(problem.curvature(array(library, AT))(array(library, ALONG)))
+    np.testing.assert_allclose(found, (above - below) / 2e-5, rtol=1e-6, atol=1e-8)
