@@ -30,7 +30,7 @@ def note_progress(rules: Rules, outcome: Outcome) -> Rules:
         kept_short = outcome.damping is not None and rules.damped_step.after(outcome).falls
         contest = rules.contest.after(
             outcome.damping is not None,
-            outcome.actual if outcome.accepted else 0.0,
+            outcome.actual if outcome.accepted and outcome.actual > outcome.noise else 0.0,
             outcome.work,
             kept_short,
         )

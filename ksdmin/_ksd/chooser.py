@@ -65,7 +65,8 @@ def challenged(turn: Turn) -> Turn:
     if contest.is_new:
         contest = changed(contest, leads=costs.rows_are_less_work(K))
     others = costs.reused if is_trusted(turn) else costs.krylov(K) + costs.gradient
-    if not (contest.leads and state.rules.damped_step.falls):
+    kept_short = contest.leads and state.rules.damped_step.falls
+    if contest.idle or not kept_short:
         contest = contest.challenged(others if contest.leads else costs.damped(1))
     if contest is state.rules.contest:
         return turn
@@ -79,14 +80,15 @@ def is_next(turn: Turn) -> bool:
 
 
 def is_trusted(turn: Turn) -> bool:
-    """Whether the last steps allow a quasi-Newton step.
+    """Whether the last steps allow a quasi-Newton step, or there is nothing better to try.
 
     Krylov spaces are damped at first, and their steps too short to be compared with.
     """
     state, rules = turn.state, turn.state.rules
     if state.model.base is not None and turn.costs is not None:
         return rules.exact_space.reusable(turn.costs)
-    return rules.trust.trusted and not (state.damping > 0 and rules.damping.initial_phase)
+    trusted = rules.trust.trusted or rules.contest.idle
+    return trusted and not (state.damping > 0 and rules.damping.initial_phase)
 
 
 def comes_down_faster(turn: Turn, forecast: Forecast) -> bool:

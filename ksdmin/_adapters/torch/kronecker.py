@@ -234,12 +234,20 @@ class KroneckerKernel:
         slopes = self._kernels.output_slopes(z, targets, w.sqrt())
         if self._kernels.is_scalar:
             return slopes
-        v = _signs(z.numel(), z).reshape(z.shape)
-        trace = (v * self._kernels.loss_hessian(z, targets, w)(v)).sum()  # on average
-        share = trace / slopes.square().sum()
-        known = (share > 0) & torch.isfinite(share)  # a loss may have corners, or curve down
-        scale = torch.where(known, share, torch.ones_like(share)).sqrt()
-        return slopes * scale * _signs(len(z), z).reshape(-1, *[1] * (z.ndim - 1))
+        by_row = -1, *[1] * (z.ndim - 1)
+        scales = self._scales(z, slopes, targets, w).reshape(by_row)
+        return slopes * scales * _signs(len(z), z).reshape(by_row)
+
+    def _scales(self, z: Tensor, slopes: Tensor, targets: Any, w: Tensor) -> Tensor:
+        """What makes each slope as long as M has it: |r|^2 = v^T M v, with signs v."""
+        v = (1 - 2 * (torch.arange(z[0].numel(), device=z.device) % 2)).to(z.dtype)
+        v = v.reshape(z.shape[1:]).expand_as(z)
+        curved = (v * self._kernels.loss_hessian(z, targets, w)(v)).flatten(1).sum(1)
+        curved = curved.clamp(min=0.0)  # a loss may curve down
+        squares = slopes.square().flatten(1).sum(1)
+        scales = torch.where(squares > 0, curved / squares, curved).sqrt()
+        # A loss with corners, and straight between them, has no curvature at all.
+        return torch.where(curved.sum() > 0, scales, torch.ones_like(scales))
 
     def _setting(self) -> AbstractContextManager[Any]:
         """Where the forward pass of a recurrent layer is not one node of the graph."""

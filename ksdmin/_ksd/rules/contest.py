@@ -5,7 +5,9 @@ that turn. It takes the lead if it gains more in its trial than the leader would
 same work, had its fall gone on as in its turn: the gains of the two halves of the turn tell that.
 Where the leader stays, its next turn is twice as long. So a kind that is wrong for good costs
 little, and one that becomes the right one later is found before the run has taken twice as long. A
-kind that costs more than a trial may is not tried yet.
+kind that costs more than a trial may is not tried yet. Where a step of the leader gains nothing, it
+is the other one's turn at once: near the end of a run rounding may hide all gains, and two kinds
+see more than one.
 
 Gains are differences of values, and only their ratios count: no constant that is added to a loss,
 no sign and no scale of it changes a decision. Work is that of the cost model, never a clock.
@@ -92,12 +94,15 @@ class Contest:
         The work after which it ends.
     trial : Gain or None
         The steps of the other one, while it is tried.
+    idle : bool
+        Whether the last step of the leader gained nothing.
     """
 
     leads: bool = True
     turn: Turn = Turn()
     length: float = 0.0
     trial: Gain | None = None
+    idle: bool = False
 
     @property
     def is_new(self) -> bool:
@@ -112,6 +117,8 @@ class Contest:
     def challenged(self, cost: float) -> Contest:
         """The contest before a step, where one of the other kind costs so much."""
         turn = self.turn
+        if self.idle and self.trial is None:
+            return changed(self, trial=Gain())
         long_enough = turn.steps >= FIRST_TURN and turn.second.work and turn.work >= self.length
         if self.trial is not None or not long_enough or cost > TRIAL_SHARE * turn.work:
             return self
@@ -128,7 +135,8 @@ class Contest:
             return self  # one stood in for the other
         step = Gain(gained, work)
         if self.trial is None:
-            return changed(self, turn=self.turn.then(step, self.length))
+            turn = self.turn.then(step, self.length)
+            return changed(self, turn=turn, idle=not gained > 0)
         trial = self.trial + step
         most = self.turn.work if kept_short else TRIAL_SHARE * self.turn.work
         if gained > 0 and trial.work < most:

@@ -39,6 +39,8 @@ class GaussNewtonStep:
             if run.team.size > 1 or not is_out_of_memory(error):
                 raise
         # Outside of `except`: the traceback holds on to what was computed.
-        log.warning("out of memory: from here on steps have no rows of a Jacobian")
+        log.warning(
+            "out of memory: from here on steps have Krylov spaces, not the rows of a Jacobian"
+        )
         rules = changed(state.rules, damped_step=DampedStep.off())
         return Proposal(changed(state, rules=rules), None)
