@@ -9,6 +9,8 @@ from typing import Any as _Any
 from ksdmin._adapters.entry_functional import from_autograd, from_jax
 from ksdmin._adapters.entry_torch import from_torch
 from ksdmin._ksd.presets import PAPER
+from ksdmin._least_squares.curve_fit import curve_fit
+from ksdmin._least_squares.least_squares import least_squares
 from ksdmin._minimize import ksd, minimize
 from ksdmin._options import HFOptions, Options
 from ksdmin._options import nearest as _nearest
@@ -34,10 +36,12 @@ __all__ = [
     "Traits",
     "as_problem",
     "covariance",
+    "curve_fit",
     "from_autograd",
     "from_jax",
     "from_torch",
     "ksd",
+    "least_squares",
     "minimize",
     "resume",
 ]

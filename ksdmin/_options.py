@@ -61,8 +61,8 @@ class MethodOptions:
     maxtime: float = math.inf
     gtol: float = NotGiven(1e-5)
     gtol_rel: float = 0.0
-    ftol: float = 0.0
-    xtol: float = 0.0
+    ftol: float = NotGiven(0.0)
+    xtol: float = NotGiven(0.0)
     fmin: float = -math.inf
     validation: Callable[..., Any] | None = None
     patience: int | None = None
@@ -170,14 +170,16 @@ class Options(MethodOptions):
         The most seconds; looked at before every evaluation and product. An evaluation that has
         begun is finished, and with samples the step is judged; nothing more is begun.
     gtol : float
-        Success when the largest magnitude in the gradient on the whole set is at most this.
+        Success when the largest magnitude in the gradient on the whole set is at most this. (For
+        residuals with up to 300 unknowns, as in :func:`least_squares`: a cosine, 1e-10.)
     gtol_rel : float
         Success also when that is at most this share of its value at x0, on the whole set. 0 turns
         it off. (A gradient that is small everywhere passes `gtol` far from a minimum: there give
         ``gtol=0``, and this one.)
     ftol : float
         Success when an iteration lowers the value on the whole set by no more than
-        ``ftol * max(|f_old|, |f_new|, 1)``. 0 turns it off.
+        ``ftol * max(|f_old|, |f_new|, 1)``. 0 turns it off. (For such residuals as in
+        :func:`least_squares`: 1e-13; `xtol` likewise: 1e-10.)
     xtol : float
         Success when a step is no longer than ``xtol * max(1, |x|)`` (Euclidean norms). 0 turns
         it off. Neither this test nor that of `ftol` is made of a step that was judged on a part of

@@ -19,7 +19,8 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 BARS = 24  # of a curve in text
 WIDTH, HEIGHT, MARGIN = 240, 48, 4  # of a curve in HTML, in pixels
 COUNTS = ("nit", "nfev", "njev", "nhev")
-SHOWN = {*COUNTS, "message", "success", "status", "fun", "x", "jac", "passes", "kinds", "history"}
+SHOWN = {*COUNTS, "message", "success", "status", "cost", "fun", "x", "jac", "passes"}
+SHOWN |= {"kinds", "history"}
 
 
 def text(result: Mapping[str, Any], status: str) -> str:
@@ -63,9 +64,10 @@ def _rows(result: Mapping[str, Any], status: str) -> list[tuple[str, str]]:
         "message": str,
         "success": str,
         "status": lambda code: f"{code} {status}".rstrip(),
-        "fun": _number,
+        "cost": _number,
+        "fun": lambda f: _vector(f, magnitude=True) if np.ndim(f) == 1 else _number(f),
         "x": _vector,
-        "jac": lambda g: _vector(g, magnitude=True),
+        "jac": lambda g: _matrix(g) if len(np.shape(g)) == 2 else _vector(g, magnitude=True),
     }
     rows = [(name, show(result[name])) for name, show in shown.items() if name in result]
     counts = [f"{name} {result[name]}" for name in COUNTS if name in result]
@@ -109,6 +111,11 @@ def _vector(v: Any, *, magnitude: bool = False) -> str:
     left_out = f" ... {n - 2 * EDGE:,} more ... "
     entries = left_out.join(" ".join(f"{entry:.3g}" for entry in end) for end in ends)
     return f"[{entries}], " + (f"max {largest}" if largest else f"n = {n}")
+
+
+def _matrix(J: Any) -> str:
+    """A Jacobian by its shape."""
+    return " x ".join(map(str, J.shape))
 
 
 def _history(history: Sequence[Any]) -> str:

@@ -209,6 +209,11 @@ def cheap_functions():
     )
 
 
+def least_squares():
+    """Least squares beside SciPy's methods."""
+    return (RESULTS / "least_squares.md").read_text().strip()
+
+
 def growth():
     """What KSD's own algebra takes as n and K grow, and the memory of a run."""
     text = (RESULTS / "growth.md").read_text().strip()

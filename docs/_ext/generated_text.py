@@ -26,6 +26,7 @@ GENERATORS = {
     "experiments": experiments.page,
     "file": from_repository.text,
     "growth": benchmarks.growth,
+    "least-squares": benchmarks.least_squares,
     "logistic": benchmarks.logistic,
     "losses": benchmarks.other_losses,
     "many-samples": benchmarks.many_samples,

@@ -24,6 +24,7 @@ from ksdmin._ksd.rules.stall import Stall
 from ksdmin._ksd.rules.trust import Trust
 from ksdmin._ksd.rules.width import Width
 from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._ksd.steps.levenberg_marquardt import first_fit
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.protocol import Traits
@@ -75,6 +76,7 @@ def start(run: KSDRun, ledger: Ledger, x0: Array) -> KSDState:
             model=first_model(run),
             rules=first_rules(run, traits, first["here"], sets, sizes, first["record"]),
             warned=False,
+            fit=first_fit(run, evaluator, first["here"]),
         )
 
 

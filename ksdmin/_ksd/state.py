@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from ksdmin._ksd.dimensions import Dimensions
+from ksdmin._ksd.fit import Fit
 from ksdmin._ksd.krylov import Basis
 from ksdmin._ksd.lanczos import Workspace
 from ksdmin._ksd.outcome import NextDamping
@@ -18,7 +21,9 @@ from ksdmin._options import Options
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.counting import CountingProblem
 from ksdmin._problem.protocol import Traits
+from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluated
+from ksdmin._run.fit_tests import Held
 from ksdmin._run.kept_factors import KeptFactors
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
@@ -95,6 +100,8 @@ class KSDState(State):
         What adapts.
     warned : bool
         Whether the user has been warned of a product that is not symmetric.
+    fit : Fit or None
+        Where the steps of a fit stand; None where the steps are of other kinds.
     """
 
     d_prev: tuple[Array, ...]
@@ -102,11 +109,29 @@ class KSDState(State):
     model: QuasiNewton
     rules: Rules
     warned: bool
+    fit: Fit | None = None
 
     @property
     def stalled(self) -> bool:
         """Whether the last iterations made no progress."""
-        return self.rules.stall.stalled
+        return self.rules.stall.stalled if self.fit is None else self.fit.stuck
+
+    def with_tolerances(self, given: Mapping[str, float]) -> Self:
+        """The same with these tolerances of a fit in the place of its own."""
+        if self.fit is None or not given:
+            return self
+        tests = changed(self.fit.tests, **given)
+        return changed(self, fit=changed(self.fit, tests=tests, held=None, stuck=False))
+
+    @property
+    def tests_itself(self) -> bool:
+        """Whether tests free of units are those that count, as in a fit."""
+        return self.fit is not None or super().tests_itself
+
+    @property
+    def held(self) -> Held | None:
+        """The test of convergence of a fit that holds here."""
+        return None if self.fit is None else self.fit.held
 
     @property
     def damping(self) -> float:

@@ -26,6 +26,7 @@ from ksdmin._ksd.krylov import MIN_REMAINDER
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Turn
+from ksdmin._ksd.steps.levenberg_marquardt import fit_step
 from ksdmin._problem.values import changed, made
 from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Evaluator
@@ -45,6 +46,8 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
 
     A pure function of `run` and `state`: called twice, it returns the same next state.
     """
+    if state.fit is not None:
+        return fit_step(run, state, state.fit)
     with run.evaluating(state.ledger, limited=True) as evaluator:
         turn = Turn(run, evaluator, state, step_costs(run, evaluator, state))
         (state, trial), forecast = proposal(turn)  # Alg. 3, lines 6 to 12

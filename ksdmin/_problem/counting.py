@@ -68,11 +68,17 @@ class CountingProblem:
         What a method must know of it.
     team : Team
         The processes that evaluate it together.
+    variable_scale : array or None
+        What the user wants steps of each variable to be multiplied by, to be alike (1 / x_scale).
+    unit_free : bool
+        Whether tests of convergence are to be free of units, whatever the steps are.
     gradient_is_written : bool
         Whether a user has written the gradient beside the value: the two may contradict each other.
     """
 
     traits: Traits
+    variable_scale: Small | None = None
+    unit_free = False
     gradient_is_written = False
     _counts: Counts
 
@@ -100,6 +106,10 @@ class CountingProblem:
     def in_step_with(self, watch: Watch) -> Self:
         """A copy for a run that `watch` may end, where processes have to agree on that."""
         return self
+
+    def largest_cosine(self, x: Array, idx: Any, g: Array, value: float) -> float | None:
+        """Between residuals and a column, where g is not 0; None where columns are not known."""
+        return None
 
     def in_finer_arithmetic(self) -> CountingProblem | None:
         """The same with less rounding; None where there is none."""

@@ -54,15 +54,22 @@ def gradient(
 
 
 def jacobian(
-    fun: Callable[[Array], Small], x: Array, r0: Small, scheme: str, space: Space, box: Box | None
+    fun: Callable[[Array], Small],
+    x: Array,
+    r0: Small,
+    scheme: str,
+    steps: Small,
+    space: Space,
+    box: Box | None,
 ) -> Small:
     """The derivatives of a vector `fun`, whose value at x is `r0`: one column per axis.
 
-    As many evaluations as for a gradient, none of them outside the box.
+    As many evaluations as for a gradient, none of them outside the box. `steps` has the length of
+    that along each axis, and is negative where it goes down.
     """
-    J, relative = np.empty((r0.shape[0], space.n), dtype=r0.dtype), space.eps ** STEP_POWER[scheme]
+    J = np.empty((r0.shape[0], space.n), dtype=r0.dtype)
     for i in range(space.n):
-        h = relative * max(1.0, abs(float(x[i])))
+        h = float(steps[i])
         if scheme == "cs":
             J[:, i] = vector_slope(fun, x, space.unit(i), h, r0, scheme)
         else:
@@ -89,10 +96,11 @@ def _partial(
         point = space.put(space.copy(x), i, min(max(end, low), high))
         return float(point[i]), fun(point)
 
-    if scheme == "3-point" and low <= at - h and at + h <= high:
+    if scheme == "3-point" and low <= at - abs(h) and at + abs(h) <= high:
         return _secant(sample(at + h), sample(at - h))
-    reach = h if scheme == "2-point" else 2 * h
+    reach = abs(h) if scheme == "2-point" else 2 * abs(h)
     up = high - at >= min(reach, at - low)  # it fits, or there is no more room below
+    up = up and not (h < 0 and at - low >= reach)
     step = min(reach, high - at) if up else -min(reach, at - low)
     if at + step == at:
         return 0.0
@@ -111,6 +119,15 @@ def _parabola(start: Sample, middle: Sample, end: Sample) -> Any:
         return _secant(end, start)
     near, far = middle[0] - start[0], end[0] - start[0]
     return (far * _secant(middle, start) - near * _secant(end, start)) / (far - near)
+
+
+def relative_steps(x: Small, scheme: str, eps: float) -> Small:
+    """The best step along each axis, relative to the variable itself: units change nothing.
+
+    Away from zero, as MINPACK and SciPy have it; values are known to `eps`.
+    """
+    steps = eps ** STEP_POWER[scheme] * np.where(x == 0, 1.0, x)
+    return np.asarray(np.abs(steps) if scheme == "cs" else steps)
 
 
 def slopes_along(fun: Function, x: Array, V: Array, f0: float, scheme: str, space: Space) -> Small:

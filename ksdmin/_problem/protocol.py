@@ -18,6 +18,8 @@ from ksdmin._problem.arrays import Array
 
 Product = Callable[[Array], Array]
 
+# Values computed in a dtype carry some roundings; a problem may declare its own (`Traits.noise`).
+VALUE_ROUNDINGS = 30
 # What a call takes beside its work, of the user's function or of ours: 20 to 50 microseconds, in
 # operations of a large matrix product (one core of a Xeon at 2.5 GHz with OpenBLAS).
 CALL_COST = 1e6

@@ -10,23 +10,30 @@ from typing import Any, Self
 
 import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array
-from scipy.sparse import csr_array, issparse
-from scipy.sparse.linalg import LinearOperator
+from scipy.sparse import csr_array, diags_array, issparse
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import Array, Small
+from ksdmin._problem.counting import Counts
 from ksdmin._problem.described import given, samples
 from ksdmin._problem.function_arguments import check_derivative
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.memo import Memo, Remembered
-from ksdmin._problem.protocol import Jacobian, Product, Traits
-from ksdmin._problem.robust_losses import Loss, as_loss
+from ksdmin._problem.protocol import VALUE_ROUNDINGS, Jacobian, Product, Traits
+from ksdmin._problem.robust_losses import Loss, as_loss, linear
+from ksdmin._problem.sparsity import Sparsity
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
 from ksdmin._problem.values import changed
 
 # The weight of a residual in the Gauss-Newton matrix, at least: that of an outlier is negative
 # (SciPy's least_squares has the same floor).
 LEAST_WEIGHT = float(np.finfo(np.float64).eps)
+
+# The weight of a residual in a step, at least, of the slope of its loss.
+LEAST_SHARE = 0.1
+# A sparse Jacobian or an operator of so few unknowns and entries is as good as a dense one.
+FEW_UNKNOWNS, FEW_ENTRIES = 300, 1e7
 
 NUMPY_ONLY = (
     "residuals= takes numpy arrays; for others see ksdmin.from_torch, from_jax and from_autograd, "
@@ -59,8 +66,17 @@ class ResidualProblem(FunctionProblem):
         nonlinear: bool,
     ) -> None:
         self._loss, self._f_scale = loss, f_scale
+        self._plain = loss is linear and subsets is None  # half the sum of squares
         self._rows_are_dense = True  # until the first call of `jac` shows otherwise
+        self._kept: Memo | None = None  # what is known of the last point with a Jacobian
         self._rows = 1  # of a plain function, until its first call
+        self._diff_step: Small | None = None  # relative, for each variable
+        self._sparsity: Sparsity | None = None
+        self.variable_scale, self.unit_free = None, False
+        self._counts_probes = True  # whether `nfev` counts the values of differences
+        self._checks_jac = True  # whether a run compares `jac` with the residuals
+        self._refines = False  # whether differences may turn into better ones
+        self._eps = 0.0  # of the coarsest numbers that `residuals` has returned
         super().__init__(residuals, args, jac, None, None, subsets, precond, nonlinear)
 
     def _traits(self, nonlinear: bool) -> Traits:
@@ -74,6 +90,8 @@ class ResidualProblem(FunctionProblem):
             matrix_cost=0.0,  # the gradient needs the Jacobian, too
             rows_per_sample=float(self._rows),
             has_projected_gradient=isinstance(self._jac, str),
+            has_finer_arithmetic=self._refines and self._jac == "2-point",
+            noise=VALUE_ROUNDINGS * self._eps if self._eps else None,
         )
 
     def _described(self) -> list[str]:
@@ -82,12 +100,73 @@ class ResidualProblem(FunctionProblem):
             self.subsets
         )
 
+    def as_least_squares(
+        self, diff_step: Small | None, sparsity: Any, variable_scale: Small | None
+    ) -> Self:
+        """A copy as SciPy's ``least_squares`` has it: its evaluations are those of steps alone."""
+        return changed(
+            self,
+            _diff_step=diff_step,
+            _sparsity=None if sparsity is None else Sparsity(sparsity),
+            _counts_probes=False,
+            _checks_jac=False,
+            variable_scale=variable_scale,
+            unit_free=True,
+        )
+
+    def largest_cosine(self, x: Array, idx: Any, g: Array, value: float) -> float | None:
+        """Between the residuals and a column, for a gradient without variables that are held."""
+        J = self._jacobian(self._recall(x, idx), x, idx)
+        if isinstance(J, LinearOperator):
+            return None
+        ones = np.ones(J.shape[0])
+        lengths = np.sqrt(
+            _squared_columns(
+                J,
+                ones
+                if self._plain
+                else self._weights(self._residuals(self._recall(x, idx), x, idx)),
+            )
+        )
+        cosines = np.abs(g) / np.where(lengths > 0, lengths, 1.0)
+        return float(cosines.max(initial=0.0)) / math.sqrt(2 * value) if value > 0 else 0.0
+
+    @property
+    def gradient_is_written(self) -> bool:  # type: ignore[override]
+        """Whether there is a `jac` that a run should compare with the residuals."""
+        return self._checks_jac and super().gradient_is_written
+
+    def residuals_and_jacobian(self, x: Array, idx: Any = WHOLE) -> tuple[Small, Any]:
+        """What the user's functions give: r, and J as it is."""
+        memo = self._recall(x, idx)
+        return self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
+
+    def curved_jacobian(self, x: Array, idx: Any = WHOLE) -> Any:
+        """J weighted so that J^T J is the curvature, as ``least_squares`` returns it."""
+        r, J = self.residuals_and_jacobian(x, idx)
+        if self._plain:
+            return J
+        root = np.sqrt(self._weights(r))
+        if isinstance(J, LinearOperator):
+            return aslinearoperator(diags_array(root)) @ J
+        return diags_array(root) @ J if issparse(J) else J * root[:, None]
+
+    def refining(self) -> Self:
+        """A copy whose 2-point differences turn into 3-point ones where their error shows."""
+        refining = changed(self, _refines=True)
+        return changed(refining, traits=refining._traits(self.traits.nonlinear))
+
+    def in_finer_arithmetic(self) -> Self | None:
+        """The same by 3-point differences, where they were 2-point ones."""
+        if self._jac != "2-point":
+            return None
+        memo = self._memo and replace(self._memo, gradient=None, jacobian=None)
+        finer = changed(self, _jac="3-point", _memo=memo, _kept=None)
+        return changed(finer, traits=finer._traits(self.traits.nonlinear))
+
     def by_best_differences(self) -> Self:
         """A copy for few products that must be accurate: 3-point, where J is by differences."""
-        if self._jac != "2-point":
-            return self
-        best = changed(self, _jac="3-point")
-        return changed(best, traits=best._traits(self.traits.nonlinear))
+        return self.in_finer_arithmetic() or self
 
     @property
     def has_only_values(self) -> bool:
@@ -112,9 +191,12 @@ class ResidualProblem(FunctionProblem):
         memo = self._recall(x, idx)
         if memo.value is None:
             r = self._residuals(memo, x, idx)
-            squares = self._f_scale**2 * self._rho(r)[0]
-            memo.value = float(self._scale(r) / 2 * squares.sum())
+            memo.value = float(r @ r) / 2 if self._plain else self._robust_value(r)
         return memo.value
+
+    def _robust_value(self, r: Small) -> float:
+        squares = self._f_scale**2 * self._rho(r)[0]
+        return float(self._scale(r) / 2 * squares.sum())
 
     def value_and_gradient(self, x: Array, idx: Any = WHOLE, *, diagonal: bool = False) -> Any:
         """(value, gradient), or with the diagonal of the preconditioner."""
@@ -148,26 +230,39 @@ class ResidualProblem(FunctionProblem):
         return times
 
     def jacobian(self, x: Array, idx: Any = WHOLE) -> Jacobian | None:
-        """The curvature as rows; None where `jac` is not dense, from then on."""
+        """The rows; None where `jac` is not dense, from then on.
+
+        The weight of an outlier, whose curvature is negative, is a share of rho', which is that of
+        iteratively reweighted least squares. (Nothing, as in SciPy, takes 1.2 times as many
+        Jacobians, and rho' itself 1.4 times.)
+        """
         memo = self._recall(x, idx)
         r, J = self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
-        if not isinstance(J, np.ndarray):
+        J = _dense(J)
+        if J is None:
             self._rows_are_dense = False
             self.traits = self._traits(self.traits.nonlinear)
             return None
-        root = np.sqrt(self._weights(r))
+        if self._plain:
+            return Jacobian(J.copy(), r, at=partial(self._value_and_residuals, idx=idx))
+        root = np.sqrt(np.maximum(self._weights(r), LEAST_SHARE * self._scale(r) * self._rho(r)[1]))
 
         def at(y: Array) -> tuple[float, Small]:
-            return self.value(y, idx), self._force(
-                self._residuals(self._recall(y, idx), y, idx)
-            ) / root
+            value, there = self._value_and_residuals(y, idx)
+            return value, self._force(there) / root
 
         return Jacobian(J * root[:, None], self._force(r) / root, at=at)
 
+    def _value_and_residuals(self, x: Array, idx: Any) -> tuple[float, Small]:
+        return self.value(x, idx), self._residuals(self._recall(x, idx), x, idx)
+
     def matrix(self, x: Array, idx: Any = WHOLE) -> Array | None:
         """The curvature matrix; None likewise."""
-        jacobian = self.jacobian(x, idx)
-        return None if jacobian is None else jacobian.rows.T @ jacobian.rows
+        if self.jacobian(x, idx) is None:
+            return None
+        r, J = self.residuals_and_jacobian(x, idx)
+        dense = np.asarray(_dense(J))
+        return np.asarray((dense.T * self._weights(r)) @ dense)
 
     def _diagonal(self, x: Array, idx: Any, value: float | None) -> Array:
         """The user's, or that of the Gauss-Newton matrix; all the same for a LinearOperator."""
@@ -185,6 +280,8 @@ class ResidualProblem(FunctionProblem):
 
     def _weights(self, r: Small) -> Small:
         """The second derivative of each loss along its residual, kept positive."""
+        if self._plain:
+            return np.ones_like(r)
         rho = self._rho(r)
         curved = rho[1] + 2 * rho[2] * (r / self._f_scale) ** 2
         weights: Small = self._scale(r) * np.maximum(curved, LEAST_WEIGHT)
@@ -192,13 +289,36 @@ class ResidualProblem(FunctionProblem):
 
     def _force(self, r: Small) -> Small:
         """The derivative of the value in each residual."""
+        if self._plain:
+            return r
         force: Small = self._scale(r) * self._rho(r)[1] * r
         return force
 
     def _scale(self, r: Small) -> float:
         return 1.0 if self.subsets is None else 1 / len(r)
 
-    # How they call the user's functions
+    # What they remember, and how they call the user's functions
+
+    def counting(self, counts: Counts) -> Self:
+        """A copy for a run: see :class:`FunctionProblem`."""
+        memo = Memo() if self._memo is None else self._memo.copy()
+        kept = self._kept and self._kept.copy()
+        return changed(self, _counts=counts, _memo=memo, _kept=kept)
+
+    def _recall(self, x: Array, idx: Any) -> Memo:
+        """Beside the last point the last one with a Jacobian: where the steps of a fit begin."""
+        last, kept = self._memo, self._kept
+        if last is None or (last.x is x and last.idx is idx):
+            return super()._recall(x, idx)
+        if last.jacobian is not None:
+            self._kept = last
+        if kept is not None and kept.x is x and kept.idx is idx:
+            self._memo = kept
+            return kept
+        return super()._recall(x, idx)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_kept": None}
 
     def _residuals(self, memo: Memo, x: Array, idx: Any) -> Small:
         if memo.residuals is None:
@@ -226,6 +346,9 @@ class ResidualProblem(FunctionProblem):
             raise ValueError(
                 f"residuals returned shape {r.shape}: expected a vector of at least one residual"
             )
+        if r.dtype.kind == "f" and r.dtype.itemsize < 8 and not self._eps:
+            self._eps = float(np.finfo(r.dtype).eps)
+            self.traits = self._traits(self.traits.nonlinear)
         if r.dtype.kind not in kinds:
             raise TypeError("residuals returned values that are not real numbers")
         expected = None if self.subsets is None else self.subsets.size_of(idx)
@@ -244,13 +367,27 @@ class ResidualProblem(FunctionProblem):
             else:
                 self._counts.differenced += 1
                 probe, scheme = partial(self._probed, idx=idx), str(self._jac)
-                memo.jacobian = differences.jacobian(probe, x, r, scheme, self._at(x), self._box)
+                steps, sparsity = self._steps(x, scheme), self._sparsity
+                if sparsity is None:
+                    J = differences.jacobian(probe, x, r, scheme, steps, self._at(x), self._box)
+                else:
+                    _require_shape(sparsity.shape, (len(r), len(x)), "jac_sparsity has")
+                    J = sparsity.jacobian(probe, x, r, scheme, steps, self._box)
+                memo.jacobian = J
         return memo.jacobian
+
+    def _steps(self, x: Array, scheme: str) -> Small:
+        """How far the differences go along each axis."""
+        if self._diff_step is not None:
+            away = np.where(x == 0, 1.0, x)
+            return np.asarray(self._diff_step * (np.abs(away) if scheme == "cs" else away))
+        eps = max(self._eps, self._at(x).eps)
+        return differences.relative_steps(np.asarray(x, dtype=np.float64), scheme, eps)
 
     def _probed(self, at: Array, idx: Any) -> Small:
         """The residuals as the difference formulas call them: counted, complex for "cs"."""
         self._look_around()
-        self._counts.nfev += 1
+        self._counts.nfev += self._counts_probes
         r = self._with_idx(self._fun, at.copy(), idx=idx)
         return self._vector(r, at.real, idx, "fiubc" if self._jac == "cs" else "fiub")
 
@@ -268,7 +405,7 @@ def residual_problem(
     """The problem of :func:`ksdmin.as_problem` with ``residuals=``."""
     if not callable(residuals):
         raise TypeError(f"residuals must be callable, not {type(residuals).__name__}")
-    jac = "2-point" if jac is None else jac
+    refines, jac = jac is None, "2-point" if jac is None else jac
     if jac is True or jac is False:
         raise TypeError("jac: with residuals= a function or the name of a scheme, not a bool")
     check_derivative("jac", jac, "a callable, '2-point', '3-point', 'cs' or None")
@@ -276,9 +413,10 @@ def residual_problem(
         raise ValueError(f"f_scale={f_scale!r}: expected a positive number")
     args = args if isinstance(args, tuple) else (args,)
     sets = None if subsets is None else as_subsets(subsets)
-    return ResidualProblem(
+    problem = ResidualProblem(
         residuals, args, jac, as_loss(loss), float(f_scale), sets, precond, nonlinear
     )
+    return problem.refining() if refines else problem
 
 
 def _matrix(J: Any, shape: tuple[int, int]) -> Any:
@@ -294,12 +432,26 @@ def _matrix(J: Any, shape: tuple[int, int]) -> Any:
         if J.dtype.kind not in "fiub":
             raise TypeError("jac returned values that are not real numbers")
         J = J.astype(np.float32 if J.dtype == np.float32 else np.float64, copy=False)
-    if tuple(J.shape) != shape:
-        raise ValueError(
-            f"jac returned shape {tuple(J.shape)}, expected {shape}: one row per residual, one "
-            "column per variable"
-        )
+    _require_shape(tuple(J.shape), shape, "jac returned")
     return J
+
+
+def _require_shape(shape: tuple[int, ...], expected: tuple[int, int], what: str) -> None:
+    if shape != expected:
+        raise ValueError(
+            f"{what} shape {shape}, expected {expected}: one row per residual, one column per "
+            "variable"
+        )
+
+
+def _dense(J: Any) -> Small | None:
+    """A Jacobian as an array; None where it is not one, and too large to be made one."""
+    if isinstance(J, np.ndarray):
+        return J
+    m, n = J.shape
+    if n > FEW_UNKNOWNS or m * n > FEW_ENTRIES:
+        return None
+    return np.asarray(J.toarray() if issparse(J) else J @ np.eye(n), dtype=np.float64)
 
 
 def _times(J: Any, v: Array) -> Small:

@@ -21,7 +21,7 @@ def linear(z: Small) -> Small:
 def soft_l1(z: Small) -> Small:
     """A smooth absolute value: 2 (sqrt(1 + z) - 1)."""
     t = 1 + z
-    return np.stack([2 * (np.sqrt(t) - 1), t**-0.5, -0.5 * t**-1.5])
+    return np.stack([2 * z / (np.sqrt(t) + 1), t**-0.5, -0.5 * t**-1.5])
 
 
 def huber(z: Small) -> Small:

@@ -17,13 +17,11 @@ from typing import Any, NamedTuple, Self
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.kronecker import Factors
-from ksdmin._problem.protocol import Jacobian, Traits
+from ksdmin._problem.protocol import VALUE_ROUNDINGS, Jacobian, Traits
 from ksdmin._problem.subsets import Subsets
 from ksdmin._problem.values import made
 from ksdmin._result import Status
 
-# Values computed in a dtype carry some roundings; a problem may declare its own (`Traits.noise`).
-VALUE_ROUNDINGS = 30
 LEDGER = "_ksdmin_ledger"  # the attribute by which an exception carries what has been spent
 
 
@@ -213,6 +211,11 @@ class Evaluator:
     def gradient_is_written(self) -> bool:
         """Whether the gradient is the user's own, beside the values."""
         return self._problem.gradient_is_written
+
+    @property
+    def variable_scale(self) -> Small | None:
+        """What makes steps of the variables alike, where the user says so."""
+        return self._problem.variable_scale
 
     @property
     def product_error(self) -> float:

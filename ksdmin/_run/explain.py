@@ -18,6 +18,7 @@ from ksdmin._run.evaluator import Evaluated, Evaluator
 from ksdmin._run.gradient_check import contradiction, edge
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
+from ksdmin._run.stop import unit_free_test
 
 FLOAT64_AT_MOST = 1e-10  # eps of float64 is below that, of float32 above
 
@@ -51,6 +52,9 @@ def explained(
 
 def test_that_held(run: Run, state: State, status: Status, point: Evaluated) -> str:
     """Which test of convergence holds, with its numbers."""
+    held = unit_free_test(run, state) if state.tests_itself else None
+    if held is not None and held.status == status:
+        return held.text
     options = run.options
     norm = run.stationarity(point.x, point.gradient)
     gradient = "max |gradient|" if run.box is None else "max |projected gradient|"

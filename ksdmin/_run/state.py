@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from ksdmin._problem.subsets import Sets, Stream
 from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Ledger
+from ksdmin._run.fit_tests import Held
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,20 @@ class State:
     def curvature_is_sampled(self) -> bool:
         """Whether B, the set of the curvature, is another one than that of the gradient."""
         return self.sampling.sets.B is not self.here.idx
+
+    def with_tolerances(self, given: Mapping[str, float]) -> Self:
+        """The state of a run that goes on with other tolerances, where it keeps any."""
+        return self
+
+    @property
+    def tests_itself(self) -> bool:
+        """Whether tests free of units are those that count."""
+        return self.ledger.problem.unit_free
+
+    @property
+    def held(self) -> Held | None:
+        """That test, where it holds here."""
+        return None
 
     @property
     def stalled(self) -> bool:

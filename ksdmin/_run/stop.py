@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ksdmin._result import Status
+from ksdmin._run.fit_tests import FitTests, Held
 from ksdmin._run.run import Run
 from ksdmin._run.state import State
 
@@ -21,11 +22,9 @@ def verdict(run: Run, state: State) -> Status | None:
     if best is not None and best[1] <= run.options.fmin:
         return Status.TARGET
     whole = run.subsets.is_full(here.idx)
-    if whole and state.gradient_norm <= run.gradient_target(state.first_norm):
-        return Status.CONVERGED
-    small = small_change(run, state) if whole else None
-    if small is not None:
-        return small
+    converged = test_that_holds(run, state) if whole else None
+    if converged is not None:
+        return converged
     if sampling.exhausted:
         return Status.OUT_OF_SETS
     if state.record.iteration >= run.maxiter:
@@ -34,6 +33,38 @@ def verdict(run: Run, state: State) -> Status | None:
     if deterministic and state.stalled:
         return spent or Status.PRECISION_LOSS
     return spent
+
+
+def test_that_holds(run: Run, state: State) -> Status | None:
+    """Which test of convergence holds here: on the whole set."""
+    if state.tests_itself:
+        held = unit_free_test(run, state)
+        if held is not None:
+            return Status(held.status)
+        relative = run.options.gtol_rel * state.first_norm
+        return Status.CONVERGED if 0 < state.gradient_norm <= relative else None
+    if state.gradient_norm <= run.gradient_target(state.first_norm):
+        return Status.CONVERGED
+    return small_change(run, state)
+
+
+def unit_free_test(run: Run, state: State) -> Held | None:
+    """The test free of units that holds; a fit makes its own."""
+    here, problem = state.here, state.ledger.problem
+    if state.held is not None or not problem.unit_free:
+        return state.held
+    tests = FitTests.of(run.options)
+    g = run.movable(here)(here.gradient)
+    cosine = problem.largest_cosine(here.x, here.idx, g, here.value)
+    if cosine is None:
+        held = tests.of_operator(run.space.max_abs(g), state.first_norm)
+    else:
+        held = tests.of_point(cosine)
+    length, decrease = state.record.step_norm, state.last_decrease
+    if held is not None or not length or math.isnan(decrease):
+        return held
+    size = run.space.norm(here.x)
+    return tests.of_step(decrease, 0.0, here.value + decrease, length, size)
 
 
 def small_change(run: Run, state: State) -> Status | None:

@@ -50,7 +50,8 @@ def finish(run: Run, state: State, observer: Observer, status: Status) -> Result
                 bad = Evaluated(best[0], full, best[1], gradient)
             else:
                 point = Point(*best, gradient)
-                status = Status.CONVERGED if norm <= target else status
+                passed = norm <= target and not state.tests_itself
+                status = Status.CONVERGED if passed else status
         there = Evaluated(point.x, here.idx if full is None else full, point.value, point.gradient)
         message = explained(run, evaluator, state, status, there, bad)
         average = observer.watched.average

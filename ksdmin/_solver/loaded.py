@@ -90,6 +90,8 @@ def loop_of(
         )
     kept = {"patience": saved.patience} if saved.validates else {}
     chosen = options_again(saved.options, {**kept, **(options or {})})
+    given = {name for name in ("gtol", "ftol", "xtol") if name in (options or {})}
+    state = state.with_tolerances({name: getattr(chosen, name) for name in given})
     if chosen.gtol_rel and math.isnan(state.first_norm) and sets.full is not None:
         raise ValueError(
             "options: gtol_rel is relative to the gradient of all samples at x0, which the saved "

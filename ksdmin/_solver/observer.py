@@ -120,7 +120,7 @@ class Observer:
         self._noted: Record | None = None  # the state's, which is without the validation value
         self.watched = Watched([] if options.return_all else None)
         self._callback, self._space, self._options = callback, space, options
-        self._by_keyword = callback is not None and _takes_result(callback)
+        self._by_keyword = callback is not None and takes_result(callback)
         name = "hf" if isinstance(options, HFOptions) else "ksd"
         self._bar = progress_bar(name) if options.progress else None
 
@@ -219,7 +219,7 @@ def shown(record: Record, maxtime: float) -> dict[str, str]:
     return numbers
 
 
-def _takes_result(callback: Callable[..., Any]) -> bool:
+def takes_result(callback: Callable[..., Any]) -> bool:
     """SciPy's rule: the only parameter is named intermediate_result."""
     try:
         return set(inspect.signature(callback).parameters) == {"intermediate_result"}

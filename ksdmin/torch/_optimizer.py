@@ -16,8 +16,8 @@ from ksdmin import _options
 from ksdmin._adapters.torch.closure import Closure, FlatParameters
 from ksdmin._adapters.torch.problem import refuse_autocast, refuse_inference_mode
 from ksdmin._options import NotGiven, Options, parse_options
+from ksdmin._problem.protocol import VALUE_ROUNDINGS
 from ksdmin._result import TESTS, Record, Status
-from ksdmin._run.evaluator import VALUE_ROUNDINGS
 from ksdmin._run.frames import frames_to_the_user
 from ksdmin.torch._session import Kept, Session
 

@@ -17,11 +17,12 @@ from ksdmin._ksd.step import step
 from ksdmin._ksd.steps.escape import escape
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Space
+from ksdmin._problem.protocol import VALUE_ROUNDINGS
 from ksdmin._problem.subsets import PLAIN
 from ksdmin._problem.values import changed
 from ksdmin._result import TESTS, Status
 from ksdmin._run.encode import decode, encode
-from ksdmin._run.evaluator import VALUE_ROUNDINGS, Evaluated, Ledger
+from ksdmin._run.evaluator import Evaluated, Ledger
 from ksdmin._run.stop import verdict
 from ksdmin._solver import make_run
 

@@ -11,6 +11,7 @@ from torch import nn
 import ksdmin
 from ksdmin._ksd import damped_step, low_rank
 from ksdmin._ksd.gauss_newton import GaussNewton
+from ksdmin._ksd.steps import levenberg_marquardt
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import CheckedProblem
 from ksdmin._problem.protocol import Jacobian
@@ -105,6 +106,7 @@ def test_a_correction_solves_the_equations_with_the_true_residuals(monkeypatch):
         seen.append(damping)
         return own(self, damping)
 
+    monkeypatch.setattr(levenberg_marquardt, "MOST_UNKNOWNS", 0)  # which has steps of its own
     monkeypatch.setattr(damped_step.GaussNewton, "solver", solver)
     monkeypatch.setattr(damped_step, "MarginalGain", lambda *args: lambda value, count: count > 40)
     problem = ksdmin.as_problem(residuals=parabola, jac=slopes_of_parabola)
@@ -119,6 +121,8 @@ def test_a_correction_solves_the_equations_with_the_true_residuals(monkeypatch):
 
 
 def test_corrections_take_fewer_jacobians(monkeypatch):
+    monkeypatch.setattr(levenberg_marquardt, "MOST_UNKNOWNS", 0)  # which has steps of its own
+
     def jacobians(**given):
         calls = []
 
@@ -347,7 +351,8 @@ def test_residuals_with_a_dense_jacobian_take_it():
     assert res.history["dim"].max() == 1
 
 
-def test_residuals_with_a_sparse_jacobian_do_not():
+def test_residuals_with_a_large_sparse_jacobian_do_not(monkeypatch):
+    monkeypatch.setattr("ksdmin._problem.residuals.FEW_UNKNOWNS", 0)
     residuals, jac, n = least_squares()
     problem = ksdmin.as_problem(residuals=residuals, jac=lambda x: csr_array(jac(x)))
     res = ksdmin.minimize(problem, np.ones(n))

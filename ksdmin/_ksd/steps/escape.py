@@ -31,6 +31,8 @@ def escape(run: KSDRun, state: KSDState) -> tuple[KSDState, bool]:
     """
     spent = run.budget.spent(state.ledger.counts) is not None
     over = spent or state.record.iteration >= run.maxiter
+    if state.fit is not None:  # a sum of squares has a model without negative curvature
+        return state, False
     if not run.applies(NAME) or state.curvature_is_sampled or over or run.box is not None:
         return state, False
     with run.evaluating(state.ledger, limited=True) as evaluator:

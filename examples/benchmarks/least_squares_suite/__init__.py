@@ -1,0 +1,1 @@
+"""Problems of nonlinear least squares, and what a solver makes of them."""

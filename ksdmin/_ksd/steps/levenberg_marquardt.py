@@ -1,0 +1,414 @@
+"""The step of a fit: few unknowns, and the whole Jacobian of the residuals on the host.
+
+Problem: at x, with residuals r, their Jacobian R and the value F = |r|^2 / 2, find a step p within
+a trust region |D p| <= radius that lowers F as a model of it predicts, with as few residuals and as
+few Jacobians as can be.
+
+Algorithm: that of Levenberg and Marquardt as Moré has it (1978), in the variables D x, where D has
+the largest length so far of each column of R, so that units of variables change nothing. One
+singular value decomposition of R D^-1 gives the step for every radius. It differs in three things.
+
+- The first radius is |D x|: a first step changes the variables by no more than their own size.
+  (MINPACK's is 100 times that, and sends some fits to where the model is constant.)
+- The residuals at a trial point tell how they bend along the step. Where a step has not done what
+  was predicted, it is corrected with them: p <- -(R^T R + l D^2)^-1 R^T (r(x + p) - R p). The first
+  correction is, to second order, the geodesic acceleration of Transtrum and Sethna (2012). It costs
+  one more evaluation of residuals, where a Jacobian would be needed otherwise.
+- Where residuals stay large, a secant estimate S of what R^T R lacks of the Hessian is part of the
+  model (Dennis, Gay and Welsch 1981: NL2SOL). Both models predict every step; the better one makes
+  the next.
+
+Bounds: variables that the gradient presses against theirs stay; one that a step would take across
+is put there, and the step is made anew for the others.
+
+Tests of convergence do not depend on units (`fit_tests.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ksdmin._ksd.fit import Fit
+from ksdmin._ksd.line_search import EPS
+from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._ksd.trust_region import GaussNewtonModel, Indices, QuadraticModel
+from ksdmin._problem.arrays import Small
+from ksdmin._problem.protocol import Jacobian
+from ksdmin._problem.values import changed
+from ksdmin._result import Record
+from ksdmin._run.evaluator import Evaluated, Evaluator
+from ksdmin._run.fit_tests import FitTests
+from ksdmin._run.record import write_record
+
+NAME = "gauss-newton"  # of which kind these steps are, too
+# Beyond, a decomposition takes longer than Krylov spaces.
+MOST_UNKNOWNS = 300
+# Moré's: a step is taken if it gains this share of what was predicted, ...
+LEAST_GAIN = 1e-4
+# ... below the first share the radius shrinks, to a tenth at least; above the second it grows.
+POOR, GOOD = 0.25, 0.75
+LEAST_SHRINKAGE = 0.1
+# A correction may be this share of the last one, or of the step, at most. (GSL has the same limit
+# for the acceleration: beyond, the second order is no correction.)
+CONTRACTION = 0.75
+# A model gives way where the other one was so many times as exact. That of Gauss and Newton only if
+# it was off by more than this share, too: otherwise it contracts as fast, and goes less astray.
+MORE_EXACT, OFF = 3.0, 0.25
+# Differences are off by so many times the error that they have at best: a digit as a margin.
+DIFFERENCES_OFF = 10
+
+
+class Tried(NamedTuple):
+    """A trial point, its step, and value and residuals there."""
+
+    x: Small
+    p: Small
+    value: float
+    residuals: Small
+
+
+def first_fit(run: KSDRun, evaluator: Evaluator, here: Evaluated) -> Fit | None:
+    """Before the first step; None where a run is not of this kind."""
+    space = run.space
+    if not evaluator.traits.has_jacobian or run.sampled or space.n > MOST_UNKNOWNS:
+        return None
+    own = space.numpy and not space.hosted and space.eps == EPS
+    if not own or not run.applies(NAME) or not math.isfinite(here.value):
+        return None
+    scale = evaluator.variable_scale
+    return Fit(
+        scale=np.zeros(space.n) if scale is None else scale,
+        radius=math.nan,
+        shift=0.0,
+        bend=np.zeros((space.n, space.n)),
+        tests=FitTests.of(run.options),
+        scaled=scale is not None,
+    )
+
+
+def fit_step(run: KSDRun, state: KSDState, fit: Fit) -> KSDState:
+    """The state after one step.
+
+    Where a test of convergence holds at the point, that is all that changes. Without a Fit, where
+    there are no rows after all.
+    """
+    here = state.here
+    with run.evaluating(state.ledger, limited=True) as evaluator:
+        jacobian = evaluator.jacobian(here.x, here.idx)
+        if jacobian is None or jacobian.at is None or jacobian.penalty:
+            return changed(state, fit=None, ledger=evaluator.ledger)
+        point = Point(run, jacobian, here, fit)
+        held = fit.tests.of_point(point.cosine)
+        if held is not None:
+            return changed(state, fit=changed(fit, held=held), ledger=evaluator.ledger)
+        return Search(run, evaluator, state, point).next_state()
+
+
+class Point:
+    """Where a step begins: the models there.
+
+    Parameters
+    ----------
+    run : KSDRun
+        For its bounds.
+    jacobian : Jacobian
+        R and r.
+    here : Evaluated
+        The point.
+    fit : Fit
+        What is known from the steps before.
+    """
+
+    def __init__(self, run: KSDRun, jacobian: Jacobian, here: Evaluated, fit: Fit) -> None:
+        self.R, self.r, self.at = jacobian.rows, jacobian.residuals, jacobian.at
+        self.x, self.g, self.value, self.S = here.x, here.gradient, here.value, fit.bend
+        self.lengths = np.sqrt((self.R * self.R).sum(0))
+        D = fit.scale if fit.scaled else np.maximum(fit.scale, self.lengths)
+        self.D = np.where(D > 0, D, 1.0)
+        self.box, self.free = run.box, None
+        if run.box is not None:
+            held = run.box.held(here.x, here.gradient) | (run.box.lower == run.box.upper)
+            self.free = np.flatnonzero(~held) if held.any() else None
+
+    @cached_property
+    def plain(self) -> GaussNewtonModel:
+        """Without S; before it is asked for, a test of convergence may hold."""
+        return self._model(self.r, self.free)
+
+    def _model(self, r: Small, free: Indices | None) -> GaussNewtonModel:
+        return GaussNewtonModel(self.R, r, self.D, free)
+
+    @property
+    def cosine(self) -> float:
+        """The largest cosine between residuals and a column, of the variables that may move."""
+        norm = math.sqrt(2 * self.value) if self.value > 0 else 0.0  # |r|, but for robust losses
+        cosines = np.abs(self.g) / np.where(self.lengths > 0, self.lengths, 1.0)
+        if self.free is not None:
+            cosines = cosines[self.free]
+        return float(cosines.max(initial=0.0)) / norm if norm > 0 else 0.0
+
+    @cached_property
+    def rounding(self) -> float:
+        """How much of the value the rounding of the variables alone hides."""
+        return EPS * float(np.abs(self.r) @ (np.abs(self.R) @ np.abs(self.x)))
+
+    def model(self, bends: bool) -> QuadraticModel:
+        """With S, or without."""
+        return self.plain.bent(self.S) if bends else self.plain
+
+    def within_bounds(self, p: Small, bends: bool, radius: float, shift: float) -> Small:
+        """The step that bounds leave of p: of the variables that it does not take across one."""
+        box = self.box
+        if box is None or box.contains(self.x + p):
+            return p
+        free = np.arange(len(p)) if self.free is None else self.free
+        moved = np.zeros_like(p)
+        while free.size:
+            ends = box.project(self.x + p)
+            across = free[(self.x + p != ends)[free]]
+            if not across.size:
+                break
+            moved[across] = (ends - self.x)[across]
+            free = np.setdiff1d(free, across)
+            left = radius**2 - float(((self.D * moved) ** 2).sum())
+            if not free.size or not left > 0:
+                return moved
+            plain = self._model(self.r + self.R @ moved, free)
+            rest = plain.bent(self.S) if bends else plain
+            p = moved + rest.step(math.sqrt(left), shift)[0]
+        return np.asarray(box.project(self.x + p) - self.x)
+
+    def reductions(self, p: Small) -> tuple[float, float]:
+        """What the model without S predicts for p, and that with S."""
+        change = self.R @ p
+        plain = -float(self.g @ p) - float(change @ change) / 2
+        return plain, plain - float(p @ self.S @ p) / 2
+
+
+class Search:
+    """The search for a step that is taken.
+
+    Parameters
+    ----------
+    run, evaluator, state
+        Those of the iteration.
+    point : Point
+        Where it begins.
+    """
+
+    def __init__(self, run: KSDRun, evaluator: Evaluator, state: KSDState, point: Point) -> None:
+        self._run, self._evaluator, self._state, self._point = run, evaluator, state, point
+        fit: Fit = state.fit  # type: ignore[assignment]
+        self._fit, self._radius, self._shift, self._bends = fit, fit.radius, fit.shift, fit.bends
+        self._size = math.sqrt(((point.D * point.x) ** 2).sum())
+        self._first = math.isnan(fit.radius)
+        if self._first:
+            self._radius = self._size or math.sqrt(point.r @ point.r)
+        self._tries, self._other_was_tried = 0, False
+        self._error = DIFFERENCES_OFF * evaluator.gradient_error
+
+    def next_state(self) -> KSDState:
+        """The state after the step, or that of a run which is at its end here."""
+        point, evaluator = self._point, self._evaluator
+        model = point.model(self._bends)
+        hidden = min(self._fit.tests.ftol, evaluator.noise) * abs(point.value)
+        if model.full_reduction(self._error) <= hidden:  # a test holds, and values could not tell
+            return self._ended(model)
+        while self._radius > EPS * EPS * self._size and not evaluator.spent():
+            p, shift, length = model.step(self._radius, self._shift)
+            whole, p = p, point.within_bounds(p, self._bends, self._radius, shift)
+            plain, bent = point.reductions(p)
+            predicted, other = (bent, plain) if self._bends else (plain, bent)
+            if self._first:
+                self._radius, self._first = min(self._radius, length), False
+            if not predicted > 0:
+                if not length:
+                    break
+                self._shrink(LEAST_SHRINKAGE, length, shift)
+                continue
+            tried = self._tried(p)
+            if not self._bends and p is whole:
+                tried = self._corrected(tried, shift, length, predicted)
+            actual = point.value - tried.value
+            gain = actual / predicted
+            if gain >= LEAST_GAIN:
+                there = evaluator.evaluate(tried.x, self._state.here.idx, diagonal=False)
+                if math.isfinite(there.gradient.sum()):
+                    self._adapt_radius(gain, tried, length, shift)
+                    full = shift == 0
+                    return self._taken(tried, there, model, predicted, other, length, full)
+                gain = -math.inf
+            elif self._at_the_end(model, predicted):
+                break
+            better = self._other_is_better(predicted, other, actual)
+            if better and not self._other_was_tried and math.isfinite(tried.value):
+                self._other_was_tried, self._bends = True, not self._bends
+                model = point.model(self._bends)
+            else:
+                self._adapt_radius(gain, tried, length, shift)
+        return self._ended(model)
+
+    def _tried(self, p: Small) -> Tried:
+        self._tries += 1
+        point = self._point
+        x = point.x + p
+        if point.box is not None:
+            x = point.box.project(x)
+        value, residuals = point.at(x)  # type: ignore[misc]
+        return Tried(x, p, value if math.isfinite(value) else math.inf, residuals)
+
+    def _corrected(self, tried: Tried, shift: float, length: float, predicted: float) -> Tried:
+        """The trial point, corrected as long as that is shorter each time, and lowers the value."""
+        point, best, last = self._point, tried, length
+        while best.value > point.value - GOOD * predicted and math.isfinite(best.value):
+            p = point.plain.solved(best.residuals - point.R @ best.p, shift)
+            if point.box is not None:
+                p = point.box.project(point.x + p) - point.x
+            change = math.sqrt(((point.D * (p - best.p)) ** 2).sum())
+            if not EPS * length < change <= CONTRACTION * last or self._evaluator.spent():
+                break
+            tried, last = self._tried(p), change
+            if not tried.value < best.value:
+                break
+            best = tried
+        return best
+
+    def _at_the_end(self, model: QuadraticModel, predicted: float) -> bool:
+        """Whether a step that failed shows the end: rounding hides what it was to gain."""
+        value = abs(self._point.value)
+        noise = max(self._evaluator.noise * value, self._point.rounding)
+        return (
+            predicted <= noise or model.full_reduction(self._error) <= self._fit.tests.ftol * value
+        )
+
+    def _other_is_better(self, predicted: float, other: float, actual: float) -> bool:
+        """Whether the model that did not make the step has predicted it better."""
+        error = abs(predicted - actual)
+        if not self._bends and error <= OFF * predicted:
+            return False
+        return bool(self._point.S.any()) and MORE_EXACT * abs(other - actual) < error
+
+    def _adapt_radius(self, gain: float, tried: Tried, length: float, shift: float) -> None:
+        if gain <= POOR:
+            actual = self._point.value - tried.value
+            share = 0.5
+            if actual < 0:  # the minimum of the parabola through both values, with the slope
+                slope = float(self._point.g @ tried.p)
+                share = slope / (2 * (slope + actual)) if actual > -math.inf else 0.0
+            self._shrink(min(max(share, LEAST_SHRINKAGE), 0.5), length, shift)
+        elif shift == 0 or gain >= GOOD:
+            self._radius, self._shift = 2 * length, shift / 2
+        else:
+            self._shift = shift
+
+    def _shrink(self, share: float, length: float, shift: float) -> None:
+        self._radius = share * min(self._radius, length / LEAST_SHRINKAGE)
+        self._shift = shift / share
+
+    def _taken(
+        self,
+        tried: Tried,
+        there: Evaluated,
+        model: QuadraticModel,
+        predicted: float,
+        other: float,
+        length: float,
+        full: bool,
+    ) -> KSDState:
+        """The state after a step that is taken."""
+        run, state, point = self._run, self._state, self._point
+        actual = point.value - tried.value
+        if self._other_is_better(predicted, other, actual):
+            self._bends = not self._bends
+        size = math.sqrt(((point.D * there.x) ** 2).sum())
+        promised = model.full_reduction(self._error)
+        held = self._fit.tests.of_step(
+            actual, promised, point.value, length if full else math.inf, size
+        )
+        fit = Fit(
+            scale=point.D,
+            radius=self._radius,
+            shift=self._shift,
+            bend=updated_bend(point, tried, there.gradient),
+            tests=self._fit.tests,
+            scaled=self._fit.scaled,
+            bends=self._bends,
+            held=held,
+        )
+        norm = run.stationarity(there.x, there.gradient)
+        return changed(
+            state,
+            here=there,
+            gradient_norm=norm,
+            last_decrease=actual,
+            record=self._record(there, norm, run.space.norm(there.x - point.x)),
+            fit=fit,
+            ledger=self._evaluator.ledger,
+        )
+
+    def _ended(self, model: QuadraticModel) -> KSDState:
+        """The state where no step is taken: a test holds, the budget is spent, or it is stuck."""
+        evaluator, fit = self._evaluator, self._fit
+        if evaluator.spent():
+            return self._stopped(fit)
+        point = self._point
+        predicted, value = model.full_reduction(self._error), point.value
+        held = fit.tests.of_end(predicted, value, 0.0)
+        if held is None and evaluator.traits.has_finer_arithmetic and evaluator.refine():
+            return self._refined()
+        share = EPS**0.5 if evaluator.gradient_error else evaluator.noise
+        hidden = max(point.rounding, share * abs(value))
+        held = held or fit.tests.of_end(predicted, value, hidden)
+        return self._stopped(changed(fit, held=held, stuck=held is None))
+
+    def _refined(self) -> KSDState:
+        """The same point with a finer Jacobian, where the error of this one may be the reason."""
+        state, evaluator, fit = self._state, self._evaluator, self._fit
+        here = evaluator.evaluate(state.here.x, state.here.idx, diagonal=False)
+        norm = self._run.stationarity(here.x, here.gradient)
+        return changed(self._stopped(changed(fit, bends=False)), here=here, gradient_norm=norm)
+
+    def _stopped(self, fit: Fit) -> KSDState:
+        state = self._state
+        record = self._record(state.here, state.gradient_norm, 0.0)
+        return changed(state, fit=fit, record=record, ledger=self._evaluator.ledger)
+
+    def _record(self, here: Evaluated, norm: float, step_norm: float) -> Record:
+        return write_record(
+            self._evaluator,
+            self._state.record.iteration + 1,
+            here,
+            norm,
+            self._state.sets,
+            step_norm=step_norm,
+            dim=1,
+            inner_iterations=self._tries,
+            accepted=step_norm > 0,
+            kind=NAME,
+        )
+
+
+def updated_bend(point: Point, tried: Tried, gradient: Small) -> Small:
+    """S after the step, so that S p is what the Jacobian's change adds to the gradient's.
+
+    The update of Dennis, Gay and Welsch; S is made smaller first where it was too large along p.
+    """
+    S, p = point.S, tried.p
+    wanted = gradient - tried.residuals @ point.R
+    change = gradient - point.g
+    Sp, slope = S @ p, float(change @ p)
+    if not EPS * math.sqrt((change @ change) * (p @ p)) < abs(slope) < math.inf:
+        return S
+    along = float(p @ Sp)
+    if along:
+        size = min(1.0, abs(float(wanted @ p) / along))
+        S, Sp = size * S, size * Sp
+    missing = wanted - Sp
+    half = missing / slope - float(missing @ p) / (2 * slope**2) * change
+    cross = half[:, None] * change
+    S = S + cross + cross.T
+    return S if math.isfinite(S.sum()) else np.zeros_like(S)

@@ -1,0 +1,151 @@
+"""The step of a quadratic model within a trust region, from the model's eigenvalues.
+
+Problem: minimise c^T q + q^T diag(w) q / 2 over |q| <= radius.
+
+Algorithm: q = -c / (w + l), where l is zero if that is short enough, and otherwise such that |q| is
+the radius to a tenth. 1 / |q| is nearly linear in l, so that a few of Newton's steps find it
+(Hebden 1973, Moré 1978). They are kept between bounds that close in.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg.lapack import dgesdd
+
+from ksdmin._ksd.line_search import EPS
+from ksdmin._problem.arrays import Small
+
+# How exactly a step ends on the radius, and after how many tries it may not.
+RADIUS_ERROR = 0.1
+MOST_TRIES = 30
+# Where Newton's step leaves the bounds, the next try is at least this share of the upper one.
+LEAST_SHARE = 1e-3
+
+Indices = npt.NDArray[np.intp]
+
+
+class QuadraticModel:
+    """A model of the value along steps p, in the variables D p and a basis of eigenvectors.
+
+    Parameters
+    ----------
+    w, c : array
+        Eigenvalues and slopes.
+    full : array or None
+        The coefficients of the minimum; None where there is none.
+    basis : array
+        Its columns are the eigenvectors.
+    D : array
+        The scale of each variable.
+    free : array of int or None
+        The variables that may move; None: all.
+    """
+
+    def __init__(
+        self, w: Small, c: Small, full: Small | None, basis: Small, D: Small, free: Indices | None
+    ) -> None:
+        self._w, self._c, self.full, self._basis = w, c, full, basis
+        self._D, self._free = D, free
+
+    def bent(self, S: Small) -> QuadraticModel:
+        """The same with p^T S p / 2."""
+        D, free = self._D, self._free
+        inner = S if free is None else S[np.ix_(free, free)]
+        scales = D if free is None else D[free]
+        inner = inner / scales / scales[:, None]
+        H = self._basis.T @ inner @ self._basis
+        H = (H + H.T) / 2
+        H[np.diag_indices_from(H)] += self._w
+        w, Q = np.linalg.eigh(H)
+        c = self._c @ Q
+        full = -c / w if w[0] > EPS * len(w) * max(w[-1], -w[0]) else None
+        return QuadraticModel(w, c, full, self._basis @ Q, D, free)
+
+    def full_reduction(self, error: float) -> float:
+        """What the model predicts for its minimum; infinite where there is none.
+
+        Eigenvalues that are zero but for the relative `error` of the Jacobian say nothing.
+        """
+        if self.full is None:
+            return math.inf
+        gains = -self._c * self.full / 2
+        if error:
+            gains = gains[self._w > error**2 * self._w.max()]
+        return float(gains.sum())
+
+    def step(self, radius: float, guess: float) -> tuple[Small, float, float]:
+        """The step p, the shift l, and |D p|; `guess` is that of the last step."""
+        q, shift, length = within(self._w, self._c, self.full, radius, guess)
+        return self.in_variables(q), shift, length
+
+    def in_variables(self, q: Small) -> Small:
+        """The step of these coefficients."""
+        scaled = self._basis @ q
+        if self._free is None:
+            return np.asarray(scaled / self._D)
+        p = np.zeros_like(self._D)
+        p[self._free] = scaled / self._D[self._free]
+        return p
+
+
+class GaussNewtonModel(QuadraticModel):
+    """|r + R p|^2 / 2, by the singular values of R D^-1.
+
+    What is zero but for rounding moves nothing in the full step.
+    """
+
+    def __init__(self, R: Small, r: Small, D: Small, free: Indices | None) -> None:
+        scaled = R / D if free is None else R[:, free] / D[free]
+        self._U, s, Vt = svd(scaled)
+        along, least = r @ self._U, EPS * max(scaled.shape) * s[0]
+        if s[-1] > least:
+            self._s, self._inverse = s, 1 / s
+        else:
+            resolved = s > least
+            self._s, self._inverse = s, np.where(resolved, 1 / np.where(resolved, s, 1.0), 0.0)
+        super().__init__(s * s, s * along, -along * self._inverse, Vt.T, D, free)
+
+    def solved(self, e: Small, shift: float) -> Small:
+        """The step with other residuals e in the place of r, and a shift."""
+        along, s = e @ self._U, self._s
+        return self.in_variables(-along * (s / (s * s + shift) if shift else self._inverse))
+
+
+def svd(A: Small) -> tuple[Small, Small, Small]:
+    """U, s and V^T, by LAPACK itself: numpy's call takes twice as long for a small matrix."""
+    U, s, Vt, failed = dgesdd(A, full_matrices=0)
+    return np.linalg.svd(A, full_matrices=False) if failed else (U, s, Vt)
+
+
+def within(
+    w: Small, c: Small, full: Small | None, radius: float, guess: float
+) -> tuple[Small, float, float]:
+    """The minimum within the radius: q, the shift, and |q|."""
+    if full is not None:
+        length = math.sqrt(full @ full)
+        if length <= (1 + RADIUS_ERROR) * radius:
+            return full, 0.0, length
+    low = max(0.0, -float(w.min()))
+    high = low + math.sqrt(c @ c) / radius
+    if not low < high < math.inf:
+        return np.zeros_like(c), low, 0.0
+    shift = guess if low < guess < high else low + max(LEAST_SHARE * (high - low), EPS * low)
+    for _ in range(MOST_TRIES):
+        shifted = w + shift
+        q = -c / shifted
+        squares = q * q
+        length = math.sqrt(squares.sum())
+        excess = length - radius
+        if abs(excess) <= RADIUS_ERROR * radius:
+            break
+        low, high = (shift, high) if excess > 0 else (low, shift)
+        slope = float((squares / shifted).sum()) / length if length else 0.0
+        shift = shift + excess / radius * length / slope if slope > 0 else high
+        if not low < shift < high:
+            shift = max(LEAST_SHARE * high, math.sqrt(low * high))
+        if not low < shift < high:
+            shift = (low + high) / 2
+    return q, shift, length

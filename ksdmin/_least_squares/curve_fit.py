@@ -1,0 +1,232 @@
+"""`curve_fit`, which mirrors SciPy's."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.optimize import Bounds, OptimizeResult, OptimizeWarning
+
+from ksdmin._least_squares.least_squares import inverse_gram, least_squares
+from ksdmin._problem.arrays import Small
+
+
+def curve_fit(
+    f: Callable[..., Any],
+    xdata: Any,
+    ydata: Any,
+    p0: Any = None,
+    sigma: Any = None,
+    absolute_sigma: bool = False,
+    check_finite: bool | None = None,
+    bounds: Any = (-np.inf, np.inf),
+    method: str | None = None,
+    jac: Any = None,
+    *,
+    full_output: bool = False,
+    nan_policy: str | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Fit a function to data by least squares: its parameters, and their covariance.
+
+    The order and meaning of the arguments are those of :func:`scipy.optimize.curve_fit`.
+
+    Parameters
+    ----------
+    f : callable
+        ``f(xdata, *parameters)`` gives the model's values, as many as `ydata` has.
+    xdata, ydata : array
+        The data: `xdata` is handed to `f` (lists and tuples as arrays), `ydata` is a vector.
+    p0 : array, optional
+        Where to start; where not given 1 for each parameter of `f`, or within its bounds.
+    sigma : array, optional
+        The standard deviations of `ydata`, or their covariance matrix.
+    absolute_sigma : bool, optional
+        Whether `sigma` is in the units of `ydata`. If not, only its proportions count: it is scaled
+        so that the residuals have the variance that it says.
+    check_finite : bool, optional
+        Whether data that are not finite are refused; True where `nan_policy` is not given.
+    bounds : pair of arrays, or Bounds, optional
+        As in :func:`least_squares`.
+    method : {'ksd', 'trf', 'dogbox', 'lm'}, optional
+        As in :func:`least_squares`; 'ksd' where not given.
+    jac : callable or scheme, optional
+        ``jac(xdata, *parameters)`` gives the derivatives of `f`, shape (m, n); or a scheme of
+        :func:`least_squares`.
+    full_output : bool, optional
+        Whether to return more.
+    nan_policy : {'raise', 'omit'}, optional
+        Whether NaNs in the data are an error, or such data are left out.
+    **kwargs
+        For :func:`least_squares`, such as `loss`, `x_scale`, `max_nfev` (or `maxfev`) and `ftol`.
+
+    Returns
+    -------
+    popt : array
+        The parameters.
+    pcov : array, (n, n)
+        Their covariance; the square roots of its diagonal are the standard errors. Infinite where
+        the data do not determine the parameters.
+    infodict, mesg, ier
+        With `full_output`: a dictionary with `nfev` and `fvec`, a sentence why the run ended, and
+        the status of :func:`least_squares`.
+
+    Raises
+    ------
+    RuntimeError
+        If the run does not converge; its attribute ``ksdmin_result`` is the result by then.
+
+    Warns
+    -----
+    OptimizeWarning
+        If the covariance cannot be estimated.
+
+    See Also
+    --------
+    least_squares : for residuals of any kind, with more results
+
+    Examples
+    --------
+    >>> import numpy as np, ksdmin
+    >>> def decay(t, a, b):
+    ...     return a * np.exp(-b * t)
+    >>> t = np.linspace(0, 3, 20)
+    >>> y = decay(t, 2.5, 1.3) + 0.01 * np.sin(10 * t)
+    >>> popt, pcov = ksdmin.curve_fit(decay, t, y)
+    >>> popt.round(2).tolist(), np.sqrt(np.diag(pcov)).round(3).tolist()
+    ([2.5, 1.3], [0.006, 0.005])
+    """
+    if method not in (None, "ksd"):
+        return scipy.optimize.curve_fit(
+            f, xdata, ydata, p0, sigma, absolute_sigma, check_finite, bounds, method, jac,
+            full_output=full_output, nan_policy=nan_policy, **kwargs,
+        )  # fmt: skip
+    if "args" in kwargs:
+        raise ValueError("args: f is called as f(xdata, *parameters); bind others by a lambda")
+    start = _start(f, p0, bounds)
+    xdata, ydata, sigma = _data(xdata, ydata, sigma, check_finite, nan_policy)
+    weigh = _weighing(sigma, ydata.size)
+    fitted = Fitted(f, xdata, ydata, weigh)
+    if "maxfev" in kwargs:
+        kwargs.setdefault("max_nfev", kwargs["maxfev"])
+        del kwargs["maxfev"]
+    given = Fitted(jac, xdata, None, weigh) if callable(jac) else jac or "2-point"
+    res = least_squares(fitted, start, jac=given, bounds=bounds, **kwargs)
+    if not res.success:
+        error = RuntimeError(f"Optimal parameters not found: {res.message}")
+        error.ksdmin_result = res  # type: ignore[attr-defined]
+        raise error
+    pcov = _covariance(res, absolute_sigma)
+    if full_output:
+        return res.x, pcov, {"nfev": res.nfev, "fvec": res.fun}, res.message, res.status
+    return res.x, pcov
+
+
+def _start(f: Callable[..., Any], p0: Any, bounds: Any) -> Any:
+    """The user's, or 1 for each parameter that the signature of `f` names, within the bounds."""
+    if p0 is not None:
+        return np.atleast_1d(p0)
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    named = [p for p in inspect.signature(f).parameters.values() if p.kind in kinds]
+    if len(named) < 2:
+        raise ValueError("the signature of f names no parameters of the fit: pass p0")
+    n = len(named) - 1
+    pair = (bounds.lb, bounds.ub) if isinstance(bounds, Bounds) else bounds
+    if len(pair) != 2:
+        raise ValueError("bounds: expected (lower, upper), or scipy.optimize.Bounds")
+    lower, upper = (np.resize(np.asarray(limit, dtype=np.float64), n) for limit in pair)
+    start = np.ones(n)
+    below, above = np.isfinite(lower), np.isfinite(upper)
+    start = np.where(below & ~above, lower + 1, start)
+    start = np.where(above & ~below, upper - 1, start)
+    both = below & above
+    start[both] = (lower[both] + upper[both]) / 2
+    return start
+
+
+def _data(
+    xdata: Any, ydata: Any, sigma: Any, check_finite: bool | None, nan_policy: str | None
+) -> tuple[Any, Small, Any]:
+    """Data and sigma as arrays, without what `nan_policy` leaves out."""
+    if nan_policy not in (None, "raise", "omit"):
+        raise ValueError(f"nan_policy={nan_policy!r}: must be one of {{None, 'raise', 'omit'}}")
+    checked = nan_policy is None if check_finite is None else check_finite
+    as_array = np.asarray_chkfinite if checked else np.asarray
+    ydata = as_array(ydata, np.float64)
+    if isinstance(xdata, (list, tuple, np.ndarray)):  # anything else is for f alone
+        xdata = as_array(xdata, np.float64)
+    if not ydata.size:
+        raise ValueError("ydata is empty")
+    if nan_policy is None or checked:
+        return xdata, ydata, sigma
+    known = isinstance(xdata, np.ndarray)
+    missing = np.isnan(ydata)
+    if known:
+        missing = missing | np.isnan(xdata).any(axis=tuple(range(xdata.ndim - 1)))
+    if not missing.any():
+        return xdata, ydata, sigma
+    if nan_policy == "raise":
+        raise ValueError("The input contains nan values: leave them out by nan_policy='omit'")
+    if sigma is not None and np.ndim(sigma):
+        sigma = np.asarray(sigma)
+        kept = (~missing,) * sigma.ndim
+        sigma = sigma[np.ix_(*kept)] if sigma.ndim > 1 else sigma[~missing]
+    return (xdata[..., ~missing] if known else xdata), ydata[~missing], sigma
+
+
+def _weighing(sigma: Any, m: int) -> Callable[[Small], Small] | None:
+    """What divides residuals, or rows of a Jacobian, by their errors."""
+    if sigma is None:
+        return None
+    sigma = np.asarray(sigma, dtype=np.float64)
+    if sigma.size == 1 or sigma.shape == (m,):
+        errors = sigma.reshape(-1)
+        return lambda u: u / (errors if u.ndim == 1 else errors[:, None])
+    if sigma.shape != (m, m):
+        raise ValueError(
+            f"sigma has incorrect shape {sigma.shape}: expected {(m,)} errors, or a covariance "
+            f"matrix {(m, m)}"
+        )
+    try:
+        L = cholesky(sigma, lower=True)
+    except LinAlgError as error:
+        raise ValueError("sigma must be positive definite: it is a covariance matrix") from error
+    return lambda u: np.asarray(solve_triangular(L, u, lower=True))
+
+
+class Fitted:
+    """The residuals of a model, or its derivatives, over their errors."""
+
+    def __init__(
+        self, f: Callable[..., Any], x: Any, y: Small | None, weigh: Callable[[Small], Small] | None
+    ) -> None:
+        self._f, self._x, self._y, self._weigh = f, x, y, weigh
+
+    def __call__(self, parameters: Small) -> Any:
+        """At some parameters."""
+        out = np.asarray(self._f(self._x, *parameters))
+        out = out if self._y is None else out - self._y
+        return out if self._weigh is None else self._weigh(out)
+
+
+def _covariance(res: OptimizeResult, absolute_sigma: bool) -> Small:
+    """That of the parameters, for errors that are known, or scaled by the residuals."""
+    m, n = len(res.fun), len(res.x)
+    J = res.jac if isinstance(res.jac, np.ndarray) else res.jac.toarray()
+    covariance = res.covariance
+    inverse = inverse_gram(J)
+    if covariance is not None and np.isinf(covariance).any() and m > n:
+        inverse = None  # columns depend on each other, to the error of differences
+    if inverse is not None and absolute_sigma:
+        return inverse
+    if inverse is not None and m > n:
+        return 2 * float(res.cost) / (m - n) * inverse
+    warnings.warn(
+        "Covariance of the parameters could not be estimated", OptimizeWarning, stacklevel=3
+    )
+    return np.full((n, n), np.inf)

@@ -1,0 +1,445 @@
+"""`least_squares`, which mirrors SciPy's."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+from scipy.optimize import Bounds, OptimizeResult
+from scipy.sparse import issparse
+from scipy.sparse.linalg import LinearOperator
+
+from ksdmin._options import nearest
+from ksdmin._problem.arrays import Small
+from ksdmin._problem.entry import as_problem
+from ksdmin._problem.residuals import ResidualProblem
+from ksdmin._result import Result, Status
+from ksdmin._run.fit_tests import FTOL, GTOL, XTOL
+from ksdmin._solver.arguments import described
+from ksdmin._solver.loop import Loop
+from ksdmin._solver.observer import takes_result
+
+EPS = float(np.finfo(np.float64).eps)
+SCIPY_METHODS = ("trf", "dogbox", "lm")
+SCHEMES = ("2-point", "3-point", "cs")
+# SciPy's codes; whatever else ends a run is NOT_CONVERGED, and the message says what.
+CODES = {
+    Status.CONVERGED: 1,
+    Status.FTOL: 2,
+    Status.XTOL: 3,
+    Status.MAXFUN: 0,
+    Status.MAXITER: 0,
+    Status.CALLBACK: -2,
+}
+NOT_CONVERGED = -3
+NAMES = {1: "gtol", 2: "ftol", 3: "xtol", 0: "max_nfev", -2: "callback", NOT_CONVERGED: ""}
+MAX_COVARIANCE = 1000  # unknowns: a matrix of 8 MB
+
+
+class LeastSquaresResult(Result):
+    """A result with SciPy's codes for its status."""
+
+    def _status_name(self) -> str:
+        name = NAMES.get(self.get("status"))
+        return f"({name})" if name else ""
+
+
+def least_squares(
+    fun: Callable[..., Any],
+    x0: Any,
+    jac: Any = "2-point",
+    bounds: Any = (-np.inf, np.inf),
+    method: str = "ksd",
+    ftol: float | None = FTOL,
+    xtol: float | None = XTOL,
+    gtol: float | None = GTOL,
+    x_scale: Any = None,
+    loss: Any = "linear",
+    f_scale: float = 1.0,
+    diff_step: Any = None,
+    tr_solver: str | None = None,
+    tr_options: Mapping[str, Any] | None = None,
+    jac_sparsity: Any = None,
+    max_nfev: int | None = None,
+    verbose: int = 0,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    callback: Callable[..., Any] | None = None,
+    workers: Any = None,
+) -> OptimizeResult:
+    """Minimise half a sum of squared residuals, or of robust losses of them, within bounds.
+
+    The order and meaning of the arguments are those of :func:`scipy.optimize.least_squares`.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(x, *args, **kwargs)`` gives the vector of the m residuals at x, an array of n
+        variables. There may be fewer residuals than variables.
+    x0 : array
+        Where to start.
+    jac : callable, '2-point', '3-point', 'cs', optional
+        ``jac(x, *args, **kwargs)`` gives the Jacobian, (m, n): an array, a sparse matrix or a
+        LinearOperator. A scheme: by differences; '2-point' ones turn into '3-point' ones where
+        their error comes to hide the steps.
+    bounds : pair of arrays, or Bounds, optional
+        ``(lower, upper)``, each an array or a number for all. Nothing is evaluated outside. A
+        variable whose bounds are equal is a constant.
+    method : {'ksd', 'trf', 'dogbox', 'lm'}, optional
+        'ksd' is ours; the others are SciPy's, which get the same arguments.
+    ftol, xtol, gtol : float or None, optional
+        Tests of convergence, which do not depend on units. A run ends with success when the last
+        step has lowered the cost by no more than ``ftol * cost``, and the model predicts no more
+        (status 2); when it has changed the variables, in the scale of the columns of the Jacobian,
+        by no more than `xtol` of their size (3); or when no cosine between the residuals and a
+        column is larger than `gtol` (1). None turns a test off. The defaults are below SciPy's, for
+        six digits or more of each variable: near the solution steps cost little. Methods of
+        SciPy's have SciPy's meaning of them.
+    x_scale : array or 'jac', optional
+        The size of a change of each variable that matters alike. Where not given, and for 'jac', it
+        follows from the columns of the Jacobian.
+    loss : str or callable, optional
+        'linear', 'soft_l1', 'huber', 'cauchy', 'arctan', or ``rho(z)`` of squared residuals, which
+        returns values, first and second derivatives, shape (3, m).
+    f_scale : float, optional
+        Beyond which a residual counts as an outlier.
+    diff_step : float or array, optional
+        The steps of differences, relative to each variable.
+    tr_solver, tr_options : optional
+        For SciPy's methods; without effect on 'ksd'.
+    jac_sparsity : array or sparse matrix, optional
+        Which entries of the Jacobian may not be zero, for differences of several columns at once.
+    max_nfev : int, optional
+        The most evaluations of `fun`, those of differences not counted.
+    verbose : {0, 1, 2}, optional
+        1 prints a line at the end, 2 one for each iteration, too.
+    args, kwargs : tuple, mapping, optional
+        Extra arguments of `fun` and `jac`.
+    callback : callable, optional
+        ``callback(x)`` or ``callback(intermediate_result=...)`` after each iteration;
+        StopIteration ends the run.
+    workers : optional
+        For SciPy's methods; 'ksd' refuses it.
+
+    Returns
+    -------
+    OptimizeResult
+        SciPy's fields, and ours:
+
+        - x, cost, fun (the residuals), jac, grad, optimality (the largest magnitude in the
+          gradient, as far as x is free to move), active_mask, nfev, njev, status, message,
+          success. As SciPy's, `jac` has the weights of a robust loss;
+        - covariance: of the estimates, for residuals of equal and unknown variance,
+          ``2 cost / (m - n) * inv(J.T @ J)``; infinite where the data do not determine them, NaN
+          for a variable on a bound; None for more than 1000 variables, or a LinearOperator;
+        - standard_errors: the square roots of its diagonal, or None;
+        - nit, history: of the iterations, as of :func:`minimize`.
+
+        `status` is -3 where a run ended without convergence for another reason than `max_nfev` (0)
+        or `callback` (-2), such as rounding; `message` says which.
+
+    See Also
+    --------
+    curve_fit : the same for a function of data
+    minimize : takes the same problem as ``as_problem(residuals=...)``, with all options
+    covariance : standard errors of any minimum
+
+    Notes
+    -----
+    With up to 300 variables the steps are Levenberg and Marquardt's within a trust region, as in
+    MINPACK, corrected by the residuals that were met on the way, and with an estimate of second
+    derivatives where residuals stay large. With more, they are those of :func:`minimize`.
+
+    Examples
+    --------
+    >>> import numpy as np, ksdmin
+    >>> t = np.linspace(0, 3, 20)
+    >>> y = 2.5 * np.exp(-1.3 * t) + 0.01 * np.sin(10 * t)
+    >>> res = ksdmin.least_squares(lambda x: x[0] * np.exp(-x[1] * t) - y, [1.0, 1.0])
+    >>> res.success, res.x.round(2).tolist()
+    (True, [2.5, 1.3])
+    >>> res.standard_errors.round(3).tolist()
+    [0.006, 0.005]
+    """
+    if method != "ksd":
+        if method not in SCIPY_METHODS:
+            known = ("ksd", *SCIPY_METHODS)
+            raise ValueError(f"method={method!r}{nearest(str(method), known)}: one of {known}")
+        newer = {"callback": callback, "workers": workers}  # than some versions of SciPy
+        return scipy.optimize.least_squares(
+            fun, x0, jac, bounds, method, ftol, xtol, gtol,
+            1.0 if x_scale is None and method != "lm" else "jac" if x_scale is None else x_scale,
+            loss, f_scale, diff_step, tr_solver, tr_options or {}, jac_sparsity, max_nfev, verbose,
+            args, kwargs or {}, **{name: one for name, one in newer.items() if one is not None},
+        )  # fmt: skip
+    _check_arguments(jac, loss, tr_solver, max_nfev, verbose, workers)
+    x0 = _start(x0)
+    lower, upper = _limits(bounds, x0)
+    tolerances = _tolerances(ftol, xtol, gtol)
+    problem = as_problem(
+        residuals=_with_keywords(fun, kwargs),
+        args=args,
+        jac=_with_keywords(jac, kwargs) if callable(jac) else None if jac == "2-point" else jac,
+        loss=loss,
+        f_scale=f_scale,
+    )
+    assert isinstance(problem, ResidualProblem)
+    scale, steps = _scale(x_scale, x0), _steps(diff_step, x0)
+    problem = problem.as_least_squares(steps, jac_sparsity, scale)
+    watcher = Watcher(callback, verbose)
+    options = {"maxfun": max_nfev, **tolerances}
+    free = not (np.isfinite(lower) | np.isfinite(upper)).any()
+    loop = described(
+        problem, x0, (), "ksd", None, None, None, None if free else Bounds(lower, upper), (), None,
+        watcher.as_callback, options, None, None, None,
+    )  # fmt: skip
+    watcher.loop = loop
+    result = loop.to_the_end()
+    found = _result(loop, result, lower, upper)
+    if verbose:
+        print(found.message)
+        print(
+            f"Function evaluations {found.nfev}, initial cost {found.history[0].value:.4e}, "
+            f"final cost {found.cost:.4e}, first-order optimality {found.optimality:.2e}."
+        )
+    return found
+
+
+def _check_arguments(
+    jac: Any, loss: Any, tr_solver: Any, max_nfev: Any, verbose: Any, workers: Any
+) -> None:
+    if not callable(jac) and jac not in SCHEMES:
+        raise ValueError(f"jac={jac!r}: expected a callable or one of {SCHEMES}")
+    if not callable(loss) and not isinstance(loss, str):
+        raise ValueError(f"loss={loss!r}: expected the name of a loss, or a callable")
+    if tr_solver not in (None, "exact", "lsmr"):
+        raise ValueError(f"tr_solver={tr_solver!r}: expected None, 'exact' or 'lsmr'")
+    if max_nfev is not None and not max_nfev > 0:
+        raise ValueError(f"max_nfev={max_nfev!r}: expected a positive number, or None")
+    if verbose not in (0, 1, 2):
+        raise ValueError(f"verbose={verbose!r}: expected 0, 1 or 2")
+    if workers not in (None, 1):
+        raise ValueError(
+            "workers= is for SciPy's methods: with method='ksd' pass jac, or let fun do its work "
+            "in parallel"
+        )
+
+
+def _start(x0: Any) -> Small:
+    if np.iscomplexobj(x0):
+        raise ValueError("x0 must be real")
+    start = np.atleast_1d(np.asarray(x0, dtype=np.float64))
+    if start.ndim > 1:
+        raise ValueError(f"x0 has shape {start.shape}: expected a vector")
+    return start
+
+
+def _limits(bounds: Any, x0: Small) -> tuple[Small, Small]:
+    """Lower and upper bounds of each variable; x0 has to lie between them."""
+    if isinstance(bounds, Bounds):
+        bounds = bounds.lb, bounds.ub
+    if len(bounds) != 2:
+        raise ValueError(
+            f"bounds: {len(bounds)} entries, expected (lower, upper), each an array or a number, "
+            "or scipy.optimize.Bounds"
+        )
+    limits = []
+    for given in bounds:
+        limit = np.asarray(given, dtype=np.float64)
+        limit = np.resize(limit, x0.shape) if limit.ndim == 0 else limit
+        if limit.shape != x0.shape:
+            raise ValueError(f"bounds: {limit.shape} limits do not fit {len(x0)} variables")
+        limits.append(limit)
+    lower, upper = limits
+    if (lower > upper).any():
+        i = int((lower > upper).argmax())
+        raise ValueError(
+            f"bounds: the lower bound of x[{i}], {lower[i]}, is above its upper one, {upper[i]}"
+        )
+    outside = (x0 < lower) | (x0 > upper)
+    if outside.any():
+        i = int(outside.argmax())
+        raise ValueError(f"x0 lies outside the bounds: x0[{i}] is {x0[i]}; start within")
+    return lower, upper
+
+
+def _tolerances(ftol: float | None, xtol: float | None, gtol: float | None) -> dict[str, float]:
+    given = {"ftol": ftol, "xtol": xtol, "gtol": gtol}
+    tolerances = {name: 0.0 if tol is None else float(tol) for name, tol in given.items()}
+    for name, tol in tolerances.items():
+        if given[name] is not None and tol < EPS:
+            warnings.warn(
+                f"{name}={tol:.2g} is below rounding: it turns the test off", stacklevel=3
+            )
+    if max(tolerances.values()) < EPS:
+        raise ValueError("ftol, xtol and gtol: at least one must be above rounding, 2.2e-16")
+    return tolerances
+
+
+def _scale(x_scale: Any, x0: Small) -> Small | None:
+    """What D is to be; None: the run finds it."""
+    if x_scale is None or (isinstance(x_scale, str) and x_scale == "jac"):
+        return None
+    try:
+        scale = np.broadcast_to(np.asarray(x_scale, dtype=np.float64), x0.shape)
+        valid = bool(((scale > 0) & (scale < np.inf)).all())
+    except (TypeError, ValueError):
+        valid = False
+    if not valid or np.iscomplexobj(x_scale):
+        raise ValueError(
+            f"x_scale={x_scale!r}: expected 'jac', or a positive number, or one for each variable"
+        )
+    return np.asarray(1 / scale)
+
+
+def _steps(diff_step: Any, x0: Small) -> Small | None:
+    if diff_step is None:
+        return None
+    steps = np.asarray(diff_step, dtype=np.float64)
+    if steps.ndim > 1 or steps.size not in (1, len(x0)) or not (np.abs(steps) > 0).all():
+        raise ValueError(
+            f"diff_step={diff_step!r}: expected a relative step that is not zero, or one for each "
+            "variable"
+        )
+    return np.broadcast_to(np.abs(steps), x0.shape)
+
+
+def _with_keywords(function: Any, kwargs: Mapping[str, Any] | None) -> Any:
+    return WithKeywords(function, dict(kwargs)) if kwargs else function
+
+
+class WithKeywords:
+    """A function with keyword arguments; no closure, so that a problem can be pickled."""
+
+    def __init__(self, function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+        self._function, self._kwargs = function, kwargs
+
+    def __call__(self, *args: Any) -> Any:
+        """The function's value."""
+        return self._function(*args, **self._kwargs)
+
+
+class Watcher:
+    """Calls the user's callback as SciPy does, and prints lines.
+
+    Parameters
+    ----------
+    callback : callable or None
+        The user's.
+    verbose : int
+        2 prints a line for each iteration.
+
+    Attributes
+    ----------
+    loop : Loop or None
+        The run.
+    """
+
+    loop: Loop | None = None
+
+    def __init__(self, callback: Callable[..., Any] | None, verbose: int) -> None:
+        self._callback, self._verbose = callback, verbose
+        self._by_keyword = False if callback is None else takes_result(callback)
+
+    @property
+    def as_callback(self) -> Callable[..., Any] | None:
+        """What the run calls; None where nobody watches."""
+        watched = self._callback is not None or self._verbose == 2
+        return self._see if watched else None
+
+    def _see(self, intermediate_result: OptimizeResult) -> None:
+        shown = intermediate_result
+        if self._verbose == 2:
+            record = shown.record
+            print(
+                f"{record.iteration:6d} {record.nfev:6d} cost {record.value:.4e} step "
+                f"{record.step_norm:.2e} optimality {record.gradient_norm:.2e}"
+            )
+        if self._callback is None:
+            return
+        if not self._by_keyword:
+            self._callback(shown.x)
+            return
+        assert self.loop is not None
+        assert self.loop.state is not None
+        here = self.loop.state.here
+        problem: Any = self.loop.state.ledger.problem
+        r, _ = problem.residuals_and_jacobian(here.x, here.idx)
+        seen = {"x": shown.x, "fun": r.copy(), "cost": shown.fun, "grad": shown.jac}
+        counts = {name: shown[name] for name in ("nit", "nfev", "njev")}
+        self._callback(intermediate_result=OptimizeResult(**seen, **counts))
+
+
+def _result(loop: Loop, result: OptimizeResult, lower: Small, upper: Small) -> LeastSquaresResult:
+    """SciPy's fields, and ours, of a run that has ended."""
+    assert loop.state is not None
+    here, problem = loop.state.here, loop.state.ledger.problem
+    assert isinstance(problem, ResidualProblem)
+    x = here.x if np.array_equal(here.x, result.x) else result.x  # it remembers that one
+    if not np.isfinite(result.fun) and result.nit == 0:
+        raise ValueError(f"fun gives residuals at x0 that are not finite: {result.message}")
+    r, _ = problem.residuals_and_jacobian(x, here.idx)
+    J = problem.curved_jacobian(x, here.idx)
+    mask = np.where(result.x <= lower, -1, np.where(result.x >= upper, 1, 0))
+    accuracy = problem.traits.gradient_accuracy
+    error = 10 * EPS**accuracy if accuracy < 1 else EPS  # of J
+    covariance = _covariance(J, result.fun, mask, error)
+    status = CODES.get(Status(result.status), NOT_CONVERGED)
+    found = LeastSquaresResult(
+        x=result.x,
+        cost=result.fun,
+        fun=r.copy(),
+        jac=J.copy() if isinstance(J, np.ndarray) else J,
+        grad=result.jac,
+        optimality=float(loop.run.stationarity(x, result.jac)),
+        active_mask=mask,
+        nfev=result.nfev,
+        njev=result.njev,
+        nit=result.nit,
+        status=status,
+        success=status > 0,
+        message=result.message,
+        covariance=covariance,
+        standard_errors=None if covariance is None else np.sqrt(np.diag(covariance)),
+        history=result.history,
+    )
+    origin = result.origin() if isinstance(result, Result) else None
+    if origin is not None:
+        found.come_from(origin, keep=True)
+    return found
+
+
+def _covariance(J: Any, cost: float, mask: Any, error: float) -> Small | None:
+    """2 cost / (m - n) * inv(J^T J), of the variables that are on no bound."""
+    m, n = J.shape
+    if n > MAX_COVARIANCE or isinstance(J, LinearOperator):
+        return None
+    free = np.flatnonzero(mask == 0)
+    covariance = np.full((n, n), np.nan)
+    own = (J.toarray() if issparse(J) else J)[:, free]
+    known = np.full((len(free), len(free)), np.inf)
+    if m > len(free) and np.isfinite(own).all():
+        inverse = inverse_gram(own, error)
+        known = known if inverse is None else 2 * cost / (m - len(free)) * inverse
+    covariance[np.ix_(free, free)] = known
+    return covariance
+
+
+def inverse_gram(J: Small, error: float = EPS) -> Small | None:
+    """inv(J^T J), by singular values; None where columns depend on each other.
+
+    `error` is the relative one of J.
+    """
+    if not J.size:
+        return np.zeros((J.shape[1], J.shape[1]))
+    lengths = np.sqrt(np.einsum("ij,ij->j", J, J))
+    if not lengths.all():
+        return None
+    _, s, Vt = np.linalg.svd(J / lengths, full_matrices=False)  # units must not decide
+    if J.shape[0] < J.shape[1] or s[-1] <= max(error, EPS * max(J.shape)) * s[0]:
+        return None
+    half = Vt.T / s / lengths[:, None]
+    return np.asarray(half @ half.T)

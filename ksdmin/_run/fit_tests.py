@@ -1,0 +1,107 @@
+"""Tests of convergence for a sum of squares, which do not depend on units.
+
+MINPACK's, with two differences: they look at steps that were taken, and at what the model predicts
+for its whole step, not for one that a trust region keeps short. So a run that crawls is not taken
+for one that has arrived.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ksdmin._options import MethodOptions, NotGiven
+from ksdmin._result import Status
+
+# Where the user gives none. With these, all unknowns of NIST's fits have six digits.
+GTOL, FTOL, XTOL = 1e-10, 1e-13, 1e-10
+
+
+@dataclass(frozen=True)
+class Held:
+    """A test that holds.
+
+    Attributes
+    ----------
+    status : int
+        Which one.
+    text : str
+        A sentence with its numbers.
+    """
+
+    status: int
+    text: str
+
+
+@dataclass(frozen=True)
+class FitTests:
+    """The tolerances.
+
+    Attributes
+    ----------
+    gtol : float
+        Of the largest cosine between the residuals and a column of the Jacobian.
+    ftol : float
+        Of the reduction of the value, relative to it: of the last step's, and of the predicted one.
+    xtol : float
+        Of the last step, relative to the variables, in the scale of the columns' lengths.
+    """
+
+    gtol: float
+    ftol: float
+    xtol: float
+
+    @classmethod
+    def of(cls, options: MethodOptions) -> FitTests:
+        """The user's, or the defaults."""
+        given = (options.gtol, GTOL), (options.ftol, FTOL), (options.xtol, XTOL)
+        gtol, ftol, xtol = (own if isinstance(tol, NotGiven) else tol for tol, own in given)
+        return cls(float(gtol), float(ftol), float(xtol))
+
+    def of_point(self, cosine: float) -> Held | None:
+        """Whether the residuals are orthogonal to every column."""
+        if not cosine <= self.gtol:
+            return None
+        about = "The largest cosine between the residuals and a column of the Jacobian is"
+        return Held(Status.CONVERGED, f"{about} {cosine:.2g} <= gtol {self.gtol:.2g}.")
+
+    def of_operator(self, norm: float, first_norm: float) -> Held | None:
+        """The test of the gradient where columns are not known: relative to that at x0."""
+        if not norm <= self.gtol * first_norm:
+            return None
+        about = f"max |gradient| {norm:.2g} <= gtol {self.gtol:.2g} * {first_norm:.2g} at x0"
+        return Held(Status.CONVERGED, f"{about}, as an operator has no columns to compare with.")
+
+    def of_step(
+        self, actual: float, predicted: float, value: float, length: float, size: float
+    ) -> Held | None:
+        """The tests of a step that was taken: what it gained and was to gain, and its length.
+
+        `predicted` is for the model's whole step, and so is `length`, which is infinite where a
+        shorter one was taken; `size` is that of the variables.
+        """
+        limit = self.ftol * abs(value)
+        if actual <= limit and predicted <= limit:
+            about = f"The last step lowered the value by {_share(actual, value)} of it"
+            return Held(Status.FTOL, f"{about}, and no more was predicted: ftol {self.ftol:.2g}.")
+        if length <= self.xtol * size:
+            about = "The last step changed the variables by"
+            share = _share(length, size)
+            return Held(Status.XTOL, f"{about} {share} of their size <= xtol {self.xtol:.2g}.")
+        return None
+
+    def of_end(self, predicted: float, value: float, hidden: float) -> Held | None:
+        """Where no step lowers the value, whether none was to be expected.
+
+        The model predicts less for its whole step than `ftol` asks for, or than is `hidden` by
+        rounding, or by the error of differences. (Without `ftol` that is no success.)
+        """
+        about = f"The next step is to lower the value by {_share(predicted, value)} of it"
+        if predicted <= self.ftol * abs(value):
+            return Held(Status.FTOL, f"{about} <= ftol {self.ftol:.2g}.")
+        if self.ftol and predicted <= hidden:
+            return Held(Status.FTOL, f"{about}, which rounding or the error of differences hides.")
+        return None
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / abs(whole):.2g}" if whole else "0"

@@ -1,0 +1,204 @@
+"""The steps of a fit: few unknowns and a dense Jacobian, through minimize."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import least_squares
+
+import ksdmin
+
+T = np.linspace(0.0, 3.0, 25)
+DATA = 2.5 * np.exp(-1.3 * T) + 0.4 + 0.05 * np.cos(7 * T)
+
+
+def decay(x):
+    return x[0] * np.exp(-x[1] * T) + x[2] - DATA
+
+
+def slopes_of_decay(x):
+    e = np.exp(-x[1] * T)
+    return np.stack([e, -x[0] * T * e, np.ones_like(T)], 1)
+
+
+def brown_dennis(x):
+    t = np.arange(1, 21) / 5
+    return (x[0] + t * x[1] - np.exp(t)) ** 2 + (x[2] + np.sin(t) * x[3] - np.cos(t)) ** 2
+
+
+def slopes_of_brown_dennis(x):
+    t = np.arange(1, 21) / 5
+    a, b = 2 * (x[0] + t * x[1] - np.exp(t)), 2 * (x[2] + np.sin(t) * x[3] - np.cos(t))
+    return np.stack([a, t * a, b, np.sin(t) * b], 1)
+
+
+def fit(r, J, x0, bounds=None, **options):
+    problem = ksdmin.as_problem(residuals=r, jac=J)
+    return ksdmin.minimize(problem, x0, bounds=bounds, options=options)
+
+
+START = np.array([1.0, 0.3, 0.0])
+
+
+@pytest.mark.parametrize("power", [-12, 0, 9])
+def test_units_of_variables_and_residuals_change_nothing(power):
+    plain = fit(decay, slopes_of_decay, START)
+    units, unit = np.array([2.0**20, 2.0**-30, 2.0**5]), 2.0**power
+    scaled = fit(
+        lambda z: unit * decay(z / units),
+        lambda z: unit * slopes_of_decay(z / units) / units,
+        START * units,
+    )
+
+    def of_steps(res):  # beside the check of jac at x0, which looks as far as x is large
+        return res.nfev - res.history[0].nfev, res.njev, res.status
+
+    assert of_steps(scaled) == of_steps(plain)
+    np.testing.assert_allclose(scaled.x / units, plain.x, rtol=1e-9)
+    assert plain.success
+    assert plain.nfev <= 12
+
+
+def test_large_residuals_are_fitted_with_second_derivatives_learned_on_the_way():
+    """Gauss and Newton's model alone takes 250 evaluations: it contracts slowly."""
+    res = fit(brown_dennis, slopes_of_brown_dennis, np.array([25.0, 5.0, -5.0, -1.0]))
+    assert res.success
+    assert res.fun == pytest.approx(85822.20162635 / 2, rel=1e-10)
+    assert res.nfev < 40
+    assert res.njev < 40
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_step_to_where_residuals_are_not_finite_is_shortened(bad):
+    asked = []
+
+    def r(x):
+        asked.append(x[1])
+        return decay(x) if x[1] < 1.36 else np.full_like(T, bad)
+
+    res = fit(r, slopes_of_decay, START)
+    assert max(asked) > 1.36
+    np.testing.assert_allclose(res.x, fit(decay, slopes_of_decay, START).x, rtol=1e-6)
+    assert res.success
+
+
+def test_a_step_to_where_the_jacobian_is_not_finite_is_shortened():
+    asked = []
+
+    def J(x):
+        asked.append(x)
+        edge = x[0] > 1.5 and len(asked) < 4
+        return np.full((25, 3), np.nan) if edge else slopes_of_decay(x)
+
+    res = fit(decay, J, START)
+    assert res.success
+    assert any(x[0] > 1.5 for x in asked[:3])
+    np.testing.assert_allclose(res.x, fit(decay, slopes_of_decay, START).x, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"gtol": 1e-6, "ftol": 0, "xtol": 0}, ksdmin.Status.CONVERGED),
+        ({"gtol": 0, "ftol": 1e-8, "xtol": 0}, ksdmin.Status.FTOL),
+        ({"gtol": 0, "ftol": 0, "xtol": 1e-6}, ksdmin.Status.XTOL),
+    ],
+)
+def test_the_status_says_which_test_holds(options, status):
+    res = fit(decay, slopes_of_decay, START, **options)
+    assert res.status == status
+    assert res.success
+    assert {0: "gtol", 13: "ftol", 14: "xtol"}[status] in res.message
+
+
+def test_the_cosine_is_what_the_message_says():
+    res = fit(decay, slopes_of_decay, START, gtol=1e-6, ftol=0, xtol=0)
+    r, J = decay(res.x), slopes_of_decay(res.x)
+    cosines = abs(J.T @ r) / np.linalg.norm(J, axis=0) / np.linalg.norm(r)
+    assert cosines.max() <= 1e-6
+    assert f"{cosines.max():.2g}" in res.message
+
+
+def test_a_small_gradient_far_from_the_minimum_is_no_success():
+    """A cost of 1e-20 passes any absolute test of the gradient."""
+    tiny = 1e-10
+    r, J = (lambda x: tiny * decay(x)), (lambda x: tiny * slopes_of_decay(x))
+    res = fit(r, J, START, maxiter=1)
+    assert not res.success
+    assert abs(res.jac).max() < 1e-15
+    assert res.status == ksdmin.Status.MAXITER
+
+
+def test_a_run_without_any_test_ends_by_rounding_and_says_so():
+    res = fit(decay, slopes_of_decay, START, gtol=0, ftol=0, xtol=0)
+    assert not res.success
+    assert res.status == ksdmin.Status.PRECISION_LOSS
+    assert res.nfev < 60
+    np.testing.assert_allclose(res.x, fit(decay, slopes_of_decay, START).x, rtol=1e-7)
+
+
+def test_a_wrong_jacobian_is_no_success():
+    with pytest.warns(RuntimeWarning):
+        res = fit(decay, lambda x: -slopes_of_decay(x), START)
+    assert not res.success
+
+
+def test_zero_residuals_have_no_column_to_be_compared_with():
+    res = fit(lambda x: x - 1.0, lambda x: np.eye(3), np.zeros(3))
+    assert res.success
+    assert res.fun < 1e-25
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (4, 4), (6, 4)])
+def test_columns_that_depend_on_each_other(shape):
+    rng = np.random.default_rng(3)
+    A = rng.standard_normal(shape)
+    A[:, 3] = A[:, 0] - A[:, 1]
+    b = rng.standard_normal(shape[0])
+    res = fit(lambda x: A @ x - b, lambda x: A, np.ones(4))
+    best = np.linalg.lstsq(A, b)[0]
+    assert res.success
+    assert res.fun == pytest.approx(np.sum((A @ best - b) ** 2) / 2, rel=1e-9, abs=1e-20)
+
+
+@pytest.mark.parametrize("limit", [(-math.inf, 1.0), (1.5, math.inf), (1.2, 1.2)])
+def test_bounds(limit):
+    lower, upper = np.array([-np.inf, limit[0], 0.0]), np.array([np.inf, limit[1], 0.3])
+    bounds, x0 = list(zip(lower, upper, strict=True)), np.clip(START, lower, upper)
+    asked = []
+
+    def r(x):
+        asked.append(x)
+        return decay(x)
+
+    res = fit(r, slopes_of_decay, x0, bounds)
+    assert res.success
+    assert all(((x >= lower) & (x <= upper)).all() for x in asked)
+    apart = np.where(lower == upper, 1e-9, 0.0)
+    tight = {"ftol": 1e-15, "xtol": 1e-15, "gtol": 1e-15}
+    own = least_squares(
+        decay, np.clip(x0, lower, upper), slopes_of_decay, (lower - apart, upper + apart), **tight
+    )
+    assert res.fun <= own.cost * (1 + 1e-6)
+    assert len(asked) <= own.nfev + 2
+
+
+def test_a_run_goes_on_bit_for_bit_where_it_was_saved(tmp_path):
+    problem = ksdmin.as_problem(residuals=brown_dennis, jac=slopes_of_brown_dennis)
+    x0, path = np.array([25.0, 5.0, -5.0, -1.0]), tmp_path / "run"
+    whole = ksdmin.minimize(problem, x0)
+    ksdmin.minimize(problem, x0, options={"maxiter": 7, "checkpoint": path})
+    rest = ksdmin.resume(path, problem, options={"maxiter": 800})
+    assert (rest.nit, rest.nfev, rest.njev) == (whole.nit, whole.nfev, whole.njev)
+    np.testing.assert_array_equal(rest.x, whole.x)
+
+
+def test_a_saved_run_goes_on_with_other_tolerances(tmp_path):
+    problem, path = ksdmin.as_problem(residuals=decay, jac=slopes_of_decay), tmp_path / "run"
+    loose = {"gtol": 0.1, "ftol": 0, "xtol": 0}
+    first = ksdmin.minimize(problem, START, options={"checkpoint": path, **loose})
+    rest = ksdmin.resume(path, problem, options={"gtol": 1e-6})
+    assert first.success
+    assert rest.success
+    assert rest.nit > first.nit
+    assert "gtol 1e-06" in rest.message

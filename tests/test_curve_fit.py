@@ -1,0 +1,105 @@
+"""ksdmin.curve_fit: SciPy's interface. (SciPy's own tests: tests/interop.)"""
+
+import numpy as np
+import pytest
+import scipy.optimize
+from scipy.optimize import OptimizeWarning
+
+import ksdmin
+
+T = np.linspace(0.0, 3.0, 25)
+RNG = np.random.default_rng(1)
+SIGMA = RNG.uniform(0.02, 0.2, 25)
+
+
+def decay(t, a, b, c=0.0):
+    return a * np.exp(-b * t) + c
+
+
+Y = decay(T, 2.5, 1.3, 0.4) + SIGMA * RNG.standard_normal(25)
+
+
+def derivatives(t, a, b, c):
+    e = np.exp(-b * t)
+    return np.stack([e, -a * t * e, np.ones_like(t)], 1)
+
+
+def correlated():
+    lag = np.abs(np.subtract.outer(T, T))
+    return np.outer(SIGMA, SIGMA) * np.exp(-lag / 0.3)
+
+
+@pytest.mark.parametrize("jac", [None, "3-point", derivatives])
+@pytest.mark.parametrize("absolute_sigma", [False, True])
+@pytest.mark.parametrize("sigma", [None, SIGMA, correlated()], ids=["", "each", "all"])
+def test_the_same_fit_as_scipys(sigma, absolute_sigma, jac):
+    given = {"sigma": sigma, "absolute_sigma": absolute_sigma, "jac": jac}
+    popt, pcov = ksdmin.curve_fit(decay, T, Y, **given)
+    tight = {"method": "trf", "ftol": 1e-15, "xtol": 1e-15, "gtol": 1e-15}
+    own, cov = scipy.optimize.curve_fit(decay, T, Y, **given, **tight)
+    np.testing.assert_allclose(popt, own, rtol=1e-5)
+    np.testing.assert_allclose(pcov, cov, rtol=1e-3)
+
+
+def test_one_error_for_all():
+    for jac in (None, derivatives):
+        _, pcov = ksdmin.curve_fit(decay, T, Y, sigma=0.1, absolute_sigma=True, jac=jac)
+        _, each = ksdmin.curve_fit(decay, T, Y, sigma=np.full(25, 0.1), absolute_sigma=True)
+        np.testing.assert_allclose(pcov, each, rtol=1e-4)
+
+
+def test_bounds_and_a_start_within_them():
+    low, high = [0, 0, 0.6], [np.inf, 1.0, 2.0]
+    popt, _ = ksdmin.curve_fit(decay, T, Y, bounds=(low, high))
+    own, _ = scipy.optimize.curve_fit(decay, T, Y, bounds=(low, high))
+    np.testing.assert_allclose(popt, own, rtol=1e-5)
+
+
+def test_data_that_are_missing():
+    t, y, sigma = T.copy(), Y.copy(), SIGMA.copy()
+    t[3], y[7] = np.nan, np.nan
+    kept = np.delete(np.arange(25), [3, 7])
+    popt, pcov = ksdmin.curve_fit(decay, t, y, sigma=sigma, nan_policy="omit")
+    own, cov = ksdmin.curve_fit(decay, T[kept], Y[kept], sigma=sigma[kept])
+    np.testing.assert_array_equal(popt, own)
+    np.testing.assert_array_equal(pcov, cov)
+    for given in ({}, {"nan_policy": "raise"}):
+        with pytest.raises(ValueError, match=r"infs or NaNs|nan"):
+            ksdmin.curve_fit(decay, t, y, **given)
+    with pytest.raises(ValueError, match="nan_policy"):
+        ksdmin.curve_fit(decay, t, y, nan_policy="hide")
+
+
+def test_more_output():
+    popt, _, info, message, status = ksdmin.curve_fit(decay, T, Y, full_output=True)
+    np.testing.assert_allclose(info["fvec"], decay(T, *popt) - Y)
+    assert info["nfev"] > 0
+    assert status in (1, 2, 3)
+    assert "successfully" in message
+
+
+def test_parameters_that_the_data_do_not_determine():
+    with pytest.warns(OptimizeWarning, match="Covariance"):
+        _, pcov = ksdmin.curve_fit(lambda t, a, b: (a + b) * t, T, Y)
+    assert np.isinf(pcov).all()
+
+
+def test_a_fit_that_does_not_converge_is_an_error_with_its_result():
+    with pytest.raises(RuntimeError, match="Optimal parameters not found") as error:
+        ksdmin.curve_fit(decay, T, Y, maxfev=2)
+    assert error.value.ksdmin_result.nfev == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"f": lambda t, *p: t * p[0]}, "pass p0"),
+        ({"sigma": np.ones(7)}, "incorrect shape"),
+        ({"sigma": -np.eye(25)}, "positive definite"),
+        ({"ydata": [], "xdata": []}, "empty"),
+        ({"args": (1,)}, "lambda"),
+    ],
+)
+def test_wrong_arguments(given, said):
+    with pytest.raises(ValueError, match=said):
+        ksdmin.curve_fit(**{"f": decay, "xdata": T, "ydata": Y, **given})

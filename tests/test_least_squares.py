@@ -1,0 +1,268 @@
+"""ksdmin.least_squares: SciPy's interface, and what it adds. (SciPy's own tests: tests/interop.)"""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.optimize
+from scipy.sparse import csr_array, diags_array, eye_array, vstack
+from scipy.sparse.linalg import aslinearoperator
+
+import ksdmin
+
+T = np.linspace(0.0, 3.0, 25)
+Y = 2.5 * np.exp(-1.3 * T) + 0.4 + 0.05 * np.cos(7 * T)
+START = [1.0, 0.3, 0.0]
+
+
+def decay(x):
+    return x[0] * np.exp(-x[1] * T) + x[2] - Y
+
+
+def slopes(x):
+    e = np.exp(-x[1] * T)
+    return np.stack([e, -x[0] * T * e, np.ones_like(T)], 1)
+
+
+def tridiagonal(x):
+    """Broyden's function."""
+    r = (3 - x) * x + 1
+    r[1:] -= x[:-1]
+    r[:-1] -= 2 * x[1:]
+    return r
+
+
+def slopes_of_tridiagonal(x):
+    ones = np.ones(len(x) - 1)
+    return csr_array(diags_array([-ones, 3 - 2 * x, -2 * ones], offsets=[-1, 0, 1]))
+
+
+def test_the_result_is_scipys_and_more():
+    res = ksdmin.least_squares(decay, START, slopes)
+    own = scipy.optimize.least_squares(decay, START, slopes, ftol=1e-15, xtol=1e-15, gtol=1e-15)
+    assert own.keys() <= res.keys()
+    np.testing.assert_allclose(res.x, own.x, rtol=1e-7)
+    assert res.cost == pytest.approx(own.cost)
+    np.testing.assert_array_equal(res.fun, decay(res.x))
+    np.testing.assert_array_equal(res.jac, slopes(res.x))
+    np.testing.assert_allclose(res.grad, res.jac.T @ res.fun, atol=1e-12)
+    assert res.optimality == abs(res.grad).max()
+    assert res.success
+    assert res.status in (1, 2, 3)
+    assert res.history[-1].value == res.cost
+    assert len(res.history) == res.nit + 1
+
+
+def test_standard_errors():
+    res = ksdmin.least_squares(decay, START)
+    _, own = scipy.optimize.curve_fit(lambda t, a, b, c: a * np.exp(-b * t) + c, T, Y, START)
+    np.testing.assert_allclose(res.covariance, own, rtol=1e-4)
+    np.testing.assert_allclose(res.standard_errors, np.sqrt(np.diag(own)), rtol=1e-4)
+    np.testing.assert_allclose(ksdmin.covariance(res), res.covariance, rtol=1e-6)
+
+
+def test_what_the_data_do_not_determine_has_an_infinite_error():
+    res = ksdmin.least_squares(lambda x: (x[0] + x[1]) * T - Y, [1.0, 2.0])
+    assert res.success
+    assert np.isinf(res.standard_errors).all()
+
+
+def test_a_variable_on_a_bound_has_no_error():
+    bounds = [-np.inf, -np.inf, -np.inf], [np.inf, 1.0, np.inf]
+    res = ksdmin.least_squares(decay, START, slopes, bounds)
+    np.testing.assert_array_equal(res.active_mask, [0, 1, 0])
+    assert res.x[1] == 1.0
+    np.testing.assert_array_equal(np.isnan(res.standard_errors), [False, True, False])
+    alone = ksdmin.least_squares(lambda z: decay([z[0], 1.0, z[1]]), [1.0, 0.0])
+    np.testing.assert_allclose(res.standard_errors[[0, 2]], alone.standard_errors, rtol=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["soft_l1", "huber", "cauchy", "arctan"])
+def test_robust_losses(loss):
+    outliers = np.where(np.arange(25) % 6 == 2, 3.0, 0.0)
+    given = {"loss": loss, "f_scale": 0.1}
+    res = ksdmin.least_squares(lambda x: decay(x) + outliers, START, slopes, **given)
+    tight = {"ftol": 1e-15, "xtol": 1e-15, "gtol": 1e-15, "x_scale": "jac"}
+    own = scipy.optimize.least_squares(
+        lambda x: decay(x) + outliers, START, slopes, **given, **tight
+    )
+    assert res.success
+    assert res.cost <= own.cost * (1 + 1e-9)
+    np.testing.assert_allclose(res.jac, own.jac, rtol=1e-3, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [csr_array, aslinearoperator, lambda J: J.toarray()])
+@pytest.mark.parametrize("n", [40, 400], ids=["few", "many"])
+def test_jacobians_of_all_kinds(kind, n):
+    given = {"jac": lambda x: kind(slopes_of_tridiagonal(x))}
+    res = ksdmin.least_squares(tridiagonal, -np.ones(n), **given)
+    assert res.success
+    assert res.cost < 1e-12
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1e6])
+@pytest.mark.parametrize("kind", [csr_array, aslinearoperator, lambda J: J.toarray()])
+def test_units_of_residuals_change_nothing_with_many_variables(kind, unit):
+    def run(unit, **tolerances):
+        return ksdmin.least_squares(
+            lambda x: np.append(unit * tridiagonal(x), unit * (x - 0.3)),
+            -np.ones(400),
+            lambda x: kind(unit * vstack([slopes_of_tridiagonal(x), eye_array(400)], "csr")),
+            **{"gtol": 1e-6, "ftol": None, "xtol": None, **tolerances},
+        )
+
+    res, plain = run(unit), run(1.0)
+    assert res.status == plain.status == 1
+    assert "gtol" in res.message
+    np.testing.assert_allclose(res.x, plain.x, atol=1e-4)
+    assert run(unit, ftol=1e-6, gtol=None).status == 2
+
+
+def test_differences_of_several_columns_at_once():
+    calls = []
+
+    def counted(x):
+        calls.append(x)
+        return tridiagonal(x)
+
+    pattern = slopes_of_tridiagonal(np.zeros(30)) != 0
+    for scheme, each in (("2-point", 3), ("3-point", 6), ("cs", 3)):
+        calls.clear()
+        res = ksdmin.least_squares(counted, -np.ones(30), scheme, jac_sparsity=pattern)
+        assert res.success
+        assert res.cost < 1e-20
+        assert len(calls) == res.nfev + each * res.njev
+        dense = slopes_of_tridiagonal(res.x).toarray()
+        np.testing.assert_allclose(res.jac.toarray(), dense, atol=1e-6)
+
+
+def test_sparse_differences_stay_within_bounds():
+    lower, upper = np.full(30, -0.9), np.full(30, -0.4)
+    asked = []
+
+    def counted(x):
+        asked.append(x)
+        return tridiagonal(x)
+
+    pattern = slopes_of_tridiagonal(np.zeros(30)) != 0
+    for scheme in ("2-point", "3-point"):
+        res = ksdmin.least_squares(
+            counted, upper, scheme, bounds=(lower, upper), jac_sparsity=pattern
+        )
+        assert res.success
+        exact = ksdmin.least_squares(tridiagonal, upper, slopes_of_tridiagonal, (lower, upper))
+        assert res.cost == pytest.approx(exact.cost, rel=1e-9)
+    assert all(((x >= lower) & (x <= upper)).all() for x in asked)
+
+
+def test_variables_of_all_sizes_are_differenced_in_their_own():
+    units = np.array([1e-9, 1e6, 1e-4])
+    res = ksdmin.least_squares(lambda z: decay(z / units), START * units)
+    exact = ksdmin.least_squares(decay, START, slopes)
+    assert res.success
+    np.testing.assert_allclose(res.x / units, exact.x, rtol=1e-6)
+
+
+def test_the_users_steps_of_differences():
+    steps = []
+
+    def seen(x):
+        steps.append(x.copy())
+        return decay(x)
+
+    ksdmin.least_squares(seen, START, diff_step=[1e-3, 1e-4, 1e-5], max_nfev=1)
+    apart = np.array([x - START for x in steps[1:4]])
+    np.testing.assert_allclose(np.diag(apart), [1e-3, 3e-5, 1e-5], rtol=1e-9)
+
+
+def test_evaluations_are_counted_as_scipy_does():
+    calls = []
+
+    def counted(x):
+        calls.append(x)
+        return decay(x)
+
+    res = ksdmin.least_squares(counted, START)
+    assert len(calls) >= res.nfev + 3 * res.njev  # the last ones may be 3-point
+    calls.clear()
+    res = ksdmin.least_squares(counted, START, slopes)
+    assert len(calls) == res.nfev
+    calls.clear()
+    res = ksdmin.least_squares(counted, START, slopes, max_nfev=4)
+    assert (len(calls), res.nfev, res.status, res.success) == (4, 4, 0, False)
+
+
+def test_the_users_scale_stays():
+    for scale in (1.0, [1.0, 0.1, 1.0], "jac"):
+        res = ksdmin.least_squares(decay, START, slopes, x_scale=scale)
+        assert res.success
+        np.testing.assert_allclose(res.x, ksdmin.least_squares(decay, START).x, rtol=1e-6)
+    short = ksdmin.least_squares(decay, START, slopes, x_scale=[1e-3, 1.0, 1.0], max_nfev=2)
+    free = ksdmin.least_squares(decay, START, slopes, x_scale=[1e3, 1.0, 1.0], max_nfev=2)
+    assert abs(short.x - START)[0] < abs(free.x - START)[0]
+
+
+def test_a_callback_sees_residuals_and_may_stop():
+    seen = []
+
+    def callback(intermediate_result):
+        seen.append(intermediate_result)
+        if len(seen) == 3:
+            raise StopIteration
+
+    res = ksdmin.least_squares(decay, START, slopes, callback=callback)
+    assert (res.status, res.success, res.nit) == (-2, False, 3)
+    np.testing.assert_array_equal(seen[-1].fun, decay(seen[-1].x))
+    assert seen[-1].cost == pytest.approx(res.cost)
+
+
+def test_lines_for_each_iteration(capsys):
+    res = ksdmin.least_squares(decay, START, slopes, verbose=2)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == res.nit + 2
+    assert "final cost" in lines[-1]
+
+
+def test_scipys_methods_are_handed_on():
+    for method in ("trf", "dogbox", "lm"):
+        own = {"ftol": 1e-9, "xtol": 1e-9, "gtol": 1e-9}
+        theirs = scipy.optimize.least_squares(decay, START, slopes, method=method, **own)
+        res = ksdmin.least_squares(decay, START, slopes, method=method, **own)
+        np.testing.assert_array_equal(res.x, theirs.x)
+
+
+def test_it_shows_itself():
+    res = ksdmin.least_squares(decay, START, slopes)
+    assert "status: 2 (ftol)" in repr(res)
+    assert "jac: 25 x 3" in repr(res)
+    assert "<table" in res._repr_html_()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(res)).x, res.x)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"x0": [[1.0, 2.0]]}, ValueError, "a vector"),
+        ({"x0": [1j, 2, 3]}, ValueError, "real"),
+        ({"jac": "oops"}, ValueError, "2-point"),
+        ({"method": "tfr"}, ValueError, "did you mean 'trf'"),
+        ({"bounds": (0, 1, 2)}, ValueError, "lower, upper"),
+        ({"bounds": (5.0, 9.0)}, ValueError, "outside the bounds"),
+        ({"bounds": ([1.0, 2.0], 3.0)}, ValueError, "do not fit 3"),
+        ({"bounds": (1.0, 0.0)}, ValueError, "above its upper"),
+        ({"x_scale": -1.0}, ValueError, "x_scale"),
+        ({"x_scale": [1.0, 2.0]}, ValueError, "x_scale"),
+        ({"diff_step": [0.0, 1.0, 1.0]}, ValueError, "diff_step"),
+        ({"loss": "hubber"}, ValueError, "huber"),
+        ({"max_nfev": 0}, ValueError, "max_nfev"),
+        ({"verbose": 3}, ValueError, "verbose"),
+        ({"workers": 4}, ValueError, "workers"),
+        ({"jac_sparsity": np.ones((3, 3))}, ValueError, r"expected \(25, 3\)"),
+        ({"jac": lambda x: np.ones((3, 25))}, ValueError, r"expected \(25, 3\)"),
+        ({"ftol": None, "xtol": None, "gtol": None}, ValueError, "at least one"),
+        ({"fun": lambda x: np.full(25, np.nan)}, ValueError, "not finite"),
+    ],
+)
+def test_wrong_arguments(given, error, said):
+    with pytest.raises(error, match=said):
+        ksdmin.least_squares(**{"fun": decay, "x0": START, **given})
