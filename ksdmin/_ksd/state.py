@@ -64,7 +64,9 @@ class KSDRun(Run):
     def traits_of(self, problem: CountingProblem) -> Traits:
         """A problem's traits, as far as they are used: a power is asked for of a diagonal."""
         traits = problem.traits
-        if traits.has_factors and self.options.diagonal_power is not None:
+        if not traits.has_factors:
+            return traits
+        if self.options.diagonal_power is not None:
             return replace(traits, has_factors=False)
         return super().traits_of(problem)
 

@@ -50,7 +50,8 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         (state, trial), forecast = proposal(turn)  # Alg. 3, lines 6 to 12
         if trial is None:
             return changed(state, ledger=evaluator.ledger)
-        evaluator.limited = not run.sampled  # what was found on samples counts once it is judged
+        if run.sampled:  # what was found on samples counts once it is judged
+            evaluator.let_finish()
         sampling = next_sets(run, state, trial)  # line 3
         there = evaluate(run, evaluator, state, trial, sampling.sets.A)  # lines 13, 4, 5
         before = value_before(run, evaluator, state.here, trial, there)

@@ -18,7 +18,7 @@ from ksdmin._problem.described import counted
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
-from ksdmin._problem.subsets import PLAIN, Subsets, as_subsets
+from ksdmin._problem.subsets import PLAIN, Plain, Subsets, as_subsets
 from ksdmin._problem.team import ALONE, Team, team_of
 from ksdmin._problem.user_values import as_vector
 from ksdmin._problem.values import changed
@@ -73,7 +73,7 @@ def make_run(
     team: Team = ALONE,
 ) -> Run:
     """What stays the same during a run of any method."""
-    sampled = subsets is not PLAIN
+    sampled = not isinstance(subsets, Plain)
     maxiter = options.maxiter
     if maxiter is None:
         maxiter = 1000 if sampled else 200 * space.n
@@ -88,6 +88,7 @@ def make_run(
         maxiter=maxiter,
         box=box,
         team=team,
+        sampled=sampled,
     )
 
 
