@@ -29,23 +29,27 @@ def judge_step(
     basis, compared, moved = trial.basis, before == before, trial.d is not None
     noise = evaluator.noise * max(abs(before), abs(value))
     accepted = run.preset.accepts(actual, noise)
-    exact, measured = trial.is_exact, trial.measured_to(there)
-    step_norm, gradient_norm = 0.0, np.nan
+    exact, measured = trial.is_exact, trial.measured and trial.measured_to(there)
+    step_norm, gradient_norm, correction, error = 0.0, np.nan, 0.0, 0.0
     if accepted and measured is not None:
         step_norm, gradient_norm = measured.step_norm, measured.gradient_norm
     elif accepted:
         step_norm = run.space.norm(trial.d) if moved else 0.0
         gradient_norm = run.stationarity(there.x, there.gradient)
+    if there.idx is not here.idx:
+        correction = slope_correction(run.space, here, trial, actual, there)
+    if evaluator.gradient_error:
+        error = gradient_error(run, evaluator, there, trial.steepest)
     return made(
         Outcome,
         actual=actual,
         predicted_on_C=trial.predicted,
         model_reduction=trial.model_reduction,
-        slope_correction=slope_correction(run.space, here, trial, actual, there),
+        slope_correction=correction,
         noise=noise,
         value_noise=evaluator.noise * abs(before if compared else here.value),
         gradient_noise=evaluator.gradient_error * abs(value),
-        gradient_error=gradient_error(run, evaluator, there, trial.steepest),
+        gradient_error=error,
         compared=compared,
         accepted=accepted,
         moved=moved,
@@ -88,7 +92,7 @@ def slope_correction(
     The slope that they have is that of the parabola through the two values and the new gradient. A
     gradient of few samples is noise in part: that must not pass for an error of the model.
     """
-    if there.idx is here.idx or trial.d is None:
+    if trial.d is None:
         return 0.0
     slope = -2 * actual - float(space.inner(there.gradient, trial.d))
     return float(space.inner(here.gradient, trial.d)) - slope

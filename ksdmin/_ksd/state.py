@@ -38,6 +38,8 @@ class KSDRun(Run):
         Sets B and C have the share 1 / parts of the samples at first.
     dims : Dimensions
         How many vectors are kept.
+    off : frozenset of str
+        The rules and kinds of step that the preset or the user has switched off.
     workspace : Workspace
         What the Krylov spaces share.
     recorded : RecordedSteps
@@ -48,6 +50,7 @@ class KSDRun(Run):
     preset: Preset
     parts: int
     dims: Dimensions
+    off: frozenset[str]
     workspace: Workspace = field(default_factory=Workspace, compare=False, repr=False)
     recorded: RecordedSteps = field(default_factory=RecordedSteps, compare=False, repr=False)
 
@@ -78,7 +81,7 @@ class KSDRun(Run):
 
     def applies(self, rule: str) -> bool:
         """Whether a rule or a kind of step is switched on."""
-        return rule not in self.preset.without and rule not in self.options.without
+        return rule not in self.off
 
 
 @dataclass(frozen=True)
@@ -192,12 +195,12 @@ class Trial:
     @property
     def is_of_model(self) -> bool:
         """Whether it rests on the quasi-Newton model alone."""
-        return self.basis is None and not self.is_damped
+        return self.basis is None and self.damping is None
 
     @property
     def is_exact(self) -> bool:
         """Whether it was made of the whole curvature."""
-        return self.is_damped or (self.basis is not None and self.basis.exact)
+        return self.damping is not None or (self.basis is not None and self.basis.exact)
 
     @property
     def newton_reduction(self) -> float:

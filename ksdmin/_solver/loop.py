@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import fields
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -314,7 +315,7 @@ class Loop:
         """What those say who watch the run, in any of its processes."""
         self._to_save, record = state, state.record
         marks = record.value, record.gradient_norm, record.step_norm
-        status = self.run.team.agreed(lambda: self.observer.see(state), marks)
+        status = self.run.team.agreed(partial(self.observer.see, state), marks)
         self._seen = True
         return None if status is None else Status(status)
 
@@ -322,7 +323,9 @@ class Loop:
         """The next state; or why there is none, and the state that this look has led to."""
         status = verdict(self.run, state)
         if status is None:
-            return self._moved(self.method.step(self.run, state)), None
+            after = self.method.step(self.run, state)
+            refined = after.ledger.refined > state.ledger.refined
+            return self._moved(after) if refined else after, None
         if status in TESTS:
             with suppress(Halt):  # the test holds, whether there is time to look for more or not
                 state, escaped = self.method.escape(self.run, state)
@@ -330,7 +333,7 @@ class Loop:
         return state, status
 
     def _moved(self, state: State) -> State:
-        """The state after a step; the run goes with it where it moves to another dtype."""
+        """The state in finer arithmetic; the run goes with it where that is of another dtype."""
         run, state = self.method.move(self.run, state)
         if run is not self.run:
             log.info("iteration %d: the run goes on in %s", state.record.iteration, run.space.dtype)
