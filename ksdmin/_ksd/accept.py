@@ -30,14 +30,12 @@ def judge_step(
     noise = evaluator.noise * max(abs(before), abs(value))
     accepted = run.preset.accepts(actual, noise)
     exact, measured = trial.is_exact, trial.measured and trial.measured_to(there)
-    step_norm, gradient_norm, correction, error = 0.0, np.nan, 0.0, 0.0
+    step_norm, gradient_norm, error = 0.0, np.nan, 0.0
     if accepted and measured is not None:
         step_norm, gradient_norm = measured.step_norm, measured.gradient_norm
     elif accepted:
         step_norm = run.space.norm(trial.d) if moved else 0.0
         gradient_norm = run.stationarity(there.x, there.gradient)
-    if there.idx is not here.idx:
-        correction = slope_correction(run.space, here, trial, actual, there)
     if evaluator.gradient_error:
         error = gradient_error(run, evaluator, there, trial.steepest)
     return made(
@@ -45,7 +43,7 @@ def judge_step(
         actual=actual,
         predicted_on_C=trial.predicted,
         model_reduction=trial.model_reduction,
-        slope_correction=correction,
+        slope_correction=slope_correction(run.space, here, trial, actual, there),
         noise=noise,
         value_noise=evaluator.noise * abs(before if compared else here.value),
         gradient_noise=evaluator.gradient_error * abs(value),
@@ -92,7 +90,7 @@ def slope_correction(
     The slope that they have is that of the parabola through the two values and the new gradient. A
     gradient of few samples is noise in part: that must not pass for an error of the model.
     """
-    if trial.d is None:
+    if there.idx is here.idx or trial.d is None:
         return 0.0
     slope = -2 * actual - float(space.inner(there.gradient, trial.d))
     return float(space.inner(here.gradient, trial.d)) - slope

@@ -149,7 +149,7 @@ def learn(
     was not asked.
     """
     trust, old, new, model = after.rules.trust, before.here, after.here, before.model
-    if trial.is_of_model and new.x is old.x and new.gradient is not old.gradient:
+    if not outcome.measured and new.x is old.x and new.gradient is not old.gradient:
         return model, trust  # the same step again, with a finer gradient
     same_function = new.x is not old.x and new.idx is old.idx
     taken = made(

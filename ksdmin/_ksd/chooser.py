@@ -86,7 +86,7 @@ def is_trusted(turn: Turn) -> bool:
     state, rules = turn.state, turn.state.rules
     if state.model.base is not None and turn.costs is not None:
         return rules.exact_space.reusable(turn.costs)
-    return rules.trust.trusted and not (state.damping > 0 and rules.damping.initial_phase)
+    return rules.trust.trusted and not (rules.damping.initial_phase and state.damping > 0)
 
 
 def comes_down_faster(turn: Turn, forecast: Forecast) -> bool:

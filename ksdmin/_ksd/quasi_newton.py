@@ -113,20 +113,19 @@ class QuasiNewton:
         return by_inverse(self.inverse(space, first))
 
     def inverse(self, space: Space, first: Preconditioner) -> Callable[[Array], Array]:
-        """w -> P^-1 w."""
+        """w -> P^-1 w; `first` counts in the size that the last pair says."""
         if self.pairs is None:
             return first.solve if self.base is None else self.base.solve
         pairs, factors = self.pairs.array, None if self.drift is None else self.drift.factors
-        start, R_inverse = self._start(space, pairs, first), space.to_device(self.R_inverse)
-        return Inverse(space, pairs, R_inverse, start, factors)
-
-    def _start(self, space: Space, pairs: Array, first: Preconditioner) -> Callable[[Array], Array]:
-        """The inverse of what P starts from: `first` in the size that the last pair says."""
+        R_inverse = space.to_device(self.R_inverse)
+        start: Callable[[Array], Array]
         if self.base is not None:
-            return self.base.solve
-        if first.is_identity:
-            return partial(operator.mul, self.scale)
-        return scaled_by_pair(space, pairs, first).solve
+            start = self.base.solve
+        elif first.is_identity:
+            start = partial(operator.mul, self.scale)
+        else:
+            start = scaled_by_pair(space, pairs, first).solve
+        return Inverse(space, pairs, R_inverse, start, factors)
 
     def steepest(self, space: Space) -> float:
         """The largest curvature that is known: along an axis of the base, or of a pair."""

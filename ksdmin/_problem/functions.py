@@ -343,10 +343,11 @@ class FunctionProblem(CountingProblem):
         known = self._memo
         if known is not None and known.x is x and known.idx is idx:
             return known
-        self._at(x)
         new = Memo(x, idx)
         if known is not None:
             self._memo = new
+        if known is None or self._space is None:  # all points of a run are of one space
+            self._at(x)
         return new
 
     def _at(self, x: Array) -> Space:

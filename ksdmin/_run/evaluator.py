@@ -161,10 +161,10 @@ class Evaluator:
         problem -> its traits, as far as the method uses them.
     as_preconditioner : callable
         (traits, diagonal) -> what the method makes of a diagonal.
-    limited : bool
+    limited : bool, optional
         Whether an evaluation may not even begin when time is up. The start and the end of a run are
         not, nor is the end of a step whose work would be lost (`let_finish`).
-    gives_up : bool
+    gives_up : bool, optional
         Whether the step is given up then: not on samples, where its work would be lost.
 
     Attributes
@@ -184,10 +184,10 @@ class Evaluator:
         traits_of: Callable[[CountingProblem], Traits],
         as_preconditioner: Callable[[Traits, Array], Array],
         *,
-        limited: bool,
-        gives_up: bool,
+        limited: bool = False,
+        gives_up: bool = False,
     ) -> None:
-        self.space, self.subsets, self._budget = space, subsets, budget
+        self.space, self.subsets, self.budget = space, subsets, budget
         self._begin, self._gives_up = budget.check if limited else _whenever, gives_up
         self._traits_of, self._as_preconditioner = traits_of, as_preconditioner
         self.counts, self.best = ledger.counts.copy(), ledger.best
@@ -256,11 +256,6 @@ class Evaluator:
         """Whether that arithmetic is of another dtype than the run's vectors by now."""
         return self._problem.home(self.space) is not self.space
 
-    @property
-    def seconds(self) -> float:
-        """Since the run began."""
-        return self._budget.seconds
-
     def let_finish(self) -> None:
         """From here on evaluations begin whether there is time for them or not."""
         self._begin = _whenever
@@ -272,8 +267,8 @@ class Evaluator:
         nothing is lost by it, it is given up.
         """
         if self._gives_up:  # the next evaluation looks at the clock
-            return self.counts.nfev >= self._budget.maxfun
-        return self._budget.spent(self.counts) is not None
+            return self.counts.nfev >= self.budget.maxfun
+        return self.budget.spent(self.counts) is not None
 
     def value(self, x: Array, idx: Any) -> float:
         """The value on `idx`."""

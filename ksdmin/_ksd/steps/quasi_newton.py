@@ -39,8 +39,9 @@ class QuasiNewtonStep:
     def _is_learned(self, turn: Turn) -> bool:
         """Whether the model is of the function that the step is to lower: of the gradient's set."""
         run, _, state, _ = turn
-        sampled = run.sampled and state.curvature_is_sampled
-        if not sampled or state.model.base is not None:
+        if not run.sampled:
+            return state.model.capacity > 0
+        if not state.curvature_is_sampled or state.model.base is not None:
             return state.model.capacity > 0 and not state.C_is_other
         return len(state.model) > 0 and run.subsets.is_full(state.here.idx)
 
@@ -76,12 +77,14 @@ def model_step(turn: Turn, u: Array, slope: float) -> Proposal:
         spent=evaluator.spent if check is None else lambda: evaluator.spent() or check.found,
     )
     wrong = not differenced and there and contradicted(t, line.start, there, slope / 2, noise)
-    found = line.start if there is None or wrong else there
+    found, d = line.start, None
+    if there is not None and not wrong:
+        found, d = there, there.x - here.x if there.measured is None else there.measured.d
     trial = made(
         Trial,
         kind=QuasiNewtonStep.name,
         x=found.x,
-        d=None if found is line.start else line.to(found),
+        d=d,
         value=found.value,
         gradient=found.gradient,
         predicted=here.value - found.value,
@@ -160,10 +163,6 @@ class Line:
         if self._box is not None and point.stopped is not None:
             moving = self._box.without(moving, point.stopped)
         return -float(self._evaluator.space.inner(moving, self._u))
-
-    def to(self, point: LinePoint) -> Array:
-        """The way to a point."""
-        return point.x - self._x if point.measured is None else point.measured.d
 
 
 class LinePoint:
