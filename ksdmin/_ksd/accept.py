@@ -29,7 +29,8 @@ def judge_step(
     basis, compared, moved = trial.basis, before == before, trial.d is not None
     noise = evaluator.noise * max(abs(before), abs(value))
     accepted = run.preset.accepts(actual, noise)
-    exact, measured = trial.is_exact, trial.measured and trial.measured_to(there)
+    of_model, measured = trial.is_of_model, trial.measured and trial.measured_to(there)
+    exact = not of_model and trial.is_exact
     step_norm, gradient_norm, error = 0.0, np.nan, 0.0
     if accepted and measured is not None:
         step_norm, gradient_norm = measured.step_norm, measured.gradient_norm
@@ -52,7 +53,7 @@ def judge_step(
         accepted=accepted,
         moved=moved,
         slope_is_hidden=trial.slope_is_hidden,
-        measured=not trial.is_of_model,
+        measured=not of_model,
         wide=basis is not None and is_wide(run, state, basis),
         exact=exact,
         last_resort=not exact and (costs is None or not damped_steps_are_left(state, costs)),

@@ -192,7 +192,7 @@ class Evaluator:
         self._traits_of, self._as_preconditioner = traits_of, as_preconditioner
         self.counts, self.best = ledger.counts.copy(), ledger.best
         self._refined = ledger.refined
-        self._set = NO_SET
+        self._set = _Set(subsets.full, 1.0, True) if subsets.n else NO_SET
         self._passed = self.counts.work  # how much of it has been turned into passes
         self._take(ledger.problem)
 
@@ -372,8 +372,6 @@ class Evaluator:
 
     def _known(self, idx: Any) -> _Set:
         """What is known of a set."""
-        if idx is self.subsets.full and self.subsets.n:  # as it is on a plain function
-            return _Set(idx, 1.0, True)
         full, whole = self.subsets.is_full(idx), self.subsets.size_of(self.subsets.full)
         size = whole if full else self.subsets.size_of(idx)
         share = size / whole if size is not None and whole else math.nan

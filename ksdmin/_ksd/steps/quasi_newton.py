@@ -76,10 +76,13 @@ def model_step(turn: Turn, u: Array, slope: float) -> Proposal:
         lowest=state.lowest,
         spent=evaluator.spent if check is None else lambda: evaluator.spent() or check.found,
     )
-    wrong = not differenced and there and contradicted(t, line.start, there, slope / 2, noise)
-    found, d = line.start, None
-    if there is not None and not wrong:
-        found, d = there, there.x - here.x if there.measured is None else there.measured.d
+    if there is not None and not differenced and contradicted(t, here, there, slope / 2, noise):
+        there = None
+    found: Evaluated | LinePoint = here if there is None else there
+    d = measured = None
+    if there is not None:
+        measured = there.measured
+        d = there.x - here.x if measured is None else measured.d
     trial = made(
         Trial,
         kind=QuasiNewtonStep.name,
@@ -89,11 +92,11 @@ def model_step(turn: Turn, u: Array, slope: float) -> Proposal:
         gradient=found.gradient,
         predicted=here.value - found.value,
         model_reduction=np.nan,
-        inner_iterations=int(found is not line.start),
+        inner_iterations=int(there is not None),
         dim=1,
         steepest=slope / run.space.norm(u) ** 2 if differenced else 0.0,  # u^T P u
         basis=None,
-        measured=found.measured,
+        measured=measured,
         slope_is_hidden=check is not None and check.found,
     )
     return Proposal(state, trial)
@@ -108,13 +111,7 @@ def how_measured(run: KSDRun, state: KSDState, u: Array) -> Measure | None:
 
 
 class Line:
-    """phi(t) = f(x - t u), projected onto the bounds.
-
-    Attributes
-    ----------
-    start : LinePoint
-        phi(0).
-    """
+    """phi(t) = f(x - t u), projected onto the bounds."""
 
     def __init__(
         self,
@@ -132,7 +129,6 @@ class Line:
         self._separate = traits.separate_gradient
         # Whether a slope is cheaper than a gradient
         self._differenced = traits.has_projected_gradient and run.box is None
-        self.start = LinePoint(here.x, here.value, here.gradient, None)
 
     def at(self, t: float) -> LinePoint:
         """Evaluate at t: the gradient with the value, or when the slope is asked for."""
