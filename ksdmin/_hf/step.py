@@ -62,7 +62,8 @@ def step(run: HFRun, state: HFState) -> HFState:
         d, value = walk_back(evaluator, state, found.kept)
         actual, predicted = reductions(evaluator, state, d, H)
         rate = line_search(evaluator, state, d, value)
-        evaluator.limited = not run.sampled  # what was found on samples counts once it is judged
+        if run.sampled:  # what was found on samples counts once it is judged
+            evaluator.let_finish()
         sampling = run.next_sets(state.sampling, here.idx, iteration + 1, run.sizes)
         after = accept_step(run, evaluator, state, rate * d, rate > 0, sampling, found.iterations)
         return changed(

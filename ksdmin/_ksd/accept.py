@@ -29,13 +29,16 @@ def judge_step(
     basis, compared, moved = trial.basis, before == before, trial.d is not None
     noise = evaluator.noise * max(abs(before), abs(value))
     accepted = run.preset.accepts(actual, noise)
-    exact, measured = trial.is_exact, trial.measured_to(there)
-    step_norm, gradient_norm = 0.0, np.nan
+    of_model, measured = trial.is_of_model, trial.measured and trial.measured_to(there)
+    exact = not of_model and trial.is_exact
+    step_norm, gradient_norm, error = 0.0, np.nan, 0.0
     if accepted and measured is not None:
         step_norm, gradient_norm = measured.step_norm, measured.gradient_norm
     elif accepted:
         step_norm = run.space.norm(trial.d) if moved else 0.0
         gradient_norm = run.stationarity(there.x, there.gradient)
+    if evaluator.gradient_error:
+        error = gradient_error(run, evaluator, there, trial.steepest)
     return made(
         Outcome,
         actual=actual,
@@ -45,12 +48,12 @@ def judge_step(
         noise=noise,
         value_noise=evaluator.noise * abs(before if compared else here.value),
         gradient_noise=evaluator.gradient_error * abs(value),
-        gradient_error=gradient_error(run, evaluator, there, trial.steepest),
+        gradient_error=error,
         compared=compared,
         accepted=accepted,
         moved=moved,
         slope_is_hidden=trial.slope_is_hidden,
-        measured=not trial.is_of_model,
+        measured=not of_model,
         wide=basis is not None and is_wide(run, state, basis),
         exact=exact,
         last_resort=not exact and (costs is None or not damped_steps_are_left(state, costs)),

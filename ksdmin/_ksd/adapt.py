@@ -93,12 +93,10 @@ def enlarge_sets(
 def refine_arithmetic(
     run: KSDRun, evaluator: Evaluator, before: KSDState, after: KSDState, outcome: Outcome
 ) -> KSDState:
-    """Finer arithmetic from here on, where that is due and the problem has any.
+    """Finer arithmetic from here on, where that is due.
 
     Where it is of another dtype, the whole run moves there after the step (`move.py`).
     """
-    if not evaluator.traits.has_finer_arithmetic:
-        return after
     rules = after.rules
     short = before.damping > 0 and before.rules.damping.initial_phase
     finer = rules.finer_arithmetic.after(
@@ -151,7 +149,7 @@ def learn(
     was not asked.
     """
     trust, old, new, model = after.rules.trust, before.here, after.here, before.model
-    if trial.is_of_model and new.x is old.x and new.gradient is not old.gradient:
+    if not outcome.measured and new.x is old.x and new.gradient is not old.gradient:
         return model, trust  # the same step again, with a finer gradient
     same_function = new.x is not old.x and new.idx is old.idx
     taken = made(
@@ -194,7 +192,7 @@ def learned_on_samples(
 
 def learned_from_step(run: KSDRun, before: KSDState, trial: Trial, there: Evaluated) -> QuasiNewton:
     """The model after the pair of a step."""
-    measured = trial.measured_to(there)
+    measured = trial.measured and trial.measured_to(there)
     if measured is not None:
         return before.model.with_measured(run.space, measured.pair())
     return before.model.with_pair(run.space, trial.d, there.gradient - before.here.gradient)

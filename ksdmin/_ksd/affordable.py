@@ -106,13 +106,14 @@ def costs_of(run: KSDRun, traits: Traits, A: int, B: int) -> Costs:
 
 def step_costs(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Costs | None:
     """What the next step costs; None where there is to be no matrix."""
-    costs = costs_on_sets(run, evaluator.traits, state.here.idx, state.sets.B)
+    traits = evaluator.traits
+    if not traits.has_matrix and not traits.has_jacobian:
+        return None
+    costs = costs_on_sets(run, traits, state.here.idx, state.sampling.sets.B)
     return None if costs is None else costs.with_rank(state.rules.damped_step.rank)
 
 
 def costs_on_sets(run: KSDRun, traits: Traits, A: Any, B: Any) -> Costs | None:
     """The same with the gradient of a set A, and the curvature of B."""
-    if not traits.has_matrix and not traits.has_jacobian:
-        return None
     in_A, in_B = (run.subsets.size_of(idx) or 1 for idx in (A, B))
     return costs_of(run, traits, in_A, in_B) if matrix_fits(run, traits, in_B) else None

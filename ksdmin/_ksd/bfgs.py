@@ -46,7 +46,7 @@ def bfgs(
     lowest: float = -np.inf,
     enough: Callable[[float, float], bool] = lambda predicted, gained: False,
     spent: Callable[[], bool] = lambda: False,
-    dear: Callable[[], bool] = lambda: False,
+    dear: Callable[[], bool] | None = None,
 ) -> tuple[P, int]:
     """Minimise within the subspace.
 
@@ -89,7 +89,7 @@ def bfgs(
         size = norm(g)
         if size <= floor or (iteration and (predicted <= noise or size <= slope_noise)):
             return here, iteration
-        ended = spent if here is start else lambda: spent() or dear()
+        ended = spent if dear is None or here is start else lambda: spent() or dear()
         if here.value <= lowest or ended() or enough(predicted, gained):
             return here, iteration
         there, t = search_along(at, here, p, slope, noise, lowest, ended)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.rules.trust import Forecast
 from ksdmin._ksd.steps.gauss_newton import GaussNewtonStep
 from ksdmin._ksd.steps.kind import Kind, Offer, Proposal, Turn
@@ -27,7 +28,8 @@ def proposal(turn: Turn, excluded: tuple[str, ...] = ()) -> tuple[Proposal, Fore
 
     `excluded` are the kinds of which no step came.
     """
-    turn = challenged(turn)
+    if turn.costs is not None and turn.costs.rows:
+        turn = challenged(turn, turn.costs)
     name, offer, forecast = chosen(turn, excluded)
     found = offer.propose()
     if found.trial is not None or found.state.broken:
@@ -38,29 +40,25 @@ def proposal(turn: Turn, excluded: tuple[str, ...] = ()) -> tuple[Proposal, Fore
 
 def chosen(turn: Turn, excluded: tuple[str, ...]) -> tuple[str, Offer, Forecast | None]:
     """The name of the next kind, and its step, which is to be made."""
-    forecast = None
-    on = [choice for choice in CHOICES if turn.run.applies(choice[0].name)]
-    on = [choice for choice in on if choice[0].name not in excluded]
-    for kind, suits in on:
-        offer = kind.offer(turn) if suits(turn) else None
+    forecast, out = None, turn.run.off.union(excluded)
+    for kind, suits in CHOICES:
+        offer = kind.offer(turn) if kind.name not in out and suits(turn) else None
         if offer is None:
             continue
         forecast = offer.forecast or forecast
         if offer.forecast is None or comes_down_faster(turn, offer.forecast):
             return kind.name, offer, forecast
-    for kind, _ in on:  # the others are switched off
-        offer = kind.offer(turn)
+    for kind, _ in CHOICES:  # those that suit are switched off
+        offer = kind.offer(turn) if kind.name not in out else None
         if offer is not None:
             return kind.name, offer, forecast
     without = turn.run.options.without
     raise ValueError(f"option without={without!r}: no kind of step is left for this problem")
 
 
-def challenged(turn: Turn) -> Turn:
+def challenged(turn: Turn, costs: Costs) -> Turn:
     """With the contest of Gauss-Newton steps and all others as it stands before the step."""
-    run, _, state, costs = turn
-    if costs is None or not costs.rows:
-        return turn
+    run, _, state, _ = turn
     contest, K = state.rules.contest, run.dims.whole_dim
     if contest.is_new:
         contest = changed(contest, leads=costs.rows_are_less_work(K))
@@ -75,6 +73,8 @@ def challenged(turn: Turn) -> Turn:
 
 def is_next(turn: Turn) -> bool:
     """Whether the next step is a Gauss-Newton step: not after one that led nowhere."""
+    if turn.costs is None:
+        return False
     rules = turn.state.rules
     return rules.contest.first_is_next and not rules.exact_space.failed
 
@@ -88,7 +88,7 @@ def is_trusted(turn: Turn) -> bool:
     if state.model.base is not None and turn.costs is not None:
         return rules.exact_space.reusable(turn.costs)
     trusted = rules.trust.trusted or rules.contest.idle
-    return trusted and not (state.damping > 0 and rules.damping.initial_phase)
+    return trusted and not (rules.damping.initial_phase and state.damping > 0)
 
 
 def comes_down_faster(turn: Turn, forecast: Forecast) -> bool:
@@ -96,7 +96,7 @@ def comes_down_faster(turn: Turn, forecast: Forecast) -> bool:
     state = turn.state
     if state.model.base is not None:
         return True
-    if state.curvature_is_sampled:
+    if turn.run.sampled and state.curvature_is_sampled:
         return state.rules.trust.pays_on_samples(state.record, forecast)
     return state.rules.trust.pays(state.record, forecast)
 

@@ -58,8 +58,6 @@ class HiddenSlope:
 
 def gradient_error(run: KSDRun, evaluator: Evaluator, there: Evaluated, steepest: float) -> float:
     """The error of a gradient made of differences: the value's rounding, the curvature's share."""
-    if not evaluator.gradient_error:
-        return 0.0
     scale = max(1.0, run.space.max_abs(there.x))
     return evaluator.gradient_error * (abs(there.value) + scale * steepest / 2)
 
@@ -67,12 +65,11 @@ def gradient_error(run: KSDRun, evaluator: Evaluator, there: Evaluated, steepest
 def watched_slope(
     run: KSDRun, evaluator: Evaluator, state: KSDState, u: Array, slope: float
 ) -> HiddenSlope | None:
-    """The check for a step along -u; None where gradients are exact, or there are no better ones.
+    """The check for a step along -u by differences; None where there are no better ones.
 
     (With 3-point differences the search goes on: a step with products costs more than its cuts.)
     """
-    refines = evaluator.traits.has_finer_arithmetic and state.rules.finer_arithmetic.allowed
-    if not (evaluator.gradient_error and refines):
+    if not (evaluator.traits.has_finer_arithmetic and state.rules.finer_arithmetic.allowed):
         return None
     here, space = state.here, run.space
     error = gradient_error(run, evaluator, here, state.model.steepest(space))

@@ -31,7 +31,9 @@ PATIENCE = 3
 class Valued(Protocol):
     """Where phi has been evaluated."""
 
-    value: float
+    @property
+    def value(self) -> float:
+        """The value of phi."""
 
 
 P = TypeVar("P", bound=Valued)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ksdmin._ksd.precond import Preconditioner, of_factors
+from ksdmin._ksd.precond import IDENTITY, Preconditioner, of_factors
 from ksdmin._ksd.rules.damping import NEGLIGIBLE
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.values import changed
@@ -21,16 +21,20 @@ def with_factors(evaluator: Evaluator, state: KSDState) -> KSDState:
     return state if factors is state.factors else changed(state, factors=factors)
 
 
+def first_preconditioner(run: KSDRun, state: KSDState) -> Preconditioner:
+    """The diagonal or the Kronecker factors: what the quasi-Newton model starts from."""
+    D, factors = state.here.diagonal, state.factors
+    if factors is None or factors.damped is None:
+        return IDENTITY if D is None else Preconditioner.diagonal(D)
+    return of_factors(run.space, factors.damped)
+
+
 def preconditioner(run: KSDRun, state: KSDState, *, with_model: bool = True) -> Preconditioner:
     """The diagonal or the Kronecker factors, the quasi-Newton model on it, and the bounds."""
-    model, factors = state.model, state.factors
+    model, P = state.model, first_preconditioner(run, state)
     free = None if run.box is None else run.movable(state.here)
     if free is not None and with_model:
         model = model.restricted(run.space, free)
-    if factors is None or factors.damped is None:
-        P = Preconditioner.diagonal(state.here.diagonal)
-    else:
-        P = of_factors(run.space, factors.damped)
     P = model.preconditioner(run.space, P) if with_model else P
     if free is None:
         return P

@@ -15,8 +15,10 @@ them.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -106,20 +108,24 @@ class QuasiNewton:
 
     def preconditioner(self, space: Space, first: Preconditioner = IDENTITY) -> Preconditioner:
         """P, which starts from the base, or from a multiple of the matrix `first`."""
-        if self.pairs is None:
-            return first if self.base is None else by_inverse(self.base.solve)
-        pairs, factors = self.pairs.array, None if self.drift is None else self.drift.factors
-        start, R_inverse = self._start(space, pairs, first), space.to_device(self.R_inverse)
-        return by_inverse(Inverse(space, pairs, R_inverse, start, factors))
+        if self.pairs is None and self.base is None:
+            return first
+        return by_inverse(self.inverse(space, first))
 
-    def _start(self, space: Space, pairs: Array, first: Preconditioner) -> Callable[[Array], Array]:
-        """The inverse of what P starts from: `first` in the size that the last pair says."""
+    def inverse(self, space: Space, first: Preconditioner) -> Callable[[Array], Array]:
+        """w -> P^-1 w; `first` counts in the size that the last pair says."""
+        if self.pairs is None:
+            return first.solve if self.base is None else self.base.solve
+        pairs, factors = self.pairs.array, None if self.drift is None else self.drift.factors
+        R_inverse = space.to_device(self.R_inverse)
+        start: Callable[[Array], Array]
         if self.base is not None:
-            return self.base.solve
-        scale = self.scale
-        if first.is_identity:
-            return lambda w: scale * w
-        return scaled_by_pair(space, pairs, first).solve
+            start = self.base.solve
+        elif first.is_identity:
+            start = partial(operator.mul, self.scale)
+        else:
+            start = scaled_by_pair(space, pairs, first).solve
+        return Inverse(space, pairs, R_inverse, start, factors)
 
     def steepest(self, space: Space) -> float:
         """The largest curvature that is known: along an axis of the base, or of a pair."""
@@ -202,7 +208,7 @@ class QuasiNewton:
         Their `columns` of R may be known already: those of a model that does not follow a drift.
         """
         count = int(new.shape[1])
-        keep = min(self.capacity, len(self) + count)
+        keep = min(self.capacity, len(self.R_inverse) + count)
         new = new if count <= keep else new[:, count - keep :, :]
         pairs = Entries(space.rows(2, 0)) if self.pairs is None else self.pairs
         pairs, drift = pairs.followed_by(space, new, keep, self.capacity), None

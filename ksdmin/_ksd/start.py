@@ -49,6 +49,7 @@ def prepare(run: Run, options: Options, traits: Traits) -> KSDRun:
         **{**vars(run), "options": options},
         preset=preset,
         parts=int(parts),
+        off=preset.without.union(options.without),
         dims=choose_dimensions(
             run.space,
             options,

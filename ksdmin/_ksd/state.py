@@ -43,6 +43,8 @@ class KSDRun(Run):
         Sets B and C have the share 1 / parts of the samples at first.
     dims : Dimensions
         How many vectors are kept.
+    off : frozenset of str
+        The rules and kinds of step that the preset or the user has switched off.
     workspace : Workspace
         What the Krylov spaces share.
     recorded : RecordedSteps
@@ -53,6 +55,7 @@ class KSDRun(Run):
     preset: Preset
     parts: int
     dims: Dimensions
+    off: frozenset[str]
     workspace: Workspace = field(default_factory=Workspace, compare=False, repr=False)
     recorded: RecordedSteps = field(default_factory=RecordedSteps, compare=False, repr=False)
 
@@ -69,7 +72,9 @@ class KSDRun(Run):
     def traits_of(self, problem: CountingProblem) -> Traits:
         """A problem's traits, as far as they are used: a power is asked for of a diagonal."""
         traits = problem.traits
-        if traits.has_factors and self.options.diagonal_power is not None:
+        if not traits.has_factors:
+            return traits
+        if self.options.diagonal_power is not None:
             return replace(traits, has_factors=False)
         return super().traits_of(problem)
 
@@ -81,7 +86,7 @@ class KSDRun(Run):
 
     def applies(self, rule: str) -> bool:
         """Whether a rule or a kind of step is switched on."""
-        return rule not in self.preset.without and rule not in self.options.without
+        return rule not in self.off
 
 
 @dataclass(frozen=True)
@@ -215,12 +220,12 @@ class Trial:
     @property
     def is_of_model(self) -> bool:
         """Whether it rests on the quasi-Newton model alone."""
-        return self.basis is None and not self.is_damped
+        return self.basis is None and self.damping is None
 
     @property
     def is_exact(self) -> bool:
         """Whether it was made of the whole curvature."""
-        return self.is_damped or (self.basis is not None and self.basis.exact)
+        return self.damping is not None or (self.basis is not None and self.basis.exact)
 
     @property
     def newton_reduction(self) -> float:

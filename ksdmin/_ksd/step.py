@@ -22,7 +22,7 @@ from ksdmin._ksd.adapt import (
 )
 from ksdmin._ksd.affordable import step_costs
 from ksdmin._ksd.chooser import proposal
-from ksdmin._ksd.krylov import MIN_REMAINDER
+from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Turn
@@ -53,25 +53,30 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         (state, trial), forecast = proposal(turn)  # Alg. 3, lines 6 to 12
         if trial is None:
             return changed(state, ledger=evaluator.ledger)
-        evaluator.limited = not run.sampled  # what was found on samples counts once it is judged
-        sampling = next_sets(run, state, trial)  # line 3
+        if run.sampled:  # what was found on samples counts once it is judged
+            evaluator.let_finish()
+        sampling = next_sets(run, state, trial) if run.sampled else state.sampling  # line 3
         there = evaluate(run, evaluator, state, trial, sampling.sets.A)  # lines 13, 4, 5
         before = value_before(run, evaluator, state.here, trial, there)
         outcome = judge_step(run, evaluator, state, trial, before, there, turn.costs)
         rules = note_progress(state.rules, outcome)
         after = accept_or_refuse(run, state, trial, there, outcome, rules)
-        after = resize_sets(run, evaluator, after, sampling, outcome, there)
-        after = refine_arithmetic(run, evaluator, state, after, outcome)
-        after = adjust_damping(state, after, outcome)
+        if run.sampled:
+            after = resize_sets(run, evaluator, after, sampling, outcome, there)
+        if evaluator.traits.has_finer_arithmetic:
+            after = refine_arithmetic(run, evaluator, state, after, outcome)
+        if run.sampled:
+            after = adjust_damping(state, after, outcome)
         record = step_record(evaluator, after, trial, outcome)
         model, trust = learn(run, state, after, record, trial, there, outcome, forecast)
         rules = after.rules
+        asymmetric = trial.basis is not None and warn_if_asymmetric(run, evaluator, trial.basis)
         return changed(
             after,
             record=record,
             model=model,
             rules=rules if trust is rules.trust else changed(rules, trust=trust),
-            warned=after.warned or warn_if_asymmetric(run, evaluator, trial),
+            warned=after.warned or asymmetric,
             ledger=evaluator.ledger,
         )
 
@@ -94,15 +99,18 @@ def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A
     A step of the model leaves the diagonal as it is: another would cost as much as the step. After
     one that was made of a matrix there is none until a Krylov space needs it.
     """
-    kept = state.here.diagonal if trial.is_of_model else None
+    of_model, here = trial.is_of_model, state.here
+    kept = here.diagonal if of_model else None
     wanted = evaluator.traits.has_diagonal and not rests_on_matrix(state, trial)
-    missing = wanted and not trial.is_of_model
+    missing = wanted and not of_model
     value, gradient = trial.value, trial.gradient
-    of_A = state.sets.C is A or (trial.is_of_model and state.here.idx is A)
+    of_A = state.sampling.sets.C is A or (of_model and here.idx is A)
     if of_A and gradient is not None and not missing:
         there = made(Evaluated, x=trial.x, idx=A, value=value, gradient=gradient, diagonal=kept)
     else:
         there = evaluator.evaluate(trial.x, A, diagonal=missing or kept is not None)
+    if not run.sampled:
+        return there
     return run.confirm_on_whole_set(evaluator, there, state.first_norm)
 
 
@@ -129,7 +137,7 @@ def step_record(evaluator: Evaluator, state: KSDState, trial: Trial, outcome: Ou
         state.record.iteration + 1,
         state.here,
         state.gradient_norm,
-        state.sets,
+        state.sampling.sets,
         step_norm=outcome.step_norm,
         dim=trial.dim,
         inner_iterations=trial.inner_iterations,
@@ -138,11 +146,11 @@ def step_record(evaluator: Evaluator, state: KSDState, trial: Trial, outcome: Ou
     )
 
 
-def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, trial: Trial) -> bool:
+def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, basis: Basis) -> bool:
     """Warn of a product that is not symmetric; what is used is V^T H V, mirrored."""
-    if trial.basis is None or evaluator.product_error:
+    if evaluator.product_error:
         return False
-    asymmetry = trial.basis.asymmetry
+    asymmetry = basis.asymmetry
     if asymmetry <= MIN_REMAINDER * run.space.eps**0.5:  # the error of products by differences
         return False
     warnings.warn(

@@ -153,7 +153,9 @@ class SubspaceObjective:
         if self._clips:
             c = self._along(self._along_basis(x - self._x))
         loss, g, slopes = self._evaluate(x)
-        value = loss + float(self._tilt.dot(c)) + self.damped(c)
+        value = loss + float(self._tilt.dot(c))
+        if self._damping:
+            value += self.damped(c)
         return SubspacePoint(self, a, c, x, loss, value, g, slopes, stopped)
 
     def damped(self, c: Small) -> float:

@@ -11,6 +11,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,8 @@ Array = Any
 Small = npt.NDArray[Any]
 """A small array on the host: float64 numpy, one entry (or row) per basis vector."""
 
+_in_double = partial(np.asarray, dtype=np.float64)
+
 PRODUCT_BLOCKS = 8  # of a symmetric product: each is large enough for a device's full rate
 
 
@@ -70,6 +73,8 @@ class Space:
         self.remote = is_torch_array(x) and x.is_cuda  # runs on while the host goes on
         if self.numpy:  # the same numbers, with half of the operator's overhead
             self.inner = self.times = np.ndarray.dot
+        if self.numpy and not self.hosted:  # the copy itself, which every evaluation makes
+            self.given = np.ndarray.copy  # type: ignore[method-assign,assignment]
         self._immutable = is_jax_array(x)
         self.n = int(x.shape[0])
         info = self.xp.finfo(x.dtype)
@@ -99,10 +104,15 @@ class Space:
 
     def vector(self, u: Any, origin: str) -> Array:
         """Our own copy of a vector that user code (`origin`) returned: checked, in our dtype."""
-        if self.numpy:
-            return self._numpy_vector(u, origin)
-        u = self.checked(u, origin)
-        return self.xp.reshape(self.xp.asarray(u, dtype=self.dtype, copy=True), (self.n,))
+        if not self.numpy:
+            u = self.checked(u, origin)
+            return self.xp.reshape(self.xp.asarray(u, dtype=self.dtype, copy=True), (self.n,))
+        if type(u) is np.ndarray and u.shape == (self.n,) and u.dtype == self.dtype:
+            return u.copy()  # as it mostly is
+        _refuse_none(u, origin)
+        u = np.asarray(u)
+        self._check(u.shape, u.dtype.kind in "fiub", origin)
+        return np.array(u, dtype=self.dtype).reshape(self.n)
 
     def checked(self, u: Any, origin: str) -> Array:
         """A vector that user code (`origin`) returned, if it is one of this library."""
@@ -116,14 +126,6 @@ class Space:
         u = detached(u)
         self._check(u.shape, self.xp.isdtype(u.dtype, ("real floating", "integral")), origin)
         return u
-
-    def _numpy_vector(self, u: Any, origin: str) -> Array:
-        if type(u) is np.ndarray and u.shape == (self.n,) and u.dtype == self.dtype:
-            return u.copy()  # as it mostly is
-        _refuse_none(u, origin)
-        u = np.asarray(u)
-        self._check(u.shape, u.dtype.kind in "fiub", origin)
-        return np.array(u, dtype=self.dtype).reshape(self.n)
 
     def matrix(self, H: Any, origin: str) -> Any:
         """The Hessian that user code returned, if ``H @ v`` is going to be a vector of ours."""
@@ -181,7 +183,7 @@ class Space:
 
     def given(self, x: Array) -> Array:
         """A fresh copy that user code may keep or overwrite."""
-        return x.copy() if self.numpy else self.copy(x)
+        return self.copy(x)
 
     def unit(self, i: int = 0) -> Array:
         """The unit vector e_(i+1), in the dtype and on the device of the run."""
@@ -295,7 +297,7 @@ class Space:
     def to_host(self, *parts: Array) -> list[Small]:
         """Small arrays and scalars fetched to the host, all in one transfer."""
         if self.numpy:
-            return [np.asarray(part, dtype=np.float64) for part in parts]
+            return list(map(_in_double, parts))
         if len(parts) == 1:
             return [to_host(parts[0])]
         return _split(to_host(self._joined(parts)), parts)
@@ -303,7 +305,7 @@ class Space:
     def floats(self, *scalars: Array) -> list[float]:
         """Scalars fetched to the host, all in one transfer."""
         if self.numpy:
-            return [float(scalar) for scalar in scalars]
+            return list(map(float, scalars))
         fetched: list[float] = to_host(self.xp.stack(scalars)).tolist()
         return fetched
 
@@ -313,7 +315,7 @@ class Space:
         What is asked of the device meanwhile runs on.
         """
         if self.numpy:
-            return lambda: [np.asarray(part, dtype=np.float64) for part in parts]
+            return lambda: list(map(_in_double, parts))
         transfer = _transfer(self._joined(parts))
         return lambda: _split(transfer(), parts)
 

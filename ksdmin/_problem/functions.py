@@ -61,7 +61,7 @@ class FunctionProblem(CountingProblem):
         self.traits = self._traits(nonlinear)
         self._counts = Counts()
         self._memo: Memo | None = None  # only in a run's own copy: see `counting`
-        self._space: Space | None = None
+        self._space: Any = None  # that of the last point: each verb finds it, by `_recall` or `_at`
         self._box: Box | None = None
         self._watch: Callable[[], None] | None = None  # called between the values of a difference
 
@@ -232,7 +232,10 @@ class FunctionProblem(CountingProblem):
 
     def _call(self, function: Callable[..., Any], x: Array, idx: Any) -> Any:
         """The user gets a fresh copy of x at every call, and may overwrite it."""
-        return self._with_idx(function, self._at(x).given(x), idx=idx)
+        own = self._space.given(x)
+        if self.subsets is None:
+            return function(own, *self._args)
+        return self._with_idx(function, own, idx=idx)
 
     def _with_idx(self, function: Callable[..., Any], *at: Array, idx: Any) -> Any:
         """Call a function of the user's, with `idx` where there are subsets."""
@@ -276,13 +279,12 @@ class FunctionProblem(CountingProblem):
 
     def _raw_gradient(self, x: Array, idx: Any, value: float | None) -> Array:
         self._counts.njev += 1
-        space = self._at(x)
         if callable(self._jac):
-            out = self._with_idx(self._jac, space.given(x), idx=idx)
-            return space.vector(_flat(out), "jac")
+            out = self._call(self._jac, x, idx)
+            return self._space.vector(_flat(out) if getattr(out, "ndim", 1) == 2 else out, "jac")
         self._counts.differenced += 1
         fun, scheme = self._probe(idx), str(self._jac)
-        return differences.gradient(fun, x, value, scheme, space, self._box)
+        return differences.gradient(fun, x, value, scheme, self._space, self._box)
 
     def _fun_and_jac(self, x: Array, idx: Any) -> tuple[float, Array]:
         self._counts.nfev += 1
@@ -290,7 +292,9 @@ class FunctionProblem(CountingProblem):
         out = self._call(self._fun, x, idx)
         if not isinstance(out, (tuple, list)) or len(out) != 2:
             raise ValueError("with jac=True, fun must return the pair (value, gradient)")
-        return as_scalar(out[0], "fun"), self._at(x).vector(_flat(out[1]), "fun (with jac=True)")
+        value, g = out
+        g = _flat(g) if getattr(g, "ndim", 1) == 2 else g
+        return as_scalar(value, "fun"), self._space.vector(g, "fun (with jac=True)")
 
     def _hessian_product(self, x: Array, v: Array, idx: Any) -> Array:
         self._counts.nhev += 1
@@ -308,7 +312,7 @@ class FunctionProblem(CountingProblem):
             value = self._call(self._fun, at, idx)
             if self._jac == "cs":
                 return value
-            refuse_coarse(value, self._at(at).eps)
+            refuse_coarse(value, self._space.eps)
             return as_scalar(value, "fun")
 
         return fun
@@ -336,16 +340,21 @@ class FunctionProblem(CountingProblem):
     # What they remember
 
     def _recall(self, x: Array, idx: Any) -> Memo:
-        if self._memo is None:
-            return Memo()
-        if self._memo.x is not x or self._memo.idx is not idx:
-            self._memo = Memo(x, idx)
-        return self._memo
+        known = self._memo
+        if known is not None and known.x is x and known.idx is idx:
+            return known
+        new = Memo(x, idx)
+        if known is not None:
+            self._memo = new
+        if known is None or self._space is None:  # all points of a run are of one space
+            self._at(x)
+        return new
 
     def _at(self, x: Array) -> Space:
         if self._space is None or not self._space.holds(x):
             self._space = Space(x)
-        return self._space
+        space: Space = self._space
+        return space
 
     def __getstate__(self) -> dict[str, Any]:
         # A namespace is a module: it cannot be pickled.
@@ -384,6 +393,5 @@ class DifferencedProblem(FunctionProblem):
 
 
 def _flat(g: Any) -> Any:
-    """A gradient that is a row or a column of a matrix as a vector; anything else as it is."""
-    shape = getattr(g, "shape", ())
-    return g.reshape(-1) if len(shape) == 2 and 1 in shape else g
+    """A gradient that is a row or a column of a matrix as a vector; any other matrix as it is."""
+    return g.reshape(-1) if 1 in g.shape else g

@@ -272,7 +272,7 @@ class Subsets:
 
     def size_of(self, idx: Any) -> int | None:
         """How many samples `idx` names, where that is known."""
-        if self.is_full(idx):
+        if idx is self.full or self.is_full(idx):
             return self.n if self.n is not None else _len(self.full)
         return _len(idx)
 

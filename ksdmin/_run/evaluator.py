@@ -159,17 +159,19 @@ class Evaluator:
         problem -> its traits, as far as the method uses them.
     as_preconditioner : callable
         (traits, diagonal) -> what the method makes of a diagonal.
+    limited : bool, optional
+        Whether an evaluation may not even begin when time is up. The start and the end of a run are
+        not, nor is the end of a step whose work would be lost (`let_finish`).
+    gives_up : bool, optional
+        Whether the step is given up then: not on samples, where its work would be lost.
 
     Attributes
     ----------
-    limited : bool
-        Whether an evaluation may not even begin when time is up. The start and the end of a run are
-        not, nor is the end of a step whose work would be lost.
-    gives_up : bool
-        Whether the step is given up then: not on samples, where its work would be lost.
+    traits : Traits
+        Those that the method uses, of the problem in the arithmetic that is in force.
+    noise, gradient_error : float
+        The relative errors of values, by rounding, and of gradients, by differences.
     """
-
-    limited = gives_up = False
 
     def __init__(
         self,
@@ -179,12 +181,16 @@ class Evaluator:
         budget: Budget,
         traits_of: Callable[[CountingProblem], Traits],
         as_preconditioner: Callable[[Traits, Array], Array],
+        *,
+        limited: bool = False,
+        gives_up: bool = False,
     ) -> None:
-        self.space, self.subsets, self._budget = space, subsets, budget
+        self.space, self.subsets, self.budget = space, subsets, budget
+        self._begin, self._gives_up = budget.check if limited else _whenever, gives_up
         self._traits_of, self._as_preconditioner = traits_of, as_preconditioner
         self.counts, self.best = ledger.counts.copy(), ledger.best
         self._refined = ledger.refined
-        self._set = NO_SET
+        self._set = _Set(subsets.full, 1.0, True) if subsets.n else NO_SET
         self._passed = self.counts.work  # how much of it has been turned into passes
         self._take(ledger.problem)
 
@@ -253,10 +259,9 @@ class Evaluator:
         """Whether that arithmetic is of another dtype than the run's vectors by now."""
         return self._problem.home(self.space) is not self.space
 
-    @property
-    def seconds(self) -> float:
-        """Since the run began."""
-        return self._budget.seconds
+    def let_finish(self) -> None:
+        """From here on evaluations begin whether there is time for them or not."""
+        self._begin = _whenever
 
     def spent(self) -> bool:
         """Whether any part of the budget is used up.
@@ -264,16 +269,15 @@ class Evaluator:
         A step that was cut short by the clock would not be that of a run with more time: where
         nothing is lost by it, it is given up.
         """
-        if not self.gives_up:
-            return self._budget.spent(self.counts) is not None
-        self._budget.check()
-        return self.counts.nfev >= self._budget.maxfun
+        if self._gives_up:  # the next evaluation looks at the clock
+            return self.counts.nfev >= self.budget.maxfun
+        return self.budget.spent(self.counts) is not None
 
     def value(self, x: Array, idx: Any) -> float:
         """The value on `idx`."""
         self._begin()
         value = self._problem.value(x, idx)
-        self._note(x, idx, value)
+        self._charge(idx, x, value)
         return value
 
     def value_beside(self, x: Array, idx: Any) -> float:
@@ -287,14 +291,14 @@ class Evaluator:
         """The value and the gradient on `idx`."""
         self._begin()
         value, g = self._problem.value_and_gradient(x, idx)
-        self._note(x, idx, value)
+        self._charge(idx, x, value)
         return value, g
 
     def value_and_slopes(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
         """The value and V^T g on `idx`, where the problem has a cheaper way to it than g."""
         self._begin()
         value, slopes = self._problem.value_and_projected_gradient(x, idx, V)
-        self._note(x, idx, value)
+        self._charge(idx, x, value)
         return value, slopes
 
     def evaluate(self, x: Array, idx: Any, *, diagonal: bool) -> Evaluated:
@@ -306,7 +310,7 @@ class Evaluator:
             return Evaluated(x, idx, *self.value_and_gradient(x, idx))
         self._begin()
         value, g, D = self._problem.value_and_gradient(x, idx, diagonal=True)
-        self._note(x, idx, value)
+        self._charge(idx, x, value)
         return Evaluated(x, idx, value, g, self._as_preconditioner(self.traits, D))
 
     def curvature(self, x: Array, idx: Any) -> Callable[[Array], Array]:
@@ -343,7 +347,7 @@ class Evaluator:
             self._begin()
             value, residuals = uncounted(y)
             value = float(value)
-            self._note(y, idx, value)
+            self._charge(idx, y, value)
             return value, residuals
 
         return J._replace(at=at)
@@ -355,31 +359,22 @@ class Evaluator:
         self._charge(idx)
         return factors
 
-    def _begin(self) -> None:
-        """Before an evaluation: there may be no time for it."""
-        if self.limited:
-            self._budget.check()
+    def _charge(self, idx: Any, x: Array | None = None, value: float = math.nan) -> None:
+        """Turn what the problem has just counted into passes over the data.
 
-    def _note(self, x: Array, idx: Any, value: float) -> None:
-        """What a value has cost, and whether it is the best."""
-        self._charge(idx)
-        best = self.best
+        Where it was a value, the point may be the best one.
+        """
+        if self._set.idx is not idx:  # mostly it is the one of the last call
+            self._set = self._known(idx)
+        work, best = self.counts.work, self.best
+        self.counts.passes += (work - self._passed) * self._set.share
+        self._passed = work
         # -inf is a fault, or there is no minimum: not a point to return.
         if (best is None or value < best[1]) and self._set.full and value > -math.inf:
             self.best = (x, value)
 
-    def _charge(self, idx: Any) -> None:
-        """Turn what the problem has just counted into passes over the data."""
-        if self._set.idx is not idx:  # mostly it is the one of the last call
-            self._set = self._known(idx)
-        work = self.counts.work
-        self.counts.passes += (work - self._passed) * self._set.share
-        self._passed = work
-
     def _known(self, idx: Any) -> _Set:
         """What is known of a set."""
-        if idx is self.subsets.full and self.subsets.n:  # as it is on a plain function
-            return _Set(idx, 1.0, True)
         full, whole = self.subsets.is_full(idx), self.subsets.size_of(self.subsets.full)
         size = whole if full else self.subsets.size_of(idx)
         share = size / whole if size is not None and whole else math.nan
@@ -395,3 +390,7 @@ class _Set(NamedTuple):
 
 
 NO_SET = _Set(None, math.nan, False)
+
+
+def _whenever() -> None:
+    """An evaluation that the clock does not hinder may begin."""

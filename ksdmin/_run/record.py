@@ -42,7 +42,7 @@ def write_record(
         njev=counts.njev,
         nhev=counts.nhev,
         passes=counts.passes,
-        seconds=evaluator.seconds,
+        seconds=evaluator.budget.seconds,
         reductions=counts.reductions,
         reduced_bytes=counts.reduced_bytes,
         validation=nan,

@@ -13,7 +13,7 @@ from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.box import Box
 from ksdmin._problem.counting import CountingProblem
 from ksdmin._problem.protocol import Traits
-from ksdmin._problem.subsets import Plain, Sets, Sizes, Subsets
+from ksdmin._problem.subsets import Sets, Sizes, Subsets
 from ksdmin._problem.team import Team
 from ksdmin._run.evaluator import Budget, Evaluated, Evaluator, Ledger
 from ksdmin._run.state import Sampling
@@ -41,6 +41,8 @@ class Run:
         The bounds.
     team : Team
         The processes that make it.
+    sampled : bool
+        Whether there are sets of samples, rather than a plain function.
     """
 
     space: Space
@@ -51,22 +53,23 @@ class Run:
     maxiter: float
     box: Box | None
     team: Team
-
-    @property
-    def sampled(self) -> bool:
-        """Whether there are sets of samples, rather than a plain function."""
-        return not isinstance(self.subsets, Plain)
+    sampled: bool
 
     def evaluating(self, ledger: Ledger, *, limited: bool = False) -> Evaluator:
         """The evaluations of one step, which go on from `ledger`, as a context.
 
         Where they are `limited`, none begins when time is up.
         """
-        evaluator = Evaluator(
-            ledger, self.space, self.subsets, self.budget, self.traits_of, self.as_preconditioner
+        return Evaluator(
+            ledger,
+            self.space,
+            self.subsets,
+            self.budget,
+            self.traits_of,
+            self.as_preconditioner,
+            limited=limited,
+            gives_up=limited and not self.sampled,
         )
-        evaluator.limited, evaluator.gives_up = limited, limited and not self.sampled
-        return evaluator
 
     def traits_of(self, problem: CountingProblem) -> Traits:
         """A problem's traits, as far as the method uses them: factors, or else a diagonal."""

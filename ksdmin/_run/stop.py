@@ -12,16 +12,15 @@ from ksdmin._run.state import State
 
 def verdict(run: Run, state: State) -> Status | None:
     """Why the run ends at `state`; None: it goes on."""
-    here, sampling = state.here, state.sampling
-    spent = run.budget.spent(state.ledger.counts)
+    here, sampling, options = state.here, state.sampling, run.options
     if here.value <= state.lowest and state.record.iteration:
         return Status.UNBOUNDED
     if not math.isfinite(here.value) or not math.isfinite(state.gradient_norm) or state.broken:
         return Status.NOT_FINITE
     best = state.ledger.best
-    if best is not None and best[1] <= run.options.fmin:
+    if best is not None and best[1] <= options.fmin:
         return Status.TARGET
-    whole = run.subsets.is_full(here.idx)
+    whole = not run.sampled or run.subsets.is_full(here.idx)
     converged = test_that_holds(run, state) if whole else None
     if converged is not None:
         return converged
@@ -30,6 +29,7 @@ def verdict(run: Run, state: State) -> Status | None:
     if state.record.iteration >= run.maxiter:
         return Status.MAXITER
     deterministic = whole and sampling.sets.B is here.idx and sampling.sets.C is here.idx
+    spent = run.budget.spent(state.ledger.counts)
     if deterministic and state.stalled:
         return spent or Status.PRECISION_LOSS
     return spent
@@ -70,8 +70,6 @@ def unit_free_test(run: Run, state: State) -> Held | None:
 def small_change(run: Run, state: State) -> Status | None:
     """Which of the tests of ftol and xtol holds, of a step that was just taken and may count."""
     options, here, decrease = run.options, state.here, state.last_decrease
-    if not (options.ftol or options.xtol):
-        return None
     if not state.record.step_norm or math.isnan(decrease):
         return None
     scale = max(abs(here.value), abs(here.value + decrease), 1.0)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import fields
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from ksdmin._problem.described import counted
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
-from ksdmin._problem.subsets import PLAIN, Subsets, as_subsets
+from ksdmin._problem.subsets import PLAIN, Plain, Subsets, as_subsets
 from ksdmin._problem.team import ALONE, Team, team_of
 from ksdmin._problem.user_values import as_vector
 from ksdmin._problem.values import changed
@@ -73,7 +74,7 @@ def make_run(
     team: Team = ALONE,
 ) -> Run:
     """What stays the same during a run of any method."""
-    sampled = subsets is not PLAIN
+    sampled = not isinstance(subsets, Plain)
     maxiter = options.maxiter
     if maxiter is None:
         maxiter = 1000 if sampled else 200 * space.n
@@ -88,6 +89,7 @@ def make_run(
         maxiter=maxiter,
         box=box,
         team=team,
+        sampled=sampled,
     )
 
 
@@ -313,7 +315,7 @@ class Loop:
         """What those say who watch the run, in any of its processes."""
         self._to_save, record = state, state.record
         marks = record.value, record.gradient_norm, record.step_norm
-        status = self.run.team.agreed(lambda: self.observer.see(state), marks)
+        status = self.run.team.agreed(partial(self.observer.see, state), marks)
         self._seen = True
         return None if status is None else Status(status)
 
@@ -321,7 +323,9 @@ class Loop:
         """The next state; or why there is none, and the state that this look has led to."""
         status = verdict(self.run, state)
         if status is None:
-            return self._moved(self.method.step(self.run, state)), None
+            after = self.method.step(self.run, state)
+            refined = after.ledger.refined > state.ledger.refined
+            return self._moved(after) if refined else after, None
         if status in TESTS:
             with suppress(Halt):  # the test holds, whether there is time to look for more or not
                 state, escaped = self.method.escape(self.run, state)
@@ -329,7 +333,7 @@ class Loop:
         return state, status
 
     def _moved(self, state: State) -> State:
-        """The state after a step; the run goes with it where it moves to another dtype."""
+        """The state in finer arithmetic; the run goes with it where that is of another dtype."""
         run, state = self.method.move(self.run, state)
         if run is not self.run:
             log.info("iteration %d: the run goes on in %s", state.record.iteration, run.space.dtype)

@@ -157,8 +157,9 @@ class Observer:
             self._note(state)
         if self.watched.called_back:  # a saved run may have ended here
             return self.watched.patience_ends(self._options, state.record.iteration)
-        status = self._validate(state)
-        status = self._call_back(state) or status
+        status = None if self._options.validation is None else self._validate(state)
+        if self._callback is not None:
+            status = self._call_back(self._callback, state) or status
         self.watched.called_back = True
         return status
 
@@ -186,24 +187,20 @@ class Observer:
             self._bar.update()
 
     def _validate(self, state: State) -> Status | None:
-        if self._options.validation is None:
-            return None
         value, status = self.watched.validate(
             self._options, self._space, state.here.x, state.record.iteration
         )
         self.records[-1] = replace(self.records[-1], validation=value)
         return status
 
-    def _call_back(self, state: State) -> Status | None:
-        if self._callback is None:
-            return None
+    def _call_back(self, callback: Callable[..., Any], state: State) -> Status | None:
         x = self._space.given(state.here.x)
         try:
             if self._by_keyword:
                 shown = intermediate(state, self.records[-1], x, self._space)
-                self._callback(intermediate_result=shown)
+                callback(intermediate_result=shown)
             else:
-                self._callback(x)
+                callback(x)
         except StopIteration:
             return Status.CALLBACK
         return None

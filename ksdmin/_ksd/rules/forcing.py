@@ -44,7 +44,8 @@ class Forcing:
         """The forcing of the next step; after one that was not taken, the same."""
         if self.value is None or not outcome.accepted:
             return self
-        predicted, before = outcome.model_reduction_on_new_A, outcome.previous_gradient_norm
+        predicted = outcome.model_reduction_on_new_A if outcome.measured else math.nan
+        before = outcome.previous_gradient_norm
         ratio = outcome.gradient_norm / before if before else 1.0
         error = self.value if math.isnan(predicted) else model_error(outcome.actual, predicted)
         wanted = min(LARGEST, ratio * ratio, error)

@@ -57,8 +57,10 @@ class Width:
         return cls(most=FIRST_PRODUCTS)
 
     def after(self, outcome: Outcome) -> Width:
-        """The rule after a step."""
-        if self.most is not None and outcome.measured and outcome.accepted:
+        """The rule after a step; one without products has no space."""
+        if not outcome.measured:
+            return self
+        if self.most is not None and outcome.accepted:
             self = changed(self, most=2 * self.most)
         return changed(self, wide=False) if too_wide(outcome) else self
 

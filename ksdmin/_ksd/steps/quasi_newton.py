@@ -12,31 +12,13 @@ import numpy as np
 
 from ksdmin._ksd.hidden_slope import HiddenSlope, watched_slope
 from ksdmin._ksd.line_search import contradicted, line_search
-from ksdmin._ksd.preconditioning import preconditioner
+from ksdmin._ksd.preconditioning import first_preconditioner, preconditioner
 from ksdmin._ksd.recorded_step import Measure, MeasuredStep
-from ksdmin._ksd.rules.trust import Forecast
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import made
 from ksdmin._run.evaluator import Evaluated, Evaluator
-
-
-class Direction:
-    """Where the model would go from here: along -u.
-
-    Attributes
-    ----------
-    u : array
-        P^-1 g.
-    forecast : Forecast
-        What the model predicts for that; its slope is g^T u, positive.
-    """
-
-    __slots__ = ("forecast", "u")
-
-    def __init__(self, u: Array, forecast: Forecast) -> None:
-        self.u, self.forecast = u, forecast
 
 
 class QuasiNewtonStep:
@@ -52,19 +34,16 @@ class QuasiNewtonStep:
         if not slope > 0:
             return None
         forecast = turn.state.rules.trust.foreseen(turn.state.record.value, slope)
-        return Offer(partial(self._propose, turn, Direction(u, forecast)), forecast)
+        return Offer(partial(model_step, turn, u, slope), forecast)
 
     def _is_learned(self, turn: Turn) -> bool:
         """Whether the model is of the function that the step is to lower: of the gradient's set."""
         run, _, state, _ = turn
+        if not run.sampled:
+            return state.model.capacity > 0
         if not state.curvature_is_sampled or state.model.base is not None:
             return state.model.capacity > 0 and not state.C_is_other
         return len(state.model) > 0 and run.subsets.is_full(state.here.idx)
-
-    def _propose(self, turn: Turn, direction: Direction) -> Proposal:
-        """The step along the direction."""
-        run, evaluator, state, _ = turn
-        return Proposal(state, model_step(run, evaluator, state, direction))
 
 
 def solved(run: KSDRun, state: KSDState) -> tuple[Array, float]:
@@ -72,18 +51,22 @@ def solved(run: KSDRun, state: KSDState) -> tuple[Array, float]:
     here, known = state.here, state.model.solved
     if known is not None and known.g is here.gradient and known.D is here.diagonal:
         return known.u, known.slope
-    g = here.gradient if run.box is None else run.movable(here)(here.gradient)
-    u = preconditioner(run, state).solve(g)
+    if run.box is None:
+        g, solve = here.gradient, state.model.inverse(run.space, first_preconditioner(run, state))
+    else:
+        g, solve = run.movable(here)(here.gradient), preconditioner(run, state).solve
+    u = solve(g)
     return u, float(run.space.inner(g, u))
 
 
-def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState, direction: Direction) -> Trial:
-    """The step along the direction."""
-    here, slope = state.here, direction.forecast.slope
+def model_step(turn: Turn, u: Array, slope: float) -> Proposal:
+    """The step along -u, where the slope along u is g^T u, positive."""
+    run, evaluator, state, _ = turn
+    here = state.here
     noise, differenced = evaluator.noise * abs(here.value), evaluator.gradient_error > 0
-    measure = how_measured(run, state, direction.u) if run.space.remote else None
-    check = watched_slope(run, evaluator, state, direction.u, slope)
-    line = Line(run, evaluator, here, direction.u, measure, check)
+    measure = how_measured(run, state, u) if run.space.remote else None
+    check = watched_slope(run, evaluator, state, u, slope) if differenced else None
+    line = Line(run, evaluator, here, u, measure, check)
     there, t = line_search(
         line.at,
         line.slope_at,
@@ -91,26 +74,32 @@ def model_step(run: KSDRun, evaluator: Evaluator, state: KSDState, direction: Di
         -slope,
         noise=noise,
         lowest=state.lowest,
-        spent=lambda: evaluator.spent() or (check is not None and check.found),
+        spent=evaluator.spent if check is None else lambda: evaluator.spent() or check.found,
     )
-    wrong = not differenced and there and contradicted(t, line.start, there, slope / 2, noise)
-    found = line.start if there is None or wrong else there
-    return made(
+    if there is not None and not differenced and contradicted(t, here, there, slope / 2, noise):
+        there = None
+    found: Evaluated | LinePoint = here if there is None else there
+    d = measured = None
+    if there is not None:
+        measured = there.measured
+        d = there.x - here.x if measured is None else measured.d
+    trial = made(
         Trial,
         kind=QuasiNewtonStep.name,
         x=found.x,
-        d=None if found is line.start else line.to(found),
+        d=d,
         value=found.value,
         gradient=found.gradient,
         predicted=here.value - found.value,
         model_reduction=np.nan,
-        inner_iterations=int(found is not line.start),
+        inner_iterations=int(there is not None),
         dim=1,
-        steepest=slope / run.space.norm(direction.u) ** 2 if differenced else 0.0,  # u^T P u
+        steepest=slope / run.space.norm(u) ** 2 if differenced else 0.0,  # u^T P u
         basis=None,
-        measured=found.measured,
+        measured=measured,
         slope_is_hidden=check is not None and check.found,
     )
+    return Proposal(state, trial)
 
 
 def how_measured(run: KSDRun, state: KSDState, u: Array) -> Measure | None:
@@ -122,13 +111,7 @@ def how_measured(run: KSDRun, state: KSDState, u: Array) -> Measure | None:
 
 
 class Line:
-    """phi(t) = f(x - t u), projected onto the bounds.
-
-    Attributes
-    ----------
-    start : LinePoint
-        phi(0).
-    """
+    """phi(t) = f(x - t u), projected onto the bounds."""
 
     def __init__(
         self,
@@ -142,7 +125,10 @@ class Line:
         self._check = check
         self._evaluator, self._x, self._idx, self._box = evaluator, here.x, here.idx, run.box
         self._u, self._measure = u, measure
-        self.start = LinePoint(here.x, here.value, here.gradient, None)
+        traits = evaluator.traits
+        self._separate = traits.separate_gradient
+        # Whether a slope is cheaper than a gradient
+        self._differenced = traits.has_projected_gradient and run.box is None
 
     def at(self, t: float) -> LinePoint:
         """Evaluate at t: the gradient with the value, or when the slope is asked for."""
@@ -150,7 +136,7 @@ class Line:
         if self._box is not None:
             wanted, x = x, self._box.project(x)
             stopped = x != wanted
-        if self._evaluator.traits.separate_gradient:
+        if self._separate:
             value = self._evaluator.value(x, self._idx)
             if self._check is not None and (stopped is None or not stopped.any()):
                 self._check.note(t, value)
@@ -173,15 +159,6 @@ class Line:
         if self._box is not None and point.stopped is not None:
             moving = self._box.without(moving, point.stopped)
         return -float(self._evaluator.space.inner(moving, self._u))
-
-    def to(self, point: LinePoint) -> Array:
-        """The way to a point."""
-        return point.x - self._x if point.measured is None else point.measured.d
-
-    @property
-    def _differenced(self) -> bool:
-        """Whether a slope is cheaper than a gradient."""
-        return self._evaluator.traits.has_projected_gradient and self._box is None
 
 
 class LinePoint:

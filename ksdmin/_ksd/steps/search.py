@@ -80,7 +80,9 @@ def search(
     )
 
 
-def first_search_limit(evaluator: Evaluator, state: KSDState, dim: int) -> Callable[[], bool]:
+def first_search_limit(
+    evaluator: Evaluator, state: KSDState, dim: int
+) -> Callable[[], bool] | None:
     """Whether the first search has spent what it may, where slopes are made of differences.
 
     The first step may cost as many gradients as a matrix may elsewhere; its space has taken up to
@@ -89,7 +91,7 @@ def first_search_limit(evaluator: Evaluator, state: KSDState, dim: int) -> Calla
     """
     start = state.record
     if start.iteration or not evaluator.gradient_error or state.curvature_is_sampled:
-        return lambda: False
+        return None
     limit = MATRIX_IN_GRADIENTS * start.nfev - dim
     return lambda: evaluator.counts.nfev >= limit
 
