@@ -42,7 +42,7 @@ VALUES = {
     "damping": 3.0,
     "inner_maxiter": 1,
     "preset": "paper",
-    "without": ("trust",),
+    "without": ("quasi-newton",),
 }
 NAMES = [
     (method, field.name)
