@@ -152,13 +152,13 @@ ALGORITHMS = {
         (
             "6",
             r"Algorithm 2: $V$, $\overline{H}$ on $B_n$",
-            "_ksd.step.step",
-            "build_basis(run, evaluator, state, costs)",
+            "_ksd.steps.krylov.KrylovStep._propose",
+            "krylov_space(run, evaluator, state)",
         ),
         (
             "7",
             r"$\widehat{H} \gets$ eigenvalues of $\overline{H}$ floored",
-            "_ksd.step.positive_curvature",
+            "_ksd.steps.search.positive_curvature",
             "preset.spectrum(",
         ),
         (
@@ -182,10 +182,15 @@ ALGORITHMS = {
         (
             "11",
             r"optimum $a^*$ by BFGS on $C_n$, of $f(\theta + \overline{V} a)$",
-            "_ksd.step.search",
+            "_ksd.steps.search.search",
             "bfgs(",
         ),
-        ("12", r"$d_{prev} \gets \overline{V} a^*$", "_ksd.step.search", "found.x - here.x"),
+        (
+            "12",
+            r"$d_{prev} \gets \overline{V} a^*$",
+            "_ksd.steps.search.search",
+            "found.x - here.x",
+        ),
         ("13", r"$\theta \gets \theta + d_{prev}$", "_ksd.accept.accept_or_refuse", "here=there"),
     ],
 }
@@ -207,7 +212,7 @@ def source(where):
 
 
 def find(where):
-    """`_ksd.step.search`, or a method."""
+    """`_ksd.steps.search.search`, or a method."""
     return locate(f"ksdmin.{where}")
 
 

@@ -30,6 +30,7 @@ from ksdmin._problem.values import made
 # is exhausted, or it lies in the span already. An eigenvalue, or a part of a gradient, of no more
 # is not known, nor the Cholesky factor of a matrix whose condition is no better.
 MIN_REMAINDER = 100
+ROUNDS = 3  # of orthogonalisation, at most
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,7 @@ class Growth:
         self._H_bar = np.zeros((capacity, capacity))
         self._coefficients = np.zeros((capacity, capacity))  # of H v_k, in terms of the u
         self._alpha, self._beta, self._beta0 = 0.0, 0.0, 0.0  # the last ones, and the first norm
+        self._largest = 0.0  # of all of them
         self._pivot, self._share = 1.0, 1.0  # of the LDL^T factors of H_bar; see `residual`
         self._across, self._gap = 0.0, 0.0  # the last w^T v of the next v; see `asymmetry`
 
@@ -261,10 +263,11 @@ class Growth:
     def _orthogonalised(self) -> tuple[Array, float]:
         """P^-1 r and its norm, for a remainder r that is orthogonal to all vectors.
 
-        Where more is taken out than is left, rounding has to be taken out once more.
+        Where more is taken out than is left, rounding has to be taken out once more. Twice is
+        enough (Kahan and Parlett): what does not come to rest then is rounding.
         """
         rows, space = self._rows, self._space
-        while True:  # mostly once; more often only where nothing is left in the end
+        for _ in range(ROUNDS):
             c = rows.orthogonalise(self.dim)
             z = rows.P.solve(rows.r)
             squared, c = space.to_host(space.inner(rows.r, z), c)
@@ -272,6 +275,7 @@ class Growth:
             norm = _root(squared)
             if squared >= c @ c or not self._is_left(norm):
                 return z, norm
+        return z, 0.0
 
     def _take_in(self, h: Small) -> bool:
         """Note what vector k has been found to have; False where that is not finite."""
@@ -294,8 +298,12 @@ class Growth:
         return True
 
     def _is_left(self, norm: float) -> bool:
-        """Whether a remainder of this norm is more than rounding of the product that it is of."""
-        before = math.hypot(norm, self._alpha, self._beta)
+        """Whether a remainder of this norm is more than rounding of the products so far.
+
+        Of the last one alone, rounding would count as much: that of a vector which is rounding.
+        """
+        self._largest = max(self._largest, abs(self._alpha), self._beta)
+        before = math.hypot(norm, self._largest)
         return MIN_REMAINDER * self._space.eps * before < norm < math.inf
 
     def _keeps(self, norm: float) -> bool:

@@ -370,3 +370,12 @@ def test_a_saved_run_on_a_gpu_goes_on_bit_for_bit(tmp_path):
     for _ in resumed:
         pass
     assert torch.equal(resumed.result().x, whole.result().x)
+
+
+@pytest.mark.filterwarnings("ignore:The curvature product is not symmetric")
+def test_a_space_of_which_only_rounding_is_left_ends():
+    """Two samples in B, and a net that the first step has saturated: it came to no end."""
+    torch.manual_seed(0)
+    problem = problem_of(mlp(), data(5))
+    res = ksdmin.minimize(problem, options=ksdmin.PAPER | {"maxiter": 2}, rng=146)
+    assert res.nit == 2
