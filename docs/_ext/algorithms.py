@@ -141,7 +141,7 @@ ALGORITHMS = {
             "4",
             r"$g \gets \frac{1}{\vert A_n \vert} \sum_{i \in A_n} g_i(\theta)$",
             "_ksd.step.evaluate",
-            "evaluator.evaluate(trial.x, A, diagonal=wanted)",
+            "evaluator.evaluate(trial.x, A, diagonal=",
         ),
         (
             "5",

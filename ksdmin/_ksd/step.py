@@ -62,13 +62,15 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         record = step_record(evaluator, after, trial, outcome)
         model, trust = learn(run, state, after, record, trial, there, outcome, forecast)
         rules = after.rules
-        asymmetric = trial.basis is not None and warn_if_asymmetric(run, evaluator, trial.basis)
+        warned = after.warned
+        if trial.basis is not None and not warned:
+            warned = warn_if_asymmetric(run, evaluator, trial.basis)
         return changed(
             after,
             record=record,
             model=model,
             rules=rules if trust is rules.trust else changed(rules, trust=trust),
-            warned=after.warned or asymmetric,
+            warned=warned,
             ledger=evaluator.ledger,
         )
 

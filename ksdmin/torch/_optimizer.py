@@ -136,8 +136,9 @@ class KSD(Optimizer):
         _refuse(options)
         parsed = parse_options(options, Options)
         chosen = {name: getattr(parsed, name) for name in NAMES}
-        if isinstance(parsed.gtol, NotGiven):
-            chosen["gtol"] = float(parsed.gtol)  # torch.load(weights_only=True) knows no other
+        for name, value in chosen.items():
+            if isinstance(value, NotGiven):
+                chosen[name] = float(value)  # torch.load(weights_only=True) knows no other
         super().__init__(params, {"lr": 1.0, "iterations": _whole(iterations), **chosen})
         FlatParameters(self._tensors())  # refuse now what no step could take
 

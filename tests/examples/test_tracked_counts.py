@@ -16,7 +16,7 @@ BOUNDS = {
     "rosenbrock_values_only": (1300, 1.25),
     "spread_quadratic": (850, 1.15),
     "logistic_regression": (70, 0.25),
-    "exponential_fit": (120, 1.9),
+    "exponential_fit": (31, 0.5),
 }
 
 

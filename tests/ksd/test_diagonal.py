@@ -145,14 +145,14 @@ def curve():
 def kinds_of_passes(problem, subsets=None, **options):
     """The kinds of evaluations of a run, and its result."""
     kinds = []
-    own = type(problem)._means
+    own = type(problem)._means_of
 
     def means(self, kind, x, idx):
         kinds.append(kind)
         return own(self, kind, x, idx)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(problem), "_means", means)
+        patch.setattr(type(problem), "_means_of", means)
         options = {"maxiter": 10, **options}
         res = ksdmin.minimize(problem, subsets=subsets, rng=0, options=options)
     return kinds, res

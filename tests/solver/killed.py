@@ -53,7 +53,7 @@ def main(name, path, at=""):
         for owner, verb in ((checkpoint_file._Hashing, "write"), (os, "fsync"), (os, "replace")):
             wrap(owner, verb, before)
     elif at:
-        wrap(Evaluator, "_begin", killed_at(int(at)))
+        wrap(Evaluator, "_charge", killed_at(int(at)))
     arguments = runs.ALL[name]()
     if Path(path).exists():
         res = ksdmin.resume(path, arguments["fun"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from examples.benchmarks.rule_variants.constants import SWITCH, Constant, constants
-from ksdmin._options import RULES
+from ksdmin._options import KINDS, RULES
 
 DEFAULT, CONTROL, REFERENCE = "default", "control", "reference"
 
@@ -48,7 +48,8 @@ BASELINES = [
 
 
 def rules_off() -> list[Variant]:
-    return [Variant(rule, value="off", options={"without": [rule]}) for rule in RULES]
+    both = (*RULES, *KINDS)
+    return [Variant(name, value="off", options={"without": [name]}) for name in both]
 
 
 def other_values(constant: Constant) -> list[float]:

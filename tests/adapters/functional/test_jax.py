@@ -210,5 +210,5 @@ def test_another_missing_package_is_not_blamed_on_jax(monkeypatch):
         if name.startswith("ksdmin._adapters.functional.jax"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ksdmin._adapters.functional.jax_chunks", None)
-    with pytest.raises(ModuleNotFoundError, match="jax_per_sample"):
+    with pytest.raises(ModuleNotFoundError, match="jax_chunks"):
         ksdmin.from_jax(lambda x: x @ x, x0=np.zeros(2))
