@@ -87,7 +87,6 @@ BUYS = {
     "fewest": "Few samples of a linear model are not sampled: exact steps are cheap there.",
     "per_root": "Of many samples a few show the first steps, at a fraction of a pass.",
     "compares": "Where A is a part, steps are judged on samples that the gradient has not seen.",
-    "escapes": "Saddle points and maxima are left, where a few products show a way down.",
     "tilted": "The search on C keeps the slope of A: it does not undo what the gradient says.",
     "first_direction": "One product less in the first iteration.",
     "drifting": "Where a regression fits its samples better and better, old pairs do not keep "

@@ -56,6 +56,7 @@ def judge_step(
         measured=not of_model,
         wide=basis is not None and is_wide(run, state, basis),
         exact=exact,
+        without_products="krylov" in run.off,
         last_resort=not exact and (costs is None or not damped_steps_are_left(state, costs)),
         newton_reduction=trial.newton_reduction if exact else np.nan,
         value=value,

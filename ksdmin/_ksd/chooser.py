@@ -87,7 +87,8 @@ def is_trusted(turn: Turn) -> bool:
     state, rules = turn.state, turn.state.rules
     if state.model.base is not None and turn.costs is not None:
         return rules.exact_space.reusable(turn.costs)
-    trusted = rules.trust.trusted or rules.contest.idle
+    contested = turn.costs is not None and turn.costs.rows > 0 and rules.damped_step.allowed
+    trusted = rules.trust.trusted or (contested and rules.contest.idle)
     return trusted and not (rules.damping.initial_phase and state.damping > 0)
 
 

@@ -64,6 +64,8 @@ class Outcome:
         Whether its Krylov space had more vectors than two passes over all samples pay for.
     exact : bool
         Whether it was made of the whole curvature matrix.
+    without_products : bool
+        Whether no step of the run may have any: Krylov steps are switched off.
     last_resort : bool
         Whether there is no step of another kind to try where this one fails.
     newton_reduction : float
@@ -95,6 +97,7 @@ class Outcome:
     measured: bool = True
     wide: bool = False
     exact: bool = False
+    without_products: bool = False
     last_resort: bool = True
     newton_reduction: float = float("nan")
     value: float = float("nan")

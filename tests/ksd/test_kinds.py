@@ -125,3 +125,14 @@ def test_a_long_run_counts_every_step_though_its_history_is_thinned():
     res = ksdmin.minimize(**valley(), options={"history": 5})
     assert len(res.history) < res.nit
     assert sum(res.kinds.values()) == res.nit
+
+
+def test_a_run_without_krylov_steps_ends_where_it_cannot_go_on():
+    """Its steps have no products, and count for the stall all the same."""
+    res = ksdmin.minimize(
+        lambda x: 1 + (x @ x) ** 0.75,
+        np.ones(3),
+        jac=lambda x: 1.5 * x * (x @ x + 1e-300) ** -0.25,
+        options={"without": ["krylov"], "gtol": 1e-9, "maxiter": 600},
+    )
+    assert res.nit < 100

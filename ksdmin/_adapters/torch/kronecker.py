@@ -156,6 +156,7 @@ class KroneckerKernel:
         if self._model.is_recurrent:  # another graph: see `_setting`
             with self._model.restored_randomness():
                 forward = self._forward(probing.x, probing.chunk)
+        self._curved = self._has_curvature(forward.z, probing.chunk)
         uses = uses_of(forward.z, forward.parameters)
         self._of_weight = _blocks(self._model, uses, self._starts)
         for weight in self._wrong(forward):
@@ -234,20 +235,24 @@ class KroneckerKernel:
         slopes = self._kernels.output_slopes(z, targets, w.sqrt())
         if self._kernels.is_scalar:
             return slopes
-        by_row = -1, *[1] * (z.ndim - 1)
-        scales = self._scales(z, slopes, targets, w).reshape(by_row)
-        return slopes * scales * _signs(len(z), z).reshape(by_row)
+        if self._curved:
+            slopes = _directions(slopes) * self._lengths(z, targets, w)
+        return slopes * _signs(len(z), z).reshape(-1, *[1] * (z.ndim - 1))
 
-    def _scales(self, z: Tensor, slopes: Tensor, targets: Any, w: Tensor) -> Tensor:
-        """What makes each slope as long as M has it: |r|^2 = v^T M v, with signs v."""
-        v = (1 - 2 * (torch.arange(z[0].numel(), device=z.device) % 2)).to(z.dtype)
+    def _has_curvature(self, z: Tensor, chunk: Chunk) -> bool:
+        """Whether a loss without labels has any: one that is straight between corners has none."""
+        if self._draws or self._kernels.is_scalar:
+            return False
+        _, targets, w = chunk
+        return bool((self._lengths(z.detach().clone(), targets, w) > 0).any())
+
+    def _lengths(self, z: Tensor, targets: Any, w: Tensor) -> Tensor:
+        """How long the vector of each sample is: |r|^2 = v^T M v, with signs v."""
+        v = (1 - 2 * (torch.arange(math.prod(z.shape[1:]), device=z.device) % 2)).to(z.dtype)
         v = v.reshape(z.shape[1:]).expand_as(z)
-        curved = (v * self._kernels.loss_hessian(z, targets, w)(v)).flatten(1).sum(1)
-        curved = curved.clamp(min=0.0)  # a loss may curve down
-        squares = slopes.square().flatten(1).sum(1)
-        scales = torch.where(squares > 0, curved / squares, curved).sqrt()
-        # A loss with corners, and straight between them, has no curvature at all.
-        return torch.where(curved.sum() > 0, scales, torch.ones_like(scales))
+        curved = v * self._kernels.loss_hessian(z, targets, w)(v)
+        lengths = curved.reshape(len(z), -1).sum(1).clamp(min=0.0).sqrt()  # it may curve down
+        return lengths.reshape(-1, *[1] * (z.ndim - 1))
 
     def _setting(self) -> AbstractContextManager[Any]:
         """Where the forward pass of a recurrent layer is not one node of the graph."""
@@ -325,6 +330,15 @@ def _without_mkldnn() -> Iterator[None]:
 def _alike(found: Tensor, expected: Tensor) -> bool:
     difference = (found - expected).norm()
     return bool(difference <= MAX_DIFFERENCE * expected.norm())
+
+
+def _directions(slopes: Tensor) -> Tensor:
+    """The vectors of the samples, of length one; zero where they vanish."""
+    rows = slopes.reshape(len(slopes), -1)
+    largest = rows.abs().amax(1, keepdim=True)
+    rows = rows / torch.where(largest > 0, largest, torch.ones_like(largest))  # lest squares vanish
+    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return (rows / torch.where(norms > 0, norms, torch.ones_like(norms))).reshape(slopes.shape)
 
 
 def _signs(count: int, like: Tensor) -> Tensor:

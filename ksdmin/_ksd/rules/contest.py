@@ -62,7 +62,7 @@ class Turn:
         earlier, later = (half.gained / half.work for half in (self.first, self.second))
         if not earlier > 0 or not later > 0:
             return 0.0 if later > 0 else math.inf
-        return math.log(earlier / later) / (self.work / 2)
+        return (math.log(earlier) - math.log(later)) / (self.work / 2)
 
     def expected(self, work: float) -> float:
         """What the leader would gain for so much more work."""
@@ -131,8 +131,8 @@ class Contest:
 
         A step that was `kept_short` shows less than its kind can do: a trial goes on after it.
         """
-        if first != self.first_is_next:
-            return self  # one stood in for the other
+        if first != self.first_is_next:  # one stood in for the other
+            return self if self.trial is None else Contest(self.leads, length=2 * self.turn.work)
         step = Gain(gained, work)
         if self.trial is None:
             turn = self.turn.then(step, self.length)

@@ -43,15 +43,16 @@ class Stall:
         return self.count >= self.patience
 
     def after(self, outcome: Outcome) -> Stall:
-        """The count after a step; steps without products do not count."""
+        """The count after a step; one without products does not count where these may follow."""
+        counted = outcome.measured or outcome.without_products
         if not outcome.accepted:
-            return changed(self, count=self.count + outcome.measured)
+            return changed(self, count=self.count + counted)
         norm = outcome.gradient_norm
         resolved = outcome.actual > max(outcome.noise, outcome.gradient_noise)
         progress = resolved or norm < self.least_gradient
         # Where the search cannot move, the run has stalled at once; unless another kind is left.
         ended = outcome.last_resort and not outcome.moved
-        more = outcome.measured * (PATIENCE if ended else 1)
+        more = counted * (PATIENCE if ended else 1)
         count = 0 if progress else self.count + more
         return changed(self, count=count, least_gradient=min(norm, self.least_gradient))
 

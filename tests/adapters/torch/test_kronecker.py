@@ -379,3 +379,36 @@ def test_a_space_of_which_only_rounding_is_left_ends():
     problem = problem_of(mlp(), data(5))
     res = ksdmin.minimize(problem, options=ksdmin.PAPER | {"maxiter": 2}, rng=146)
     assert res.nit == 2
+
+
+def test_an_own_loss_of_one_number_a_sample_has_factors():
+    class Flat(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+
+        def forward(self, x):
+            return self.net(x)[:, 0]
+
+    inputs, labels = data(5)
+    smooth = problem_of(
+        Flat(),
+        (inputs, labels.double()),
+        lambda z, y: ((z - y) ** 2 + 0.01).sqrt(),
+        precond="kronecker",
+    )
+    assert smooth.traits.has_factors
+
+
+def test_factors_of_an_own_loss_do_not_depend_on_chunks():
+    """One that is straight far out, and so has no curvature for some samples."""
+
+    def loss(z, y):
+        away = (z - nn.functional.one_hot(y, 3)).abs().sum(1)
+        return torch.where(away < 1.5, away**2, 3 * away - 2.25)
+
+    v, found = torch.linspace(-1, 1, 57, dtype=torch.float64), []
+    for size in (N, 2):
+        problem = problem_of(mlp(), data(5), loss, precond="kronecker", chunk_size=size)
+        found.append(times(problem, problem.factors(problem.x0), v))
+    assert (found[0] - found[1]).norm() <= 1e-9 * found[0].norm()
