@@ -103,3 +103,9 @@ def test_a_fit_that_does_not_converge_is_an_error_with_its_result():
 def test_wrong_arguments(given, said):
     with pytest.raises(ValueError, match=said):
         ksdmin.curve_fit(**{"f": decay, "xdata": T, "ydata": Y, **given})
+
+
+def test_data_of_zeros():
+    popt, pcov = ksdmin.curve_fit(lambda t, a: a * t, T, np.zeros(25))
+    assert abs(popt[0]) < 1e-15
+    assert pcov[0, 0] < 1e-30

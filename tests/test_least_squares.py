@@ -266,3 +266,35 @@ def test_it_shows_itself():
 def test_wrong_arguments(given, error, said):
     with pytest.raises(error, match=said):
         ksdmin.least_squares(**{"fun": decay, "x0": START, **given})
+
+
+@pytest.mark.parametrize(
+    ("fun", "x0"),
+    [
+        (lambda x: x**2, [1.0, 2.0]),
+        (lambda x: np.array([x[0] + x[1], x[0] - x[1], 3 * x[0]]), [1.0, 2.0]),
+        (lambda x: 1e-30 * x**2, [1.0, 2.0]),
+    ],
+)
+def test_residuals_that_are_zero_at_the_minimum(fun, x0):
+    res = ksdmin.least_squares(fun, x0)
+    assert (res.success, res.status) == (True, 2)
+    assert res.cost <= 1e-31 * res.history[0].value
+    assert res.nfev <= 30
+    assert ksdmin.least_squares(fun, x0, ftol=None).status != 2
+
+
+def test_a_start_far_off_is_no_reason_to_end_early():
+    t = np.linspace(0.5, 1.0, 9)
+    res = ksdmin.least_squares(lambda x: np.exp(x[0] * t) - np.exp(t), [60.0])
+    assert res.history[0].value > 1e40
+    assert res.x[0] == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_jacobian_that_is_not_finite_where_the_value_is_lower_is_no_success():
+    def jac(x):
+        return np.array([[1.0]]) if x[0] > 1 else np.array([[np.nan]])
+
+    res = ksdmin.least_squares(lambda x: x, [2.0], jac)
+    assert (res.success, res.status) == (False, -3)
+    assert "not finite" in res.message
