@@ -298,3 +298,18 @@ def test_a_jacobian_that_is_not_finite_where_the_value_is_lower_is_no_success():
     res = ksdmin.least_squares(lambda x: x, [2.0], jac)
     assert (res.success, res.status) == (False, -3)
     assert "not finite" in res.message
+
+
+@pytest.mark.parametrize("last", [0.0, 1.0])
+def test_variables_that_tend_to_zero_are_differenced_in_the_size_of_the_start(last):
+    calls, y = [], 2 * np.exp(-T)
+
+    def line_beside(x):
+        calls.append(x)
+        return x[0] * np.exp(-x[1] * T) + x[2] + x[3] * T - y
+
+    res = ksdmin.least_squares(line_beside, [1.0, 1.0, 1.0, last])
+    assert res.success
+    assert len(calls) <= 25
+    np.testing.assert_allclose(res.x, [2, 1, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(res.jac[:, 2:], np.stack([np.ones(25), T], 1), atol=1e-5)

@@ -188,7 +188,7 @@ def least_squares(
     )
     assert isinstance(problem, ResidualProblem)
     scale, steps = _scale(x_scale, x0), _steps(diff_step, x0)
-    problem = problem.as_least_squares(steps, jac_sparsity, scale)
+    problem = problem.as_least_squares(x0, steps, jac_sparsity, scale)
     watcher = Watcher(callback, verbose)
     options = {"maxfun": max_nfev, **tolerances}
     free = not (np.isfinite(lower) | np.isfinite(upper)).any()

@@ -32,6 +32,8 @@ LEAST_WEIGHT = float(np.finfo(np.float64).eps)
 
 # The weight of a residual in a step, at least, of the slope of its loss.
 LEAST_SHARE = 0.1
+# The size that differences take a variable for, at least, of that at the start.
+LEAST_SIZE = 1e-2
 # A sparse Jacobian or an operator of so few unknowns and entries is as good as a dense one.
 FEW_UNKNOWNS, FEW_ENTRIES = 300, 1e7
 
@@ -72,6 +74,7 @@ class ResidualProblem(FunctionProblem):
         self._rows = 1  # of a plain function, until its first call
         self._diff_step: Small | None = None  # relative, for each variable
         self._sparsity: Sparsity | None = None
+        self._least_sizes: Small | None = None  # that differences take a variable for
         self.variable_scale, self.unit_free = None, False
         self._counts_probes = True  # whether `nfev` counts the values of differences
         self._checks_jac = True  # whether a run compares `jac` with the residuals
@@ -101,12 +104,13 @@ class ResidualProblem(FunctionProblem):
         )
 
     def as_least_squares(
-        self, diff_step: Small | None, sparsity: Any, variable_scale: Small | None
+        self, x0: Small, diff_step: Small | None, sparsity: Any, variable_scale: Small | None
     ) -> Self:
         """A copy as SciPy's ``least_squares`` has it: its evaluations are those of steps alone."""
         return changed(
             self,
             _diff_step=diff_step,
+            _least_sizes=LEAST_SIZE * np.where(x0 == 0, 1.0, np.abs(x0)),
             _sparsity=None if sparsity is None else Sparsity(sparsity),
             _counts_probes=False,
             _checks_jac=False,
@@ -382,7 +386,9 @@ class ResidualProblem(FunctionProblem):
             away = np.where(x == 0, 1.0, x)
             return np.asarray(self._diff_step * (np.abs(away) if scheme == "cs" else away))
         eps = max(self._eps, self._at(x).eps)
-        return differences.relative_steps(np.asarray(x, dtype=np.float64), scheme, eps)
+        return differences.relative_steps(
+            np.asarray(x, dtype=np.float64), scheme, eps, self._least_sizes
+        )
 
     def _probed(self, at: Array, idx: Any) -> Small:
         """The residuals as the difference formulas call them: counted, complex for "cs"."""
