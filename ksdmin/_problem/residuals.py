@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from array_api_compat import is_array_api_obj, is_numpy_array
+from array_api_compat import is_array_api_obj, is_jax_array, is_numpy_array, is_torch_array
 from scipy.sparse import csr_array, diags_array, issparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
@@ -72,6 +72,7 @@ class ResidualProblem(FunctionProblem):
         self._rows_are_dense = True  # until the first call of `jac` shows otherwise
         self._kept: Memo | None = None  # what is known of the last point with a Jacobian
         self._rows = 1  # of a plain function, until its first call
+        self._called = False  # whether there was one
         self._diff_step: Small | None = None  # relative, for each variable
         self._sparsity: Sparsity | None = None
         self._least_sizes: Small | None = None  # that differences take a variable for
@@ -79,6 +80,7 @@ class ResidualProblem(FunctionProblem):
         self._counts_probes = True  # whether `nfev` counts the values of differences
         self._checks_jac = True  # whether a run compares `jac` with the residuals
         self._refines = False  # whether differences may turn into better ones
+        self._takes_arrays = False  # of JAX and PyTorch, too
         self._eps = 0.0  # of the coarsest numbers that `residuals` has returned
         super().__init__(residuals, args, jac, None, None, subsets, precond, nonlinear)
 
@@ -114,6 +116,7 @@ class ResidualProblem(FunctionProblem):
             _sparsity=None if sparsity is None else Sparsity(sparsity),
             _counts_probes=False,
             _checks_jac=False,
+            _takes_arrays=True,
             variable_scale=variable_scale,
             unit_free=True,
         )
@@ -328,19 +331,25 @@ class ResidualProblem(FunctionProblem):
         if memo.residuals is None:
             self._counts.nfev += 1
             memo.residuals = self._vector(self._call(self._fun, x, idx), x, idx)
-            self._note_rows(len(memo.residuals))
         residuals: Small = memo.residuals
         return residuals
 
     def _note_rows(self, rows: int) -> None:
         """How many residuals a plain function has shows in its first call."""
-        if self.subsets is None and rows != self._rows:
+        if self._called and rows != self._rows:
+            raise ValueError(
+                f"residuals returned {rows} values, before {self._rows}: expected as many at each x"
+            )
+        self._called = True
+        if rows != self._rows:
             self._rows = rows
             self.traits = self._traits(self.traits.nonlinear)
 
     def _vector(self, r: Any, x: Array, idx: Any, kinds: str = "fiub") -> Small:
         """What the user's function returned, as a vector of float64 (or complex numbers)."""
         space = self._at(x)
+        if self._takes_arrays:
+            r = _as_numpy(r)
         if not space.numpy or space.hosted or (is_array_api_obj(r) and not is_numpy_array(r)):
             raise TypeError(NUMPY_ONLY)
         if r is None:
@@ -355,6 +364,8 @@ class ResidualProblem(FunctionProblem):
             self.traits = self._traits(self.traits.nonlinear)
         if r.dtype.kind not in kinds:
             raise TypeError("residuals returned values that are not real numbers")
+        if self.subsets is None:
+            self._note_rows(len(r))
         expected = None if self.subsets is None else self.subsets.size_of(idx)
         if expected is not None and len(r) != expected:
             raise ValueError(
@@ -367,7 +378,9 @@ class ResidualProblem(FunctionProblem):
             self._counts.njev += 1
             r = self._residuals(memo, x, idx)
             if callable(self._jac):
-                memo.jacobian = _matrix(self._call(self._jac, x, idx), (len(r), len(x)))
+                J = self._call(self._jac, x, idx)
+                J = _as_numpy(J) if self._takes_arrays else J
+                memo.jacobian = _matrix(J, (len(r), len(x)))
             else:
                 self._counts.differenced += 1
                 probe, scheme = partial(self._probed, idx=idx), str(self._jac)
@@ -415,7 +428,7 @@ def residual_problem(
     if jac is True or jac is False:
         raise TypeError("jac: with residuals= a function or the name of a scheme, not a bool")
     check_derivative("jac", jac, "a callable, '2-point', '3-point', 'cs' or None")
-    if not isinstance(f_scale, (int, float)) or not 0 < f_scale < math.inf:
+    if not _is_real(f_scale) or not 0 < f_scale < math.inf:
         raise ValueError(f"f_scale={f_scale!r}: expected a positive number")
     args = args if isinstance(args, tuple) else (args,)
     sets = None if subsets is None else as_subsets(subsets)
@@ -423,6 +436,22 @@ def residual_problem(
         residuals, args, jac, as_loss(loss), float(f_scale), sets, precond, nonlinear
     )
     return problem.refining() if refines else problem
+
+
+def _is_real(number: Any) -> bool:
+    """Whether it is a number, of Python or of numpy: an array without axes, too."""
+    if isinstance(number, (int, float)):
+        return True
+    return isinstance(number, (np.generic, np.ndarray)) and (
+        number.ndim == 0 and number.dtype.kind in "fiu"
+    )
+
+
+def _as_numpy(values: Any) -> Any:
+    """What a function of JAX or PyTorch returned, as an array of numpy; all else as it is."""
+    if is_torch_array(values):
+        return np.asarray(values.detach())
+    return np.asarray(values) if is_jax_array(values) else values
 
 
 def _matrix(J: Any, shape: tuple[int, int]) -> Any:
