@@ -103,3 +103,41 @@ def test_a_fit_that_does_not_converge_is_an_error_with_its_result():
 def test_wrong_arguments(given, said):
     with pytest.raises(ValueError, match=said):
         ksdmin.curve_fit(**{"f": decay, "xdata": T, "ydata": Y, **given})
+
+
+def test_data_of_zeros():
+    popt, pcov = ksdmin.curve_fit(lambda t, a: a * t, T, np.zeros(25))
+    assert abs(popt[0]) < 1e-15
+    assert pcov[0, 0] < 1e-30
+
+
+def test_a_parameter_whose_bounds_are_equal_is_a_constant():
+    for absolute_sigma in (False, True):
+        given = {"sigma": SIGMA, "absolute_sigma": absolute_sigma}
+        bounds = ([-9, 1.3, -9], [9, 1.3, 9])
+        popt, pcov = ksdmin.curve_fit(decay, T, Y, [1, 1.3, 0], bounds=bounds, **given)
+        alone, cov = ksdmin.curve_fit(lambda t, a, c: decay(t, a, 1.3, c), T, Y, **given)
+        np.testing.assert_allclose(popt[[0, 2]], alone, rtol=1e-6)
+        np.testing.assert_allclose(pcov[np.ix_([0, 2], [0, 2])], cov, rtol=1e-5)
+        assert not pcov[1].any()
+        assert not pcov[:, 1].any()
+
+
+def test_forms_that_scipy_takes():
+    popt, _ = ksdmin.curve_fit(decay, T, Y, [1.0, 1.0, 1.0])
+    for given in ({"p0": [[1, 1, 1]]}, {"maxfev": 0}, {"bounds": None}):
+        np.testing.assert_allclose(ksdmin.curve_fit(decay, T, Y, **given)[0], popt, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"sigma": np.where(np.arange(25) == 4, 0.0, 1.0)}, r"sigma\[4\] is 0"),
+        ({"sigma": np.where(np.arange(25) == 4, np.nan, 1.0)}, "sigma contains NaNs"),
+        ({"ydata": np.where(np.arange(25) == 4, np.nan, 1.0)}, r"ydata\[4\] is nan"),
+        ({"xdata": np.where(np.arange(25) == 4, np.inf, 1.0)}, r"xdata\[4\] is inf"),
+    ],
+)
+def test_data_that_cannot_be_are_named(given, said):
+    with pytest.raises(ValueError, match=said):
+        ksdmin.curve_fit(**{"f": decay, "xdata": T, "ydata": Y, **given})

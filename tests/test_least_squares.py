@@ -1,6 +1,7 @@
 """ksdmin.least_squares: SciPy's interface, and what it adds. (SciPy's own tests: tests/interop.)"""
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -266,3 +267,116 @@ def test_it_shows_itself():
 def test_wrong_arguments(given, error, said):
     with pytest.raises(error, match=said):
         ksdmin.least_squares(**{"fun": decay, "x0": START, **given})
+
+
+@pytest.mark.parametrize(
+    ("fun", "x0"),
+    [
+        (lambda x: x**2, [1.0, 2.0]),
+        (lambda x: np.array([x[0] + x[1], x[0] - x[1], 3 * x[0]]), [1.0, 2.0]),
+        (lambda x: 1e-30 * x**2, [1.0, 2.0]),
+    ],
+)
+def test_residuals_that_are_zero_at_the_minimum(fun, x0):
+    res = ksdmin.least_squares(fun, x0)
+    assert (res.success, res.status) == (True, 2)
+    assert res.cost <= 1e-31 * res.history[0].value
+    assert res.nfev <= 30
+    assert ksdmin.least_squares(fun, x0, ftol=None).status != 2
+
+
+def test_a_start_far_off_is_no_reason_to_end_early():
+    t = np.linspace(0.5, 1.0, 9)
+    res = ksdmin.least_squares(lambda x: np.exp(x[0] * t) - np.exp(t), [60.0])
+    assert res.history[0].value > 1e40
+    assert res.x[0] == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_jacobian_that_is_not_finite_where_the_value_is_lower_is_no_success():
+    def jac(x):
+        return np.array([[1.0]]) if x[0] > 1 else np.array([[np.nan]])
+
+    res = ksdmin.least_squares(lambda x: x, [2.0], jac)
+    assert (res.success, res.status) == (False, -3)
+    assert "not finite" in res.message
+
+
+@pytest.mark.parametrize("last", [0.0, 1.0])
+def test_variables_that_tend_to_zero_are_differenced_in_the_size_of_the_start(last):
+    calls, y = [], 2 * np.exp(-T)
+
+    def line_beside(x):
+        calls.append(x)
+        return x[0] * np.exp(-x[1] * T) + x[2] + x[3] * T - y
+
+    res = ksdmin.least_squares(line_beside, [1.0, 1.0, 1.0, last])
+    assert res.success
+    assert len(calls) <= 25
+    np.testing.assert_allclose(res.x, [2, 1, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(res.jac[:, 2:], np.stack([np.ones(25), T], 1), atol=1e-5)
+
+
+def test_a_variable_whose_bounds_are_equal_is_a_constant():
+    bounds = [-np.inf, 1.0, -np.inf], [np.inf, 1.0, np.inf]
+    res = ksdmin.least_squares(decay, [1.0, 1.0, 0.0], slopes, bounds)
+    alone = ksdmin.least_squares(lambda z: decay([z[0], 1.0, z[1]]), [1.0, 0.0])
+    assert res.standard_errors[1] == 0
+    np.testing.assert_allclose(res.standard_errors[[0, 2]], alone.standard_errors, rtol=1e-6)
+
+
+def test_forms_that_scipy_takes():
+    plain = ksdmin.least_squares(decay, START, slopes, loss="huber", f_scale=0.5)
+    for f_scale in (np.float32(0.5), np.array(0.5)):
+        res = ksdmin.least_squares(decay, START, slopes, None, loss="huber", f_scale=f_scale)
+        np.testing.assert_array_equal(res.x, plain.x)
+    with_args = ksdmin.least_squares(lambda x, a, b: a * decay(x) + b, START, args=[1.0, 0.0])
+    np.testing.assert_allclose(with_args.x, ksdmin.least_squares(decay, START).x, rtol=1e-6)
+    assert sum(plain.kinds.values()) == plain.nit
+    for method in ("ksd", "trf"):
+        assert ksdmin.least_squares(decay, START, slopes, None, method).success
+
+
+@pytest.mark.parametrize(("max_nfev", "only"), [(None, False), (10**6, True)])
+def test_max_nfev_is_the_only_limit(monkeypatch, max_nfev, only):
+    module, limits = sys.modules["ksdmin._least_squares.least_squares"], []
+
+    def seen(*given):
+        loop = described(*given)
+        limits.append(loop.run.maxiter)
+        return loop
+
+    described = module.described
+    monkeypatch.setattr(module, "described", seen)
+    ksdmin.least_squares(decay, START, slopes, max_nfev=max_nfev)
+    assert (limits[0] == np.inf) == only
+
+
+@pytest.mark.parametrize("library", ["jax.numpy", "torch"])
+def test_arrays_of_other_libraries_are_taken(library):
+    xp = pytest.importorskip(library)
+    asarray = xp.asarray
+    res = ksdmin.least_squares(
+        lambda x: asarray(decay(x)), START, lambda x: asarray(slopes(x)), xtol=1e-5, ftol=1e-6
+    )
+    assert res.success
+    np.testing.assert_allclose(res.x, ksdmin.least_squares(decay, START).x, rtol=1e-2)
+
+
+def test_a_number_of_residuals_that_changes_is_told():
+    for jac in ("2-point", lambda x: slopes(x)[: 25 if x[0] == 1 else 23]):
+        with pytest.raises(ValueError, match="residuals returned 23 values, before 25"):
+            ksdmin.least_squares(lambda x: decay(x)[: 25 if x[0] == 1 else 23], START, jac)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"max_nfev": "many"}, "max_nfev='many'"),
+        ({"max_nfev": [3]}, "max_nfev"),
+        ({"callback": 3}, "callback is a int"),
+        ({"jac": np.ones((25, 3))}, "lambda x: J"),
+    ],
+)
+def test_arguments_of_a_wrong_type(given, said):
+    with pytest.raises(TypeError, match=said):
+        ksdmin.least_squares(decay, START, **given)

@@ -12,7 +12,7 @@ import scipy.optimize
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.optimize import Bounds, OptimizeResult, OptimizeWarning
 
-from ksdmin._least_squares.least_squares import inverse_gram, least_squares
+from ksdmin._least_squares.least_squares import inverse_gram, least_squares, limits_of
 from ksdmin._problem.arrays import Small
 
 
@@ -71,7 +71,7 @@ def curve_fit(
         The parameters.
     pcov : array, (n, n)
         Their covariance; the square roots of its diagonal are the standard errors. Infinite where
-        the data do not determine the parameters.
+        the data do not determine the parameters, zero for one whose bounds are equal.
     infodict, mesg, ier
         With `full_output`: a dictionary with `nfev` and `fvec`, a sentence why the run ended, and
         the status of :func:`least_squares`.
@@ -101,6 +101,7 @@ def curve_fit(
     >>> popt.round(2).tolist(), np.sqrt(np.diag(pcov)).round(3).tolist()
     ([2.5, 1.3], [0.006, 0.005])
     """
+    bounds = (-np.inf, np.inf) if bounds is None else bounds
     if method not in (None, "ksd"):
         return scipy.optimize.curve_fit(
             f, xdata, ydata, p0, sigma, absolute_sigma, check_finite, bounds, method, jac,
@@ -112,16 +113,17 @@ def curve_fit(
     xdata, ydata, sigma = _data(xdata, ydata, sigma, check_finite, nan_policy)
     weigh = _weighing(sigma, ydata.size)
     fitted = Fitted(f, xdata, ydata, weigh)
-    if "maxfev" in kwargs:
-        kwargs.setdefault("max_nfev", kwargs["maxfev"])
-        del kwargs["maxfev"]
+    maxfev = kwargs.pop("maxfev", None)
+    if maxfev is not None and maxfev != 0:  # 0 is SciPy's default
+        kwargs.setdefault("max_nfev", maxfev)
     given = Fitted(jac, xdata, None, weigh) if callable(jac) else jac or "2-point"
     res = least_squares(fitted, start, jac=given, bounds=bounds, **kwargs)
     if not res.success:
         error = RuntimeError(f"Optimal parameters not found: {res.message}")
         error.ksdmin_result = res  # type: ignore[attr-defined]
         raise error
-    pcov = _covariance(res, absolute_sigma)
+    lower, upper = limits_of(bounds, start)
+    pcov = _covariance(res, absolute_sigma, np.flatnonzero(lower < upper))
     if full_output:
         return res.x, pcov, {"nfev": res.nfev, "fvec": res.fun}, res.message, res.status
     return res.x, pcov
@@ -130,7 +132,7 @@ def curve_fit(
 def _start(f: Callable[..., Any], p0: Any, bounds: Any) -> Any:
     """The user's, or 1 for each parameter that the signature of `f` names, within the bounds."""
     if p0 is not None:
-        return np.atleast_1d(p0)
+        return np.atleast_1d(p0).ravel()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     named = [p for p in inspect.signature(f).parameters.values() if p.kind in kinds]
     if len(named) < 2:
@@ -156,10 +158,9 @@ def _data(
     if nan_policy not in (None, "raise", "omit"):
         raise ValueError(f"nan_policy={nan_policy!r}: must be one of {{None, 'raise', 'omit'}}")
     checked = nan_policy is None if check_finite is None else check_finite
-    as_array = np.asarray_chkfinite if checked else np.asarray
-    ydata = as_array(ydata, np.float64)
+    ydata = _as_data("ydata", ydata, checked)
     if isinstance(xdata, (list, tuple, np.ndarray)):  # anything else is for f alone
-        xdata = as_array(xdata, np.float64)
+        xdata = _as_data("xdata", xdata, checked)
     if not ydata.size:
         raise ValueError("ydata is empty")
     if nan_policy is None or checked:
@@ -179,13 +180,28 @@ def _data(
     return (xdata[..., ~missing] if known else xdata), ydata[~missing], sigma
 
 
+def _as_data(name: str, data: Any, checked: bool) -> Small:
+    values: Small = np.asarray(data, np.float64)
+    bad = np.argwhere(~np.isfinite(values))
+    if checked and bad.size:
+        at = tuple(int(i) for i in bad[0])
+        place = ", ".join(map(str, at))
+        raise ValueError(f"{name} must not contain infs or NaNs: {name}[{place}] is {values[at]}")
+    return values
+
+
 def _weighing(sigma: Any, m: int) -> Callable[[Small], Small] | None:
     """What divides residuals, or rows of a Jacobian, by their errors."""
     if sigma is None:
         return None
     sigma = np.asarray(sigma, dtype=np.float64)
+    if np.isnan(sigma).any():
+        raise ValueError("sigma contains NaNs: expected the errors of ydata, which are not zero")
     if sigma.size == 1 or sigma.shape == (m,):
         errors = sigma.reshape(-1)
+        if not errors.all():
+            i = int((errors == 0).argmax())
+            raise ValueError(f"sigma[{i}] is 0: residuals are divided by sigma")
         return lambda u: u / (errors if u.ndim == 1 else errors[:, None])
     if sigma.shape != (m, m):
         raise ValueError(
@@ -214,12 +230,22 @@ class Fitted:
         return out if self._weigh is None else self._weigh(out)
 
 
-def _covariance(res: OptimizeResult, absolute_sigma: bool) -> Small:
-    """That of the parameters, for errors that are known, or scaled by the residuals."""
-    m, n = len(res.fun), len(res.x)
+def _covariance(res: OptimizeResult, absolute_sigma: bool, free: Any) -> Small:
+    """That of the parameters, for errors that are known, or scaled by the residuals.
+
+    Those that are not `free`, as their bounds are equal, are constants.
+    """
+    covariance = np.zeros((len(res.x), len(res.x)))
+    if len(free):
+        covariance[np.ix_(free, free)] = _free_covariance(res, absolute_sigma, free)
+    return covariance
+
+
+def _free_covariance(res: OptimizeResult, absolute_sigma: bool, free: Any) -> Small:
+    m, n = len(res.fun), len(free)
     J = res.jac if isinstance(res.jac, np.ndarray) else res.jac.toarray()
     covariance = res.covariance
-    inverse = inverse_gram(J)
+    inverse = inverse_gram(J[:, free])
     if covariance is not None and np.isinf(covariance).any() and m > n:
         inverse = None  # columns depend on each other, to the error of differences
     if inverse is not None and absolute_sigma:
@@ -227,6 +253,6 @@ def _covariance(res: OptimizeResult, absolute_sigma: bool) -> Small:
     if inverse is not None and m > n:
         return 2 * float(res.cost) / (m - n) * inverse
     warnings.warn(
-        "Covariance of the parameters could not be estimated", OptimizeWarning, stacklevel=3
+        "Covariance of the parameters could not be estimated", OptimizeWarning, stacklevel=4
     )
     return np.full((n, n), np.inf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -85,9 +86,9 @@ def least_squares(
         ``jac(x, *args, **kwargs)`` gives the Jacobian, (m, n): an array, a sparse matrix or a
         LinearOperator. A scheme: by differences; '2-point' ones turn into '3-point' ones where
         their error comes to hide the steps.
-    bounds : pair of arrays, or Bounds, optional
-        ``(lower, upper)``, each an array or a number for all. Nothing is evaluated outside. A
-        variable whose bounds are equal is a constant.
+    bounds : pair of arrays, Bounds or None, optional
+        ``(lower, upper)``, each an array or a number for all; None: there are none. Nothing is
+        evaluated outside. A variable whose bounds are equal is a constant.
     method : {'ksd', 'trf', 'dogbox', 'lm'}, optional
         'ksd' is ours; the others are SciPy's, which get the same arguments.
     ftol, xtol, gtol : float or None, optional
@@ -134,9 +135,10 @@ def least_squares(
           success. As SciPy's, `jac` has the weights of a robust loss;
         - covariance: of the estimates, for residuals of equal and unknown variance,
           ``2 cost / (m - n) * inv(J.T @ J)``; infinite where the data do not determine them, NaN
-          for a variable on a bound; None for more than 1000 variables, or a LinearOperator;
+          for a variable on a bound, 0 for one whose bounds are equal; None for more than 1000
+          variables, or a LinearOperator;
         - standard_errors: the square roots of its diagonal, or None;
-        - nit, history: of the iterations, as of :func:`minimize`.
+        - nit, kinds, history: of the iterations, as of :func:`minimize`.
 
         `status` is -3 where a run ended without convergence for another reason than `max_nfev` (0)
         or `callback` (-2), such as rounding; `message` says which.
@@ -164,6 +166,7 @@ def least_squares(
     >>> res.standard_errors.round(3).tolist()
     [0.006, 0.005]
     """
+    bounds = (-np.inf, np.inf) if bounds is None else bounds
     if method != "ksd":
         if method not in SCIPY_METHODS:
             known = ("ksd", *SCIPY_METHODS)
@@ -175,22 +178,24 @@ def least_squares(
             loss, f_scale, diff_step, tr_solver, tr_options or {}, jac_sparsity, max_nfev, verbose,
             args, kwargs or {}, **{name: one for name, one in newer.items() if one is not None},
         )  # fmt: skip
-    _check_arguments(jac, loss, tr_solver, max_nfev, verbose, workers)
+    _check_arguments(jac, loss, tr_solver, max_nfev, verbose, callback, workers)
     x0 = _start(x0)
-    lower, upper = _limits(bounds, x0)
+    lower, upper = limits_of(bounds, x0)
     tolerances = _tolerances(ftol, xtol, gtol)
     problem = as_problem(
         residuals=_with_keywords(fun, kwargs),
-        args=args,
+        args=tuple(args) if isinstance(args, list) else args,
         jac=_with_keywords(jac, kwargs) if callable(jac) else None if jac == "2-point" else jac,
         loss=loss,
         f_scale=f_scale,
     )
     assert isinstance(problem, ResidualProblem)
     scale, steps = _scale(x_scale, x0), _steps(diff_step, x0)
-    problem = problem.as_least_squares(steps, jac_sparsity, scale)
+    problem = problem.as_least_squares(x0, steps, jac_sparsity, scale)
     watcher = Watcher(callback, verbose)
     options = {"maxfun": max_nfev, **tolerances}
+    if max_nfev is not None:  # the only limit, then
+        options["maxiter"] = math.inf
     free = not (np.isfinite(lower) | np.isfinite(upper)).any()
     loop = described(
         problem, x0, (), "ksd", None, None, None, None if free else Bounds(lower, upper), (), None,
@@ -209,14 +214,31 @@ def least_squares(
 
 
 def _check_arguments(
-    jac: Any, loss: Any, tr_solver: Any, max_nfev: Any, verbose: Any, workers: Any
+    jac: Any,
+    loss: Any,
+    tr_solver: Any,
+    max_nfev: Any,
+    verbose: Any,
+    callback: Any,
+    workers: Any,
 ) -> None:
+    if not callable(jac) and not (jac is None or isinstance(jac, str)):
+        raise TypeError(
+            f"jac is a {type(jac).__name__}: expected a callable, jac(x), or one of {SCHEMES}; for "
+            "a constant Jacobian J pass lambda x: J"
+        )
     if not callable(jac) and jac not in SCHEMES:
         raise ValueError(f"jac={jac!r}: expected a callable or one of {SCHEMES}")
     if not callable(loss) and not isinstance(loss, str):
         raise ValueError(f"loss={loss!r}: expected the name of a loss, or a callable")
     if tr_solver not in (None, "exact", "lsmr"):
         raise ValueError(f"tr_solver={tr_solver!r}: expected None, 'exact' or 'lsmr'")
+    if max_nfev is not None and (
+        isinstance(max_nfev, bool) or not isinstance(max_nfev, (int, float, np.number))
+    ):
+        raise TypeError(f"max_nfev={max_nfev!r}: expected a positive number, or None")
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback is a {type(callback).__name__}: expected a callable, or None")
     if max_nfev is not None and not max_nfev > 0:
         raise ValueError(f"max_nfev={max_nfev!r}: expected a positive number, or None")
     if verbose not in (0, 1, 2):
@@ -237,7 +259,7 @@ def _start(x0: Any) -> Small:
     return start
 
 
-def _limits(bounds: Any, x0: Small) -> tuple[Small, Small]:
+def limits_of(bounds: Any, x0: Small) -> tuple[Small, Small]:
     """Lower and upper bounds of each variable; x0 has to lie between them."""
     if isinstance(bounds, Bounds):
         bounds = bounds.lb, bounds.ub
@@ -386,7 +408,7 @@ def _result(loop: Loop, result: OptimizeResult, lower: Small, upper: Small) -> L
     mask = np.where(result.x <= lower, -1, np.where(result.x >= upper, 1, 0))
     accuracy = problem.traits.gradient_accuracy
     error = 10 * EPS**accuracy if accuracy < 1 else EPS  # of J
-    covariance = _covariance(J, result.fun, mask, error)
+    covariance = _covariance(J, result.fun, mask, lower == upper, error)
     status = CODES.get(Status(result.status), NOT_CONVERGED)
     found = LeastSquaresResult(
         x=result.x,
@@ -404,6 +426,7 @@ def _result(loop: Loop, result: OptimizeResult, lower: Small, upper: Small) -> L
         message=result.message,
         covariance=covariance,
         standard_errors=None if covariance is None else np.sqrt(np.diag(covariance)),
+        kinds=result.kinds,
         history=result.history,
     )
     origin = result.origin() if isinstance(result, Result) else None
@@ -412,7 +435,7 @@ def _result(loop: Loop, result: OptimizeResult, lower: Small, upper: Small) -> L
     return found
 
 
-def _covariance(J: Any, cost: float, mask: Any, error: float) -> Small | None:
+def _covariance(J: Any, cost: float, mask: Any, fixed: Any, error: float) -> Small | None:
     """2 cost / (m - n) * inv(J^T J), of the variables that are on no bound."""
     m, n = J.shape
     if n > MAX_COVARIANCE or isinstance(J, LinearOperator):
@@ -425,6 +448,7 @@ def _covariance(J: Any, cost: float, mask: Any, error: float) -> Small | None:
         inverse = inverse_gram(own, error)
         known = known if inverse is None else 2 * cost / (m - len(free)) * inverse
     covariance[np.ix_(free, free)] = known
+    covariance[fixed, :] = covariance[:, fixed] = 0.0
     return covariance
 
 

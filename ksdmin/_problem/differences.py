@@ -121,12 +121,16 @@ def _parabola(start: Sample, middle: Sample, end: Sample) -> Any:
     return (far * _secant(middle, start) - near * _secant(end, start)) / (far - near)
 
 
-def relative_steps(x: Small, scheme: str, eps: float) -> Small:
+def relative_steps(x: Small, scheme: str, eps: float, least: Small | None = None) -> Small:
     """The best step along each axis, relative to the variable itself: units change nothing.
 
-    Away from zero, as MINPACK and SciPy have it; values are known to `eps`.
+    Away from zero, as MINPACK and SciPy have it; values are known to `eps`. A variable that tends
+    to zero counts as `least` at least: its own size would make of differences rounding alone.
     """
-    steps = eps ** STEP_POWER[scheme] * np.where(x == 0, 1.0, x)
+    sizes = np.where(x == 0, 1.0, x)
+    if least is not None:
+        sizes = np.where(np.abs(x) < least, np.copysign(least, x), sizes)
+    steps = eps ** STEP_POWER[scheme] * sizes
     return np.asarray(np.abs(steps) if scheme == "cs" else steps)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from array_api_compat import is_array_api_obj, is_numpy_array
+from array_api_compat import is_array_api_obj, is_jax_array, is_numpy_array, is_torch_array
 from scipy.sparse import csr_array, diags_array, issparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
@@ -32,6 +32,8 @@ LEAST_WEIGHT = float(np.finfo(np.float64).eps)
 
 # The weight of a residual in a step, at least, of the slope of its loss.
 LEAST_SHARE = 0.1
+# The size that differences take a variable for, at least, of that at the start.
+LEAST_SIZE = 1e-2
 # A sparse Jacobian or an operator of so few unknowns and entries is as good as a dense one.
 FEW_UNKNOWNS, FEW_ENTRIES = 300, 1e7
 
@@ -70,12 +72,15 @@ class ResidualProblem(FunctionProblem):
         self._rows_are_dense = True  # until the first call of `jac` shows otherwise
         self._kept: Memo | None = None  # what is known of the last point with a Jacobian
         self._rows = 1  # of a plain function, until its first call
+        self._called = False  # whether there was one
         self._diff_step: Small | None = None  # relative, for each variable
         self._sparsity: Sparsity | None = None
+        self._least_sizes: Small | None = None  # that differences take a variable for
         self.variable_scale, self.unit_free = None, False
         self._counts_probes = True  # whether `nfev` counts the values of differences
         self._checks_jac = True  # whether a run compares `jac` with the residuals
         self._refines = False  # whether differences may turn into better ones
+        self._takes_arrays = False  # of JAX and PyTorch, too
         self._eps = 0.0  # of the coarsest numbers that `residuals` has returned
         super().__init__(residuals, args, jac, None, None, subsets, precond, nonlinear)
 
@@ -101,15 +106,17 @@ class ResidualProblem(FunctionProblem):
         )
 
     def as_least_squares(
-        self, diff_step: Small | None, sparsity: Any, variable_scale: Small | None
+        self, x0: Small, diff_step: Small | None, sparsity: Any, variable_scale: Small | None
     ) -> Self:
         """A copy as SciPy's ``least_squares`` has it: its evaluations are those of steps alone."""
         return changed(
             self,
             _diff_step=diff_step,
+            _least_sizes=LEAST_SIZE * np.where(x0 == 0, 1.0, np.abs(x0)),
             _sparsity=None if sparsity is None else Sparsity(sparsity),
             _counts_probes=False,
             _checks_jac=False,
+            _takes_arrays=True,
             variable_scale=variable_scale,
             unit_free=True,
         )
@@ -324,19 +331,25 @@ class ResidualProblem(FunctionProblem):
         if memo.residuals is None:
             self._counts.nfev += 1
             memo.residuals = self._vector(self._call(self._fun, x, idx), x, idx)
-            self._note_rows(len(memo.residuals))
         residuals: Small = memo.residuals
         return residuals
 
     def _note_rows(self, rows: int) -> None:
         """How many residuals a plain function has shows in its first call."""
-        if self.subsets is None and rows != self._rows:
+        if self._called and rows != self._rows:
+            raise ValueError(
+                f"residuals returned {rows} values, before {self._rows}: expected as many at each x"
+            )
+        self._called = True
+        if rows != self._rows:
             self._rows = rows
             self.traits = self._traits(self.traits.nonlinear)
 
     def _vector(self, r: Any, x: Array, idx: Any, kinds: str = "fiub") -> Small:
         """What the user's function returned, as a vector of float64 (or complex numbers)."""
         space = self._at(x)
+        if self._takes_arrays:
+            r = _as_numpy(r)
         if not space.numpy or space.hosted or (is_array_api_obj(r) and not is_numpy_array(r)):
             raise TypeError(NUMPY_ONLY)
         if r is None:
@@ -351,6 +364,8 @@ class ResidualProblem(FunctionProblem):
             self.traits = self._traits(self.traits.nonlinear)
         if r.dtype.kind not in kinds:
             raise TypeError("residuals returned values that are not real numbers")
+        if self.subsets is None:
+            self._note_rows(len(r))
         expected = None if self.subsets is None else self.subsets.size_of(idx)
         if expected is not None and len(r) != expected:
             raise ValueError(
@@ -363,7 +378,9 @@ class ResidualProblem(FunctionProblem):
             self._counts.njev += 1
             r = self._residuals(memo, x, idx)
             if callable(self._jac):
-                memo.jacobian = _matrix(self._call(self._jac, x, idx), (len(r), len(x)))
+                J = self._call(self._jac, x, idx)
+                J = _as_numpy(J) if self._takes_arrays else J
+                memo.jacobian = _matrix(J, (len(r), len(x)))
             else:
                 self._counts.differenced += 1
                 probe, scheme = partial(self._probed, idx=idx), str(self._jac)
@@ -382,7 +399,9 @@ class ResidualProblem(FunctionProblem):
             away = np.where(x == 0, 1.0, x)
             return np.asarray(self._diff_step * (np.abs(away) if scheme == "cs" else away))
         eps = max(self._eps, self._at(x).eps)
-        return differences.relative_steps(np.asarray(x, dtype=np.float64), scheme, eps)
+        return differences.relative_steps(
+            np.asarray(x, dtype=np.float64), scheme, eps, self._least_sizes
+        )
 
     def _probed(self, at: Array, idx: Any) -> Small:
         """The residuals as the difference formulas call them: counted, complex for "cs"."""
@@ -409,7 +428,7 @@ def residual_problem(
     if jac is True or jac is False:
         raise TypeError("jac: with residuals= a function or the name of a scheme, not a bool")
     check_derivative("jac", jac, "a callable, '2-point', '3-point', 'cs' or None")
-    if not isinstance(f_scale, (int, float)) or not 0 < f_scale < math.inf:
+    if not _is_real(f_scale) or not 0 < f_scale < math.inf:
         raise ValueError(f"f_scale={f_scale!r}: expected a positive number")
     args = args if isinstance(args, tuple) else (args,)
     sets = None if subsets is None else as_subsets(subsets)
@@ -417,6 +436,22 @@ def residual_problem(
         residuals, args, jac, as_loss(loss), float(f_scale), sets, precond, nonlinear
     )
     return problem.refining() if refines else problem
+
+
+def _is_real(number: Any) -> bool:
+    """Whether it is a number, of Python or of numpy: an array without axes, too."""
+    if isinstance(number, (int, float)):
+        return True
+    return isinstance(number, (np.generic, np.ndarray)) and (
+        number.ndim == 0 and number.dtype.kind in "fiu"
+    )
+
+
+def _as_numpy(values: Any) -> Any:
+    """What a function of JAX or PyTorch returned, as an array of numpy; all else as it is."""
+    if is_torch_array(values):
+        return np.asarray(values.detach())
+    return np.asarray(values) if is_jax_array(values) else values
 
 
 def _matrix(J: Any, shape: tuple[int, int]) -> Any:

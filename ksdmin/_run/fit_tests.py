@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ksdmin._options import MethodOptions, NotGiven
 from ksdmin._result import Status
 
 # Where the user gives none. With these, all unknowns of NIST's fits have six digits.
 GTOL, FTOL, XTOL = 1e-10, 1e-13, 1e-10
+# A value is zero but for rounding below this share of the first one, or of 1 where that is less:
+# from a start far off, where the first is huge, a fit may have as much before it.
+ZERO = float(np.finfo(np.float64).eps) ** 2
 
 
 @dataclass(frozen=True)
@@ -44,11 +49,14 @@ class FitTests:
         Of the reduction of the value, relative to it: of the last step's, and of the predicted one.
     xtol : float
         Of the last step, relative to the variables, in the scale of the columns' lengths.
+    first : float
+        The value at the first point; 0 where nothing is relative to it.
     """
 
     gtol: float
     ftol: float
     xtol: float
+    first: float = 0.0
 
     @classmethod
     def of(cls, options: MethodOptions) -> FitTests:
@@ -80,7 +88,7 @@ class FitTests:
         shorter one was taken; `size` is that of the variables.
         """
         limit = self.ftol * abs(value)
-        if actual <= limit and predicted <= limit:
+        if self.ftol and 0 <= actual <= limit and predicted <= limit:
             about = f"The last step lowered the value by {_share(actual, value)} of it"
             return Held(Status.FTOL, f"{about}, and no more was predicted: ftol {self.ftol:.2g}.")
         if length <= self.xtol * size:
@@ -89,16 +97,25 @@ class FitTests:
             return Held(Status.XTOL, f"{about} {share} of their size <= xtol {self.xtol:.2g}.")
         return None
 
+    def of_value(self, value: float) -> Held | None:
+        """Whether nothing is left of the value: the residuals can all be zero."""
+        if not self.ftol or not value <= ZERO * min(self.first, 1.0):
+            return None
+        about = f"The value is {_share(value, self.first)} of that at x0"
+        return Held(Status.FTOL, f"{about}, no more than rounding: ftol {self.ftol:.2g}.")
+
     def of_end(self, predicted: float, value: float, hidden: float) -> Held | None:
         """Where no step lowers the value, whether none was to be expected.
 
         The model predicts less for its whole step than `ftol` asks for, or than is `hidden` by
         rounding, or by the error of differences. (Without `ftol` that is no success.)
         """
+        if not self.ftol:
+            return None
         about = f"The next step is to lower the value by {_share(predicted, value)} of it"
         if predicted <= self.ftol * abs(value):
             return Held(Status.FTOL, f"{about} <= ftol {self.ftol:.2g}.")
-        if self.ftol and predicted <= hidden:
+        if predicted <= hidden:
             return Held(Status.FTOL, f"{about}, which rounding or the error of differences hides.")
         return None
 

@@ -39,9 +39,9 @@ from ksdmin._ksd.trust_region import GaussNewtonModel, Indices, QuadraticModel
 from ksdmin._problem.arrays import Small
 from ksdmin._problem.protocol import Jacobian
 from ksdmin._problem.values import changed
-from ksdmin._result import Record
+from ksdmin._result import Record, Status
 from ksdmin._run.evaluator import Evaluated, Evaluator
-from ksdmin._run.fit_tests import FitTests
+from ksdmin._run.fit_tests import FitTests, Held
 from ksdmin._run.record import write_record
 
 NAME = "gauss-newton"  # of which kind these steps are, too
@@ -60,6 +60,12 @@ CONTRACTION = 0.75
 MORE_EXACT, OFF = 3.0, 0.25
 # Differences are off by so many times the error that they have at best: a digit as a margin.
 DIFFERENCES_OFF = 10
+# Below, products of slopes underflow.
+LEAST_SLOPE = 1e-150
+NO_GRADIENT = Held(
+    Status.NOT_FINITE,
+    "The value is lower at a point near by, where the Jacobian is not finite.",
+)
 
 
 class Tried(NamedTuple):
@@ -85,7 +91,7 @@ def first_fit(run: KSDRun, evaluator: Evaluator, here: Evaluated) -> Fit | None:
         radius=math.nan,
         shift=0.0,
         bend=np.zeros((space.n, space.n)),
-        tests=FitTests.of(run.options),
+        tests=changed(FitTests.of(run.options), first=here.value),
         scaled=scale is not None,
     )
 
@@ -209,6 +215,7 @@ class Search:
         if self._first:
             self._radius = self._size or math.sqrt(point.r @ point.r)
         self._tries, self._other_was_tried = 0, False
+        self._refused = False  # a lower value, for a gradient that is not finite
         self._error = DIFFERENCES_OFF * evaluator.gradient_error
 
     def next_state(self) -> KSDState:
@@ -241,7 +248,7 @@ class Search:
                     self._adapt_radius(gain, tried, length, shift)
                     full = shift == 0
                     return self._taken(tried, there, model, predicted, other, length, full)
-                gain = -math.inf
+                gain, self._refused = -math.inf, True
             elif self._at_the_end(model, predicted):
                 break
             better = self._other_is_better(predicted, other, actual)
@@ -329,6 +336,12 @@ class Search:
         held = self._fit.tests.of_step(
             actual, promised, point.value, length if full else math.inf, size
         )
+        held = held or self._fit.tests.of_value(tried.value)
+        moved = run.space.norm(there.x - point.x)
+        if self._refused:  # so a short step shows nothing
+            norms = moved, run.space.norm(there.x)
+            held = held or self._fit.tests.of_step(actual, 0.0, point.value, *norms)
+            held = NO_GRADIENT if held is not None else None
         fit = Fit(
             scale=point.D,
             radius=self._radius,
@@ -345,7 +358,7 @@ class Search:
             here=there,
             gradient_norm=norm,
             last_decrease=actual,
-            record=self._record(there, norm, run.space.norm(there.x - point.x)),
+            record=self._record(there, norm, moved),
             fit=fit,
             ledger=self._evaluator.ledger,
         )
@@ -355,6 +368,8 @@ class Search:
         evaluator, fit = self._evaluator, self._fit
         if evaluator.spent():
             return self._stopped(fit)
+        if self._refused:
+            return self._stopped(changed(fit, held=NO_GRADIENT))
         point = self._point
         predicted, value = model.full_reduction(self._error), point.value
         held = fit.tests.of_end(predicted, value, 0.0)
@@ -401,14 +416,15 @@ def updated_bend(point: Point, tried: Tried, gradient: Small) -> Small:
     wanted = gradient - tried.residuals @ point.R
     change = gradient - point.g
     Sp, slope = S @ p, float(change @ p)
-    if not EPS * math.sqrt((change @ change) * (p @ p)) < abs(slope) < math.inf:
+    along_change = EPS * math.sqrt((change @ change) * (p @ p))
+    if not max(along_change, LEAST_SLOPE) < abs(slope) < math.inf:
         return S
     along = float(p @ Sp)
     if along:
         size = min(1.0, abs(float(wanted @ p) / along))
         S, Sp = size * S, size * Sp
     missing = wanted - Sp
-    half = missing / slope - float(missing @ p) / (2 * slope**2) * change
+    half = missing / slope - float(missing @ p) / slope / (2 * slope) * change
     cross = half[:, None] * change
     S = S + cross + cross.T
     return S if math.isfinite(S.sum()) else np.zeros_like(S)
