@@ -134,6 +134,11 @@ class KSDState(State):
         return self.fit is not None or super().tests_itself
 
     @property
+    def is_fit(self) -> bool:
+        """Whether the steps make these tests: they know what was predicted."""
+        return self.fit is not None
+
+    @property
     def held(self) -> Held | None:
         """The test of convergence of a fit that holds here."""
         return None if self.fit is None else self.fit.held

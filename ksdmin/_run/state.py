@@ -88,6 +88,11 @@ class State:
         return self.ledger.problem.unit_free
 
     @property
+    def is_fit(self) -> bool:
+        """Whether the steps make these tests, and nobody else does."""
+        return False
+
+    @property
     def held(self) -> Held | None:
         """That test, where it holds here."""
         return None

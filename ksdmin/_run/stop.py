@@ -51,7 +51,7 @@ def test_that_holds(run: Run, state: State) -> Status | None:
 def unit_free_test(run: Run, state: State) -> Held | None:
     """The test free of units that holds; a fit makes its own."""
     here, problem = state.here, state.ledger.problem
-    if state.held is not None or not problem.unit_free:
+    if state.is_fit or not problem.unit_free:
         return state.held
     tests = FitTests.of(run.options)
     g = run.movable(here)(here.gradient)
