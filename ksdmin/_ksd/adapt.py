@@ -26,13 +26,12 @@ from ksdmin._run.state import Sampling
 
 def note_progress(rules: Rules, outcome: Outcome) -> Rules:
     """What the next space may be, and whether the run has stalled."""
+    damped_step = rules.damped_step.after(outcome)
     if outcome.work > 0:
-        kept_short = outcome.damping is not None and rules.damped_step.after(outcome).falls
+        damped = outcome.damping is not None
+        gained = outcome.accepted and outcome.actual > outcome.noise
         contest = rules.contest.after(
-            outcome.damping is not None,
-            outcome.actual if outcome.accepted and outcome.actual > outcome.noise else 0.0,
-            outcome.work,
-            kept_short,
+            damped, outcome.actual if gained else 0.0, outcome.work, damped and damped_step.falls
         )
         rules = changed(rules, contest=contest)
     return changed(
@@ -41,7 +40,7 @@ def note_progress(rules: Rules, outcome: Outcome) -> Rules:
         width=rules.width.after(outcome),
         stall=rules.stall.after(outcome),
         exact_space=rules.exact_space.after(outcome),
-        damped_step=rules.damped_step.after(outcome),
+        damped_step=damped_step,
     )
 
 

@@ -37,7 +37,7 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Turn:
+class LeadersTurn:
     """The steps of the leader since it was last challenged, in two halves."""
 
     first: Gain = Gain()
@@ -49,12 +49,12 @@ class Turn:
         """What the turn has cost."""
         return self.first.work + self.second.work
 
-    def then(self, step: Gain, length: float) -> Turn:
+    def then(self, step: Gain, length: float) -> LeadersTurn:
         """With one more step, of a turn of so much work."""
         later = self.steps >= FIRST_TURN // 2 and 2 * self.work >= length
         if later:
-            return Turn(self.first, self.second + step, self.steps + 1)
-        return Turn(self.first + step, self.second, self.steps + 1)
+            return LeadersTurn(self.first, self.second + step, self.steps + 1)
+        return LeadersTurn(self.first + step, self.second, self.steps + 1)
 
     @property
     def decay(self) -> float:
@@ -88,7 +88,7 @@ class Contest:
     ----------
     leads : bool
         Whether the first of the two kinds leads.
-    turn : Turn
+    turn : LeadersTurn
         That of the leader.
     length : float
         The work after which it ends.
@@ -99,7 +99,7 @@ class Contest:
     """
 
     leads: bool = True
-    turn: Turn = Turn()
+    turn: LeadersTurn = LeadersTurn()
     length: float = 0.0
     trial: Gain | None = None
     idle: bool = False
@@ -123,7 +123,9 @@ class Contest:
         if self.trial is not None or not long_enough or cost > TRIAL_SHARE * turn.work:
             return self
         if turn.ends_soon:
-            return changed(self, turn=Turn(turn.second, Gain(), turn.steps), length=2 * turn.work)
+            return changed(
+                self, turn=LeadersTurn(turn.second, Gain(), turn.steps), length=2 * turn.work
+            )
         return changed(self, trial=Gain())
 
     def after(self, first: bool, gained: float, work: float, kept_short: bool = False) -> Contest:
@@ -142,5 +144,5 @@ class Contest:
         if gained > 0 and trial.work < most:
             return changed(self, trial=trial)
         if trial.gained > self.turn.expected(trial.work):
-            return Contest(not self.leads, Turn(trial), length=self.turn.work)
+            return Contest(not self.leads, LeadersTurn(trial), length=self.turn.work)
         return Contest(self.leads, length=2 * self.turn.work)
