@@ -80,6 +80,7 @@ class Space:
         info = self.xp.finfo(x.dtype)
         self.eps, self.itemsize = float(info.eps), int(info.bits) // 8
         self.vector_bytes = self.n * self.itemsize
+        self.recorded: dict[Any, Any] = {}  # of a CUDA device: see `repeated`
 
     def __reduce__(self) -> Any:
         return Space, (self.unit(0),)  # a namespace is a module: it cannot be pickled

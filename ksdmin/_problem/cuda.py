@@ -9,7 +9,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from threading import RLock
 from typing import Any
 
@@ -44,6 +44,30 @@ def undisturbed() -> Iterator[None]:
                 gc.enable()
 
 
+@contextmanager
+def recording(graph: Any, device: Any, pool: Any = None) -> Iterator[None]:
+    """What runs within becomes the graph.
+
+    In contrast to ``torch.cuda.graph``, garbage is not collected first, which takes longer than
+    most captures, and torch's cache is emptied only where memory is short: what it holds is not for
+    graphs.
+    """
+    cuda = sys.modules["torch"].cuda
+    here, side = cuda.current_stream(device), side_stream(device)
+    held = cuda.memory_reserved(device) - cuda.memory_allocated(device)
+    if 4 * held > cuda.mem_get_info(device)[0]:
+        cuda.empty_cache()
+    with undisturbed(), cuda.stream(side):
+        side.wait_stream(here)
+        options = {} if pool is None else {"pool": pool}
+        graph.capture_begin(**options, capture_error_mode="thread_local")
+        try:
+            yield
+        finally:
+            graph.capture_end()
+    here.wait_stream(side)
+
+
 class Graph:
     """Operations on arrays that stay where they are, recorded once and then repeated by a call.
 
@@ -56,19 +80,58 @@ class Graph:
         cuda = sys.modules["torch"].cuda
         here, side = cuda.current_stream(device), side_stream(device)
         self._graph = cuda.CUDAGraph()
-        with undisturbed(), cuda.stream(side):
+        with SIDE, cuda.stream(side):
             side.wait_stream(here)
             operations()
-            # torch.cuda.graph would collect garbage and empty the cache first, every time
-            self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-            try:
-                operations()
-            finally:
-                self._graph.capture_end()
-        here.wait_stream(side)
+        with recording(self._graph, device, pool):
+            operations()
 
     def __call__(self) -> None:
         self._graph.replay()
+
+
+class Recorded:
+    """A function of arrays that is recorded when it is called again, with arrays of its own."""
+
+    def __init__(self, function: Callable[..., Array], space: Space) -> None:
+        self._function, self._space = function, space
+        self._graph: Graph | None = None
+        self._inputs: list[Any] = []
+        self._output: Any = None
+        self._called = False
+
+    def __call__(self, *arrays: Array) -> Array:
+        """What the function returns."""
+        if not self._called:  # in a run of one or two iterations it would not pay
+            self._called = True
+            return self._function(*arrays)
+        if self._graph is None:
+            self._inputs = [self._space.copy(u) for u in arrays]
+            self._graph = Graph(self._operations, self._space.device, new_pool())
+        for own, given in zip(self._inputs, arrays, strict=True):
+            own.copy_(given)
+        self._graph()
+        return self._space.copy(self._output)
+
+    def _operations(self) -> None:
+        found = self._function(*self._inputs)
+        if self._output is None:
+            self._output = self._space.xp.empty_like(found)
+        self._output.copy_(found)
+
+
+def repeated(space: Space, name: str, about: Any, function: Any, *arrays: Array) -> Array:
+    """``function(about, *arrays)``; on a CUDA device recorded, and launched all at once.
+
+    It is recorded by its name, the object `about` and the shapes of the arrays, for as long as the
+    space lives.
+    """
+    if not space.remote or sys.modules["torch"].cuda.is_current_stream_capturing():
+        return function(about, *arrays)
+    key = name, id(about), *(tuple(u.shape) for u in arrays)
+    if key not in space.recorded:
+        space.recorded[key] = about, Recorded(partial(function, about), space)  # keeps its id
+    return space.recorded[key][1](*arrays)
 
 
 def new_pool() -> Any:

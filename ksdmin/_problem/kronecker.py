@@ -18,7 +18,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from ksdmin._problem.arrays import Array, Space
+from ksdmin._problem.cuda import repeated
 
 # The least damping, of the mean of the diagonal. With less, directions that the samples of the
 # factors hardly have are taken too far: a small auto-encoder has 20% more loss after 80 passes with
@@ -126,8 +129,10 @@ class Factors:
 
     def damped(self, space: Space, damping: float) -> DampedFactors | None:
         """The matrix with a damping, and its inverse; None where the factors are of no use."""
-        factors = list(_unpacked(space, self.blocks, self.entries))
-        scales = _mean_eigenvalues(space, factors)
+        pairs = list(_unpacked(space, self.blocks, self.entries))
+        stacks = _stacked(space, list(itertools.chain(*pairs)))
+        each = iter(_mean_eigenvalues(space, stacks))
+        scales = [[next(each) for _ in pair] for pair in pairs]
         sizes = [math.prod(block.shape) for block in self.blocks]
         means = [math.prod(scale) for scale in scales]
         mean = sum(map(operator.mul, sizes, means)) / sum(sizes)
@@ -136,13 +141,29 @@ class Factors:
         damping = max(damping, LEAST_DAMPING * mean)
         for _ in range(MOST_TRIALS):
             shifts = [shift for scale in scales for shift in _shifts(scale, damping)]
-            shifted = list(map(partial(_shifted, space), itertools.chain(*factors), shifts))
+            shifted = [_shifted(space, stack, shifts) for stack in stacks]
             inverses = _inverses(space, shifted)
             if inverses is not None:
                 times, solves = _joined(space, shifted), _joined(space, inverses)
                 return DampedFactors(self.blocks, times, solves)
             damping *= MORE
         return None
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Factors of one shape, as one array: few operations for many layers.
+
+    Attributes
+    ----------
+    array : array
+        The factors.
+    places : list of int
+        Where each stands among all factors.
+    """
+
+    array: Array
+    places: list[int]
 
 
 @dataclass(frozen=True)
@@ -163,15 +184,21 @@ class DampedFactors:
 
     def multiply(self, space: Space, v: Array) -> Array:
         """P v, or that of each row of an array."""
-        return multiply(space, self.blocks, self.times, v)
+        return multiply(space, self.blocks, self.times, v, "multiply")
 
     def solve(self, space: Space, w: Array) -> Array:
         """P^-1 w, likewise."""
-        return multiply(space, self.blocks, self.solves, w)
+        return multiply(space, self.blocks, self.solves, w, "solve")
 
 
-def multiply(space: Space, blocks: tuple[Block, ...], entries: Array, v: Array) -> Array:
+def multiply(
+    space: Space, blocks: tuple[Block, ...], entries: Array, v: Array, name: str = ""
+) -> Array:
     """The matrix with these factors, times a vector, or times each row of an array."""
+    return repeated(space, name, blocks, partial(_multiply, space), entries, v)
+
+
+def _multiply(space: Space, blocks: tuple[Block, ...], entries: Array, v: Array) -> Array:
     pieces: list[tuple[int, Array]] = []
     for block, factors in zip(blocks, _unpacked(space, blocks, entries), strict=True):
         M = block.matrix(space, v)
@@ -198,15 +225,27 @@ def _unpacked(space: Space, blocks: tuple[Block, ...], entries: Array) -> Iterat
         yield factors
 
 
-def _mean_eigenvalues(space: Space, factors: list[list[Array]]) -> list[list[float]]:
-    """The mean eigenvalue of each factor, fetched in one transfer."""
-    each = (factor for pair in factors for factor in pair)
-    means = [
-        space.xp.mean(factor if factor.ndim < 2 else space.xp.linalg.diagonal(factor))
-        for factor in each
+def _stacked(space: Space, factors: list[Array]) -> list[Stack]:
+    """The factors in float64, those of a shape together."""
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for i, factor in enumerate(factors):
+        by_shape.setdefault(tuple(factor.shape), []).append(i)
+    return [
+        Stack(space.in_double(space.xp.stack([factors[i] for i in places])), places)
+        for places in by_shape.values()
     ]
-    fetched = iter(space.floats(*means))
-    return [[next(fetched) for _ in pair] for pair in factors]
+
+
+def _mean_eigenvalues(space: Space, stacks: list[Stack]) -> list[float]:
+    """The mean eigenvalue of each factor, fetched in one transfer."""
+    means = []
+    for stack in stacks:
+        M = stack.array
+        diagonals = space.xp.linalg.diagonal(M) if M.ndim == 3 else M
+        means.append(space.xp.mean(diagonals, axis=-1) if M.ndim > 1 else M)
+    found = np.concatenate(space.to_host(*means))
+    places = [i for stack in stacks for i in stack.places]
+    return [float(found[k]) for k in np.argsort(places)]
 
 
 def _shifts(scales: list[float], damping: float) -> list[float]:
@@ -218,32 +257,31 @@ def _shifts(scales: list[float], damping: float) -> list[float]:
     return [(damping * ratio) ** 0.5, (damping / ratio) ** 0.5]
 
 
-def _shifted(space: Space, factor: Array, shift: float) -> Array:
-    """A factor with more on its diagonal, in float64."""
-    factor = space.in_double(factor)
-    if factor.ndim < 2:
-        return factor + shift
-    return factor + shift * space.xp.eye(factor.shape[0], dtype=factor.dtype, device=space.device)
+def _shifted(space: Space, stack: Stack, shifts: list[float]) -> Stack:
+    """Factors with more on their diagonals."""
+    M = stack.array
+    added = space.xp.asarray([shifts[i] for i in stack.places], dtype=M.dtype, device=space.device)
+    added = space.xp.reshape(added, (-1,) + (1,) * (M.ndim - 1))
+    if M.ndim == 3:
+        added = added * space.xp.eye(M.shape[-1], dtype=M.dtype, device=space.device)
+    return Stack(M + added, stack.places)
 
 
-def _inverses(space: Space, factors: list[Array]) -> list[Array] | None:
-    """The inverse of each; None where one is not positive definite. Those of a size together."""
-    by_size: dict[tuple[int, ...], list[int]] = {}
-    for i, factor in enumerate(factors):
-        by_size.setdefault(tuple(factor.shape), []).append(i)
-    found: list[Array] = [None] * len(factors)
-    failures = []
-    for shape, places in by_size.items():
-        if len(shape) < 2:
-            inverses = [1 / factors[i] for i in places]
+def _inverses(space: Space, stacks: list[Stack]) -> list[Stack] | None:
+    """The inverse of each factor; None where one is not positive definite."""
+    found, failures = [], []
+    for stack in stacks:
+        if stack.array.ndim < 3:
+            inverses = 1 / stack.array
         else:
-            inverses, failed = space.definite_inverses(space.xp.stack([factors[i] for i in places]))
+            inverses, failed = space.definite_inverses(stack.array)
             failures.append(failed)
-        for k, i in enumerate(places):
-            found[i] = inverses[k]
+        found.append(Stack(inverses, stack.places))
     return None if failures and any(space.floats(*failures)) else found
 
 
-def _joined(space: Space, parts: list[Array]) -> Array:
-    """All entries in one array, in the dtype of the vectors."""
-    return space.in_own_dtype(space.xp.concat([space.xp.reshape(u, (-1,)) for u in parts]))
+def _joined(space: Space, stacks: list[Stack]) -> Array:
+    """All entries in one array, factor by factor, in the dtype of the vectors."""
+    parts = {i: stack.array[k] for stack in stacks for k, i in enumerate(stack.places)}
+    pieces = [space.xp.reshape(parts[i], (-1,)) for i in range(len(parts))]
+    return space.in_own_dtype(space.xp.concat(pieces))

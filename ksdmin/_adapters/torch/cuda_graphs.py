@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,12 +19,10 @@ from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.torch.data.trees import mapped
 from ksdmin._adapters.torch.kernels import Chunk, Kernel, Kernels, Product
-from ksdmin._problem.cuda import SIDE, side_stream, undisturbed
+from ksdmin._problem.cuda import SIDE, recording, side_stream
 
 # Samples that a graph is compared with eager execution on: few, as that takes memory of its own.
 GRAPH_CHECK_SAMPLES = 256
-# Runs before a capture: libraries initialise themselves, and choose kernels, in the first ones.
-WARM_UP_RUNS = 3
 # A graph at hand is used for a set of another size if its chunks have at most a quarter of padding
 # and are at most four: a capture takes as long as many replays, but padding costs time every time,
 # and so do replays of few samples. An iteration of a net of 10,000 parameters takes 30 ms with
@@ -63,8 +62,9 @@ class GraphExecutor:
         It fits if there are few chunks and little padding.
         """
         at_hand = [rows for name, rows, _ in self._captured if name == kind]
-        if kind == "product":
-            at_hand = [rows for _, rows, _ in self._products]
+        if kind == "product":  # each chunk has a graph of its own
+            graphs = Counter(rows for _, rows, _ in self._products)
+            at_hand = [rows for rows, count in graphs.items() if count * rows >= size]
         candidates = [r for r in at_hand if size / MAX_CHUNKS_PER_SET <= r <= max_rows]
         padded_size = {r: -(-size // r) * r for r in candidates}
         fitting = [r for r in padded_size if padded_size[r] <= MAX_PADDED_RATIO * size]
@@ -124,11 +124,11 @@ class Graphed:
         def rounded(i: int) -> Callable[[], Tensor]:
             return lambda: kernel(nearby(x), probe)[i]
 
-        warm_up(lambda: kernel(x, probe), x.device)
+        found = warm_up(lambda: kernel(x, probe), x.device)
         self._graph = torch.cuda.CUDAGraph()
         with captured(self._graph, x.device):
             self._outputs = kernel(self._x, self._buffers)
-        for i, (replayed, eager) in enumerate(zip(self(x, filled), kernel(x, probe), strict=True)):
+        for i, (replayed, eager) in enumerate(zip(self(x, filled), found, strict=True)):
             whole = replayed.shape == eager.shape
             replayed = replayed if whole else replayed[: len(eager)]  # a row per sample
             compare(replayed, eager, rounded(i))
@@ -160,7 +160,7 @@ class GraphedProduct:
         self.owner: object = None
         self._x, self._buffers = x.clone(), buffers
         self._v = torch.randn_like(x)
-        warm_up(lambda: kernel(x, probe)(self._v), x.device)
+        eager = warm_up(lambda: kernel(x, probe)(self._v), x.device)
         self._set_up, self._multiply = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with captured(self._set_up, x.device):
             self._product = kernel(self._x, self._buffers)  # keeps its activations in the graph
@@ -168,7 +168,7 @@ class GraphedProduct:
             self._output = self._product(self._v)
         self.set_up(x, filled)
         v = self._v.clone()
-        compare(self(v), kernel(x, probe)(v), lambda: kernel(nearby(x), probe)(v))
+        compare(self(v), eager, lambda: kernel(nearby(x), probe)(v))
 
     def set_up(self, x: Tensor, values: Any) -> None:
         """Compute what the products at x share."""
@@ -198,10 +198,7 @@ def captured(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None
     next gets an error: then it is replaced by its copy.
     """
     try:
-        with (
-            undisturbed(),
-            torch.cuda.graph(graph, pool=pool, stream=side_stream(device)),
-        ):
+        with recording(graph, device, pool):
             yield
     except BaseException:
         generator = torch.cuda.default_generators[device.index]
@@ -209,20 +206,21 @@ def captured(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None
         raise
 
 
-def warm_up(run: Callable[[], Any], device: torch.device) -> None:
-    """Run a few times on the side stream, as a capture requires.
+def warm_up(run: Callable[[], Any], device: torch.device) -> Any:
+    """Run twice on the side stream, as a capture requires; returns what the second run does.
 
-    Raises a RuntimeError where the last one waits for the device: a capture would fail, and that
-    leaves libraries such as cuSOLVER unusable.
+    In the first one libraries initialise themselves, and choose kernels. Raises a RuntimeError
+    where the second one waits for the device: a capture would fail, and that leaves libraries such
+    as cuSOLVER unusable.
     """
     here, side = torch.cuda.current_stream(device), side_stream(device)
     with SIDE, torch.cuda.stream(side):
         side.wait_stream(here)
-        for _ in range(WARM_UP_RUNS - 1):
-            run()
+        run()
         with _no_waiting():
-            run()
+            found = run()
     here.wait_stream(side)
+    return found
 
 
 @contextmanager

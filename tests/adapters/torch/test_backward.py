@@ -51,6 +51,31 @@ def test_checkpoints_compute_activations_at_the_point_itself(curvature):
     assert_close(other.curvature(x)(v), plain.curvature(x)(v))
 
 
+class Unsteady(torch.autograd.Function):
+    """A tanh whose gradient is rounded in another way each time, as that of a convolution is."""
+
+    generator = torch.Generator().manual_seed(0)
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.tanh()
+
+    @staticmethod
+    def backward(ctx, g):
+        rounding = 1 + 1e-6 * torch.randn(g.shape, generator=Unsteady.generator)
+        return g * (1 - ctx.saved_tensors[0].tanh().square()) * rounding
+
+
+def test_gradients_that_are_not_the_same_each_time_are_not_taken_for_checkpoints():
+    """Such a model has Kronecker factors all the same."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 2), Through(Unsteady.apply), nn.Linear(2, 1))
+    problem = ksdmin.from_torch(net, nn.MSELoss(), (X.float(), X[:, :1].float()))
+    assert not problem._model.recomputes
+    assert problem.traits.has_factors
+
+
 def test_checkpoints_in_a_plain_function_of_a_module():
     plain, other = (
         ksdmin.from_torch(lambda net: net(X).square().mean(), x0=m(torch.tanh).double())

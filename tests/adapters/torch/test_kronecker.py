@@ -10,7 +10,7 @@ from torch.nn import functional
 
 import ksdmin
 from ksdmin._problem.arrays import Space
-from ksdmin._problem.kronecker import multiply
+from ksdmin._problem.kronecker import _multiply, multiply
 from tests.adapters.torch.zoo import ZOO, Forward
 
 N = 40
@@ -357,6 +357,23 @@ def test_a_run_on_a_gpu_keeps_its_graphs(caplog, precision):
     assert res.preconditioner == "kronecker"
     assert res.fun < 0.3
     assert "no CUDA graphs" not in caplog.text
+
+
+@on_cuda
+def test_a_recorded_multiplication_is_the_eager_one():
+    """With other factors each time, as a run renews them, and with several rows."""
+    problem = cuda_problem()
+    space = Space(problem.x0)
+    for seed in range(4):
+        torch.manual_seed(seed)
+        damped = problem.factors(problem.x0 + 0.01 * seed).damped(space, 1e-3 * (1 + seed))
+        for shape in ((), (3,)):
+            v = torch.randn(*shape, *problem.x0.shape, device="cuda")
+            eager = _multiply(space, damped.blocks, damped.solves, v)
+            assert torch.equal(damped.solve(space, v), eager)
+            back = damped.multiply(space, eager)
+            assert (back - v).norm() <= 1e-3 * v.norm()
+    assert len(space.recorded) == 4
 
 
 @on_cuda
