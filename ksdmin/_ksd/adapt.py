@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ksdmin._ksd.one_set import sizes_of_one_set
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
@@ -58,6 +59,13 @@ def resize_sets(
     if before is None or run.subsets.everything(before):
         return after
     converged_on_A = run.preset.compares and run.subsets.is_full(there.idx)
+    if before.together:
+        sizes = sizes_of_one_set(run, evaluator, after, there, converged=converged_on_A)
+        if sizes == before:
+            return after
+        set_sizes = changed(rules.set_sizes, sizes=sizes)
+        after = changed(after, rules=changed(rules, set_sizes=set_sizes))
+        return enlarge_sets(run, evaluator, after, before, sizes)
     set_sizes = rules.set_sizes.after(
         outcome,
         stalled=rules.stall.stalled,
@@ -82,7 +90,8 @@ def enlarge_sets(
         sets = changed(larger, A=state.sets.A)
         rules = changed(state.rules, stall=stall.cleared())
         return changed(state, sampling=changed(state.sampling, sets=sets), rules=rules)
-    state = changed(state, sampling=changed(state.sampling, sets=larger))
+    others = run.others(state.record.iteration + 1, sizes)
+    state = changed(state, sampling=changed(state.sampling, sets=larger, others=others))
     if state.here.idx is larger.A:
         rules = changed(state.rules, stall=stall.restarted(state.gradient_norm))
         return changed(state, rules=rules)

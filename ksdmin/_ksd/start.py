@@ -10,6 +10,7 @@ from ksdmin._ksd.affordable import (
 )
 from ksdmin._ksd.dimensions import choose_dimensions, choose_parts
 from ksdmin._ksd.drift import Drift
+from ksdmin._ksd.one_set import first_one_set
 from ksdmin._ksd.presets import PAPER, PRESETS
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
@@ -109,7 +110,7 @@ def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
     B = first_curvature_samples(run, traits)
     if sizes is None or run.subsets.n is None or B is None:
         return sizes
-    return Sizes(run.subsets.n, B, run.subsets.n)
+    return first_one_set(run, traits) or Sizes(run.subsets.n, B, run.subsets.n)
 
 
 def first_step_is_exact(run: KSDRun, traits: Traits, sets: Sets) -> bool:

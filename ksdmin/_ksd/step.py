@@ -80,10 +80,10 @@ def next_sets(run: KSDRun, state: KSDState, trial: Trial) -> Sampling:
 
     Where only B is drawn, and the step had no use for it, another one would be no better.
     """
-    only_B = run.subsets.n is not None and run.subsets.is_full(state.sets.C)
-    if only_B and trial.is_of_model:
-        return state.sampling
     iteration, sizes = state.record.iteration + 1, state.rules.set_sizes.sizes
+    only_B = run.subsets.n is not None and run.subsets.is_full(state.sets.C)
+    if (only_B and trial.is_of_model) or (sizes is not None and sizes.together):
+        return state.sampling
     return run.next_sets(state.sampling, state.here.idx, iteration, sizes)
 
 

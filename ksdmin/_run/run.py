@@ -113,7 +113,7 @@ class Run:
         """The sets of the first iteration."""
         rest = self.subsets.stream()
         if rest is None:
-            return Sampling(self.draw(0, sizes), None)
+            return Sampling(self.draw(0, sizes), None, others=self.others(0, sizes))
         sets, rest = rest.take()
         if sets is None:
             raise ValueError("subsets: the iterable holds no sets at all")
@@ -148,7 +148,17 @@ class Run:
         sets = self.subsets.draw(iteration, rng, sizes)
         if sizes is None:  # the user's own objects
             return sets
+        if sizes.together:
+            one = self._indices(sets.B)
+            return Sets(one, one, one)
         return Sets(*(self._indices(idx) for idx in (sets.A, sets.B, sets.C)))
+
+    def others(self, iteration: int, sizes: Sizes | None) -> Any:
+        """As many samples as the one set has that serves for all three, but others; or None."""
+        if sizes is None or not sizes.together or self.subsets.everything(sizes):
+            return None
+        rng = np.random.default_rng((*self.seed, iteration))
+        return self._indices(self.subsets.draw(iteration, rng, sizes).C)
 
     def _indices(self, idx: Any) -> Any:
         return self.space.indices(idx) if isinstance(idx, np.ndarray) else idx

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from ksdmin._problem.subsets import Sets, Stream
 from ksdmin._result import Record
@@ -25,11 +25,14 @@ class Sampling:
         What is left of the user's iterable of sets, where there is one.
     exhausted : bool
         Whether that had no more for this iteration.
+    others : object or None
+        Where A, B and C are one set, as many other samples: they show whether it is too small.
     """
 
     sets: Sets
     rest: Stream | None
     exhausted: bool = False
+    others: Any = None
 
 
 @dataclass(frozen=True)

@@ -19,16 +19,18 @@ from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.torch.data.trees import mapped
 from ksdmin._adapters.torch.kernels import Chunk, Kernel, Kernels, Product
-from ksdmin._problem.cuda import SIDE, recording, side_stream
+from ksdmin._problem.cuda import SIDE, cache_bytes, recording, side_stream
 
 # Samples that a graph is compared with eager execution on: few, as that takes memory of its own.
 GRAPH_CHECK_SAMPLES = 256
 # A graph at hand is used for a set of another size if its chunks have at most a quarter of padding
 # and are at most four: a capture takes as long as many replays, but padding costs time every time,
 # and so do replays of few samples. An iteration of a net of 10,000 parameters takes 30 ms with
-# eight, 15 with four, 18 with two, as there are more captures.
+# eight, 15 with four, 18 with two, as there are more captures. Any number of chunks will do that
+# fill the device's cache several times: the device works at its full rate then.
 MAX_PADDED_RATIO = 1.25
 MAX_CHUNKS_PER_SET = 4
+CACHES_AT_FULL_RATE = 4
 # Graphs that are kept of a kernel: for the sets of the search, and for the whole set.
 GRAPHS_PER_KERNEL = 2
 # Relative difference from eager execution: a library may choose other kernels in another shape, and
@@ -51,6 +53,8 @@ class GraphExecutor:
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
+        cache = CACHES_AT_FULL_RATE * cache_bytes(kernels.model.device)
+        self._full_rate = cache / kernels.bytes_per_sample if cache else math.inf  # samples
         # A batch has statistics in common: a graph of it is compared with all of its samples
         self._most = None if kernels.model.batch_norms else GRAPH_CHECK_SAMPLES
         self._captured: dict[tuple[Any, ...], Graphed] = {}  # the latest used last
@@ -65,7 +69,8 @@ class GraphExecutor:
         if kind == "product":  # each chunk has a graph of its own
             graphs = Counter(rows for _, rows, _ in self._products)
             at_hand = [rows for rows, count in graphs.items() if count * rows >= size]
-        candidates = [r for r in at_hand if size / MAX_CHUNKS_PER_SET <= r <= max_rows]
+        least = min(size / MAX_CHUNKS_PER_SET, self._full_rate)
+        candidates = [r for r in at_hand if least <= r <= max_rows]
         padded_size = {r: -(-size // r) * r for r in candidates}
         fitting = [r for r in padded_size if padded_size[r] <= MAX_PADDED_RATIO * size]
         return min(fitting, key=lambda r: (padded_size[r], -r), default=min(size, max_rows))

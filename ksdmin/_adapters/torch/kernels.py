@@ -59,6 +59,7 @@ class Kernels:
         self.rows: Kernel | None = None  # of the Jacobian
         self.slopes: Kernel | None = None  # of the losses in the outputs
         self.factors: Kernel | None = None  # of Kronecker
+        self.bytes_per_sample = 1  # that a forward pass keeps for the backward pass
         self.is_scalar = False  # whether the model returns its own loss, as the mean of a batch
         self.values_need_grad = False  # whether the model differentiates in its forward pass
         self.lean_convolutions = False  # whether its convolutions are replaced for products

@@ -157,7 +157,7 @@ def _probe(
         kernels.fault = fault_of_products(probing)
         nonlinear = model.is_nonlinear(probe[0], first.z, probing.forward.z.detach())
         kernels.lean_convolutions = lean_convolutions_work(probing)
-        kept = first.bytes_per_sample or bytes_per_sample(kernels, probe)
+        kept = kernels.bytes_per_sample = first.bytes_per_sample or bytes_per_sample(kernels, probe)
         costs = costs_of(kernels, counted, len(probe[2]), nonlinear)
         kernels.factors = factors = _factors(probing, samples, precond, nonlinear, costs)
         kernel = None
