@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ksdmin._ksd.one_set import sizes_of_one_set
+from ksdmin._ksd.one_set import resize_one_set
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
@@ -60,11 +60,10 @@ def resize_sets(
         return after
     converged_on_A = run.preset.compares and run.subsets.is_full(there.idx)
     if before.together:
-        sizes = sizes_of_one_set(run, evaluator, after, there, converged=converged_on_A)
-        if sizes == before:
+        after = resize_one_set(run, evaluator, after, converged=converged_on_A)
+        sizes = after.rules.set_sizes.sizes
+        if sizes is None or sizes == before:
             return after
-        set_sizes = changed(rules.set_sizes, sizes=sizes)
-        after = changed(after, rules=changed(rules, set_sizes=set_sizes))
         return enlarge_sets(run, evaluator, after, before, sizes)
     set_sizes = rules.set_sizes.after(
         outcome,

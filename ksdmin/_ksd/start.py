@@ -20,6 +20,7 @@ from ksdmin._ksd.rules.damping import Damping
 from ksdmin._ksd.rules.exact_space import ExactSpace
 from ksdmin._ksd.rules.finer_arithmetic import FinerArithmetic
 from ksdmin._ksd.rules.forcing import Forcing
+from ksdmin._ksd.rules.one_set import OneSet
 from ksdmin._ksd.rules.set_sizes import SetSizes
 from ksdmin._ksd.rules.stall import Stall
 from ksdmin._ksd.rules.trust import Trust
@@ -141,6 +142,7 @@ def first_rules(
         forcing=Forcing() if on("forcing") else Forcing.off(),
         width=first_width(run, traits) if on("width") else Width.off(),
         set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
+        one_set=OneSet(),
         trust=Trust(record) if on("quasi-newton") else Trust.off(record),
         exact_space=first_exact_space(run, traits),
         damped_step=first_damped_step(run, traits),

@@ -213,12 +213,12 @@ def test_low_rank_leads_to_the_same_fit(monkeypatch):
         return own(value, rank, whole_below)
 
     monkeypatch.setattr(damped_step, "NextDamping", noted)
-    few = ksdmin.minimize(curve(400, 200), rng=0, options=OPTIONS)
+    few = ksdmin.minimize(curve(350, 200), rng=0, options=OPTIONS)
     assert ranks[0] < 100
     ranks.clear()
     monkeypatch.setattr(low_rank, "LARGEST_SHARE", 0.0)
-    whole = ksdmin.minimize(curve(400, 200), rng=0, options=OPTIONS)
-    assert set(ranks) == {400}
+    whole = ksdmin.minimize(curve(350, 200), rng=0, options=OPTIONS)
+    assert set(ranks) == {350}
     assert few.fun < 2 * whole.fun
 
 
@@ -283,7 +283,7 @@ def test_many_residuals_begin_on_samples():
         for problem in (curve(300, 5), wide(2000), wide(6000))
     )
     assert cheap.history["size_B"][0] == 300
-    assert few.history["size_B"][0] == 2000
+    assert few.history["size_B"][0] == few.history["size_A"][0] == 440
     assert many.history["size_B"][0] < 6000
 
 
@@ -305,7 +305,7 @@ def test_blocks_of_different_residuals_take_it_together():
     blocks = [(slope, x, 1.0), (lambda model, x: model(x) - torch.sin(x), ends, 10.0)]
     problem = ksdmin.from_torch(model, residuals=blocks, l2=1e-9)
     assert problem.traits.has_jacobian
-    assert [block._rows._by_sample for block in problem._blocks] == [False, True]
+    assert [block._rows._way for block in problem._blocks] == ["uses", "vmap"]
     J, g = problem.jacobian(problem.x0), problem.value_and_gradient(problem.x0)[1]
     torch.testing.assert_close(J.residuals @ J.rows + J.penalty * problem.x0, g)
     v, product = torch.cos(torch.arange(len(g), dtype=g.dtype)), problem.curvature(problem.x0)

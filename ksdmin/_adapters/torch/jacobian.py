@@ -1,11 +1,15 @@
 """The Jacobian of a model's outputs, row by row.
 
 With the losses' second derivatives M in the outputs, the Gauss-Newton matrix is J^T M J. Where M is
-diagonal, the rows of M^1/2 J are those of a sum of squares. They come from reverse passes, many at
-once: by vmap over the samples, each of which has a reverse pass of its own, as cheap as one over
-all of them together; or, for a model that differentiates its outputs with ``torch.autograd.grad``,
-which vmap over samples does not take, by reverse passes over a few samples for all of their outputs
-at once.
+diagonal, the rows of M^1/2 J are those of a sum of squares. There are three ways to them:
+
+- "vmap": a reverse pass for each sample, all at once. It takes no longer than one over all samples.
+- "uses": one reverse pass over all samples, for a model that differentiates its outputs with
+  ``torch.autograd.grad``, which vmap over samples does not take. At each product of a weight with a
+  row a sample, what comes back for a sample and what it was made of are a and b: its row is the sum
+  of all a b^T.
+- "graphs": reverse passes over a few samples for all of their outputs at once, for such a model
+  with parameters that are used in other ways.
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,8 +26,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.torch.probing import MAX_DIFFERENCE, Probing
+from ksdmin._adapters.torch.weight_uses import Use, pull_back, uses_of
 
 log = logging.getLogger("ksdmin")
 
@@ -45,8 +52,8 @@ class JacobianRows:
         The model and its loss.
     elements : int
         How many outputs a sample has.
-    by_sample : bool
-        Whether vmap over samples gives the rows.
+    way : {"vmap", "uses", "graphs"}
+        How the rows are made.
     max_rows : int
         How many samples a chunk may have.
 
@@ -56,10 +63,10 @@ class JacobianRows:
         What the rows count as: how often the model is run through.
     """
 
-    def __init__(self, kernels: Kernels, elements: int, by_sample: bool, max_rows: int) -> None:
+    def __init__(self, kernels: Kernels, elements: int, way: str, max_rows: int) -> None:
         self._kernels, self._model = kernels, kernels.model
-        self.elements, self.max_rows, self._by_sample = elements, max_rows, by_sample
-        self.products = elements * (1 if by_sample else SAMPLES_PER_GRAPH)
+        self.elements, self.max_rows, self._way = elements, max_rows, way
+        self.products = elements * (SAMPLES_PER_GRAPH if way == "graphs" else 1)
 
     def rows(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor, Tensor]:
         """M^1/2 J, of shape (samples, outputs, n), the slopes of the losses, and M^1/2.
@@ -85,9 +92,12 @@ class JacobianRows:
 
         They are made as the rows are, of which there may be very many.
         """
-        if self._by_sample:
+        if self._way == "vmap":
             return self._pulled(probing.x, probing.chunk[0], U.transpose(0, 1))[0].sum(0)
         forward = probing.forward
+        if self._way == "uses":
+            J = self._by_uses(forward.parameters, forward.z, retain_graph=True)
+            return U.reshape(len(U), -1) @ J.reshape(-1, J.shape[-1])
         return self._pulled_together(forward.parameters, forward.z, U, retain_graph=True)
 
     def _curvatures(self, z: Tensor, chunk: Chunk) -> Tensor:
@@ -97,8 +107,12 @@ class JacobianRows:
 
     def _jacobian(self, x: Tensor, inputs: Any) -> tuple[Tensor, Tensor]:
         """J, of shape (samples, outputs, n); and the outputs."""
-        if self._by_sample:
+        if self._way == "vmap":
             return self._pulled(x, inputs, None)
+        if self._way == "uses":
+            parameters = self._model.leaves(x)
+            z = self._model(parameters, inputs)
+            return self._by_uses(parameters, z), z.detach()
         parts = [self._together(x, part) for part in _parts(inputs, SAMPLES_PER_GRAPH)]
         return torch.cat([J for J, _ in parts]), torch.cat([z for _, z in parts])
 
@@ -118,6 +132,28 @@ class JacobianRows:
         with _quietly():
             J, z = torch.func.vmap(of_sample, in_dims=axes)(self._model.split(x), inputs, U)
         return torch.cat([piece.reshape(*piece.shape[:2], -1) for piece in J], 2), z
+
+    def _by_uses(
+        self, parameters: list[Tensor], z: Tensor, *, retain_graph: bool = False
+    ) -> Tensor:
+        """J, of shape (samples, outputs, n), from a reverse pass for each of a sample's outputs."""
+        uses, columns = uses_of(z, parameters).by_node.values(), []
+        for k in range(self.elements):
+            slopes = torch.zeros_like(z).reshape(len(z), -1)
+            slopes[:, k] = 1
+            last = k + 1 == self.elements
+            made = RowsOfUses(len(z), self._model)
+            g = pull_back(
+                self._model,
+                parameters,
+                z,
+                slopes.reshape(z.shape),
+                uses,
+                made.take,
+                retain_graph=retain_graph or not last,
+            )
+            columns.append(made.joined(z, g))
+        return torch.stack(columns, 1)
 
     def _together(self, x: Tensor, inputs: Any) -> tuple[Tensor, Tensor]:
         parameters = self._model.leaves(x)
@@ -148,6 +184,47 @@ class JacobianRows:
         return torch.cat(flat, 1)
 
 
+class RowsOfUses:
+    """The gradient of each sample, from the uses of the parameters in a reverse pass over all.
+
+    Parameters
+    ----------
+    samples : int
+        How many there are.
+    model : FlatModel
+        Whose parameters they are.
+    """
+
+    def __init__(self, samples: int, model: FlatModel) -> None:
+        self._samples, self._model = samples, model
+        self._of_weight: dict[int, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        self._of_bias: dict[int, list[Tensor]] = defaultdict(list)
+
+    def take(self, use: Use, a: Tensor, b: Tensor) -> None:
+        """Note the vectors of a use."""
+        if use.looks_up or len(a) != self._samples:
+            raise NotImplementedError("a weight is not multiplied by one row a sample")
+        self._of_weight[use.weight].append((a, b))
+        if use.bias is not None:
+            self._of_bias[use.bias].append(b if use.bias_is_row else a)
+
+    @torch.no_grad()
+    def joined(self, z: Tensor, gradients: Sequence[Tensor | None]) -> Tensor:
+        """The rows of all samples; the gradients say which parameters matter."""
+        pieces = []
+        for i, (size, g) in enumerate(zip(self._model.sizes, gradients, strict=True)):
+            if g is None:
+                pieces.append(z.new_zeros(self._samples, size))
+            elif self._of_weight[i]:
+                a, b = zip(*self._of_weight[i], strict=True)
+                pieces.append((torch.stack(a, 2) @ torch.stack(b, 1)).reshape(-1, size))
+            elif self._of_bias[i]:
+                pieces.append(torch.stack(self._of_bias[i]).sum(0))
+            else:
+                raise NotImplementedError("a parameter is used otherwise than in a matrix product")
+        return torch.cat(pieces, 1)
+
+
 def scaled_slopes(slopes: Tensor, root: Tensor) -> Tensor:
     """r = M^-1/2 slopes, so that J^T M^1/2 r is the gradient; zero where M is."""
     return torch.where(root > 0, slopes / root.clamp_min(torch.finfo(root.dtype).tiny), 0)
@@ -169,8 +246,8 @@ def jacobian_rows(probing: Probing, budget: float) -> JacobianRows | None:
         return None
     if not x.is_cuda:
         most = min(most, max(1, CACHED_ENTRIES // entries))
-    for by_sample in (True, False):
-        rows = JacobianRows(kernels, elements, by_sample, most)
+    for way in ("vmap", "uses", "graphs"):
+        rows = JacobianRows(kernels, elements, way, most)
         if _agrees(rows, probing):
             return rows
     return None

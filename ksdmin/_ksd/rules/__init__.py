@@ -22,6 +22,7 @@ from ksdmin._ksd.rules.damping import Damping
 from ksdmin._ksd.rules.exact_space import ExactSpace
 from ksdmin._ksd.rules.finer_arithmetic import FinerArithmetic
 from ksdmin._ksd.rules.forcing import Forcing
+from ksdmin._ksd.rules.one_set import OneSet
 from ksdmin._ksd.rules.set_sizes import SetSizes
 from ksdmin._ksd.rules.stall import Stall
 from ksdmin._ksd.rules.trust import Trust
@@ -42,6 +43,8 @@ class Rules:
         Whether it may be wide on samples.
     set_sizes : SetSizes
         How many samples A, B and C have.
+    one_set : OneSet
+        The same where all three are one set.
     trust : Trust
         When a step may rest on the quasi-Newton model alone.
     exact_space : ExactSpace
@@ -60,6 +63,7 @@ class Rules:
     forcing: Forcing
     width: Width
     set_sizes: SetSizes
+    one_set: OneSet
     trust: Trust
     exact_space: ExactSpace
     damped_step: DampedStep

@@ -1,0 +1,255 @@
+"""The matrix products that a model's forward pass makes of its parameters.
+
+Nothing is asked of the modules. The graph that autograd keeps of a forward pass shows every product
+of a parameter with something else, be it of a Linear layer, of attention over positions, of a
+recurrent cell or of a line of one's own, and every convolution and embedding; where a model
+differentiates in its inputs, those of its derivatives, too. A pass back through that graph shows
+what comes back to each of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ksdmin._adapters.torch.flat_model import FlatModel
+
+# Positions of a convolution that its factors are estimated from: of more, samples are left out, but
+# never so many that fewer than the second number are left.
+ENOUGH_POSITIONS, FEWEST_SAMPLES = 2**15, 32
+# What may stand between a parameter and its use: a transpose, or autocast.
+TRANSPOSES = ("TBackward0", "TransposeBackward0", "PermuteBackward0")
+PASSES_ON = (*TRANSPOSES, "ToCopyBackward0")
+
+
+Vectors = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""From what comes back to a node, vectors a and b as rows: the sum of all a b^T is the gradient."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """A node of the graph that is linear in a weight.
+
+    Attributes
+    ----------
+    node : any
+        The node.
+    weight, bias : int, int or None
+        The positions of the weight among the variables, and of the bias that is added there.
+    vectors : callable
+        The vectors of its gradient.
+    bias_is_row : bool
+        Whether the bias goes with the columns of the weight.
+    looks_up : bool
+        Whether it looks up rows of the weight: then a has their numbers.
+    """
+
+    node: Any
+    weight: int
+    bias: int | None
+    vectors: Vectors
+    bias_is_row: bool = False
+    looks_up: bool = False
+
+
+@dataclass(frozen=True)
+class Uses:
+    """What the graph of a forward pass shows.
+
+    Attributes
+    ----------
+    by_node : dict
+        The linear uses, by their nodes.
+    readers : dict
+        The nodes that read what another node computes.
+    leaves : dict
+        The nodes of the parameters, by their positions.
+    """
+
+    by_node: dict[Any, Use]
+    readers: dict[Any, list[Any]]
+    leaves: dict[int, Any]
+
+    def of_weight(self, weight: int) -> list[Use]:
+        """The uses of a weight; none where it is also used in any other way."""
+        found = self._of(self.leaves.get(weight))
+        return found if all(use.weight == weight for use in found) else []
+
+    def of_bias(self, bias: int) -> list[Use]:
+        """The uses of a bias, likewise."""
+        found = self._of(self.leaves.get(bias))
+        return found if all(use.bias == bias for use in found) else []
+
+    def _of(self, node: Any) -> list[Use]:
+        found: list[Use] = []
+        for reader in self.readers.get(node, ()):
+            if reader in self.by_node:
+                found.append(self.by_node[reader])
+                continue
+            further = self._of(reader) if reader.name() in PASSES_ON else []
+            if not further:
+                return []
+            found += further
+        return found
+
+
+def uses_of(z: Tensor, parameters: list[Tensor]) -> Uses:
+    """The linear uses of the parameters in the graph of `z`."""
+    position = {id(parameter): i for i, parameter in enumerate(parameters)}
+    found = Uses({}, defaultdict(list), {})
+    waiting: list[Any] = [z.grad_fn]
+    seen: set[Any] = {z.grad_fn}
+    while waiting:
+        node = waiting.pop()
+        make = _KINDS.get(node.name())
+        use = None if make is None else make(node, position)
+        if use is not None:
+            found.by_node[node] = use
+        for child, _ in node.next_functions:
+            if child is None:
+                continue
+            found.readers[child].append(node)
+            variable = getattr(child, "variable", None)
+            if variable is not None and id(variable) in position:
+                found.leaves[position[id(variable)]] = child
+            if child not in seen:
+                seen.add(child)
+                waiting.append(child)
+    return found
+
+
+def pull_back(
+    model: FlatModel,
+    parameters: list[Tensor],
+    z: Tensor,
+    slopes: Tensor,
+    uses: Iterable[Use],
+    take: Callable[[Use, Tensor, Tensor], None],
+    *,
+    retain_graph: bool = False,
+) -> tuple[Any, ...]:
+    """A pass back from z, in which `take` gets the vectors of every use; returns the gradients."""
+
+    def taking(use: Use) -> Callable[[Any], None]:
+        def hook(grads: tuple[Tensor | None, ...]) -> None:
+            if grads[0] is not None:
+                with torch.no_grad():
+                    take(use, *use.vectors(grads[0].detach()))
+
+        return hook
+
+    hooks = [use.node.register_prehook(taking(use)) for use in uses]
+    try:
+        return model.derivatives(
+            parameters, z, parameters, slopes, retain_graph=retain_graph, allow_unused=True
+        )
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _parameter(edge: Any, position: dict[int, int]) -> tuple[int | None, bool]:
+    """The parameter that an edge leads to, and whether it is transposed on the way."""
+    node, transposed = edge[0], False
+    while node is not None:
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            return position.get(id(variable)), transposed
+        if node.name() not in PASSES_ON:
+            break
+        transposed ^= node.name() in TRANSPOSES
+        node = node.next_functions[0][0]
+    return None, False
+
+
+def _of_addmm(node: Any, position: dict[int, int]) -> Use | None:
+    bias_edge, *edges = node.next_functions
+    return _of_product(node, position, edges, "_saved_mat1", _parameter(bias_edge, position)[0])
+
+
+def _of_mm(node: Any, position: dict[int, int]) -> Use | None:
+    return _of_product(node, position, node.next_functions, "_saved_self", None)
+
+
+def _of_product(
+    node: Any, position: dict[int, int], edges: Any, first: str, bias: int | None
+) -> Use | None:
+    """L R, where R or L is a parameter or its transpose."""
+    weight, transposed = _parameter(edges[1], position)
+    if weight is not None:
+        left = getattr(node, first)
+
+        def right_vectors(g: Tensor) -> tuple[Tensor, Tensor]:
+            return (g, left) if transposed else (left, g)
+
+        return Use(node, weight, bias, right_vectors, bias_is_row=not transposed)
+    weight, transposed = _parameter(edges[0], position)
+    if weight is None:
+        return None
+    right = node._saved_mat2
+
+    def left_vectors(g: Tensor) -> tuple[Tensor, Tensor]:
+        return (right.T, g.T) if transposed else (g.T, right.T)
+
+    return Use(node, weight, None, left_vectors)
+
+
+def _of_convolution(node: Any, position: dict[int, int]) -> Use | None:
+    (weight, _), (bias, _) = (_parameter(edge, position) for edge in node.next_functions[1:])
+    if weight is None or node._saved_groups != 1:
+        return None
+    x, kernel, transposed = node._saved_input, node._saved_weight.shape[2:], node._saved_transposed
+    settings = node._saved_stride, node._saved_padding, node._saved_dilation
+
+    def vectors(g: Tensor) -> tuple[Tensor, Tensor]:
+        step = _sample_step(x if transposed else g)
+        seen, back = x[::step], g[::step] * step**0.5
+        if transposed:
+            return _positions(seen), patches(back, kernel, *settings)
+        return _positions(back), patches(seen, kernel, *settings)
+
+    return Use(node, weight, None if transposed else bias, vectors)
+
+
+def _of_embedding(node: Any, position: dict[int, int]) -> Use | None:
+    weight, _ = _parameter(node.next_functions[0], position)
+    if weight is None:
+        return None
+    indices = node._saved_indices.reshape(-1)
+    return Use(node, weight, None, lambda g: (indices, g.reshape(-1, g.shape[-1])), looks_up=True)
+
+
+_KINDS: dict[str, Callable[[Any, dict[int, int]], Use | None]] = {
+    "AddmmBackward0": _of_addmm,
+    "MmBackward0": _of_mm,
+    "ConvolutionBackward0": _of_convolution,
+    "EmbeddingBackward0": _of_embedding,
+}
+
+
+def _sample_step(positions: Tensor) -> int:
+    """Every how many samples count, where there are more positions than are needed."""
+    samples, each = len(positions), math.prod(positions.shape[2:])
+    return max(1, min(samples * each // ENOUGH_POSITIONS, samples // FEWEST_SAMPLES))
+
+
+def _positions(x: Tensor) -> Tensor:
+    """The channels of each position of each sample, as rows."""
+    return x.flatten(2).transpose(1, 2).reshape(-1, x.shape[1])
+
+
+def patches(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Tensor:
+    """What a convolution's kernel sees at each of its positions, as rows."""
+    x = pad(x, [size for side in reversed(list(padding)) for size in (side, side)])
+    for axis, (k, s, d) in enumerate(zip(kernel, stride, dilation, strict=True), start=2):
+        x = x.unfold(axis, (k - 1) * d + 1, s)[..., ::d]
+    dims = len(kernel)
+    order = (0, *range(2, 2 + dims), 1, *range(2 + dims, 2 + 2 * dims))
+    return x.permute(order).reshape(-1, x.shape[1] * math.prod(kernel))

@@ -1,0 +1,65 @@
+"""Rows of a Jacobian from the uses of the weights, for models that differentiate their outputs."""
+
+import pytest
+import torch
+from torch import nn
+
+import ksdmin
+
+
+class Own(nn.Module):
+    """Products of one's own, and a weight that is used twice."""
+
+    def __init__(self, scaled=False):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.first = nn.Parameter(torch.randn(2, 6, generator=generator))
+        self.inner = nn.Linear(6, 6)
+        self.last = nn.Linear(6, 2, bias=False)
+        self.scale = nn.Parameter(torch.tensor([1.5])) if scaled else None
+
+    def forward(self, x):
+        z = torch.tanh(x @ self.first)
+        z = torch.tanh(self.inner(torch.tanh(self.inner(z))))
+        z = self.last(z)
+        return z if self.scale is None else self.scale * z
+
+
+def layers(outputs):
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 5), nn.Tanh(), nn.Linear(5, outputs)
+    )
+
+
+def laplace(net, x):
+    """All second derivatives of the first output, and the values."""
+    x = x.detach().requires_grad_()
+    u = net(x)
+    du = torch.autograd.grad(u[:, 0].sum(), x, create_graph=True)[0]
+    bends = [torch.autograd.grad(du[:, k].sum(), x, create_graph=True)[0][:, k] for k in range(2)]
+    return torch.cat([sum(bends)[:, None], u], 1)
+
+
+@pytest.mark.parametrize(
+    ("net", "way"),
+    [(layers(1), "uses"), (layers(3), "uses"), (Own(), "uses"), (Own(scaled=True), "graphs")],
+    ids=["one output", "three outputs", "a weight used twice", "a factor"],
+)
+def test_rows_are_those_of_the_residuals(net, way):
+    X = torch.randn(70, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    problem = ksdmin.from_torch(net.double(), residuals=[(laplace, X)])
+    assert problem._blocks[0]._rows._way == way
+    found = problem.jacobian(problem.x0)
+    assert not found.rows.requires_grad
+    names = [name for name, _ in net.named_parameters()]
+    parameters = [p.detach() for p in net.parameters()]
+
+    def residuals(*pieces):
+        called = torch.func.functional_call
+        return laplace(lambda x: called(net, dict(zip(names, pieces, strict=True)), (x,)), X)
+
+    expected = torch.autograd.functional.jacobian(residuals, tuple(parameters))
+    rows = torch.cat([piece.reshape(len(found.rows), -1) for piece in expected], 1)
+    scale = (found.rows * rows).sum() / (rows * rows).sum()  # of the mean of their squares
+    torch.testing.assert_close(found.rows, scale * rows)

@@ -1,0 +1,90 @@
+"""One sample in the place of A, B and C, for residuals at very many points."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ksdmin
+
+SIZES = ("size_A", "size_B", "size_C")
+
+
+def equation(points, seed=0):
+    """u' = cos(x) u, u(0) = 1, by a small net."""
+    torch.manual_seed(seed)
+    net = nn.Sequential(nn.Linear(1, 12), nn.Tanh(), nn.Linear(12, 1)).double()
+    generator = torch.Generator().manual_seed(seed)
+    x = 3 * torch.rand(points, 1, dtype=torch.float64, generator=generator)
+
+    def inside(net, x):
+        x = x.requires_grad_()
+        u = net(x)
+        return torch.autograd.grad(u.sum(), x, create_graph=True)[0] - torch.cos(x) * u
+
+    def start(net, x):
+        return net(x) - 1
+
+    return ksdmin.from_torch(net, residuals=[(inside, x), (start, torch.zeros_like(x[:1]))]), net
+
+
+def noisy_fit(samples):
+    """More parameters than samples, and targets that are noise."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 60), nn.Tanh(), nn.Linear(60, 20), nn.Tanh(), nn.Linear(20, 1))
+    generator = torch.Generator().manual_seed(0)
+    X, y = (
+        torch.randn(samples, width, dtype=torch.float64, generator=generator) for width in (2, 1)
+    )
+    return ksdmin.from_torch(net.double(), nn.MSELoss(), (X, y))
+
+
+@pytest.mark.parametrize("points", [3000, 30_000])
+def test_a_step_costs_as_much_as_its_points_whatever_the_number_of_all(points):
+    problem, net = equation(points)
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 60, "gtol": 1e-7})
+    x = torch.linspace(0, 3, 50, dtype=torch.float64)[:, None]
+    problem.load(res.x)
+    error = (net(x) - torch.exp(torch.sin(x))).abs().max()
+    assert error < 1e-3
+    first = {name: res.history[name][0] for name in SIZES}
+    assert len(set(first.values())) == 1
+    assert first["size_A"] < points / 2
+    early = res.history["iteration"] < 20
+    assert res.history["passes"][early][-1] < 20 * 12 * first["size_A"] / points
+
+
+def test_a_set_that_is_fitted_alone_grows():
+    res = ksdmin.minimize(noisy_fit(600), rng=0, options={"maxiter": 60})
+    sizes = res.history["size_A"]
+    assert sizes[0] == 240
+    assert sizes[-1] == 600
+    assert (np.diff(sizes) >= 0).all()
+
+
+def test_success_is_that_of_all_points():
+    res = ksdmin.minimize(equation(3000)[0], rng=0, options={"gtol": 1e-4})
+    assert res.success
+    problem = equation(3000)[0]
+    assert float(problem.value_and_gradient(torch.as_tensor(res.x))[1].abs().max()) <= 1e-4
+
+
+def test_sizes_that_the_user_asks_for():
+    subsets = ksdmin.Subsets(3001, 1.0, 500, 500)
+    res = ksdmin.minimize(equation(3000)[0], subsets=subsets, rng=0, options={"maxiter": 3})
+    assert [res.history[name][0] for name in SIZES] == [3001, 500, 500]
+
+
+def test_a_saved_run_goes_on_bit_for_bit(tmp_path):
+    options = {"maxiter": 25, "gtol": 0.0}
+    whole = ksdmin.Solver(noisy_fit(600), rng=0, options=options)
+    for iteration in whole:
+        if iteration.nit == 4:
+            whole.save(tmp_path / "run")
+    resumed = ksdmin.Solver.load(tmp_path / "run", noisy_fit(600))
+    for _ in resumed:
+        pass
+    assert torch.equal(resumed.result().x, whole.result().x)
+    np.testing.assert_array_equal(
+        resumed.result().history["size_A"], whole.result().history["size_A"]
+    )
