@@ -8,6 +8,7 @@ from examples.physics.experiment import Experiment
 from examples.physics.inverse_diffusion import inverse_diffusion
 from examples.physics.poisson import poisson
 from examples.physics.precision_fit import precision_fit
+from examples.physics.sizes import dispersive, helmholtz
 
 RELATIVE, ABSOLUTE = "relative error", "absolute error"
 BOTH = ("float64", "float32")
@@ -31,4 +32,16 @@ EXPERIMENTS = {
     "inverse-diffusion": Experiment(
         "Inverse: conductivity", "error of the conductivity", XT, inverse_diffusion, bounded=True
     ),
+    **{
+        f"helmholtz-{points}": Experiment(
+            f"Helmholtz, {points:,} points", RELATIVE, XY, helmholtz(points)
+        )
+        for points in (4096, 50_000, 200_000)
+    },
+    **{
+        f"dispersive-{parameters}": Experiment(
+            f"Third order, {parameters:,} parameters", RELATIVE, XT, dispersive(width)
+        )
+        for width, parameters in ((64, 12_737), (256, 198_401), (576, 999_361))
+    },
 }

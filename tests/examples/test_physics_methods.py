@@ -79,7 +79,7 @@ def test_ksd_stays_within_the_bounds_and_so_does_levenberg_marquardt():
 def test_options_reach_the_method():
     with pytest.warns(OptimizeWarning, match="krylov_dimm"):
         perform(Config("poisson-257", "ksd", 0, options={"krylov_dimm": 5}, **LIMITS), CPU)
-    options = {"maxiter": 2, "whole_sets": False}
+    options = {"maxiter": 2, "whole_sets": True}
     run = perform(Config("poisson-257", "ksd", 0, options=options, **LIMITS), CPU)
     assert run["trace"]["iterations"][-1] == 2
 

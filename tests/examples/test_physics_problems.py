@@ -29,6 +29,12 @@ PARAMETERS = {
     "burgers": 1_341,
     "precision-fit": 481,
     "inverse-diffusion": 5_302,
+    "helmholtz-4096": 12_737,
+    "helmholtz-50000": 12_737,
+    "helmholtz-200000": 12_737,
+    "dispersive-12737": 12_737,
+    "dispersive-198401": 198_401,
+    "dispersive-999361": 999_361,
 }
 POINTS = {
     "convection": [10_000, 257, 101],
@@ -40,6 +46,12 @@ POINTS = {
     "burgers": [10_000, 200, 100],
     "precision-fit": [100_000],
     "inverse-diffusion": [5_000, 500, 200],
+    "helmholtz-4096": [4096, 256],
+    "helmholtz-50000": [50_000, 892],
+    "helmholtz-200000": [200_000, 1788],
+    "dispersive-12737": [8192, 270],
+    "dispersive-198401": [8192, 270],
+    "dispersive-999361": [8192, 270],
 }
 
 
