@@ -7,13 +7,15 @@ diagonal, the rows of M^1/2 J are those of a sum of squares. There are three way
 - "uses": one reverse pass over all samples, for a model that differentiates its outputs with
   ``torch.autograd.grad``, which vmap over samples does not take. At each product of a weight with a
   row a sample, what comes back for a sample and what it was made of are a and b: its row is the sum
-  of all a b^T.
+  of all a b^T. A few parameters that are used in other ways, such as an unknown coefficient, have
+  their columns from products with the Jacobian.
 - "graphs": reverse passes over a few samples for all of their outputs at once, for such a model
-  with parameters that are used in other ways.
+  with many parameters that are used in other ways.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import warnings
@@ -29,7 +31,7 @@ from torch.utils._pytree import tree_map
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.torch.probing import MAX_DIFFERENCE, Probing
-from ksdmin._adapters.torch.weight_uses import Use, pull_back, uses_of
+from ksdmin._adapters.torch.weight_uses import Use, Uses, pull_back, uses_of
 
 log = logging.getLogger("ksdmin")
 
@@ -137,23 +139,43 @@ class JacobianRows:
         self, parameters: list[Tensor], z: Tensor, *, retain_graph: bool = False
     ) -> Tensor:
         """J, of shape (samples, outputs, n), from a reverse pass for each of a sample's outputs."""
-        uses, columns = uses_of(z, parameters).by_node.values(), []
+        made, J = RowsOfUses(self._model, uses_of(z, parameters), len(z)), []
+        columns = self._columns(parameters, z, made.others)
         for k in range(self.elements):
             slopes = torch.zeros_like(z).reshape(len(z), -1)
             slopes[:, k] = 1
-            last = k + 1 == self.elements
-            made = RowsOfUses(len(z), self._model)
-            g = pull_back(
+            pull_back(
                 self._model,
                 parameters,
                 z,
                 slopes.reshape(z.shape),
-                uses,
+                made.uses,
                 made.take,
-                retain_graph=retain_graph or not last,
+                retain_graph=retain_graph or k + 1 < self.elements,
             )
-            columns.append(made.joined(z, g))
-        return torch.stack(columns, 1)
+            J.append(made.joined(z, {i: piece[:, k] for i, piece in columns.items()}))
+        return torch.stack(J, 1)
+
+    def _columns(
+        self, parameters: list[Tensor], z: Tensor, which: Sequence[int]
+    ) -> dict[int, Tensor]:
+        """The columns of some parameters, of shape (samples, outputs, size): products J v."""
+        sizes = self._model.sizes
+        if sum(sizes[i] for i in which) > SAMPLES_PER_GRAPH:
+            raise NotImplementedError("many parameters are used otherwise than in matrix products")
+        if not which:
+            return {}
+        jvp, _ = self._kernels.jacobian(z, parameters)
+        starts, unit = [0, *itertools.accumulate(sizes)], z.new_zeros(sum(sizes))
+        columns = {}
+        for i in which:
+            found = []
+            for place in range(starts[i], starts[i] + sizes[i]):
+                v = unit.clone()
+                v[place] = 1
+                found.append(jvp(v).detach().reshape(len(z), -1))
+            columns[i] = torch.stack(found, 2)
+        return columns
 
     def _together(self, x: Tensor, inputs: Any) -> tuple[Tensor, Tensor]:
         parameters = self._model.leaves(x)
@@ -189,14 +211,31 @@ class RowsOfUses:
 
     Parameters
     ----------
-    samples : int
-        How many there are.
     model : FlatModel
         Whose parameters they are.
+    uses : Uses
+        How these are used.
+    samples : int
+        How many there are.
+
+    Attributes
+    ----------
+    uses : list of Use
+        Those that take part in the pass.
+    others : list of int
+        The parameters that are used in other ways.
     """
 
-    def __init__(self, samples: int, model: FlatModel) -> None:
-        self._samples, self._model = samples, model
+    def __init__(self, model: FlatModel, uses: Uses, samples: int) -> None:
+        count = len(model.sizes)
+        weights = {i for i in range(count) if uses.of_weight(i)}
+        biases = {i for i in range(count) if uses.of_bias(i)}
+        self._sizes, self._samples = model.sizes, samples
+        self.uses = [
+            use for use in uses.by_node.values() if {use.weight, use.bias} & (weights | biases)
+        ]
+        self.others = sorted(set(uses.leaves) - weights - biases)
+        self._known = weights | biases
         self._of_weight: dict[int, list[tuple[Tensor, Tensor]]] = defaultdict(list)
         self._of_bias: dict[int, list[Tensor]] = defaultdict(list)
 
@@ -209,19 +248,21 @@ class RowsOfUses:
             self._of_bias[use.bias].append(b if use.bias_is_row else a)
 
     @torch.no_grad()
-    def joined(self, z: Tensor, gradients: Sequence[Tensor | None]) -> Tensor:
-        """The rows of all samples; the gradients say which parameters matter."""
+    def joined(self, z: Tensor, columns: dict[int, Tensor]) -> Tensor:
+        """The rows of all samples, with the columns of the other parameters; then begin anew."""
         pieces = []
-        for i, (size, g) in enumerate(zip(self._model.sizes, gradients, strict=True)):
-            if g is None:
-                pieces.append(z.new_zeros(self._samples, size))
-            elif self._of_weight[i]:
+        for i, size in enumerate(self._sizes):
+            if i in columns:
+                pieces.append(columns[i])
+            elif i in self._known and self._of_weight[i]:
                 a, b = zip(*self._of_weight[i], strict=True)
                 pieces.append((torch.stack(a, 2) @ torch.stack(b, 1)).reshape(-1, size))
-            elif self._of_bias[i]:
+            elif i in self._known and self._of_bias[i]:
                 pieces.append(torch.stack(self._of_bias[i]).sum(0))
-            else:
-                raise NotImplementedError("a parameter is used otherwise than in a matrix product")
+            else:  # the outputs do not depend on it
+                pieces.append(z.new_zeros(self._samples, size))
+        self._of_weight.clear()
+        self._of_bias.clear()
         return torch.cat(pieces, 1)
 
 

@@ -10,19 +10,19 @@ import ksdmin
 class Own(nn.Module):
     """Products of one's own, and a weight that is used twice."""
 
-    def __init__(self, scaled=False):
+    def __init__(self, factors=0):
         super().__init__()
         generator = torch.Generator().manual_seed(0)
         self.first = nn.Parameter(torch.randn(2, 6, generator=generator))
         self.inner = nn.Linear(6, 6)
         self.last = nn.Linear(6, 2, bias=False)
-        self.scale = nn.Parameter(torch.tensor([1.5])) if scaled else None
+        self.scale = nn.Parameter(torch.linspace(1, 2, factors)) if factors else None
 
     def forward(self, x):
         z = torch.tanh(x @ self.first)
         z = torch.tanh(self.inner(torch.tanh(self.inner(z))))
         z = self.last(z)
-        return z if self.scale is None else self.scale * z
+        return z if self.scale is None else self.scale.sum() * z
 
 
 def layers(outputs):
@@ -43,8 +43,14 @@ def laplace(net, x):
 
 @pytest.mark.parametrize(
     ("net", "way"),
-    [(layers(1), "uses"), (layers(3), "uses"), (Own(), "uses"), (Own(scaled=True), "graphs")],
-    ids=["one output", "three outputs", "a weight used twice", "a factor"],
+    [
+        (layers(1), "uses"),
+        (layers(3), "uses"),
+        (Own(), "uses"),
+        (Own(factors=2), "uses"),
+        (Own(factors=50), "graphs"),
+    ],
+    ids=["one output", "three outputs", "a weight used twice", "two factors", "50 factors"],
 )
 def test_rows_are_those_of_the_residuals(net, way):
     X = torch.randn(70, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
