@@ -10,9 +10,6 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-# Roots of the number of samples in B and C, of a model with Kronecker factors. With one, three of
-# six nets take 1.3 times as long on an H200, the others between 0.9 and 1.1 times (two seeds).
-ROOTS_WITH_FACTORS = 2
 WHOLE = slice(None)
 """The whole set, as an index that copies nothing."""
 
@@ -119,8 +116,8 @@ class Subsets:
         10 sqrt(n) at most. They begin with 300 at least, and below 1200 samples with everything.
         For a model that is not linear in its parameters (an adapter finds that out) they may be
         fewer (with BatchNorm in train mode not below 32), and from 2500 samples on A begins with
-        25 sqrt(n), B and C with 5 sqrt(n) at most; with Kronecker factors, from 400 samples on with
-        10 sqrt(n) and 2 sqrt(n). The default method lets all three grow as the run asks for it.
+        25 sqrt(n), B and C with 5 sqrt(n) at most; with Kronecker factors, from 100 samples on with
+        5 sqrt(n) and sqrt(n), on a GPU from 400 on with twice as many. The default method lets all three grow as the run asks for it.
         ``ksdmin.PAPER`` takes everything and 1/K in any case.
     disjoint : bool, optional
         Whether B and C have no sample in common, as long as both fit (they may grow). A may
@@ -191,7 +188,7 @@ class Subsets:
         fewest: int = 1,
         per_root: int | None = None,
         nonlinear: bool = False,
-        factored: bool = False,
+        roots: int | None = None,
         least: int = 1,
     ) -> Sizes | None:
         """The sizes at the start of a run; None where the user draws the sets.
@@ -200,7 +197,7 @@ class Subsets:
         more; or everything, if so many are more than a quarter. With `per_root`, they are at most
         twice that many times the root of the number of samples. A is everything. Many rough steps
         train a `nonlinear` model best: its `fewest` is 1, its B and C are at most `per_root` roots,
-        or two roots where it is preconditioned by Kronecker factors (`factored`), and A is
+        or `roots` in their place, and A is
         `per_root` times as much as that, if this is half of the samples at most. `fewest`
         is never below `least`.
         """
@@ -218,7 +215,7 @@ class Subsets:
             share = min(fewest, room) if 4 * fewest <= self.n else self.n
         in_A = self.n
         if per_root is not None and share < self.n:
-            few = max(least, (ROOTS_WITH_FACTORS if factored else per_root) * math.isqrt(self.n))
+            few = max(least, (roots or per_root) * math.isqrt(self.n))
             if not nonlinear:
                 share = min(share, 2 * per_root * math.isqrt(self.n))
             elif 2 * per_root * few <= self.n:
