@@ -113,9 +113,14 @@ def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
         return Sizes(N, N, N)
     fewest, per_root = run.preset.fewest, run.preset.per_root
     roots = FACTORED_ROOTS[traits.least_set > 0] if traits.has_factors else None
-    kind = {"nonlinear": traits.nonlinear, "roots": roots}
-    least = int(traits.fewest_samples)
-    sizes = run.subsets.sizes(run.parts, fewest, per_root, **kind, least=least)
+    sizes = run.subsets.sizes(
+        run.parts,
+        fewest,
+        per_root,
+        nonlinear=traits.nonlinear,
+        roots=roots,
+        least=int(traits.fewest_samples),
+    )
     B = first_curvature_samples(run, traits)
     if sizes is None or run.subsets.n is None or B is None:
         return sizes

@@ -117,8 +117,8 @@ class Subsets:
         For a model that is not linear in its parameters (an adapter finds that out) they may be
         fewer (with BatchNorm in train mode not below 32), and from 2500 samples on A begins with
         25 sqrt(n), B and C with 5 sqrt(n) at most; with Kronecker factors, from 100 samples on with
-        5 sqrt(n) and sqrt(n), on a GPU from 400 on with twice as many. The default method lets all three grow as the run asks for it.
-        ``ksdmin.PAPER`` takes everything and 1/K in any case.
+        5 sqrt(n) and sqrt(n), on a GPU from 400 on with twice as many. The default method lets all
+        three grow as the run asks for it. ``ksdmin.PAPER`` takes everything and 1/K in any case.
     disjoint : bool, optional
         Whether B and C have no sample in common, as long as both fit (they may grow). A may
         overlap both.
@@ -197,8 +197,7 @@ class Subsets:
         more; or everything, if so many are more than a quarter. With `per_root`, they are at most
         twice that many times the root of the number of samples. A is everything. Many rough steps
         train a `nonlinear` model best: its `fewest` is 1, its B and C are at most `per_root` roots,
-        or `roots` in their place, and A is
-        `per_root` times as much as that, if this is half of the samples at most. `fewest`
+        or `roots` in their place, and A is `per_root` times as much as that, if this is half of the samples at most. `fewest`
         is never below `least`.
         """
         if self.n is None:
