@@ -197,8 +197,8 @@ class Subsets:
         more; or everything, if so many are more than a quarter. With `per_root`, they are at most
         twice that many times the root of the number of samples. A is everything. Many rough steps
         train a `nonlinear` model best: its `fewest` is 1, its B and C are at most `per_root` roots,
-        or `roots` in their place, and A is `per_root` times as much as that, if this is half of the samples at most. `fewest`
-        is never below `least`.
+        or `roots` in their place, and A is `per_root` times as much as that, if this is half of the
+        samples at most. `fewest` is never below `least`.
         """
         if self.n is None:
             return None
