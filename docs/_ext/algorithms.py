@@ -191,7 +191,7 @@ ALGORITHMS = {
             "_ksd.steps.search.search",
             "found.x - here.x",
         ),
-        ("13", r"$\theta \gets \theta + d_{prev}$", "_ksd.accept.accept_or_refuse", "here=there"),
+        ("13", r"$\theta \gets \theta + d_{prev}$", "_ksd.step.accept_or_refuse", "here=there"),
     ],
 }
 

@@ -102,7 +102,7 @@ def refine_arithmetic(
 ) -> KSDState:
     """Finer arithmetic from here on, where that is due.
 
-    Where it is of another dtype, the whole run moves there after the step (`move.py`).
+    Where it is of another dtype, the whole run moves there after the step (`start.py: moved`).
     """
     rules = after.rules
     short = before.damping > 0 and before.rules.damping.initial_phase

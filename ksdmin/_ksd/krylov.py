@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ksdmin._ksd.factor import Factor, largest_entry
-from ksdmin._ksd.lanczos import Rows, Workspace, split
-from ksdmin._ksd.orthogonality import Orthogonality
+from ksdmin._ksd.lanczos import Orthogonality, Rows, Workspace, split
 from ksdmin._ksd.precond import Preconditioner
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.values import made

@@ -14,7 +14,7 @@ from ksdmin._ksd.lanczos import Workspace
 from ksdmin._ksd.outcome import NextDamping
 from ksdmin._ksd.precond import diagonal_preconditioner
 from ksdmin._ksd.presets import Preset
-from ksdmin._ksd.quasi_newton import QuasiNewton
+from ksdmin._ksd.quasi_newton import InverseHessian, QuasiNewton
 from ksdmin._ksd.recorded_step import MeasuredStep, RecordedSteps
 from ksdmin._ksd.rules import Rules
 from ksdmin._options import Options
@@ -160,6 +160,15 @@ class KSDState(State):
         return self.model.capacity > 0 and not self.curvature_is_sampled
 
 
+def learned_curvature(run: KSDRun, state: KSDState) -> dict[str, InverseHessian]:
+    """The field of the result; none where nothing was learned, or where it is not on the host.
+
+    A result must not keep a device's memory, nor copy all of it to the host unasked.
+    """
+    learned = run.space.numpy and (len(state.model) or state.model.base is not None)
+    return {"hess_inv": InverseHessian(state.model, run.space)} if learned else {}
+
+
 @dataclass(frozen=True)
 class Trial:
     """A step that a search proposes: the direction d, to the point x.
@@ -189,7 +198,7 @@ class Trial:
     measured : MeasuredStep or None
         The step with all its products, where these were computed at once.
     slope_is_hidden : bool
-        Whether the error of differences hides the slope along it (``_ksd/hidden_slope.py``).
+        Whether the error of differences hides the slope along it.
     """
 
     kind: str

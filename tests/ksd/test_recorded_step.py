@@ -11,9 +11,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import ksdmin
-from ksdmin._ksd.drift import Drift
 from ksdmin._ksd.precond import Preconditioner
-from ksdmin._ksd.quasi_newton import QuasiNewton
+from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
 from ksdmin._ksd.recorded_step import RecordedStep, RecordedSteps, is_recordable
 from ksdmin._ksd.steps.quasi_newton import solved
 from ksdmin._problem.arrays import Space

@@ -12,10 +12,9 @@ import numpy as np
 
 from ksdmin._ksd.hidden_slope import HiddenSlope, watched_slope
 from ksdmin._ksd.line_search import contradicted, line_search
-from ksdmin._ksd.preconditioning import first_preconditioner, preconditioner
 from ksdmin._ksd.recorded_step import Measure, MeasuredStep
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
-from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
+from ksdmin._ksd.steps.kind import Offer, Proposal, Turn, first_preconditioner, preconditioner
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import made
 from ksdmin._run.evaluator import Evaluated, Evaluator
