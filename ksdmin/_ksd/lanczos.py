@@ -51,7 +51,7 @@ class Orthogonality:
             estimates += T[:k, : k + 1].dot(this[: k + 1])
             estimates -= alpha * this[:k]
             np.abs(estimates, out=estimates)
-            largest += float(np.maximum.reduce(estimates))
+            largest += float(estimates[estimates.argmax()])
         lost = largest > self._tolerance * beta
         again, self._again = self._again, lost and not self._again
         if lost or again:

@@ -262,8 +262,9 @@ class Space:
 
     def max_abs(self, u: Array) -> float:
         """The largest magnitude; NaN if any entry is."""
-        if self.numpy:
-            return float(np.maximum.reduce(np.abs(u)))  # as max(), with half of its overhead
+        if self.numpy:  # argmax finds a NaN, too; max() takes three times as long
+            sizes = np.abs(u)
+            return float(sizes[sizes.argmax()])
         return float(self.xp.max(self.xp.abs(u)))
 
     def largest(self, u: Array) -> float:
