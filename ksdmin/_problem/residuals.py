@@ -86,7 +86,7 @@ class ResidualProblem(FunctionProblem):
 
     def _traits(self, nonlinear: bool) -> Traits:
         traits = super()._traits(nonlinear)
-        return replace(
+        return changed(  # ours: they need no check
             traits,
             product_accuracy=traits.gradient_accuracy,
             has_diagonal=True,
