@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -257,12 +256,14 @@ class SubspacePoint:
         self.a, self.c, self.x = a, c, x
         self.loss, self.value = loss, value
         self.whole_gradient = whole_gradient
+        self._gradient: Small | None = None
 
-    @cached_property
+    @property
     def gradient(self) -> Small:
         """The gradient of phi with respect to a; computed when it is first looked at."""
-        g, self.whole_gradient = self._objective.gradient(self)
-        return g
+        if self._gradient is None:  # (a cached_property locks, which takes longer than this)
+            self._gradient, self.whole_gradient = self._objective.gradient(self)
+        return self._gradient
 
 
 # The inner search: BFGS

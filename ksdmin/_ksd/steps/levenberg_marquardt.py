@@ -145,11 +145,14 @@ class Point:
         if run.box is not None:
             held = run.box.held(here.x, here.gradient) | (run.box.lower == run.box.upper)
             self.free = np.flatnonzero(~held) if held.any() else None
+        self._plain: GaussNewtonModel | None = None
 
-    @cached_property
+    @property
     def plain(self) -> GaussNewtonModel:
         """Without S; before it is asked for, a test of convergence may hold."""
-        return self._model(self.r, self.free)
+        if self._plain is None:
+            self._plain = self._model(self.r, self.free)
+        return self._plain
 
     def _model(self, r: Small, free: Indices | None) -> GaussNewtonModel:
         return GaussNewtonModel(self.R, r, self.D, free)
