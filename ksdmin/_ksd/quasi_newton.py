@@ -276,15 +276,15 @@ class QuasiNewton:
 
     def _columns(self, space: Space, pairs: Array, new: Array) -> tuple[Small, Drift | None]:
         """All s^T y with the `new` y, which end the `pairs`; and the drift that they show."""
-        S, Y, count = pairs[0, :, :], pairs[1, :, :], int(new.shape[1])
-        columns = space.gram(S, new[1, :, :])
-        if self.drift is not None and count == 1:  # of a step
-            expected = space.inner(Y[:-1, :], new[0, 0, :])
+        columns, count = space.gram(pairs[0, :, :], new[1, :, :]), int(new.shape[1])
+        if self.drift is None:
+            return space.to_host(columns)[0], None
+        if count == 1:  # of a step
+            expected = space.inner(pairs[1, :-1, :], new[0, 0, :])
             measured, known = space.to_host(columns, expected)
             return measured, self.drift.after_step(measured[:-1, 0], known)
         (measured,) = space.to_host(columns)
-        drift = None if self.drift is None else self.drift.after_basis(count, len(measured))
-        return measured, drift
+        return measured, self.drift.after_basis(count, len(measured))
 
     def with_basis(
         self, space: Space, basis: Basis, step: tuple[Array, Array] | None = None

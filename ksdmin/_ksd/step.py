@@ -190,7 +190,9 @@ def judge_step(
         actual=actual,
         predicted_on_C=trial.predicted,
         model_reduction=trial.model_reduction,
-        slope_correction=slope_correction(run.space, here, trial, actual, there),
+        slope_correction=slope_correction(run.space, here, trial, actual, there)
+        if run.sampled
+        else 0.0,
         noise=noise,
         value_noise=evaluator.noise * abs(before if compared else here.value),
         gradient_noise=evaluator.gradient_error * abs(value),

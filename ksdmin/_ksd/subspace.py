@@ -336,13 +336,12 @@ def bfgs(
         The number of iterations.
     """
     here, inverse, fresh = start, np.eye(len(start.a)), True
-    floor = EPS**0.5 * norm(start.gradient)  # what is left to gain is rounding
+    g = start.gradient
+    floor = EPS**0.5 * math.sqrt(g.dot(g))  # what is left to gain is rounding
     for iteration in range(maxiter):
-        g = here.gradient
         p = -inverse.dot(g)
-        slope = float(g.dot(p))
+        slope, size = float(g.dot(p)), math.sqrt(g.dot(g))
         predicted, gained = -slope / 2, start.value - here.value
-        size = norm(g)
         if size <= floor or (iteration and (predicted <= noise or size <= slope_noise)):
             return here, iteration
         ended = spent if dear is None or here is start else lambda: spent() or dear()
@@ -355,8 +354,9 @@ def bfgs(
         if there is not None:
             if there.value <= lowest:
                 return there, iteration + 1
-            inverse = update(inverse, there.a - here.a, there.gradient - g)
-            here, fresh = there, False
+            after = there.gradient
+            inverse = update(inverse, there.a - here.a, after - g)
+            here, g, fresh = there, after, False
         elif fresh:
             return here, iteration
         else:  # discard the approximation, and try steepest descent once
@@ -388,13 +388,8 @@ def search_along(
 def update(inverse: Small, s: Small, y: Small) -> Small:
     """The BFGS update of the inverse Hessian; none where the curvature along s is not positive."""
     sy = float(s.dot(y))
-    if not sy > EPS * (norm(s) * norm(y)):
+    if not sy > EPS * (math.sqrt(s.dot(s)) * math.sqrt(y.dot(y))):
         return inverse
     By = inverse.dot(y)
     sBy, ss = s[:, None] * By, s[:, None] * s
     return np.asarray(inverse - (sBy + sBy.T) / sy + (1 + float(y.dot(By)) / sy) / sy * ss)
-
-
-def norm(u: Small) -> float:
-    """The Euclidean norm; numpy's takes ten times as long for a few numbers."""
-    return math.sqrt(u.dot(u))
