@@ -222,9 +222,7 @@ class QuasiNewton:
         """The model after one more pair, unless the curvature along it is not positive."""
         if not self.capacity:
             return self
-        inner = space.inner
-        with np.errstate(all="ignore"):  # what is not finite is left out
-            along, s2, y2 = space.floats(inner(s, y), inner(s, s), inner(y, y))
+        along, s2, y2 = space.products_of_pair(s, y)
         if not _is_resolved(space.eps, s2, along, y2):
             return self
         return self._with_scaled(space, space.scaled_pair(s, y, along**-0.5), along / y2)

@@ -215,6 +215,12 @@ class Space:
         np.multiply(u, scale, out=V[k])
         return V
 
+    def products_of_pair(self, s: Array, y: Array) -> list[float]:
+        """s^T y, s^T s and y^T y; without a warning where they are not finite."""
+        if self.numpy:  # the same numbers as of `inner`, which warns
+            return [float(np.vdot(s, y)), float(np.vdot(s, s)), float(np.vdot(y, y))]
+        return self.floats(self.inner(s, y), self.inner(s, s), self.inner(y, y))
+
     def scaled_pair(self, s: Array, y: Array, scale: float) -> Array:
         """An array of one pair, (scale * s, scale * y), of shape (2, 1, n)."""
         if not self.numpy:
