@@ -25,9 +25,9 @@ from ksdmin._ksd.precond import Preconditioner
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.values import made
 
-# Roundings: what is less is noise. Of a vector of which orthogonalisation leaves no more, the space
-# is exhausted, or it lies in the span already. An eigenvalue, or a part of a gradient, of no more
-# is not known, nor the Cholesky factor of a matrix whose condition is no better.
+# In roundings: what is smaller is noise. Where orthogonalisation leaves no more of a vector, the
+# space is exhausted, or the vector lies in the span already. A smaller eigenvalue, or part of a
+# gradient, is not known, nor is the Cholesky factor of a matrix whose condition is no better.
 MIN_REMAINDER = 100
 ROUNDS = 3  # of orthogonalisation, at most
 
@@ -306,7 +306,7 @@ class Growth:
         return MIN_REMAINDER * self._space.eps * before < norm < math.inf
 
     def _keeps(self, norm: float) -> bool:
-        """Whether enough is left of a product for another vector, of which the norm is noted."""
+        """Whether enough is left of a product for another vector; its norm is noted."""
         left = self._is_left(norm)
         self._beta = norm
         return left
@@ -386,7 +386,7 @@ def _root(squared: float | Small) -> float:
 
 
 def _orthonormalised(gram: Small, before: Small, rounding: float) -> Small:
-    """E with E gram E^T = I; vectors of which only rounding is left have no row.
+    """E with E gram E^T = I; where only rounding is left of a vector, it has no row.
 
     Relative to what they had `before`, squared; the others may leave less of one, as a Gram matrix
     has squares.

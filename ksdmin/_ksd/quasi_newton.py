@@ -100,7 +100,7 @@ class Solved:
     slope: float
 
 
-class MeasuredPair(NamedTuple):
+class PairProducts(NamedTuple):
     """The pair of a step, and all that the model has to know of it.
 
     Attributes
@@ -227,7 +227,7 @@ class QuasiNewton:
             return self
         return self._with_scaled(space, space.scaled_pair(s, y, along**-0.5), along / y2)
 
-    def with_measured(self, space: Space, pair: MeasuredPair) -> QuasiNewton:
+    def with_products(self, space: Space, pair: PairProducts) -> QuasiNewton:
         """The same after a pair whose products are known."""
         if not _is_resolved(space.eps, pair.s2, pair.along, pair.y2):
             return self

@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ksdmin._ksd.precond import Preconditioner
-from ksdmin._ksd.quasi_newton import Inverse, MeasuredPair, QuasiNewton, Solved, scaled_by_pair
+from ksdmin._ksd.quasi_newton import Inverse, PairProducts, QuasiNewton, Solved, scaled_by_pair
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.cuda import Arrival, Graph, cache_bytes, new_pool, stack_into
 
 
-class MeasuredStep(NamedTuple):
+class StepProducts(NamedTuple):
     """What is known at the end of a step of the model.
 
     Attributes
@@ -38,10 +38,10 @@ class MeasuredStep(NamedTuple):
     step_norm: float
     gradient_norm: float
     d: Array
-    pair: Callable[[], MeasuredPair]
+    pair: Callable[[], PairProducts]
 
 
-Measure = Callable[[Array, Array], MeasuredStep]
+Measure = Callable[[Array, Array], StepProducts]
 """Measures a step, from the point and the gradient at its end."""
 
 # What a graph is given and what it leaves, in this order; and what the host has to know at once.
@@ -56,7 +56,7 @@ class Known(NamedTuple):
     Attributes
     ----------
     s2, along, y2 : float
-        As in `MeasuredPair`.
+        As in `PairProducts`.
     pairs : int
         How many the model has with it.
     g, D : array, array or None
@@ -71,21 +71,21 @@ class Known(NamedTuple):
     D: Array | None
 
 
-class Lesson:
-    """The pair of a step, of which some numbers are on their way to the host: a call waits."""
+class PendingPair:
+    """A curvature pair whose inner products are still being copied to the host: a call waits."""
 
     def __init__(self, arrival: Arrival, known: Known, results: Array) -> None:
         self._arrival, self._known, self._results = arrival, known, results
-        self._pair: MeasuredPair | None = None
+        self._pair: PairProducts | None = None
 
-    def __call__(self) -> MeasuredPair:
+    def __call__(self) -> PairProducts:
         """The pair."""
         if self._pair is None:
             (s2, along, y2, pairs, g, D), results = self._known, self._results
             numbers = self._arrival.wait()
             solved = Solved(g, D, results[-1, :], float(numbers[0]))
             scaled, columns = results[1:-1, None, :], numbers[-pairs:, None]
-            self._pair = MeasuredPair(s2, along, y2, scaled, columns, solved)
+            self._pair = PairProducts(s2, along, y2, scaled, columns, solved)
         return self._pair
 
 
@@ -106,12 +106,12 @@ class RecordedStep:
         self._results = xp.zeros((len(RESULTS), space.n), **like)
         self._along = xp.zeros(2, **like)  # d^T y, y^T y
         self._at_once, self._later = Arrival(space, len(NUMBERS)), Arrival(space, 1 + capacity)
-        self._last: Lesson | None = None
+        self._last: PendingPair | None = None
         self._recorded: dict[str, Graph] = {}
         self._pool = new_pool() if space.remote else None
 
     def fill(self, model: QuasiNewton) -> None:
-        """Take the pairs of the model: mostly they are here, but for their places."""
+        """Take the pairs of the model; most often they are here, one place to the right."""
         assert model.pairs is not None
         first, last, filled = self.capacity - len(model), self._last, self._filled
         self._last, self._filled = None, self.capacity  # it may be interrupted
@@ -130,7 +130,7 @@ class RecordedStep:
 
     def measure(
         self, x: Array, g: Array, u: Array, D: Array | None, x_end: Array, g_end: Array
-    ) -> MeasuredStep:
+    ) -> StepProducts:
         """Measure the step along -u from x to x_end."""
         last, self._last = self._last, None
         if last is not None:
@@ -143,8 +143,8 @@ class RecordedStep:
         results = self.space.copy(self._results)
         slope, s2, largest, along, y2 = self._at_once.wait().tolist()
         kept = min(self._filled + 1, self.capacity)
-        self._last = Lesson(self._later, Known(s2, along, y2, kept, g_end, D), results)
-        return MeasuredStep(slope, s2**0.5, largest, results[0, :], self._last)
+        self._last = PendingPair(self._later, Known(s2, along, y2, kept, g_end, D), results)
+        return StepProducts(slope, s2**0.5, largest, results[0, :], self._last)
 
     def _compare(self) -> None:
         """The step with its start: what is waited for."""

@@ -187,7 +187,7 @@ def first_width(run: KSDRun, traits: Traits) -> Width:
 
 
 def first_damped_step(run: KSDRun, traits: Traits) -> DampedStep:
-    """Where rows of the Jacobian are to be had, and there is room for enough of them."""
+    """Where the problem has rows of a Jacobian, and there is room for enough of them."""
     rows = traits.has_jacobian and samples_that_fit(run, traits) > 0
     return DampedStep() if rows else DampedStep.off()
 
@@ -208,11 +208,11 @@ def first_damping(run: KSDRun, traits: Traits, here: Evaluated) -> Damping:
 
 
 def moved(run: KSDRun, state: KSDState) -> tuple[KSDRun, KSDState]:
-    """The run and its state where the vectors of its problem live: mostly they are there.
+    """The run and its state in the dtype of its problem; most often nothing changes.
 
     Point and previous directions are converted; the point is evaluated again, as a value with less
     rounding is not to be compared with those before. What was learned of the curvature, and of how
-    damped steps do, stays behind: of late, it was made of differences that were mostly rounding.
+    damped steps do, is dropped: its last differences were mostly rounding.
     """
     problem = state.ledger.problem
     space = problem.home(run.space)

@@ -15,7 +15,7 @@ from ksdmin._ksd.outcome import NextDamping
 from ksdmin._ksd.precond import diagonal_preconditioner
 from ksdmin._ksd.presets import Preset
 from ksdmin._ksd.quasi_newton import InverseHessian, QuasiNewton
-from ksdmin._ksd.recorded_step import MeasuredStep, RecordedSteps
+from ksdmin._ksd.recorded_step import RecordedSteps, StepProducts
 from ksdmin._ksd.rules import Rules
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Array
@@ -195,8 +195,8 @@ class Trial:
         The subspace; None where no product was computed.
     damping : NextDamping or None
         What a damped step leaves to the next one; None after any other step.
-    measured : MeasuredStep or None
-        The step with all its products, where these were computed at once.
+    products : StepProducts or None
+        The products of the step, where they were computed all at once.
     slope_is_hidden : bool
         Whether the error of differences hides the slope along it.
     """
@@ -213,13 +213,13 @@ class Trial:
     steepest: float = 0.0
     basis: Basis | None = None
     damping: NextDamping | None = None
-    measured: MeasuredStep | None = None
+    products: StepProducts | None = None
     slope_is_hidden: bool = False
 
-    def measured_to(self, there: Evaluated) -> MeasuredStep | None:
-        """`measured`, if what was evaluated `there` is what the search evaluated."""
-        measured = self.measured
-        return measured if measured is None or there.gradient is self.gradient else None
+    def products_to(self, there: Evaluated) -> StepProducts | None:
+        """`products`, if what was evaluated `there` is what the search evaluated."""
+        products = self.products
+        return products if products is None or there.gradient is self.gradient else None
 
     @property
     def has_factor(self) -> bool:

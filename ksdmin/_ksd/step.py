@@ -175,11 +175,11 @@ def judge_step(
     basis, compared, moved = trial.basis, before == before, trial.d is not None
     noise = evaluator.noise * max(abs(before), abs(value))
     accepted = run.preset.accepts(actual, noise)
-    of_model, measured = trial.is_of_model, trial.measured and trial.measured_to(there)
+    of_model, products = trial.is_of_model, trial.products and trial.products_to(there)
     exact = not of_model and trial.is_exact
     step_norm, gradient_norm, error = 0.0, np.nan, 0.0
-    if accepted and measured is not None:
-        step_norm, gradient_norm = measured.step_norm, measured.gradient_norm
+    if accepted and products is not None:
+        step_norm, gradient_norm = products.step_norm, products.gradient_norm
     elif accepted:
         step_norm = run.space.norm(trial.d) if moved else 0.0
         gradient_norm = run.stationarity(there.x, there.gradient)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ksdmin._ksd.hidden_slope import HiddenSlope, watched_slope
 from ksdmin._ksd.line_search import contradicted, line_search
-from ksdmin._ksd.recorded_step import Measure, MeasuredStep
+from ksdmin._ksd.recorded_step import Measure, StepProducts
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn, first_preconditioner, preconditioner
 from ksdmin._problem.arrays import Array
@@ -78,10 +78,10 @@ def model_step(turn: Turn, u: Array, slope: float) -> Proposal:
     if there is not None and not differenced and contradicted(t, here, there, slope / 2, noise):
         there = None
     found: Evaluated | LinePoint = here if there is None else there
-    d = measured = None
+    d = products = None
     if there is not None:
-        measured = there.measured
-        d = there.x - here.x if measured is None else measured.d
+        products = there.products
+        d = there.x - here.x if products is None else products.d
     trial = made(
         Trial,
         kind=QuasiNewtonStep.name,
@@ -95,7 +95,7 @@ def model_step(turn: Turn, u: Array, slope: float) -> Proposal:
         dim=1,
         steepest=slope / run.space.norm(u) ** 2 if differenced else 0.0,  # u^T P u
         basis=None,
-        measured=measured,
+        products=products,
         slope_is_hidden=check is not None and check.found,
     )
     return Proposal(state, trial)
@@ -152,8 +152,8 @@ class Line:
         if point.gradient is None:
             point.gradient = self._evaluator.value_and_gradient(point.x, self._idx)[1]
         if self._measure is not None:
-            point.measured = self._measure(point.x, point.gradient)
-            return -point.measured.slope
+            point.products = self._measure(point.x, point.gradient)
+            return -point.products.slope
         moving = point.gradient
         if self._box is not None and point.stopped is not None:
             moving = self._box.without(moving, point.stopped)
@@ -171,14 +171,14 @@ class LinePoint:
         The gradient, where it was computed.
     stopped : array or None
         Which variables a bound has stopped on the way.
-    measured : MeasuredStep or None
-        The step to it, where that is measured all at once.
+    products : StepProducts or None
+        Those of the step to it, where they are computed all at once.
     """
 
-    __slots__ = ("gradient", "measured", "stopped", "value", "x")
+    __slots__ = ("gradient", "products", "stopped", "value", "x")
 
     def __init__(
         self, x: Array, value: float, gradient: Array | None, stopped: Array | None
     ) -> None:
         self.x, self.value, self.gradient, self.stopped = x, value, gradient, stopped
-        self.measured: MeasuredStep | None = None
+        self.products: StepProducts | None = None
