@@ -21,13 +21,13 @@ from ksdmin._ksd.adapt import (
 from ksdmin._ksd.affordable import step_costs
 from ksdmin._ksd.chooser import proposal
 from ksdmin._ksd.cost_model import Costs
-from ksdmin._ksd.hidden_slope import gradient_error
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Turn
 from ksdmin._ksd.steps.levenberg_marquardt import fit_step
+from ksdmin._ksd.steps.quasi_newton import gradient_error
 from ksdmin._ksd.steps.widening import is_wide
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.values import changed, made
