@@ -16,10 +16,9 @@ from ksdmin._ksd.affordable import (
 )
 from ksdmin._ksd.dimensions import choose_dimensions, choose_parts
 from ksdmin._ksd.one_set import first_one_set
-from ksdmin._ksd.lanczos import Workspace
 from ksdmin._ksd.presets import PAPER, PRESETS
 from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
-from ksdmin._ksd.recorded_step import RecordedSteps
+from ksdmin._ksd.recorded import RecordedSteps, Workspace
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.contest import Contest
 from ksdmin._ksd.rules.damped_step import DampedStep

@@ -10,12 +10,11 @@ from typing import Self
 from ksdmin._ksd.dimensions import Dimensions
 from ksdmin._ksd.fit import Fit
 from ksdmin._ksd.krylov import Basis
-from ksdmin._ksd.lanczos import Workspace
 from ksdmin._ksd.outcome import NextDamping
 from ksdmin._ksd.precond import diagonal_preconditioner
 from ksdmin._ksd.presets import Preset
 from ksdmin._ksd.quasi_newton import InverseHessian, QuasiNewton
-from ksdmin._ksd.recorded_step import RecordedSteps, StepProducts
+from ksdmin._ksd.recorded import RecordedSteps, StepProducts, Workspace
 from ksdmin._ksd.rules import Rules
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Array

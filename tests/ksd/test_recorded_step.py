@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 import ksdmin
 from ksdmin._ksd.precond import Preconditioner
 from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
-from ksdmin._ksd.recorded_step import RecordedStep, RecordedSteps, is_recordable
+from ksdmin._ksd.recorded import RecordedStep, RecordedSteps, is_recordable
 from ksdmin._ksd.steps.quasi_newton import solved
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.values import changed
@@ -199,7 +199,7 @@ def test_a_run_with_it_is_a_run_without_it(monkeypatch):
     """But for rounding: the same evaluations, and nearly the same points."""
     problem = small_net()
     ours = ksdmin.minimize(problem, rng=0, options=OPTIONS)
-    monkeypatch.setattr("ksdmin._ksd.recorded_step.is_recordable", lambda *_: False)
+    monkeypatch.setattr("ksdmin._ksd.recorded.is_recordable", lambda *_: False)
     theirs = ksdmin.minimize(problem, rng=0, options=OPTIONS)
     assert (ours.history["dim"][1:] == 1).sum() > 5
     assert (ours.history["nfev"] == theirs.history["nfev"]).all()

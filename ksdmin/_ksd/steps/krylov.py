@@ -70,5 +70,5 @@ def krylov_space(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
         # Where it will hardly end before K, the device need not wait for the host.
         ahead=run.space.remote and (rules.forcing.value is None or state.curvature_is_sampled),
         noise=max(evaluator.product_error, evaluator.traits.noise or 0.0),
-        workspace=run.workspace,
+        rows_of=run.workspace.rows,
     )

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from ksdmin._ksd.line_search import contradicted, line_search
-from ksdmin._ksd.recorded_step import Measure, StepProducts
+from ksdmin._ksd.recorded import Measure, StepProducts
 from ksdmin._ksd.rules.set_sizes import MIN_REDUCTION
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn, first_preconditioner, preconditioner

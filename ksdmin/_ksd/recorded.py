@@ -1,10 +1,15 @@
-"""What a step of the model leaves to be computed, on a CUDA device: launched all at once.
+"""Work on a CUDA device that is recorded, and then launched all at once.
 
 With few unknowns, launching an operation takes longer than the operation, and waiting for a number
-longer than both. A step of the model has some forty operations: for the slope at its end and two
-norms; then for the new pair, its products, and the direction of the next step. Here they are two
-recorded graphs. The numbers of the first are waited for; those of the second come to the host while
-that judges the step.
+longer than both.
+
+A step of the model has some forty operations: for the slope at its end and two norms; then for the
+new pair, its products, and the direction of the next step. Here they are two recorded graphs. The
+numbers of the first are waited for; those of the second come to the host while that judges the
+step.
+
+A step of Lanczos' recurrence has some twenty, on few vectors. On other devices, and on the host, a
+`Workspace` keeps the room for the vectors alone.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from ksdmin._ksd.krylov import Rows, arrays
 from ksdmin._ksd.precond import Preconditioner
 from ksdmin._ksd.quasi_newton import Inverse, PairProducts, QuasiNewton, Solved, scaled_by_pair
 from ksdmin._problem.arrays import Array, Space
@@ -213,3 +219,83 @@ def is_recordable(space: Space, model: QuasiNewton) -> bool:
     if not plain or not space.remote:
         return False
     return 2 * model.capacity * space.vector_bytes <= cache_bytes(space.device)
+
+
+class RecordedRows(Rows):
+    """The same arrays for all bases of a run on a CUDA device; steps are recorded and repeated."""
+
+    def __init__(self, space: Space, P: Preconditioner, capacity: int) -> None:
+        super().__init__(space, P, capacity)
+        self.capacity = capacity
+        self._arrays = tuple(space.copy(u) for u in P.arrays)
+        self.P = P if P.again is None else P.again(*self._arrays)
+        self._w, self._kept_r = space.rows(2)
+        self._numbers: dict[int, Array] = {}
+        self._graphs: dict[int, Graph] = {}
+        self._seen: set[int] = set()
+        self._pool = new_pool()
+
+    def serves(self, P: Preconditioner, capacity: int) -> bool:
+        """Whether a basis of that size, with a matrix of that kind, can be made here."""
+        shapes = [[u.shape for u in arrays] for arrays in (P.arrays, self._arrays)]
+        return capacity <= self.capacity and shapes[0] == shapes[1]
+
+    def begin(self, P: Preconditioner) -> None:
+        """Make room for the next basis."""
+        for own, given in zip(self._arrays, P.arrays, strict=True):
+            own[:] = given
+
+    def advance(self, k: int, w: Array) -> Array:
+        """As `Rows` do: eagerly the first time, then recorded."""
+        if k not in self._seen:  # in a run of one or two iterations it would not pay
+            self._seen.add(k)
+            return super().advance(k, w)
+        self._w[:] = w
+        if k in self._graphs:
+            self._graphs[k]()
+        else:
+            self._graphs[k] = Graph(lambda: self._recorded(k), self.space.device, self._pool)
+        self.r = self._kept_r
+        return self._numbers[k]
+
+    def _recorded(self, k: int) -> None:
+        numbers = super().advance(k, self._w)
+        if k not in self._numbers:
+            self._numbers[k] = self.space.xp.empty_like(numbers)
+        self._numbers[k][:] = numbers
+        self._kept_r[:], self.r = self.r, None
+
+
+class Workspace:
+    """What the bases of a run share.
+
+    Room for a hundred vectors takes longer to get from the system, and to give back, than a small
+    basis takes to make: with NumPy it is kept. (Torch keeps it by itself, jax never writes into
+    it.)
+    """
+
+    def __init__(self) -> None:
+        self._rows: RecordedRows | None = None
+        self._room: list[Array] = []
+
+    def rows(self, space: Space, P: Preconditioner, capacity: int) -> Rows:
+        """Rows for the next basis, which ends the use of those before."""
+        if space.numpy:
+            return Rows(space, P, capacity, self._arrays(space, arrays(P), capacity))
+        if not (space.remote and (P.is_identity or P.again is not None)):
+            return Rows(space, P, capacity)
+        if self._rows is None or not self._rows.serves(P, capacity):
+            self._rows = None  # free it first
+            self._rows = RecordedRows(space, P, capacity)
+        self._rows.begin(P)
+        return self._rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_rows": None, "_room": []}  # a graph belongs to its process: a copy has its own
+
+    def _arrays(self, space: Space, count: int, capacity: int) -> list[Array]:
+        """So many arrays with room for at least so many vectors."""
+        if any(room.shape[0] < capacity for room in self._room):
+            self._room = []  # free them first
+        self._room += [space.rows(capacity) for _ in range(count - len(self._room))]
+        return self._room[:count]
