@@ -18,7 +18,6 @@ from ksdmin._ksd.dimensions import choose_dimensions, choose_parts
 from ksdmin._ksd.one_set import first_one_set
 from ksdmin._ksd.presets import PAPER, PRESETS
 from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
-from ksdmin._ksd.recorded import RecordedSteps, Workspace
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.contest import Contest
 from ksdmin._ksd.rules.damped_step import DampedStep
@@ -38,7 +37,7 @@ from ksdmin._problem.arrays import Array
 from ksdmin._problem.box import Box
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import Sets, Sizes
-from ksdmin._problem.values import changed, made
+from ksdmin._problem.values import changed
 from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Evaluator, Ledger
 from ksdmin._run.record import write_record
@@ -63,8 +62,7 @@ def prepare(run: Run, options: Options, traits: Traits) -> KSDRun:
     options, nonlinear = preset.completed(options), traits.nonlinear
     parts = options.krylov_dim or choose_parts(run.space, run.subsets.n, nonlinear, *PARTS)
     sampled = parts if run.sampled else None
-    return made(
-        KSDRun,
+    return KSDRun(
         **{**vars(run), "options": options},
         preset=preset,
         parts=int(parts),
@@ -76,8 +74,6 @@ def prepare(run: Run, options: Options, traits: Traits) -> KSDRun:
             nonlinear,
             factored=traits.has_factors and options.diagonal_power is None,
         ),
-        workspace=Workspace(),
-        recorded=RecordedSteps(),
     )
 
 
@@ -91,8 +87,7 @@ def start(run: KSDRun, ledger: Ledger, x0: Array) -> KSDState:
         sets = sampling.sets
         diagonal = not first_step_is_exact(run, traits, sets)
         first = first_fields(run, evaluator, sampling, x0, diagonal=diagonal)  # lines 4 and 5
-        return made(
-            KSDState,
+        return KSDState(
             **first,
             d_prev=e_1[: run.dims.memory],
             factors=None,
@@ -163,8 +158,7 @@ def first_rules(
     """The rules at the start of a run; this is where each is switched on or off."""
     on, norm = run.applies, record.gradient_norm
     damped = on("damping") and sets.B is not here.idx
-    return made(
-        Rules,
+    return Rules(
         damping=first_damping(run, traits, here) if damped else Damping.off(),
         forcing=Forcing() if on("forcing") else Forcing.off(),
         width=first_width(run, traits) if on("width") else Width.off(),
