@@ -164,19 +164,19 @@ ALGORITHMS = {
         (
             "8",
             r"$\widehat{H} = C C^T$",
-            "_ksd.subspace.Whitening.__init__",
+            "_ksd.steps.search.Whitening.__init__",
             "lapack.dpotrf(H_hat, lower=1)",
         ),
         (
             "9",
             r"$\overline{V} = V C^{-T}$ (here: never formed)",
-            "_ksd.subspace.Whitening.coefficients",
+            "_ksd.steps.search.Whitening.coefficients",
             "a.dot(self._inverse)",
         ),
         (
             "10",
             r"$a \gets 0$",
-            "_ksd.subspace.SubspaceObjective.start",
+            "_ksd.steps.search.SubspaceObjective.start",
             "np.zeros(self._basis.dim)",
         ),
         (
@@ -191,7 +191,7 @@ ALGORITHMS = {
             "_ksd.steps.search.search",
             "found.x - here.x",
         ),
-        ("13", r"$\theta \gets \theta + d_{prev}$", "_ksd.accept.accept_or_refuse", "here=there"),
+        ("13", r"$\theta \gets \theta + d_{prev}$", "_ksd.step.accept_or_refuse", "here=there"),
     ],
 }
 

@@ -102,7 +102,7 @@ def refine_arithmetic(
 ) -> KSDState:
     """Finer arithmetic from here on, where that is due.
 
-    Where it is of another dtype, the whole run moves there after the step (`move.py`).
+    Where it is of another dtype, the whole run moves there after the step (`start.py: moved`).
     """
     rules = after.rules
     short = before.damping > 0 and before.rules.damping.initial_phase
@@ -199,7 +199,7 @@ def learned_on_samples(
 
 def learned_from_step(run: KSDRun, before: KSDState, trial: Trial, there: Evaluated) -> QuasiNewton:
     """The model after the pair of a step."""
-    measured = trial.measured and trial.measured_to(there)
-    if measured is not None:
-        return before.model.with_measured(run.space, measured.pair())
+    products = trial.products and trial.products_to(there)
+    if products is not None:
+        return before.model.with_products(run.space, products.pair())
     return before.model.with_pair(run.space, trial.d, there.gradient - before.here.gradient)

@@ -16,21 +16,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ksdmin._ksd.factor import Factor, largest_entry
-from ksdmin._ksd.lanczos import Rows, Workspace, split
-from ksdmin._ksd.orthogonality import Orthogonality
 from ksdmin._ksd.precond import Preconditioner
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.values import made
 
-# Roundings: what is less is noise. Of a vector of which orthogonalisation leaves no more, the space
-# is exhausted, or it lies in the span already. An eigenvalue, or a part of a gradient, of no more
-# is not known, nor the Cholesky factor of a matrix whose condition is no better.
+# In roundings: what is smaller is noise. Where orthogonalisation leaves no more of a vector, the
+# space is exhausted, or the vector lies in the span already. A smaller eigenvalue, or part of a
+# gradient, is not known, nor is the Cholesky factor of a matrix whose condition is no better.
 MIN_REMAINDER = 100
 ROUNDS = 3  # of orthogonalisation, at most
+# As a power of the rounding error: how far two vectors may be from orthogonal. 0.5 is the least
+# that keeps H_bar accurate, but a quadratic function is solved to half of the digits then; 0.75
+# costs twice as many full orthogonalisations, still a tenth of all.
+ORTHOGONAL = 0.75
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def krylov_basis(
     *,
     ahead: bool = False,
     noise: float = 0.0,
-    workspace: Workspace | None = None,
+    rows_of: Callable[[Space, Preconditioner, int], Rows] | None = None,
 ) -> Basis:
     """Construct the basis V and the curvature H_bar in its co-ordinates (Algorithm 2).
 
@@ -127,8 +130,9 @@ def krylov_basis(
         or `enough` says so. Vectors are orthogonalised against all others.
     noise : float
         The relative error of products, where it is more than rounding.
-    workspace : Workspace, optional
-        Of the run: the next basis that is made with it may overwrite this one.
+    rows_of : callable, optional
+        Makes room for the vectors, as `Rows` do. Where it is that of a run's `Workspace`, the next
+        basis may overwrite this one.
 
     Returns
     -------
@@ -138,7 +142,7 @@ def krylov_basis(
     """
     K = min(K, space.n)
     capacity = K + len(d_prev)
-    rows = (workspace or Workspace()).rows(space, preconditioner, capacity)
+    rows = (rows_of or Rows)(space, preconditioner, capacity)
     growth = Growth(rows, capacity, ahead, noise)
     found = growth.begin(g)  # Alg. 2, lines 1 and 2
     while found:
@@ -307,7 +311,7 @@ class Growth:
         return MIN_REMAINDER * self._space.eps * before < norm < math.inf
 
     def _keeps(self, norm: float) -> bool:
-        """Whether enough is left of a product for another vector, of which the norm is noted."""
+        """Whether enough is left of a product for another vector; its norm is noted."""
         left = self._is_left(norm)
         self._beta = norm
         return left
@@ -387,7 +391,7 @@ def _root(squared: float | Small) -> float:
 
 
 def _orthonormalised(gram: Small, before: Small, rounding: float) -> Small:
-    """E with E gram E^T = I; vectors of which only rounding is left have no row.
+    """E with E gram E^T = I; where only rounding is left of a vector, it has no row.
 
     Relative to what they had `before`, squared; the others may leave less of one, as a Gram matrix
     has squares.
@@ -401,3 +405,130 @@ def _orthonormalised(gram: Small, before: Small, rounding: float) -> Small:
         if squared > least[j]:
             rows.append(e / squared**0.5)
     return np.reshape(rows, (-1, len(gram)))
+
+
+class Orthogonality:
+    """How orthogonal the vectors still are, without a look at them (Simon 1984).
+
+    An estimate of the largest v_j^T P v_k, j < k, that rounding leaves.
+    """
+
+    def __init__(self, capacity: int, eps: float, noise: float = 0.0) -> None:
+        self._eps, self._tolerance = max(eps, noise), eps**ORTHOGONAL
+        self._last, self._this = np.zeros(capacity + 1), np.zeros(capacity + 1)
+        self._again = False
+
+    def lost_by(self, T: Small, k: int, beta: float) -> bool:
+        """Whether vector k + 1 with the norm `beta` would no longer be orthogonal to the first.
+
+        True means that the caller makes it so; that also goes for the one after it, since the
+        recurrence has three terms.
+        """
+        if not 0 < beta < math.inf:
+            return False
+        this, last, alpha = self._this, self._last, float(T[k, k])
+        this[k] = 1.0
+        error = self._eps * (abs(alpha) + beta)
+        largest = error
+        if k:  # into `last`, which is not needed again
+            estimates = last[:k]
+            estimates *= -T[k, k - 1]
+            estimates += T[:k, : k + 1].dot(this[: k + 1])
+            estimates -= alpha * this[:k]
+            np.abs(estimates, out=estimates)
+            largest += float(estimates[estimates.argmax()])
+        lost = largest > self._tolerance * beta
+        again, self._again = self._again, lost and not self._again
+        if lost or again:
+            last[: k + 1] = self._eps
+        else:
+            last[k] = 0.0
+            last[: k + 1] += error
+            last[: k + 1] /= beta
+        self._last, self._this = this, last
+        return lost or again
+
+
+class Rows:
+    """The vectors of a basis as rows of V, their images under P, and the last remainder r.
+
+    Parameters
+    ----------
+    space : Space
+        Where the vectors live.
+    P : Preconditioner
+        The images are kept where P itself is not known.
+    capacity : int
+        How many vectors there may be.
+    room : list of arrays, optional
+        Arrays for the vectors, and for the images, that are there already.
+
+    Attributes
+    ----------
+    V : array
+        With room for all vectors.
+    r : array
+        What of the last product lies outside the span of the images.
+    """
+
+    def __init__(
+        self, space: Space, P: Preconditioner, capacity: int, room: Sequence[Array] = ()
+    ) -> None:
+        self.space, self.P = space, P
+        self.V, *images = room or [space.rows(capacity) for _ in range(arrays(P))]
+        self.r: Array = None
+        self._U = images[0] if images else None
+
+    def put(self, k: int, u: Array, v: Array, scale: Any) -> None:
+        """Put scale * v into row k of V, and scale * u into that of its image."""
+        self.V = self.space.put_scaled(self.V, k, v, scale)
+        if self._U is not None:
+            self._U = self.space.put_scaled(self._U, k, u, scale)
+
+    def image(self, c: Array, first: int, end: int) -> Array:
+        """P times the vector with coefficients `c` in the rows from `first` to `end` of V."""
+        if self._U is not None:
+            return self.space.times(c, self._U[first:end, :])
+        assert self.P.times is not None
+        return self.P.times(self.space.times(c, self.V[first:end, :]))
+
+    def along(self, k: int, w: Array) -> Array:
+        """Of the product w of row k: its own products with the row before, if any, and with row k.
+
+        But for rounding, w is orthogonal to all earlier ones.
+        """
+        return self.space.dots(self.V[max(k - 1, 0) : k + 1, :], w)
+
+    def leave(self, k: int, w: Array, h: Array) -> None:
+        """The remainder of w, where `along` returned h."""
+        self.r = w - self.image(h, max(k - 1, 0), k + 1)
+
+    def orthogonalise(self, k: int) -> Array:
+        """Take what lies in the span of the first k vectors out of the remainder."""
+        c = self.space.inner(self.V[:k, :], self.r)
+        self.r = self.r - self.image(c, 0, k)
+        return c
+
+    def advance(self, k: int, w: Array) -> Array:
+        """Row k, from the product w of the one before it; returns what the host has to know.
+
+        That is `split` there.
+        """
+        h = self.along(k - 1, w)
+        self.leave(k - 1, w, h)
+        c = self.orthogonalise(k)
+        z = self.P.solve(self.r)
+        squared = self.space.inner(self.r, z)
+        self.put(k, self.r, z, squared**-0.5)
+        across = self.space.inner(w, self.V[k, :])
+        return self.space.xp.concat([squared[None], across[None], c, h])
+
+
+def arrays(P: Preconditioner) -> int:
+    """How many arrays of vectors a basis needs."""
+    return 2 if P.times is None else 1
+
+
+def split(numbers: Small, k: int) -> tuple[float, float, Small, Small]:
+    """Of `Rows.advance`: r^T P^-1 r, w^T v_k, what was taken out of r, w^T v of the last two."""
+    return float(numbers[0]), float(numbers[1]), numbers[2 : 2 + k], numbers[2 + k :]

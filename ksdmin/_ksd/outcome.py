@@ -73,7 +73,7 @@ class Outcome:
     value : float
         The value after the step, if that was taken.
     work : float
-        What the step has cost, where a whole curvature was to be had (``_ksd/cost_model.py``).
+        What the step has cost, where the whole curvature is available (``_ksd/cost_model.py``).
     damping : NextDamping or None
         What a damped step leaves to the next one; None after any other step.
     step_norm : float

@@ -57,7 +57,7 @@ class Preconditioner:
 
 
 def by_inverse(solve: Callable[[Array], Array]) -> Preconditioner:
-    """A matrix of which only the inverse is known."""
+    """A matrix that is known by its inverse alone."""
     return made(
         Preconditioner,
         solve=solve,

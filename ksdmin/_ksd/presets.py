@@ -11,10 +11,64 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ksdmin._ksd.subspace import Gram, absolute, floored
+import numpy as np
+
+from ksdmin._ksd.factor import cholesky, eigenvectors
 from ksdmin._options import KINDS, Options
 from ksdmin._problem.arrays import Small
 from ksdmin._problem.values import changed
+
+# How are the eigenvalues of H_bar made positive?  (H_bar, floor, gram) -> H_hat
+
+Gram = Callable[[], Small | None]
+"""V V^T, computed when it is asked for; None where V is orthonormal."""
+
+
+def floored(H_bar: Small, floor: float, gram: Gram = lambda: None) -> Small:
+    """H_bar with its eigenvalues floored to `floor` times the largest (the paper's rule).
+
+    The largest magnitude stands in where no eigenvalue is positive; the identity where all
+    vanish. The eigenvalues are those in an orthonormal basis.
+    """
+
+    def positive(values: Small) -> Small:
+        scale = values[-1] if values[-1] > 0 else abs(values[0])
+        return np.asarray(np.maximum(values, floor * scale))
+
+    return _recomposed(H_bar, positive, gram())
+
+
+def absolute(H_bar: Small, floor: float, gram: Gram = lambda: None) -> Small:
+    """H_bar with |lambda| in place of lambda, floored: negative curvature has a scale too."""
+    # Most often all eigenvalues lie above the floor, which Cholesky shows cheaply.
+    if cholesky(H_bar, len(H_bar) * floor) is not None:
+        return H_bar
+
+    def positive(values: Small) -> Small:
+        values = np.abs(values)
+        return np.asarray(np.maximum(values, floor * values.max()))
+
+    return _recomposed(H_bar, positive, gram())
+
+
+def _recomposed(H_bar: Small, positive: Callable[[Small], Small], gram: Small | None) -> Small:
+    """H_bar with other eigenvalues, which it has in an orthonormal basis."""
+    if gram is not None:
+        root, inverse = _roots(gram)
+        H_hat = _recomposed(inverse @ H_bar @ inverse.T, positive, None)
+        return np.asarray(root @ H_hat @ root.T)
+    values, E = eigenvectors(H_bar)
+    values = positive(values)
+    return np.asarray((E * values) @ E.T) if values.min() > 0 else np.eye(len(values))
+
+
+def _roots(gram: Small) -> tuple[Small, Small]:
+    """B with B B^T = gram, which is positive definite but for rounding; and its inverse."""
+    values, E = eigenvectors(gram)
+    rounding = len(gram) * np.finfo(np.float64).eps
+    lengths = np.maximum(values, rounding * values[-1]) ** 0.5
+    return E * lengths, (E / lengths).T
+
 
 # When does the inner search end?  (predicted, gained, share) -> bool
 

@@ -8,8 +8,7 @@ that is worthwhile, in place of that space, for steps that cost no product.
 The inverse is applied by the two loops of Nocedal (1980), with matrices in their place: each loop
 solves equations with the triangle R of all s^T y, whose inverse is kept (Byrd, Nocedal and
 Schnabel, 1994). So there are two products with all s and two with all y, and little between them.
-A curvature that has changed along a pair by a factor (``_ksd/drift.py``) divides one number between
-them.
+A curvature that has changed along a pair by a factor (`Drift`) divides one number between them.
 """
 
 from __future__ import annotations
@@ -18,18 +17,70 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse.linalg import LinearOperator
 
-from ksdmin._ksd.drift import Drift
 from ksdmin._ksd.factor import Factor, eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
+from ksdmin._ksd.line_search import EPS
 from ksdmin._ksd.precond import IDENTITY, Preconditioner, by_inverse
 from ksdmin._problem.arrays import Array, Small, Space
+from ksdmin._problem.described import counted
 from ksdmin._problem.entries import Entries
 from ksdmin._problem.values import changed
+
+
+def _none() -> Small:
+    return np.ones(0)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """By how much the curvature along old pairs has changed since it was measured.
+
+    Problem: the pairs (s_i, y_i) are of points behind. Where the curvature falls along the way, as
+    in a regression that fits its samples better and better, old pairs keep steps short: more pairs
+    then take more passes, not fewer.
+
+    Algorithm: a new pair (s, y) is scaled so that s^T y = 1, as all are. With the curvature H of
+    the old pairs, s_i^T y and y_i^T s would both be s_i^T H s. The factor f that makes the expected
+    b = y_i^T s what is measured, a = s_i^T y, but stays at 1 where the step has nothing to do with
+    the pair, minimises (f b - a)^2 + (f - 1)^2: it is (1 + a b) / (1 + b^2). A step knows of one
+    direction only. So two in a row have to agree: the median of their factors and of 1 is taken.
+
+    Attributes
+    ----------
+    factors : ndarray
+        What the curvature along each pair is multiplied with by now, the oldest first.
+    last : ndarray
+        Those of the last step alone.
+    """
+
+    factors: Small = field(default_factory=_none)
+    last: Small = field(default_factory=_none)
+
+    def after_step(self, measured: Small, expected: Small) -> Drift:
+        """After the pair (s, y) of a step: all s_i^T y, and all y_i^T s, of the pairs that stay."""
+        gone = len(self.factors) - len(measured)
+        factors, last = self.factors[gone:], self.last[gone:]
+        with np.errstate(all="ignore"):  # what is not finite is left out
+            seen = (1 + measured * expected) / (1 + factors * expected**2)
+        seen = np.where((seen > 0) & np.isfinite(seen), seen, 1.0)
+        factors = np.clip(factors * _median(seen, last), EPS, 1 / EPS)
+        return Drift(np.append(factors, 1.0), np.append(seen, 1.0))
+
+    def after_basis(self, new: int, kept: int) -> Drift:
+        """After so many pairs of a basis, which leave `kept` of all pairs."""
+        factors = np.concatenate([self.factors, np.ones(new)])[-kept:]
+        return Drift(factors, np.ones(kept))
+
+
+def _median(u: Small, w: Small) -> Small:
+    """The median of u, w and 1, for each entry; numpy's takes ten times as long."""
+    return np.maximum(np.minimum(u, w), np.minimum(np.maximum(u, w), 1.0))
 
 
 def _nothing() -> Small:
@@ -49,7 +100,7 @@ class Solved:
     slope: float
 
 
-class MeasuredPair(NamedTuple):
+class PairProducts(NamedTuple):
     """The pair of a step, and all that the model has to know of it.
 
     Attributes
@@ -171,14 +222,12 @@ class QuasiNewton:
         """The model after one more pair, unless the curvature along it is not positive."""
         if not self.capacity:
             return self
-        inner = space.inner
-        with np.errstate(all="ignore"):  # what is not finite is left out
-            along, s2, y2 = space.floats(inner(s, y), inner(s, s), inner(y, y))
+        along, s2, y2 = space.products_of_pair(s, y)
         if not _is_resolved(space.eps, s2, along, y2):
             return self
         return self._with_scaled(space, space.scaled_pair(s, y, along**-0.5), along / y2)
 
-    def with_measured(self, space: Space, pair: MeasuredPair) -> QuasiNewton:
+    def with_products(self, space: Space, pair: PairProducts) -> QuasiNewton:
         """The same after a pair whose products are known."""
         if not _is_resolved(space.eps, pair.s2, pair.along, pair.y2):
             return self
@@ -225,15 +274,15 @@ class QuasiNewton:
 
     def _columns(self, space: Space, pairs: Array, new: Array) -> tuple[Small, Drift | None]:
         """All s^T y with the `new` y, which end the `pairs`; and the drift that they show."""
-        S, Y, count = pairs[0, :, :], pairs[1, :, :], int(new.shape[1])
-        columns = space.gram(S, new[1, :, :])
-        if self.drift is not None and count == 1:  # of a step
-            expected = space.inner(Y[:-1, :], new[0, 0, :])
+        columns, count = space.gram(pairs[0, :, :], new[1, :, :]), int(new.shape[1])
+        if self.drift is None:
+            return space.to_host(columns)[0], None
+        if count == 1:  # of a step
+            expected = space.inner(pairs[1, :-1, :], new[0, 0, :])
             measured, known = space.to_host(columns, expected)
             return measured, self.drift.after_step(measured[:-1, 0], known)
         (measured,) = space.to_host(columns)
-        drift = None if self.drift is None else self.drift.after_basis(count, len(measured))
-        return measured, drift
+        return measured, self.drift.after_basis(count, len(measured))
 
     def with_basis(
         self, space: Space, basis: Basis, step: tuple[Array, Array] | None = None
@@ -321,3 +370,48 @@ def _bordered(old: Small, columns: Small) -> Small:
         R_inverse[:, j] = R_inverse.dot(-columns[:, j - rest])
         R_inverse[j, j] = 1.0
     return R_inverse
+
+
+class InverseHessian(LinearOperator):  # type: ignore[misc]
+    """`res.hess_inv`, the inverse of the model: rough, but for the directions of the last steps.
+
+    As SciPy's ``LbfgsInvHessProduct``, with ``todense``; but outside of the span of its pairs it
+    is scaled by the last one. Nothing is computed before it is used.
+
+    Parameters
+    ----------
+    model : QuasiNewton
+        With a base, or at least one pair.
+    space : Space
+        Of numpy vectors.
+    """
+
+    def __init__(self, model: QuasiNewton, space: Space) -> None:
+        super().__init__(np.dtype(np.float64), (space.n, space.n))
+        self._model, self._space = model, space
+
+    def __repr__(self) -> str:
+        n, pairs = self.shape[0], counted(self.n_corrs, "curvature pair")
+        return (
+            f"<{n} x {n} InverseHessian: a rough approximation from {pairs} of the run. For "
+            "standard errors take ksdmin.covariance(res)>"
+        )
+
+    @property
+    def n_corrs(self) -> int:
+        """How many pairs it is made of."""
+        return len(self._model)
+
+    def _matvec(self, v: Any) -> Small:
+        return np.asarray(self._solve(np.asarray(v, dtype=np.float64).reshape(-1)))
+
+    @cached_property
+    def _solve(self) -> Callable[[Small], Small]:
+        return self._model.preconditioner(self._space).solve
+
+    def _adjoint(self) -> InverseHessian:
+        return self
+
+    def todense(self) -> Small:
+        """The matrix, (n, n)."""
+        return np.stack([self._matvec(unit) for unit in np.eye(self.shape[0])])

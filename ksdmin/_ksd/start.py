@@ -1,7 +1,13 @@
-"""How a run of Krylov Subspace Descent begins: its dimensions, its first state, its rules."""
+"""How a run of Krylov Subspace Descent begins: its dimensions, its first state, its rules.
+
+And how it goes on in another dtype: in float64, when rounding in float32 hides its steps.
+"""
 
 from __future__ import annotations
 
+from dataclasses import fields
+
+from ksdmin._ksd.adapt import reevaluate
 from ksdmin._ksd.affordable import (
     costs_on_sets,
     first_curvature_samples,
@@ -9,10 +15,9 @@ from ksdmin._ksd.affordable import (
     samples_that_fit,
 )
 from ksdmin._ksd.dimensions import choose_dimensions, choose_parts
-from ksdmin._ksd.drift import Drift
 from ksdmin._ksd.one_set import first_one_set
 from ksdmin._ksd.presets import PAPER, PRESETS
-from ksdmin._ksd.quasi_newton import QuasiNewton
+from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.contest import Contest
 from ksdmin._ksd.rules.damped_step import DampedStep
@@ -29,10 +34,13 @@ from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.levenberg_marquardt import first_fit
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Array
+from ksdmin._problem.box import Box
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import Sets, Sizes
+from ksdmin._problem.values import changed
 from ksdmin._result import Record
-from ksdmin._run.evaluator import Evaluated, Ledger
+from ksdmin._run.evaluator import Evaluated, Evaluator, Ledger
+from ksdmin._run.record import write_record
 from ksdmin._run.run import Run
 from ksdmin._run.start import first_fields
 
@@ -172,7 +180,7 @@ def first_width(run: KSDRun, traits: Traits) -> Width:
 
 
 def first_damped_step(run: KSDRun, traits: Traits) -> DampedStep:
-    """Where rows of the Jacobian are to be had, and there is room for enough of them."""
+    """Where the problem has rows of a Jacobian, and there is room for enough of them."""
     rows = traits.has_jacobian and samples_that_fit(run, traits) > 0
     return DampedStep() if rows else DampedStep.off()
 
@@ -190,3 +198,54 @@ def first_damping(run: KSDRun, traits: Traits, here: Evaluated) -> Damping:
     if not traits.nonlinear:
         return Damping(0.0)
     return Damping.first(run.space.norm(here.gradient), run.space.norm(here.x))
+
+
+def moved(run: KSDRun, state: KSDState) -> tuple[KSDRun, KSDState]:
+    """The run and its state in the dtype of its problem; most often nothing changes.
+
+    Point and previous directions are converted; the point is evaluated again, as a value with less
+    rounding is not to be compared with those before. What was learned of the curvature, and of how
+    damped steps do, is dropped: its last differences were mostly rounding.
+    """
+    problem = state.ledger.problem
+    space = problem.home(run.space)
+    if space is run.space:
+        return run, state
+    plain = Run(**{field.name: getattr(run, field.name) for field in fields(Run)})
+    convert, box = space.in_own_dtype, run.box
+    box = None if box is None else Box(space, convert(box.lower), convert(box.upper))
+    run = prepare(changed(plain, space=space, box=box), run.options, problem.traits)
+    state = changed(
+        state,
+        here=changed(state.here, x=convert(state.here.x)),
+        d_prev=tuple(convert(d) for d in state.d_prev),
+        factors=None,
+        model=first_model(run),
+    )
+    with run.evaluating(state.ledger) as evaluator:
+        state = reevaluate(run, evaluator, state, state.here.idx)
+        return run, recorded(evaluator, state)
+
+
+def recorded(evaluator: Evaluator, state: KSDState) -> KSDState:
+    """The state with the line of the history for the value that it has by now."""
+    old = state.record
+    record = write_record(
+        evaluator,
+        old.iteration,
+        state.here,
+        state.gradient_norm,
+        state.sets,
+        step_norm=old.step_norm,
+        dim=old.dim,
+        inner_iterations=old.inner_iterations,
+        accepted=old.accepted,
+        kind=old.kind,
+    )
+    rules = changed(
+        state.rules,
+        trust=Trust(record, allowed=state.rules.trust.allowed),
+        damped_step=state.rules.damped_step.in_finer_arithmetic(),
+        contest=Contest(),
+    )
+    return changed(state, record=record, rules=rules, ledger=evaluator.ledger)

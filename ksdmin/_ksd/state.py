@@ -10,12 +10,11 @@ from typing import Self
 from ksdmin._ksd.dimensions import Dimensions
 from ksdmin._ksd.fit import Fit
 from ksdmin._ksd.krylov import Basis
-from ksdmin._ksd.lanczos import Workspace
 from ksdmin._ksd.outcome import NextDamping
 from ksdmin._ksd.precond import diagonal_preconditioner
 from ksdmin._ksd.presets import Preset
-from ksdmin._ksd.quasi_newton import QuasiNewton
-from ksdmin._ksd.recorded_step import MeasuredStep, RecordedSteps
+from ksdmin._ksd.quasi_newton import InverseHessian, QuasiNewton
+from ksdmin._ksd.recorded import RecordedSteps, StepProducts, Workspace
 from ksdmin._ksd.rules import Rules
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Array
@@ -160,6 +159,15 @@ class KSDState(State):
         return self.model.capacity > 0 and not self.curvature_is_sampled
 
 
+def learned_curvature(run: KSDRun, state: KSDState) -> dict[str, InverseHessian]:
+    """The field of the result; none where nothing was learned, or where it is not on the host.
+
+    A result must not keep a device's memory, nor copy all of it to the host unasked.
+    """
+    learned = run.space.numpy and (len(state.model) or state.model.base is not None)
+    return {"hess_inv": InverseHessian(state.model, run.space)} if learned else {}
+
+
 @dataclass(frozen=True)
 class Trial:
     """A step that a search proposes: the direction d, to the point x.
@@ -186,10 +194,10 @@ class Trial:
         The subspace; None where no product was computed.
     damping : NextDamping or None
         What a damped step leaves to the next one; None after any other step.
-    measured : MeasuredStep or None
-        The step with all its products, where these were computed at once.
+    products : StepProducts or None
+        The products of the step, where they were computed all at once.
     slope_is_hidden : bool
-        Whether the error of differences hides the slope along it (``_ksd/hidden_slope.py``).
+        Whether the error of differences hides the slope along it.
     """
 
     kind: str
@@ -204,13 +212,13 @@ class Trial:
     steepest: float = 0.0
     basis: Basis | None = None
     damping: NextDamping | None = None
-    measured: MeasuredStep | None = None
+    products: StepProducts | None = None
     slope_is_hidden: bool = False
 
-    def measured_to(self, there: Evaluated) -> MeasuredStep | None:
-        """`measured`, if what was evaluated `there` is what the search evaluated."""
-        measured = self.measured
-        return measured if measured is None or there.gradient is self.gradient else None
+    def products_to(self, there: Evaluated) -> StepProducts | None:
+        """`products`, if what was evaluated `there` is what the search evaluated."""
+        products = self.products
+        return products if products is None or there.gradient is self.gradient else None
 
     @property
     def has_factor(self) -> bool:

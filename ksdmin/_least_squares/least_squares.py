@@ -13,6 +13,7 @@ from scipy.optimize import Bounds, OptimizeResult
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
+from ksdmin._ksd.trust_region import svd
 from ksdmin._options import nearest
 from ksdmin._problem.arrays import Small
 from ksdmin._problem.entry import as_problem
@@ -271,7 +272,7 @@ def limits_of(bounds: Any, x0: Small) -> tuple[Small, Small]:
     limits = []
     for given in bounds:
         limit = np.asarray(given, dtype=np.float64)
-        limit = np.resize(limit, x0.shape) if limit.ndim == 0 else limit
+        limit = np.full(x0.shape, limit) if limit.ndim == 0 else limit
         if limit.shape != x0.shape:
             raise ValueError(f"bounds: {limit.shape} limits do not fit {len(x0)} variables")
         limits.append(limit)
@@ -437,19 +438,23 @@ def _result(loop: Loop, result: OptimizeResult, lower: Small, upper: Small) -> L
 
 def _covariance(J: Any, cost: float, mask: Any, fixed: Any, error: float) -> Small | None:
     """2 cost / (m - n) * inv(J^T J), of the variables that are on no bound."""
-    m, n = J.shape
+    n = J.shape[1]
     if n > MAX_COVARIANCE or isinstance(J, LinearOperator):
         return None
-    free = np.flatnonzero(mask == 0)
+    own, free = J.toarray() if issparse(J) else J, np.flatnonzero(mask == 0)
+    if len(free) == n:
+        return _known_covariance(own, cost, error)
     covariance = np.full((n, n), np.nan)
-    own = (J.toarray() if issparse(J) else J)[:, free]
-    known = np.full((len(free), len(free)), np.inf)
-    if m > len(free) and np.isfinite(own).all():
-        inverse = inverse_gram(own, error)
-        known = known if inverse is None else 2 * cost / (m - len(free)) * inverse
-    covariance[np.ix_(free, free)] = known
+    covariance[np.ix_(free, free)] = _known_covariance(own[:, free], cost, error)
     covariance[fixed, :] = covariance[:, fixed] = 0.0
     return covariance
+
+
+def _known_covariance(J: Small, cost: float, error: float) -> Small:
+    """The same of all variables: infinite where there is no inverse."""
+    m, n = J.shape
+    inverse = inverse_gram(J, error) if m > n and np.isfinite(J).all() else None
+    return np.full((n, n), np.inf) if inverse is None else 2 * cost / (m - n) * inverse
 
 
 def inverse_gram(J: Small, error: float = EPS) -> Small | None:
@@ -459,10 +464,10 @@ def inverse_gram(J: Small, error: float = EPS) -> Small | None:
     """
     if not J.size:
         return np.zeros((J.shape[1], J.shape[1]))
-    lengths = np.sqrt(np.einsum("ij,ij->j", J, J))
+    lengths = np.sqrt((J * J).sum(axis=0))
     if not lengths.all():
         return None
-    _, s, Vt = np.linalg.svd(J / lengths, full_matrices=False)  # units must not decide
+    _, s, Vt = svd(J / lengths)  # units must not decide
     if J.shape[0] < J.shape[1] or s[-1] <= max(error, EPS * max(J.shape)) * s[0]:
         return None
     half = Vt.T / s / lengths[:, None]

@@ -86,7 +86,7 @@ class ResidualProblem(FunctionProblem):
 
     def _traits(self, nonlinear: bool) -> Traits:
         traits = super()._traits(nonlinear)
-        return replace(
+        return changed(  # ours: they need no check
             traits,
             product_accuracy=traits.gradient_accuracy,
             has_diagonal=True,
@@ -348,6 +348,9 @@ class ResidualProblem(FunctionProblem):
     def _vector(self, r: Any, x: Array, idx: Any, kinds: str = "fiub") -> Small:
         """What the user's function returned, as a vector of float64 (or complex numbers)."""
         space = self._at(x)
+        if self.subsets is None and is_double(r, 1) and space.numpy and not space.hosted and r.size:
+            self._note_rows(len(r))  # mostly it is what it should be
+            return np.array(r)
         if self._takes_arrays:
             r = _as_numpy(r)
         if not space.numpy or space.hosted or (is_array_api_obj(r) and not is_numpy_array(r)):
@@ -454,8 +457,16 @@ def _as_numpy(values: Any) -> Any:
     return np.asarray(values) if is_jax_array(values) else values
 
 
+def is_double(values: Any, axes: int) -> bool:
+    """Whether it is an array of numpy in float64, with so many axes."""
+    return type(values) is np.ndarray and values.dtype == np.float64 and values.ndim == axes
+
+
 def _matrix(J: Any, shape: tuple[int, int]) -> Any:
     """The Jacobian that the user's function returned: dense ones are copied."""
+    if is_double(J, 2):
+        _require_shape(J.shape, shape, "jac returned")
+        return np.array(J)
     if is_array_api_obj(J) and not is_numpy_array(J):
         raise TypeError(NUMPY_ONLY)
     if J is None:
@@ -496,6 +507,8 @@ def _times(J: Any, v: Array) -> Small:
 
 def _transposed(J: Any, u: Small) -> Small:
     """J^T u."""
+    if is_double(J, 2):
+        return np.asarray(J.T.dot(u))
     u = _in_dtype_of(J, u)
     return np.asarray(J.rmatvec(u) if isinstance(J, LinearOperator) else J.T @ u).reshape(-1)
 

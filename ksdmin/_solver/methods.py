@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from ksdmin._hf import step as hf
 from ksdmin._ksd import start
 from ksdmin._ksd import step as ksd
-from ksdmin._ksd.inverse_hessian import learned_curvature
-from ksdmin._ksd.move import moved
+from ksdmin._ksd.state import learned_curvature
 from ksdmin._ksd.steps.escape import escape
 from ksdmin._options import HFOptions, MethodOptions, Options
 from ksdmin._run.run import Run
@@ -59,6 +58,6 @@ def no_extras(run: Run, state: State) -> dict[str, Any]:
     return {}
 
 
-KSD = Method(Options, start.prepare, start.start, ksd.step, escape, moved, learned_curvature)
+KSD = Method(Options, start.prepare, start.start, ksd.step, escape, start.moved, learned_curvature)
 HF = Method(HFOptions, hf.prepare, hf.start, hf.step, no_escape, no_move, no_extras)
 METHODS = {"ksd": KSD, "hf": HF}

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ksdmin._ksd.accept import slope_correction
 from ksdmin._ksd.presets import always, if_not_worse
+from ksdmin._ksd.step import slope_correction
 from ksdmin._problem.arrays import Space
 from ksdmin._run.evaluator import Evaluated
 from tests.ksd.rules.outcomes import NAN

@@ -9,8 +9,8 @@ import scipy.optimize
 from numpy.testing import assert_allclose
 from scipy.optimize import rosen, rosen_der
 
-from ksdmin._ksd.bfgs import bfgs, search_along, update
 from ksdmin._ksd.line_search import ARMIJO, WOLFE
+from ksdmin._ksd.steps.search import bfgs, search_along, update
 
 SINGLE = float(np.finfo(np.float32).eps)
 

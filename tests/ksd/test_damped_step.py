@@ -9,8 +9,9 @@ from scipy.sparse import csr_array
 from torch import nn
 
 import ksdmin
-from ksdmin._ksd import damped_step, low_rank
+from ksdmin._ksd import gauss_newton
 from ksdmin._ksd.gauss_newton import GaussNewton
+from ksdmin._ksd.steps import gauss_newton as step_of_rows
 from ksdmin._ksd.steps import levenberg_marquardt
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import CheckedProblem
@@ -100,15 +101,15 @@ def slopes_of_parabola(x):
 def test_a_correction_solves_the_equations_with_the_true_residuals(monkeypatch):
     """R^T r(x + d) + l D d = 0 where the corrections have converged."""
     seen = []
-    own = damped_step.GaussNewton.solver
+    own = step_of_rows.GaussNewton.solver
 
     def solver(self, damping):
         seen.append(damping)
         return own(self, damping)
 
     monkeypatch.setattr(levenberg_marquardt, "MOST_UNKNOWNS", 0)  # which has steps of its own
-    monkeypatch.setattr(damped_step.GaussNewton, "solver", solver)
-    monkeypatch.setattr(damped_step, "MarginalGain", lambda *args: lambda value, count: count > 40)
+    monkeypatch.setattr(step_of_rows.GaussNewton, "solver", solver)
+    monkeypatch.setattr(step_of_rows, "MarginalGain", lambda *args: lambda value, count: count > 40)
     problem = ksdmin.as_problem(residuals=parabola, jac=slopes_of_parabola)
     x = np.array([1.5, 2.25])
     res = ksdmin.minimize(problem, x, options={"maxiter": 1})
@@ -136,7 +137,7 @@ def test_corrections_take_fewer_jacobians(monkeypatch):
         return len(calls)
 
     corrected = jacobians()
-    monkeypatch.setattr(damped_step, "MarginalGain", lambda *args: lambda value, count: True)
+    monkeypatch.setattr(step_of_rows, "MarginalGain", lambda *args: lambda value, count: True)
     assert corrected < 0.7 * jacobians()
 
 
@@ -206,17 +207,17 @@ def test_a_net_is_fitted_closer_than_with_krylov_spaces(samples):
 def test_low_rank_leads_to_the_same_fit(monkeypatch):
     """The residuals of a smooth curve depend on a few directions."""
     ranks = []
-    own = damped_step.NextDamping
+    own = step_of_rows.NextDamping
 
     def noted(value, rank, whole_below):
         ranks.append(rank)
         return own(value, rank, whole_below)
 
-    monkeypatch.setattr(damped_step, "NextDamping", noted)
+    monkeypatch.setattr(step_of_rows, "NextDamping", noted)
     few = ksdmin.minimize(curve(350, 200), rng=0, options=OPTIONS)
     assert ranks[0] < 100
     ranks.clear()
-    monkeypatch.setattr(low_rank, "LARGEST_SHARE", 0.0)
+    monkeypatch.setattr(gauss_newton, "LARGEST_SHARE", 0.0)
     whole = ksdmin.minimize(curve(350, 200), rng=0, options=OPTIONS)
     assert set(ranks) == {350}
     assert few.fun < 2 * whole.fun

@@ -8,9 +8,8 @@ from numpy.testing import assert_allclose
 
 import ksdmin
 from ksdmin._ksd import start
-from ksdmin._ksd.drift import Drift
 from ksdmin._ksd.presets import DEFAULT, PRESETS
-from ksdmin._ksd.quasi_newton import QuasiNewton
+from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
 from ksdmin._ksd.start import first_model
 from ksdmin._problem.arrays import Space
 

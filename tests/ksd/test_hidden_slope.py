@@ -5,8 +5,8 @@ import pytest
 from scipy.optimize import rosen
 
 import ksdmin
-from ksdmin._ksd.hidden_slope import HiddenSlope
 from ksdmin._ksd.rules.finer_arithmetic import FinerArithmetic
+from ksdmin._ksd.steps.quasi_newton import HiddenSlope
 from tests.ksd.rules.outcomes import outcome
 
 

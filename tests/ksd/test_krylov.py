@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from numpy.testing import assert_allclose
 
 import ksdmin
-from ksdmin._ksd.krylov import krylov_basis
-from ksdmin._ksd.lanczos import Rows
+from ksdmin._ksd.krylov import Rows, krylov_basis
 from ksdmin._ksd.precond import IDENTITY, Preconditioner
 from ksdmin._problem.arrays import Space
 

@@ -6,9 +6,9 @@ import pickle
 import numpy as np
 import pytest
 
-from ksdmin._ksd.krylov import krylov_basis
-from ksdmin._ksd.lanczos import RecordedRows, Rows, Workspace
+from ksdmin._ksd.krylov import Rows, krylov_basis
 from ksdmin._ksd.precond import IDENTITY, Preconditioner
+from ksdmin._ksd.recorded import RecordedRows, Workspace
 from ksdmin._problem.arrays import Space
 from tests.ksd.marks import on_cuda
 
@@ -26,7 +26,15 @@ def random_problem(seed, device, n=300, dtype=torch.float64):
 
 def basis(H, g, P, workspace=None, K=K):
     return krylov_basis(
-        Space(g), g, P, lambda v: H @ v, (), K, lambda _: False, ahead=True, workspace=workspace
+        Space(g),
+        g,
+        P,
+        lambda v: H @ v,
+        (),
+        K,
+        lambda _: False,
+        ahead=True,
+        rows_of=workspace and workspace.rows,
     )
 
 
@@ -93,7 +101,7 @@ def test_graphs_take_no_memory_for_each_row():
         krylov_basis(
             *(Space(g), g, IDENTITY, lambda v: curvatures * v, (), rows, lambda _: False),
             ahead=True,
-            workspace=workspace,
+            rows_of=workspace.rows,
         )
         torch.cuda.synchronize()
         taken.append(torch.cuda.memory_reserved())

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ksdmin._ksd import low_rank
-from ksdmin._ksd.low_rank import FIRST_BLOCK, ShiftedOuterProduct, evenly_drawn
+from ksdmin._ksd import gauss_newton
+from ksdmin._ksd.gauss_newton import FIRST_BLOCK, ShiftedOuterProduct, evenly_drawn
 from ksdmin._problem.arrays import Space
 
 N = 600
@@ -49,7 +49,7 @@ def test_a_larger_shift_takes_the_factor_at_hand(monkeypatch):
     product, like = product_of(matrix(0.8))
     product.solver(1e-6)
     rank = product.rank
-    monkeypatch.setattr(low_rank, "partial_factor", None)  # it is not called again
+    monkeypatch.setattr(gauss_newton, "partial_factor", None)  # it is not called again
     A = matrix(0.8)
     inverse = dense_inverse(product, like, 1e-2)
     np.testing.assert_allclose(inverse @ (A @ A.T + 1e-2 * np.eye(N)), np.eye(N), atol=1e-3)
@@ -74,7 +74,7 @@ def test_slowly_falling_ones_are_taken_as_a_whole(kind):
 
 
 def test_what_is_known_to_be_no_saving_is_not_tried(monkeypatch):
-    monkeypatch.setattr(low_rank, "partial_factor", None)
+    monkeypatch.setattr(gauss_newton, "partial_factor", None)
     product, _ = product_of(matrix(0.8), whole_below=1e-2)
     assert product.solver(1e-3) is not None
     assert product.rank == N

@@ -11,10 +11,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 import ksdmin
-from ksdmin._ksd.drift import Drift
 from ksdmin._ksd.precond import Preconditioner
-from ksdmin._ksd.quasi_newton import QuasiNewton
-from ksdmin._ksd.recorded_step import RecordedStep, RecordedSteps, is_recordable
+from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
+from ksdmin._ksd.recorded import RecordedStep, RecordedSteps, is_recordable
 from ksdmin._ksd.steps.quasi_newton import solved
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.values import changed
@@ -56,7 +55,7 @@ def test_it_measures_what_is_computed_one_by_one(with_diagonal):
         assert found.step_norm == pytest.approx(float((at[0] - x).norm()))
         assert found.gradient_norm == float(at[1].abs().max())
         assert_allclose(found.d, at[0] - x)
-        model = model.with_measured(space, found.pair())
+        model = model.with_products(space, found.pair())
         assert len(model) == min(i + 1, CAPACITY)
         assert_allclose(model.R_inverse, expected.R_inverse, atol=1e-12)
         assert_allclose(model.pairs.array, expected.pairs.array)
@@ -91,7 +90,7 @@ def test_a_pair_without_positive_curvature_teaches_nothing():
     at = path[1], H @ path[1]
     found = step.measure(path[0], H @ path[0], path[2], None, *at)
     assert np.isfinite([found.slope, found.step_norm, found.gradient_norm]).all()
-    assert model.with_measured(space, found.pair()) is model
+    assert model.with_products(space, found.pair()) is model
 
 
 def test_a_line_search_may_measure_several_ends():
@@ -103,7 +102,7 @@ def test_a_line_search_may_measure_several_ends():
     step.fill(model)
     first, second = (step.measure(x, H @ x, u, None, end, H @ end) for end in path[3:5])
     for found, end in ((first, path[3]), (second, path[4]), (first, path[3])):
-        taught = model.with_measured(space, found.pair())
+        taught = model.with_products(space, found.pair())
         expected = model.with_pair(space, end - x, H @ (end - x))
         assert_allclose(taught.pairs.array, expected.pairs.array)
         assert_allclose(taught.solved.u, expected.preconditioner(space).solve(H @ end))
@@ -120,7 +119,7 @@ def test_what_was_interrupted_is_made_anew():
     model = QuasiNewton(CAPACITY).with_pair(space, path[0], H @ path[0])
     step.fill(model)
     found = step.measure(path[1], H @ path[1], path[2], None, path[3], H @ path[3])
-    taught = model.with_measured(space, found.pair())
+    taught = model.with_products(space, found.pair())
     with pytest.raises(RuntimeError):
         step.fill(changed(taught, R_inverse=np.zeros((2, 3))))
     for again in (taught, model):
@@ -141,7 +140,7 @@ def test_a_direction_is_that_of_its_own_diagonal(same):
     step.fill(model)
     g = H @ path[2]
     found = step.measure(path[1], H @ path[1], path[3], D if same else None, path[2], g)
-    model = model.with_measured(space, found.pair())
+    model = model.with_products(space, found.pair())
     here = SimpleNamespace(gradient=g, diagonal=D)
     run = SimpleNamespace(space=space, box=None)
     state = SimpleNamespace(here=here, model=model, factors=None)
@@ -179,7 +178,7 @@ def test_on_a_device_the_graph_repeats_it():
         found = measure(*at)
         expected = model.with_pair(space, at[0] - path[i], at[1] - gradients[i])
         direction = expected.preconditioner(space).solve(at[1])
-        model = model.with_measured(space, found.pair())
+        model = model.with_products(space, found.pair())
         assert_allclose(host(found.pair().solved.u), host(direction), rtol=1e-8)
         assert found.slope == pytest.approx(float(at[1] @ path[0]))
 
@@ -200,7 +199,7 @@ def test_a_run_with_it_is_a_run_without_it(monkeypatch):
     """But for rounding: the same evaluations, and nearly the same points."""
     problem = small_net()
     ours = ksdmin.minimize(problem, rng=0, options=OPTIONS)
-    monkeypatch.setattr("ksdmin._ksd.recorded_step.is_recordable", lambda *_: False)
+    monkeypatch.setattr("ksdmin._ksd.recorded.is_recordable", lambda *_: False)
     theirs = ksdmin.minimize(problem, rng=0, options=OPTIONS)
     assert (ours.history["dim"][1:] == 1).sum() > 5
     assert (ours.history["nfev"] == theirs.history["nfev"]).all()

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import ksdmin
-from ksdmin._ksd.damped_step import BeyondSample
+from ksdmin._ksd.steps.gauss_newton import BeyondSample
 from ksdmin._problem.subsets import Sets
 
 SAMPLES, HIDDEN = 800, 10

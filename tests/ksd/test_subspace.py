@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose
 
 from ksdmin._ksd.krylov import krylov_basis
 from ksdmin._ksd.precond import IDENTITY
-from ksdmin._ksd.subspace import SubspaceObjective, Whitening, absolute, floored
+from ksdmin._ksd.presets import absolute, floored
+from ksdmin._ksd.steps.search import SubspaceObjective, Whitening
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import as_counting
 from ksdmin._problem.entry import as_problem

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ksdmin._ksd.bfgs import bfgs
+from ksdmin._ksd.steps.search import bfgs
 
 EPS = np.finfo(float).eps
 VANISHED = 100 * EPS  # what is left of a vector, relative to it, when nothing is left

@@ -8,7 +8,8 @@ from scipy.special import expit
 import ksdmin
 from ksdmin._ksd.krylov import krylov_basis
 from ksdmin._ksd.precond import Preconditioner
-from ksdmin._ksd.subspace import Whitening, floored
+from ksdmin._ksd.presets import floored
+from ksdmin._ksd.steps.search import Whitening
 from ksdmin._problem.arrays import Space
 from tests.reference.paper import Losses, algorithm_3, floor_eigenvalues
 

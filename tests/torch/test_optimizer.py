@@ -16,7 +16,7 @@ import ksdmin
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from ksdmin._ksd import lanczos, recorded_step  # noqa: E402
+from ksdmin._ksd import recorded  # noqa: E402
 from ksdmin._problem import cuda  # noqa: E402
 from ksdmin._problem.arrays import Space  # noqa: E402
 from ksdmin.torch import KSD  # noqa: E402
@@ -743,14 +743,12 @@ def captured(monkeypatch):
         self.remote = True
 
     on_device = torch.cuda.is_available()
-    for module in (lanczos, recorded_step):
-        monkeypatch.setattr(module, "Graph", Counted if on_device else Played)
-        if not on_device:
-            monkeypatch.setattr(module, "new_pool", lambda: None)
+    monkeypatch.setattr(recorded, "Graph", Counted if on_device else Played)
     if not on_device:
+        monkeypatch.setattr(recorded, "new_pool", lambda: None)
         monkeypatch.setattr(Space, "__init__", played_space)
-        monkeypatch.setattr(recorded_step, "Arrival", played_arrival)
-        monkeypatch.setattr(recorded_step, "cache_bytes", lambda device: 2**20)
+        monkeypatch.setattr(recorded, "Arrival", played_arrival)
+        monkeypatch.setattr(recorded, "cache_bytes", lambda device: 2**20)
     return graphs
 
 

@@ -1,4 +1,4 @@
-"""The damping of Gauss-Newton steps (``_ksd/damped_step.py``).
+"""The damping of Gauss-Newton steps (``_ksd/steps/gauss_newton.py``).
 
 It follows what a step gained of what the linear model predicted, as Nielsen has it (1999): gently
 down after good steps, ever faster up after bad ones.

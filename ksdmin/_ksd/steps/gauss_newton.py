@@ -1,15 +1,46 @@
-"""The corrected Gauss-Newton step of a sum of squares (``_ksd/damped_step.py``) as a kind."""
+"""The Gauss-Newton step of a sum of squares: Levenberg and Marquardt's, corrected along its way.
+
+Problem: at x, with residuals r and their Jacobian R, find a step d that lowers the loss as much as
+its work is worth. The first one, with a damping l, solves
+
+    R^T (r + R d) + l D d = 0,
+
+where r + R d stands for the residuals r(x + d), and is wrong as far as these bend.
+
+Algorithm: solve the same with the true residuals, R^T r(x + d) + l D d = 0, by fixed-point
+iteration (D is that of ``_ksd/gauss_newton.py``):
+
+    d_0 = -(R^T R + l D)^-1 R^T r,   d_k+1 = -(R^T R + l D)^-1 R^T (r(x + d_k) - R d_k).
+
+Each correction costs the residuals at one more point, no derivative, and two triangular solves
+with the factor at hand. (The first one is, to second order, the geodesic acceleration of Transtrum
+and Sethna, 2012.) They go on as long as the loss falls by more, for their work, than it has in the
+step so far. Where no point is lower, the damping grows and the Jacobian stays.
+
+Where there is no room for all rows, R is that of a sample B, and the gradient g still that of all
+samples. The points are then compared by the loss on B with the slope of all,
+L_B(x + d) + (g - g_B)^T d, and only the last one of a damping by the loss on all samples.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
-from ksdmin._ksd.damped_step import damped_step
-from ksdmin._ksd.rules.damped_step import DampedStep
+from ksdmin._ksd.cost_model import Costs, MarginalGain
+from ksdmin._ksd.gauss_newton import GaussNewton
+from ksdmin._ksd.outcome import NextDamping
+from ksdmin._ksd.rules.damped_step import DampedStep, lowered, raised
+from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
+from ksdmin._problem.arrays import Array
 from ksdmin._problem.out_of_memory import is_out_of_memory
-from ksdmin._problem.values import changed
+from ksdmin._problem.protocol import Jacobian
+from ksdmin._problem.values import changed, made
+from ksdmin._run.evaluator import Evaluator
 
 log = logging.getLogger("ksdmin")
 
@@ -44,3 +75,179 @@ class GaussNewtonStep:
         )
         rules = changed(state.rules, damped_step=DampedStep.off())
         return Proposal(changed(state, rules=rules), None)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best point for one damping.
+
+    Attributes
+    ----------
+    x, value : array, float
+        The point, and the value there.
+    predicted : float
+        The reduction that the linear model predicted for the first step.
+    curvature : float
+        That of the linear model along it.
+    evaluations : int
+        How many points were tried.
+    """
+
+    x: Array
+    value: float
+    predicted: float
+    curvature: float
+    evaluations: int
+
+
+def damped_step(
+    run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None
+) -> Trial | None:
+    """The step; None where there is no Jacobian after all."""
+    if costs is None:
+        return None
+    here, space = state.here, run.space
+    free = run.movable(here)
+    g = free(here.gradient)
+    jacobian = evaluator.jacobian(here.x, state.sets.B)
+    if jacobian is None or not space.max_abs(g):
+        return None
+    kept = None if run.box is None else free(space.xp.ones_like(here.x))
+    equations = GaussNewton(space, jacobian, g, kept, state.rules.damped_step.whole_below)
+    if not 0 < equations.scale < math.inf:  # zero: losses without curvature
+        return None
+    path = Path(run, evaluator, state, jacobian, equations, g, costs)
+    return path.trial(state.rules.damped_step.start(equations.scale))
+
+
+class Path:
+    """The steps from one point, for one damping after the other.
+
+    Parameters
+    ----------
+    run, evaluator, state, costs
+        Those of the iteration.
+    jacobian, equations : Jacobian, GaussNewton
+        At the point.
+    g : array
+        The gradient, of the variables that may move.
+    """
+
+    def __init__(
+        self,
+        run: KSDRun,
+        evaluator: Evaluator,
+        state: KSDState,
+        jacobian: Jacobian,
+        equations: GaussNewton,
+        g: Array,
+        costs: Costs,
+    ) -> None:
+        self._run, self._evaluator, self._state = run, evaluator, state
+        self._jacobian, self._equations, self._g = jacobian, equations, g
+        self._costs, self._noise = costs, evaluator.noise * abs(state.here.value)
+        sampled = state.curvature_is_sampled and jacobian.at is not None
+        self._beyond_sample = BeyondSample(evaluator, state) if sampled else None
+
+    def trial(self, damping: float) -> Trial:
+        """The step with the first damping that lowers the loss, if any does."""
+        here, evaluator = self._state.here, self._evaluator
+        growth, tried = 2.0, 0
+        while True:
+            found = self._found(damping)
+            if found is not None:
+                tried += found.evaluations
+                if found.value < here.value:
+                    gained, predicted = here.value - found.value, found.predicted
+                    gain = gained / predicted if predicted > 0 else 1.0  # it may underflow
+                    return self._trial(found, tried, lowered(damping, gain))
+                if not found.predicted > self._noise or evaluator.spent():
+                    return self._trial(found, tried, damping)
+            damping, growth = raised(damping, growth)
+
+    def _trial(self, found: Found, tried: int, damping: float) -> Trial:
+        """To the point, where it is lower, or as low as far as rounding lets one see."""
+        here, matrix = self._state.here, self._equations.matrix
+        d = found.x - here.x
+        lower, as_low = found.value < here.value, found.value <= here.value + self._noise
+        taken = lower or (as_low and self._run.space.max_abs(d) > 0)
+        return made(
+            Trial,
+            kind="gauss-newton",
+            x=found.x if taken else here.x,
+            d=d if taken else None,
+            value=found.value if taken else here.value,
+            gradient=None if taken else here.gradient,
+            predicted=here.value - found.value if taken else 0.0,
+            model_reduction=found.predicted,
+            inner_iterations=tried,
+            dim=1,
+            steepest=found.curvature,
+            damping=NextDamping(damping, matrix.rank, matrix.whole_below),
+        )
+
+    def _found(self, damping: float) -> Found | None:
+        """The best point for a damping; None where rounding hides the equations."""
+        solve = self._equations.solver(damping)
+        if solve is None:
+            return None
+        d = solve(self._equations.residuals)
+        damped, length, slope = self._run.space.floats(
+            self._equations.square(d), d @ d, self._g @ d
+        )
+        predicted = (damping * damped - slope) / 2
+        curvature = -(slope + damping * damped) / length if length else 0.0
+        best, value, evaluations = self._corrected(d, solve)
+        if self._beyond_sample is not None and value < math.inf:
+            value, evaluations = self._evaluator.value(best, self._state.here.idx), evaluations + 1
+        return Found(best, value, predicted, curvature, evaluations)
+
+    def _corrected(self, d: Array, solve: Callable[[Array], Array]) -> tuple[Array, float, int]:
+        """The best of x + d and the corrected points, its value, and how many were tried."""
+        x, box, lowest = self._state.here.x, self._run.box, self._state.lowest
+        best, best_value, evaluations = x, math.inf, 0
+        costs = self._costs.with_rank(self._equations.matrix.rank)
+        start = self._state.here.value
+        enough = MarginalGain(self._left(), costs)
+        while True:
+            there = x + d if box is None else box.project(x + d)
+            value, residuals = self._residuals(there)
+            evaluations += 1
+            if not value < best_value:
+                return best, best_value, evaluations
+            best, best_value = there, value
+            ended = value <= lowest or enough(start - value, evaluations) or self._evaluator.spent()
+            if residuals is None or ended:
+                return best, best_value, evaluations
+            d = solve(self._run.space.in_double(residuals) - self._equations.linear(there - x))
+
+    def _left(self) -> float:
+        """What there is to gain at most: all residuals, and the penalty."""
+        x, r = self._state.here.x, self._equations.residuals
+        squares, penalty = self._run.space.floats(r @ r, x @ x)
+        return (squares + self._jacobian.penalty * penalty) / 2
+
+    def _residuals(self, x: Array) -> tuple[float, Array | None]:
+        """The value at x, and the residuals; None where the problem has no such verb."""
+        if self._jacobian.at is None:
+            return self._evaluator.value(x, self._state.here.idx), None
+        value, residuals = self._jacobian.at(x)
+        return value if self._beyond_sample is None else value + self._beyond_sample(x), residuals
+
+
+class BeyondSample:
+    """By how much the loss on all samples is above that on B, to first order around x.
+
+    Parameters
+    ----------
+    evaluator, state
+        Those of the iteration.
+    """
+
+    def __init__(self, evaluator: Evaluator, state: KSDState) -> None:
+        here = state.here
+        value, g = evaluator.value_and_gradient(here.x, state.sets.B)
+        self._x, self._offset, self._slope = here.x, here.value - value, here.gradient - g
+
+    def __call__(self, x: Array) -> float:
+        return self._offset + float(self._slope @ (x - self._x))

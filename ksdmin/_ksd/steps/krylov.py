@@ -5,9 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from ksdmin._ksd.krylov import Basis, Growth, krylov_basis
-from ksdmin._ksd.preconditioning import model_preconditions, preconditioner, with_factors
 from ksdmin._ksd.state import KSDRun, KSDState
-from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
+from ksdmin._ksd.steps.kind import (
+    Offer,
+    Proposal,
+    Turn,
+    model_preconditions,
+    preconditioner,
+    with_factors,
+)
 from ksdmin._ksd.steps.search import search
 from ksdmin._ksd.steps.widening import largest_dim, wide_enough
 from ksdmin._problem.values import changed
@@ -64,5 +70,5 @@ def krylov_space(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
         # Where it will hardly end before K, the device need not wait for the host.
         ahead=run.space.remote and (rules.forcing.value is None or state.curvature_is_sampled),
         noise=max(evaluator.product_error, evaluator.traits.noise or 0.0),
-        workspace=run.workspace,
+        rows_of=run.workspace.rows,
     )

@@ -35,7 +35,13 @@ import numpy as np
 from ksdmin._ksd.fit import Fit
 from ksdmin._ksd.line_search import EPS
 from ksdmin._ksd.state import KSDRun, KSDState
-from ksdmin._ksd.trust_region import GaussNewtonModel, Indices, QuadraticModel
+from ksdmin._ksd.trust_region import (
+    GaussNewtonModel,
+    Indices,
+    QuadraticModel,
+    length_of,
+    without_zeros,
+)
 from ksdmin._problem.arrays import Small
 from ksdmin._problem.protocol import Jacobian
 from ksdmin._problem.values import changed
@@ -134,16 +140,19 @@ class Point:
         self.x, self.g, self.value, self.S = here.x, here.gradient, here.value, fit.bend
         self.lengths = np.sqrt((self.R * self.R).sum(0))
         D = fit.scale if fit.scaled else np.maximum(fit.scale, self.lengths)
-        self.D = np.where(D > 0, D, 1.0)
+        self.D = without_zeros(D)
         self.box, self.free = run.box, None
         if run.box is not None:
             held = run.box.held(here.x, here.gradient) | (run.box.lower == run.box.upper)
             self.free = np.flatnonzero(~held) if held.any() else None
+        self._plain: GaussNewtonModel | None = None
 
-    @cached_property
+    @property
     def plain(self) -> GaussNewtonModel:
         """Without S; before it is asked for, a test of convergence may hold."""
-        return self._model(self.r, self.free)
+        if self._plain is None:
+            self._plain = self._model(self.r, self.free)
+        return self._plain
 
     def _model(self, r: Small, free: Indices | None) -> GaussNewtonModel:
         return GaussNewtonModel(self.R, r, self.D, free)
@@ -152,10 +161,11 @@ class Point:
     def cosine(self) -> float:
         """The largest cosine between residuals and a column, of the variables that may move."""
         norm = math.sqrt(2 * self.value) if self.value > 0 else 0.0  # |r|, but for robust losses
-        cosines = np.abs(self.g) / np.where(self.lengths > 0, self.lengths, 1.0)
+        cosines = np.abs(self.g) / without_zeros(self.lengths)
         if self.free is not None:
             cosines = cosines[self.free]
-        return float(cosines.max(initial=0.0)) / norm if norm > 0 else 0.0
+        largest = cosines[cosines.argmax()] if cosines.size else 0.0
+        return float(largest) / norm if norm > 0 else 0.0
 
     @cached_property
     def rounding(self) -> float:
@@ -190,9 +200,9 @@ class Point:
 
     def reductions(self, p: Small) -> tuple[float, float]:
         """What the model without S predicts for p, and that with S."""
-        change = self.R @ p
-        plain = -float(self.g @ p) - float(change @ change) / 2
-        return plain, plain - float(p @ self.S @ p) / 2
+        change = self.R.dot(p)
+        plain = -float(self.g.dot(p)) - float(change.dot(change)) / 2
+        return plain, plain - float(p.dot(self.S).dot(p)) / 2
 
 
 class Search:
@@ -210,10 +220,10 @@ class Search:
         self._run, self._evaluator, self._state, self._point = run, evaluator, state, point
         fit: Fit = state.fit  # type: ignore[assignment]
         self._fit, self._radius, self._shift, self._bends = fit, fit.radius, fit.shift, fit.bends
-        self._size = math.sqrt(((point.D * point.x) ** 2).sum())
+        self._size = length_of(point.D * point.x)
         self._first = math.isnan(fit.radius)
         if self._first:
-            self._radius = self._size or math.sqrt(point.r @ point.r)
+            self._radius = self._size or length_of(point.r)
         self._tries, self._other_was_tried = 0, False
         self._refused = False  # a lower value, for a gradient that is not finite
         self._error = DIFFERENCES_OFF * evaluator.gradient_error
@@ -244,7 +254,7 @@ class Search:
             gain = actual / predicted
             if gain >= LEAST_GAIN:
                 there = evaluator.evaluate(tried.x, self._state.here.idx, diagonal=False)
-                if math.isfinite(there.gradient.sum()):
+                if math.isfinite(self._run.space.max_abs(there.gradient)):
                     self._adapt_radius(gain, tried, length, shift)
                     full = shift == 0
                     return self._taken(tried, there, model, predicted, other, length, full)
@@ -275,7 +285,7 @@ class Search:
             p = point.plain.solved(best.residuals - point.R @ best.p, shift)
             if point.box is not None:
                 p = point.box.project(point.x + p) - point.x
-            change = math.sqrt(((point.D * (p - best.p)) ** 2).sum())
+            change = length_of(point.D * (p - best.p))
             if not EPS * length < change <= CONTRACTION * last or self._evaluator.spent():
                 break
             tried, last = self._tried(p), change
@@ -331,7 +341,7 @@ class Search:
         actual = point.value - tried.value
         if self._other_is_better(predicted, other, actual):
             self._bends = not self._bends
-        size = math.sqrt(((point.D * there.x) ** 2).sum())
+        size = length_of(point.D * there.x)
         promised = model.full_reduction(self._error)
         held = self._fit.tests.of_step(
             actual, promised, point.value, length if full else math.inf, size
@@ -415,16 +425,16 @@ def updated_bend(point: Point, tried: Tried, gradient: Small) -> Small:
     S, p = point.S, tried.p
     wanted = gradient - tried.residuals @ point.R
     change = gradient - point.g
-    Sp, slope = S @ p, float(change @ p)
-    along_change = EPS * math.sqrt((change @ change) * (p @ p))
+    Sp, slope = S.dot(p), float(change.dot(p))
+    along_change = EPS * length_of(change) * length_of(p)
     if not max(along_change, LEAST_SLOPE) < abs(slope) < math.inf:
         return S
-    along = float(p @ Sp)
+    along = float(p.dot(Sp))
     if along:
-        size = min(1.0, abs(float(wanted @ p) / along))
+        size = min(1.0, abs(float(wanted.dot(p)) / along))
         S, Sp = size * S, size * Sp
     missing = wanted - Sp
-    half = missing / slope - float(missing @ p) / slope / (2 * slope) * change
+    half = missing / slope - float(missing.dot(p)) / slope / (2 * slope) * change
     cross = half[:, None] * change
     S = S + cross + cross.T
-    return S if math.isfinite(S.sum()) else np.zeros_like(S)
+    return S if math.isfinite(np.vdot(S, S)) else np.zeros_like(S)

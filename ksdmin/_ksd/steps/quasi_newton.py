@@ -6,16 +6,17 @@ this kind, so that little is done here for each.
 
 from __future__ import annotations
 
+import math
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
-from ksdmin._ksd.hidden_slope import HiddenSlope, watched_slope
 from ksdmin._ksd.line_search import contradicted, line_search
-from ksdmin._ksd.preconditioning import first_preconditioner, preconditioner
-from ksdmin._ksd.recorded_step import Measure, MeasuredStep
+from ksdmin._ksd.recorded import Measure, StepProducts
+from ksdmin._ksd.rules.set_sizes import MIN_REDUCTION
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
-from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
+from ksdmin._ksd.steps.kind import Offer, Proposal, Turn, first_preconditioner, preconditioner
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import made
 from ksdmin._run.evaluator import Evaluated, Evaluator
@@ -79,10 +80,10 @@ def model_step(turn: Turn, u: Array, slope: float) -> Proposal:
     if there is not None and not differenced and contradicted(t, here, there, slope / 2, noise):
         there = None
     found: Evaluated | LinePoint = here if there is None else there
-    d = measured = None
+    d = products = None
     if there is not None:
-        measured = there.measured
-        d = there.x - here.x if measured is None else measured.d
+        products = there.products
+        d = there.x - here.x if products is None else products.d
     trial = made(
         Trial,
         kind=QuasiNewtonStep.name,
@@ -96,7 +97,7 @@ def model_step(turn: Turn, u: Array, slope: float) -> Proposal:
         dim=1,
         steepest=slope / run.space.norm(u) ** 2 if differenced else 0.0,  # u^T P u
         basis=None,
-        measured=measured,
+        products=products,
         slope_is_hidden=check is not None and check.found,
     )
     return Proposal(state, trial)
@@ -153,8 +154,8 @@ class Line:
         if point.gradient is None:
             point.gradient = self._evaluator.value_and_gradient(point.x, self._idx)[1]
         if self._measure is not None:
-            point.measured = self._measure(point.x, point.gradient)
-            return -point.measured.slope
+            point.products = self._measure(point.x, point.gradient)
+            return -point.products.slope
         moving = point.gradient
         if self._box is not None and point.stopped is not None:
             moving = self._box.without(moving, point.stopped)
@@ -172,14 +173,81 @@ class LinePoint:
         The gradient, where it was computed.
     stopped : array or None
         Which variables a bound has stopped on the way.
-    measured : MeasuredStep or None
-        The step to it, where that is measured all at once.
+    products : StepProducts or None
+        Those of the step to it, where they are computed all at once.
     """
 
-    __slots__ = ("gradient", "measured", "stopped", "value", "x")
+    __slots__ = ("gradient", "products", "stopped", "value", "x")
 
     def __init__(
         self, x: Array, value: float, gradient: Array | None, stopped: Array | None
     ) -> None:
         self.x, self.value, self.gradient, self.stopped = x, value, gradient, stopped
-        self.measured: MeasuredStep | None = None
+        self.products: StepProducts | None = None
+
+
+class HiddenSlope:
+    """Whether the error of differences hides the slope g^T u along a step -u.
+
+    A gradient made of differences has an error in every entry. Across a narrow valley that is
+    nothing beside the gradient; along the valley it may be all of the slope. Then a line search
+    cuts its step again and again, and what it finds gains next to nothing.
+
+    The values that such a search has computed tell: the parabola through two of its trials and the
+    start has the slope of the function there. Where this is less than half of what the gradient
+    says (as a step that does less than half of what was predicted shows a set that is too small),
+    and the error of differences may be the reason, the gradient is of no use for the step.
+
+    Parameters
+    ----------
+    value, slope : float
+        The value at the start, and g^T u.
+    noise, error : float
+        The rounding error of values, and how much the slope may be off by the differences.
+    """
+
+    def __init__(self, value: float, slope: float, noise: float, error: float) -> None:
+        self._value, self._slope, self._noise, self._error = value, slope, noise, error
+        self._trials: list[tuple[float, float]] = []
+        self.found = False
+
+    def note(self, t: float, value: float) -> None:
+        """A trial at x - t u."""
+        if math.isfinite(value):
+            self._trials = sorted([*self._trials, (t, value)])
+            self.found = self.found or self._contradicted()
+
+    def _contradicted(self) -> bool:
+        """By the two shortest trials that rounding does not spoil."""
+        value, slope = self._value, self._slope
+        for near, far in pairwise(self._trials):
+            apart = far[0] - near[0]
+            if self._noise * far[0] > MIN_REDUCTION / 2 * slope * near[0] * apart:
+                continue
+            secants = [(trial[1] - value) / trial[0] for trial in (near, far)]
+            off = slope + (far[0] * secants[0] - near[0] * secants[1]) / apart
+            return MIN_REDUCTION * slope < off <= self._error
+        return False
+
+
+def gradient_error(run: KSDRun, evaluator: Evaluator, there: Evaluated, steepest: float) -> float:
+    """The error of a gradient made of differences: the value's rounding, the curvature's share."""
+    scale = max(1.0, run.space.max_abs(there.x))
+    return evaluator.gradient_error * (abs(there.value) + scale * steepest / 2)
+
+
+def watched_slope(
+    run: KSDRun, evaluator: Evaluator, state: KSDState, u: Array, slope: float
+) -> HiddenSlope | None:
+    """The check for a step along -u by differences; None where there are no better ones.
+
+    (With 3-point differences the search goes on: a step with products costs more than its cuts.)
+    """
+    if not (evaluator.traits.has_finer_arithmetic and state.rules.finer_arithmetic.allowed):
+        return None
+    here, space = state.here, run.space
+    error = gradient_error(run, evaluator, here, state.model.steepest(space))
+    noise = evaluator.noise * abs(here.value)
+    # x itself is rounded, too
+    noise += space.eps * max(1.0, space.max_abs(here.x)) * space.norm(here.gradient)
+    return HiddenSlope(here.value, slope, noise, error * float(space.xp.sum(space.xp.abs(u))))

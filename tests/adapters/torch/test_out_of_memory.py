@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ksdmin
-from ksdmin._ksd import damped_step
+from ksdmin._ksd.steps import gauss_newton
 from ksdmin._problem.out_of_memory import is_out_of_memory
 from ksdmin._problem.team import ALONE
 from tests.solver import runs
@@ -181,7 +181,7 @@ def test_where_the_equations_do_not_fit_likewise(curve, error, monkeypatch, capl
     def equations(*args):
         raise error
 
-    monkeypatch.setattr(damped_step, "GaussNewton", equations)
+    monkeypatch.setattr(gauss_newton, "GaussNewton", equations)
     res = curve.fitted()
     assert res.nit == 4
     assert curve.calls == [60]
@@ -192,7 +192,7 @@ def test_other_errors_of_a_damped_step_are_not_hidden(curve, monkeypatch):
     def equations(*args):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(damped_step, "GaussNewton", equations)
+    monkeypatch.setattr(gauss_newton, "GaussNewton", equations)
     with pytest.raises(RuntimeError, match="illegal memory access"):
         curve.fitted()
 

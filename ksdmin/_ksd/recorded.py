@@ -1,10 +1,15 @@
-"""What a step of the model leaves to be computed, on a CUDA device: launched all at once.
+"""Work on a CUDA device that is recorded, and then launched all at once.
 
 With few unknowns, launching an operation takes longer than the operation, and waiting for a number
-longer than both. A step of the model has some forty operations: for the slope at its end and two
-norms; then for the new pair, its products, and the direction of the next step. Here they are two
-recorded graphs. The numbers of the first are waited for; those of the second come to the host while
-that judges the step.
+longer than both.
+
+A step of the model has some forty operations: for the slope at its end and two norms; then for the
+new pair, its products, and the direction of the next step. Here they are two recorded graphs. The
+numbers of the first are waited for; those of the second come to the host while that judges the
+step.
+
+A step of Lanczos' recurrence has some twenty, on few vectors. On other devices, and on the host, a
+`Workspace` keeps the room for the vectors alone.
 """
 
 from __future__ import annotations
@@ -13,13 +18,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from ksdmin._ksd.krylov import Rows, arrays
 from ksdmin._ksd.precond import Preconditioner
-from ksdmin._ksd.quasi_newton import Inverse, MeasuredPair, QuasiNewton, Solved, scaled_by_pair
+from ksdmin._ksd.quasi_newton import Inverse, PairProducts, QuasiNewton, Solved, scaled_by_pair
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.cuda import Arrival, Graph, cache_bytes, new_pool, stack_into
 
 
-class MeasuredStep(NamedTuple):
+class StepProducts(NamedTuple):
     """What is known at the end of a step of the model.
 
     Attributes
@@ -38,10 +44,10 @@ class MeasuredStep(NamedTuple):
     step_norm: float
     gradient_norm: float
     d: Array
-    pair: Callable[[], MeasuredPair]
+    pair: Callable[[], PairProducts]
 
 
-Measure = Callable[[Array, Array], MeasuredStep]
+Measure = Callable[[Array, Array], StepProducts]
 """Measures a step, from the point and the gradient at its end."""
 
 # What a graph is given and what it leaves, in this order; and what the host has to know at once.
@@ -56,7 +62,7 @@ class Known(NamedTuple):
     Attributes
     ----------
     s2, along, y2 : float
-        As in `MeasuredPair`.
+        As in `PairProducts`.
     pairs : int
         How many the model has with it.
     g, D : array, array or None
@@ -71,21 +77,21 @@ class Known(NamedTuple):
     D: Array | None
 
 
-class Lesson:
-    """The pair of a step, of which some numbers are on their way to the host: a call waits."""
+class PendingPair:
+    """A curvature pair whose inner products are still being copied to the host: a call waits."""
 
     def __init__(self, arrival: Arrival, known: Known, results: Array) -> None:
         self._arrival, self._known, self._results = arrival, known, results
-        self._pair: MeasuredPair | None = None
+        self._pair: PairProducts | None = None
 
-    def __call__(self) -> MeasuredPair:
+    def __call__(self) -> PairProducts:
         """The pair."""
         if self._pair is None:
             (s2, along, y2, pairs, g, D), results = self._known, self._results
             numbers = self._arrival.wait()
             solved = Solved(g, D, results[-1, :], float(numbers[0]))
             scaled, columns = results[1:-1, None, :], numbers[-pairs:, None]
-            self._pair = MeasuredPair(s2, along, y2, scaled, columns, solved)
+            self._pair = PairProducts(s2, along, y2, scaled, columns, solved)
         return self._pair
 
 
@@ -106,12 +112,12 @@ class RecordedStep:
         self._results = xp.zeros((len(RESULTS), space.n), **like)
         self._along = xp.zeros(2, **like)  # d^T y, y^T y
         self._at_once, self._later = Arrival(space, len(NUMBERS)), Arrival(space, 1 + capacity)
-        self._last: Lesson | None = None
+        self._last: PendingPair | None = None
         self._recorded: dict[str, Graph] = {}
         self._pool = new_pool() if space.remote else None
 
     def fill(self, model: QuasiNewton) -> None:
-        """Take the pairs of the model: mostly they are here, but for their places."""
+        """Take the pairs of the model; most often they are here, one place to the right."""
         assert model.pairs is not None
         first, last, filled = self.capacity - len(model), self._last, self._filled
         self._last, self._filled = None, self.capacity  # it may be interrupted
@@ -130,7 +136,7 @@ class RecordedStep:
 
     def measure(
         self, x: Array, g: Array, u: Array, D: Array | None, x_end: Array, g_end: Array
-    ) -> MeasuredStep:
+    ) -> StepProducts:
         """Measure the step along -u from x to x_end."""
         last, self._last = self._last, None
         if last is not None:
@@ -143,8 +149,8 @@ class RecordedStep:
         results = self.space.copy(self._results)
         slope, s2, largest, along, y2 = self._at_once.wait().tolist()
         kept = min(self._filled + 1, self.capacity)
-        self._last = Lesson(self._later, Known(s2, along, y2, kept, g_end, D), results)
-        return MeasuredStep(slope, s2**0.5, largest, results[0, :], self._last)
+        self._last = PendingPair(self._later, Known(s2, along, y2, kept, g_end, D), results)
+        return StepProducts(slope, s2**0.5, largest, results[0, :], self._last)
 
     def _compare(self) -> None:
         """The step with its start: what is waited for."""
@@ -213,3 +219,83 @@ def is_recordable(space: Space, model: QuasiNewton) -> bool:
     if not plain or not space.remote:
         return False
     return 2 * model.capacity * space.vector_bytes <= cache_bytes(space.device)
+
+
+class RecordedRows(Rows):
+    """The same arrays for all bases of a run on a CUDA device; steps are recorded and repeated."""
+
+    def __init__(self, space: Space, P: Preconditioner, capacity: int) -> None:
+        super().__init__(space, P, capacity)
+        self.capacity = capacity
+        self._arrays = tuple(space.copy(u) for u in P.arrays)
+        self.P = P if P.again is None else P.again(*self._arrays)
+        self._w, self._kept_r = space.rows(2)
+        self._numbers: dict[int, Array] = {}
+        self._graphs: dict[int, Graph] = {}
+        self._seen: set[int] = set()
+        self._pool = new_pool()
+
+    def serves(self, P: Preconditioner, capacity: int) -> bool:
+        """Whether a basis of that size, with a matrix of that kind, can be made here."""
+        shapes = [[u.shape for u in arrays] for arrays in (P.arrays, self._arrays)]
+        return capacity <= self.capacity and shapes[0] == shapes[1]
+
+    def begin(self, P: Preconditioner) -> None:
+        """Make room for the next basis."""
+        for own, given in zip(self._arrays, P.arrays, strict=True):
+            own[:] = given
+
+    def advance(self, k: int, w: Array) -> Array:
+        """As `Rows` do: eagerly the first time, then recorded."""
+        if k not in self._seen:  # in a run of one or two iterations it would not pay
+            self._seen.add(k)
+            return super().advance(k, w)
+        self._w[:] = w
+        if k in self._graphs:
+            self._graphs[k]()
+        else:
+            self._graphs[k] = Graph(lambda: self._recorded(k), self.space.device, self._pool)
+        self.r = self._kept_r
+        return self._numbers[k]
+
+    def _recorded(self, k: int) -> None:
+        numbers = super().advance(k, self._w)
+        if k not in self._numbers:
+            self._numbers[k] = self.space.xp.empty_like(numbers)
+        self._numbers[k][:] = numbers
+        self._kept_r[:], self.r = self.r, None
+
+
+class Workspace:
+    """What the bases of a run share.
+
+    Room for a hundred vectors takes longer to get from the system, and to give back, than a small
+    basis takes to make: with NumPy it is kept. (Torch keeps it by itself, jax never writes into
+    it.)
+    """
+
+    def __init__(self) -> None:
+        self._rows: RecordedRows | None = None
+        self._room: list[Array] = []
+
+    def rows(self, space: Space, P: Preconditioner, capacity: int) -> Rows:
+        """Rows for the next basis, which ends the use of those before."""
+        if space.numpy:
+            return Rows(space, P, capacity, self._arrays(space, arrays(P), capacity))
+        if not (space.remote and (P.is_identity or P.again is not None)):
+            return Rows(space, P, capacity)
+        if self._rows is None or not self._rows.serves(P, capacity):
+            self._rows = None  # free it first
+            self._rows = RecordedRows(space, P, capacity)
+        self._rows.begin(P)
+        return self._rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_rows": None, "_room": []}  # a graph belongs to its process: a copy has its own
+
+    def _arrays(self, space: Space, count: int, capacity: int) -> list[Array]:
+        """So many arrays with room for at least so many vectors."""
+        if any(room.shape[0] < capacity for room in self._room):
+            self._room = []  # free them first
+        self._room += [space.rows(capacity) for _ in range(count - len(self._room))]
+        return self._room[:count]
