@@ -15,7 +15,7 @@ from ksdmin._ksd.start import prepare
 from ksdmin._options import RULES, parse_options
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.subsets import PLAIN
-from ksdmin._solver import make_run
+from ksdmin._run.loop import make_run
 
 
 def run(n=2, **kwargs):

@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import OptimizeResult, rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
-from ksdmin._solver.observer import BAR_FORMAT, shown
+from ksdmin._run.observer import BAR_FORMAT, shown
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,7 @@ from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.box import Box
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluator
-from ksdmin._run.record import write_record
-from ksdmin._run.run import Run
+from ksdmin._run.run import Run, write_record
 
 
 def moved(run: KSDRun, state: KSDState) -> tuple[KSDRun, KSDState]:

@@ -6,8 +6,7 @@ from ksdmin._ksd.precond import IDENTITY, Preconditioner, of_factors
 from ksdmin._ksd.rules.damping import NEGLIGIBLE
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.values import changed
-from ksdmin._run.evaluator import Evaluator
-from ksdmin._run.kept_factors import renewed
+from ksdmin._run.evaluator import Evaluator, renewed
 
 
 def with_factors(evaluator: Evaluator, state: KSDState) -> KSDState:

@@ -15,7 +15,7 @@ from ksdmin import _solver
 from ksdmin._hf.state import HFState
 from ksdmin._ksd.state import KSDState
 from ksdmin._problem.subsets import WHOLE
-from ksdmin._run.encode import FORMAT, decode, encode
+from ksdmin._run.checkpoint_file import FORMAT, decode, encode
 from tests.ksd.snapshots import snapshot
 
 STATES = {"ksd": KSDState, "hf": HFState}

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import rosen, rosen_der
 
 import ksdmin
-from ksdmin._solver.observer import shown
+from ksdmin._run.observer import shown
 
 X0 = [-1.2, 1.0]
 
