@@ -12,7 +12,7 @@ from scipy.sparse.linalg import LinearOperator
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.arrays import Small, Space
-from ksdmin._problem.described import counted
+from ksdmin._problem.user_values import counted
 
 
 class InverseHessian(LinearOperator):  # type: ignore[misc]

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ksdmin._problem.arrays import Array, rounded_like
-from ksdmin._problem.function_arguments import function_problem
-from ksdmin._problem.functions import FunctionProblem
+from ksdmin._problem.functions import FunctionProblem, function_problem
 from ksdmin._problem.protocol import Problem
 from ksdmin._problem.residuals import residual_problem
 from ksdmin._problem.subsets import PLAIN, Subsets, as_subsets

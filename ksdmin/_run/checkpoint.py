@@ -17,7 +17,7 @@ from scipy.optimize import OptimizeWarning
 
 from ksdmin._options import HESSIAN_FREE, KINDS, HFOptions, Options
 from ksdmin._problem.arrays import Array, Space
-from ksdmin._problem.memo import Remembered
+from ksdmin._problem.counting import Remembered
 from ksdmin._problem.user_values import frames_to_the_user
 from ksdmin._result import Record
 from ksdmin._run import checkpoint_file
@@ -150,11 +150,8 @@ def not_saved(run: Run, state: State) -> dict[str, Any]:
     return {name: thing for name, thing in named.items() if thing is not None}
 
 
-def refuse_path(path: Any) -> None:
+def refuse_path(path: Path) -> None:
     """Refuse where a new run cannot be saved, before anything is computed."""
-    if path is None:
-        return
-    path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"option checkpoint={str(path)!r}: there is no folder {str(path.parent)!r}"

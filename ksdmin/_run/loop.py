@@ -20,14 +20,13 @@ from ksdmin._options import MethodOptions
 from ksdmin._problem.arrays import Array, Space, to_host
 from ksdmin._problem.box import Box, as_box, started
 from ksdmin._problem.counting import CountingProblem
-from ksdmin._problem.described import counted
 from ksdmin._problem.entry import resolve_subsets, start_point
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
 from ksdmin._problem.subsets import Plain, Subsets
 from ksdmin._problem.team import ALONE, Team, team_of
-from ksdmin._problem.user_values import frames_to_the_user
+from ksdmin._problem.user_values import counted, frames_to_the_user
 from ksdmin._problem.values import changed
 from ksdmin._result import TESTS, Origin, Result, Status
 from ksdmin._run import checkpoint
@@ -117,11 +116,14 @@ def begin(
         team.require_same(compared(options, method.name, sets))
     plain = make_run(space, sets, options, rng, box, team)
     run = method.prepare(plain, options, taken.traits)
-    team.together(lambda: checkpoint.refuse_path(options.checkpoint if team.is_first else None))
-    identity, observer = Identity.new(method.name, problem), Observer(callback, options, space)
-    loop = Loop(method, identity, run, Ledger(taken), space.copy(x0), observer)
-    loop.source = Source(problem, subsets, keep)
-    return loop
+
+    def refuse_path() -> None:
+        if options.checkpoint is not None and team.is_first:
+            checkpoint.refuse_path(Path(options.checkpoint))
+
+    team.together(refuse_path)
+    source, observer = Source(problem, subsets, keep), Observer(callback, options, space)
+    return Loop(method, run, Ledger(taken), space.copy(x0), observer, source)
 
 
 def make_run(
@@ -170,8 +172,6 @@ class Loop:
     ----------
     method : Method
         What makes its steps.
-    identity : Identity
-        By which its files are known.
     run : Run
         What stays the same.
     ledger : Ledger
@@ -180,8 +180,12 @@ class Loop:
         Where it starts.
     observer : Observer
         Who watches it.
+    source : Source, optional
+        What its results are of.
     state : State, optional
         That of a run that goes on.
+    identity : Identity, optional
+        By which the files of a run that goes on are known.
 
     Attributes
     ----------
@@ -189,23 +193,21 @@ class Loop:
         After the last finished iteration; None: x0 has not been evaluated yet.
     status : Status or None
         Why it has ended; None: it goes on.
-    source : Source or None
-        What its results are of.
     """
-
-    source: Source | None = None
 
     def __init__(
         self,
         method: Method,
-        identity: Identity,
         run: Run,
         ledger: Ledger,
         x0: Array,
         observer: Observer,
+        source: Source | None = None,
         state: State | None = None,
+        identity: Identity | None = None,
     ) -> None:
-        self.method, self.identity, self.run, self.observer = method, identity, run, observer
+        self.method, self.run, self.observer, self.source = method, run, observer, source
+        self._identity = identity  # of a new run, from its first file on
         self.status: Status | None = None
         self._x0, self._ledger = x0, watched(ledger, run)
         self.state = None if state is None else changed(state, ledger=self._ledger)
@@ -337,7 +339,10 @@ class Loop:
         self.run.team.together(lambda: self._write(path) if self.run.team.is_first else None)
 
     def _write(self, path: Path) -> None:
-        checkpoint.write(path, self.identity, self.run, self._saved())
+        if self._identity is None:
+            problem = None if self.source is None else self.source.problem
+            self._identity = Identity.new(self.method.name, problem)
+        checkpoint.write(path, self._identity, self.run, self._saved())
 
     def _saved(self) -> Saved:
         """The run as it is saved."""

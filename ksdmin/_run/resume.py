@@ -68,9 +68,8 @@ def loaded(
     observer = Observer(callback, run.options, space)
     observer.take_up(records_of(saved.records), state.record, saved.watched)
     identity = Identity(header["run"], header["method"], header["problem"])
-    loop = Loop(method, identity, run, state.ledger, state.here.x, observer, state)
-    loop.source = Source(problem, subsets, keep=isinstance(problem, FunctionProblem))
-    return loop
+    source = Source(problem, subsets, keep=isinstance(problem, FunctionProblem))
+    return Loop(method, run, state.ledger, state.here.x, observer, source, state, identity)
 
 
 def goes_on(

@@ -23,7 +23,6 @@ from ksdmin._problem.subsets import PLAIN
 from ksdmin._problem.user_values import frames_to_the_user
 from ksdmin._problem.values import changed
 from ksdmin._result import TESTS, Record, Status
-from ksdmin._run.checkpoint import Identity
 from ksdmin._run.checkpoint_file import decode, encode
 from ksdmin._run.evaluator import Evaluated, Ledger
 from ksdmin._run.loop import Loop, make_run
@@ -318,10 +317,9 @@ class KSD(Optimizer):
             state = None
         plain = make_run(space, PLAIN, options, None)
         run = changed(METHOD.prepare(plain, options, problem.traits), maxiter=math.inf)
-        identity = Identity.new(METHOD.name, problem)
         ledger = Ledger(problem) if state is None else state.ledger
         observer = Observer(None, replace(options, history=SHORTEST), space)
-        loop = Loop(METHOD, identity, run, ledger, x, observer, state)
+        loop = Loop(METHOD, run, ledger, x, observer, state=state)
         loop.status = None if state is None else self.status
         return loop
 

@@ -8,7 +8,7 @@ from functools import partial
 from ksdmin._ksd.damped_step import damped_step
 from ksdmin._ksd.rules.damped_step import DampedStep
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
-from ksdmin._problem.out_of_memory import is_out_of_memory
+from ksdmin._problem.arrays import is_out_of_memory
 from ksdmin._problem.values import changed
 
 log = logging.getLogger("ksdmin")

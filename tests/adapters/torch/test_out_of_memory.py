@@ -7,7 +7,7 @@ import pytest
 
 import ksdmin
 from ksdmin._ksd import damped_step
-from ksdmin._problem.out_of_memory import is_out_of_memory
+from ksdmin._problem.arrays import is_out_of_memory
 from ksdmin._problem.team import ALONE
 from tests.solver import runs
 
