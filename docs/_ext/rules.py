@@ -13,6 +13,7 @@ from ksdmin._ksd.rules import Rules
 
 # Beside the rules: constants that they, or the sizes of a run, rest on.
 ALSO = {
+    "damping": ["ksdmin._run.levenberg_marquardt"],
     "exact_space": ["ksdmin._ksd.cost_model"],
 }
 # What a kind of step remembers has the name of the kind; what chooses among them has none.

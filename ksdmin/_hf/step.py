@@ -16,12 +16,12 @@ from functools import partial
 
 from ksdmin._hf.conjugate_gradients import Solution, conjugate_gradients
 from ksdmin._hf.state import HFRun, HFState
-from ksdmin._ksd.rules.damping import adjusted
 from ksdmin._options import HESSIAN_FREE, HFOptions
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluator, Ledger, renewed
+from ksdmin._run.levenberg_marquardt import adjusted
 from ksdmin._run.run import Run, Sampling, write_record
 from ksdmin._run.start import first_fields
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._problem.values import changed
+from ksdmin._run.levenberg_marquardt import GOOD, adjusted
 
 # How these numbers were measured: examples/benchmarks/ablation.py.
 # The first step goes as far as this share of |x0|. From 0.001 to 0.1 the excess loss of three nets
@@ -24,10 +25,6 @@ FIRST_REACH = 0.01
 # damping falls by this factor. By a quarter, ten nets have 28% [11%, 52%] more excess loss after 20
 # passes; without that phase three times as much.
 NEGLIGIBLE = 0.1
-# Of the reduction that the quadratic model predicted, and the factors that follow: Martens (2010),
-# after Levenberg and Marquardt.
-POOR, GOOD = 0.25, 0.75
-RAISE, LOWER = 3 / 2, 2 / 3
 
 
 @dataclass(frozen=True)
@@ -74,10 +71,3 @@ def limits(damping: float, outcome: Outcome) -> bool:
 def model_is_good(actual: float, predicted: float) -> bool:
     """Whether the reduction is that of the model, as far as Levenberg and Marquardt ask for."""
     return predicted > 0 and actual > GOOD * predicted
-
-
-def adjusted(damping: float, actual: float, predicted: float) -> float:
-    """The next damping: less where the model was right, more where it was far off (or NaN)."""
-    if not predicted > 0 or not actual >= POOR * predicted:
-        return RAISE * damping
-    return LOWER * damping if actual > GOOD * predicted else damping
