@@ -36,7 +36,7 @@ junk = st.one_of(
     st.builds(lambda: np.array([1, 2])),
 )
 few = settings(
-    max_examples=150,
+    max_examples=50,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

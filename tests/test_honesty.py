@@ -49,9 +49,12 @@ ENDS = {
 }
 
 
-@presets
 @pytest.mark.parametrize("sets", SETS)
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(
+    ("end", "preset"),
+    [*((end, {}) for end in ENDS), ("gtol", ksdmin.PAPER), ("maxiter", ksdmin.PAPER)],
+    ids=[*ENDS, "gtol-PAPER", "maxiter-PAPER"],
+)
 def test_value_and_gradient_are_those_of_the_whole_set_at_x(losses, sets, end, preset):
     options, seen = preset | ENDS[end], []
     res = minimize(

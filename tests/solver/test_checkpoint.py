@@ -53,7 +53,7 @@ def test_a_run_that_has_ended_ends_again(run, path):
         assert_same(ksdmin.resume(path, run()["fun"]), whole)
 
 
-@every_run
+@some_runs
 def test_a_run_that_ended_early_goes_on(run, path):
     whole, arguments = result_of(run), run()
     options = arguments.get("options", {})
