@@ -103,9 +103,6 @@ def test_text_is_compact(res):
     assert "  status: 0 (CONVERGED)" in lines
     assert f"nit {res.nit}," in repr(res)
     assert "n = 30" in repr(res)
-
-
-def test_str_is_the_same(res):
     assert str(res) == repr(res)
 
 

@@ -35,12 +35,6 @@ def test_what_stands_beside_the_bar():
     assert shown(record, 100.0)["left"] == "100s"
 
 
-def test_the_bar(monkeypatch, capfd):
-    pytest.importorskip("tqdm")
-    ksdmin.minimize(rosen, X0, jac=rosen_der, options={"progress": True, "maxtime": 1000})
-    assert "left=" in capfd.readouterr().err
-
-
 def test_the_history_as_a_table():
     pytest.importorskip("pandas")
     res = ksdmin.minimize(rosen, X0, jac=rosen_der)
