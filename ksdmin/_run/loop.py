@@ -320,7 +320,7 @@ class Loop:
         nothing: Any = None
         self._ledger = changed(self.state.ledger, problem=nothing, best=None)
         self.state = self._to_save = changed(self.state, ledger=self._ledger)
-        self._cut = self._halted = None
+        self._x0, self._cut, self._halted = self.state.here.x, None, None
 
     def described(self) -> str:
         """Where the run stands, in a line."""

@@ -1,9 +1,11 @@
 """ksdmin.torch.KSD: a step is an iteration of the method, whatever kind of closure there is."""
 
 import copy
+import gc
 import io
 import pickle
 import warnings
+import weakref
 from itertools import product
 from types import SimpleNamespace
 
@@ -303,6 +305,27 @@ def test_kinks_are_no_such_thing():
         return (x.relu() + 1.5 * x).sum()  # torch's gradient is that of one side
 
     KSD([x]).step(closure)
+
+
+def test_a_closure_is_not_kept_alive():
+    """It may hold a batch; also where it has raised an exception."""
+    net = make_net()
+    optimizer, calls = KSD(net.parameters()), []
+
+    def closure():
+        calls.append(1)
+        if len(calls) == 5:
+            raise RuntimeError("no more data")
+        return loss_of(net)
+
+    alive = weakref.ref(closure)
+    optimizer.step(closure)
+    with pytest.raises(RuntimeError, match="no more data"):
+        optimizer.step(closure)
+    del closure
+    gc.collect()
+    assert alive() is None
+    optimizer.step(lambda: loss_of(net))
 
 
 # When it ends
