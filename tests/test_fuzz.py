@@ -16,7 +16,7 @@ import ksdmin
 
 PACKAGE = str(Path(ksdmin.__file__).parent)
 SEEN = {"disp", "progress"}  # they print
-FILES = {"checkpoint", "checkpoint_every"}  # tests/solver/test_checkpoint.py has them
+FILES = {"checkpoint", "checkpoint_every"}  # tests/run/test_checkpoint.py has them
 NAMES = {
     method: [field.name for field in fields(kind) if field.name not in SEEN | FILES]
     for method, kind in {"ksd": ksdmin.Options, "hf": ksdmin.HFOptions}.items()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import ksdmin
-from tests.solver import runs
-from tests.solver.killed import digest
+from tests.run import runs
+from tests.run.killed import digest
 
 ROOT = Path(__file__).parents[2]
 RUNS = ("rosenbrock", "hessian_free", "differences", "samples", "net")
@@ -19,7 +19,7 @@ RUNS = ("rosenbrock", "hessian_free", "differences", "samples", "net")
 
 def process(name, path, *at):
     return subprocess.run(
-        [sys.executable, "-m", "tests.solver.killed", name, path, *at],
+        [sys.executable, "-m", "tests.run.killed", name, path, *at],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,

@@ -12,7 +12,7 @@ from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 import ksdmin
 from ksdmin import Status
 from ksdmin._run import evaluator
-from tests.solver import runs
+from tests.run import runs
 
 X0 = np.tile([-1.2, 1.0], 10)
 methods = pytest.mark.parametrize("method", ["ksd", "hf"])
