@@ -8,6 +8,7 @@ from typing import Any as _Any
 
 from ksdmin._adapters.entry_functional import from_autograd, from_jax
 from ksdmin._adapters.entry_torch import from_torch
+from ksdmin._covariance import covariance
 from ksdmin._ksd.presets import PAPER
 from ksdmin._least_squares.curve_fit import curve_fit
 from ksdmin._least_squares.least_squares import least_squares
@@ -18,8 +19,7 @@ from ksdmin._problem.entry import as_problem
 from ksdmin._problem.protocol import Jacobian, Problem, Traits
 from ksdmin._problem.subsets import Subsets
 from ksdmin._result import History, Status
-from ksdmin._solver.covariance import covariance
-from ksdmin._solver.solver import Solver, resume
+from ksdmin._solver import Solver, resume
 
 __version__ = "0.1.0.dev0"
 

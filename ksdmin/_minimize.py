@@ -13,10 +13,9 @@ from scipy.optimize import OptimizeResult
 from ksdmin._options import MethodOptions, nearest
 from ksdmin._problem.arrays import Space, to_host
 from ksdmin._problem.counting import as_counting
+from ksdmin._problem.entry import bounds_by_name, problem_of, resolve_subsets, start_point
 from ksdmin._problem.protocol import Problem
-from ksdmin._solver.arguments import bounds_by_name, described, differentiated, problem_of
-from ksdmin._solver.loop import resolve_subsets, start_point
-from ksdmin._solver.methods import METHODS
+from ksdmin._solver import METHODS, Solver, differentiated
 
 TAKES_HESSP = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
 NEEDS_HESS = {"dogleg", "trust-exact"}
@@ -197,10 +196,10 @@ def minimize(
     """
     name = "" if callable(method) else str(method or "ksd").lower()
     if name in METHODS:
-        return described(
+        return Solver(
             fun, x0, args, name, jac, hess, hessp, bounds, constraints, tol, callback, options,
-            subsets, precond, rng,
-        ).to_the_end()  # fmt: skip
+            subsets=subsets, precond=precond, rng=rng,
+        )._loop.to_the_end()  # fmt: skip
     if not callable(method) and name not in SCIPY_METHODS:
         hint = nearest(name, [*METHODS, *SCIPY_METHODS])
         raise ValueError(f"Unknown solver {method}{hint}")
@@ -271,10 +270,10 @@ def ksd(
     if type(fun).__name__ == "MemoizeJac" and jac == fun.derivative:
         # jac=True: SciPy has wrapped fun in a cache that compares x alone, not the subset.
         fun, jac = fun.fun, True
-    return described(
+    return Solver(
         fun, x0, args, "ksd", jac, hess, hessp, bounds, constraints, tol, callback, options,
-        subsets, precond, rng,
-    ).to_the_end(catch_interrupt=False)  # fmt: skip
+        subsets=subsets, precond=precond, rng=rng,
+    )._loop.to_the_end(catch_interrupt=False)  # fmt: skip
 
 
 def delegate(problem: Problem, x0: Any, subsets: Any, **kwargs: Any) -> OptimizeResult:

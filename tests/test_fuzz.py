@@ -16,7 +16,7 @@ import ksdmin
 
 PACKAGE = str(Path(ksdmin.__file__).parent)
 SEEN = {"disp", "progress"}  # they print
-FILES = {"checkpoint", "checkpoint_every"}  # tests/solver/test_checkpoint.py has them
+FILES = {"checkpoint", "checkpoint_every"}  # tests/run/test_checkpoint.py has them
 NAMES = {
     method: [field.name for field in fields(kind) if field.name not in SEEN | FILES]
     for method, kind in {"ksd": ksdmin.Options, "hf": ksdmin.HFOptions}.items()
@@ -36,7 +36,7 @@ junk = st.one_of(
     st.builds(lambda: np.array([1, 2])),
 )
 few = settings(
-    max_examples=150,
+    max_examples=50,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -49,9 +49,12 @@ ENDS = {
 }
 
 
-@presets
 @pytest.mark.parametrize("sets", SETS)
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(
+    ("end", "preset"),
+    [*((end, {}) for end in ENDS), ("gtol", ksdmin.PAPER), ("maxiter", ksdmin.PAPER)],
+    ids=[*ENDS, "gtol-PAPER", "maxiter-PAPER"],
+)
 def test_value_and_gradient_are_those_of_the_whole_set_at_x(losses, sets, end, preset):
     options, seen = preset | ENDS[end], []
     res = minimize(
@@ -659,19 +662,6 @@ def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(time, "perf_counter", clock)
     return clock
-
-
-@presets
-@pytest.mark.parametrize("slow", ["fun", "jac", "hessp"])
-def test_maxtime(clock, slow, preset):
-    functions = {"fun": rosen, **EXACT}
-    functions[slow] = clock.slow(functions[slow])
-    res = minimize(x0=X0, **functions, options=preset | {"maxtime": 5.5, "gtol": 0})
-    assert (res.status, res.success) == (Status.MAXTIME, False)
-    assert "time limit" in res.message
-    assert 5.5 <= clock.now <= 5.5 + 3
-    assert res.history["seconds"][-1] <= clock.now
-    assert res.fun == rosen(res.x) <= rosen(X0)
 
 
 @presets

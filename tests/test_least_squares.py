@@ -340,13 +340,12 @@ def test_forms_that_scipy_takes():
 def test_max_nfev_is_the_only_limit(monkeypatch, max_nfev, only):
     module, limits = sys.modules["ksdmin._least_squares.least_squares"], []
 
-    def seen(*given):
-        loop = described(*given)
-        limits.append(loop.run.maxiter)
-        return loop
+    def seen(*given, **options):
+        solver = ksdmin.Solver(*given, **options)
+        limits.append(solver._loop.run.maxiter)
+        return solver
 
-    described = module.described
-    monkeypatch.setattr(module, "described", seen)
+    monkeypatch.setattr(module, "Solver", seen)
     ksdmin.least_squares(decay, START, slopes, max_nfev=max_nfev)
     assert (limits[0] == np.inf) == only
 

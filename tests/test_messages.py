@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.optimize import BFGS, OptimizeWarning, rosen, rosen_der, rosen_hess, rosen_hess_prod
+from scipy.optimize import OptimizeWarning, rosen, rosen_der, rosen_hess, rosen_hess_prod
 
 import ksdmin
 from ksdmin import Status
@@ -22,23 +22,25 @@ def bowl(x):
 
 @wrong_jac
 @pytest.mark.parametrize(
-    "jac",
+    ("jac", "most"),
     [
-        lambda x: -rosen_der(x),
-        lambda x: rosen_der(x)[::-1].copy(),
-        lambda x: rosen_der(x) + np.array([100.0, 0, 0]),
+        (lambda x: -rosen_der(x), 60),
+        (lambda x: rosen_der(x)[::-1].copy(), 6000),
+        (lambda x: rosen_der(x) + np.array([100.0, 0, 0]), 6000),
     ],
 )
-def test_a_gradient_along_which_fun_rises(jac):
-    res = ksdmin.minimize(rosen, START, jac=jac)
+def test_a_gradient_along_which_fun_rises(jac, most):
+    """A wrong sign is noticed early; the values that show it are counted."""
+    calls = []
+
+    def fun(x):
+        calls.append(1)
+        return rosen(x)
+
+    res = ksdmin.minimize(fun, START, jac=jac)
     assert res.status == Status.PRECISION_LOSS
     assert "fun rises along -jac: check jac, and its sign" in res.message
-
-
-@wrong_jac
-def test_a_wrong_sign_is_noticed_early():
-    """It took 5,900 values before; BFGS takes 60."""
-    assert ksdmin.minimize(rosen, START, jac=lambda x: -rosen_der(x)).nfev < 60
+    assert res.nfev == len(calls) < most
 
 
 @wrong_jac
@@ -72,18 +74,6 @@ def test_a_kink_is_no_wrong_gradient():
     res = ksdmin.minimize(fun, START[:2], jac=jac)
     assert res.status == Status.PRECISION_LOSS
     assert "jac" not in res.message
-
-
-@wrong_jac
-def test_the_differences_are_counted():
-    calls = []
-
-    def fun(x):
-        calls.append(1)
-        return rosen(x)
-
-    res = ksdmin.minimize(fun, START, jac=lambda x: -rosen_der(x))
-    assert res.nfev == len(calls)
 
 
 # Not finite
@@ -269,16 +259,6 @@ def test_the_paper_is_an_object():
         ksdmin.minimize(bowl, START, options={"policies": "paper"})
 
 
-def test_an_array_in_place_of_a_function():
-    with pytest.raises(TypeError, match="hess must be a function"):
-        ksdmin.minimize(bowl, START, hess=np.eye(3))
-
-
-def test_an_infinite_dimension():
-    with pytest.raises(ValueError, match="krylov_dim=inf: expected a whole number"):
-        ksdmin.minimize(bowl, START, options={"krylov_dim": np.inf})
-
-
 # The edge of a function
 
 
@@ -310,11 +290,6 @@ def test_a_gradient_that_ends_in_mid_run(bad):
     assert "has entries that are not finite, the value is 0." in res.message
     assert f"{bad} in entry 1, where x[1] is " in res.message
     assert f"The run ended after iteration {res.nit}." in res.message
-
-
-def test_a_hessian_update_is_said_to_be_unused():
-    with pytest.warns(OptimizeWarning, match=r"hess=BFGS\(\) is not used: ksd has a quasi-Newton"):
-        ksdmin.minimize(rosen, START, jac=rosen_der, hess=BFGS())
 
 
 def test_without_jac_fun_is_named():

@@ -66,16 +66,10 @@ def test_scipys_methods_see_the_whole_set(method, losses):
 
 
 @methods
-@pytest.mark.parametrize("kind", ["as_problem", "hand-written"])
-def test_scipys_methods_take_problem_objects(method, kind, losses):
-    if kind == "hand-written":
-        problem, x0, solution = Bowl(), np.zeros(4), np.full(4, BOTTOM)
-    else:
-        given = {"jac": losses.jac, "hess": losses.hess, "subsets": losses.n}
-        problem, x0, solution = ksdmin.as_problem(losses.fun, **given), losses.x0, losses.solution
-    res = minimize(problem, x0, method=method)
+def test_scipys_methods_take_problem_objects(method):
+    res = minimize(Bowl(), np.zeros(4), method=method)
     assert res.success
-    assert_allclose(res.x, solution, atol=2e-3)
+    assert_allclose(res.x, BOTTOM, atol=2e-3)
 
 
 @methods
@@ -175,8 +169,8 @@ def test_curvature_is_no_argument(method):
 # --- Derivatives ---
 
 
-@pytest.mark.parametrize("jac", [None, False, "2-point", "3-point", "cs"])
-@pytest.mark.parametrize("hess", [None, "2-point", "3-point", "cs", rosen_hess])
+@pytest.mark.parametrize("jac", [None, False, "3-point", "cs"])
+@pytest.mark.parametrize("hess", [None, "3-point", "cs", rosen_hess])
 def test_schemes(jac, hess):
     res = minimize(rosen, X0, jac=jac, hess=hess, tol=1e-4)
     assert res.success
@@ -309,32 +303,6 @@ def test_a_hand_written_problem(options):
     assert type(res.fun) is float
     assert_allclose(res.x, BOTTOM, atol=1e-5)
     assert res.nfev >= res.njev > 0 < res.nhev
-
-
-def test_a_problem_may_return_a_numpy_scalar():
-    class Plain(Bowl):
-        def value(self, x, idx):
-            return np.float64(super().value(x, idx))
-
-    res = minimize(Plain(), np.zeros(4))
-    assert res.success
-    assert type(res.fun) is float
-
-
-def test_a_problem_may_return_tensors():
-    torch = pytest.importorskip("torch")
-
-    class Network(Bowl):
-        x0 = torch.zeros(4)
-
-        def value(self, x, idx):
-            return (x - 3) @ (x - 3) + (x**4).sum()
-
-    res = minimize(Network(), options={"gtol": 1e-3})
-    assert res.success
-    assert type(res.fun) is float
-    assert res.x.dtype == torch.float32
-    assert_allclose(res.x.numpy(), BOTTOM, atol=1e-3)
 
 
 def test_a_problem_brings_x0_and_subsets(losses):
@@ -507,30 +475,6 @@ def test_any_number_of_samples_will_do(n, losses):
         assert res.fun < losses.fun(losses.x0, np.arange(n))
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "match"),
-    [
-        (lambda: Subsets(0), ValueError, "at least one sample"),
-        (lambda: Subsets(10, curvature=0.6, search=0.6), ValueError, "disjoint sets of 6"),
-        (lambda: Subsets(10, gradient=1.5), ValueError, "gradient=1.5 is neither"),
-        (lambda: Subsets(10, search=11), ValueError, "search=11 is neither"),
-        (lambda: Subsets(10, search=0), ValueError, "search=0 is neither"),
-        (lambda: Subsets("files"), TypeError, "not str"),
-        (lambda: Subsets(10.0), TypeError, "not float"),
-        (lambda: Subsets([], search=0.5), ValueError, "sizes go with a number"),
-    ],
-)
-def test_subsets_that_are_refused(make, error, match):
-    with pytest.raises(error, match=match):
-        make()
-
-
-def test_sets_that_are_no_triples(losses):
-    for sets in ([(losses.whole, losses.whole)], lambda iteration, rng: losses.whole):
-        with pytest.raises(ValueError, match=r"expected a triple \(A, B, C\)"):
-            minimize(losses.fun, losses.x0, jac=losses.jac, subsets=sets)
-
-
 @pytest.mark.parametrize("K", [1, 2, 20])
 def test_the_default_sizes_are_those_of_the_paper(losses, K):
     options = ksdmin.PAPER | {"krylov_dim": K, "maxiter": 2}
@@ -580,12 +524,6 @@ def test_a_generator_moves_on(losses):
     assert first != second
 
 
-def test_the_global_seed_is_left_alone(losses):
-    before = np.random.get_state()[1].tolist()  # noqa: NPY002
-    draws(losses, None)
-    assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
-
-
 # --- History ---
 
 
@@ -605,18 +543,6 @@ def test_columns(losses):
         assert (np.diff(history[total]) >= 0).all()
     assert (history["dim"][1:] >= 1).all()
     assert (history["inner_iterations"][1:] >= 1).all()
-
-
-def test_history_is_a_sequence():
-    history = minimize(rosen, X0, jac=rosen_der).history
-    assert history[0].value == rosen(X0)
-    assert history[-1].iteration == len(history) - 1
-    assert len(history[2:4]) == 2
-    assert [record.value for record in history] == history["value"].tolist()
-    assert set(history.columns) >= {"value", "gradient_norm", "dim", "size_A", "passes", "seconds"}
-    assert f"{len(history) - 1} iterations" in repr(history)
-    with pytest.raises(KeyError, match="no column 'loss'; there are iteration, value"):
-        history["loss"]
 
 
 # --- Progress ---

@@ -83,12 +83,14 @@ def assert_derivatives(problem, directions):
             np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=atol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_derivatives_small(name):
     problem = SMALL[name]()
     assert_derivatives(problem, np.eye(problem.n))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_derivatives_large_reduced(name):
     assert_derivatives(LARGE[name](n=24), np.eye(24))
@@ -144,6 +146,7 @@ def test_fmin(name):
         assert reached - problem.fmin <= 1e-3 * (fun(x0) - problem.fmin)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n", "published"),
     [

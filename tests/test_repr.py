@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import OptimizeResult, rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
-from ksdmin._solver.observer import BAR_FORMAT, shown
+from ksdmin._run.observer import BAR_FORMAT, shown
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +103,6 @@ def test_text_is_compact(res):
     assert "  status: 0 (CONVERGED)" in lines
     assert f"nit {res.nit}," in repr(res)
     assert "n = 30" in repr(res)
-
-
-def test_str_is_the_same(res):
     assert str(res) == repr(res)
 
 

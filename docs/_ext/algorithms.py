@@ -133,7 +133,7 @@ ALGORITHMS = {
         (
             "2",
             r"for $n = 1, 2, \ldots$",
-            "_solver.loop.Loop._turn",
+            "_run.loop.Loop.advance",
             "self.method.step(self.run, state)",
         ),
         ("3", r"sample $A_n, B_n, C_n$", "_ksd.step.step", "next_sets(run, state, trial)"),

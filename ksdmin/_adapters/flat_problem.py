@@ -14,9 +14,9 @@ from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.names import Names
 from ksdmin._problem.arrays import Array, Space, to_host
 from ksdmin._problem.counting import CountingProblem, Counts
-from ksdmin._problem.described import given, samples, unknowns
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
+from ksdmin._problem.user_values import given, samples, unknowns
 from ksdmin._problem.values import changed
 
 # The relative rounding error of a mean loss in float32, by the precision of matrix products. One

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from ksdmin._options import HFOptions
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.subsets import Sizes
-from ksdmin._run.kept_factors import KeptFactors
-from ksdmin._run.run import Run
-from ksdmin._run.state import State
+from ksdmin._run.evaluator import KeptFactors
+from ksdmin._run.run import Run, State
 
 PATIENCE = 3  # iterations in a row without a step: the run has stalled
 

@@ -20,13 +20,10 @@ from ksdmin._options import HESSIAN_FREE, HFOptions
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.values import changed
-from ksdmin._run.evaluator import Evaluator, Ledger
-from ksdmin._run.kept_factors import renewed
+from ksdmin._run.evaluator import Evaluator, Ledger, renewed
 from ksdmin._run.levenberg_marquardt import adjusted
-from ksdmin._run.record import write_record
-from ksdmin._run.run import Run
+from ksdmin._run.run import Run, Sampling, write_record
 from ksdmin._run.start import first_fields
-from ksdmin._run.state import Sampling
 
 PARTS = 8  # B has this share of the samples, unless asked for otherwise
 FEWEST = 1000  # samples in B for a linear model, as in KSD

@@ -22,7 +22,7 @@ from ksdmin._problem.subsets import Sizes
 from ksdmin._problem.values import changed, made
 from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Evaluator
-from ksdmin._run.state import Sampling
+from ksdmin._run.run import Sampling
 
 
 def note_progress(rules: Rules, outcome: Outcome) -> Rules:

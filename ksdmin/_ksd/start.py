@@ -40,8 +40,7 @@ from ksdmin._problem.subsets import Sets, Sizes
 from ksdmin._problem.values import changed
 from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Evaluator, Ledger
-from ksdmin._run.record import write_record
-from ksdmin._run.run import Run
+from ksdmin._run.run import Run, write_record
 from ksdmin._run.start import first_fields
 
 # B and C have the share 1 / parts of the samples: of few the paper's K, for nets of very many up to

@@ -21,11 +21,9 @@ from ksdmin._problem.arrays import Array
 from ksdmin._problem.counting import CountingProblem
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.values import changed
-from ksdmin._run.evaluator import Evaluated
+from ksdmin._run.evaluator import Evaluated, KeptFactors
 from ksdmin._run.fit_tests import Held
-from ksdmin._run.kept_factors import KeptFactors
-from ksdmin._run.run import Run
-from ksdmin._run.state import State
+from ksdmin._run.run import Run, State
 
 
 @dataclass(frozen=True)
@@ -126,6 +124,15 @@ class KSDState(State):
             return self
         tests = changed(self.fit.tests, **given)
         return changed(self, fit=changed(self.fit, tests=tests, held=None, stuck=False))
+
+    def of_another_function(self) -> Self:
+        """The same with what was learned of the curvature as a preconditioner only."""
+        rules = changed(
+            self.rules,
+            stall=self.rules.stall.restarted(self.gradient_norm),
+            trust=self.rules.trust.withdrawn(),
+        )
+        return changed(super().of_another_function(), rules=rules)
 
     @property
     def tests_itself(self) -> bool:

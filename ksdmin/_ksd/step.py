@@ -33,8 +33,7 @@ from ksdmin._problem.arrays import Space
 from ksdmin._problem.values import changed, made
 from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Evaluator
-from ksdmin._run.record import write_record
-from ksdmin._run.state import Sampling
+from ksdmin._run.run import Sampling, write_record
 
 
 def step(run: KSDRun, state: KSDState) -> KSDState:

@@ -20,9 +20,9 @@ from ksdmin._problem.entry import as_problem
 from ksdmin._problem.residuals import ResidualProblem
 from ksdmin._result import Result, Status
 from ksdmin._run.fit_tests import FTOL, GTOL, XTOL
-from ksdmin._solver.arguments import described
-from ksdmin._solver.loop import Loop
-from ksdmin._solver.observer import takes_result
+from ksdmin._run.loop import Loop
+from ksdmin._run.observer import takes_result
+from ksdmin._solver import Solver
 
 EPS = float(np.finfo(np.float64).eps)
 SCIPY_METHODS = ("trf", "dogbox", "lm")
@@ -198,11 +198,9 @@ def least_squares(
     if max_nfev is not None:  # the only limit, then
         options["maxiter"] = math.inf
     free = not (np.isfinite(lower) | np.isfinite(upper)).any()
-    loop = described(
-        problem, x0, (), "ksd", None, None, None, None if free else Bounds(lower, upper), (), None,
-        watcher.as_callback, options, None, None, None,
-    )  # fmt: skip
-    watcher.loop = loop
+    limits = None if free else Bounds(lower, upper)
+    solver = Solver(problem, x0, bounds=limits, callback=watcher.as_callback, options=options)
+    watcher.loop = loop = solver._loop
     result = loop.to_the_end()
     found = _result(loop, result, lower, upper)
     if verbose:

@@ -11,7 +11,6 @@ import numpy as np
 
 from ksdmin._problem.arrays import Array, Small, Space, to_host
 from ksdmin._problem.kronecker import Factors
-from ksdmin._problem.memo import Remembered
 from ksdmin._problem.protocol import Jacobian, Problem, Product, Traits, traits_of
 from ksdmin._problem.team import ALONE, Team, Watch
 from ksdmin._problem.user_values import as_scalar
@@ -290,3 +289,56 @@ def _tuple(out: Any, length: int, verb: str, expected: str) -> Any:
 def as_counting(problem: Any, space: Space) -> CountingProblem:
     """The problem as a run takes it: our own count themselves, a user's is counted and checked."""
     return problem if isinstance(problem, CountingProblem) else CheckedProblem(problem, space)
+
+
+MATRICES = ("hessian", "residuals", "jacobian")
+
+
+@dataclass(slots=True)
+class Memo:
+    """What was last computed, and where."""
+
+    x: Array = None
+    idx: Any = None
+    value: float | None = None
+    gradient: Array = None
+
+    hessian: Any = None  # an operator: see `FunctionProblem.matrix`
+    residuals: Any = None  # of a sum of squares: see `ResidualProblem`
+    jacobian: Any = None
+
+    @property
+    def matrices(self) -> tuple[str, ...]:
+        """Which of the larger things are known."""
+        return tuple(name for name in MATRICES if getattr(self, name) is not None)
+
+    def copy(self) -> Memo:
+        """A memory that goes on from this one, which stays as it is."""
+        known = self.x, self.idx, self.value, self.gradient
+        return Memo(*known, self.hessian, self.residuals, self.jacobian)
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """The same, as it is saved: matrices may be of any kind, and are computed again.
+
+    Attributes
+    ----------
+    x, idx : array, object
+        The point and the set.
+    value, gradient : float or None, array or None
+        As far as they are known.
+    recomputed : tuple of str
+        Which matrices were known.
+    hess_works, hess_is_dense, hess_is_used : bool
+        What calls of `hess` have shown of it.
+    """
+
+    x: Array
+    idx: Any
+    value: float | None
+    gradient: Array | None
+    recomputed: tuple[str, ...]
+    hess_works: bool
+    hess_is_dense: bool
+    hess_is_used: bool

@@ -15,10 +15,10 @@ from scipy.sparse.linalg import LinearOperator, cg
 from ksdmin._problem.arrays import Array, Small, Space, to_host
 from ksdmin._problem.box import Box
 from ksdmin._problem.counting import CountingProblem, as_counting
+from ksdmin._problem.differences import second_differences, value_count
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.protocol import Problem, Product
 from ksdmin._problem.residuals import ResidualProblem
-from ksdmin._problem.second_differences import second_differences, value_count
 from ksdmin._problem.stratified import StratifiedSubsets
 from ksdmin._problem.subsets import PLAIN, Subsets
 

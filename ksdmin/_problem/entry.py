@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ksdmin._problem.function_arguments import function_problem
-from ksdmin._problem.functions import FunctionProblem
+from ksdmin._problem.arrays import Array, rounded_like
+from ksdmin._problem.functions import FunctionProblem, function_problem
+from ksdmin._problem.protocol import Problem
 from ksdmin._problem.residuals import residual_problem
+from ksdmin._problem.subsets import PLAIN, Subsets, as_subsets
+from ksdmin._problem.user_values import as_vector
 
 
 def as_problem(
@@ -106,3 +109,66 @@ def as_problem(
             "Jacobian gives its curvature: leave out"
         )
     return residual_problem(residuals, args, jac, loss, f_scale, subsets, precond, nonlinear)
+
+
+def problem_of(
+    fun: Any, args: Any, jac: Any, hess: Any, hessp: Any, subsets: Any, precond: Any
+) -> Problem:
+    """The problem that the arguments describe."""
+    # (Of a plain function, isinstance alone would take 50 microseconds.)
+    if not (hasattr(fun, "value_and_gradient") and isinstance(fun, Problem)):
+        if hasattr(fun, "named_parameters"):
+            raise TypeError(
+                f"fun is a torch module ({type(fun).__name__}), not its loss: "
+                "ksdmin.minimize(ksdmin.from_torch(net, loss, (X, y)))"
+            )
+        return as_problem(fun, args, jac, hess, hessp, subsets, precond)
+    beside = {"jac": jac, "hess": hess, "hessp": hessp, "precond": precond}
+    given = [name for name, value in beside.items() if value is not None]
+    given += [] if isinstance(args, tuple) and not args else ["args"]
+    if given:
+        raise ValueError(
+            f"{', '.join(given)} beside a problem object, which brings its own: leave out"
+        )
+    return fun
+
+
+def bounds_by_name(problem: Any, bounds: Any) -> Any:
+    """The bounds; those of parameters by name become bounds of the flat vector."""
+    if not isinstance(bounds, Mapping):
+        return bounds
+    if not hasattr(problem, "named_bounds"):
+        raise TypeError(
+            "bounds by name are for problems of from_torch, from_jax and from_autograd, whose "
+            "parameters have names: pass a pair (low, high) for each variable"
+        )
+    return problem.named_bounds(bounds)
+
+
+def start_point(problem: Problem, x0: Any) -> Array:
+    """Where to start: `x0`, or the problem's own."""
+    own = getattr(problem, "x0", None)
+    if x0 is None and own is None:
+        raise TypeError("x0 is missing, and the problem does not bring its own")
+    return as_vector(own) if x0 is None else rounded_like(own, as_vector(x0))
+
+
+def resolve_subsets(problem: Problem, subsets: Any) -> Subsets:
+    """The sets to sample: the caller's, the problem's own, or everything at once."""
+    own = getattr(problem, "subsets", None)
+    if isinstance(problem, FunctionProblem) and own is None and subsets is not None:
+        raise ValueError(
+            "subsets= beside a problem whose functions take no idx: give subsets to as_problem"
+        )
+    if subsets is None:
+        return PLAIN if own is None else as_subsets(own)
+    sets = as_subsets(subsets)
+    if own is None:
+        return sets
+    n = as_subsets(own).n
+    if n is not None and sets.n is not None and sets.n != n:
+        raise ValueError(
+            f"subsets: {sets.n} samples, but the problem has {n}: leave subsets out, or pass "
+            f"ksdmin.Subsets({n}, ...)"
+        )
+    return as_subsets(own).adopting(sets)

@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from types import TracebackType
 from typing import Any, Self
 
 from array_api_compat import is_array_api_obj
-from scipy.optimize import OptimizeWarning
+from scipy.optimize import HessianUpdateStrategy, OptimizeWarning
 from scipy.sparse import issparse
 
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.box import Box
-from ksdmin._problem.counting import CountingProblem, Counts
-from ksdmin._problem.described import given, samples
-from ksdmin._problem.memo import Memo, Remembered
+from ksdmin._problem.counting import CountingProblem, Counts, Memo, Remembered
 from ksdmin._problem.protocol import DEFAULT_TRAITS, Product, Traits
-from ksdmin._problem.subsets import WHOLE, Subsets
-from ksdmin._problem.user_values import as_scalar, refuse_coarse
+from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
+from ksdmin._problem.user_values import as_scalar, frames_to_the_user, given, refuse_coarse, samples
 from ksdmin._problem.values import changed
 
 CALLED_AS = (
@@ -31,6 +30,28 @@ CALLED_AS = (
 )
 SMALL_SPARSE = 100  # unknowns: a sparse Hessian of so few may be made dense
 BY_POSITION = "the rows idx of a pandas object are df.iloc[idx], or df.to_numpy()[idx], not df[idx]"
+
+
+class Noting(AbstractContextManager[None]):
+    """Adds to errors of functions how they were called: they may not know of `idx`."""
+
+    def __init__(self, called_as: str) -> None:
+        self._called_as = called_as
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, (TypeError, IndexError, KeyError)):
+            with suppress(Exception):  # an exception may refuse it
+                error.add_note(self._called_as)
+                if isinstance(error, KeyError):
+                    error.add_note(BY_POSITION)
+
+
+NOTHING = nullcontext()
 
 
 class FunctionProblem(CountingProblem):
@@ -161,7 +182,10 @@ class FunctionProblem(CountingProblem):
             if self._jac is True:
                 memo.value, memo.gradient = self._fun_and_jac(x, idx)
             else:
-                memo.value = self._raw_value(x, idx)
+                self._counts.nfev += 1
+                with self._noting:
+                    value = self._fun(*self._arguments(x, idx=idx))
+                memo.value = as_scalar(value, "fun")
         return memo.value
 
     def value_beside(self, x: Array, idx: Any) -> float:
@@ -178,8 +202,8 @@ class FunctionProblem(CountingProblem):
             if self._jac is True:
                 memo.value, memo.gradient = self._fun_and_jac(x, idx)
             else:
-                memo.value = self._raw_value(x, idx) if memo.value is None else memo.value
-                memo.gradient = self._raw_gradient(x, idx, memo.value)
+                memo.value = self.value(x, idx) if memo.value is None else memo.value
+                memo.gradient = self._gradient(x, idx, memo.value)
         if diagonal:
             return memo.value, memo.gradient, self._diagonal(x, idx, memo.value)
         return memo.value, memo.gradient
@@ -199,7 +223,7 @@ class FunctionProblem(CountingProblem):
             at = at if self._box is None else self._box.project(at)  # it may be out by a rounding
             if self._jac is True:
                 return self._fun_and_jac(at, idx)[1]
-            return self._raw_gradient(at, idx, None)
+            return self._gradient(at, idx, None)
 
         return differences.product(grad, x, g0, self._scheme, error, space, self._box)
 
@@ -230,25 +254,15 @@ class FunctionProblem(CountingProblem):
 
     # How they call the user's functions
 
-    def _call(self, function: Callable[..., Any], x: Array, idx: Any) -> Any:
-        """The user gets a fresh copy of x at every call, and may overwrite it."""
-        own = self._space.given(x)
-        if self.subsets is None:
-            return function(own, *self._args)
-        return self._with_idx(function, own, idx=idx)
+    def _arguments(self, *vectors: Array, idx: Any) -> tuple[Any, ...]:
+        """What they are called with: fresh copies, which they may overwrite; `idx` with subsets."""
+        own = map(self._space.given, vectors)
+        return (*own, *self._args) if self.subsets is None else (*own, idx, *self._args)
 
-    def _with_idx(self, function: Callable[..., Any], *at: Array, idx: Any) -> Any:
-        """Call a function of the user's, with `idx` where there are subsets."""
-        if self.subsets is None:
-            return function(*at, *self._args)
-        try:
-            return function(*at, idx, *self._args)
-        except (TypeError, IndexError, KeyError) as error:  # it may not know of idx
-            with suppress(Exception):  # an exception may refuse it
-                error.add_note(self.called_as)
-                if isinstance(error, KeyError):
-                    error.add_note(BY_POSITION)
-            raise
+    @property
+    def _noting(self) -> AbstractContextManager[None]:
+        """Within it, they are called."""
+        return NOTHING if self.subsets is None else Noting(self.called_as)
 
     def _given_hessian(self, x: Array, idx: Any) -> tuple[Any] | None:
         """What `hess` returns; None where it raises in its first call: it is left unused then.
@@ -256,7 +270,8 @@ class FunctionProblem(CountingProblem):
         Other libraries hand over such, as placeholders. Wrong arguments are the user's to mend.
         """
         try:
-            H = self._call(self._hess, x, idx)  # type: ignore[arg-type]
+            with self._noting:
+                H = self._hess(*self._arguments(x, idx=idx))  # type: ignore[misc,operator]
         except Exception as error:
             if self._hess_works or isinstance(error, TypeError):
                 raise
@@ -273,14 +288,11 @@ class FunctionProblem(CountingProblem):
         self._hess_works = True
         return (H,)
 
-    def _raw_value(self, x: Array, idx: Any) -> float:
-        self._counts.nfev += 1
-        return as_scalar(self._call(self._fun, x, idx), "fun")
-
-    def _raw_gradient(self, x: Array, idx: Any, value: float | None) -> Array:
+    def _gradient(self, x: Array, idx: Any, value: float | None) -> Array:
         self._counts.njev += 1
         if callable(self._jac):
-            out = self._call(self._jac, x, idx)
+            with self._noting:
+                out = self._jac(*self._arguments(x, idx=idx))
             return self._space.vector(_flat(out) if getattr(out, "ndim", 1) == 2 else out, "jac")
         self._counts.differenced += 1
         fun, scheme = self._probe(idx), str(self._jac)
@@ -289,7 +301,8 @@ class FunctionProblem(CountingProblem):
     def _fun_and_jac(self, x: Array, idx: Any) -> tuple[float, Array]:
         self._counts.nfev += 1
         self._counts.njev += 1
-        out = self._call(self._fun, x, idx)
+        with self._noting:
+            out = self._fun(*self._arguments(x, idx=idx))
         if not isinstance(out, (tuple, list)) or len(out) != 2:
             raise ValueError("with jac=True, fun must return the pair (value, gradient)")
         value, g = out
@@ -300,7 +313,8 @@ class FunctionProblem(CountingProblem):
         self._counts.nhev += 1
         space = self._at(x)
         assert self._hessp is not None
-        out = self._with_idx(self._hessp, space.given(x), space.given(v), idx=idx)
+        with self._noting:
+            out = self._hessp(*self._arguments(x, v, idx=idx))
         return space.vector(out, "hessp")
 
     def _probe(self, idx: Any) -> Callable[[Array], Any]:
@@ -309,7 +323,8 @@ class FunctionProblem(CountingProblem):
         def fun(at: Array) -> Any:
             self._look_around()
             self._counts.nfev += 1
-            value = self._call(self._fun, at, idx)
+            with self._noting:
+                value = self._fun(*self._arguments(at, idx=idx))
             if self._jac == "cs":
                 return value
             refuse_coarse(value, self._space.eps)
@@ -321,7 +336,9 @@ class FunctionProblem(CountingProblem):
         space, diagonal = self._at(x), self._precond
         if not callable(diagonal):
             return space.vector(diagonal, "precond")
-        D = space.vector(self._call(diagonal, x, idx), "precond")
+        with self._noting:
+            out = diagonal(*self._arguments(x, idx=idx))
+        D = space.vector(out, "precond")
         if value is not None and math.isfinite(value):  # otherwise the run is at its end
             self._check_diagonal(space, D)
         return D
@@ -395,3 +412,49 @@ class DifferencedProblem(FunctionProblem):
 def _flat(g: Any) -> Any:
     """A gradient that is a row or a column of a matrix as a vector; any other matrix as it is."""
     return g.reshape(-1) if 1 in g.shape else g
+
+
+def function_problem(
+    fun: Any,
+    args: Any,
+    jac: Callable[..., Any] | bool | str | None,
+    hess: Callable[..., Any] | str | None,
+    hessp: Callable[..., Any] | None,
+    subsets: Any,
+    precond: Any,
+    nonlinear: bool,
+) -> FunctionProblem:
+    """The problem of :func:`ksdmin.as_problem`, which documents the arguments."""
+    if not callable(fun):
+        raise TypeError(f"fun must be callable or a problem object, not {type(fun).__name__}")
+    if jac is None or jac is False:
+        jac = "2-point"
+    if jac is not True:
+        check_derivative("jac", jac, "a callable, True, '2-point', '3-point', 'cs' or None")
+    if isinstance(hess, HessianUpdateStrategy):
+        warnings.warn(
+            f"hess={type(hess).__name__}() is not used: ksd has a quasi-Newton model of its own, "
+            "and differences of gradients where that does not suffice. Leave hess out",
+            OptimizeWarning,
+            stacklevel=frames_to_the_user(),
+        )
+        hess = None
+    if hess is not None:
+        check_derivative("hess", hess, "a callable, '2-point', '3-point', 'cs' or None")
+    if hessp is not None and not callable(hessp):
+        raise TypeError("hessp must be callable: hessp(x, p, *args)")
+    args = args if isinstance(args, tuple) else (args,)
+    sets = None if subsets is None else as_subsets(subsets)
+    kind = DifferencedProblem if isinstance(jac, str) else FunctionProblem
+    return kind(fun, args, jac, hess, hessp, sets, precond, nonlinear)
+
+
+def check_derivative(name: str, given: Any, expected: str) -> None:
+    """Refuse what is neither a function nor a scheme."""
+    if not callable(given) and not isinstance(given, str):
+        raise TypeError(
+            f"{name} must be a function, {name}(x, *args), or the name of a scheme, not a "
+            f"{type(given).__name__}"
+        )
+    if isinstance(given, str) and given not in differences.STEP_POWER:
+        raise ValueError(f"{name}={given!r}: expected {expected}")

@@ -15,15 +15,13 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import Array, Small
-from ksdmin._problem.counting import Counts
-from ksdmin._problem.described import given, samples
-from ksdmin._problem.function_arguments import check_derivative
-from ksdmin._problem.functions import FunctionProblem
-from ksdmin._problem.memo import Memo, Remembered
+from ksdmin._problem.counting import Counts, Memo, Remembered
+from ksdmin._problem.functions import FunctionProblem, check_derivative
 from ksdmin._problem.protocol import VALUE_ROUNDINGS, Jacobian, Product, Traits
 from ksdmin._problem.robust_losses import Loss, as_loss, linear
 from ksdmin._problem.sparsity import Sparsity
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
+from ksdmin._problem.user_values import given, samples
 from ksdmin._problem.values import changed
 
 # The weight of a residual in the Gauss-Newton matrix, at least: that of an outlier is negative
@@ -330,7 +328,9 @@ class ResidualProblem(FunctionProblem):
     def _residuals(self, memo: Memo, x: Array, idx: Any) -> Small:
         if memo.residuals is None:
             self._counts.nfev += 1
-            memo.residuals = self._vector(self._call(self._fun, x, idx), x, idx)
+            with self._noting:
+                r = self._fun(*self._arguments(x, idx=idx))
+            memo.residuals = self._vector(r, x, idx)
         residuals: Small = memo.residuals
         return residuals
 
@@ -381,7 +381,8 @@ class ResidualProblem(FunctionProblem):
             self._counts.njev += 1
             r = self._residuals(memo, x, idx)
             if callable(self._jac):
-                J = self._call(self._jac, x, idx)
+                with self._noting:
+                    J = self._jac(*self._arguments(x, idx=idx))
                 J = _as_numpy(J) if self._takes_arrays else J
                 memo.jacobian = _matrix(J, (len(r), len(x)))
             else:
@@ -410,7 +411,8 @@ class ResidualProblem(FunctionProblem):
         """The residuals as the difference formulas call them: counted, complex for "cs"."""
         self._look_around()
         self._counts.nfev += self._counts_probes
-        r = self._with_idx(self._fun, at.copy(), idx=idx)
+        with self._noting:
+            r = self._fun(*self._arguments(at, idx=idx))
         return self._vector(r, at.real, idx, "fiubc" if self._jac == "cs" else "fiub")
 
 

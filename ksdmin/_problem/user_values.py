@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from array_api_compat import is_array_api_obj, is_jax_array, is_numpy_array, is_torch_array
+from array_api_compat import device, is_array_api_obj, is_jax_array, is_numpy_array, is_torch_array
 
 from ksdmin._problem.arrays import TRACED, Array, detached, is_traced, namespace_of
 
@@ -114,3 +115,42 @@ def as_scalar(value: Any, origin: str) -> float:
     raise ValueError(
         f"The user-provided objective function must return a scalar value: {origin} returned {what}"
     )
+
+
+BETWEEN = ("ksdmin", "scipy", "torch")  # torch wraps optimizers' steps, SciPy calls its plug-ins
+
+
+def frames_to_the_user() -> int:
+    """How many calls above the caller of this the user's line is: a `stacklevel`."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in BETWEEN:
+            break
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, in figures: "1 sample", "60,000 samples"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def unknowns(x0: Any) -> str:
+    """How many variables, and what they are: "1,234 unknowns (float32, cpu)"."""
+    dtype = str(x0.dtype).rsplit(".", maxsplit=1)[-1]  # torch's are torch.float32
+    return f"{counted(int(x0.shape[0]), 'unknown')} ({dtype}, {device(x0)})"
+
+
+def samples(subsets: Any) -> list[str]:
+    """How many samples; nothing for a plain function."""
+    if subsets is None:
+        return []
+    return ["your own sets" if subsets.n is None else counted(subsets.n, "sample")]
+
+
+def given(name: str, value: Any) -> list[str]:
+    """An argument: a function by its name, a word as it is; nothing where it was not given."""
+    if value is None:
+        return []
+    function = getattr(value, "__name__", type(value).__name__)
+    return [f"{name}={function}" if callable(value) else f"{name}={value!r}"]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.counting import CountingProblem, Counts
-from ksdmin._problem.kronecker import Factors
+from ksdmin._problem.kronecker import DampedFactors, Factors
 from ksdmin._problem.protocol import VALUE_ROUNDINGS, Jacobian, Traits
 from ksdmin._problem.subsets import Subsets
 from ksdmin._problem.values import made
@@ -394,3 +394,39 @@ NO_SET = _Set(None, math.nan, False)
 
 def _whenever() -> None:
     """An evaluation that the clock does not hinder may begin."""
+
+
+# Iterations that the factors of a point serve. Renewed in each, MNIST's auto-encoder is 12% behind
+# after 18 seconds on an H200; after twenty (of twice the samples), 5%.
+ITERATIONS = 5
+
+
+@dataclass(frozen=True)
+class KeptFactors:
+    """The factors of an iteration.
+
+    Attributes
+    ----------
+    damped : DampedFactors or None
+        None where they were of no use: not finite, or all zero.
+    iteration : int
+        When they were computed.
+    """
+
+    damped: DampedFactors | None
+    iteration: int
+
+
+def renewed(
+    kept: KeptFactors | None, evaluator: Evaluator, here: Evaluated, damping: float, iteration: int
+) -> KeptFactors | None:
+    """The factors for a step from `here`: those that are `kept`, or new ones with this damping.
+
+    None where the problem has none.
+    """
+    if not evaluator.traits.has_factors:
+        return None
+    if kept is not None and iteration < kept.iteration + ITERATIONS:
+        return kept
+    factors = evaluator.factors(here.x, here.idx)
+    return KeptFactors(factors.damped(evaluator.space, damping + factors.penalty), iteration)

@@ -1,10 +1,12 @@
-"""What stays the same during a run."""
+"""A run of any method: what stays the same, where it stands, a line of its history."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from math import nan
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,10 +15,12 @@ from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.box import Box
 from ksdmin._problem.counting import CountingProblem
 from ksdmin._problem.protocol import Traits
-from ksdmin._problem.subsets import Sets, Sizes, Subsets
+from ksdmin._problem.subsets import Sets, Sizes, Stream, Subsets
 from ksdmin._problem.team import Team
+from ksdmin._problem.values import changed, made
+from ksdmin._result import Record
 from ksdmin._run.evaluator import Budget, Evaluated, Evaluator, Ledger
-from ksdmin._run.state import Sampling
+from ksdmin._run.fit_tests import Held
 
 
 @dataclass(frozen=True)
@@ -162,3 +166,151 @@ class Run:
 
     def _indices(self, idx: Any) -> Any:
         return self.space.indices(idx) if isinstance(idx, np.ndarray) else idx
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The sets of the coming iteration.
+
+    Attributes
+    ----------
+    sets : Sets
+        A, B and C.
+    rest : Stream or None
+        What is left of the user's iterable of sets, where there is one.
+    exhausted : bool
+        Whether that had no more for this iteration.
+    others : object or None
+        Where A, B and C are one set, as many other samples: they show whether it is too small.
+    """
+
+    sets: Sets
+    rest: Stream | None
+    exhausted: bool = False
+    others: Any = None
+
+
+@dataclass(frozen=True)
+class State:
+    """A value from which a method's `step` makes the next one; nothing else changes in a run.
+
+    Attributes
+    ----------
+    here : Evaluated
+        The point, with value, gradient and diagonal on a set A.
+    gradient_norm : float
+        The largest magnitude in the gradient here.
+    first_norm : float
+        The same at x0, on the whole set; NaN where that is not known.
+    sampling : Sampling
+        The sets of the coming iteration.
+    ledger : Ledger
+        What has been spent and found, and the arithmetic in force.
+    last_decrease : float
+        What the last step did to the value; NaN where it must not count for `ftol` and `xtol`.
+    lowest : float
+        A value below which the objective counts as unbounded.
+    broken : bool
+        Whether the curvature gave no finite product at all.
+    record : Record
+        The last line of the history.
+    """
+
+    here: Evaluated
+    gradient_norm: float
+    first_norm: float
+    sampling: Sampling
+    ledger: Ledger
+    last_decrease: float
+    lowest: float
+    broken: bool
+    record: Record
+
+    @property
+    def sets(self) -> Sets:
+        """The sets of the coming iteration."""
+        return self.sampling.sets
+
+    @property
+    def curvature_is_sampled(self) -> bool:
+        """Whether B, the set of the curvature, is another one than that of the gradient."""
+        return self.sampling.sets.B is not self.here.idx
+
+    def with_tolerances(self, given: Mapping[str, float]) -> Self:
+        """The state of a run that goes on with other tolerances, where it keeps any."""
+        return self
+
+    def of_another_function(self) -> Self:
+        """The state of a run that goes on with other samples, or parameters set from outside.
+
+        Here the point is evaluated already.
+        """
+        return changed(self, last_decrease=nan, broken=False)
+
+    @property
+    def tests_itself(self) -> bool:
+        """Whether tests free of units are those that count."""
+        return self.ledger.problem.unit_free
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether the steps make these tests, and nobody else does."""
+        return False
+
+    @property
+    def held(self) -> Held | None:
+        """That test, where it holds here."""
+        return None
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the last iterations made no progress: a method says what that is."""
+        raise NotImplementedError
+
+
+UNBOUNDED_BELOW = -1e20  # times max(1, |f(x0)|): no sensible minimum lies below
+
+
+def lowest_sensible(value: float) -> float:
+    """The value below which an objective that starts with `value` counts as unbounded."""
+    return UNBOUNDED_BELOW * max(1.0, abs(value)) if math.isfinite(value) else -math.inf
+
+
+def write_record(
+    evaluator: Evaluator,
+    iteration: int,
+    here: Evaluated,
+    gradient_norm: float,
+    sets: Sets,
+    *,
+    step_norm: float = 0.0,
+    dim: int = 0,
+    inner_iterations: int = 0,
+    accepted: bool = True,
+    kind: str = "",
+) -> Record:
+    """The line of the history for an iteration."""
+    counts, size_of = evaluator.counts, evaluator.subsets.size_of
+    size_A = size_of(here.idx)
+    return made(
+        Record,
+        iteration=iteration,
+        value=here.value,
+        gradient_norm=gradient_norm,
+        step_norm=step_norm,
+        accepted=accepted,
+        dim=dim,
+        size_A=size_A,
+        size_B=size_A if sets.B is here.idx else size_of(sets.B),
+        size_C=size_A if sets.C is here.idx else size_of(sets.C),
+        inner_iterations=inner_iterations,
+        nfev=counts.nfev,
+        njev=counts.njev,
+        nhev=counts.nhev,
+        passes=counts.passes,
+        seconds=evaluator.budget.seconds,
+        reductions=counts.reductions,
+        reduced_bytes=counts.reduced_bytes,
+        validation=nan,
+        kind=kind,
+    )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
 
 import torch
 from scipy.optimize import OptimizeWarning
@@ -13,13 +14,21 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ksdmin import _options
-from ksdmin._adapters.torch.closure import Closure, FlatParameters
+from ksdmin._adapters.torch.closure import Closure, ClosureProblem, FlatParameters
 from ksdmin._adapters.torch.problem import refuse_autocast, refuse_inference_mode
 from ksdmin._options import NotGiven, Options, parse_options
+from ksdmin._problem.arrays import Space
 from ksdmin._problem.protocol import VALUE_ROUNDINGS
+from ksdmin._problem.subsets import PLAIN
+from ksdmin._problem.user_values import frames_to_the_user
+from ksdmin._problem.values import changed
 from ksdmin._result import TESTS, Record, Status
-from ksdmin._run.frames import frames_to_the_user
-from ksdmin.torch._session import Kept, Session
+from ksdmin._run.checkpoint_file import decode, encode
+from ksdmin._run.evaluator import Evaluated, Ledger
+from ksdmin._run.loop import Loop, make_run
+from ksdmin._run.observer import Observer
+from ksdmin._run.run import State
+from ksdmin._solver import KSD as METHOD
 
 KSD_STATE = "ksd"  # the key in `Optimizer.state`: what is there belongs to all parameters together
 
@@ -52,7 +61,32 @@ RANDOM = (
     "batches and noise before the step, or seed them in the closure's first line: "
     "torch.manual_seed(0)"
 )
+SHORTEST = 2  # history of a run whose records nobody looks at
 NO_RATE = "KSD has no learning rate: that lr was set (by a scheduler?) has no effect"
+
+
+class Kept(NamedTuple):
+    """What a step leaves to the next one in this process, beside what is saved.
+
+    Attributes
+    ----------
+    loop : Loop
+        The run, without the closure. What it has recorded on the device is worth many steps.
+    options : Options
+        Those of its steps.
+    saved : object
+        How its state was saved.
+    """
+
+    loop: Loop
+    options: Options
+    saved: Any
+
+    def goes_on(self, x: Tensor, options: Options, saved: Any) -> bool:
+        """Whether this is the run that was saved, with these options, where the parameters are."""
+        state = self.loop.state
+        same = self.saved is saved and self.options == options and self.loop.run.space.holds(x)
+        return same and state is not None and not never_finite(state)
 
 
 class KSD(Optimizer):
@@ -223,7 +257,7 @@ class KSD(Optimizer):
         self, closure: Closure, parameters: FlatParameters, iterations: int, options: Options
     ) -> Any:
         x, gradients = parameters.flat(), parameters.gradients()
-        session, ended = None, self.status is not None
+        loop, ended = None, self.status is not None
         try:
             closure.value_and_gradient(x)
             loss = closure.result
@@ -232,19 +266,21 @@ class KSD(Optimizer):
                 closure.check_gradient(x)
             if closure.calls_backward and x.dtype == torch.float32:
                 self._say(DIFFERENCED)
-            session = Session(closure, x, options, self._saved or None, self._kept)
-            session.advance(iterations)
-            if session.status == Status.PRECISION_LOSS and not ended:
-                self._is_random(closure, session.state.here.x, session.state.here.value)
+            loop = self._taken_up(closure, x, options)
+            for _ in range(iterations):
+                loop.advance()
+            state = loop.state if loop.ended() and loop.state is not None else loop.look()
+            if loop.status == Status.PRECISION_LOSS and not ended:
+                self._is_random(closure, state.here.x, state.here.value)
             if closure.calls_backward:
-                gradients = list(parameters.split(session.state.here.gradient.clone()))
+                gradients = list(parameters.split(state.here.gradient.clone()))
             return loss
         finally:  # an exception of the closure passes, too
             closure.leave()
-            parameters.write(x if session is None else session.state.here.x)
+            parameters.write(x if loop is None or loop.state is None else loop.state.here.x)
             parameters.set_gradients(gradients)
-            if session is not None:
-                self._save(session, closure, parameters)
+            if loop is not None and loop.state is not None:
+                self._save(loop, closure, parameters, options)
 
     def _is_random(self, closure: Closure, x: Tensor, value: float) -> bool:
         """Whether the loss at `x` is another one than `value` by now; then say so."""
@@ -257,10 +293,49 @@ class KSD(Optimizer):
             self._say(RANDOM.format(value, again))
         return True
 
-    def _save(self, session: Session, closure: Closure, parameters: FlatParameters) -> None:
-        left, self._kept = session.leave()
+    def _taken_up(self, closure: Closure, x: Tensor, options: Options) -> Loop:
+        """The run that goes on with a fresh closure, which has been called at `x`."""
+        saved, kept = self._saved.get("state"), self._kept
+        if kept is not None and kept.goes_on(x, options, saved):
+            loop = kept.loop
+        else:
+            loop = self._loaded(closure, x, options, saved)
+        state = loop.state
+        if state is not None:
+            here = Evaluated(x, state.here.idx, *closure.value_and_gradient(x))
+            same = is_same_function(loop.run.space, state.here, here)
+            loop.replace_problem(ClosureProblem(closure, loop.run.space), here, same=same)
+        return loop
+
+    def _loaded(self, closure: Closure, x: Tensor, options: Options, saved: Any) -> Loop:
+        """The run from what is saved, or from its start."""
+        space = Space(x)
+        problem, state = ClosureProblem(closure, space), None
+        if saved is not None:
+            state = decode(METHOD.state, saved, {"problem": problem}, lambda u: u.to(x))
+        if state is not None and never_finite(state):
+            state = None
+        plain = make_run(space, PLAIN, options, None)
+        run = changed(METHOD.prepare(plain, options, problem.traits), maxiter=math.inf)
+        ledger = Ledger(problem) if state is None else state.ledger
+        observer = Observer(None, replace(options, history=SHORTEST), space)
+        loop = Loop(METHOD, run, ledger, x, observer, state=state)
+        loop.status = None if state is None else self.status
+        return loop
+
+    def _save(
+        self, loop: Loop, closure: Closure, parameters: FlatParameters, options: Options
+    ) -> None:
+        """Keep what the next step needs: as plain values and tensors, and as it is."""
+        assert loop.state is not None
+        ledger = loop.state.ledger
+        state = changed(loop.state, ledger=changed(ledger, best=None))  # of use to results only
+        encoded = encode(state, {"problem": ledger.problem})
+        loop.leave_problem()
+        self._kept = Kept(loop, options, encoded)
         saved: Any = {
-            **left,
+            "state": encoded,
+            "status": None if loop.status is None else int(loop.status),
             "sizes": parameters.sizes,
             "closure_calls": self.closure_calls + closure.calls,
         }
@@ -317,3 +392,14 @@ def _whole(iterations: Any) -> int:
     if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
         raise ValueError(f"option iterations={iterations!r}: expected a whole number from 1 up")
     return iterations
+
+
+def never_finite(state: State) -> bool:
+    """Whether a run has not begun yet, for want of a finite value."""
+    return state.record.iteration == 0 and not math.isfinite(state.here.value)
+
+
+def is_same_function(space: Space, old: Evaluated, new: Evaluated) -> bool:
+    """Whether nothing but rounding has changed since the last step, as far as can be seen."""
+    noise = VALUE_ROUNDINGS * space.eps
+    return torch.equal(old.x, new.x) and abs(new.value - old.value) <= noise * abs(old.value)

@@ -14,7 +14,7 @@ from ksdmin._hf.state import HFState
 from ksdmin._ksd.state import KSDState
 from tests.ksd.snapshots import snapshot
 from tests.ksd.twice import Twice
-from tests.solver import runs
+from tests.run import runs
 
 M, N, L2 = 2000, 6, 1e-3
 RNG = np.random.default_rng(0)

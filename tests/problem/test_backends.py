@@ -100,13 +100,15 @@ def check(backend, res, solution=None, atol=0.0):
         np.testing.assert_allclose(backend.to_numpy(res.x), solution, rtol=0, atol=atol)
 
 
-GIVEN = ("hessp", "hess", "jac", "pair", "pair hessp", "hessp diagonal", "jac diagonals")
-
-
 @pytest.mark.parametrize(
     ("given", "preset"),
-    [*((given, DEFAULT) for given in GIVEN), ("hessp", PAPER), ("jac diagonals", PAPER)],
-    ids=[*GIVEN, "hessp-PAPER", "jac diagonals-PAPER"],
+    [
+        ("hess", DEFAULT),
+        ("pair", DEFAULT),
+        ("hessp diagonal", DEFAULT),
+        ("jac diagonals", PAPER),
+    ],
+    ids=["hess", "pair", "hessp diagonal", "jac diagonals-PAPER"],
 )
 def test_a_plain_function(backend, given, preset):
     p = quartic(backend)
@@ -128,7 +130,7 @@ def test_a_plain_function(backend, given, preset):
     assert (backend.to_numpy(p.x0) == before).all()
 
 
-@pytest.mark.parametrize("scheme", [None, "3-point", "cs"])
+@pytest.mark.parametrize("scheme", [None, "cs"])
 def test_differences(backend, scheme):
     def fun(x):  # complex x too
         xp = array_namespace(x)  # and xp.sum, as x @ x of complex x is wrong in torch 2.6 on ARM
@@ -165,10 +167,9 @@ def test_a_sum_of_losses(backend):
     assert any(not isinstance(idx, slice) for idx in p.seen)
 
 
-@pytest.mark.parametrize("gradient", [1.0, 0.5])
-def test_the_papers_subsets(backend, gradient):
+def test_the_papers_subsets(backend):
     p = logistic(backend)
-    sets = ksdmin.Subsets(p.samples, gradient, curvature=0.3, search=0.5)
+    sets = ksdmin.Subsets(p.samples, gradient=0.5, curvature=0.3, search=0.5)
     res = ksdmin.minimize(
         p.fun,
         p.x0,

@@ -58,11 +58,6 @@ WRONG = {
         ValueError,
         r"value_and_gradient returned shape \(4, 1\), expected \(4,\)",
     ),
-    "a part of the gradient": (
-        {"value_and_gradient": lambda self, x, idx: (fun(x), jac(x)[:-1])},
-        ValueError,
-        r"value_and_gradient returned shape \(3,\), expected \(4,\)",
-    ),
     "one number as the gradient": (
         {"value_and_gradient": lambda self, x, idx: (fun(x), 1.0)},
         ValueError,
@@ -70,11 +65,6 @@ WRONG = {
     ),
     "a complex gradient": (
         {"value_and_gradient": lambda self, x, idx: (fun(x), jac(x) + 0j)},
-        TypeError,
-        "value_and_gradient returned values that are not real numbers",
-    ),
-    "words": (
-        {"value_and_gradient": lambda self, x, idx: (fun(x), ["a"] * N)},
         TypeError,
         "value_and_gradient returned values that are not real numbers",
     ),
@@ -103,20 +93,10 @@ WRONG = {
         ValueError,
         r"must return a scalar value: value_and_gradient returned an array of shape \(4,\)",
     ),
-    "the gradient first": (
-        {"value_and_gradient": lambda self, x, idx: (jac(x), fun(x))},
-        ValueError,
-        r"must return a scalar value: value_and_gradient returned an array of shape \(4,\)",
-    ),
     "a matrix": (
         {"curvature": lambda self, x, idx: HESSIAN},
         TypeError,
         "curvature returned a ndarray: expected a function v -> Hv",
-    ),
-    "no curvature": (
-        {"curvature": lambda self, x, idx: None},
-        TypeError,
-        "curvature returned a NoneType: expected a function v -> Hv",
     ),
     "a product of the wrong shape": (
         {"curvature": lambda self, x, idx: lambda v: v @ v},
@@ -127,11 +107,6 @@ WRONG = {
         {"curvature": lambda self, x, idx: lambda v: None},
         TypeError,
         "the product of curvature returned None",
-    ),
-    "a complex product": (
-        {"curvature": lambda self, x, idx: lambda v: 1j * v},
-        TypeError,
-        "the product of curvature returned values that are not real",
     ),
 }
 
@@ -151,23 +126,19 @@ def test_a_value_is_one_number(value):
         run(problem(value=lambda self, x, idx: value), method="hf")
 
 
-def test_a_diagonal_is_checked_likewise():
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ((), r"returned a tuple of 2: expected \(value, gradient, diagonal\)"),
+        ((np.ones((N, 1)),), r"value_and_gradient returned shape \(4, 1\)"),
+    ],
+)
+def test_a_diagonal_is_checked_likewise(more, told):
     def verb(self, x, idx, *, diagonal=False):
-        return (fun(x), jac(x), np.ones((N, 1))) if diagonal else (fun(x), jac(x))
+        return (fun(x), jac(x), *(more if diagonal else ()))
 
-    traits = ksdmin.Traits(has_diagonal=True)
-    with pytest.raises(ValueError, match=r"value_and_gradient returned shape \(4, 1\)"):
-        run(problem(value_and_gradient=verb, traits=traits))
-
-
-def test_a_diagonal_that_is_missing_is_told():
-    def verb(self, x, idx, *, diagonal=False):
-        return fun(x), jac(x)
-
-    traits = ksdmin.Traits(has_diagonal=True)
-    told = r"returned a tuple of 2: expected \(value, gradient, diagonal\)"
     with pytest.raises(ValueError, match=told):
-        run(problem(value_and_gradient=verb, traits=traits))
+        run(problem(value_and_gradient=verb, traits=ksdmin.Traits(has_diagonal=True)))
 
 
 def projecting(slopes):
@@ -262,12 +233,6 @@ def test_tensors_may_carry_a_graph():
     assert not res.x.requires_grad
 
 
-def test_a_list_where_x_is_a_tensor():
-    own, x0 = in_torch(value_and_gradient=lambda self, x, idx: (1.0, [1.0] * N))
-    with pytest.raises(TypeError, match=r"value_and_gradient returned builtins\.list, but x0 is"):
-        run(own, x0)
-
-
 def test_tensors_where_x_is_numpy():
     """Numpy takes any array-like."""
     torch = pytest.importorskip("torch")
@@ -319,30 +284,22 @@ def test_a_verb_may_write_into_what_it_gets(verb, method):
 
 
 @methods
-def test_a_gradient_may_be_returned_in_the_same_array_each_time(method):
-    buffer = np.empty(N)
+def test_arrays_may_be_the_same_each_time(method):
+    buffers = np.empty(N), np.empty(N)
 
-    def verb(self, x, idx):
-        buffer[:] = jac(x)
-        return fun(x), buffer
+    def gradient(self, x, idx):
+        buffers[0][:] = jac(x)
+        return fun(x), buffers[0]
 
-    res = run(problem(value_and_gradient=verb), method=method)
-    assert_right(res)
-    assert res.x.tobytes() == run(problem(), method=method).x.tobytes()
-
-
-@methods
-def test_a_product_may_be_returned_in_the_same_array_each_time(method):
-    buffer = np.empty(N)
-
-    def verb(self, x, idx):
+    def curvature(self, x, idx):
         def product(v):
-            buffer[:] = HESSIAN @ v + 3 * x**2 * v
-            return buffer
+            buffers[1][:] = HESSIAN @ v + 3 * x**2 * v
+            return buffers[1]
 
         return product
 
-    res = run(problem(curvature=verb), method=method)
+    res = run(problem(value_and_gradient=gradient, curvature=curvature), method=method)
+    assert_right(res)
     assert res.x.tobytes() == run(problem(), method=method).x.tobytes()
 
 
@@ -358,21 +315,10 @@ def test_the_product_keeps_the_point_it_was_made_at():
     assert all((x == copy).all() for x, copy in kept)
 
 
-def test_slopes_along_a_basis_may_overwrite_x():
-    def verb(self, x, idx, V):
-        return overwritten(x, (fun(x), V @ jac(x)))
-
-    own = projecting(None)
-    type(own).value_and_projected_gradient = verb
-    res = run(own, rng=0)
-    assert_right(res)
-    assert res.x.tobytes() == run(projecting(lambda slopes: slopes), rng=0).x.tobytes()
-
-
-def test_slopes_along_a_basis_may_overwrite_the_basis():
+def test_slopes_along_a_basis_may_overwrite_what_they_get():
     def verb(self, x, idx, V):
         out = fun(x), V @ jac(x)
-        V[:] = 0
+        V[:] = x[:] = np.nan
         return out
 
     own = projecting(None)

@@ -177,21 +177,6 @@ def recorded(seed):
     return heard, res
 
 
-def test_runs_are_reproducible():
-    first, again, other = recorded(3), recorded(3), recorded(4)
-    assert len(first[0]) == len(again[0])
-    assert all(map(np.array_equal, first[0], again[0]))
-    assert_array_equal(first[1].x, again[1].x)
-    assert not np.array_equal(first[0][0], other[0][0])
-
-
-def test_generator_is_drawn_from():
-    generator = np.random.default_rng(3)
-    first, second = recorded(generator), recorded(generator)
-    assert_array_equal(recorded(np.random.default_rng(3))[0][0], first[0][0])
-    assert not np.array_equal(first[0][0], second[0][0])  # the generator has moved on
-
-
 def test_global_random_state_is_left_alone():
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     recorded(None)
@@ -307,21 +292,6 @@ def test_equal_arrays_are_not_one_set():
     assert sets.C is not whole
 
 
-def test_exhausted_iterable_ends_the_run():
-    half = np.arange(30)
-    res = run([(half, half, half)] * 3, gtol=0.0)
-    assert (res.status, res.success) == (Status.OUT_OF_SETS, False)
-    assert res.nit == 3
-    assert "no more sets" in res.message
-
-
-def test_iterable_starts_anew_in_each_run():
-    subsets = Subsets([(slice(None), np.arange(20), np.arange(20, 60))] * 3, full=slice(None))
-    first, second = run(subsets, gtol=0.0, maxiter=2), run(subsets, gtol=0.0, maxiter=2)
-    assert first.nit == second.nit == 2
-    assert_array_equal(first.x, second.x)
-
-
 def test_iterator_is_drawn_on_as_long_as_it_lasts():
     forever = itertools.repeat((slice(None), np.arange(20), np.arange(20, 60)))
     assert run(Subsets(forever, full=slice(None))).success
@@ -373,11 +343,6 @@ def test_sets_of_an_iterable_are_freed_once_they_are_used():
     res = run(triples(), *functions, gtol=0.0)
     assert res.nit == 8
     assert max(alive) <= 6  # those of the last iteration or two
-
-
-def test_empty_iterable():
-    with pytest.raises(ValueError, match="holds no sets at all"):
-        run([])
 
 
 def test_a_generator_is_used_once():

@@ -1,48 +1,19 @@
-"""A state can be saved as plain values, and is the same afterwards."""
+"""Any value can be saved as plain values, and is the same afterwards.
 
-import copy
+(States of runs: test_checkpoint.py.)
+"""
+
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
-from ksdmin import _solver
-from ksdmin._hf.state import HFState
-from ksdmin._ksd.state import KSDState
-from ksdmin._problem.subsets import WHOLE
-from ksdmin._run.encode import FORMAT, decode, encode
+from ksdmin._run.checkpoint_file import FORMAT, decode, encode
 from tests.ksd.snapshots import snapshot
-
-STATES = {"ksd": KSDState, "hf": HFState}
-methods = pytest.mark.parametrize("method", STATES)
-
-
-def states_of(monkeypatch, method, *args, **kwargs):
-    """(run, state) before every step of a run."""
-    seen, own = [], _solver.METHODS[method]
-
-    def step(run, state):
-        seen.append((run, state))
-        return own.step(run, state)
-
-    with monkeypatch.context() as patch:
-        patch.setitem(_solver.METHODS, method, own._replace(step=step))
-        ksdmin.minimize(*args, method=method, **kwargs)
-    assert len(seen) >= 3
-    return seen
-
-
-def saved_and_loaded(state):
-    """Through plain values, which are a copy, as from a file."""
-    problem = state.ledger.problem
-    plain = copy.deepcopy(encode(state, {"problem": problem}))
-    assert_plain(plain)
-    return decode(type(state), plain, {"problem": problem})
 
 
 def assert_plain(value):
@@ -55,51 +26,6 @@ def assert_plain(value):
             assert_plain(part)
     else:
         assert type(value) in (type(None), bool, int, float, str, np.ndarray)
-
-
-# States of runs
-
-
-@methods
-def test_every_field_of_a_state_comes_back(monkeypatch, method):
-    states = states_of(
-        monkeypatch, method, rosen, np.full(5, -1.2), jac=rosen_der, hessp=rosen_hess_prod
-    )
-    for _, state in states:
-        again = saved_and_loaded(state)
-        assert type(again) is STATES[method]
-        for field in fields(state):
-            assert snapshot(getattr(again, field.name)) == snapshot(getattr(state, field.name))
-
-
-@methods
-def test_a_run_goes_on_from_it_as_if_nothing_had_happened(monkeypatch, method):
-    own = _solver.METHODS[method]
-    states = states_of(
-        monkeypatch, method, rosen, np.full(5, -1.2), jac=rosen_der, hessp=rosen_hess_prod
-    )
-    for run, state in states:
-        assert snapshot(own.step(run, saved_and_loaded(state))) == snapshot(own.step(run, state))
-
-
-def test_sets_that_are_one_object_stay_one(monkeypatch, losses):
-    """The methods compare them by identity."""
-
-    def draw(iteration, rng):
-        A, B, C = np.array_split(rng.permutation(losses.n), 3)
-        return (A, B, C) if iteration % 2 else (A, A, A)
-
-    states = states_of(
-        monkeypatch, "ksd", losses.fun, losses.x0, jac=losses.jac, hessp=losses.hessp,
-        subsets=ksdmin.Subsets(draw, full=WHOLE), rng=0, options={"maxiter": 6},
-    )  # fmt: skip
-    both = [(state, saved_and_loaded(state)) for _, state in states]
-    for state, again in both:
-        assert again.curvature_is_sampled is state.curvature_is_sampled
-        assert (again.here.idx is again.sets.A) is (state.here.idx is state.sets.A)
-        assert (again.here.idx is WHOLE) is (state.here.idx is WHOLE)
-        assert snapshot(again) == snapshot(state)
-    assert {state.curvature_is_sampled for state, _ in both} == {True, False}
 
 
 # Any value

@@ -1,9 +1,11 @@
 """ksdmin.torch.KSD: a step is an iteration of the method, whatever kind of closure there is."""
 
 import copy
+import gc
 import io
 import pickle
 import warnings
+import weakref
 from itertools import product
 from types import SimpleNamespace
 
@@ -154,45 +156,40 @@ def test_gradients_are_left_in_order(kind):
         torch.testing.assert_close(p.grad, g)
 
 
-def test_gradients_set_to_zero_are_no_backward():
-    """Some closures fill the gradients with zeros, and leave the rest to the optimizer."""
+def zeros_and_no_backward(net, optimizer):
+    for p in net.parameters():
+        p.grad = torch.zeros_like(p)
+    return loss_of(net)
+
+
+def gradients_by_hand(net, optimizer):
+    loss = loss_of(net)
+    gradients = torch.autograd.grad(loss, list(net.parameters()))
+    for p, g in zip(net.parameters(), gradients, strict=True):
+        p.grad = g
+    return loss.item()
+
+
+def tensors_that_are_kept(net, optimizer):
+    optimizer.zero_grad(set_to_none=False)
+    loss = loss_of(net)
+    loss.backward()
+    return loss
+
+
+@pytest.mark.parametrize(
+    ("closure", "kind"),
+    [
+        (zeros_and_no_backward, "graph"),
+        (gradients_by_hand, "backward"),
+        (tensors_that_are_kept, "backward"),
+    ],
+)
+def test_other_ways_to_leave_gradients(closure, kind):
     net = make_net()
     optimizer = KSD(net.parameters())
-
-    def closure():
-        for p in net.parameters():
-            p.grad = torch.zeros_like(p)
-        return loss_of(net)
-
-    losses = [float(optimizer.step(closure)) for _ in range(4)]
-    assert losses == trained(4)[2]
-
-
-def test_gradients_set_by_hand_are_taken():
-    net = make_net()
-    optimizer = KSD(net.parameters())
-
-    def closure():
-        loss = loss_of(net)
-        gradients = torch.autograd.grad(loss, list(net.parameters()))
-        for p, g in zip(net.parameters(), gradients, strict=True):
-            p.grad = g
-        return loss.item()
-
-    assert [optimizer.step(closure) for _ in range(4)] == trained(4, "backward")[2]
-
-
-def test_zero_grad_that_keeps_the_tensors():
-    net = make_net()
-    optimizer = KSD(net.parameters())
-
-    def closure():
-        optimizer.zero_grad(set_to_none=False)
-        loss = loss_of(net)
-        loss.backward()
-        return loss
-
-    assert [float(optimizer.step(closure)) for _ in range(4)] == trained(4, "backward")[2]
+    losses = [float(optimizer.step(lambda: closure(net, optimizer))) for _ in range(4)]
+    assert losses == trained(4, kind)[2]
 
 
 @kinds
@@ -308,6 +305,27 @@ def test_kinks_are_no_such_thing():
         return (x.relu() + 1.5 * x).sum()  # torch's gradient is that of one side
 
     KSD([x]).step(closure)
+
+
+def test_a_closure_is_not_kept_alive():
+    """It may hold a batch; also where it has raised an exception."""
+    net = make_net()
+    optimizer, calls = KSD(net.parameters()), []
+
+    def closure():
+        calls.append(1)
+        if len(calls) == 5:
+            raise RuntimeError("no more data")
+        return loss_of(net)
+
+    alive = weakref.ref(closure)
+    optimizer.step(closure)
+    with pytest.raises(RuntimeError, match="no more data"):
+        optimizer.step(closure)
+    del closure
+    gc.collect()
+    assert alive() is None
+    optimizer.step(lambda: loss_of(net))
 
 
 # When it ends

@@ -17,7 +17,7 @@ from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
 from ksdmin._adapters.torch.model_and_loss import probe_of
 from ksdmin._adapters.torch.modes import seeded_generators
-from ksdmin._problem.out_of_memory import is_out_of_memory
+from ksdmin._problem.arrays import is_out_of_memory
 
 
 class InDouble:

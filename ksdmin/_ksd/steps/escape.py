@@ -19,7 +19,7 @@ from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluator
-from ksdmin._run.record import write_record
+from ksdmin._run.run import write_record
 
 NAME = "escape"
 

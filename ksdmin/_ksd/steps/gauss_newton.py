@@ -36,8 +36,7 @@ from ksdmin._ksd.outcome import NextDamping
 from ksdmin._ksd.rules.damped_step import DampedStep, lowered, raised
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
-from ksdmin._problem.arrays import Array
-from ksdmin._problem.out_of_memory import is_out_of_memory
+from ksdmin._problem.arrays import Array, is_out_of_memory
 from ksdmin._problem.protocol import Jacobian
 from ksdmin._problem.values import changed, made
 from ksdmin._run.evaluator import Evaluator

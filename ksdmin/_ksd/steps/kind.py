@@ -11,8 +11,7 @@ from ksdmin._ksd.rules.damping import NEGLIGIBLE
 from ksdmin._ksd.rules.trust import Forecast
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.values import changed
-from ksdmin._run.evaluator import Evaluator
-from ksdmin._run.kept_factors import renewed
+from ksdmin._run.evaluator import Evaluator, renewed
 
 
 class Turn(NamedTuple):

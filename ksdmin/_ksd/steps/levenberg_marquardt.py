@@ -48,7 +48,7 @@ from ksdmin._problem.values import changed
 from ksdmin._result import Record, Status
 from ksdmin._run.evaluator import Evaluated, Evaluator
 from ksdmin._run.fit_tests import FitTests, Held
-from ksdmin._run.record import write_record
+from ksdmin._run.run import write_record
 
 NAME = "gauss-newton"  # of which kind these steps are, too
 # Beyond, a decomposition takes longer than Krylov spaces.

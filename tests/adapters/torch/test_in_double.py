@@ -10,7 +10,7 @@ from torch import nn
 
 import ksdmin
 from tests.adapters.torch.dense import directions
-from tests.solver import runs
+from tests.run import runs
 
 RNG = np.random.default_rng(0)
 X = torch.as_tensor(RNG.standard_normal((80, 2)), dtype=torch.float32)

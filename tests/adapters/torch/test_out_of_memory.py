@@ -7,9 +7,9 @@ import pytest
 
 import ksdmin
 from ksdmin._ksd.steps import gauss_newton
-from ksdmin._problem.out_of_memory import is_out_of_memory
+from ksdmin._problem.arrays import is_out_of_memory
 from ksdmin._problem.team import ALONE
-from tests.solver import runs
+from tests.run import runs
 
 torch = pytest.importorskip("torch")
 memory = pytest.importorskip("ksdmin._adapters.torch.costs")

@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 import pytest
 
-from tests.solver import faults, runs
+from tests.run import faults, runs
 
 VERBS = {
     "numpy": ("value", "gradient", "product"),

@@ -15,22 +15,20 @@ from ksdmin._options import MethodOptions, hint
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.box import Box
 from ksdmin._problem.counting import CountingProblem, Counts
+from ksdmin._problem.entry import resolve_subsets
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
 from ksdmin._problem.subsets import Stream, Subsets
-from ksdmin._problem.team import team_of
+from ksdmin._problem.team import Team, team_of
 from ksdmin._problem.user_values import as_vector
 from ksdmin._problem.values import changed
 from ksdmin._run import checkpoint_file
-from ksdmin._run.checkpoint_file import CheckpointError, SavedArray
-from ksdmin._run.encode import decode
-from ksdmin._run.run import Run
-from ksdmin._run.state import State
-from ksdmin._solver.loop import Loop, Source, make_run, resolve_subsets, watched
-from ksdmin._solver.methods import METHODS
-from ksdmin._solver.observer import Observer
-from ksdmin._solver.saved import Identity, Keeper, Saved, dtype_name, kind_of, records_of
+from ksdmin._run.checkpoint import Identity, Saved, dtype_name, kind_of, records_of
+from ksdmin._run.checkpoint_file import CheckpointError, SavedArray, decode
+from ksdmin._run.loop import Loop, Method, Source, make_run
+from ksdmin._run.observer import Observer
+from ksdmin._run.run import Run, State
 
 # Options that may be others in the next part of a run: they decide when it ends and who watches.
 MAY_CHANGE = (
@@ -42,6 +40,7 @@ SAME_VALUE = 0.5  # the power of eps by which values may differ: other machines 
 
 
 def loaded(
+    methods: Mapping[str, Method],
     path: Path,
     problem: Any,
     callback: Callable[..., Any] | None,
@@ -63,34 +62,37 @@ def loaded(
     given = Given(problem, space, sets, content, hosted=header["hosted"])
     space = given["problem"].home(space)  # where it is after all finer arithmetic
     check_dtype(path, header, space)
-    saved = decode(Saved, content, given, given.array)
-    loop = loop_of(path, header, saved, problem, callback, options, space, sets)
-    loop.source = Source(problem, subsets, keep=isinstance(problem, FunctionProblem))
-    return loop
+    method = methods[header["method"]]
+    saved = decode(Saved, content, given, given.array, also=method.state)
+    run, state = goes_on(path, method, saved, options or {}, space, sets, team_of(problem))
+    observer = Observer(callback, run.options, space)
+    observer.take_up(records_of(saved.records), state.record, saved.watched)
+    identity = Identity(header["run"], header["method"], header["problem"])
+    source = Source(problem, subsets, keep=isinstance(problem, FunctionProblem))
+    return Loop(method, run, state.ledger, state.here.x, observer, source, state, identity)
 
 
-def loop_of(
+def goes_on(
     path: Path,
-    header: Mapping[str, Any],
+    method: Method,
     saved: Saved,
-    problem: Any,
-    callback: Callable[..., Any] | None,
-    options: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
     space: Space,
     sets: Subsets,
-) -> Loop:
-    """The run that stands where it stood."""
-    records = records_of(saved.records)
-    check_value(path, saved.state, records[0].value, space.eps**SAME_VALUE)
+    team: Team,
+) -> tuple[Run, State]:
+    """The run with the options that are to be others from here on, and where it stood."""
+    first = records_of(saved.records)[0]
+    check_value(path, saved.state, first.value, space.eps**SAME_VALUE)
     state = recalled(saved)
-    if saved.validates and (options or {}).get("validation") is None:
+    if saved.validates and options.get("validation") is None:
         raise ValueError(
             "options: the saved run has a validation function, which a file cannot hold: pass "
             "options={'validation': ...}"
         )
     kept = {"patience": saved.patience} if saved.validates else {}
-    chosen = options_again(saved.options, {**kept, **(options or {})})
-    given = {name for name in ("gtol", "ftol", "xtol") if name in (options or {})}
+    chosen = options_again(saved.options, {**kept, **options})
+    given = {name for name in ("gtol", "ftol", "xtol") if name in options}
     state = state.with_tolerances({name: getattr(chosen, name) for name in given})
     if chosen.gtol_rel and math.isnan(state.first_norm) and sets.full is not None:
         raise ValueError(
@@ -98,15 +100,9 @@ def loop_of(
             "run has not computed, as it began with a part of them: pass gtol instead"
         )
     box = None if saved.bounds is None else Box(space, *saved.bounds)
-    plain = make_run(space, sets, chosen, None, box, team_of(problem))
-    run: Run = METHODS[header["method"]].prepare(plain, chosen, state.ledger.problem.traits)
-    run = changed(run, seed=saved.seed, budget=run.budget.after(saved.seconds))
-    observer = Observer(callback, chosen, space)
-    observer.take_up(records, state.record, saved.watched)
-    identity = Identity(header["run"], header["method"], header["problem"])
-    state = changed(state, ledger=watched(state.ledger, run))
-    keeper = Keeper(identity, run, begun=True)
-    return Loop(keeper, run, state.ledger, state.here.x, observer, state)
+    plain = make_run(space, sets, chosen, None, box, team)
+    run: Run = method.prepare(plain, chosen, state.ledger.problem.traits)
+    return changed(run, seed=saved.seed, budget=run.budget.after(saved.seconds)), state
 
 
 class Given(Mapping[str, Any]):

@@ -13,14 +13,13 @@ from scipy.optimize import OptimizeResult
 from ksdmin._problem.arrays import Array, Space, to_host
 from ksdmin._problem.box import as_box
 from ksdmin._problem.covariance import Tick, covariance_at
+from ksdmin._problem.entry import bounds_by_name, problem_of, resolve_subsets
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.protocol import Problem
-from ksdmin._problem.user_values import as_vector
+from ksdmin._problem.user_values import as_vector, frames_to_the_user
 from ksdmin._result import Result
-from ksdmin._run.frames import frames_to_the_user
-from ksdmin._solver.arguments import bounds_by_name, differentiated, problem_of
-from ksdmin._solver.loop import resolve_subsets
-from ksdmin._solver.observer import progress_bar
+from ksdmin._run.observer import progress_bar
+from ksdmin._solver import differentiated
 
 
 def covariance(

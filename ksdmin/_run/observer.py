@@ -16,7 +16,7 @@ from ksdmin._options import HFOptions, MethodOptions
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.user_values import as_scalar
 from ksdmin._result import Record, Status
-from ksdmin._run.state import State
+from ksdmin._run.run import State
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A run in a process of its own, which may kill itself: python -m tests.solver.killed RUN PATH AT.
+"""A run in a process of its own, which may kill itself: python -m tests.run.killed RUN PATH AT.
 
 AT counts evaluations (and, as "write:3", the writes to a checkpoint): the process is
 gone there, without a chance to do anything. Without it the run goes to its end, and a digest of its
@@ -15,8 +15,8 @@ import ksdmin
 from ksdmin._run import checkpoint_file
 from ksdmin._run.evaluator import Evaluator
 from tests.ksd.snapshots import snapshot
-from tests.solver import runs
-from tests.solver.comparison import FIELDS
+from tests.run import runs
+from tests.run.comparison import FIELDS
 
 
 def killed_at(count):

@@ -7,8 +7,8 @@ import pytest
 
 import ksdmin
 from ksdmin import HFOptions, Options, Status
-from tests.solver import runs
-from tests.solver.comparison import assert_same
+from tests.run import runs
+from tests.run.comparison import assert_same
 
 START = float(np.sum(runs.X0))
 CUT = 3  # iterations before the run is broken off

@@ -8,7 +8,7 @@ import numpy as np
 
 import ksdmin
 from ksdmin import Status
-from tests.solver import runs
+from tests.run import runs
 
 KINDS = ("nan", "inf", "-inf", "exception")
 

@@ -9,8 +9,8 @@ import pytest
 from scipy.optimize import rosen, rosen_der
 
 import ksdmin
-from tests.solver import runs
-from tests.solver.comparison import assert_same
+from tests.run import runs
+from tests.run.comparison import assert_same
 
 ways = pytest.mark.parametrize(
     "copied",

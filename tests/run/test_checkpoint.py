@@ -11,8 +11,8 @@ from scipy.optimize import OptimizeWarning, rosen, rosen_der
 import ksdmin
 from ksdmin import Status
 from ksdmin._run import checkpoint_file
-from tests.solver import runs
-from tests.solver.comparison import assert_same
+from tests.run import runs
+from tests.run.comparison import assert_same
 
 every_run = pytest.mark.parametrize("run", runs.ALL.values(), ids=runs.ALL)
 SOME = {**runs.NUMPY, "net": runs.net, "blocks_of_epochs": runs.blocks_of_epochs}
@@ -53,7 +53,7 @@ def test_a_run_that_has_ended_ends_again(run, path):
         assert_same(ksdmin.resume(path, run()["fun"]), whole)
 
 
-@every_run
+@some_runs
 def test_a_run_that_ended_early_goes_on(run, path):
     whole, arguments = result_of(run), run()
     options = arguments.get("options", {})

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import rosen, rosen_der
 
 import ksdmin
-from ksdmin._solver.observer import shown
+from ksdmin._run.observer import shown
 
 X0 = [-1.2, 1.0]
 
@@ -33,12 +33,6 @@ def test_what_stands_beside_the_bar():
     record = ksdmin.minimize(rosen, X0, jac=rosen_der).history[0]
     assert shown(record, np.inf) == {"f": "24.2", "g": "2e+02", "passes": "3"}
     assert shown(record, 100.0)["left"] == "100s"
-
-
-def test_the_bar(monkeypatch, capfd):
-    pytest.importorskip("tqdm")
-    ksdmin.minimize(rosen, X0, jac=rosen_der, options={"progress": True, "maxtime": 1000})
-    assert "left=" in capfd.readouterr().err
 
 
 def test_the_history_as_a_table():

@@ -6,7 +6,7 @@ from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
 from ksdmin import Status
-from tests.solver.comparison import assert_same
+from tests.run.comparison import assert_same
 
 X0 = np.array([-1.2, 1.0, 0.7])
 methods = pytest.mark.parametrize("method", ["ksd", "hf"])

@@ -15,18 +15,15 @@ from typing import Any
 import numpy as np
 from scipy.optimize import OptimizeWarning
 
-from ksdmin._hf.state import HFState
-from ksdmin._ksd.state import KSDState
 from ksdmin._options import HESSIAN_FREE, KINDS, HFOptions, Options
 from ksdmin._problem.arrays import Array, Space
-from ksdmin._problem.memo import Remembered
+from ksdmin._problem.counting import Remembered
+from ksdmin._problem.user_values import frames_to_the_user
 from ksdmin._result import Record
 from ksdmin._run import checkpoint_file
-from ksdmin._run.encode import encode
-from ksdmin._run.frames import frames_to_the_user
-from ksdmin._run.run import Run
-from ksdmin._run.state import State
-from ksdmin._solver.observer import Observer, Watched
+from ksdmin._run.checkpoint_file import encode
+from ksdmin._run.observer import Observer, Watched
+from ksdmin._run.run import Run, State
 
 STEP_KINDS = ("", *KINDS, HESSIAN_FREE)  # as numbers
 OPTIONAL_COUNTS = ("size_A", "size_B", "size_C")  # columns of the history that may be None
@@ -65,7 +62,7 @@ class Saved:
     options: Options | HFOptions
     seed: tuple[int, ...]
     bounds: tuple[Array, Array] | None
-    state: KSDState | HFState
+    state: State
     remembered: Remembered | None
     sets_taken: int
     records: Array
@@ -112,6 +109,11 @@ class Identity:
     method: str
     problem: str
 
+    @classmethod
+    def new(cls, method: str, problem: Any) -> Identity:
+        """That of a new run."""
+        return cls(os.urandom(16).hex(), method, kind_of(problem))
+
 
 def kind_of(problem: Any) -> str:
     """The name of its class; of one that several processes share, that of its one process's."""
@@ -146,6 +148,15 @@ def not_saved(run: Run, state: State) -> dict[str, Any]:
     full, rest = run.subsets.full, state.sampling.rest
     named = {"full": full, "rest": rest}
     return {name: thing for name, thing in named.items() if thing is not None}
+
+
+def refuse_path(path: Path) -> None:
+    """Refuse where a new run cannot be saved, before anything is computed."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"option checkpoint={str(path)!r}: there is no folder {str(path.parent)!r}"
+        )
+    refuse_other_run(path, None)
 
 
 def refuse_other_run(path: Path, identity: Identity | None) -> None:
@@ -203,60 +214,42 @@ log = logging.getLogger("ksdmin")
 
 
 class Keeper:
-    """Writes the checkpoints of a run.
+    """Decides when the checkpoint of a run is written.
 
     Parameters
     ----------
-    identity : Identity
-        Of the run.
-    run : Run
-        Its options say where and how often.
+    path : Path
+        Of the file.
+    every : int or float
+        After how many iterations, or seconds.
+    write : callable
+        Writes a file.
     begun : bool
-        Whether it has been saved before.
+        Whether the run has been saved before.
     """
 
-    def __init__(self, identity: Identity, run: Run, *, begun: bool = False) -> None:
-        path = run.options.checkpoint if run.team.is_first else None
-        self.identity, self.run = identity, run
-        self._path = None if path is None else Path(path)
-        self._every = run.options.checkpoint_every
+    def __init__(
+        self, path: Path, every: float, write: Callable[[Path], None], *, begun: bool
+    ) -> None:
+        self._path, self._every, self._write = path, every, write
         self._iterations, self._written = 0, time.monotonic()
         self._begun, self._said = begun, False
 
-    @classmethod
-    def new(cls, run: Run, method: str, problem: Any) -> Keeper:
-        """That of a new run: a file that is there is refused before anything is computed."""
-        keeper = cls(Identity(os.urandom(16).hex(), method, kind_of(problem)), run)
-        if keeper._path is not None:
-            if not keeper._path.parent.is_dir():
-                raise FileNotFoundError(
-                    f"option checkpoint={str(keeper._path)!r}: there is no folder "
-                    f"{str(keeper._path.parent)!r}"
-                )
-            refuse_other_run(keeper._path, None)
-        return keeper
-
-    def save(self, path: Path, saved: Saved) -> None:
-        """Write a file now; of several processes, the first does."""
-        if self.run.team.is_first:
-            write(path, self.identity, self.run, saved)
-
-    def at_start(self, saved: Callable[[], Saved]) -> None:
+    def at_start(self) -> None:
         """The first file: where it cannot be written, the run does not begin."""
-        if self._path is not None:
-            self.save(self._path, saved())
-            self._begun = True
+        self._write(self._path)
+        self._begun = True
 
-    def after_iteration(self, saved: Callable[[], Saved], *, ended: bool) -> None:
+    def after_iteration(self, *, ended: bool) -> None:
         """Write a file if one is due. Where it cannot be written, the run goes on."""
         self._iterations += 1
-        if self._path is not None and (ended or self._due):
-            self._try(self._path, saved)
+        if ended or self._due:
+            self._try()
 
-    def before_exception(self, saved: Callable[[], Saved]) -> None:
+    def before_exception(self) -> None:
         """An exception is about to end the run."""
-        if self._path is not None and self._begun:
-            self._try(self._path, saved)
+        if self._begun:
+            self._try()
 
     @property
     def _due(self) -> bool:
@@ -264,17 +257,17 @@ class Keeper:
             return self._iterations >= self._every
         return time.monotonic() - self._written >= self._every
 
-    def _try(self, path: Path, saved: Callable[[], Saved]) -> None:
+    def _try(self) -> None:
         self._iterations = 0
         try:
-            self.save(path, saved())
+            self._write(self._path)
         except Exception as error:  # a full disk, a file that was exchanged meanwhile
-            log.warning("the checkpoint %s was not written: %s", path, error)
+            log.warning("the checkpoint %s was not written: %s", self._path, error)
             if not self._said:
                 self._said = True
                 warnings.warn(
-                    f"The checkpoint {path} cannot be written ({error}); the run goes on, and "
-                    "tries again when the next one is due",
+                    f"The checkpoint {self._path} cannot be written ({error}); the run goes on, "
+                    "and tries again when the next one is due",
                     OptimizeWarning,
                     stacklevel=frames_to_the_user(),
                 )

@@ -1,19 +1,47 @@
-"""A run in the hands of its user, iteration by iteration."""
+"""The methods of this package; a run in the hands of its user, iteration by iteration."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from array_api_compat import is_jax_array, is_torch_array
 from scipy.optimize import OptimizeResult
 
-from ksdmin._options import MethodOptions
+from ksdmin._hf import step as hf
+from ksdmin._hf.state import HFState
+from ksdmin._ksd import start
+from ksdmin._ksd import step as ksd
+from ksdmin._ksd.state import KSDState, learned_curvature
+from ksdmin._ksd.steps.escape import escape
+from ksdmin._options import HFOptions, MethodOptions, Options, nearest, parse_options
+from ksdmin._problem.arrays import Space
+from ksdmin._problem.box import as_box
+from ksdmin._problem.entry import bounds_by_name, problem_of
+from ksdmin._problem.functions import FunctionProblem
+from ksdmin._problem.protocol import Problem
+from ksdmin._problem.user_values import as_vector, frames_to_the_user
 from ksdmin._result import Status
-from ksdmin._solver.arguments import described, own_method
-from ksdmin._solver.loaded import loaded
-from ksdmin._solver.observer import intermediate
+from ksdmin._run.loop import Method, begin
+from ksdmin._run.observer import intermediate
+from ksdmin._run.resume import loaded
+
+KSD = Method(
+    "ksd",
+    Options,
+    KSDState,
+    start.prepare,
+    start.start,
+    ksd.step,
+    escape,
+    start.moved,
+    learned_curvature,
+)
+HF = Method("hf", HFOptions, HFState, hf.prepare, hf.start, hf.step)
+METHODS = {method.name: method for method in (KSD, HF)}
 
 
 class Solver(Iterator[OptimizeResult]):
@@ -77,10 +105,26 @@ precond, rng
         precond: Any = None,
         rng: Any = None,
     ) -> None:
-        self._loop = described(
-            fun, x0, args, own_method(method), jac, hess, hessp, bounds, constraints, tol,
-            callback, options, subsets, precond, rng,
-        )  # fmt: skip
+        chosen = own_method(method)
+        problem = problem_of(fun, args, jac, hess, hessp, subsets, precond)
+        bounds = bounds_by_name(problem, bounds)
+        refuse_constraints(constraints, chosen.name)
+        if chosen is HF and bounds is not None:
+            raise ValueError("method 'hf' cannot handle bounds; 'ksd' can")
+        parsed = parse_options(options, chosen.options, tol, frames=frames_to_the_user())
+        if jac is hess is hessp is None:
+            problem = differentiated(problem, fun, x0, args, precond, bounds)
+        self._loop = begin(
+            chosen,
+            problem,
+            x0,
+            parsed,
+            callback=callback,
+            rng=rng,
+            subsets=subsets,
+            bounds=bounds,
+            keep=problem is not fun or isinstance(problem, FunctionProblem),
+        )
 
     @property
     def status(self) -> Status | None:
@@ -123,8 +167,7 @@ precond, rng
         path : path
             Of the file.
         """
-        loop, saved = self._loop, self._loop.saved()
-        loop.run.team.together(lambda: loop.keeper.save(Path(path), saved))
+        self._loop.save(Path(path))
 
     @classmethod
     def load(
@@ -151,7 +194,7 @@ precond, rng
             Which stands where the saved one stood.
         """
         solver = cls.__new__(cls)
-        solver._loop = loaded(Path(path), problem, callback, options, subsets, like)
+        solver._loop = loaded(METHODS, Path(path), problem, callback, options, subsets, like)
         return solver
 
 
@@ -215,4 +258,46 @@ def resume(
     (5, True)
     """
     options = {"checkpoint": path, **(options or {})}
-    return loaded(Path(path), problem, callback, options, subsets, like).to_the_end()
+    return loaded(METHODS, Path(path), problem, callback, options, subsets, like).to_the_end()
+
+
+def own_method(method: Any) -> Method:
+    """A method of ours by its name; others are refused."""
+    name = "" if callable(method) else str(method or "ksd").lower()
+    if name not in METHODS:
+        hint = nearest(name, METHODS)
+        raise ValueError(
+            f"method {method!r}{hint}: a Solver takes 'ksd' or 'hf'; SciPy's methods run in one "
+            "go, by ksdmin.minimize"
+        )
+    return METHODS[name]
+
+
+def differentiated(
+    problem: Problem, fun: Any, x0: Any, args: Any, precond: Any, bounds: Any
+) -> Problem:
+    """The problem with torch's or jax's derivatives, where `fun` has them at an `x0` of theirs."""
+    name = "torch.plain_function" if is_torch_array(x0) else "functional.jax"
+    known = is_torch_array(x0) or is_jax_array(x0)
+    if problem is fun or not isinstance(problem, FunctionProblem) or not known:
+        return problem
+    x0 = as_vector(x0)
+    box = as_box(bounds, x0)
+    x0 = x0 if box is None else box.project(x0)  # nothing is evaluated outside
+    args = args if isinstance(args, tuple) else (args,)
+    adapter = import_module(f"ksdmin._adapters.{name}")  # as the library is there
+    own = problem.in_space(Space(x0))  # an array for precond is checked
+    checked = None if precond is None else lambda x, idx: own._diagonal(x, idx, 0.0)
+    bounded = box is not None
+    tried: Problem | None = adapter.tried(fun, x0, args, problem.subsets, checked, bounded)
+    return problem if tried is None else tried
+
+
+def refuse_constraints(constraints: Any, method: str) -> None:
+    """None of our methods takes any."""
+    empty = isinstance(constraints, (tuple, list, dict)) and not constraints
+    if constraints is not None and not empty:
+        raise ValueError(
+            f"method {method!r} cannot handle constraints; methods that can: 'SLSQP', "
+            "'trust-constr', 'COBYLA', 'COBYQA'"
+        )

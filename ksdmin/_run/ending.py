@@ -1,0 +1,427 @@
+"""How a run ends: the result, of what is known by then."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import OptimizeResult, OptimizeWarning
+
+from ksdmin._problem.arrays import Array, Space, to_host
+from ksdmin._problem.protocol import Traits
+from ksdmin._problem.subsets import Subsets
+from ksdmin._problem.team import ALONE
+from ksdmin._problem.user_values import frames_to_the_user
+from ksdmin._result import MESSAGES, SUCCESSES, TESTS, History, Result, Status
+from ksdmin._run.evaluator import Evaluated, Evaluator, Ledger
+from ksdmin._run.fit_tests import FitTests, Held
+from ksdmin._run.observer import Observer, Watched
+from ksdmin._run.run import Run, State
+from ksdmin._run.start import contradiction, edge
+
+
+class Point(NamedTuple):
+    """Where a result stands: `gradient` is None where it is not known."""
+
+    x: Array
+    value: float
+    gradient: Array | None
+
+
+def finish(run: Run, state: State, observer: Observer, status: Status) -> Result:
+    """The result: the best point seen, but the last one where it passed the test or the callback.
+
+    `fun` and `jac` are those of the whole set at `x`; where they are not known yet they are
+    computed, and counted.
+    """
+    with run.evaluating(state.ledger) as evaluator:
+        here, full, target = state.here, run.subsets.full, run.gradient_target(state.first_norm)
+        on_part = full is not None and not run.subsets.is_full(here.idx)
+        if on_part and np.isfinite(here.value):
+            here = evaluator.evaluate(here.x, full, diagonal=False)
+            if run.stationarity(here.x, here.gradient) <= target:
+                status = Status.CONVERGED
+        point, best, bad = Point(here.x, here.value, here.gradient), evaluator.best, None
+        ended_here = status in (*TESTS, Status.CALLBACK)
+        if not ended_here and best is not None and not here.value <= best[1]:
+            _, gradient = evaluator.value_and_gradient(best[0], full)
+            norm = run.stationarity(best[0], gradient)
+            if not np.isfinite(norm) and np.isfinite(best[1]):
+                status = Status.NOT_FINITE  # a value without a slope: `here` has both
+                bad = Evaluated(best[0], full, best[1], gradient)
+            else:
+                point = Point(*best, gradient)
+                passed = norm <= target and not state.tests_itself
+                status = Status.CONVERGED if passed else status
+        there = Evaluated(point.x, here.idx if full is None else full, point.value, point.gradient)
+        message = explained(run, evaluator, state, status, there, bad)
+        average = observer.watched.average
+        averaged = np.nan
+        if average is not None and full is not None:
+            averaged = evaluator.value(average, full)
+        ledger = evaluator.ledger
+        return make_result(run, state, ledger, observer, status, point, message, averaged)
+
+
+def cut_short(
+    run: Run,
+    state: State | None,
+    ledger: Ledger,
+    observer: Observer,
+    status: Status,
+    x0: Array,
+) -> Result:
+    """The result where user code has just failed: the best point seen, as far as it is known."""
+    point = Point(x0, float("nan"), None)
+    if state is not None:
+        here, full = state.here, run.subsets.full
+        on_part = full is not None and not run.subsets.is_full(here.idx)
+        known = (float("nan"), None) if on_part else (here.value, here.gradient)
+        point = Point(here.x, *known)
+    for x, value in seen(run, ledger):
+        if not point.value <= value:
+            point = Point(x, value, None)
+    return make_result(run, state, ledger, observer, status, point, MESSAGES[status])
+
+
+def seen(run: Run, ledger: Ledger) -> list[tuple[Array, float]]:
+    """Points with their values on the whole set.
+
+    The best one; and the last, where the run ended between the value and the gradient there.
+    """
+    known = ledger.problem.remembered()
+    points = [] if ledger.best is None else [ledger.best]
+    value = None if known is None else known.value
+    if known is not None and value is not None and np.isfinite(value):
+        points += [(known.x, value)] if run.subsets.is_full(known.idx) else []
+    return points
+
+
+def make_result(
+    run: Run,
+    state: State | None,
+    ledger: Ledger,
+    observer: Observer,
+    status: Status,
+    point: Point,
+    message: str,
+    averaged: float = float("nan"),
+) -> Result:
+    """SciPy's fields, and ours."""
+    counts = ledger.counts
+    result = Result(
+        x=run.space.given(point.x),
+        fun=point.value,
+        jac=None if point.gradient is None else run.space.given(point.gradient),
+        nit=state.record.iteration if state else 0,
+        nfev=counts.nfev,
+        njev=counts.njev,
+        nhev=counts.nhev,
+        status=int(status),
+        success=status in SUCCESSES,
+        message=message,
+        passes=counts.passes,
+        kinds=dict(observer.watched.kinds),
+        history=History(observer.records),
+        preconditioner=preconditioner_of(run.traits_of(ledger.problem)),
+    )
+    if observer.watched.allvecs is not None:
+        result.allvecs = observer.watched.allvecs
+    result.update(chosen_iterates(run, observer.watched, averaged))
+    return result
+
+
+def preconditioner_of(traits: Traits) -> str:
+    """What the preconditioner was."""
+    if traits.has_factors:
+        return "kronecker"
+    return "diagonal" if traits.has_diagonal else "identity"
+
+
+def chosen_iterates(run: Run, watched: Watched, averaged: float) -> dict[str, OptimizeResult]:
+    """The average, with its value, and the best point by validation, where they are asked for."""
+    chosen, given = {}, run.space.given
+    if watched.average is not None:
+        chosen["average"] = OptimizeResult(x=given(watched.average), fun=averaged)
+    if watched.best is not None:
+        chosen["validation"] = OptimizeResult(
+            x=given(watched.best),
+            fun=watched.best_value,
+            nit=watched.best_iteration,
+            is_average=watched.best_is_average,
+        )
+    return chosen
+
+
+def print_summary(result: OptimizeResult) -> None:
+    """What ``disp=True`` shows, in SciPy's words: a failure is a warning too."""
+    if result.success:
+        print(result.message)
+    else:
+        warnings.warn(result.message, OptimizeWarning, stacklevel=frames_to_the_user())
+    print(f"         Current function value: {result.fun:f}")
+    for name, label in (
+        ("nit", "Iterations"),
+        ("nfev", "Function evaluations"),
+        ("njev", "Gradient evaluations"),
+        ("nhev", "Hessian evaluations"),
+    ):
+        print(f"         {label}: {result[name]}")
+
+
+def verdict(run: Run, state: State) -> Status | None:
+    """Why the run ends at `state`; None: it goes on."""
+    here, sampling, options = state.here, state.sampling, run.options
+    if here.value <= state.lowest and state.record.iteration:
+        return Status.UNBOUNDED
+    if not math.isfinite(here.value) or not math.isfinite(state.gradient_norm) or state.broken:
+        return Status.NOT_FINITE
+    best = state.ledger.best
+    if best is not None and best[1] <= options.fmin:
+        return Status.TARGET
+    whole = not run.sampled or run.subsets.is_full(here.idx)
+    converged = test_that_holds(run, state) if whole else None
+    if converged is not None:
+        return converged
+    if sampling.exhausted:
+        return Status.OUT_OF_SETS
+    if state.record.iteration >= run.maxiter:
+        return Status.MAXITER
+    deterministic = whole and sampling.sets.B is here.idx and sampling.sets.C is here.idx
+    spent = run.budget.spent(state.ledger.counts)
+    if deterministic and state.stalled:
+        return spent or Status.PRECISION_LOSS
+    return spent
+
+
+def test_that_holds(run: Run, state: State) -> Status | None:
+    """Which test of convergence holds here: on the whole set."""
+    if state.tests_itself:
+        held = unit_free_test(run, state)
+        if held is not None:
+            return Status(held.status)
+        relative = run.options.gtol_rel * state.first_norm
+        return Status.CONVERGED if 0 < state.gradient_norm <= relative else None
+    if state.gradient_norm <= run.gradient_target(state.first_norm):
+        return Status.CONVERGED
+    return small_change(run, state)
+
+
+def unit_free_test(run: Run, state: State) -> Held | None:
+    """The test free of units that holds; a fit makes its own."""
+    here, problem = state.here, state.ledger.problem
+    if state.is_fit or not problem.unit_free:
+        return state.held
+    tests = FitTests.of(run.options)
+    g = run.movable(here)(here.gradient)
+    cosine = problem.largest_cosine(here.x, here.idx, g, here.value)
+    if cosine is None:
+        held = tests.of_operator(run.space.max_abs(g), state.first_norm)
+    else:
+        held = tests.of_point(cosine)
+    length, decrease = state.record.step_norm, state.last_decrease
+    if held is not None or not length or math.isnan(decrease):
+        return held
+    size = run.space.norm(here.x)
+    return tests.of_step(decrease, 0.0, here.value + decrease, length, size)
+
+
+def small_change(run: Run, state: State) -> Status | None:
+    """Which of the tests of ftol and xtol holds, of a step that was just taken and may count."""
+    options, here, decrease = run.options, state.here, state.last_decrease
+    if not state.record.step_norm or math.isnan(decrease):
+        return None
+    scale = max(abs(here.value), abs(here.value + decrease), 1.0)
+    if options.ftol and 0 <= decrease <= options.ftol * scale:
+        return Status.FTOL
+    limit = options.xtol * max(1.0, run.space.norm(here.x)) if options.xtol else 0.0
+    return Status.XTOL if state.record.step_norm <= limit else None
+
+
+FLOAT64_AT_MOST = 1e-10  # eps of float64 is below that, of float32 above
+
+
+def explained(
+    run: Run,
+    evaluator: Evaluator,
+    state: State,
+    status: Status,
+    point: Evaluated,
+    bad: Evaluated | None = None,
+) -> str:
+    """The message for a run that ends at `point`; `bad` is a lower one without a gradient."""
+    cause = ""
+    if status in TESTS:
+        cause = test_that_held(run, state, status, point)
+    elif status == Status.TARGET:
+        cause = f"fun {point.value:.6g} <= fmin {run.options.fmin:.6g}."
+    elif status == Status.NOT_FINITE and bad is not None:
+        cause = not_finite_gradient(run, evaluator, bad, "a lower point") + after(state)
+    elif status == Status.NOT_FINITE:
+        cause = not_finite(run, evaluator, state)
+    elif status == Status.PRECISION_LOSS and evaluator.gradient_error:
+        cause = coarse_differences(run, evaluator, state, point.value)
+    elif status == Status.PRECISION_LOSS and run.subsets.full is not None:
+        cause = "" if evaluator.spent() else no_descent(run, evaluator, point)
+    if status == Status.PRECISION_LOSS and (evaluator.gradient_error or not cause):
+        cause = f"{cause} {few_digits(run.space)}".strip()
+    return f"{MESSAGES[status]} {cause}".rstrip()
+
+
+def test_that_held(run: Run, state: State, status: Status, point: Evaluated) -> str:
+    """Which test of convergence holds, with its numbers."""
+    held = unit_free_test(run, state) if state.tests_itself else None
+    if held is not None and held.status == status:
+        return held.text
+    options = run.options
+    norm = run.stationarity(point.x, point.gradient)
+    gradient = "max |gradient|" if run.box is None else "max |projected gradient|"
+    if status == Status.FTOL:
+        fall = f"{state.last_decrease:.2g} <= ftol {options.ftol:.2g} * max(|f|, 1)"
+        return f"The value fell by {fall} in the last iteration; {gradient} is {norm:.2g}."
+    if status == Status.XTOL:
+        length = f"{state.record.step_norm:.2g} <= xtol {options.xtol:.2g} * max(1, |x|)"
+        return f"The last step has the length {length}; {gradient} is {norm:.2g}."
+    if norm <= options.gtol:
+        return f"{gradient} {norm:.2g} <= gtol {options.gtol:.2g}."
+    return (
+        f"{gradient} {norm:.2g} <= gtol_rel {options.gtol_rel:.2g} * {state.first_norm:.2g} at x0."
+    )
+
+
+def few_digits(space: Space) -> str:
+    """How to have more digits, where the run was in float32."""
+    if space.eps < FLOAT64_AT_MOST:
+        return ""
+    mend = {
+        "jax": 'jax.config.update("jax_enable_x64", True) before arrays are made',
+        "torch": "x0.double(), or net.double() and its data",
+    }.get(space.library, "x0.astype(float)")
+    return f"The run was in float32; float64 has nine digits more: {mend}."
+
+
+def not_finite(run: Run, evaluator: Evaluator, state: State) -> str:
+    """What is not finite, and where."""
+    here, first = state.here, state.record.iteration == 0
+    where = "x0" if first else "x"
+    if not math.isfinite(here.value):
+        mend = ": start where it is finite." if first else "."
+        if samples := not_finite_samples(run, evaluator, here):
+            advice = "look at the data, or start elsewhere" if first else "look at the data"
+            mend = f", because of {blamed(samples)}: {advice}."
+        return f"fun({where}) is {here.value}{mend}"
+    if not math.isfinite(run.space.max_abs(here.gradient)):
+        cause = not_finite_gradient(run, evaluator, here, where)
+        return cause + ("" if first else after(state))
+    if state.broken:
+        return f"The curvature at {where} (hess or hessp) gives no finite product."
+    return ""
+
+
+def not_finite_gradient(run: Run, evaluator: Evaluator, here: Evaluated, where: str) -> str:
+    """Which entries of a gradient are not finite, and what x is there."""
+    about = (
+        f"The gradient at {where} has entries that are not finite, the value is {here.value:.6g}"
+    )
+    if evaluator.gradient_error:  # the user knows of no gradient
+        about = f"fun is not finite beside {where}, so that its differences are not, either"
+    g, x = to_host(here.gradient), to_host(here.x)
+    wrong = [i for i, entry in enumerate(g.tolist()) if not math.isfinite(entry)]
+    named = ", ".join(f"{g[i]} in entry {i}, where x[{i}] is {x[i]:.6g}" for i in wrong[:MOST])
+    more = f", and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
+    return f"{about}: {named}{more}."
+
+
+def after(state: State) -> str:
+    """When a run ended."""
+    return f" The run ended after iteration {state.record.iteration}."
+
+
+def blamed(samples: list[int]) -> str:
+    """Samples whose values are not finite, in words."""
+    named = ", ".join(map(str, samples))
+    more = " and perhaps others" if len(samples) == MOST else ""
+    return f"sample {named}" if len(samples) == 1 else f"the samples {named}{more}"
+
+
+def no_descent(run: Run, evaluator: Evaluator, there: Evaluated) -> str:
+    """Why values along the gradient do not fall: it is wrong, or fun ends there."""
+    cause = edge(run, evaluator, there) or contradiction(run, evaluator, there)
+    return cause[:1].upper() + cause[1:] if cause.startswith("the ") else cause
+
+
+def coarse_differences(run: Run, evaluator: Evaluator, state: State, value: float) -> str:
+    """How well a gradient made of differences is known."""
+    gtol, error = run.gradient_target(state.first_norm), evaluator.gradient_error * abs(value)
+    of_jax = run.space.library == "jax"  # it could not be traced, or minimize would have done so
+    mend = "pass jac, or write fun with jax.numpy for ksdmin.from_jax" if of_jax else "pass jac"
+    if error < gtol:
+        return f"The gradient is made of differences: {mend}."
+    return (
+        f"The gradient is made of differences and known to about {error:.0e} only, and gtol is "
+        f"{gtol:.0e}: {mend}, or a larger gtol."
+    )
+
+
+# Which samples a value is not finite for, by halving: at most two passes for each
+
+
+MOST = 3  # samples that are named
+
+Rows = npt.NDArray[np.int64]
+
+
+def not_finite_samples(run: Run, evaluator: Evaluator, here: Evaluated) -> list[int]:
+    """A few samples whose own values are not finite at a point whose value is not.
+
+    None where samples have no numbers (the user's own sets, blocks of residuals), are spread over
+    processes, or where there is no time left; and where the point is to blame: if all are bad.
+    """
+    numbered = type(run.subsets) is Subsets and run.subsets.n is not None and run.subsets.n > 1
+    if not numbered or run.team is not ALONE or evaluator.spent():
+        return []
+    rows, found = _rows(run, here.idx), []
+    for sample in _found(run, evaluator, here.x, rows):
+        found.append(sample)
+        if len(found) == MOST:
+            break
+    return [] if found == rows[:MOST].tolist() else found
+
+
+def _found(run: Run, evaluator: Evaluator, x: Array, rows: Rows) -> Iterator[int]:
+    """The samples whose own values are not finite, one after the other."""
+    with suppress(Exception):  # a function may fail on a part: nothing more is said then
+        while len(rows) and not _is_finite(run, evaluator, x, rows):
+            at = _first(run, evaluator, x, rows)
+            if _is_finite(run, evaluator, x, rows[at : at + 1]):
+                return  # all are finite, and only their mean is not
+            yield int(rows[at])
+            rows = rows[at + 1 :]
+
+
+def _rows(run: Run, idx: Any) -> Rows:
+    """The numbers of the samples of a set."""
+    if run.subsets.is_full(idx):
+        return np.arange(run.subsets.n or 0)
+    return np.asarray(to_host(idx), dtype=np.int64)
+
+
+def _first(run: Run, evaluator: Evaluator, x: Array, rows: Rows) -> int:
+    """The place of the first sample that is to blame, if any is."""
+    low, high = 0, len(rows)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _is_finite(run, evaluator, x, rows[low:middle]):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _is_finite(run: Run, evaluator: Evaluator, x: Array, rows: Rows) -> bool:
+    return math.isfinite(evaluator.value(x, run.space.indices(rows)))

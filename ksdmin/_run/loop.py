@@ -1,0 +1,494 @@
+"""One run: how it is set up, start, step, stop. Everything that minimises drives this loop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import Bounds, OptimizeResult
+
+from ksdmin._options import MethodOptions
+from ksdmin._problem.arrays import Array, Space, to_host
+from ksdmin._problem.box import Box, as_box, started
+from ksdmin._problem.counting import CountingProblem
+from ksdmin._problem.entry import resolve_subsets, start_point
+from ksdmin._problem.functions import FunctionProblem
+from ksdmin._problem.hosted import problem_of_run, space_of_run
+from ksdmin._problem.protocol import Problem
+from ksdmin._problem.subsets import Plain, Subsets
+from ksdmin._problem.team import ALONE, Team, team_of
+from ksdmin._problem.user_values import counted, frames_to_the_user
+from ksdmin._problem.values import changed
+from ksdmin._result import TESTS, Origin, Result, Status
+from ksdmin._run import checkpoint
+from ksdmin._run.checkpoint import Identity, Keeper, Saved
+from ksdmin._run.ending import cut_short, finish, print_summary, verdict
+from ksdmin._run.evaluator import LEDGER, Agreement, Budget, Evaluated, Halt, Interrupt, Ledger
+from ksdmin._run.observer import Observer
+from ksdmin._run.run import Run, State
+
+log = logging.getLogger("ksdmin")
+
+
+class Method(NamedTuple):
+    """What a method brings to a run.
+
+    Attributes
+    ----------
+    name : str
+        As the argument `method` has it.
+    options, state : type
+        The classes of its options and of its states.
+    prepare : callable
+        (run, options, traits) -> the run with what the method adds to it.
+    start, step : callable
+        (run, ledger, x0) -> state, and (run, state) -> state.
+    escape : callable or None
+        (run, state) -> (state, whether it lies further down): where the gradient has vanished.
+    move : callable or None
+        (run, state) -> (run, state), in the dtype of the problem, which may be another one by now.
+    extras : callable or None
+        (run, state) -> fields of the result that only this method has.
+    """
+
+    name: str
+    options: type[MethodOptions]
+    state: type[State]
+    prepare: Callable[..., Any]
+    start: Callable[..., Any]
+    step: Callable[..., Any]
+    escape: Callable[..., tuple[Any, bool]] | None = None
+    move: Callable[..., tuple[Any, Any]] | None = None
+    extras: Callable[..., dict[str, Any]] | None = None
+
+
+class Source(NamedTuple):
+    """What a run is of.
+
+    Attributes
+    ----------
+    problem : Problem
+        The user's own, or what was made of the user's functions.
+    subsets : object
+        What was given beside it.
+    keep : bool
+        Whether a result keeps it alive: functions, but not an object of the user's with data.
+    """
+
+    problem: Any
+    subsets: Any
+    keep: bool
+
+
+def begin(
+    method: Method,
+    problem: Problem,
+    x0: Any,
+    options: MethodOptions,
+    *,
+    callback: Callable[..., Any] | None,
+    rng: Any,
+    subsets: Any,
+    bounds: Any,
+    keep: bool,
+) -> Loop:
+    """The run of `problem` from `x0`; nothing is evaluated yet."""
+    team = team_of(problem)
+    x0 = team.from_first(start_point(problem, x0))
+    space = space_of_run(x0)
+    x0 = space.taken(x0)
+    box = as_box(bounds, x0)
+    x0 = started(box, x0, frames=frames_to_the_user())
+    if box is not None and isinstance(problem, FunctionProblem):
+        problem = problem.within(box)
+    sets = resolve_subsets(problem, subsets)
+    taken = problem_of_run(problem, space)
+    if team is not ALONE:
+        team.require_same(compared(options, method.name, sets))
+    plain = make_run(space, sets, options, rng, box, team)
+    run = method.prepare(plain, options, taken.traits)
+
+    def refuse_path() -> None:
+        if options.checkpoint is not None and team.is_first:
+            checkpoint.refuse_path(Path(options.checkpoint))
+
+    team.together(refuse_path)
+    source, observer = Source(problem, subsets, keep), Observer(callback, options, space)
+    return Loop(method, run, Ledger(taken), space.copy(x0), observer, source)
+
+
+def make_run(
+    space: Space,
+    subsets: Subsets,
+    options: MethodOptions,
+    rng: Any,
+    box: Box | None = None,
+    team: Team = ALONE,
+) -> Run:
+    """What stays the same during a run of any method."""
+    sampled = not isinstance(subsets, Plain)
+    maxiter = options.maxiter
+    if maxiter is None:
+        maxiter = 1000 if sampled else 200 * space.n
+    seed = np.random.default_rng(rng).integers(0, 2**32, size=4) if sampled else ()
+    agreement = None if team is ALONE else Agreement()
+    return Run(
+        space=space,
+        subsets=subsets,
+        options=options,
+        budget=Budget(options.maxfun, options.maxtime, agreement=agreement),
+        seed=team.from_first(tuple(int(word) for word in seed)),
+        maxiter=maxiter,
+        box=box,
+        team=team,
+        sampled=sampled,
+    )
+
+
+def compared(options: MethodOptions, method: str, subsets: Subsets) -> dict[str, Any]:
+    """What has to be the same in all processes of a run, by names that the user knows."""
+    own = ("validation", "disp", "progress", "checkpoint", "checkpoint_every")
+    decisive = {
+        f"option {field.name}": getattr(options, field.name)
+        for field in fields(options)
+        if field.name not in own
+    }
+    return {"method": method, "the number of samples": subsets.n, **decisive}
+
+
+class Loop:
+    """A run, and where it stands.
+
+    Parameters
+    ----------
+    method : Method
+        What makes its steps.
+    run : Run
+        What stays the same.
+    ledger : Ledger
+        What has been spent and found, and the problem.
+    x0 : array
+        Where it starts.
+    observer : Observer
+        Who watches it.
+    source : Source, optional
+        What its results are of.
+    state : State, optional
+        That of a run that goes on.
+    identity : Identity, optional
+        By which the files of a run that goes on are known.
+
+    Attributes
+    ----------
+    state : State or None
+        After the last finished iteration; None: x0 has not been evaluated yet.
+    status : Status or None
+        Why it has ended; None: it goes on.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        run: Run,
+        ledger: Ledger,
+        x0: Array,
+        observer: Observer,
+        source: Source | None = None,
+        state: State | None = None,
+        identity: Identity | None = None,
+    ) -> None:
+        self.method, self.run, self.observer, self.source = method, run, observer, source
+        self._identity = identity  # of a new run, from its first file on
+        self.status: Status | None = None
+        self._x0, self._ledger = x0, watched(ledger, run)
+        self.state = None if state is None else changed(state, ledger=self._ledger)
+        self._to_save = self.state  # without what a look at the end has cost: it is looked again
+        self._cut: tuple[Status, Ledger] | None = None  # by an exception
+        self._halted: Ledger | None = None  # what a step had spent and found that was given up
+        self._seen = False  # whether the observer has seen `state`, in all processes
+        path, every = run.options.checkpoint, run.options.checkpoint_every
+        self._keeper: Keeper | None = None
+        if path is not None and run.team.is_first:
+            self._keeper = Keeper(Path(path), every, self._write, begun=state is not None)
+
+    def __setstate__(self, content: dict[str, Any]) -> None:
+        """A copy: the watch over the clock is not copied with a problem."""
+        self.__dict__.update(content)
+        self._ledger = watched(self._ledger, self.run)
+        if self.state is not None:
+            self.state = changed(self.state, ledger=watched(self.state.ledger, self.run))
+
+    def ended(self) -> bool:
+        """Whether there is nothing more to do: the status says why."""
+        return self.status is not None
+
+    def to_the_end(self, *, catch_interrupt: bool = True) -> OptimizeResult:
+        """The result of all iterations.
+
+        An exception in user code passes unchanged, with the result so far as its attribute
+        ``ksdmin_result``; so does Ctrl-C where `catch_interrupt` is False.
+        """
+        ctrl_c = OnCtrlC(self.run.budget.interrupt) if catch_interrupt else nullcontext()
+        with self.observer, ctrl_c:
+            try:
+                while self.advance():
+                    pass
+                result = self.result()
+            except KeyboardInterrupt:
+                if not catch_interrupt:
+                    raise
+                result = self.result()
+        log.info("%s (status %d): value %.8g", result.message, result.status, result.fun)
+        if self.run.options.disp:
+            print_summary(result)
+        return result
+
+    def advance(self) -> bool:
+        """Go on by one iteration; False: there is none, as the run has ended."""
+        if self.ended():
+            return False
+        self._cut = None
+        try:
+            state = self._begun()
+            before = state.record
+            if not self._seen:
+                self._see(state)
+            while not self.ended() and state.record is before:
+                state = self.look()
+                if not self.ended() and state.record is before:
+                    after = self.method.step(self.run, state)
+                    refined = after.ledger.refined > state.ledger.refined
+                    self.state = state = self._moved(after) if refined else after
+                    self._seen = False
+                if not self.ended():
+                    self._see(state)
+            if self._keeper is not None:
+                self._keeper.after_iteration(ended=self.ended())
+            return state.record is not before
+        except Halt as halt:
+            self.status, self._halted = halt.status, vars(halt).pop(LEDGER, None)
+            if self._keeper is not None and self.state is not None:
+                self._keeper.after_iteration(ended=True)
+            return False
+        except BaseException as error:
+            self._cut_short(error)
+            raise
+
+    def look(self) -> State:
+        """Whether an iteration can follow: the status says why not.
+
+        Where the gradient has vanished, a step down from a saddle point may be the next iteration.
+        """
+        state = self._begun()
+        self.status, escape = verdict(self.run, state), self.method.escape
+        if self.status in TESTS and escape is not None:
+            with suppress(Halt):  # the test holds, whether there is time to look for more or not
+                state, escaped = escape(self.run, state)
+                self.status = None if escaped else self.status
+        self._seen = self._seen and state is self.state
+        self.state = state
+        return state
+
+    def replace_problem(self, problem: CountingProblem, here: Evaluated, *, same: bool) -> None:
+        """Go on with another problem, which has been evaluated `here`.
+
+        Where it is the `same` function but for rounding, a run that has ended may stay so. The
+        clock goes on from where the last iteration left it.
+        """
+        assert self.state is not None
+        record = self.state.record
+        self.run = run = changed(self.run, budget=self.run.budget.after(record.seconds))
+        norm = run.stationarity(here.x, here.gradient)
+        ledger = watched(changed(self.state.ledger, problem=problem, best=None), run)
+        record = replace(record, value=here.value, gradient_norm=norm)
+        state = changed(self.state, here=here, gradient_norm=norm, record=record, ledger=ledger)
+        self.state, self._seen = state if same else state.of_another_function(), True
+        self.status = verdict(run, self.state) if same and self.ended() else None
+
+    def leave_problem(self) -> None:
+        """Forget the problem: a run that waits for another one does not keep it alive."""
+        assert self.state is not None
+        nothing: Any = None
+        self._ledger = changed(self.state.ledger, problem=nothing, best=None)
+        self.state = self._to_save = changed(self.state, ledger=self._ledger)
+        self._x0, self._cut, self._halted = self.state.here.x, None, None
+
+    def described(self) -> str:
+        """Where the run stands, in a line."""
+        if self.state is None:
+            return f"{self.method.name}, {counted(self.run.space.n, 'unknown')}, not begun"
+        record = self.state.record
+        where = f"{record.value:.6g}, max |gradient| {record.gradient_norm:.1e}"
+        word = "running" if self.status is None else self.status.name
+        return (
+            f"{self.method.name}, {counted(record.iteration, 'iteration')}, value {where}, {word}"
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the run to a file; of several processes, the first does."""
+        self._saved()  # x0 may have to be evaluated, by all of them
+        self.run.team.together(lambda: self._write(path) if self.run.team.is_first else None)
+
+    def _write(self, path: Path) -> None:
+        if self._identity is None:
+            problem = None if self.source is None else self.source.problem
+            self._identity = Identity.new(self.method.name, problem)
+        checkpoint.write(path, self._identity, self.run, self._saved())
+
+    def _saved(self) -> Saved:
+        """The run as it is saved."""
+        if self.state is None:
+            self._cut = None
+            try:
+                self._begun()
+            except BaseException as error:
+                self._cut_short(error)
+                raise
+        return checkpoint.saved(self.run, self._to_save, self.observer)
+
+    def result(self) -> OptimizeResult:
+        """The result by now; what is not known of it is computed, but not as part of the run."""
+        result = self._result()
+        if self.source is not None:
+            box, (problem, subsets, keep) = self.run.box, self.source
+            bounds = None if box is None else Bounds(to_host(box.lower), to_host(box.upper))
+            result.come_from(Origin(problem, int(result.x.shape[0]), bounds, subsets), keep=keep)
+        return result
+
+    def _result(self) -> Result:
+        if self._cut is None:
+            try:
+                return self._finished()
+            except Halt as halt:  # there is no time for the gradient at the best point
+                status = self.status or halt.status
+                self._cut = status, vars(halt).pop(LEDGER, self._halted or self._ledger)
+            except BaseException as error:
+                self._cut_short(error)
+                raise
+        status, ledger = self._cut
+        return cut_short(self.run, self.state, ledger, self.observer, status, self._x0)
+
+    def _finished(self) -> Result:
+        state, extras = self._begun(), self.method.extras
+        if self._halted is not None:
+            state = changed(state, ledger=self._halted)
+        status = Status.RUNNING if self.status is None else self.status
+        result = finish(self.run, state, self.observer, status)
+        if extras is not None:
+            result.update(extras(self.run, state))
+        return result
+
+    def _begun(self) -> State:
+        """The state; at first, that at x0."""
+        if self.state is None:
+            self.state = self.method.start(self.run, self._ledger, self._x0)
+            self._see(self.state)
+            self.run.team.together(self._keeper.at_start if self._keeper else lambda: None)
+        return self.state
+
+    def _see(self, state: State) -> None:
+        """Show a state to those who watch the run: they may end it, in any of its processes."""
+        self._to_save, record = state, state.record
+        marks = record.value, record.gradient_norm, record.step_norm
+        status = self.run.team.agreed(partial(self.observer.see, state), marks)
+        self._seen = True
+        if status is not None:
+            self.status = Status(status)
+
+    def _moved(self, state: State) -> State:
+        """The state in finer arithmetic; the run goes with it where that is of another dtype."""
+        if self.method.move is None:
+            return state
+        run, state = self.method.move(self.run, state)
+        if run is not self.run:
+            log.info("iteration %d: the run goes on in %s", state.record.iteration, run.space.dtype)
+            self.observer.move(run.space)
+            self.run = run
+        return state
+
+    def _cut_short(self, error: BaseException) -> None:
+        """An exception of user code: it takes along the result so far."""
+        interrupted = isinstance(error, KeyboardInterrupt)
+        ledger = vars(error).pop(LEDGER, self.state.ledger if self.state else self._ledger)
+        self._cut = Status.INTERRUPTED if interrupted else Status.FAILED, ledger
+        if self._keeper is not None and self.state is not None:
+            self._keeper.before_exception()
+        with suppress(Exception):  # an exception may refuse attributes
+            error.ksdmin_result = self.result()  # type: ignore[attr-defined]
+
+
+def watched(ledger: Ledger, run: Run) -> Ledger:
+    """The ledger of a run, whose problem knows when the run is to end.
+
+    A gradient that is made of many values may be given up halfway; several processes have to agree.
+    """
+    problem = ledger.problem
+    if isinstance(problem, FunctionProblem):
+        return changed(ledger, problem=problem.watched(run.budget.check))
+    return changed(ledger, problem=problem.in_step_with(run.budget))
+
+
+# Ctrl-C: once, and the run ends after the evaluation; twice, and it ends at once
+
+
+class OnCtrlC:
+    """A context in which Ctrl-C asks a run to end.
+
+    It takes the place of Python's own handler only, and in the main thread only: whoever has a
+    handler keeps it. A run within a run is asked together with the outer one.
+    """
+
+    def __init__(self, interrupt: Interrupt) -> None:
+        self._interrupt = interrupt
+        self._handler: _Handler | None = None
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        own = _Handler()
+        current = signal.signal(signal.SIGINT, own)  # to look first would cost as much again
+        if current is signal.default_int_handler:
+            self._handler = own
+        else:
+            signal.signal(signal.SIGINT, current)
+            self._handler = current if isinstance(current, _Handler) else None
+        if self._handler is not None:
+            self._handler.runs.append(self._interrupt)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._handler is None:
+            return
+        self._handler.runs.remove(self._interrupt)
+        if not self._handler.runs:
+            current = signal.signal(signal.SIGINT, signal.default_int_handler)
+            if current is not self._handler:  # a callback has set another one
+                signal.signal(signal.SIGINT, current)
+
+
+class _Handler:
+    """Of all runs that are going on, one within the other."""
+
+    def __init__(self) -> None:
+        self.runs: list[Interrupt] = []
+
+    def __call__(self, number: int, frame: FrameType | None) -> Any:
+        if not self.runs or all(run.asked for run in self.runs):
+            return signal.default_int_handler(number, frame)
+        for run in self.runs:
+            run.asked = True
+        log.warning("Ctrl-C: the run ends after this evaluation; once more ends it at once")
+        return None
