@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +13,12 @@ from scipy.optimize import Bounds
 
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.names import Names
-from ksdmin._problem.arrays import Array, Space, to_host
+from ksdmin._problem.arrays import Array, Small, Space, to_host
 from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.described import given, samples, unknowns
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
+from ksdmin._problem.team import ALONE, Team, Watch
 from ksdmin._problem.values import changed
 
 # The relative rounding error of a mean loss in float32, by the precision of matrix products. One
@@ -52,6 +54,7 @@ class FlatProblem(CountingProblem):
 
     _curvature: Any = None  # as it was asked for: a word, or the user's own function
     _double: Callable[[], FlatProblem | None] | None = None  # makes the problem in float64
+    lock: ClassVar[AbstractContextManager[Any]] = nullcontext()  # what a sum leaves is its own
 
     def __init__(self, x0: Array, subsets: Subsets | None, traits: Traits, precond: Any) -> None:
         self.x0, self.subsets = x0, subsets
@@ -61,12 +64,33 @@ class FlatProblem(CountingProblem):
             diagonal_power=FISHER_POWER if isinstance(precond, str) else 1.0,
         )
         self._space, self._precond, self._counts = Space(x0), precond, Counts()
+        self._team: Team | None = None
         if hasattr(precond, "shape"):
             self._space.vector(precond, "precond")  # checked here: a run may not need it
 
     def _described(self) -> list[str]:
         kind = given("curvature", self._curvature)
         return [unknowns(self.x0), *samples(self.subsets), *kind]
+
+    @property
+    def team(self) -> Team:
+        """The processes that evaluate it, where their sums meet."""
+        return self._team or ALONE
+
+    def spread_over(self, team: Team) -> Self:
+        """A copy that evaluates what these processes have together."""
+        return changed(self, _team=team)
+
+    def in_step_with(self, watch: Watch) -> Self:
+        """A copy for a run that `watch` may end, where processes have to agree on that."""
+        if self._team is None:
+            return self
+        team = self._team.for_run(watch)
+        return self.spread_over(team).told_by(team)
+
+    def told_by(self, team: Team) -> Self:
+        """A copy whose sums tell these processes of a failure."""
+        raise NotImplementedError
 
     def home(self, space: Space) -> Space:
         """Where the vectors of a run live that had them in `space` so far."""
@@ -110,6 +134,14 @@ class FlatProblem(CountingProblem):
         """("gradient") value and gradient; ("diagonal") with the mean of the squared gradients."""
         raise NotImplementedError
 
+    def _share(self, x: Array, idx: Any) -> tuple[list[Any], Array, Callable[[Any], Any]]:
+        """What this process adds: numbers, and its part of the gradient.
+
+        Also the function that makes the value of the sums of the numbers. What belongs to no sample
+        is in the gradient of the first process.
+        """
+        raise NotImplementedError
+
     def _diagonal_samples(self, idx: Any) -> Any:
         """The samples that the diagonal is estimated from: all, or `DIAGONAL_SAMPLES` of them."""
         raise NotImplementedError
@@ -124,6 +156,17 @@ class FlatProblem(CountingProblem):
         """(value, gradient), or with the diagonal of the preconditioner."""
         value, *vectors = self._evaluate(x, idx, diagonal)
         return (float(value), *vectors)
+
+    def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
+        """The value and V^T g, in one transfer; processes send these numbers, and no gradient."""
+        if self._team is None:
+            value, g = self._evaluate(x, idx, False)
+            value, slopes = self._space.to_host(value, V @ g)
+            return float(value), slopes
+        with self.lock:
+            self._counts.add(nfev=1, njev=1)
+            numbers, along, finish = self._share(x, idx)
+            return self._team.joint_on_host(numbers, V @ along, finish, self._counts)
 
     def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
         self._counts.nfev += 1

@@ -22,7 +22,6 @@ from ksdmin._adapters.torch.double_backward import (
 from ksdmin._adapters.torch.flat_function import NO_GRAPH, FlatFunction
 from ksdmin._adapters.torch.flat_model import LOCK
 from ksdmin._adapters.torch.kernels import Product
-from ksdmin._problem.counting import Counts
 from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.values import changed
 
@@ -209,7 +208,7 @@ class FunctionSums(Sums):
         self._function, self._sampled, self._graphs = function, sampled, graphs
         self._executor: Executor = FunctionKernels(function)
 
-    def counting(self, counts: Counts) -> FunctionSums:
+    def for_run(self) -> FunctionSums:
         """The same for a run, or for the next step of one: a run has graphs of its own."""
         if not self._graphs or isinstance(self._executor, FunctionGraphs):
             return self

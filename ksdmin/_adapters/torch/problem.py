@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
@@ -27,7 +26,6 @@ from ksdmin._problem.counting import Counts
 from ksdmin._problem.kronecker import Block, Factors, entry_count
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE
-from ksdmin._problem.team import ALONE
 from ksdmin._problem.values import changed
 
 # Kronecker factors are estimated from so many samples at most: they need not be more exact.
@@ -121,14 +119,6 @@ class TensorProblem(ModelProblem):
         refuse_inference_mode()
         refuse_autocast(self.x0.device, "and pass precision='bfloat16' to from_torch")
         return super().counting(counts)
-
-    def value_and_projected_gradient(
-        self, x: Tensor, idx: Any, V: Tensor
-    ) -> tuple[float, npt.NDArray[np.float64]]:
-        """The value and V^T g, fetched in one transfer."""
-        value, g = self._evaluate(x, idx, False)
-        both = torch.cat([value[None], (V @ g).to(torch.float64)]).cpu().numpy()
-        return float(both[0]), both[1:]
 
     def _finer(self) -> tuple[float | None, dict[str, Any]] | None:
         finer = FINER_PRECISION.get(self._precision)
@@ -224,26 +214,6 @@ class TorchProblem(TensorProblem):
             self._sums.samples.forget()
         return changed(super().counting(counts), _in_a_run=True)
 
-    def value_and_projected_gradient(
-        self, x: Tensor, idx: Any, V: Tensor
-    ) -> tuple[float, npt.NDArray[np.float64]]:
-        """The value and V^T g; several processes send these numbers, and no gradient."""
-        if self.team is ALONE:
-            return super().value_and_projected_gradient(x, idx, V)
-        with LOCK:
-            x, idx = self._checked(x, idx)
-            self._counts.add(nfev=1, njev=1)
-            means, size = self._means, self._sums.size(idx)
-
-            def slopes(g: Tensor, with_penalty: bool) -> Tensor:
-                along: Tensor = means.gradient(g, size, x) if with_penalty else g / size
-                return V @ along
-
-            both = self._sums.projected(
-                x, idx, self._precision[0], slopes, lambda total: means.value(total, size, x)
-            )
-        return float(both[0]), both[1:]
-
     def load(self, x: Any) -> None:
         """Write a flat vector (a tensor, or a numpy array) back into the model.
 
@@ -270,7 +240,8 @@ class TorchProblem(TensorProblem):
         self._counts.add(nfev=2, njev=1)  # labels are drawn by a pass of their own
         with LOCK:
             count = entry_count(self._blocks)
-            entries = self._sums.factors(x, idx, self._precision[1], count)
+            own = self._sums.factors(x, idx, self._precision[1], count)
+            (entries,) = self.team.joint_parts([own], self._counts)
         l2 = 0.0 if self._means.l2 is None else float(self._means.l2.mean())
         return Factors(self._blocks, entries / self._sums.size(idx), l2)
 

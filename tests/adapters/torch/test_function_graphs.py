@@ -96,7 +96,7 @@ def test_products_at_two_points_in_turns():
     products = [problem.curvature(x) for x in points]
     for i in (0, 1, 0, 1):
         torch.testing.assert_close(products[i](v), expected[i], rtol=1e-12, atol=1e-12)
-    assert any(key[0] == "hessian" for key in problem._executor._captured)
+    assert any(key[0] == "hessian" for key in problem._sums._executor._captured)
 
 
 def test_a_module_whose_forward_pass_returns_the_loss():
