@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ksdmin._adapters.arguments import adapter
+from ksdmin._adapters.arguments import Arguments, adapter
 
 if TYPE_CHECKING:
     from ksdmin._adapters.blocks import BlockProblem
@@ -111,22 +111,7 @@ def from_autograd(
     >>> res.x.round(4).tolist()
     [0.4102, 0.4102, 0.4102]
     """
-    problem: FunctionalProblem | BlockProblem = adapter("autograd").build(
-        model,
-        loss,
-        data,
-        residuals=residuals,
-        params=params,
-        x0=x0,
-        subsets=subsets,
-        curvature=curvature,
-        l2=l2,
-        precond=precond,
-        chunk_size=chunk_size,
-        memory_budget=memory_budget,
-        rng=rng,
-        sample_weight=sample_weight,
-    )
+    problem: FunctionalProblem | BlockProblem = adapter("autograd").build(Arguments(**locals()))
     return problem
 
 
@@ -230,21 +215,5 @@ def from_jax(
     >>> round(float(found["slope"][0, 0]), 4), round(float(found["shift"][0]), 4)
     (3.0, 1.0)
     """
-    problem: FunctionalProblem | BlockProblem = adapter("jax").build(
-        model,
-        loss,
-        data,
-        residuals=residuals,
-        params=params,
-        x0=x0,
-        subsets=subsets,
-        curvature=curvature,
-        l2=l2,
-        precond=precond,
-        chunk_size=chunk_size,
-        memory_budget=memory_budget,
-        precision=precision,
-        rng=rng,
-        sample_weight=sample_weight,
-    )
+    problem: FunctionalProblem | BlockProblem = adapter("jax").build(Arguments(**locals()))
     return problem

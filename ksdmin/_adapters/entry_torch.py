@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ksdmin._adapters.arguments import adapter
+from ksdmin._adapters.arguments import Arguments, adapter
 
 if TYPE_CHECKING:
     from ksdmin._adapters.blocks import BlockProblem
@@ -271,24 +271,6 @@ def from_torch(
     >>> round(net.weight.item(), 3), round(net.bias.item(), 3)
     (3.0, 1.0)
     """
-    problem: TorchProblem | TorchFunctionProblem | BlockProblem = adapter("torch").build(
-        model,
-        loss,
-        data,
-        residuals=residuals,
-        x0=x0,
-        subsets=subsets,
-        output=output,
-        curvature=curvature,
-        l2=l2,
-        precond=precond,
-        params=params,
-        chunk_size=chunk_size,
-        memory_budget=memory_budget,
-        precision=precision,
-        graphs=graphs,
-        rng=rng,
-        sample_weight=sample_weight,
-        process_group=process_group,
-    )
+    asked = Arguments(**locals())
+    problem: TorchProblem | TorchFunctionProblem | BlockProblem = adapter("torch").build(asked)
     return problem

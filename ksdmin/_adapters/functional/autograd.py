@@ -17,6 +17,7 @@ from autograd.scipy.special import logsumexp
 from autograd.tracer import isbox, new_box, notrace_primitives, trace_stack
 from autograd.util import toposort
 
+from ksdmin._adapters.arguments import Arguments
 from ksdmin._adapters.blocks import BlockProblem
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import VALUE_NOISE
@@ -344,6 +345,6 @@ def _is_floating(leaf: Any) -> bool:
     return np.asarray(leaf).dtype.kind in "fc"
 
 
-def build(model: Any, loss: Any, data: Any, **arguments: Any) -> FunctionalProblem | BlockProblem:
-    """The problem of :func:`ksdmin.from_autograd`, which documents the arguments."""
-    return build_functional(Autograd(), model, loss, data, **arguments)
+def build(asked: Arguments) -> FunctionalProblem | BlockProblem:
+    """The problem of :func:`ksdmin.from_autograd`."""
+    return build_functional(Autograd(), asked)

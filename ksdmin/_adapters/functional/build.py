@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -10,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from ksdmin._adapters.arguments import (
-    Block,
+    Arguments,
     as_blocks,
     as_precond,
     check_block_curvature,
     check_curvature_of_function,
     check_deterministic,
     noting_block,
-    refuse,
 )
 from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.curvature import SampleLoss, check_provider
@@ -41,118 +41,91 @@ DEFAULT_MEMORY_BUDGET = 2.0**30
 MAX_BATCH_DIFFERENCE = 1e-3
 
 
-def build(
-    library: Library,
-    model: Any,
-    loss: Any,
-    data: Any,
-    *,
-    residuals: Any,
-    params: Any,
-    x0: Any,
-    subsets: Any,
-    curvature: Any,
-    l2: Any,
-    precond: Any,
-    chunk_size: int | None,
-    memory_budget: float | None,
-    rng: Any,
-    sample_weight: Any,
-) -> FunctionalProblem | BlockProblem:
+def build(library: Library, asked: Arguments) -> FunctionalProblem | BlockProblem:
     """The problem of ``from_autograd`` or ``from_jax``, which document the arguments."""
-    check_provider(curvature)
-    budget = memory_budget or DEFAULT_MEMORY_BUDGET
-    precond = as_precond(precond, "diagonal")
-    settings = {"curvature": curvature, "l2": l2, "precond": precond, "chunk_size": chunk_size}
-    if residuals is not None:
-        given = {"model": model, "loss": loss, "data": data, "x0": x0, "subsets": subsets}
-        given |= {"sample_weight": sample_weight}
-        refuse("a model or a plain function, not with residuals=", **given)
-        _require("a list of residuals", params=params)
-        blocks = as_blocks(residuals)
-        return _blocks(library, blocks, params, budget=budget, rng=rng, **settings)
-    a_models = {"params": params, "chunk_size": chunk_size, "sample_weight": sample_weight}
-    if not _is_plain(model, loss, data, x0, subsets, a_models):
-        as_loss, seed = partial(_sample_loss, library, loss, curvature), seed_from_rng(rng)
-        settings |= {"sample_weight": sample_weight, "budget": budget, "seed": seed}
-        return _of_samples(library, model, as_loss, data, params, **settings)
-    x0, flat, unflatten = _flattened(library, _numbers_as_vector(x0))
+    check_provider(asked.curvature)
+    precond = as_precond(asked.precond, "diagonal")
+    budget = asked.memory_budget or DEFAULT_MEMORY_BUDGET
+    asked = replace(asked, precond=precond, memory_budget=budget)
+    if asked.residuals is not None:
+        return _blocks(library, asked)
+    if not callable(asked.model):
+        raise TypeError(f"model: expected a function, not {type(asked.model).__name__}")
+    if asked.loss is None and asked.data is None:
+        asked.refuse("a model with loss and data", "params", "chunk_size", "sample_weight")
+        asked.require("a function without loss and data", "x0")
+        return _plain_function(library, asked)
+    asked.refuse("a function without loss and data", "x0", "subsets")
+    asked.require("a model", "params", "loss", "data")
+    return _of_samples(library, asked, partial(_sample_loss, library, asked.loss, asked.curvature))
+
+
+def _plain_function(library: Library, asked: Arguments) -> FunctionalProblem:
+    """The problem of a function."""
+    x0, flat, unflatten = _flattened(library, _numbers_as_vector(asked.x0))
     x = as_vector(flat)
-    sets = None if subsets is None else as_subsets(subsets)
-    terms = _plain_function(library, _on_vectors(model, unflatten), sets, curvature)
-    penalty = _penalty(l2, x0, library, x)
-    names = Names(library.paths(x0))
-    return FunctionalProblem(library, terms, x, unflatten, sets, curvature, penalty, precond, names)
+    sets = None if asked.subsets is None else as_subsets(asked.subsets)
+    check_curvature_of_function(asked.curvature)
+    terms = PlainFunction(library, _on_vectors(asked.model, unflatten), sets is not None)
+    return _problem(library, terms, x, x0, unflatten, sets, asked)
 
 
 def _of_samples(
-    library: Library,
-    model: Callable[..., Any],
-    as_loss: Callable[[], SampleLoss],
-    data: Any,
-    params: Any,
-    *,
-    curvature: Any,
-    l2: Any,
-    precond: Any,
-    chunk_size: int | None,
-    budget: float,
-    seed: int,
-    sample_weight: Any = None,
+    library: Library, asked: Arguments, as_loss: Callable[[], SampleLoss]
 ) -> FunctionalProblem:
     """The problem of a model and its samples."""
-    params, flat, unflatten = _flattened(library, params)
-    x = as_vector(flat)
-    samples = Samples(data, library, x, budget, sample_weight)
+    params, flat, unflatten = _flattened(library, asked.params)
+    x, budget, curvature = as_vector(flat), asked.memory_budget, asked.curvature
+    assert budget is not None
+    seed = seed_from_rng(asked.rng)
+    samples = Samples(asked.data, library, x, budget, asked.sample_weight)
     provider = curvature if isinstance(curvature, str) else "gauss-newton"
-    on_vectors = _on_vectors(model, unflatten)
+    on_vectors = _on_vectors(asked.model, unflatten)
     terms = SampleSums(library, on_vectors, as_loss(), samples, provider, seed)
-    terms.fit(x, chunk_size, budget)
+    terms.fit(x, asked.chunk_size, budget)
     library = terms.library  # as it is for so many samples
-    sets, penalty = Subsets(samples.n), _penalty(l2, params, library, x)
-    names = Names(library.paths(params))
-    problem = FunctionalProblem(
-        library, terms, x, unflatten, sets, curvature, penalty, precond, names
-    )
+    problem = _problem(library, terms, x, params, unflatten, Subsets(samples.n), asked)
     _check_samples(problem)
     return problem
 
 
-def _blocks(
-    library: Library,
-    blocks: list[Block],
-    params: Any,
-    *,
-    curvature: Any,
-    l2: Any,
-    precond: Any,
-    chunk_size: int | None,
-    budget: float,
-    rng: Any,
-) -> BlockProblem:
+def _blocks(library: Library, asked: Arguments) -> BlockProblem:
     """The sum of blocks of squared residuals."""
-    check_block_curvature(curvature)
-    generator = np.random.default_rng(rng)  # each block draws labels of its own
-    terms = []
+    instead = "a model or a plain function, not with residuals="
+    asked.refuse(instead, "model", "loss", "data", "x0", "subsets", "sample_weight")
+    asked.require("a list of residuals", "params")
+    blocks = as_blocks(asked.residuals)
+    check_block_curvature(asked.curvature)
+    assert asked.memory_budget is not None
+    of_block = replace(
+        asked,
+        l2=0.0,
+        precond=asked.precond if isinstance(asked.precond, str) else None,
+        memory_budget=asked.memory_budget / len(blocks),
+        rng=np.random.default_rng(asked.rng),  # each block draws labels of its own
+    )
+    squares, terms = partial(squared_residuals, library.xp), []
     for number, block in enumerate(blocks):
         with noting_block(number):
-            model, data = as_model(block), as_data(block)
-            problem = _of_samples(
-                library,
-                model,
-                partial(squared_residuals, library.xp),
-                data,
-                params,
-                curvature=curvature,
-                l2=0.0,
-                precond=precond if isinstance(precond, str) else None,
-                chunk_size=chunk_size,
-                budget=budget / len(blocks),
-                seed=seed_from_rng(generator),
-            )
+            own = replace(of_block, model=as_model(block), data=as_data(block))
+            problem = _of_samples(library, own, squares)
         terms.append(Term(problem, block.weight, problem.elements))
-    penalty = _penalty(l2, params, library, problem.x0)
-    return BlockProblem(terms, penalty, precond)
+    penalty = _penalty(asked.l2, asked.params, library, problem.x0)
+    return BlockProblem(terms, penalty, asked.precond)
+
+
+def _problem(
+    library: Library,
+    sums: SampleSums | PlainFunction,
+    x: Array,
+    tree: Any,
+    unflatten: Callable[[Array], Any],
+    sets: Subsets | None,
+    asked: Arguments,
+) -> FunctionalProblem:
+    penalty, names = _penalty(asked.l2, tree, library, x), Names(library.paths(tree))
+    chosen = sets, asked.curvature, penalty, asked.precond, names
+    return FunctionalProblem(library, sums, x, unflatten, *chosen)
 
 
 def _numbers_as_vector(x0: Any) -> Any:
@@ -176,34 +149,6 @@ def _on_vectors(model: Callable[..., Any], unflatten: Callable[[Array], Any]) ->
         return model(unflatten(x), *more)
 
     return on_vectors
-
-
-def _is_plain(
-    model: Any, loss: Any, data: Any, x0: Any, subsets: Any, a_models: dict[str, Any]
-) -> bool:
-    """Whether the arguments are those of a plain function, or else of a model with samples."""
-    if not callable(model):
-        raise TypeError(f"model: expected a function, not {type(model).__name__}")
-    if loss is None and data is None:
-        refuse("a model with loss and data", **a_models)
-        _require("a function without loss and data", x0=x0)
-        return True
-    refuse("a function without loss and data", x0=x0, subsets=subsets)
-    _require("a model", params=a_models["params"], loss=loss, data=data)
-    return False
-
-
-def _require(by: str, **arguments: Any) -> None:
-    for name, value in arguments.items():
-        if value is None:
-            raise TypeError(f"{name}= is missing: {by} needs {' and '.join(arguments)}")
-
-
-def _plain_function(
-    library: Library, function: Callable[..., Any], sets: Subsets | None, curvature: Any
-) -> PlainFunction:
-    check_curvature_of_function(curvature)
-    return PlainFunction(library, function, sets is not None)
 
 
 def _sample_loss(library: Library, loss: Any, curvature: Any) -> SampleLoss:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial, register_dataclass, tree_leaves, tree_map
 
+from ksdmin._adapters.arguments import Arguments
 from ksdmin._adapters.blocks import BlockProblem
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import VALUE_NOISE
@@ -262,12 +263,10 @@ def _pullback_in(dtype: Any) -> Callable[[Any, Array], Array]:
     return apply
 
 
-def build(
-    model: Any, loss: Any, data: Any, *, precision: str, **arguments: Any
-) -> FunctionalProblem | BlockProblem:
-    """The problem of :func:`ksdmin.from_jax`, which documents the arguments."""
-    refuse_traced(data, arguments["params"], arguments["x0"])
-    return build_functional(Jax(precision), model, loss, data, **arguments)
+def build(asked: Arguments) -> FunctionalProblem | BlockProblem:
+    """The problem of :func:`ksdmin.from_jax`."""
+    refuse_traced(asked.data, asked.params, asked.x0)
+    return build_functional(Jax(asked.precision), asked)
 
 
 # A function that ``minimize`` got with an array of jax's and without derivatives
@@ -302,7 +301,9 @@ def tried(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            problem = _problem(with_args, x0, subsets, precond)
+            asked = Arguments(with_args, x0=x0, subsets=subsets, precond=precond)
+            problem = build_functional(Jax("highest"), asked)
+            assert isinstance(problem, FunctionalProblem)
             value, g = problem.value_and_gradient(x0, whole)
             eager = float(np.asarray(with_args(x0, *idx)).reshape(()))
             faithful = _agree(value, eager, x0) and (bounded or _is_gradient(problem, x0, g, whole))
@@ -310,28 +311,6 @@ def tried(
         return None
     problem.spent.append((2, 1) if bounded else (4, 1))
     return problem if faithful else None
-
-
-def _problem(
-    fun: Callable[..., Any], x0: Array, subsets: Subsets | None, precond: Any
-) -> FunctionalProblem:
-    """As ``from_jax(fun, x0=x0)`` makes it."""
-    problem = build_functional(
-        *(Jax("highest"), fun, None, None),
-        residuals=None,
-        params=None,
-        curvature=None,
-        chunk_size=None,
-        memory_budget=None,
-        sample_weight=None,
-        x0=x0,
-        subsets=subsets,
-        l2=0.0,
-        precond=precond,
-        rng=0,
-    )
-    assert isinstance(problem, FunctionalProblem)
-    return problem
 
 
 def _agree(compiled: float, eager: float, x0: Array) -> bool:

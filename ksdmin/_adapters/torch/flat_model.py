@@ -46,6 +46,7 @@ class FlatModel:
     def __init__(
         self, model: nn.Module, params: Iterable[str | Tensor] | None, precision: str
     ) -> None:
+        precision = "highest" if precision == "float32" else precision  # it never turns to float64
         if precision not in PRECISIONS:
             raise ValueError(f"precision={precision!r}: expected one of {PRECISIONS}, or 'float32'")
         self.model, self.precision = model, precision

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from ksdmin._adapters.arguments import Arguments
 from ksdmin._adapters.curvature import SampleLoss
 from ksdmin._adapters.torch.checks import check_forward_pass, warn_of_output_nonlinearity
 from ksdmin._adapters.torch.costs import SavedBytes, saved_bytes
@@ -56,21 +57,16 @@ def first_pass(kernels: Kernels, z: Tensor, probe: Chunk, saved: SavedBytes | No
 
 
 def kernels_of(
-    model: FlatModel,
-    loss: Any,
-    samples: Samples | EpochSamples,
-    output: Any,
-    curvature: Any,
-    stacklevel: int,
-) -> tuple[Kernels, Any, First]:
-    """The computations for a model and its loss, the curvature that they have, and a first pass."""
-    probe = probe_of(samples)
+    model: FlatModel, samples: Samples | EpochSamples, asked: Arguments, stacklevel: int
+) -> tuple[Kernels, First]:
+    """The computations for a model and its loss, and a first pass."""
+    probe, loss, curvature = probe_of(samples), asked.loss, asked.curvature
     model.modes.add(loss)
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         if loss is None:
-            return _with_own_loss(model, probe, samples, output, curvature)
+            return _with_own_loss(model, probe, samples, asked)
         (outputs, saved), rows = check_forward_pass(model, probe[0]), len(probe[2])
-        model.reader = reader = reader_of(outputs, rows, output, type(model.model).__name__)
+        model.reader = reader = reader_of(outputs, rows, asked.output, type(model.model).__name__)
         z = model.read(outputs, probe[0])
     several = reader if isinstance(reader, SeveralTensors) else None
     curvature = curvature or "gauss-newton"
@@ -80,7 +76,7 @@ def kernels_of(
     if curvature == "gauss-newton":
         warn_of_output_nonlinearity(z, loss, stacklevel=stacklevel + 1)
     kernels = Kernels(model, sample_loss, curvature if isinstance(curvature, str) else "")
-    return kernels, curvature, first_pass(kernels, z, probe, saved)
+    return kernels, first_pass(kernels, z, probe, saved)
 
 
 def _sample_loss(
@@ -99,8 +95,8 @@ def _sample_loss(
 
 
 def _with_own_loss(
-    model: FlatModel, probe: Chunk, samples: Samples | EpochSamples, output: Any, curvature: Any
-) -> tuple[Kernels, Any, First]:
+    model: FlatModel, probe: Chunk, samples: Samples | EpochSamples, asked: Arguments
+) -> tuple[Kernels, First]:
     """The same for a model that returns its own loss."""
     name = type(model.model).__name__
     if not takes(model.model, *arguments(model.model, probe[0])):
@@ -109,13 +105,14 @@ def _with_own_loss(
             "return its own loss, but its forward pass does not take them"
         )
     outputs, saved = check_forward_pass(model, probe[0])
-    model.reader = losses = OwnLosses(output, outputs, len(probe[2]), name)
+    model.reader = losses = OwnLosses(asked.output, outputs, len(probe[2]), name)
     if losses.is_scalar:
         _check_equal_weights(samples)
         _check_no_batches(model)
     kernels = OwnLossKernels(model, losses)
     first = first_pass(kernels, model.read(outputs, probe[0]), probe, saved)
-    return kernels, kernels.set_curvature(curvature, probe), first
+    kernels.set_curvature(asked.curvature, probe)
+    return kernels, first
 
 
 def _check_no_batches(model: FlatModel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -157,6 +158,47 @@ class TensorProblem(ModelProblem):
         self._check_shape(x)
 
 
+@dataclass(frozen=True)
+class Findings:
+    """What a few samples show of a model.
+
+    Attributes
+    ----------
+    nonlinear : bool
+        Whether it is nonlinear in its parameters.
+    bytes_per_sample : int
+        What a forward pass keeps of a sample for the backward pass.
+    max_kept_samples : int
+        How many samples' products fit into the memory budget.
+    max_gradients : int or None
+        How many samples' gradients do; None where the diagonal needs none.
+    matrix : MatrixKernel or None
+        What computes the curvature matrix of a linear model, where that is affordable.
+    rows : JacobianRows or None
+        What computes the Jacobian of any other model, likewise.
+    blocks : tuple of Block or None
+        What the Kronecker factors are of, where they were asked for.
+    costs : Costs
+        Of a product.
+    """
+
+    nonlinear: bool
+    bytes_per_sample: int
+    max_kept_samples: int
+    max_gradients: int | None
+    matrix: MatrixKernel | None
+    rows: JacobianRows | None
+    blocks: tuple[Block, ...] | None
+    costs: Costs
+
+    def max_rows(self, model: FlatModel) -> int:
+        """How many samples a chunk may have."""
+        rows = self.max_kept_samples
+        if model.is_random and self.max_gradients is not None:
+            rows = min(rows, self.max_gradients)  # its dropout masks are drawn for a whole chunk
+        return rows
+
+
 class TorchProblem(TensorProblem):
     """A torch model as a problem; made by :func:`ksdmin.from_torch`.
 
@@ -178,28 +220,23 @@ class TorchProblem(TensorProblem):
         curvature: Any,
         l2: Tensor,
         precond: Any,
-        bytes_per_sample: int,
-        nonlinear: bool,
-        matrix: MatrixKernel | None,
-        rows: JacobianRows | None,
-        blocks: tuple[Block, ...] | None,
-        costs: Costs,
+        found: Findings,
     ) -> None:
         traits = Traits(
-            nonlinear=nonlinear,
+            nonlinear=found.nonlinear,
             noise=VALUE_NOISE[model.precision] if model.x0.dtype == torch.float32 else None,
             has_projected_gradient=True,
             matrix_memory=chunk_budget(model.device) if model.x0.is_cuda else None,
-            product_cost=costs.product,
-            call_cost=costs.call,
-            least_set=costs.least_set,
+            product_cost=found.costs.product,
+            call_cost=found.costs.call,
+            least_set=found.costs.least_set,
             fewest_samples=FEWEST_SAMPLES if model.batch_norms else 1,
-            has_factors=blocks is not None,
+            has_factors=found.blocks is not None,
         )
         base = model.x0, sums.samples.subsets, traits, precond
-        super().__init__(sums, TensorMeans(l2), *base, curvature, matrix, rows)
-        self.bytes_per_sample = bytes_per_sample
-        self._model, self._blocks = model, blocks
+        super().__init__(sums, TensorMeans(l2), *base, curvature, found.matrix, found.rows)
+        self.bytes_per_sample = found.bytes_per_sample
+        self._model, self._blocks = model, found.blocks
         self._precision = model.precision, model.precision  # as in FINER_PRECISION
         self._in_a_run = False
 

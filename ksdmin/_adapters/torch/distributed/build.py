@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from ksdmin._adapters.arguments import Block
+from ksdmin._adapters.arguments import Arguments, Block
 from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.distributed.link import Link
@@ -129,36 +129,27 @@ def unwrapped(model: nn.Module, process_group: Any) -> nn.Module:
     return inner
 
 
-def of_all_processes(
-    process_group: Any,
-    model: nn.Module,
-    data: Any,
-    curvature: Any,
-    precond: Any,
-    make: Callable[[Any, int], TorchProblem],
-) -> TorchProblem:
+def of_all_processes(asked: Arguments, make: Callable[[Any, int], TorchProblem]) -> TorchProblem:
     """The problem over the samples of all processes; `make` makes that of some data."""
+    data = asked.data
     if callable(data) and not isinstance(data, Dataset):
         raise TypeError(
             "data: a function of the epoch cannot be spread over processes: with process_group= "
             "each process passes its own tensors, Dataset or DataLoader"
         )
-    link = link_between(process_group, model, curvature, precond)
+    link = link_between(asked)
     problem = link.together(lambda: make(own_share(data, link), FRAMES))
     link.require_same({"the number of trainable parameters": problem.x0.numel()})
     return distributed(problem, link)
 
 
 def blocks_of_all_processes(
-    process_group: Any,
-    model: nn.Module,
+    asked: Arguments,
     blocks: Sequence[Block],
-    curvature: Any,
-    precond: Any,
     make: Callable[[Sequence[Block], int], BlockProblem],
 ) -> BlockProblem:
     """The same for blocks of residuals."""
-    link = link_between(process_group, model, curvature, precond)
+    link = link_between(asked)
     takes_samples = [block.data is not None for block in blocks]
     link.require_same(
         {
@@ -176,33 +167,28 @@ def blocks_of_all_processes(
     return distributed_blocks(problem, link, takes_samples)
 
 
-def link_between(process_group: Any, model: nn.Module, curvature: Any, precond: Any) -> Link:
+def link_between(asked: Arguments) -> Link:
     """The link between processes that have the same model, and ask for the same."""
-    _refuse_functions(curvature=curvature, precond=precond)
-    parameters = list(model.parameters())
-    if not parameters:
-        raise ValueError("model: it has no parameters")
-    link = Link(as_group(process_group, parameters[0].device), parameters[0].detach())
-    link.require_same(
-        {
-            "the form of precond": type(precond).__name__,
-            "the model": type(model).__name__,
-            "the dtype of its parameters": parameters[0].dtype,
-            "the shapes of its parameters": [tuple(piece.shape) for piece in parameters],
-            "curvature": curvature,
-        }
-    )
-    return link
-
-
-def _refuse_functions(**arguments: Any) -> None:
-    """Refuse functions that would have to know of the other processes' samples."""
-    for name, given in arguments.items():
-        if callable(given):
+    for name in ("curvature", "precond"):
+        if callable(getattr(asked, name)):
             raise TypeError(
                 f"{name}: a function of your own sees the samples of one process only: with "
                 "process_group= pass a name"
             )
+    parameters = list(asked.model.parameters())
+    if not parameters:
+        raise ValueError("model: it has no parameters")
+    link = Link(as_group(asked.process_group, parameters[0].device), parameters[0].detach())
+    link.require_same(
+        {
+            "the form of precond": type(asked.precond).__name__,
+            "the model": type(asked.model).__name__,
+            "the dtype of its parameters": parameters[0].dtype,
+            "the shapes of its parameters": [tuple(piece.shape) for piece in parameters],
+            "curvature": asked.curvature,
+        }
+    )
+    return link
 
 
 def own_share(data: Any, link: Link) -> Any:

@@ -85,7 +85,7 @@ class OwnLossKernels(Kernels):
         self.is_scalar = losses.is_scalar
         self._through_logits = False
 
-    def set_curvature(self, curvature: Any, probe: Chunk) -> Any:
+    def set_curvature(self, curvature: Any, probe: Chunk) -> None:
         """Use a provider, by default the best that there is; refuse one that there is not."""
         self._through_logits = self._depends_through_logits(probe)
         if curvature is None:
@@ -105,7 +105,6 @@ class OwnLossKernels(Kernels):
                 "'hessian', or give loss= and targets"
             )
         self.curvature = curvature if isinstance(curvature, str) else ""
-        return curvature
 
     def _depends_through_logits(self, probe: Chunk) -> bool:
         """Whether the gradient is that through the logits."""
