@@ -21,7 +21,7 @@ from ksdmin._adapters.arguments import (
 )
 from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.curvature import SampleLoss, check_provider
-from ksdmin._adapters.functional.data import Samples, like
+from ksdmin._adapters.functional.data import Samples
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.losses import as_sample_loss
 from ksdmin._adapters.functional.plain_function import PlainFunction
@@ -30,6 +30,7 @@ from ksdmin._adapters.functional.residuals import as_data, as_model, squared_res
 from ksdmin._adapters.functional.sample_sums import SampleSums
 from ksdmin._adapters.names import Names
 from ksdmin._adapters.seeds import seed_from_rng
+from ksdmin._adapters.trees import like
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
 from ksdmin._problem.user_values import as_vector
@@ -179,7 +180,8 @@ def _broadcast(l2: Any, tree: Any, library: Library) -> Any:
         return made if type(tree) is dict else type(tree)(made)  # type: ignore[call-arg]
     sequences = isinstance(l2, (tuple, list)) and isinstance(tree, (tuple, list))
     if sequences and len(l2) == len(tree):
-        return like(tree, [_broadcast(*pair, library) for pair in zip(l2, tree, strict=True)])
+        pairs = zip(l2, tree, strict=True)
+        return like(tree, {i: _broadcast(*pair, library) for i, pair in enumerate(pairs)})
     raise ValueError(
         "l2: expected a number, or numbers in the order and under the names of params (0 for a "
         "name left out)"

@@ -39,7 +39,7 @@ from ksdmin._adapters.functional.jax_sharding import (
     is_on_host,
     platform_of,
 )
-from ksdmin._adapters.functional.library import Chunk, Kernel
+from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.problem import FunctionalProblem
 from ksdmin._problem.arrays import Array, Space, to_host
 from ksdmin._problem.subsets import WHOLE, Subsets
@@ -50,7 +50,7 @@ PRECISIONS = ("highest", "high")
 SUM_BLOCK = 256
 
 
-class Jax:
+class Jax(Library):
     """The operations of :class:`Library`.
 
     Parameters
@@ -62,6 +62,7 @@ class Jax:
     """
 
     xp = jnp
+    has_rows = True
 
     def __init__(self, precision: str, small: bool = False) -> None:
         if precision not in PRECISIONS:
@@ -139,11 +140,6 @@ class Jax:
     def columns(self, product: Product, units: Array) -> Array:
         """The product of each of the unit vectors, all at once."""
         return jax.vmap(product)(units)
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether there is `rows_of_samples`."""
-        return True
 
     def rows_of_samples(
         self, outputs: Callable[[Array, Any], Array], x: Array, inputs: Any

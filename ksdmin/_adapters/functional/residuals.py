@@ -12,8 +12,8 @@ import numpy as np
 from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.arguments import Block, check_rows
 from ksdmin._adapters.curvature import Product, SampleLoss
-from ksdmin._adapters.functional.data import tree_map
 from ksdmin._adapters.functional.losses import RandomGenerator
+from ksdmin._adapters.trees import tree_leaves
 from ksdmin._problem.arrays import Array
 
 
@@ -70,8 +70,7 @@ def _shape(r: Any) -> tuple[int, ...]:
 
 
 def _rows(batch: Any) -> int:
-    arrays: list[Array] = []
-    tree_map(arrays.append, batch)
+    arrays = tree_leaves(batch)
     if not arrays or not getattr(arrays[0], "shape", ()):
         raise TypeError("data: expected arrays with one row per sample, or a tuple or dict of them")
     return int(arrays[0].shape[0])

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from ksdmin._adapters.arguments import check_deterministic
 from ksdmin._adapters.torch.costs import SavedBytes
@@ -29,6 +28,7 @@ from ksdmin._adapters.torch.modes import (
     tracking,
 )
 from ksdmin._adapters.torch.probing import Probing, nodes
+from ksdmin._adapters.trees import tree_leaves, tree_map
 from ksdmin._problem.subsets import WHOLE
 
 # A nonlinearity at the end of the model that belongs to the loss, by the loss: how its node in the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ksdmin._adapters.arguments import noting_samples
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.in_double import doubled
-from ksdmin._adapters.torch.model_calls import is_namedtuple
+from ksdmin._adapters.trees import dotted, paths, rebuilt
 
 NO_GRAPH = (
     "the function's value does not depend on x0's tensors, as far as autograd knows: use the "
@@ -88,7 +88,7 @@ class _Holder(nn.Module):
             return
         form = _as_form(x0)
         self._form = (form,)  # a module would take a parameter itself for one of its own
-        leaves = list(_leaves(form))
+        leaves = _leaves(form)
         if len({id(leaf) for _, leaf in leaves}) < len(leaves):
             raise ValueError("x0 holds the same tensor twice: give it once, and use it twice")
         self.tensors = nn.ParameterList([_parameter(leaf) for _, leaf in leaves])
@@ -99,7 +99,7 @@ class _Holder(nn.Module):
         if self.module is not None:
             return {self.paths[name]: tensor for name, tensor in tensors.items()}
         own = {f"tensors.{i}": tensor.detach() for i, tensor in enumerate(self.tensors)}
-        return _filled(self._form[0], iter((own | dict(tensors)).values()))
+        return rebuilt(self._form[0], iter((own | dict(tensors)).values()))
 
 
 def _as_form(x0: Any) -> Any:
@@ -109,35 +109,17 @@ def _as_form(x0: Any) -> Any:
     return x0 if hasattr(x0, "dtype") else list(x0)
 
 
-def _leaves(form: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+def _leaves(form: Any) -> list[tuple[str, Tensor]]:
     """The tensors of a nested form, each with its path, such as ``layer.0``."""
-    if isinstance(form, (Mapping, list, tuple)):
-        if isinstance(form, Mapping):
-            items: Iterable[tuple[Any, Any]] = form.items()
-        else:
-            items = zip(getattr(form, "_fields", range(len(form))), form, strict=True)
-        for key, part in items:
-            yield from _leaves(part, f"{path}.{key}" if path else str(key))
-        return
-    if not isinstance(form, Tensor):
-        where = f" at {path!r}" if path else ""
-        raise TypeError(
-            "x0: expected a tensor, a module, or a nested dict, list or tuple of tensors, not "
-            f"{type(form).__name__}{where}"
-        )
-    yield path, form
-
-
-def _filled(form: Any, tensors: Iterator[Tensor]) -> Any:
-    """The nested form, with other tensors in the same order."""
-    if isinstance(form, Mapping):
-        return {key: _filled(part, tensors) for key, part in form.items()}
-    if isinstance(form, (list, tuple)):
-        parts = [_filled(part, tensors) for part in form]
-        if isinstance(form, list):
-            return parts
-        return type(form)(*parts) if is_namedtuple(form) else tuple(parts)
-    return next(tensors)
+    found = [(dotted(path), leaf) for path, leaf in paths(form)]
+    for path, leaf in found:
+        if not isinstance(leaf, Tensor):
+            where = f" at {path!r}" if path else ""
+            raise TypeError(
+                "x0: expected a tensor, a module, or a nested dict, list or tuple of tensors, not "
+                f"{type(leaf).__name__}{where}"
+            )
+    return found
 
 
 def _in_double(tensor: Tensor) -> nn.Parameter:

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.curvature import is_bent, is_nonlinear
 from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.model_calls import OneTensor, Reader, arguments, detached, row_count
 from ksdmin._adapters.torch.modes import KeptModes, batch_norms, restored_generators
+from ksdmin._adapters.trees import tree_map
 from ksdmin._problem.arrays import to_host
 
 CHECK_DISTANCE = 0.1  # of the size of x0: so far from it a model is checked

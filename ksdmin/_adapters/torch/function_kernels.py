@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.model_problem import Sums
 from ksdmin._adapters.torch.cuda_graphs import Graphed, GraphedProduct, drop_oldest
@@ -22,6 +21,7 @@ from ksdmin._adapters.torch.double_backward import (
 from ksdmin._adapters.torch.flat_function import NO_GRAPH, FlatFunction
 from ksdmin._adapters.torch.flat_model import LOCK
 from ksdmin._adapters.torch.kernels import Product
+from ksdmin._adapters.trees import tree_map
 from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.values import changed
 

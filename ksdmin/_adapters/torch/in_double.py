@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from ksdmin._adapters.flat_problem import FlatProblem
 from ksdmin._adapters.torch.data.epochs import EpochSamples
@@ -17,6 +16,7 @@ from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel
 from ksdmin._adapters.torch.model_and_loss import probe_of
 from ksdmin._adapters.torch.modes import seeded_generators
+from ksdmin._adapters.trees import entries_or_fields, tree_leaves
 from ksdmin._problem.out_of_memory import is_out_of_memory
 
 
@@ -73,8 +73,9 @@ def check_outputs(model: FlatModel, samples: Samples | EpochSamples) -> None:
     """Refuse a model that returns less than float64, whatever its parameters are."""
     inputs = probe_of(samples)[0]
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
-        found = {leaf.dtype for leaf in tree_leaves(model.outputs(model.split(model.x0), inputs))
-                 if isinstance(leaf, Tensor) and leaf.is_floating_point()}  # fmt: skip
+        outputs = tree_leaves(model.outputs(model.split(model.x0), inputs), entries_or_fields)
+    tensors = [leaf for leaf in outputs if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    found = {leaf.dtype for leaf in tensors}
     check_dtypes(found)
 
 

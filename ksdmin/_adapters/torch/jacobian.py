@@ -26,12 +26,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.torch.probing import MAX_DIFFERENCE, Probing
 from ksdmin._adapters.torch.weight_uses import Use, Uses, pull_back, uses_of
+from ksdmin._adapters.trees import tree_leaves, tree_map
 
 log = logging.getLogger("ksdmin")
 
@@ -333,9 +333,7 @@ def _say(error: Exception) -> None:
 
 
 def _parts(inputs: Any, size: int) -> Iterator[Any]:
-    rows: list[int] = []
-    tree_map(lambda part: rows.append(len(part)), inputs)
-    for at in range(0, rows[0], size):
+    for at in range(0, len(tree_leaves(inputs)[0]), size):
         yield tree_map(lambda part, at=at: part[at : at + size], inputs)
 
 

@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from ksdmin._adapters.arguments import Arguments
 from ksdmin._adapters.curvature import SampleLoss
@@ -22,6 +21,7 @@ from ksdmin._adapters.torch.losses.known import as_sample_loss, is_gaussian
 from ksdmin._adapters.torch.losses.own import OwnLosses, OwnLossKernels
 from ksdmin._adapters.torch.model_calls import SeveralTensors, arguments, reader_of, takes
 from ksdmin._adapters.torch.modes import seeded_generators
+from ksdmin._adapters.trees import tree_leaves
 from ksdmin._problem.subsets import WHOLE
 
 # Samples of the forward passes that show what a model is like: more than one, so that the axis of

@@ -17,11 +17,12 @@ from ksdmin._adapters.model_problem import Sums
 from ksdmin._adapters.torch.cuda_graphs import GraphExecutor
 from ksdmin._adapters.torch.data.epochs import EpochSamples
 from ksdmin._adapters.torch.data.samples import Samples
-from ksdmin._adapters.torch.data.trees import cast, mapped
+from ksdmin._adapters.torch.data.trees import cast
 from ksdmin._adapters.torch.jacobian import JacobianRows
 from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
 from ksdmin._adapters.torch.matrix import MatrixKernel
 from ksdmin._adapters.torch.modes import seeded_generators, taking_statistics, tracking
+from ksdmin._adapters.trees import tree_map
 
 log = logging.getLogger("ksdmin")
 
@@ -336,7 +337,7 @@ class SampleSums(Sums):
         setting = model.arithmetic(precision), self._setting(idx, precision)
         with setting[0], setting[1], taking_statistics(norms), torch.no_grad():
             for inputs, _, _ in self._chunks(idx, rows) if norms else ():
-                model.outputs(parameters, mapped(brought, inputs))
+                model.outputs(parameters, tree_map(brought, inputs))
 
     @contextmanager
     def _setting(self, idx: Any, precision: str) -> Iterator[None]:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
 from ksdmin._adapters.torch.data.trees import (
     as_tensor,
@@ -18,6 +17,7 @@ from ksdmin._adapters.torch.data.trees import (
     sample_count,
     take_rows,
 )
+from ksdmin._adapters.trees import tree_leaves, tree_map
 
 # Targets that are read at once, where their weights are summed before the run: large enough to be
 # fast, and small in memory even where a target is an image.

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -25,6 +24,7 @@ from torch.utils.data import (
 )
 
 from ksdmin._adapters.torch.data.trees import as_pair, as_tensors, byte_count, sample_count
+from ksdmin._adapters.trees import tree_leaves, tree_map
 
 # Samples that are read at once from a Dataset without a DataLoader.
 BATCH_SIZE = 64

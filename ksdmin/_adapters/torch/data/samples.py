@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ksdmin._adapters.arguments import as_weights
@@ -25,8 +24,9 @@ from ksdmin._adapters.torch.data.streaming import (
     to_device,
     uploaded,
 )
-from ksdmin._adapters.torch.data.trees import as_pair, cast, mapped, take_rows
+from ksdmin._adapters.torch.data.trees import as_pair, cast, take_rows
 from ksdmin._adapters.torch.kernels import Chunk
+from ksdmin._adapters.trees import tree_map
 from ksdmin._problem.subsets import WHOLE, Subsets
 from ksdmin._problem.values import changed
 
@@ -277,7 +277,9 @@ class Samples:
             yield self._move(inputs), self._move(targets), w
 
     def _move(self, tree: Any) -> Any:
-        return mapped(lambda leaf: cast(leaf.to(self._device, non_blocking=True), self.dtype), tree)
+        return tree_map(
+            lambda leaf: cast(leaf.to(self._device, non_blocking=True), self.dtype), tree
+        )
 
 
 def _copied(chunk: Chunk, device: torch.device) -> Chunk:

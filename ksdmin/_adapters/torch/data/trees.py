@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
 from ksdmin._adapters.arguments import from_frame, refuse_sparse
-from ksdmin._adapters.torch.model_calls import is_namedtuple
+from ksdmin._adapters.trees import is_namedtuple, tree_leaves, tree_map
 
 TARGET_NAMES = ("labels", "label", "targets", "target", "y")
 """Under which of these names the targets are in a dict of fields."""
@@ -84,13 +83,7 @@ def sample_count(tree: Any) -> int:
 
 def take_rows(tree: Any, idx: Any) -> Any:
     """The rows `idx` (a slice, or a tensor of indices) of every array, as tensors."""
-    return mapped(lambda leaf: _rows(leaf, idx), tree)
-
-
-def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """As `tree_map`, which takes as long as launching an operation even for one tensor."""
-    alone = isinstance(tree, Tensor)
-    return function(tree, *others) if alone else tree_map(function, tree, *others)
+    return tree_map(lambda leaf: _rows(leaf, idx), tree)
 
 
 def _rows(leaf: Any, idx: Any) -> Tensor:

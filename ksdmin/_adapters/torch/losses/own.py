@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.curvature import SampleLoss
 from ksdmin._adapters.torch.flat_model import FlatModel, flatten
 from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, Product
 from ksdmin._adapters.torch.model_calls import chosen, description, field
+from ksdmin._adapters.trees import tree_map
 
 # Relative difference between the gradient and its part through the logits: more is no rounding,
 # even in bfloat16.
