@@ -1,10 +1,12 @@
-"""What the problems of all adapters share: counting, the preconditioner, SciPy's callables."""
+"""What the problems of all adapters share: counting, preconditioner, SciPy's callables, sets."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -255,6 +257,28 @@ class FlatProblem(CountingProblem):
         self._space = Space(self.x0)
 
 
+# Of |g|: by more a difference along one direction must not contradict the gradient. Curvature and
+# rounding make far less of it.
+MAX_SLOPE_ERROR = 1e-2
+
+
+def is_gradient(problem: FlatProblem, x: Array, g: Array, idx: Any) -> bool:
+    """Whether `g` agrees with a central difference along one direction.
+
+    It does not where a function leaves a part of x out of its graph (``x.sum().item()`` in one
+    term, ``jax.lax.stop_gradient``).
+    """
+    space, gradient = Space(x), to_host(g)
+    h = space.eps ** (1 / 3) * max(1.0, space.norm(x))
+    u = np.random.default_rng(0).standard_normal(space.n)
+    u /= np.linalg.norm(u)
+    d = space.to_device(h * u)
+    above, below = problem.value(x + d, idx), problem.value(x - d, idx)
+    error = abs((above - below) / (2 * h) - float(gradient @ u))
+    rounding = 100 * space.eps * max(abs(above), abs(below)) / h
+    return not error > MAX_SLOPE_ERROR * float(np.linalg.norm(gradient)) + rounding
+
+
 def host_indices(idx: Any, n: int) -> npt.NDArray[np.int64]:
     """A set as a vector of indices on the host; those of samples that do not exist are refused.
 
@@ -276,3 +300,46 @@ def host_indices(idx: Any, n: int) -> npt.NDArray[np.int64]:
         )
     rows = rows.astype(np.int64)  # always a copy: the caller may fill its array again
     return np.where(rows < 0, rows + n, rows) if low < 0 else rows
+
+
+# Seeds: one for a problem, and from it one for each set of samples
+
+
+MAX_SEED = 2**62  # seeds that are drawn lie below: they fit an int64 with room to count up
+
+
+def seed_from_rng(rng: Any) -> int:
+    """The seed of a problem, from whatever ``numpy.random.default_rng`` takes.
+
+    An integer of at most 64 bits is the seed itself.
+    """
+    if isinstance(rng, Integral) and int(rng) < 0:
+        raise ValueError(f"rng={rng!r}: expected a non-negative integer, a Generator or None")
+    if isinstance(rng, Integral) and int(rng) < 2**64:
+        return int(rng)
+    return draw_seed(rng)
+
+
+def draw_seed(rng: Any) -> int:
+    """A seed drawn from ``numpy.random.default_rng(rng)``."""
+    return int(np.random.default_rng(rng).integers(MAX_SEED))
+
+
+def picked_rows(size: int, count: int, seed: int) -> npt.NDArray[np.int64]:
+    """`count` of `size` rows, each as likely as any other, in their order.
+
+    (Every k-th one would miss most of what is periodic in the data.)
+    """
+    rng = np.random.default_rng(seed)
+    return np.sort(rng.choice(size, count, replace=False, shuffle=False))
+
+
+def seed_for_set(seed: int, idx: Any) -> int:
+    """A seed that depends on the set of samples.
+
+    So the labels, dropout masks and samples that are drawn for a set are always the same, and those
+    of another set are different.
+    """
+    content = repr(idx).encode() if isinstance(idx, slice) else to_host(idx).tobytes()
+    digest = hashlib.blake2b(content, digest_size=6, key=seed.to_bytes(8, "little")).digest()
+    return int.from_bytes(digest, "little")

@@ -21,9 +21,9 @@ from ksdmin._adapters.arguments import Arguments
 from ksdmin._adapters.blocks import BlockProblem
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import VALUE_NOISE
-from ksdmin._adapters.functional.build import build as build_functional
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.problem import FunctionalProblem
+from ksdmin._adapters.functional.problem import build as build_functional
 from ksdmin._adapters.trees import dotted, like, paths, rebuilt, tree_leaves, tree_map
 from ksdmin._problem.arrays import Array
 

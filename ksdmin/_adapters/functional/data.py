@@ -9,9 +9,8 @@ import numpy as np
 from scipy.sparse import issparse
 
 from ksdmin._adapters.arguments import as_weights, from_frame
-from ksdmin._adapters.flat_problem import host_indices
+from ksdmin._adapters.flat_problem import host_indices, picked_rows, seed_for_set
 from ksdmin._adapters.functional.library import Library
-from ksdmin._adapters.seeds import picked_rows, seed_for_set
 from ksdmin._adapters.trees import tree_leaves, tree_map
 from ksdmin._problem.arrays import Array
 

@@ -17,8 +17,19 @@ from jax.tree_util import Partial, register_dataclass, tree_leaves, tree_map
 from ksdmin._adapters.arguments import Arguments
 from ksdmin._adapters.blocks import BlockProblem
 from ksdmin._adapters.curvature import Product
-from ksdmin._adapters.flat_problem import VALUE_NOISE
-from ksdmin._adapters.functional.build import build as build_functional
+from ksdmin._adapters.flat_problem import VALUE_NOISE, is_gradient
+from ksdmin._adapters.functional.jax_arrays import (
+    QUICK,
+    Program,
+    as_floats,
+    automatic,
+    copied_like,
+    flatten,
+    is_on_host,
+    paths,
+    platform_of,
+    refuse_traced,
+)
 from ksdmin._adapters.functional.jax_chunks import (
     Picked,
     as_chunk,
@@ -31,17 +42,10 @@ from ksdmin._adapters.functional.jax_chunks import (
     preferred_rows,
     sums_over_samples,
 )
-from ksdmin._adapters.functional.jax_leaves import as_floats, flatten, paths, refuse_traced
-from ksdmin._adapters.functional.jax_programs import QUICK, Program
-from ksdmin._adapters.functional.jax_sharding import (
-    automatic,
-    copied_like,
-    is_on_host,
-    platform_of,
-)
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.problem import FunctionalProblem
-from ksdmin._problem.arrays import Array, Space, to_host
+from ksdmin._adapters.functional.problem import build as build_functional
+from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.subsets import WHOLE, Subsets
 
 PRECISIONS = ("highest", "high")
@@ -268,11 +272,6 @@ def build(asked: Arguments) -> FunctionalProblem | BlockProblem:
 # A function that ``minimize`` got with an array of jax's and without derivatives
 
 
-# Of |g|: by more a difference along one direction must not contradict the gradient. Curvature and
-# rounding make far less of it.
-MAX_SLOPE_ERROR = 1e-2
-
-
 def tried(
     fun: Callable[..., Any],
     x0: Array,
@@ -302,7 +301,7 @@ def tried(
             assert isinstance(problem, FunctionalProblem)
             value, g = problem.value_and_gradient(x0, whole)
             eager = float(np.asarray(with_args(x0, *idx)).reshape(()))
-            faithful = _agree(value, eager, x0) and (bounded or _is_gradient(problem, x0, g, whole))
+            faithful = _agree(value, eager, x0) and (bounded or is_gradient(problem, x0, g, whole))
     except Exception:  # whatever it is, differences will show it, if they meet it too
         return None
     problem.spent.append((2, 1) if bounded else (4, 1))
@@ -313,19 +312,3 @@ def _agree(compiled: float, eager: float, x0: Array) -> bool:
     """Whether the function has one value, but for rounding."""
     alike = abs(compiled - eager) <= Space(x0).eps ** 0.5 * max(abs(compiled), abs(eager))
     return alike or not (math.isfinite(compiled) or math.isfinite(eager))
-
-
-def _is_gradient(problem: FunctionalProblem, x0: Array, g: Array, whole: Any) -> bool:
-    """Whether `g` agrees with a central difference along one direction.
-
-    With ``jax.lax.stop_gradient`` in a function it does not.
-    """
-    space, gradient = Space(x0), to_host(g)
-    h = space.eps ** (1 / 3) * max(1.0, space.norm(x0))
-    u = np.random.default_rng(0).standard_normal(space.n)
-    u /= np.linalg.norm(u)
-    d = space.to_device(h * u)
-    above, below = problem.value(x0 + d, whole), problem.value(x0 - d, whole)
-    error = abs((above - below) / (2 * h) - float(gradient @ u))
-    rounding = 100 * space.eps * max(abs(above), abs(below)) / h
-    return not error > MAX_SLOPE_ERROR * float(np.linalg.norm(gradient)) + rounding

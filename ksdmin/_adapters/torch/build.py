@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from ksdmin._adapters.arguments import (
     Arguments,
@@ -25,15 +24,15 @@ from ksdmin._adapters.arguments import (
 )
 from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.curvature import check_provider
-from ksdmin._adapters.flat_problem import WORKING_COPIES
-from ksdmin._adapters.seeds import draw_seed
-from ksdmin._adapters.torch.backward_checks import (
+from ksdmin._adapters.flat_problem import WORKING_COPIES, draw_seed
+from ksdmin._adapters.torch.checks import (
     check_gradients_found,
     check_inner_derivatives,
+    check_model,
+    check_values,
     fault_of_products,
     reads_parameters_again,
 )
-from ksdmin._adapters.torch.checks import check_model, check_values
 from ksdmin._adapters.torch.costs import (
     Costs,
     bytes_per_sample,
@@ -41,8 +40,12 @@ from ksdmin._adapters.torch.costs import (
     costs_of,
     counted_value,
 )
-from ksdmin._adapters.torch.data.epochs import EpochSamples
-from ksdmin._adapters.torch.data.samples import Samples
+from ksdmin._adapters.torch.data.samples import (
+    EpochSamples,
+    Samples,
+    is_function_of_epoch,
+    samples_of,
+)
 from ksdmin._adapters.torch.diagonal import Diagonal, diagonal_kernel
 from ksdmin._adapters.torch.distributed.build import (
     asked_for,
@@ -50,21 +53,25 @@ from ksdmin._adapters.torch.distributed.build import (
     of_all_processes,
     unwrapped,
 )
-from ksdmin._adapters.torch.flat_function import FlatFunction
-from ksdmin._adapters.torch.flat_model import FlatModel
-from ksdmin._adapters.torch.in_double import InDouble, check_outputs, doubled
-from ksdmin._adapters.torch.jacobian import jacobian_rows
+from ksdmin._adapters.torch.flat_model import FlatModel, doubled
 from ksdmin._adapters.torch.kernels import Kernels
 from ksdmin._adapters.torch.kronecker import KroneckerKernel, kronecker_kernel
-from ksdmin._adapters.torch.matrix import matrix_kernel
-from ksdmin._adapters.torch.model_and_loss import First, kernels_of, noting_targets, probe_of
+from ksdmin._adapters.torch.matrices import jacobian_rows, matrix_kernel
+from ksdmin._adapters.torch.model_and_loss import (
+    First,
+    ResidualModel,
+    check_outputs,
+    kernels_of,
+    noting_targets,
+    probe_of,
+    residual_kernels,
+)
 from ksdmin._adapters.torch.model_calls import check_output
 from ksdmin._adapters.torch.modes import BATCH_SAMPLES, seeded_generators
-from ksdmin._adapters.torch.plain_function import TorchFunctionProblem
+from ksdmin._adapters.torch.plain_function import FlatFunction, TorchFunctionProblem
 from ksdmin._adapters.torch.probing import Probing, lean_convolutions_work
-from ksdmin._adapters.torch.problem import Findings, TorchProblem, refuse_inference_mode
-from ksdmin._adapters.torch.residuals import ResidualModel, residual_kernels
-from ksdmin._adapters.torch.sample_sums import SampleSums
+from ksdmin._adapters.torch.problem import Findings, InDouble, TorchProblem, refuse_inference_mode
+from ksdmin._adapters.torch.sums import SampleSums
 from ksdmin._problem.subsets import as_subsets
 
 
@@ -135,7 +142,10 @@ def _require_model(asked: Arguments) -> None:
 def _model(asked: Arguments, stacklevel: int) -> TorchProblem:
     """The problem of a model and its loss."""
     model = FlatModel(asked.model, asked.params, asked.precision)
-    samples = _samples(asked, model)
+    if is_function_of_epoch(asked.data):
+        asked.refuse("data that are the same in every iteration", "sample_weight")
+    has_targets, like = asked.loss is not None, model.x0
+    samples = samples_of(asked.data, like, has_targets, asked.memory_budget, asked.sample_weight)
     asked = replace(asked, data=None)  # the samples have them, or a copy
     again = _again(asked)
     kernels, first = kernels_of(model, samples, asked, stacklevel=stacklevel + 1)
@@ -145,21 +155,6 @@ def _model(asked: Arguments, stacklevel: int) -> TorchProblem:
     if _turns(asked) and problem.x0.dtype == torch.float32:
         problem._double = InDouble(partial(_model_in_double, model, samples, again))
     return problem
-
-
-def _samples(asked: Arguments, model: FlatModel) -> Samples | EpochSamples:
-    """The data, from wherever they are."""
-    make = partial(
-        Samples,
-        device=model.device,
-        dtype=model.x0.dtype,
-        split_targets=asked.loss is not None,
-        memory_budget=asked.memory_budget,
-    )
-    if isinstance(asked.data, Dataset) or not callable(asked.data):
-        return make(asked.data, sample_weight=asked.sample_weight)
-    asked.refuse("data that are the same in every iteration", "sample_weight")
-    return EpochSamples(asked.data, make)
 
 
 def _model_in_double(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -295,6 +296,14 @@ def flatten(pieces: Iterable[Tensor | None], shapes: list[tuple[int, ...]], like
             for piece, shape in zip(pieces, shapes, strict=True)
         ]
     )
+
+
+def doubled(thing: Any) -> Any:
+    """A copy of a module whose parameters and buffers are float64; other things as they are."""
+    if not isinstance(thing, nn.Module):
+        return thing
+    with LOCK:  # another thread may have its own parameters in it
+        return copy.deepcopy(thing).double()
 
 
 def differentiates(model: FlatModel, inputs: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -12,19 +13,19 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
-from ksdmin._adapters.flat_problem import VALUE_NOISE
+from ksdmin._adapters.flat_problem import VALUE_NOISE, FlatProblem
 from ksdmin._adapters.model_problem import ModelProblem
 from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.costs import Costs, chunk_budget
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel, names_of
-from ksdmin._adapters.torch.jacobian import JacobianRows, scaled_slopes
 from ksdmin._adapters.torch.kernels import Product
-from ksdmin._adapters.torch.matrix import MatrixKernel
+from ksdmin._adapters.torch.matrices import JacobianRows, MatrixKernel, scaled_slopes
 from ksdmin._adapters.torch.modes import FEWEST_SAMPLES, STATISTICS_SAMPLES
-from ksdmin._adapters.torch.sample_sums import SampleSums
+from ksdmin._adapters.torch.sums import SampleSums
 from ksdmin._problem.arrays import rounded_like, to_host
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.kronecker import Block, Factors, entry_count
+from ksdmin._problem.out_of_memory import is_out_of_memory
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.values import changed
@@ -303,3 +304,47 @@ def as_product(curvature: Any, like: Tensor) -> Callable[[Tensor], Tensor]:
     if isinstance(curvature, (LinearOperator, np.ndarray)) or issparse(curvature):
         return lambda v: torch.as_tensor(curvature @ v.cpu().numpy()).to(like)
     return curvature if callable(curvature) else lambda v: curvature @ v
+
+
+# The same problem in float64: what a run in float32 turns to when rounding hides its steps
+
+
+class InDouble:
+    """Makes the problem in float64, as often as it is asked for.
+
+    (It is not kept: buffers and frozen parameters of the module may change between two runs.) A
+    model that fails in float64 is tried once, and the user is told.
+
+    Parameters
+    ----------
+    make : callable
+        () -> the problem.
+    """
+
+    def __init__(self, make: Callable[[], FlatProblem]) -> None:
+        self._make, self._fails = make, False
+
+    def __call__(self) -> FlatProblem | None:
+        """The problem; None where it cannot be made."""
+        if self._fails:
+            return None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the user has seen them
+                return self._make()
+        except Exception as error:  # whatever the model cannot do
+            self._fails = True
+            warnings.warn(
+                "Rounding in float32 hides what further steps gain, but in float64 the model fails "
+                f"({type(error).__name__}: {error}), so the run stays in float32. {_advice(error)} "
+                "precision='float32' in from_torch says not to try.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
+
+
+def _advice(error: Exception) -> str:
+    if is_out_of_memory(error):
+        return "Its copy needs room for twice the bytes beside the model itself;"
+    return "Tensors that the model makes or captures should have the dtype of what it is given;"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ksdmin
-from ksdmin._adapters.seeds import picked_rows, seed_for_set
+from ksdmin._adapters.flat_problem import picked_rows, seed_for_set
 from tests.adapters.functional.backends import parameters, samples
 
 autograd = pytest.importorskip("autograd")

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import ksdmin
-from ksdmin._adapters.torch import function_kernels
+from ksdmin._adapters.torch import plain_function
 
 pytestmark = [
     pytest.mark.cuda,
@@ -82,7 +82,7 @@ def test_a_function_that_looks_at_values_runs_eagerly(caplog):
     (captured, calls), (eager, others) = both(fun, start())
     assert "it runs eagerly" in caplog.text
     assert captured.fun == pytest.approx(eager.fun)
-    assert calls <= others + 2 * function_kernels.RUNS_BEFORE_CAPTURE
+    assert calls <= others + 2 * plain_function.RUNS_BEFORE_CAPTURE
     torch.rand(1, device="cuda")  # torch's generator has come back from the capture that failed
 
 
@@ -91,7 +91,7 @@ def test_products_at_two_points_in_turns():
     v = torch.ones_like(problem.x0)
     points = [problem.x0, problem.x0 + 1]
     expected = [problem.curvature(x)(v) for x in points]
-    for _ in range(function_kernels.RUNS_BEFORE_CAPTURE):
+    for _ in range(plain_function.RUNS_BEFORE_CAPTURE):
         problem.curvature(points[0])(v)
     products = [problem.curvature(x) for x in points]
     for i in (0, 1, 0, 1):

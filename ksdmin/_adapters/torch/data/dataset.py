@@ -23,7 +23,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from ksdmin._adapters.torch.data.trees import as_pair, as_tensors, byte_count, sample_count
+from ksdmin._adapters.torch.data.arrays import as_pair, as_tensors, byte_count, sample_count
 from ksdmin._adapters.trees import tree_leaves, tree_map
 
 # Samples that are read at once from a Dataset without a DataLoader.

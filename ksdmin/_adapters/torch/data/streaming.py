@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.torch.data.trees import take_rows
+from ksdmin._adapters.torch.data.arrays import take_rows
 from ksdmin._adapters.torch.kernels import Chunk
 from ksdmin._adapters.trees import tree_leaves, tree_map
 

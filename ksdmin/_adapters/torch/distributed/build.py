@@ -13,11 +13,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler
 
 from ksdmin._adapters.arguments import Arguments, Block
 from ksdmin._adapters.blocks import BlockProblem, Term
-from ksdmin._adapters.torch.data.samples import Samples
+from ksdmin._adapters.torch.data.samples import Samples, is_function_of_epoch
 from ksdmin._adapters.torch.distributed.link import Link
 from ksdmin._adapters.torch.distributed.sums import Shards, Shares
 from ksdmin._adapters.torch.problem import TorchProblem
@@ -132,7 +132,7 @@ def unwrapped(model: nn.Module, process_group: Any) -> nn.Module:
 def of_all_processes(asked: Arguments, make: Callable[[Any, int], TorchProblem]) -> TorchProblem:
     """The problem over the samples of all processes; `make` makes that of some data."""
     data = asked.data
-    if callable(data) and not isinstance(data, Dataset):
+    if is_function_of_epoch(data):
         raise TypeError(
             "data: a function of the epoch cannot be spread over processes: with process_group= "
             "each process passes its own tensors, Dataset or DataLoader"

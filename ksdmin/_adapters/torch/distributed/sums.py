@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.flat_problem import host_indices
+from ksdmin._adapters.flat_problem import host_indices, picked_rows, seed_for_set
 from ksdmin._adapters.model_problem import Sums
-from ksdmin._adapters.seeds import picked_rows, seed_for_set
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.distributed.link import Link
-from ksdmin._adapters.torch.jacobian import JacobianRows
 from ksdmin._adapters.torch.kernels import Product
-from ksdmin._adapters.torch.matrix import MatrixKernel
-from ksdmin._adapters.torch.sample_sums import SampleSums
+from ksdmin._adapters.torch.matrices import JacobianRows, MatrixKernel
+from ksdmin._adapters.torch.sums import SampleSums
 from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.team import Team
 from ksdmin._problem.values import changed
@@ -26,6 +24,8 @@ from ksdmin._problem.values import changed
 # Sets whose parts are kept: A, B and C of an iteration, and one more. To split one that is on a
 # device waits for it.
 KEPT_SETS = 4
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,9 +182,11 @@ class Shares(Sums):
             vectors = [torch.zeros_like(x) for _ in range(VECTORS[kind])]
             return [x.new_zeros((), dtype=torch.float64), *vectors]
 
-        if part.here is None:
-            return nothing()
-        return self._link.attempt(lambda: self._local.total(kind, x, part.here, precision), nothing)
+        return self._added(part, lambda: self._local.total(kind, x, part.here, precision), nothing)
+
+    def _added(self, part: Part, here: Callable[[], T], nothing: Callable[[], T]) -> T:
+        """What is computed here; where there is nothing of a set, or a process fails, `nothing`."""
+        return nothing() if part.here is None else self._link.attempt(here, nothing)
 
     def squares(self, x: Tensor, part: Part, precision: str) -> Tensor:
         """The squared gradients alone: a copy, which may be overwritten."""
@@ -194,24 +196,18 @@ class Shares(Sums):
     def factors(self, x: Tensor, part: Part, precision: str, entries: int) -> Tensor:
         """The sum of the Kronecker factors over a set, which have so many entries."""
 
-        def nothing() -> Tensor:
-            return x.new_zeros(entries)
-
         def here() -> Tensor:
             return self._local.factors(x, part.here, precision, entries).clone()
 
-        return nothing() if part.here is None else self._link.attempt(here, nothing)
+        return self._added(part, here, lambda: x.new_zeros(entries))
 
     def matrix(self, kernel: MatrixKernel, x: Tensor, part: Part, precision: str) -> Tensor:
         """The sum of the curvature matrices over a set."""
 
-        def nothing() -> Tensor:
-            return x.new_zeros((x.numel(), x.numel()))
-
         def here() -> Tensor:
             return self._local.matrix(kernel, x, part.here, precision).clone()
 
-        return nothing() if part.here is None else self._link.attempt(here, nothing)
+        return self._added(part, here, lambda: x.new_zeros((x.numel(), x.numel())))
 
     def jacobian(
         self, kernel: JacobianRows, x: Tensor, part: Part, precision: str
@@ -225,8 +221,7 @@ class Shares(Sums):
             for whole, own in zip((R, slopes, root), found, strict=True):
                 whole[part.places] = own.reshape(-1, *whole.shape[1:])
 
-        if part.here is not None:
-            self._link.attempt(fill, lambda: None)
+        self._added(part, fill, lambda: None)
         return R.reshape(-1, n), slopes.reshape(-1), root.reshape(-1)
 
     def slopes(
@@ -241,8 +236,7 @@ class Shares(Sums):
             whole[part.places] = slopes.reshape(-1, kernel.elements)
             return total
 
-        total = nothing if part.here is None else self._link.attempt(fill, lambda: nothing)
-        return total, whole.reshape(-1)
+        return self._added(part, fill, lambda: nothing), whole.reshape(-1)
 
     def product(
         self, x: Tensor, part: Part, precision: str, on_recompute: Callable[[], None]
@@ -251,17 +245,10 @@ class Shares(Sums):
 
         What they share may have to be computed again: the link says so to all, not `on_recompute`.
         """
-        link, local = self._link, None
+        again = self._link.note_forward_pass
 
-        def prepared() -> Product:
-            return self._local.product(x, part.here, precision, link.note_forward_pass)
+        def here() -> Product:
+            return self._local.product(x, part.here, precision, again)
 
-        if part.here is not None:
-            local = link.attempt(prepared, lambda: torch.zeros_like)
-
-        def multiply(v: Tensor) -> Tensor:
-            if local is None:
-                return torch.zeros_like(v)
-            return link.attempt(lambda: local(v), lambda: torch.zeros_like(v))
-
-        return multiply
+        own = self._added(part, here, lambda: torch.zeros_like)
+        return lambda v: self._added(part, lambda: own(v), lambda: torch.zeros_like(v))
