@@ -305,52 +305,20 @@ def from_autograd(
     model : callable
         ``model(params, inputs) -> outputs``, one row per sample, written with ``autograd.numpy``.
         Without `loss` and `data`: a plain function, ``model(x)`` or ``model(x, idx)``.
-    loss : str or callable
-        "squared-error", "softmax-cross-entropy", "binary-cross-entropy" (of logits) or "poisson"
-        (of log rates), each a sum over the outputs of a sample; or a callable
-        (outputs, targets) -> one loss per sample, differentiated in the outputs.
     data : (inputs, targets)
         Numpy arrays with one row per sample, or nested tuples, lists and dictionaries of them.
-    residuals : list of (r, data) or (r, data, weight), optional
-        In place of `model`, `loss` and `data`: blocks of residuals whose squares are summed.
-        ``r(params, batch)`` returns one row per sample of the tree of arrays `data`;
-        ``(r, None)``: ``r(params)`` returns residuals that are always taken whole. The objective
-        is the sum of ``weight * mean(r**2)`` over the blocks, and the penalty of `l2`.
     params : tree of arrays
         The initial parameters, all float32 or all float64. Other leaves (whole numbers, functions,
         None) are kept as they are.
-    x0 : array or tree of arrays
-        Where a plain function starts. A list of numbers is a vector.
-    subsets : int, Subsets, callable or iterable, optional
-        The samples that a plain function ``model(x, idx)`` takes its mean over: see
-        :class:`Subsets`. A model's samples are its data.
-    curvature : {"gauss-newton", "hessian", "fisher", "empirical-fisher"} or callable, optional
-        Which matrix the products multiply by; or (x, idx) -> product or matrix, of the mean loss:
-        l2 is added. By default "gauss-newton"; for a plain function it is the Hessian.
-    l2 : float or tree of floats, optional
-        The objective is ``mean loss + (l2 / 2) |x|^2``; or one number each for parts of `params`, 0
-        where left out.
-    precond : "diagonal", None, array or callable, optional
-        The diagonal preconditioner: that of the empirical Fisher matrix (none for a plain
-        function), none, or your own as a flat vector, or (x, idx) -> one.
-    chunk_size : int, optional
-        How many samples are computed at once; by default as many as fit `memory_budget`.
-    memory_budget : float, optional
-        Bytes for activations and gradients of single samples: 1 GiB, on every machine. A larger
-        set's forward pass is made again for every product.
-    rng : None, int, Generator, ..., optional
-        The seed of the labels that "fisher" draws.
-    sample_weight : vector, optional
-        A weight for each sample, as in scikit-learn: not negative, not all zero. The objective is
-        sum(w l) / sum(w); on some of the samples it is the mean of w l, with w divided by the mean
-        over all of them.
+    loss, residuals, x0, subsets, curvature, l2, precond
+        As in :func:`from_jax`.
+    chunk_size, memory_budget, rng, sample_weight
+        As in :func:`from_jax`.
 
     Returns
     -------
     FunctionalProblem or BlockProblem
-        With ``x0``, ``unflatten(x)``, ``index(path)`` (where a leaf such as "layers.0.w", or all
-        beneath a path, is in the flat vector), the verbs of :class:`Problem`, and numpy callables
-        ``fun``, ``jac``, ``hessp``.
+        As that of :func:`from_jax`, with numpy arrays.
 
     Notes
     -----

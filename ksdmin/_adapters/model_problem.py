@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
+
+import numpy as np
 
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import FlatProblem
@@ -76,40 +78,76 @@ class Sums:
         raise NotImplementedError
 
 
-class Means(Protocol):
+class Means:
     """Means of sums over so many samples, with the penalty (l2 / 2) |x|^2.
 
-    Attributes
+    Parameters
     ----------
     l2 : number, array or None
         The weight of each entry's square; None: there is no penalty.
+    xp : namespace
+        Of the sums, with numpy's names; they may be numpy arrays, too.
+    compiled : callable
+        What compiles a function of them.
     """
 
-    l2: Any
+    def __init__(self, l2: Any, xp: Any, compiled: Callable[[Any], Any]) -> None:
+        self.l2, self._xp = l2, xp
+        self._mean = compiled(_mean)
+        self._mean_squares = compiled(_mean_squares)
+        self._half_square = compiled(_half_square)
 
     def value(self, total: Any, size: int, x: Array) -> Any:
         """The mean loss."""
+        return total / size + (0.0 if self.l2 is None else float(self._half_square(self.l2, x)))
 
     def gradient(self, total: Array, size: int, x: Array) -> Array:
         """Its gradient."""
+        return self._mean(total, float(size), self.l2, x)
 
     def squares(self, total: Array, size: int, x: Array) -> Array:
         """The mean of squared gradients, with the penalty's diagonal."""
+        return self._mean_squares(total, float(size), self.l2, x)
 
     def product(self, total: Array, size: int, v: Array) -> Array:
-        """The product of a vector."""
+        """The product of a vector; `total` may be overwritten later."""
+        return self._mean(total, float(size), self.l2, v)
 
     def own_product(self, product: Array, v: Array) -> Array:
         """The same with a mean that the user has computed."""
+        return product if self.l2 is None else product + self.l2 * v
 
     def matrix(self, total: Array, size: int) -> Array:
         """The matrix."""
+        H = total / float(size)
+        if self.l2 is None:
+            return H
+        return H + self._xp.eye(H.shape[0], dtype=H.dtype) * self.l2
 
     def rows(self, R: Array, scale: float) -> Array:
-        """The rows times a number."""
+        """The rows times a number; they may be overwritten."""
+        return scale * R
 
     def residuals(self, slopes: Array, root: Array, scale: float) -> Array:
         """scale M^-1/2 slopes, so that the rows times it are the gradient; zero where M is."""
+        xp = np if isinstance(root, np.ndarray) else self._xp
+        return xp.where(root > 0, scale / xp.where(root > 0, root, 1.0), 0.0) * slopes
+
+
+def _mean(total: Array, size: float, l2: Any, x: Array) -> Array:
+    """The mean of gradients (or products) and the penalty's."""
+    mean = total / size if l2 is None else total / size + l2 * x
+    return mean.astype(x.dtype, copy=False)
+
+
+def _mean_squares(total: Array, size: float, l2: Any, x: Array) -> Array:
+    """The mean of squared gradients, and the penalty's diagonal."""
+    mean = total / size if l2 is None else total / size + l2
+    return mean.astype(x.dtype, copy=False)
+
+
+def _half_square(l2: Any, x: Array) -> Array:
+    return (l2 * x * x).sum() / 2
 
 
 class ModelProblem(FlatProblem):

@@ -26,7 +26,7 @@ from ksdmin._adapters.functional.data import Samples
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.losses import as_data, as_model, as_sample_loss, squared_residuals
 from ksdmin._adapters.functional.sums import PlainFunction, SampleSums
-from ksdmin._adapters.model_problem import ModelProblem
+from ksdmin._adapters.model_problem import Means, ModelProblem
 from ksdmin._adapters.names import Names
 from ksdmin._adapters.trees import like
 from ksdmin._problem.arrays import Array
@@ -34,60 +34,6 @@ from ksdmin._problem.hosted import is_hosted
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
 from ksdmin._problem.user_values import as_vector
-
-
-class CompiledMeans:
-    """Means of sums of jax or autograd, with the penalty.
-
-    Parameters
-    ----------
-    library : Library
-        What compiles.
-    l2 : number, array or None
-        The penalty.
-    """
-
-    def __init__(self, library: Library, l2: float | Array | None) -> None:
-        self.l2, self._xp = l2, library.xp
-        self._mean_gradient = library.compile_shared(_mean_gradient)
-        self._mean_squares = library.compile_shared(_mean_squares)
-        self._penalty = library.compile_shared(_half_square)
-
-    def value(self, total: float, size: int, x: Array) -> float:
-        """The mean loss."""
-        return total / size + (0.0 if self.l2 is None else float(self._penalty(self.l2, x)))
-
-    def gradient(self, total: Array, size: int, x: Array) -> Array:
-        """Its gradient."""
-        return self._mean_gradient(total, float(size), self.l2, x)
-
-    def squares(self, total: Array, size: int, x: Array) -> Array:
-        """The mean of squared gradients, with the penalty's diagonal."""
-        return self._mean_squares(total, float(size), self.l2, x)
-
-    def product(self, total: Array, size: int, v: Array) -> Array:
-        """The product of a vector."""
-        return self._mean_gradient(total, float(size), self.l2, v)
-
-    def own_product(self, product: Array, v: Array) -> Array:
-        """The same with a mean that the user has computed."""
-        return product if self.l2 is None else product + self.l2 * v
-
-    def matrix(self, total: Array, size: int) -> Array:
-        """The matrix."""
-        H = total / float(size)
-        if self.l2 is None:
-            return H
-        return H + self._xp.eye(H.shape[0], dtype=H.dtype) * self.l2
-
-    def rows(self, R: Array, scale: float) -> Array:
-        """The rows times a number."""
-        return scale * R
-
-    def residuals(self, slopes: Array, root: Array, scale: float) -> Array:
-        """scale M^-1/2 slopes, so that the rows times it are the gradient; zero where M is."""
-        xp = np if isinstance(root, np.ndarray) else self._xp
-        return xp.where(root > 0, scale / xp.where(root > 0, root, 1.0), 0.0) * slopes
 
 
 class FunctionalProblem(ModelProblem):
@@ -122,7 +68,8 @@ class FunctionalProblem(ModelProblem):
         traits = Traits(nonlinear=sums.nonlinear, noise=noise)
         base = x0, subsets, traits, precond
         kernels = sums.linear_matrix, sums.jacobian_rows
-        super().__init__(sums, CompiledMeans(library, l2), *base, curvature, *kernels)
+        means = Means(l2, library.xp, library.compile_shared)
+        super().__init__(sums, means, *base, curvature, *kernels)
         self._library, self._unflatten, self._own_names = library, unflatten, names
         # Values and gradients that were computed before a run, which counts them: one entry
         self.spent: list[tuple[int, int]] = []
@@ -184,22 +131,6 @@ class FunctionalProblem(ModelProblem):
             "functions are compiled or traced: make it again, from the model, the loss and the "
             "data, where it is needed"
         )
-
-
-def _mean_gradient(total: Array, size: float, l2: float | Array | None, x: Array) -> Array:
-    """The mean of gradients (or products) and the penalty's."""
-    mean = total / size if l2 is None else total / size + l2 * x
-    return mean.astype(x.dtype, copy=False)
-
-
-def _mean_squares(total: Array, size: float, l2: float | Array | None, x: Array) -> Array:
-    """The mean of squared gradients, and the penalty's diagonal."""
-    mean = total / size if l2 is None else total / size + l2
-    return mean.astype(x.dtype, copy=False)
-
-
-def _half_square(l2: float | Array, x: Array) -> Array:
-    return (l2 * x * x).sum() / 2
 
 
 # From the arguments of ``from_autograd`` and ``from_jax`` to a problem

@@ -14,7 +14,7 @@ from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
 from ksdmin._adapters.flat_problem import VALUE_NOISE, FlatProblem
-from ksdmin._adapters.model_problem import ModelProblem
+from ksdmin._adapters.model_problem import Means, ModelProblem
 from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.costs import Costs, chunk_budget
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel, names_of
@@ -58,8 +58,8 @@ def refuse_autocast(device: torch.device, instead: str) -> None:
         )
 
 
-class TensorMeans:
-    """Means of sums of torch, with the penalty.
+class TensorMeans(Means):
+    """Means of tensors, in as few operations as there can be.
 
     Parameters
     ----------

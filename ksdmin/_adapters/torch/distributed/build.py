@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from ksdmin._adapters.arguments import Arguments, Block
 from ksdmin._adapters.blocks import BlockProblem, Term
+from ksdmin._adapters.torch.data.dataset import options_of
 from ksdmin._adapters.torch.data.samples import Samples, is_function_of_epoch
 from ksdmin._adapters.torch.distributed.link import Link
 from ksdmin._adapters.torch.distributed.sums import Shards, Shares
@@ -205,17 +206,8 @@ def own_share(data: Any, link: Link) -> Any:
             f"data: the DistributedSampler is for rank {sampler.rank} of {sampler.num_replicas}, "
             f"but this process is rank {link.rank} of {link.size} in process_group"
         )
-    return DataLoader(
-        data.dataset,
-        batch_size=data.batch_size,
-        sampler=range(link.rank, len(data.dataset), link.size),
-        collate_fn=data.collate_fn,
-        num_workers=data.num_workers,
-        prefetch_factor=data.prefetch_factor,
-        worker_init_fn=data.worker_init_fn,
-        multiprocessing_context=data.multiprocessing_context,
-        timeout=data.timeout,
-    )
+    own = range(link.rank, len(data.dataset), link.size)
+    return DataLoader(data.dataset, data.batch_size, sampler=own, **options_of(data))
 
 
 # What the processes have found out about the model, each with its own samples
