@@ -1,6 +1,6 @@
 """The rows of the Jacobian of a model, and the curvature matrix of one that is linear.
 
-As in ``_adapters/torch/jacobian.py``: M^1/2 J, where M, diagonal, holds the second derivatives of
+As in ``_adapters/torch/matrices.py``: M^1/2 J, where M, diagonal, holds the second derivatives of
 the losses in the outputs. Only a library that takes the reverse passes of many samples at once has
 them (jax).
 """
