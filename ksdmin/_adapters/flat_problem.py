@@ -132,8 +132,8 @@ class FlatProblem(CountingProblem):
         """The product v -> Hv with the curvature that was asked for."""
         raise NotImplementedError
 
-    def _means_of(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
-        """("gradient") value and gradient; ("diagonal") with the mean of the squared gradients."""
+    def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
+        """Value, gradient and, where it is asked for, the diagonal of the preconditioner."""
         raise NotImplementedError
 
     def _share(self, x: Array, idx: Any) -> tuple[list[Any], Array, Callable[[Any], Any]]:
@@ -142,10 +142,6 @@ class FlatProblem(CountingProblem):
         Also the function that makes the value of the sums of the numbers. What belongs to no sample
         is in the gradient of the first process.
         """
-        raise NotImplementedError
-
-    def _diagonal_samples(self, idx: Any) -> Any:
-        """The samples that the diagonal is estimated from: all, or `DIAGONAL_SAMPLES` of them."""
         raise NotImplementedError
 
     # What is derived from it
@@ -169,30 +165,6 @@ class FlatProblem(CountingProblem):
             self._counts.add(nfev=1, njev=1)
             numbers, along, finish = self._share(x, idx)
             return self._team.joint_on_host(numbers, V @ along, finish, self._counts)
-
-    def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
-        self._counts.nfev += 1
-        self._counts.njev += 1
-        fisher = diagonal and isinstance(self._precond, str)
-        chosen = self._diagonal_samples(idx) if fisher else idx
-        if fisher and chosen is idx:
-            return self._means_of("diagonal", x, idx)
-        value, g = self._means_of("gradient", x, idx)
-        if not diagonal:
-            return value, g
-        if fisher:
-            return value, g, self._estimated_diagonal(x, chosen)
-        return value, g, self._user_diagonal(x, idx)
-
-    def _estimated_diagonal(self, x: Array, chosen: Any) -> Array:
-        """The diagonal, estimated from some of the samples."""
-        self._count_diagonal_samples()
-        return self._means_of("diagonal", x, chosen)[2]
-
-    def _count_diagonal_samples(self) -> None:
-        assert self.subsets is not None
-        if self.subsets.n is not None:
-            self._counts.passes += 2 * DIAGONAL_SAMPLES / self.subsets.n
 
     def _user_diagonal(self, x: Array, idx: Any) -> Array:
         if self._precond is None:

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from ksdmin._adapters.curvature import Product
-from ksdmin._adapters.flat_problem import FlatProblem
+from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, FlatProblem
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Jacobian, Traits
@@ -27,6 +27,8 @@ class Sums:
 
     `precision` is what a library calls it; one that has none leaves it aside.
     """
+
+    has_squares = True  # whether the squared gradients of samples can be had
 
     def for_run(self) -> Any:
         """The same for a run, or for the next step of one."""
@@ -235,9 +237,23 @@ class ModelProblem(FlatProblem):
 
     def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
         with self.lock:
-            return super()._evaluate(*self._checked(x, idx), diagonal)
+            x, idx = self._checked(x, idx)
+            self._counts.add(nfev=1, njev=1)
+            squared = diagonal and isinstance(self._precond, str) and self._sums.has_squares
+            chosen = self._sums.diagonal_samples(idx) if squared else idx
+            if squared and chosen is idx:
+                return self._means_of("diagonal", x, idx)
+            value, g = self._means_of("gradient", x, idx)
+            if not diagonal:
+                return value, g
+            if squared:
+                return value, g, self._estimated_diagonal(x, chosen)
+            if isinstance(self._precond, str):  # a preconditioner that changes nothing
+                return value, g, self._space.xp.ones_like(x)
+            return value, g, self._user_diagonal(x, idx)
 
     def _means_of(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
+        """("gradient") value and gradient; ("diagonal") with the mean of the squared gradients."""
         means, size = self._means, self._sums.size(idx)
         own, *vectors = self._sums.total(kind, x, idx, self._precision[0])
         (total,), (g, *squares) = self.team.joint([own], lambda _: vectors, self._counts)
@@ -251,11 +267,11 @@ class ModelProblem(FlatProblem):
         along = means.gradient(g, size, x) if self.team.is_first else g / size
         return [total], along, lambda totals: means.value(totals[0], size, x)
 
-    def _diagonal_samples(self, idx: Any) -> Any:
-        return self._sums.diagonal_samples(idx)
-
     def _estimated_diagonal(self, x: Array, chosen: Any) -> Array:
-        self._count_diagonal_samples()
+        """The diagonal, estimated from some of the samples."""
+        assert self.subsets is not None
+        if self.subsets.n is not None:
+            self._counts.passes += 2 * DIAGONAL_SAMPLES / self.subsets.n
         own = self._sums.squares(x, chosen, self._precision[0])
         (squares,) = self.team.joint_parts([own], self._counts)
         return self._means.squares(squares, self._sums.size(chosen), x)

@@ -283,13 +283,6 @@ class TorchProblem(TensorProblem):
         l2 = 0.0 if self._means.l2 is None else float(self._means.l2.mean())
         return Factors(self._blocks, entries / self._sums.size(idx), l2)
 
-    def _evaluate(self, x: Tensor, idx: Any, diagonal: bool) -> tuple[Any, ...]:
-        fisher = diagonal and isinstance(self._precond, str)
-        with LOCK:
-            if fisher and self._sums.diagonal is None:  # a preconditioner that changes nothing
-                return *super()._evaluate(x, idx, False), torch.ones_like(x)
-            return super()._evaluate(x, idx, diagonal)
-
     def _checked(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
         """A point and a set, as the sums take them."""
         if not self._in_a_run:

@@ -59,14 +59,18 @@ class EagerExecutor:
 def fitting(
     method: Callable[Concatenate[SampleSums, P], T],
 ) -> Callable[Concatenate[SampleSums, P], T]:
-    """A method that is run with smaller chunks where the device is out of memory."""
+    """A method that is tried again where that may help: with smaller chunks, without graphs."""
 
     @wraps(method)
     def fitted(sums: SampleSums, /, *args: P.args, **kwargs: P.kwargs) -> T:
         while True:
-            out: T | None = sums._or_none(sums._or_eagerly, method, sums, *args, **kwargs)
-            if out is not None:
-                return out
+            try:
+                return method(sums, *args, **kwargs)
+            except RuntimeError as error:
+                mend = sums._way_out(error)
+                if mend is None:
+                    raise
+            mend()  # outside of `except`: the traceback holds on to what was computed
 
     return fitted
 
@@ -119,6 +123,11 @@ class SampleSums(Sums):
     def diagonal(self) -> Any:
         """What computes the diagonal of the preconditioner; None where nothing can."""
         return self._kernels.made_diagonal()
+
+    @property
+    def has_squares(self) -> bool:  # type: ignore[override]
+        """Whether anything can."""
+        return self.diagonal is not None
 
     @property
     def max_diagonal_samples(self) -> int:
@@ -198,19 +207,23 @@ class SampleSums(Sums):
         self, most: int, x: Tensor, idx: Any, precision: str, wholes: tuple[Tensor, ...]
     ) -> bool:
         """Write the rows into `wholes`; False where chunks of `most` samples are too large."""
-
-        def write() -> None:
+        try:
             for _ in self._gathered("rows", x, idx, precision, most, wholes):
                 pass
-
-        try:
-            self._or_eagerly(write)
             return True
         except torch.cuda.OutOfMemoryError:
             if most <= 1:
                 raise
-        self._free_memory()  # outside of `except`, as below
-        return False
+            mend = None
+        except RuntimeError as error:
+            mend = self._way_out(error)
+            if mend is None:
+                raise
+        if mend is None:
+            self._free_memory()
+            return False
+        mend()
+        return self._write_rows(most, x, idx, precision, wholes)
 
     @fitting
     def slopes(
@@ -259,9 +272,13 @@ class SampleSums(Sums):
         def multiply(v: Tensor) -> Tensor:
             nonlocal product
             while True:
-                out: Tensor | None = self._or_none(product, v)
-                if out is not None:
-                    return out
+                try:
+                    return product(v)
+                except torch.cuda.OutOfMemoryError as error:
+                    mend = self._way_out(error)
+                    if mend is None:
+                        raise
+                mend()
                 product = made_again()
 
         return multiply
@@ -362,18 +379,19 @@ class SampleSums(Sums):
         finally:
             self._executor = executor
 
-    def _or_none(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run; None where the device was out of memory: the chunks have been halved then."""
-        try:
-            return run(*args, **kwargs)
-        except torch.cuda.OutOfMemoryError as error:
+    def _way_out(self, error: RuntimeError) -> Callable[[], None] | None:
+        """What may help against an error, and is to be called; None: nothing."""
+        if isinstance(error, torch.cuda.OutOfMemoryError):
             if self._norms:  # smaller batches have other statistics
                 error.add_note(SMALLER_BATCHES.format(self._max_rows))
-            if self._max_rows <= 1 or self._norms:
-                raise
-        # Outside of `except`: the traceback holds on to what was computed.
-        self._halve()
-        return None
+            return None if self._max_rows <= 1 or self._norms else self._halve
+        if isinstance(self._executor, EagerExecutor):
+            return None
+        log.warning("ksdmin: no CUDA graphs for this model, it runs eagerly: %s", error)
+        return self._leave_graphs
+
+    def _leave_graphs(self) -> None:
+        self._executor = EagerExecutor(self._kernels)
 
     def _halve(self) -> None:
         self._max_rows = max(1, min(self._max_rows, self.samples.n) // 2)
@@ -386,19 +404,6 @@ class SampleSums(Sums):
     def _free_memory(self) -> None:
         self._executor = type(self._executor)(self._kernels)  # without the memory of its graphs
         torch.cuda.empty_cache()  # without a device it does nothing
-
-    def _or_eagerly(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run; where a graph cannot be made, say so once and go on without graphs."""
-        if isinstance(self._executor, EagerExecutor):
-            return run(*args, **kwargs)
-        try:
-            return run(*args, **kwargs)
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            log.warning("ksdmin: no CUDA graphs for this model, it runs eagerly: %s", error)
-            self._executor = EagerExecutor(self._kernels)
-            return run(*args, **kwargs)
 
 
 def add(outputs: Iterable[tuple[Tensor, ...]], *, single: bool) -> list[Tensor]:

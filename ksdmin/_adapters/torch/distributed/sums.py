@@ -155,9 +155,9 @@ class Shares(Sums):
         return changed(self, _link=team)
 
     @property
-    def diagonal(self) -> Any:
-        """What computes the diagonal of the preconditioner; None where nothing can."""
-        return self._local.diagonal
+    def has_squares(self) -> bool:  # type: ignore[override]
+        """Whether anything computes the diagonal of the preconditioner."""
+        return self._local.has_squares
 
     def indices(self, idx: Any) -> Part:
         """A set of the user's, and which of it is here."""
