@@ -6,8 +6,7 @@ For sums of losses and plain functions.
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
-from ksdmin._adapters.entry_functional import from_autograd, from_jax
-from ksdmin._adapters.entry_torch import from_torch
+from ksdmin._adapters.entry import from_autograd, from_jax, from_torch
 from ksdmin._covariance import covariance
 from ksdmin._ksd.presets import PAPER
 from ksdmin._least_squares.curve_fit import curve_fit

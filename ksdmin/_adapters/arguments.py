@@ -1,4 +1,4 @@
-"""Checks of arguments that the functions of all adapters share."""
+"""The arguments of ``from_torch``, ``from_jax`` and ``from_autograd``, and their checks."""
 
 from __future__ import annotations
 
@@ -16,6 +16,46 @@ from scipy.sparse import issparse
 
 from ksdmin._options import nearest
 from ksdmin._problem.arrays import to_host
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What the user gave to a function that documents it; what this does not take has its default.
+
+    One value, from the public function down to where each is used.
+    """
+
+    model: Any
+    loss: Any = None
+    data: Any = None
+    residuals: Any = None
+    params: Any = None
+    x0: Any = None
+    subsets: Any = None
+    output: Any = None
+    curvature: Any = None
+    l2: Any = 0.0
+    precond: Any = None
+    chunk_size: int | None = None
+    memory_budget: float | None = None
+    precision: str = "highest"
+    graphs: bool | None = None
+    rng: Any = 0
+    sample_weight: Any = None
+    process_group: Any = None
+
+    def refuse(self, instead: str, *names: str) -> None:
+        """Refuse arguments that go with `instead`, where they are given."""
+        for name in names:
+            if getattr(self, name) is not None:
+                raise TypeError(f"{name}= goes with {instead}: leave it out")
+
+    def require(self, by: str, *names: str) -> None:
+        """Refuse the lack of arguments that are needed `by` something."""
+        for name in names:
+            if getattr(self, name) is None:
+                raise TypeError(f"{name}= is missing: {by} needs {' and '.join(names)}")
+
 
 CALLED_AS = (
     "with subsets=, the function is called as fun(theta, idx), the mean over the samples idx: "
@@ -82,13 +122,6 @@ def refuse_sparse(data: Any) -> None:
             "ksdmin.minimize(fun, x0, jac=jac, subsets=N), with X[idx] in fun(x, idx) and "
             "jac(x, idx)"
         )
-
-
-def refuse(instead: str, **arguments: Any) -> None:
-    """Refuse arguments that go with `instead`, where they are given."""
-    for name, value in arguments.items():
-        if value is not None:
-            raise TypeError(f"{name}= goes with {instead}: leave it out")
 
 
 def check_deterministic(

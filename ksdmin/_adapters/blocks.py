@@ -10,11 +10,12 @@ from typing import Any, Self
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import FlatProblem, host_indices
 from ksdmin._adapters.names import Names
-from ksdmin._problem.arrays import Array, Small, Space, namespace_of
+from ksdmin._problem.arrays import Array, Space, namespace_of
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Jacobian, Traits
 from ksdmin._problem.stratified import StratifiedSubsets
 from ksdmin._problem.subsets import WHOLE, Drawn, Subsets
+from ksdmin._problem.team import Team
 from ksdmin._problem.values import changed
 
 # Sets on a device whose parts are kept: A, B and C of an iteration, and one more.
@@ -128,14 +129,18 @@ class BlockProblem(FlatProblem):
     def _value(self, x: Array, idx: Any) -> Any:
         self._counts.nfev += 1
         own = [block._value(x, part) for block, part in self._parts(idx)]
-        values, _ = self._joint(own, lambda values: [])
+        values, _ = self.team.joint(own, lambda values: [], self._counts)
         return self._sum(values, *self._penalty(x))
 
-    def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
-        """The value and V^T g, fetched in one transfer for all blocks."""
-        value, g = self._evaluate(x, idx, False)
-        value, slopes = self._space.to_host(value, V @ g)
-        return float(value), slopes
+    def told_by(self, team: Team) -> Self:
+        """A copy whose sums tell these processes of a failure."""
+        return changed(self, _blocks=tuple(block.told_by(team) for block in self._blocks))
+
+    def _share(self, x: Array, idx: Any) -> tuple[list[Any], Array, Callable[[Any], Any]]:
+        terms = [block._evaluate(x, part, False) for block, part in self._parts(idx)]
+        values, gradients = zip(*terms, strict=True)
+        along = self._sum(gradients, *(self._l2_times(x) if self.team.is_first else ()))
+        return list(values), along, lambda values: self._sum(values, *self._penalty(x))
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
         """The product v -> Hv with the curvature that was asked for."""
@@ -143,10 +148,11 @@ class BlockProblem(FlatProblem):
 
         def multiply(v: Array) -> Array:
             before = [block._counts.nfev for block in self._blocks]
-            total = self._joint_product(self._sum([product(v) for product in products]))
+            own, again = self._sum([p(v) for p in products]), self._count_forward_pass
+            total = self.team.joint_product(own, self._counts, again)
             # A forward pass that some of the blocks make again is one of the sum
-            again = zip(self._blocks, before, strict=True)
-            self._counts.nfev += max(block._counts.nfev - count for block, count in again)
+            made = zip(self._blocks, before, strict=True)
+            self._counts.nfev += max(block._counts.nfev - count for block, count in made)
             return _added(total, self._l2_times(v))
 
         return self._counted(multiply)
@@ -155,7 +161,7 @@ class BlockProblem(FlatProblem):
         """The curvature matrix itself, where the traits say that it is to be had."""
         before = [block._counts.nhev for block in self._blocks]
         total = self._sum([block.matrix(x, part) for block, part in self._parts(idx)])
-        (total,) = self._joint_parts(total)
+        (total,) = self.team.joint_parts([total], self._counts)
         self._counts.nhev += self._most(before)
         return total if self._l2 is None else total + self._space.diagonal_matrix(self._l2)
 
@@ -175,13 +181,12 @@ class BlockProblem(FlatProblem):
         def at(y: Array) -> tuple[Any, Array]:
             self._counts.nfev += 1
             own, residuals = zip(*(part.at(y) for part in parts if part.at), strict=True)
-            values, (whole,) = self._joint(own, lambda values: [joined(residuals)])
+            values, (whole,) = self.team.joint(own, lambda _: [joined(residuals)], self._counts)
             return self._sum(values, *self._penalty(y)), whole
 
         penalty = 0.0 if self._l2 is None else float(self._l2)
-        rows, residuals = self._joint_parts(
-            joined([part.rows for part in parts]), joined([part.residuals for part in parts])
-        )
+        own = joined([part.rows for part in parts]), joined([part.residuals for part in parts])
+        rows, residuals = self.team.joint_parts(own, self._counts)
         return Jacobian(rows, residuals, penalty, at if all(p.at for p in parts) else None)
 
     def _most(self, before: Sequence[int]) -> int:
@@ -195,13 +200,12 @@ class BlockProblem(FlatProblem):
         fisher = diagonal and isinstance(self._precond, str)
         terms = [block._evaluate(x, part, fisher) for block, part in self._parts(idx)]
         own, gradients, *diagonals = zip(*terms, strict=True)
-        values, (g, *D) = self._joint(
-            own,
-            lambda values: [
-                self._sum(gradients),
-                *(self._summed_diagonals(values, each) for each in diagonals),
-            ],
-        )
+
+        def vectors(values: Sequence[Any]) -> list[Array]:
+            summed = (self._summed_diagonals(values, each) for each in diagonals)
+            return [self._sum(gradients), *summed]
+
+        values, (g, *D) = self.team.joint(own, vectors, self._counts)
         value, g = self._sum(values, *self._penalty(x)), _added(g, self._l2_times(x))
         if not diagonal:
             return value, g
@@ -209,22 +213,6 @@ class BlockProblem(FlatProblem):
             return value, g, self._user_diagonal(x, idx)
         self._count_diagonals()
         return value, g, D[0] if self._l2 is None else D[0] + self._l2
-
-    # What blocks of one process have already, and what those of several have to add up
-
-    def _joint(
-        self, values: Sequence[Any], vectors: Callable[[Sequence[Any]], list[Array]]
-    ) -> tuple[Sequence[Any], list[Array]]:
-        """The value of each block, and vectors that are made of these."""
-        return values, vectors(values)
-
-    def _joint_product(self, product: Array) -> Array:
-        """The product with a vector."""
-        return product
-
-    def _joint_parts(self, *arrays: Array) -> tuple[Array, ...]:
-        """A matrix, or rows and residuals."""
-        return arrays
 
     def _summed_diagonals(self, values: Sequence[Any], diagonals: Sequence[Array]) -> Array:
         """The diagonal of the empirical Fisher matrix, in the scale of the Gauss-Newton matrix.

@@ -27,6 +27,7 @@ from ksdmin._problem.arrays import Array, Small, Space, namespace_of, to_host
 
 Product = Callable[[Array], Array]
 
+TINY = float(np.finfo(np.float32).tiny)
 PROVIDERS = ("hessian", "gauss-newton", "fisher", "empirical-fisher")
 
 
@@ -86,6 +87,23 @@ def gaussian(z: Array, y: tuple[Array, Array], w: Array, scale: float = 1.0) -> 
     """The loss is scale * (z - y)^2 / (2 variance), `y` = (targets, variance): 1 / variance."""
     diagonal = _column(scale * w, z) / y[1]
     return lambda u: diagonal * u
+
+
+# Relative difference between a diagonal matrix and the diagonal that its row sums make: less is
+# rounding, and a loss in which outputs meet has far more.
+DIAGONAL_TOL = 1e-4
+
+
+def off_diagonal(hessian: Product, z: Array) -> Array:
+    """By how much a matrix on the outputs is anything but diagonal, relative to it.
+
+    At most `DIAGONAL_TOL` where the outputs of a sample enter its loss apart from each other.
+    """
+    xp = namespace_of(z)
+    u = xp.reshape(xp.cos(xp.cumsum(xp.reshape(xp.ones_like(z), (-1,)), 0)), z.shape)
+    expected = hessian(u)
+    difference = u * hessian(xp.ones_like(u)) - expected
+    return xp.sqrt(xp.sum(difference**2) / (xp.sum(expected**2) + TINY))
 
 
 def _dot(a: Array, b: Array) -> Array:

@@ -1,10 +1,13 @@
-"""What the problems of all adapters share: counting, the preconditioner, SciPy's callables."""
+"""What the problems of all adapters share: counting, preconditioner, SciPy's callables, sets."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, Self
+from numbers import Integral
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +15,11 @@ from scipy.optimize import Bounds
 
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.names import Names
-from ksdmin._problem.arrays import Array, Space, to_host
+from ksdmin._problem.arrays import Array, Small, Space, to_host
 from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
+from ksdmin._problem.team import ALONE, Team, Watch
 from ksdmin._problem.user_values import given, samples, unknowns
 from ksdmin._problem.values import changed
 
@@ -52,6 +56,7 @@ class FlatProblem(CountingProblem):
 
     _curvature: Any = None  # as it was asked for: a word, or the user's own function
     _double: Callable[[], FlatProblem | None] | None = None  # makes the problem in float64
+    lock: ClassVar[AbstractContextManager[Any]] = nullcontext()  # what a sum leaves is its own
 
     def __init__(self, x0: Array, subsets: Subsets | None, traits: Traits, precond: Any) -> None:
         self.x0, self.subsets = x0, subsets
@@ -61,12 +66,33 @@ class FlatProblem(CountingProblem):
             diagonal_power=FISHER_POWER if isinstance(precond, str) else 1.0,
         )
         self._space, self._precond, self._counts = Space(x0), precond, Counts()
+        self._team: Team | None = None
         if hasattr(precond, "shape"):
             self._space.vector(precond, "precond")  # checked here: a run may not need it
 
     def _described(self) -> list[str]:
         kind = given("curvature", self._curvature)
         return [unknowns(self.x0), *samples(self.subsets), *kind]
+
+    @property
+    def team(self) -> Team:
+        """The processes that evaluate it, where their sums meet."""
+        return self._team or ALONE
+
+    def spread_over(self, team: Team) -> Self:
+        """A copy that evaluates what these processes have together."""
+        return changed(self, _team=team)
+
+    def in_step_with(self, watch: Watch) -> Self:
+        """A copy for a run that `watch` may end, where processes have to agree on that."""
+        if self._team is None:
+            return self
+        team = self._team.for_run(watch)
+        return self.spread_over(team).told_by(team)
+
+    def told_by(self, team: Team) -> Self:
+        """A copy whose sums tell these processes of a failure."""
+        raise NotImplementedError
 
     def home(self, space: Space) -> Space:
         """Where the vectors of a run live that had them in `space` so far."""
@@ -106,12 +132,16 @@ class FlatProblem(CountingProblem):
         """The product v -> Hv with the curvature that was asked for."""
         raise NotImplementedError
 
-    def _means_of(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
-        """("gradient") value and gradient; ("diagonal") with the mean of the squared gradients."""
+    def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
+        """Value, gradient and, where it is asked for, the diagonal of the preconditioner."""
         raise NotImplementedError
 
-    def _diagonal_samples(self, idx: Any) -> Any:
-        """The samples that the diagonal is estimated from: all, or `DIAGONAL_SAMPLES` of them."""
+    def _share(self, x: Array, idx: Any) -> tuple[list[Any], Array, Callable[[Any], Any]]:
+        """What this process adds: numbers, and its part of the gradient.
+
+        Also the function that makes the value of the sums of the numbers. What belongs to no sample
+        is in the gradient of the first process.
+        """
         raise NotImplementedError
 
     # What is derived from it
@@ -125,29 +155,16 @@ class FlatProblem(CountingProblem):
         value, *vectors = self._evaluate(x, idx, diagonal)
         return (float(value), *vectors)
 
-    def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
-        self._counts.nfev += 1
-        self._counts.njev += 1
-        fisher = diagonal and isinstance(self._precond, str)
-        chosen = self._diagonal_samples(idx) if fisher else idx
-        if fisher and chosen is idx:
-            return self._means_of("diagonal", x, idx)
-        value, g = self._means_of("gradient", x, idx)
-        if not diagonal:
-            return value, g
-        if fisher:
-            return value, g, self._estimated_diagonal(x, chosen)
-        return value, g, self._user_diagonal(x, idx)
-
-    def _estimated_diagonal(self, x: Array, chosen: Any) -> Array:
-        """The diagonal, estimated from some of the samples."""
-        self._count_diagonal_samples()
-        return self._means_of("diagonal", x, chosen)[2]
-
-    def _count_diagonal_samples(self) -> None:
-        assert self.subsets is not None
-        if self.subsets.n is not None:
-            self._counts.passes += 2 * DIAGONAL_SAMPLES / self.subsets.n
+    def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
+        """The value and V^T g, in one transfer; processes send these numbers, and no gradient."""
+        if self._team is None:
+            value, g = self._evaluate(x, idx, False)
+            value, slopes = self._space.to_host(value, V @ g)
+            return float(value), slopes
+        with self.lock:
+            self._counts.add(nfev=1, njev=1)
+            numbers, along, finish = self._share(x, idx)
+            return self._team.joint_on_host(numbers, V @ along, finish, self._counts)
 
     def _user_diagonal(self, x: Array, idx: Any) -> Array:
         if self._precond is None:
@@ -212,6 +229,28 @@ class FlatProblem(CountingProblem):
         self._space = Space(self.x0)
 
 
+# Of |g|: by more a difference along one direction must not contradict the gradient. Curvature and
+# rounding make far less of it.
+MAX_SLOPE_ERROR = 1e-2
+
+
+def is_gradient(problem: FlatProblem, x: Array, g: Array, idx: Any) -> bool:
+    """Whether `g` agrees with a central difference along one direction.
+
+    It does not where a function leaves a part of x out of its graph (``x.sum().item()`` in one
+    term, ``jax.lax.stop_gradient``).
+    """
+    space, gradient = Space(x), to_host(g)
+    h = space.eps ** (1 / 3) * max(1.0, space.norm(x))
+    u = np.random.default_rng(0).standard_normal(space.n)
+    u /= np.linalg.norm(u)
+    d = space.to_device(h * u)
+    above, below = problem.value(x + d, idx), problem.value(x - d, idx)
+    error = abs((above - below) / (2 * h) - float(gradient @ u))
+    rounding = 100 * space.eps * max(abs(above), abs(below)) / h
+    return not error > MAX_SLOPE_ERROR * float(np.linalg.norm(gradient)) + rounding
+
+
 def host_indices(idx: Any, n: int) -> npt.NDArray[np.int64]:
     """A set as a vector of indices on the host; those of samples that do not exist are refused.
 
@@ -233,3 +272,46 @@ def host_indices(idx: Any, n: int) -> npt.NDArray[np.int64]:
         )
     rows = rows.astype(np.int64)  # always a copy: the caller may fill its array again
     return np.where(rows < 0, rows + n, rows) if low < 0 else rows
+
+
+# Seeds: one for a problem, and from it one for each set of samples
+
+
+MAX_SEED = 2**62  # seeds that are drawn lie below: they fit an int64 with room to count up
+
+
+def seed_from_rng(rng: Any) -> int:
+    """The seed of a problem, from whatever ``numpy.random.default_rng`` takes.
+
+    An integer of at most 64 bits is the seed itself.
+    """
+    if isinstance(rng, Integral) and int(rng) < 0:
+        raise ValueError(f"rng={rng!r}: expected a non-negative integer, a Generator or None")
+    if isinstance(rng, Integral) and int(rng) < 2**64:
+        return int(rng)
+    return draw_seed(rng)
+
+
+def draw_seed(rng: Any) -> int:
+    """A seed drawn from ``numpy.random.default_rng(rng)``."""
+    return int(np.random.default_rng(rng).integers(MAX_SEED))
+
+
+def picked_rows(size: int, count: int, seed: int) -> npt.NDArray[np.int64]:
+    """`count` of `size` rows, each as likely as any other, in their order.
+
+    (Every k-th one would miss most of what is periodic in the data.)
+    """
+    rng = np.random.default_rng(seed)
+    return np.sort(rng.choice(size, count, replace=False, shuffle=False))
+
+
+def seed_for_set(seed: int, idx: Any) -> int:
+    """A seed that depends on the set of samples.
+
+    So the labels, dropout masks and samples that are drawn for a set are always the same, and those
+    of another set are different.
+    """
+    content = repr(idx).encode() if isinstance(idx, slice) else to_host(idx).tobytes()
+    digest = hashlib.blake2b(content, digest_size=6, key=seed.to_bytes(8, "little")).digest()
+    return int.from_bytes(digest, "little")

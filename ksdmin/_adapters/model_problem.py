@@ -7,35 +7,35 @@ plain function is a sum of one term.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Self
+
+import numpy as np
 
 from ksdmin._adapters.curvature import Product
-from ksdmin._adapters.flat_problem import FlatProblem
+from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, FlatProblem
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Jacobian, Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
-from ksdmin._problem.team import ALONE, Team, Watch
+from ksdmin._problem.team import Team
 from ksdmin._problem.values import changed
 
 
 class Sums:
     """What is computed of a model at a point x: sums over the samples of a set.
 
-    `precision` is what a library calls it; one that has none leaves it aside. Where several
-    processes share the samples, their sums meet here, and nowhere else.
+    `precision` is what a library calls it; one that has none leaves it aside.
     """
 
-    team: Team = ALONE
+    has_squares = True  # whether the squared gradients of samples can be had
 
-    def counting(self, counts: Counts) -> Any:
-        """The same for a run, or for the next step of one, that counts messages in `counts`."""
+    def for_run(self) -> Any:
+        """The same for a run, or for the next step of one."""
         return self
 
-    def in_step_with(self, watch: Watch) -> Any:
-        """The same for a run that `watch` may end, where processes have to agree on that."""
+    def told_by(self, team: Team) -> Any:
+        """The same for a run of these processes, which have to hear of a failure."""
         return self
 
     def indices(self, idx: Any) -> Any:
@@ -55,7 +55,7 @@ class Sums:
         raise NotImplementedError
 
     def squares(self, x: Array, idx: Any, precision: Any) -> Array:
-        """The squared gradients alone."""
+        """The squared gradients alone; they may be overwritten."""
         return self.total("diagonal", x, idx, precision)[2]
 
     def product(
@@ -65,11 +65,14 @@ class Sums:
         raise NotImplementedError
 
     def matrix(self, kernel: Any, x: Array, idx: Any, precision: Any) -> Array:
-        """The curvature matrix, by a kernel."""
+        """The curvature matrix, by a kernel; it may be overwritten."""
         raise NotImplementedError
 
     def jacobian(self, kernel: Any, x: Array, idx: Any, precision: Any) -> Sequence[Array]:
-        """Rows M^1/2 J of the Gauss-Newton matrix, the slopes of the losses, and M^1/2."""
+        """Rows M^1/2 J of the Gauss-Newton matrix, the slopes of the losses, and M^1/2.
+
+        All of them may be overwritten.
+        """
         raise NotImplementedError
 
     def slopes(self, kernel: Any, x: Array, idx: Any, precision: Any) -> tuple[Any, Array]:
@@ -77,40 +80,76 @@ class Sums:
         raise NotImplementedError
 
 
-class Means(Protocol):
+class Means:
     """Means of sums over so many samples, with the penalty (l2 / 2) |x|^2.
 
-    Attributes
+    Parameters
     ----------
     l2 : number, array or None
         The weight of each entry's square; None: there is no penalty.
+    xp : namespace
+        Of the sums, with numpy's names; they may be numpy arrays, too.
+    compiled : callable
+        What compiles a function of them.
     """
 
-    l2: Any
+    def __init__(self, l2: Any, xp: Any, compiled: Callable[[Any], Any]) -> None:
+        self.l2, self._xp = l2, xp
+        self._mean = compiled(_mean)
+        self._mean_squares = compiled(_mean_squares)
+        self._half_square = compiled(_half_square)
 
     def value(self, total: Any, size: int, x: Array) -> Any:
         """The mean loss."""
+        return total / size + (0.0 if self.l2 is None else float(self._half_square(self.l2, x)))
 
     def gradient(self, total: Array, size: int, x: Array) -> Array:
         """Its gradient."""
+        return self._mean(total, float(size), self.l2, x)
 
     def squares(self, total: Array, size: int, x: Array) -> Array:
         """The mean of squared gradients, with the penalty's diagonal."""
+        return self._mean_squares(total, float(size), self.l2, x)
 
     def product(self, total: Array, size: int, v: Array) -> Array:
-        """The product of a vector."""
+        """The product of a vector; `total` may be overwritten later."""
+        return self._mean(total, float(size), self.l2, v)
 
     def own_product(self, product: Array, v: Array) -> Array:
         """The same with a mean that the user has computed."""
+        return product if self.l2 is None else product + self.l2 * v
 
     def matrix(self, total: Array, size: int) -> Array:
         """The matrix."""
+        H = total / float(size)
+        if self.l2 is None:
+            return H
+        return H + self._xp.eye(H.shape[0], dtype=H.dtype) * self.l2
 
     def rows(self, R: Array, scale: float) -> Array:
-        """The rows times a number."""
+        """The rows times a number; they may be overwritten."""
+        return scale * R
 
     def residuals(self, slopes: Array, root: Array, scale: float) -> Array:
         """scale M^-1/2 slopes, so that the rows times it are the gradient; zero where M is."""
+        xp = np if isinstance(root, np.ndarray) else self._xp
+        return xp.where(root > 0, scale / xp.where(root > 0, root, 1.0), 0.0) * slopes
+
+
+def _mean(total: Array, size: float, l2: Any, x: Array) -> Array:
+    """The mean of gradients (or products) and the penalty's."""
+    mean = total / size if l2 is None else total / size + l2 * x
+    return mean.astype(x.dtype, copy=False)
+
+
+def _mean_squares(total: Array, size: float, l2: Any, x: Array) -> Array:
+    """The mean of squared gradients, and the penalty's diagonal."""
+    mean = total / size if l2 is None else total / size + l2
+    return mean.astype(x.dtype, copy=False)
+
+
+def _half_square(l2: Any, x: Array) -> Array:
+    return (l2 * x * x).sum() / 2
 
 
 class ModelProblem(FlatProblem):
@@ -128,7 +167,6 @@ class ModelProblem(FlatProblem):
         What computes the curvature matrix, and the rows of the Jacobian, where they are affordable.
     """
 
-    lock: ClassVar[AbstractContextManager[Any]] = nullcontext()  # what a sum leaves is its own
     _precision: tuple[Any, Any] = (None, None)  # of values and gradients, and of products
 
     def __init__(
@@ -157,19 +195,13 @@ class ModelProblem(FlatProblem):
         self._sums, self._means = sums, means
         self._curvature, self._matrix, self._rows = curvature, matrix, rows
 
-    @property
-    def team(self) -> Team:
-        """The processes that evaluate it."""
-        team: Team = self._sums.team
-        return team
-
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`: for a run, or for the next step of one."""
-        return changed(super().counting(counts), _sums=self._sums.counting(counts))
+        return changed(super().counting(counts), _sums=self._sums.for_run())
 
-    def in_step_with(self, watch: Watch) -> Self:
-        """A copy for a run that `watch` may end, where processes have to agree on that."""
-        return changed(self, _sums=self._sums.in_step_with(watch))
+    def told_by(self, team: Team) -> Self:
+        """A copy whose sums tell these processes of a failure."""
+        return changed(self, _sums=self._sums.told_by(team))
 
     def in_finer_arithmetic(self) -> Any:
         """The same with less rounding, float64 in the end; None where there is none."""
@@ -199,25 +231,49 @@ class ModelProblem(FlatProblem):
         x, idx = self._checked(x, idx)
         with self.lock:
             self._counts.nfev += 1
-            (total,) = self._sums.total("value", x, idx, self._precision[0])
+            own = self._sums.total("value", x, idx, self._precision[0])
+            (total,), _ = self.team.joint(own, lambda _: [], self._counts)
             return self._means.value(total, self._sums.size(idx), x)
 
     def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
         with self.lock:
-            return super()._evaluate(*self._checked(x, idx), diagonal)
+            x, idx = self._checked(x, idx)
+            self._counts.add(nfev=1, njev=1)
+            squared = diagonal and isinstance(self._precond, str) and self._sums.has_squares
+            chosen = self._sums.diagonal_samples(idx) if squared else idx
+            if squared and chosen is idx:
+                return self._means_of("diagonal", x, idx)
+            value, g = self._means_of("gradient", x, idx)
+            if not diagonal:
+                return value, g
+            if squared:
+                return value, g, self._estimated_diagonal(x, chosen)
+            if isinstance(self._precond, str):  # a preconditioner that changes nothing
+                return value, g, self._space.xp.ones_like(x)
+            return value, g, self._user_diagonal(x, idx)
 
     def _means_of(self, kind: str, x: Array, idx: Any) -> tuple[Any, ...]:
+        """("gradient") value and gradient; ("diagonal") with the mean of the squared gradients."""
         means, size = self._means, self._sums.size(idx)
-        total, g, *squares = self._sums.total(kind, x, idx, self._precision[0])
+        own, *vectors = self._sums.total(kind, x, idx, self._precision[0])
+        (total,), (g, *squares) = self.team.joint([own], lambda _: vectors, self._counts)
         diagonal = (means.squares(u, size, x) for u in squares)
         return means.value(total, size, x), means.gradient(g, size, x), *diagonal
 
-    def _diagonal_samples(self, idx: Any) -> Any:
-        return self._sums.diagonal_samples(idx)
+    def _share(self, x: Array, idx: Any) -> tuple[list[Any], Array, Callable[[Any], Any]]:
+        x, idx = self._checked(x, idx)
+        means, size = self._means, self._sums.size(idx)
+        total, g = self._sums.total("gradient", x, idx, self._precision[0])
+        along = means.gradient(g, size, x) if self.team.is_first else g / size
+        return [total], along, lambda totals: means.value(totals[0], size, x)
 
     def _estimated_diagonal(self, x: Array, chosen: Any) -> Array:
-        self._count_diagonal_samples()
-        squares = self._sums.squares(x, chosen, self._precision[0])
+        """The diagonal, estimated from some of the samples."""
+        assert self.subsets is not None
+        if self.subsets.n is not None:
+            self._counts.passes += 2 * DIAGONAL_SAMPLES / self.subsets.n
+        own = self._sums.squares(x, chosen, self._precision[0])
+        (squares,) = self.team.joint_parts([own], self._counts)
         return self._means.squares(squares, self._sums.size(chosen), x)
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
@@ -232,8 +288,10 @@ class ModelProblem(FlatProblem):
             product = self._sums.product(x, idx, self._precision[1], self._count_forward_pass)
 
         def multiply(v: Array) -> Array:
+            again = self._count_forward_pass
             with self.lock:
-                return means.product(product(v), size, v)
+                total = self.team.joint_product(product(v), self._counts, again)
+                return means.product(total, size, v)
 
         return self._counted(multiply)
 
@@ -244,7 +302,8 @@ class ModelProblem(FlatProblem):
         x, idx = self._checked(x, idx)
         self._counts.nhev += self._matrix.products
         with self.lock:
-            H = self._sums.matrix(self._matrix, x, idx, self._precision[1])
+            own = self._sums.matrix(self._matrix, x, idx, self._precision[1])
+            (H,) = self.team.joint_parts([own], self._counts)
         return self._means.matrix(H, self._sums.size(idx))
 
     def jacobian(self, x: Array, idx: Any = WHOLE) -> Jacobian:
@@ -254,14 +313,16 @@ class ModelProblem(FlatProblem):
         x, idx = self._checked(x, idx)
         kernel, sums, means, size = self._rows, self._sums, self._means, self._sums.size(idx)
         with self.lock:
-            R, slopes, root = sums.jacobian(kernel, x, idx, self._precision[1])
+            own = sums.jacobian(kernel, x, idx, self._precision[1])
+            R, slopes, root = self.team.joint_parts(own, self._counts)
         self._counts.nhev += kernel.products  # not those of rows that have not fitted into memory
         scale = size**-0.5
 
         def at(y: Array) -> tuple[Any, Array]:
             self._counts.nfev += 1
             with self.lock:
-                total, slopes = sums.slopes(kernel, y, idx, self._precision[0])
+                own, here = sums.slopes(kernel, y, idx, self._precision[0])
+                (total,), (slopes,) = self.team.joint([own], lambda _: [here], self._counts)
                 return means.value(total, size, y), means.residuals(slopes, root, scale)
 
         penalty = 0.0 if means.l2 is None else float(means.l2)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from ksdmin._problem.arrays import Array, Small
+
 T = TypeVar("T")
 
 
@@ -59,6 +61,32 @@ class Team:
         `marks` are numbers that have to be the same in all of them.
         """
         return look()
+
+    def for_run(self, watch: Watch) -> Team:
+        """The same for a run that ends when all processes know that `watch` wants it to."""
+        return self
+
+    # Sums over all processes: one alone has them already. `counts` are those of a run
+
+    def joint(
+        self, numbers: Sequence[Any], vectors: Callable[[Sequence[Any]], list[Array]], counts: Any
+    ) -> tuple[Sequence[Any], list[Array]]:
+        """The sums of some numbers, and those of vectors that are made of these sums."""
+        return numbers, vectors(numbers)
+
+    def joint_product(self, product: Array, counts: Any, on_again: Callable[[], None]) -> Array:
+        """The sum of a vector; `on_again` is called where any process made a pass again for it."""
+        return product
+
+    def joint_parts(self, arrays: Sequence[Array], counts: Any) -> Sequence[Array]:
+        """The sums of arrays of any shape, which are overwritten."""
+        return arrays
+
+    def joint_on_host(
+        self, numbers: Sequence[Any], slopes: Array, finish: Callable[[Any], Any], counts: Any
+    ) -> tuple[float, Small]:
+        """What `finish` makes of the sums of some numbers, and the sums of `slopes`."""
+        raise NotImplementedError
 
 
 ALONE = Team()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import ksdmin
-from ksdmin._adapters.torch.matrix import BatchedProducts, LinearMatrix
+from ksdmin._adapters.torch.matrices import BatchedProducts, LinearMatrix
 from ksdmin._problem.arrays import to_host
 from ksdmin._problem.counting import Counts
 

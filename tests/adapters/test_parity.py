@@ -31,7 +31,9 @@ SETS = {"all": slice(None), "some": np.array([1, 4, 5, 9])}
 L2 = {"none": 0.0, "one": 0.3, "by name": {"W": 0.7, "v": 0.1}}
 CURVATURE = ("gauss-newton", "hessian", "empirical-fisher", "own product", "own matrix")
 PRECOND = {"fisher": "diagonal", "none": None, "own": DIAGONAL}
-WEIGHTS = {"equal": None, "weighted": np.linspace(0.5, 2.0, N)}
+WEIGHTS = {"equal": None, "weighted": np.linspace(0.0, 2.0, N)}
+DOORS = {"torch": ksdmin.from_torch, "jax": ksdmin.from_jax, "autograd": ksdmin.from_autograd}
+NAMESPACES = {"torch": torch, "jax": jax.numpy, "autograd": autograd_numpy}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -67,10 +69,11 @@ def model_problem(library, l2, curvature, precond, weights):
         curvature = own_curvature(library, curvature)
     precond = array(library, precond) if isinstance(precond, np.ndarray) else precond
     settings = {"l2": l2, "curvature": curvature, "precond": precond, "sample_weight": weights}
+    settings["chunk_size"] = None if weights is None else 5  # one is filled up
     if library == "torch":
         data = torch.from_numpy(X), torch.from_numpy(Y)
         return ksdmin.from_torch(Net(), torch.nn.MSELoss(), data, **settings)
-    xp = jax.numpy if library == "jax" else autograd_numpy
+    xp = NAMESPACES[library]
 
     def model(params, X):
         return xp.tanh(X @ params["W"] + params["b"]) @ params["v"]
@@ -78,8 +81,7 @@ def model_problem(library, l2, curvature, precond, weights):
     def loss(z, y):
         return xp.mean((z - y) ** 2, axis=1)
 
-    door = ksdmin.from_jax if library == "jax" else ksdmin.from_autograd
-    return door(model, loss, (X, Y), params=PARAMS, **settings)
+    return DOORS[library](model, loss, (X, Y), params=PARAMS, **settings)
 
 
 def function_problem(library, l2, curvature, precond):
@@ -87,15 +89,38 @@ def function_problem(library, l2, curvature, precond):
     curvature = own_curvature(library, curvature) if curvature.startswith("own") else None
     precond = array(library, precond) if isinstance(precond, np.ndarray) else None
     settings = {"l2": l2, "curvature": curvature, "precond": precond}
-    xp = {"torch": torch, "jax": jax.numpy, "autograd": autograd_numpy}[library]
+    xp = NAMESPACES[library]
     inputs = array(library, X)
 
     def fun(params):
         return (xp.tanh(inputs @ params["W"] + params["b"]) @ params["v"]).sum() ** 2
 
-    door = {"torch": ksdmin.from_torch, "jax": ksdmin.from_jax, "autograd": ksdmin.from_autograd}
     x0 = {name: array(library, p) for name, p in PARAMS.items()}
-    return door[library](fun, x0=x0, **settings)
+    return DOORS[library](fun, x0=x0, **settings)
+
+
+def block_problem(library, **settings):
+    """Blocks of residuals: two a sample, one a sample, and some of the parameters alone."""
+    xp = NAMESPACES[library]
+
+    def outputs(net, X):
+        W, b, v = (net[k] if isinstance(net, dict) else getattr(net, k) for k in PARAMS)
+        return xp.tanh(X @ W + b) @ v
+
+    def fit(net, batch):
+        return (outputs(net, batch["x"]) - batch["y"]) * array(library, np.array([1.0, 0.5]))
+
+    def slope(net, X):
+        return outputs(net, X)[:, 0] - outputs(net, -X)[:, 0] - 1.0
+
+    def smallness(net):
+        return 0.1 * (net["v"] if isinstance(net, dict) else net.v)
+
+    data = {"x": array(library, X), "y": array(library, Y)}
+    blocks = [(fit, data), (slope, array(library, X[:4] + 1), 3.0), (smallness, None, 0.5)]
+    if library == "torch":
+        return ksdmin.from_torch(Net(), residuals=blocks, **settings)
+    return DOORS[library](residuals=blocks, params=PARAMS, **settings)
 
 
 def numbers(problem, library, idx):
@@ -150,12 +175,72 @@ def test_plain_functions(l2, curvature):
         assert_all_alike(found)
 
 
+BLOCK_SETS = {"all": slice(None), "some": np.array([1, 4, 5, 9, 12, 15, 16])}
+
+
+@pytest.mark.parametrize(
+    ("l2", "curvature", "precond"),
+    [
+        ("by name", "gauss-newton", "fisher"),
+        ("one", "gauss-newton", "own"),
+        ("by name", "hessian", "none"),
+        ("none", "empirical-fisher", "fisher"),
+    ],
+)
+def test_blocks_of_residuals(l2, curvature, precond):
+    D, problems = PRECOND[precond], {}
+    for library in LIBRARIES:
+        given = array(library, D) if isinstance(D, np.ndarray) else D
+        problems[library] = block_problem(library, l2=L2[l2], curvature=curvature, precond=given)
+    for idx in BLOCK_SETS.values():
+        assert_all_alike({name: numbers(problem, name, idx) for name, problem in problems.items()})
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_weight_enters_drawn_labels_once(library):
+    """The Fisher matrix is the Gauss-Newton matrix on average."""
+    n, weights = 4000, np.tile([1.0, 9.0], 2000)
+    inputs, targets = np.ones((n, 1)), np.zeros((n, 1))
+    settings = {"sample_weight": weights}
+    products = []
+    for curvature in ("fisher", "gauss-newton"):
+        settings["curvature"] = curvature
+        if library == "torch":
+            line = torch.nn.Linear(1, 1, bias=False).double()
+            data = torch.from_numpy(inputs), torch.from_numpy(targets)
+            problem = ksdmin.from_torch(line, torch.nn.MSELoss(), data, **settings)
+        else:
+            start = {"slope": np.zeros((1, 1))}
+            problem = DOORS[library](
+                lambda p, X: X @ p["slope"], "squared-error", (inputs, targets), params=start,
+                **settings,
+            )  # fmt: skip
+        zero, one = array(library, np.zeros(1)), array(library, np.ones(1))
+        products.append(np.asarray(problem.curvature(zero)(one)))
+    np.testing.assert_allclose(*products, rtol=0.15)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_products_of_blocks_are_those_of_the_gradient(library):
+    problem = block_problem(library, l2=L2["by name"], curvature="hessian", precond=None)
+    for idx in BLOCK_SETS.values():
+        assert_differences(problem, library, idx)
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_products_are_those_of_the_gradient(library, weights):
     """With the penalty: what all of them have alike could still be wrong."""
     problem = model_problem(library, L2["by name"], "hessian", None, WEIGHTS[weights])
+    assert_differences(problem, library, slice(None))
+
+
+def assert_differences(problem, library, idx):
+    """A product is a difference of gradients, and a slope one of values."""
     steps = [array(library, AT + h * ALONG) for h in (1e-5, -1e-5)]
-    above, below = (np.asarray(problem.value_and_gradient(x)[1]) for x in steps)
-    found = np.asarray(problem.curvature(array(library, AT))(array(library, ALONG)))
-    np.testing.assert_allclose(found, (above - below) / 2e-5, rtol=1e-6, atol=1e-8)
+    (up, above), (down, below) = (problem.value_and_gradient(x, idx) for x in steps)
+    x, v = array(library, AT), array(library, ALONG)
+    product, g = problem.curvature(x, idx)(v), problem.value_and_gradient(x, idx)[1]
+    difference = (np.asarray(above) - np.asarray(below)) / 2e-5
+    np.testing.assert_allclose(np.asarray(product), difference, rtol=1e-6, atol=1e-8)
+    assert (up - down) / 2e-5 == pytest.approx(float(g @ v), rel=1e-6)

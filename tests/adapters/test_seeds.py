@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ksdmin._adapters.seeds import MAX_SEED, picked_rows, seed_for_set, seed_from_rng
+from ksdmin._adapters.flat_problem import MAX_SEED, picked_rows, seed_for_set, seed_from_rng
 
 
 @pytest.mark.parametrize("rng", [0, 5, 2**64 - 1, np.int64(3), np.uint8(7)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -17,13 +17,14 @@ from autograd.scipy.special import logsumexp
 from autograd.tracer import isbox, new_box, notrace_primitives, trace_stack
 from autograd.util import toposort
 
+from ksdmin._adapters.arguments import Arguments
 from ksdmin._adapters.blocks import BlockProblem
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import VALUE_NOISE
-from ksdmin._adapters.functional.build import build as build_functional
-from ksdmin._adapters.functional.data import like, tree_map
-from ksdmin._adapters.functional.library import Chunk, Kernel
+from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.problem import FunctionalProblem
+from ksdmin._adapters.functional.problem import build as build_functional
+from ksdmin._adapters.trees import dotted, like, paths, rebuilt, tree_leaves, tree_map
 from ksdmin._problem.arrays import Array
 
 PRODUCTS = (anp.dot, anp.matmul)
@@ -113,12 +114,11 @@ def _squares(node: TapeNode, argnum: int, delta: Array, rows: int) -> Array | No
 MAX_ONE_PASS_DIFFERENCE = 1e-3
 
 
-class Autograd:
+class Autograd(Library):
     """The operations of :class:`Library`, by recording numpy operations."""
 
     xp = anp
     noise = VALUE_NOISE["highest"]  # sums over samples are made in float64
-    finer = None
 
     def __init__(self) -> None:
         self._one_pass_suffices = False
@@ -133,7 +133,9 @@ class Autograd:
 
         The inverse can be differentiated; it puts all other leaves back as they are.
         """
-        arrays = [np.asarray(leaf) for leaf in _leaves(tree) if _is_floating(leaf)]
+        tree = _in_order(tree)
+        leaves = tree_leaves(tree)
+        arrays = [np.asarray(leaf) for leaf in leaves if _is_floating(leaf)]
         shapes = [array.shape for array in arrays]
         ends = np.cumsum([array.size for array in arrays], dtype=int).tolist()
         slices = [slice(end - array.size, end) for end, array in zip(ends, arrays, strict=True)]
@@ -144,7 +146,8 @@ class Autograd:
             )
 
         def unflatten(x: Array) -> Any:
-            return _rebuilt(tree, iter(x if isinstance(x, Pieces) else split(x)))
+            pieces = iter(x if isinstance(x, Pieces) else split(x))
+            return rebuilt(tree, (next(pieces) if _is_floating(u) else u for u in leaves))
 
         self._split = split
         flat = [array.reshape(-1) for array in arrays]
@@ -152,7 +155,8 @@ class Autograd:
 
     def paths(self, tree: Any) -> list[tuple[str, tuple[int, ...]]]:
         """The path and the shape of each array that `flatten` joins."""
-        return [(path, np.shape(leaf)) for path, leaf in _paths(tree) if _is_floating(leaf)]
+        leaves = paths(_in_order(tree))
+        return [(dotted(path), np.shape(leaf)) for path, leaf in leaves if _is_floating(leaf)]
 
     def as_floats(self, tree: Any) -> Any:
         """The tree with its whole numbers as floating-point arrays."""
@@ -165,22 +169,6 @@ class Autograd:
         """The kernel, without the warnings of overflow in derivatives that are zero (of tanh)."""
         quiet: Kernel = np.errstate(over="ignore")(kernel)
         return quiet
-
-    def for_data(self, x: Array, n: int, preferred: int) -> Autograd:
-        """The same: nothing is compiled."""
-        return self
-
-    def compile_shared(self, kernel: Kernel) -> Kernel:
-        """The same."""
-        return self.compile(kernel)
-
-    def as_given(self, result: Array, x: Array) -> Array:
-        """The result: all arrays are numpy's."""
-        return result
-
-    def compiles_for(self, idx: Any) -> bool:
-        """Nothing is compiled: `idx` may be anything."""
-        return True
 
     def vjp(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Product]:
         """f(x) and u -> J^T u."""
@@ -204,21 +192,6 @@ class Autograd:
         """v -> J v and u -> J^T u, as `linearize` returned them."""
         jvp, vjp = linearized
         return jvp, vjp
-
-    def columns(self, product: Product, units: Array) -> Array:
-        """The product of each of the unit vectors, one after the other."""
-        return np.stack([product(unit) for unit in units])
-
-    @property
-    def has_rows(self) -> bool:
-        """Not of many samples at once."""
-        return False
-
-    def rows_of_samples(
-        self, outputs: Callable[[Array, Any], Array], x: Array, inputs: Any
-    ) -> tuple[Array, Array]:
-        """There are none."""
-        raise NotImplementedError
 
     @np.errstate(over="ignore")
     def prepare_per_sample(
@@ -259,14 +232,6 @@ class Autograd:
             squares += gradient**2
         return values, g, squares
 
-    def partial_sums(self, u: Array) -> Array:
-        """The sum, in float64."""
-        return np.sum(u, dtype=np.float64)
-
-    def shape_of(self, kernel: Kernel, *args: Any) -> tuple[int, ...]:
-        """The shape of the result of a kernel."""
-        return tuple(kernel(*args).shape)
-
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the recorded operations of a kernel hold."""
         tracing = tracemalloc.is_tracing()
@@ -282,61 +247,14 @@ class Autograd:
             if not tracing:
                 tracemalloc.stop()
 
-    def preferred_rows(self, x: Array, bytes_per_sample: int) -> int:
-        """Calls cost little: one sample is worth one."""
-        return 1
 
-    def compiles_values(self, n: int, preferred: int) -> bool:
-        """Always: nothing is compiled."""
-        return True
-
-    def chunk_rows(self, size: int, n: int, max_rows: int, preferred: int) -> int | None:
-        """Chunks of about the same length."""
-        return None if size == n <= max_rows else -(-size // -(-size // max_rows))
-
-    def to_device(self, array: Array, x: Array) -> Array:
-        """The array itself: there is no device but the host."""
-        return array
-
-    def chunk(self, data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Chunk:
-        """Some samples of all, or (`rows` None) all of them without a copy."""
-        if rows is None:
-            w = np.ones(samples, dtype)
-            return Chunk(data[0], data[1], w if weights is None else w * weights)
-        inputs, targets = tree_map(lambda array: array[rows], data)
-        w = (np.arange(len(rows)) < samples).astype(dtype)
-        return Chunk(inputs, targets, w if weights is None else w * weights[rows])
-
-    def random_generator(self, seed: int) -> np.random.Generator:
-        """A source of random numbers."""
-        return np.random.default_rng(seed)
-
-
-def _leaves(tree: Any) -> Iterator[Any]:
-    """The arrays of nested dictionaries (by their sorted keys), lists and tuples."""
-    return (leaf for _, leaf in _paths(tree))
-
-
-def _paths(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The same, each with its path, such as ``layers.0.w``."""
+def _in_order(tree: Any) -> Any:
+    """The tree with its dictionaries in the order of their keys, as jax has them."""
     if isinstance(tree, dict):
-        items: Iterable[tuple[Any, Any]] = ((key, tree[key]) for key in sorted(tree))
-    elif isinstance(tree, (tuple, list)):
-        items = zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True)
-    else:
-        yield path, tree
-        return
-    for key, part in items:
-        yield from _paths(part, f"{path}.{key}" if path else str(key))
-
-
-def _rebuilt(tree: Any, pieces: Iterator[Any]) -> Any:
-    """A tree like `tree` of other floating-point arrays, in the order of `_leaves`."""
-    if isinstance(tree, dict):
-        return {key: _rebuilt(tree[key], pieces) for key in sorted(tree)}
+        return {key: _in_order(tree[key]) for key in sorted(tree)}
     if isinstance(tree, (tuple, list)):
-        return like(tree, [_rebuilt(part, pieces) for part in tree])
-    return next(pieces) if _is_floating(tree) else tree
+        return like(tree, {i: _in_order(part) for i, part in enumerate(tree)})
+    return tree
 
 
 def _is_floating(leaf: Any) -> bool:
@@ -344,6 +262,6 @@ def _is_floating(leaf: Any) -> bool:
     return np.asarray(leaf).dtype.kind in "fc"
 
 
-def build(model: Any, loss: Any, data: Any, **arguments: Any) -> FunctionalProblem | BlockProblem:
-    """The problem of :func:`ksdmin.from_autograd`, which documents the arguments."""
-    return build_functional(Autograd(), model, loss, data, **arguments)
+def build(asked: Arguments) -> FunctionalProblem | BlockProblem:
+    """The problem of :func:`ksdmin.from_autograd`."""
+    return build_functional(Autograd(), asked)

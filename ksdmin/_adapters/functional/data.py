@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
 
 from ksdmin._adapters.arguments import as_weights, from_frame
-from ksdmin._adapters.flat_problem import host_indices
+from ksdmin._adapters.flat_problem import host_indices, picked_rows, seed_for_set
 from ksdmin._adapters.functional.library import Library
-from ksdmin._adapters.seeds import picked_rows, seed_for_set
+from ksdmin._adapters.trees import tree_leaves, tree_map
 from ksdmin._problem.arrays import Array
 
 
@@ -39,8 +39,7 @@ class Samples:
         if not isinstance(data, (tuple, list)) or len(data) != 2:
             raise TypeError(f"data: expected (inputs, targets), not {type(data).__name__}")
         data = tree_map(from_frame, data)
-        parts: list[Array] = []
-        tree_map(parts.append, data)
+        parts: list[Array] = tree_leaves(data)
         _refuse_sparse(parts)
         self.n = _common_length(parts)
         weights: Array | None = None
@@ -121,20 +120,6 @@ def _common_length(parts: list[Array]) -> int:
     if n == 0:
         raise ValueError("data: there are no samples")
     return n
-
-
-def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
-    """`function` of every array in nested tuples, lists and dictionaries."""
-    if isinstance(tree, dict):
-        return {key: tree_map(function, part) for key, part in tree.items()}
-    if isinstance(tree, (tuple, list)):
-        return like(tree, [tree_map(function, part) for part in tree])
-    return function(tree)
-
-
-def like(tree: Any, parts: list[Any]) -> Any:
-    """A sequence like `tree`, which may have names for its parts."""
-    return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
 
 
 def one_ahead(results: Iterator[Any]) -> Iterator[Any]:

@@ -1,6 +1,6 @@
 """The rows of the Jacobian of a model, and the curvature matrix of one that is linear.
 
-As in ``_adapters/torch/jacobian.py``: M^1/2 J, where M, diagonal, holds the second derivatives of
+As in ``_adapters/torch/matrices.py``: M^1/2 J, where M, diagonal, holds the second derivatives of
 the losses in the outputs. Only a library that takes the reverse passes of many samples at once has
 them (jax).
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ksdmin._adapters.curvature import Product
+from ksdmin._adapters.curvature import Product, off_diagonal
 from ksdmin._adapters.functional.data import Samples
 from ksdmin._adapters.functional.library import Chunk, Library
 from ksdmin._problem.arrays import Array
@@ -76,12 +76,8 @@ class JacobianRows:
 
     def _deviation(self, x: Array, chunk: Chunk) -> Array:
         """By how much M is anything but diagonal, relative to it."""
-        xp, z = self._library.xp, self._outputs(x, chunk.inputs)
-        u = xp.cos(xp.arange(z.size, dtype=z.dtype)).reshape(z.shape)
-        times = self._output_hessian(z, chunk.targets, chunk.w)
-        expected = times(u)
-        norm = xp.sqrt(xp.sum(expected**2)) + np.finfo(np.float32).tiny
-        return xp.sqrt(xp.sum((u * times(xp.ones_like(u)) - expected) ** 2)) / norm
+        z = self._outputs(x, chunk.inputs)
+        return off_diagonal(self._output_hessian(z, chunk.targets, chunk.w), z)
 
 
 # The curvature matrix of a model that is linear in its parameters: J^T M J, as matrix products

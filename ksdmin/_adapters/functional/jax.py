@@ -14,10 +14,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial, register_dataclass, tree_leaves, tree_map
 
+from ksdmin._adapters.arguments import Arguments
 from ksdmin._adapters.blocks import BlockProblem
 from ksdmin._adapters.curvature import Product
-from ksdmin._adapters.flat_problem import VALUE_NOISE
-from ksdmin._adapters.functional.build import build as build_functional
+from ksdmin._adapters.flat_problem import VALUE_NOISE, is_gradient
+from ksdmin._adapters.functional.jax_arrays import (
+    QUICK,
+    Program,
+    as_floats,
+    automatic,
+    copied_like,
+    flatten,
+    is_on_host,
+    paths,
+    platform_of,
+    refuse_traced,
+)
 from ksdmin._adapters.functional.jax_chunks import (
     Picked,
     as_chunk,
@@ -30,17 +42,10 @@ from ksdmin._adapters.functional.jax_chunks import (
     preferred_rows,
     sums_over_samples,
 )
-from ksdmin._adapters.functional.jax_leaves import as_floats, flatten, paths, refuse_traced
-from ksdmin._adapters.functional.jax_programs import QUICK, Program
-from ksdmin._adapters.functional.jax_sharding import (
-    automatic,
-    copied_like,
-    is_on_host,
-    platform_of,
-)
-from ksdmin._adapters.functional.library import Chunk, Kernel
+from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.problem import FunctionalProblem
-from ksdmin._problem.arrays import Array, Space, to_host
+from ksdmin._adapters.functional.problem import build as build_functional
+from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.subsets import WHOLE, Subsets
 
 PRECISIONS = ("highest", "high")
@@ -49,7 +54,7 @@ PRECISIONS = ("highest", "high")
 SUM_BLOCK = 256
 
 
-class Jax:
+class Jax(Library):
     """The operations of :class:`Library`.
 
     Parameters
@@ -61,6 +66,7 @@ class Jax:
     """
 
     xp = jnp
+    has_rows = True
 
     def __init__(self, precision: str, small: bool = False) -> None:
         if precision not in PRECISIONS:
@@ -138,11 +144,6 @@ class Jax:
     def columns(self, product: Product, units: Array) -> Array:
         """The product of each of the unit vectors, all at once."""
         return jax.vmap(product)(units)
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether there is `rows_of_samples`."""
-        return True
 
     def rows_of_samples(
         self, outputs: Callable[[Array, Any], Array], x: Array, inputs: Any
@@ -262,20 +263,13 @@ def _pullback_in(dtype: Any) -> Callable[[Any, Array], Array]:
     return apply
 
 
-def build(
-    model: Any, loss: Any, data: Any, *, precision: str, **arguments: Any
-) -> FunctionalProblem | BlockProblem:
-    """The problem of :func:`ksdmin.from_jax`, which documents the arguments."""
-    refuse_traced(data, arguments["params"], arguments["x0"])
-    return build_functional(Jax(precision), model, loss, data, **arguments)
+def build(asked: Arguments) -> FunctionalProblem | BlockProblem:
+    """The problem of :func:`ksdmin.from_jax`."""
+    refuse_traced(asked.data, asked.params, asked.x0)
+    return build_functional(Jax(asked.precision), asked)
 
 
 # A function that ``minimize`` got with an array of jax's and without derivatives
-
-
-# Of |g|: by more a difference along one direction must not contradict the gradient. Curvature and
-# rounding make far less of it.
-MAX_SLOPE_ERROR = 1e-2
 
 
 def tried(
@@ -302,55 +296,19 @@ def tried(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            problem = _problem(with_args, x0, subsets, precond)
+            asked = Arguments(with_args, x0=x0, subsets=subsets, precond=precond)
+            problem = build_functional(Jax("highest"), asked)
+            assert isinstance(problem, FunctionalProblem)
             value, g = problem.value_and_gradient(x0, whole)
             eager = float(np.asarray(with_args(x0, *idx)).reshape(()))
-            faithful = _agree(value, eager, x0) and (bounded or _is_gradient(problem, x0, g, whole))
+            faithful = _agree(value, eager, x0) and (bounded or is_gradient(problem, x0, g, whole))
     except Exception:  # whatever it is, differences will show it, if they meet it too
         return None
     problem.spent.append((2, 1) if bounded else (4, 1))
     return problem if faithful else None
 
 
-def _problem(
-    fun: Callable[..., Any], x0: Array, subsets: Subsets | None, precond: Any
-) -> FunctionalProblem:
-    """As ``from_jax(fun, x0=x0)`` makes it."""
-    problem = build_functional(
-        *(Jax("highest"), fun, None, None),
-        residuals=None,
-        params=None,
-        curvature=None,
-        chunk_size=None,
-        memory_budget=None,
-        sample_weight=None,
-        x0=x0,
-        subsets=subsets,
-        l2=0.0,
-        precond=precond,
-        rng=0,
-    )
-    assert isinstance(problem, FunctionalProblem)
-    return problem
-
-
 def _agree(compiled: float, eager: float, x0: Array) -> bool:
     """Whether the function has one value, but for rounding."""
     alike = abs(compiled - eager) <= Space(x0).eps ** 0.5 * max(abs(compiled), abs(eager))
     return alike or not (math.isfinite(compiled) or math.isfinite(eager))
-
-
-def _is_gradient(problem: FunctionalProblem, x0: Array, g: Array, whole: Any) -> bool:
-    """Whether `g` agrees with a central difference along one direction.
-
-    With ``jax.lax.stop_gradient`` in a function it does not.
-    """
-    space, gradient = Space(x0), to_host(g)
-    h = space.eps ** (1 / 3) * max(1.0, space.norm(x0))
-    u = np.random.default_rng(0).standard_normal(space.n)
-    u /= np.linalg.norm(u)
-    d = space.to_device(h * u)
-    above, below = problem.value(x0 + d, whole), problem.value(x0 - d, whole)
-    error = abs((above - below) / (2 * h) - float(gradient @ u))
-    rounding = 100 * space.eps * max(abs(above), abs(below)) / h
-    return not error > MAX_SLOPE_ERROR * float(np.linalg.norm(gradient)) + rounding

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass, tree_leaves, tree_map
 
-from ksdmin._adapters.functional.jax_sharding import (
+from ksdmin._adapters.functional.jax_arrays import (
     committed_to,
     constrained,
     is_on_host,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.functional.losses import RandomGenerator
+from ksdmin._adapters.trees import tree_map
 from ksdmin._problem.arrays import Array
 
 Kernel = Callable[..., Any]
@@ -21,74 +24,72 @@ class Chunk(NamedTuple):
     w: Array
 
 
-class Library(Protocol):
-    """The operations in which the adapters of autograd and jax differ."""
+class Library:
+    """The operations in which autograd and jax differ.
 
-    @property
-    def xp(self) -> Any:
-        """Its numpy namespace."""
+    The defaults are those of a library that computes with numpy, on the host, and compiles nothing.
 
-    @property
-    def noise(self) -> float:
-        """The relative rounding error of a mean loss in float32."""
+    Attributes
+    ----------
+    xp : namespace
+        Its numpy.
+    noise : float
+        The relative rounding error of a mean loss in float32.
+    has_rows : bool
+        Whether there is `rows_of_samples`.
+    """
+
+    xp: Any
+    noise: float
+    has_rows = False
 
     @property
     def finer(self) -> Library | None:
         """The same with less rounding; None where there is none."""
+        return None
 
     def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
         """The function of that name in ``scipy.special``."""
+        raise NotImplementedError
 
     def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
         """All floating-point arrays of a tree as one vector, and the inverse function.
 
         The inverse puts all other leaves back as they are.
         """
+        raise NotImplementedError
 
     def paths(self, tree: Any) -> list[tuple[str, tuple[int, ...]]]:
         """The path and the shape of each array that `flatten` joins, such as ``layers.0.w``."""
+        raise NotImplementedError
 
     def as_floats(self, tree: Any) -> Any:
         """The tree with its whole numbers as floating-point arrays."""
+        raise NotImplementedError
 
-    def compile(self, kernel: Kernel) -> Kernel:
-        """The kernel of a problem, compiled."""
-
-    def for_data(self, x: Array, n: int, preferred: int) -> Library:
-        """The same as it compiles kernels for `n` samples, of which `preferred` are worth a call.
-
-        (`preferred` is what `preferred_rows` returned.)
-        """
-
-    def compile_shared(self, kernel: Kernel) -> Kernel:
-        """A kernel that all problems share, compiled; of numpy arrays it makes numpy arrays."""
-
-    def as_given(self, result: Array, x: Array) -> Array:
-        """A result of a compiled kernel: as numpy, if that is what the vector `x` was."""
-
-    def compiles_for(self, idx: Any) -> bool:
-        """Whether a compiled kernel can take `idx` as an argument."""
+    # What differentiates
 
     def vjp(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Product]:
         """f(x) and u -> J^T u."""
+        raise NotImplementedError
 
     def linearize(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Any]:
         """f(x), and what `jacobian` needs."""
+        raise NotImplementedError
 
     def jacobian(self, linearized: Any, z: Array) -> tuple[Product, Product]:
         """v -> J v and u -> J^T u, from what `linearize` returned beside z = f(x)."""
+        raise NotImplementedError
 
     def columns(self, product: Product, units: Array) -> Array:
         """The product of each of the unit vectors, along a new first axis."""
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether there is `rows_of_samples`."""
+        return np.stack([product(unit) for unit in units])
 
     def rows_of_samples(
         self, outputs: Callable[[Array, Any], Array], x: Array, inputs: Any
     ) -> tuple[Array, Array]:
         """The outputs of each sample, and their derivatives along a last axis of length n."""
+        raise NotImplementedError
 
     def prepare_per_sample(
         self, losses: Kernel, x: Array, chunk: Chunk, room: int
@@ -100,36 +101,72 @@ class Library(Protocol):
         Returns how many entries of each sample's gradient it holds in memory, and whether it takes
         many samples at once (rather than one after the other).
         """
+        raise NotImplementedError
 
     def per_sample_sums(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
         """The loss of each sample, the sum of their gradients and that of the squared gradients.
 
         `losses` is a function (x, chunk) -> one loss per sample.
         """
+        raise NotImplementedError
 
-    def partial_sums(self, u: Array) -> Array:
-        """A few sums that add up to that of `u`: they are added on the host, in float64."""
+    # What compiles
 
-    def shape_of(self, kernel: Kernel, *args: Any) -> tuple[int, ...]:
-        """The shape of the result of a kernel that is not compiled."""
+    def compile(self, kernel: Kernel) -> Kernel:
+        """The kernel of a problem, compiled for each shape of its arguments."""
+        return kernel
 
-    def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
-        """How much memory the results of a kernel hold."""
+    def compile_shared(self, kernel: Kernel) -> Kernel:
+        """A kernel that all problems share, compiled; of numpy arrays it makes numpy arrays."""
+        return self.compile(kernel)
 
-    def preferred_rows(self, x: Array, bytes_per_sample: int) -> int:
-        """How many samples are worth a call of a compiled kernel."""
+    def for_data(self, x: Array, n: int, preferred: int) -> Library:
+        """The same as it compiles kernels for `n` samples, of which `preferred` are worth a call.
+
+        (`preferred` is what `preferred_rows` returned.)
+        """
+        return self
+
+    def compiles_for(self, idx: Any) -> bool:
+        """Whether a compiled kernel can take `idx` as an argument."""
+        return True
 
     def compiles_values(self, n: int, preferred: int) -> bool:
         """Whether the value alone of so few samples is worth a kernel, beside the gradient's."""
+        return True
+
+    def as_given(self, result: Array, x: Array) -> Array:
+        """A result of a compiled kernel: as numpy, if that is what the vector `x` was."""
+        return result
+
+    def partial_sums(self, u: Array) -> Array:
+        """A few sums that add up to that of `u`: they are added on the host, in float64."""
+        return np.sum(u, dtype=np.float64)
+
+    def shape_of(self, kernel: Kernel, *args: Any) -> tuple[int, ...]:
+        """The shape of the result of a kernel that is not compiled."""
+        return tuple(kernel(*args).shape)
+
+    def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
+        """How much memory the results of a kernel hold."""
+        raise NotImplementedError
+
+    # Samples, in chunks
+
+    def preferred_rows(self, x: Array, bytes_per_sample: int) -> int:
+        """How many samples are worth a call of a compiled kernel."""
+        return 1
 
     def chunk_rows(self, size: int, n: int, max_rows: int, preferred: int) -> int | None:
         """How many rows the chunks of a set of `size` of `n` samples have: at most `max_rows`.
 
         None: it is everything, in one chunk, and nothing need be copied.
         """
+        return None if size == n <= max_rows else -(-size // -(-size // max_rows))
 
     def to_device(self, array: Array, x: Array) -> Array:
         """An array of data, on the device of `x`."""
+        return array
 
     def chunk(self, data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Any:
         """A chunk as compiled kernels take it: a `Chunk`, or what they make one of.
@@ -145,6 +182,14 @@ class Library(Protocol):
         dtype : dtype
             Of the weights in the chunk.
         """
+        if rows is None:
+            w = np.ones(samples, dtype)
+            return Chunk(data[0], data[1], w if weights is None else w * weights)
+        inputs, targets = tree_map(lambda array: array[rows], data)
+        w = (np.arange(len(rows)) < samples).astype(dtype)
+        return Chunk(inputs, targets, w if weights is None else w * weights[rows])
 
     def random_generator(self, seed: int) -> RandomGenerator:
         """A source of random numbers."""
+        generator: Any = np.random.default_rng(seed)
+        return generator  # type: ignore[no-any-return]

@@ -4,219 +4,234 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from ksdmin._adapters.arguments import (
+    Arguments,
     Block,
     as_blocks,
     as_precond,
     check_block_curvature,
     check_curvature_of_function,
     noting_block,
-    refuse,
 )
 from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.curvature import check_provider
-from ksdmin._adapters.torch.checks import check_model
-from ksdmin._adapters.torch.costs import chunk_budget
-from ksdmin._adapters.torch.data.epochs import EpochSamples
-from ksdmin._adapters.torch.data.samples import Samples
+from ksdmin._adapters.flat_problem import WORKING_COPIES, draw_seed
+from ksdmin._adapters.torch.checks import (
+    check_gradients_found,
+    check_inner_derivatives,
+    check_model,
+    check_values,
+    fault_of_products,
+    reads_parameters_again,
+)
+from ksdmin._adapters.torch.costs import (
+    Costs,
+    bytes_per_sample,
+    chunk_budget,
+    costs_of,
+    counted_value,
+)
+from ksdmin._adapters.torch.data.samples import (
+    EpochSamples,
+    Samples,
+    is_function_of_epoch,
+    samples_of,
+)
+from ksdmin._adapters.torch.diagonal import Diagonal, diagonal_kernel
 from ksdmin._adapters.torch.distributed.build import (
     asked_for,
     blocks_of_all_processes,
     of_all_processes,
     unwrapped,
 )
-from ksdmin._adapters.torch.flat_function import FlatFunction
-from ksdmin._adapters.torch.flat_model import FlatModel
-from ksdmin._adapters.torch.in_double import InDouble, check_outputs, doubled
-from ksdmin._adapters.torch.model_and_loss import kernels_of, probe_of
+from ksdmin._adapters.torch.flat_model import FlatModel, doubled
+from ksdmin._adapters.torch.kernels import Kernels
+from ksdmin._adapters.torch.kronecker import KroneckerKernel, kronecker_kernel
+from ksdmin._adapters.torch.matrices import jacobian_rows, matrix_kernel
+from ksdmin._adapters.torch.model_and_loss import (
+    First,
+    ResidualModel,
+    check_outputs,
+    kernels_of,
+    noting_targets,
+    probe_of,
+    residual_kernels,
+)
 from ksdmin._adapters.torch.model_calls import check_output
-from ksdmin._adapters.torch.of_samples import l2_vector, of_samples
-from ksdmin._adapters.torch.plain_function import TorchFunctionProblem
-from ksdmin._adapters.torch.problem import TorchProblem, refuse_inference_mode
-from ksdmin._adapters.torch.residuals import ResidualModel, residual_kernels
-from ksdmin._problem.subsets import Subsets, as_subsets
+from ksdmin._adapters.torch.modes import BATCH_SAMPLES, seeded_generators
+from ksdmin._adapters.torch.plain_function import FlatFunction, TorchFunctionProblem
+from ksdmin._adapters.torch.probing import Probing, lean_convolutions_work
+from ksdmin._adapters.torch.problem import Findings, InDouble, TorchProblem, refuse_inference_mode
+from ksdmin._adapters.torch.sums import SampleSums
+from ksdmin._problem.subsets import as_subsets
 
 
-def build(
-    model: Any,
-    loss: Any,
-    data: Any,
-    *,
-    residuals: Any,
-    x0: Any,
-    subsets: Any,
-    output: Any,
-    curvature: str | Callable[..., Any] | None,
-    l2: float | Mapping[str, float],
-    precond: Any,
-    params: Iterable[Any] | None,
-    chunk_size: int | None,
-    memory_budget: float | None,
-    precision: str,
-    graphs: bool | None,
-    rng: Any,
-    sample_weight: Any,
-    process_group: Any,
-) -> TorchProblem | TorchFunctionProblem | BlockProblem:
+def build(asked: Arguments) -> TorchProblem | TorchFunctionProblem | BlockProblem:
     """The problem of :func:`ksdmin.from_torch`, which documents the arguments."""
     refuse_inference_mode()
-    if x0 is None:
-        process_group = asked_for(process_group)
-    check_provider(curvature)
-    check_output(output)
-    precond = as_precond(precond, "auto", "kronecker", "diagonal")
-    # Verbs of the user's know one dtype; several processes would have to turn at the same time
-    may_turn = not callable(curvature) and not callable(precond) and process_group is None
-    turns = may_turn and precision != "float32"
-    precision = "highest" if precision == "float32" else precision
-    settings = {"l2": l2, "precond": precond, "memory_budget": memory_budget}
-    settings |= {"chunk_size": chunk_size, "graphs": graphs, "rng": rng}
-    if residuals is not None:
+    if asked.x0 is None:
+        asked = replace(asked, process_group=asked_for(asked.process_group))
+    check_provider(asked.curvature)
+    check_output(asked.output)
+    asked = replace(asked, precond=as_precond(asked.precond, "auto", "kronecker", "diagonal"))
+    if asked.residuals is not None:
         instead = "a model, or x0= with a plain function, not with residuals="
-        given = {"loss": loss, "data": data, "x0": x0, "subsets": subsets, "output": output}
-        refuse(instead, **given, sample_weight=sample_weight)
-        asked = params, precision, curvature, turns, process_group
-        return _blocks(model, as_blocks(residuals), *asked, **settings)
-    if x0 is not None:
-        a_models = {"params": params, "chunk_size": chunk_size, "memory_budget": memory_budget}
-        a_models |= {"sample_weight": sample_weight, "output": output}
-        a_models |= {"process_group": process_group}
-        refuse("a model, not with x0=", loss=loss, data=data, **a_models)
-        function = _flat_function(model, x0, curvature, precision)
-        sets = None if subsets is None else as_subsets(subsets)
-        return _plain_function(function, turns, sets, curvature, l2, precond, graphs)
-    refuse("a plain function and its x0=; a model's samples are its data", subsets=subsets)
-    _require(model, loss, data)
-    model = unwrapped(model, process_group)
-
-    seed = copy.deepcopy(rng)  # a Generator would go on
+        asked.refuse(instead, "loss", "data", "x0", "subsets", "output", "sample_weight")
+        return _blocks(asked)
+    if asked.x0 is not None:
+        a_models = "params", "chunk_size", "memory_budget", "sample_weight", "output"
+        asked.refuse("a model, not with x0=", "loss", "data", *a_models, "process_group")
+        return _function(asked)
+    asked.refuse("a plain function and its x0=; a model's samples are its data", "subsets")
+    _require_model(asked)
+    group = asked.process_group
+    asked = replace(asked, model=unwrapped(asked.model, group))
 
     def make(data: Any, stacklevel: int) -> TorchProblem:
-        in_processes = None if process_group is None else "process_group="
-        check_model(model, stacklevel=stacklevel, without_batches=in_processes)
-        flat_model = FlatModel(model, params, precision)
-        samples = _samples(data, sample_weight, flat_model, memory_budget, loss is not None)
-        asked = {"output": output, "curvature": curvature}
-        found = kernels_of(flat_model, loss, samples, **asked, stacklevel=stacklevel)
-        if process_group is None:  # else one process may have such samples only
-            samples.check_weights()
-        problem = of_samples(*found, samples, **settings)
-        if turns and problem.x0.dtype == torch.float32:
-            again = partial(_model_in_double, flat_model, loss, samples, asked, settings, seed)
-            problem._double = InDouble(again)
-        return problem
+        in_processes = None if group is None else "process_group="
+        check_model(asked.model, stacklevel=stacklevel, without_batches=in_processes)
+        return _model(replace(asked, data=data), stacklevel)
 
-    if process_group is None:
-        return make(data, 4)
-    return of_all_processes(process_group, model, data, curvature, precond, make)
+    if group is None:
+        return make(asked.data, 4)
+    return of_all_processes(asked, make)
+
+
+def _turns(asked: Arguments) -> bool:
+    """Whether a run in float32 may turn to float64.
+
+    Verbs of the user's know one dtype; several processes would have to turn at the same time.
+    """
+    own = callable(asked.curvature) or callable(asked.precond)
+    return not own and asked.process_group is None and asked.precision != "float32"
+
+
+def _again(asked: Arguments) -> Arguments:
+    """The same with a generator that has not been drawn from."""
+    return replace(asked, rng=copy.deepcopy(asked.rng))
+
+
+# A model and its loss
+
+
+def _require_model(asked: Arguments) -> None:
+    """Refuse a model without data; one without a loss has to return its own."""
+    missing = ["loss"] if asked.loss is None and asked.data is None else []
+    missing += ["data"] if asked.data is None else []
+    if missing:
+        raise TypeError(
+            f"{missing[0]}= is missing: a model needs loss and data; one that returns its own loss "
+            "needs data, with all that it takes; a plain function needs x0="
+        )
+    if not isinstance(asked.model, nn.Module):
+        raise TypeError(
+            f"model: expected an nn.Module, not {type(asked.model).__name__}; a plain function "
+            "needs x0="
+        )
+
+
+def _model(asked: Arguments, stacklevel: int) -> TorchProblem:
+    """The problem of a model and its loss."""
+    model = FlatModel(asked.model, asked.params, asked.precision)
+    if is_function_of_epoch(asked.data):
+        asked.refuse("data that are the same in every iteration", "sample_weight")
+    has_targets, like = asked.loss is not None, model.x0
+    samples = samples_of(asked.data, like, has_targets, asked.memory_budget, asked.sample_weight)
+    asked = replace(asked, data=None)  # the samples have them, or a copy
+    again = _again(asked)
+    kernels, first = kernels_of(model, samples, asked, stacklevel=stacklevel + 1)
+    if asked.process_group is None:  # else one process may have such samples only
+        samples.check_weights()
+    problem = _of_samples(kernels, first, samples, asked)
+    if _turns(asked) and problem.x0.dtype == torch.float32:
+        problem._double = InDouble(partial(_model_in_double, model, samples, again))
+    return problem
 
 
 def _model_in_double(
-    model: FlatModel,
-    loss: Any,
-    samples: Samples | EpochSamples,
-    asked: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    rng: Any,
+    model: FlatModel, samples: Samples | EpochSamples, asked: Arguments
 ) -> TorchProblem:
     """The problem of a copy of the model and its loss in float64, with the same samples."""
     samples = samples.in_dtype(torch.float64)
     with model.modes.in_force():  # the copy keeps them
-        model, loss = model.of(doubled(model.model)), doubled(loss)
+        model, asked = model.of(doubled(model.model)), replace(asked, loss=doubled(asked.loss))
     check_outputs(model, samples)
-    found = kernels_of(model, loss, samples, **asked, stacklevel=1)
-    return of_samples(*found, samples, **{**settings, "rng": copy.deepcopy(rng)})
+    kernels, first = kernels_of(model, samples, asked, stacklevel=1)
+    return _of_samples(kernels, first, samples, _again(asked))
 
 
-def _blocks(
-    model: Any,
-    blocks: list[Block],
-    params: Iterable[Any] | None,
-    precision: str,
-    curvature: Any,
-    turns: bool,
-    process_group: Any,
-    **settings: Any,
-) -> BlockProblem:
+# Blocks of residuals
+
+
+def _blocks(asked: Arguments) -> BlockProblem:
     """The sum of blocks of squared residuals."""
-    if not isinstance(model, nn.Module):
-        kind = type(model).__name__
+    if not isinstance(asked.model, nn.Module):
+        kind = type(asked.model).__name__
         raise TypeError(f"model: residuals= needs the nn.Module that r is given, not {kind}")
-    check_block_curvature(curvature)
-    model = unwrapped(model, process_group)
+    check_block_curvature(asked.curvature)
+    model, params, blocks = asked.model, asked.params, as_blocks(asked.residuals)
+    model = unwrapped(model, asked.process_group)
     params = params if params is None or isinstance(params, (str, Tensor)) else list(params)
-    settings |= {"curvature": curvature}
+    asked = replace(asked, model=model, params=params)
 
     def make(blocks: Sequence[Block], stacklevel: int) -> BlockProblem:
         check_model(model, stacklevel=stacklevel, without_batches="residuals=")
-        flat = partial(ResidualModel, model, params=params, precision=precision)
-        return _own_blocks(flat, blocks, turns, **settings)
+        return _own_blocks(blocks, asked)
 
-    if process_group is None:
+    if asked.process_group is None:
         return make(blocks, 5)
-    precond = settings["precond"]
-    return blocks_of_all_processes(process_group, model, blocks, curvature, precond, make)
+    return blocks_of_all_processes(asked, blocks, make)
 
 
-def _own_blocks(
-    flat: Callable[..., ResidualModel],
-    blocks: Sequence[Block],
-    turns: bool,
-    *,
-    memory_budget: float | None,
-    **settings: Any,
-) -> BlockProblem:
-    """The problem of the blocks of this process; `flat` makes a model of each."""
+def _own_blocks(blocks: Sequence[Block], asked: Arguments) -> BlockProblem:
+    """The problem of the blocks of this process."""
     parts = []
     for number, block in enumerate(blocks):
         with noting_block(number):
-            flat_model = flat(block=block)
-            budget = (memory_budget or chunk_budget(flat_model.device)) / len(blocks)
-            parts.append((flat_model, flat_model.samples(budget)))
-    settings |= {"memory_budget": budget}
-    again = partial(_blocks_in_double, parts, copy.deepcopy(settings["rng"]), settings)
-    problem = _of_blocks(parts, **settings)
-    if turns and problem.x0.dtype == torch.float32:
-        problem._double = InDouble(again)
+            model = ResidualModel(asked.model, block, asked.params, asked.precision)
+            budget = (asked.memory_budget or chunk_budget(model.device)) / len(blocks)
+            parts.append((model, model.samples(budget)))
+    asked = replace(asked, memory_budget=budget)
+    again = _again(asked)
+    problem = _of_blocks(parts, asked)
+    if _turns(asked) and problem.x0.dtype == torch.float32:
+        problem._double = InDouble(partial(_blocks_in_double, parts, again))
     return problem
 
 
 def _of_blocks(
-    parts: list[tuple[ResidualModel, Samples | EpochSamples]],
-    *,
-    curvature: Any,
-    l2: float | Mapping[str, float],
-    precond: Any,
-    rng: Any,
-    **settings: Any,
+    parts: list[tuple[ResidualModel, Samples | EpochSamples]], asked: Arguments
 ) -> BlockProblem:
     """The problem of the blocks, each with its samples."""
-    generator = np.random.default_rng(rng)  # the blocks draw labels and masks of their own
-    # Factors of several blocks are not those of their sum: it has a diagonal
-    settings |= {"l2": 0.0, "precond": "diagonal" if isinstance(precond, str) else None}
+    of_block = replace(
+        asked,
+        l2=0.0,
+        curvature=asked.curvature or "gauss-newton",
+        # Factors of several blocks are not those of their sum: it has a diagonal
+        precond="diagonal" if isinstance(asked.precond, str) else None,
+        rng=np.random.default_rng(asked.rng),  # the blocks draw labels and masks of their own
+    )
     terms = []
     for number, (model, samples) in enumerate(parts):
         with noting_block(number):
-            kernels, first = residual_kernels(model, probe_of(samples), curvature or "gauss-newton")
-            problem = of_samples(
-                kernels, kernels.curvature, first, samples, rng=generator, **settings
-            )
+            kernels, first = residual_kernels(model, probe_of(samples), of_block.curvature)
+            problem = _of_samples(kernels, first, samples, of_block)
         terms.append(Term(problem, model.block.weight, math.prod(first.z.shape[1:])))
-    penalty = l2_vector(l2, parts[0][0])
-    return BlockProblem(terms, penalty if bool(penalty.any()) else None, precond)
+    penalty = l2_vector(asked.l2, parts[0][0])
+    return BlockProblem(terms, penalty if bool(penalty.any()) else None, asked.precond)
 
 
 def _blocks_in_double(
-    parts: list[tuple[ResidualModel, Samples | EpochSamples]], rng: Any, settings: Mapping[str, Any]
+    parts: list[tuple[ResidualModel, Samples | EpochSamples]], asked: Arguments
 ) -> BlockProblem:
     """The problem of a copy of the model in float64, with the same samples."""
     with parts[0][0].modes.in_force():  # the copy keeps them
@@ -224,11 +239,15 @@ def _blocks_in_double(
     finer = [(model.of(twin), samples.in_dtype(torch.float64)) for model, samples in parts]
     for part in finer:
         check_outputs(*part)
-    return _of_blocks(finer, **{**settings, "rng": copy.deepcopy(rng)})
+    return _of_blocks(finer, _again(asked))
 
 
-def _flat_function(fun: Any, x0: Any, curvature: Any, precision: str) -> FlatFunction:
-    """A function and its x0."""
+# A plain function
+
+
+def _function(asked: Arguments) -> TorchFunctionProblem:
+    """The problem of a function and its x0."""
+    fun, x0 = asked.model, asked.x0
     if fun is x0:
         raise TypeError(
             "the function is x0 itself: for a module that returns its loss write "
@@ -236,61 +255,151 @@ def _flat_function(fun: Any, x0: Any, curvature: Any, precision: str) -> FlatFun
         )
     if not callable(fun):
         raise TypeError(f"beside x0=, expected a function fun(theta), not {type(fun).__name__}")
-    check_curvature_of_function(curvature)
-    return FlatFunction(fun, x0, precision)
-
-
-def _plain_function(
-    function: FlatFunction,
-    turns: bool,
-    subsets: Subsets | None,
-    curvature: Any,
-    l2: Any,
-    precond: Any,
-    graphs: bool | None,
-) -> TorchFunctionProblem:
-    """The problem of a function."""
-    settings = subsets, curvature, l2, precond, graphs
-    penalty = l2_vector(l2, function)
-    problem = TorchFunctionProblem(function, subsets, curvature, penalty, precond, graphs)
-    if turns and problem.x0.dtype == torch.float32:
-        problem._double = InDouble(partial(_function_in_double, function, *settings))
+    check_curvature_of_function(asked.curvature)
+    subsets = None if asked.subsets is None else as_subsets(asked.subsets)
+    asked = replace(asked, subsets=subsets)
+    function = FlatFunction(fun, x0, asked.precision)
+    problem = _of_function(function, asked)
+    if _turns(asked) and problem.x0.dtype == torch.float32:
+        problem._double = InDouble(partial(_function_in_double, function, asked))
     return problem
 
 
-def _function_in_double(function: FlatFunction, *settings: Any) -> TorchFunctionProblem:
+def _of_function(function: FlatFunction, asked: Arguments) -> TorchFunctionProblem:
+    chosen = asked.subsets, asked.curvature, l2_vector(asked.l2, function), asked.precond
+    return TorchFunctionProblem(function, *chosen, asked.graphs)
+
+
+def _function_in_double(function: FlatFunction, asked: Arguments) -> TorchFunctionProblem:
     """The problem of the same function in float64, where it can be seen to work."""
-    problem = _plain_function(function.in_double(), False, *settings)
+    problem = _of_function(function.in_double(), asked)
     problem.check_is_double()
     return problem
 
 
-def _require(model: Any, loss: Any, data: Any) -> None:
-    """Refuse a model without data; one without a loss has to return its own."""
-    missing = "loss" if loss is None and data is None else "data" if data is None else None
-    if missing:
-        raise TypeError(
-            f"{missing}= is missing: a model needs loss and data; one that returns its own loss "
-            "needs data, with all that it takes; a plain function needs x0="
-        )
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"model: expected an nn.Module, not {type(model).__name__}; a plain function needs x0="
-        )
+# From a model's computations and its samples to a problem
 
 
-def _samples(
-    data: Any, sample_weight: Any, model: FlatModel, memory_budget: float | None, targets: bool
-) -> Samples | EpochSamples:
-    """The data, from wherever they are; `targets`: whether they have any."""
-    make = partial(
-        Samples,
-        device=model.device,
-        dtype=model.x0.dtype,
-        split_targets=targets,
-        memory_budget=memory_budget,
+def _of_samples(
+    kernels: Kernels, first: First, samples: Samples | EpochSamples, asked: Arguments
+) -> TorchProblem:
+    """The problem of a model and its samples, of which a first pass has shown something."""
+    if asked.chunk_size is not None and asked.chunk_size < 1:
+        raise ValueError(f"chunk_size={asked.chunk_size!r}: expected at least one sample")
+    model, precond = kernels.model, asked.precond
+    probing, found = _probe(
+        kernels, first, samples, asked.memory_budget, precond if isinstance(precond, str) else None
     )
-    if isinstance(data, Dataset) or not callable(data):
-        return make(data, sample_weight=sample_weight)
-    refuse("data that are the same in every iteration", sample_weight=sample_weight)
-    return EpochSamples(data, make)
+    if isinstance(precond, str):
+        precond = "diagonal" if kernels.diagonal or kernels.diagonal_later else None
+    graphs = model.device.type == "cuda" if asked.graphs is None else asked.graphs
+    most = found.max_rows(model)
+    if model.batch_norms:
+        most = min(most, BATCH_SAMPLES)
+    sums = SampleSums(
+        kernels,
+        samples,
+        max_rows=int(asked.chunk_size or most),
+        max_kept_samples=found.max_kept_samples,
+        graphs=samples.one_shape and not kernels.is_scalar and graphs,
+        seed=draw_seed(asked.rng),
+    )
+    curvature = asked.curvature if callable(asked.curvature) else kernels.curvature
+    problem = TorchProblem(model, sums, curvature, l2_vector(asked.l2, model), precond, found)
+    check_values(problem, probing)
+    return problem
+
+
+def _probe(
+    kernels: Kernels,
+    first: First,
+    samples: Samples | EpochSamples,
+    memory_budget: float | None,
+    precond: str | None,
+) -> tuple[Probing, Findings]:
+    """Look at the model with a few samples, and set up the kernel of the preconditioner."""
+    model = kernels.model
+    budget = chunk_budget(model.device) if memory_budget is None else memory_budget
+    probe = probe_of(samples)
+    with model.arithmetic(model.precision), seeded_generators(0, model.device):
+        counted = counted_value(kernels, probe)
+        with noting_targets(probe[1], samples):
+            probing = Probing(kernels, probe)
+            check_gradients_found(probing)
+        if kernels.values_need_grad:
+            check_inner_derivatives(probing)
+        model.recomputes = reads_parameters_again(probing)
+        kernels.fault = fault_of_products(probing)
+        nonlinear = model.is_nonlinear(probe[0], first.z, probing.forward.z.detach())
+        kernels.lean_convolutions = lean_convolutions_work(probing)
+        kept = kernels.bytes_per_sample = first.bytes_per_sample or bytes_per_sample(kernels, probe)
+        costs = costs_of(kernels, counted, len(probe[2]), nonlinear)
+        kernels.factors = factors = _factors(probing, samples, precond, nonlinear, costs)
+        kernel = None
+        if precond is not None and not model.batch_norms:  # samples have no gradients of their own
+            if factors is None or model.is_random:
+                kernel = diagonal_kernel(probing, budget)
+            else:  # for a run that does without factors, and asks for it
+                kernels.diagonal_later = partial(_diagonal_later, kernels, samples, budget)
+        kernels.diagonal = kernel
+        max_kept_samples = max(1, int(budget // (WORKING_COPIES * kept)))
+        matrix = None if nonlinear else matrix_kernel(probing, max_kept_samples, budget)
+        rows = jacobian_rows(probing, budget) if nonlinear else None
+        if rows is not None:
+            kernels.rows, kernels.slopes = rows.rows, rows.slopes
+    return probing, Findings(
+        nonlinear,
+        kept,
+        max_kept_samples=max_kept_samples,
+        max_gradients=None if kernel is None else kernel.max_samples,
+        matrix=matrix,
+        rows=rows,
+        blocks=None if factors is None else factors.blocks,
+        costs=costs,
+    )
+
+
+def _diagonal_later(
+    kernels: Kernels, samples: Samples | EpochSamples, budget: float
+) -> Diagonal | None:
+    """The kernel of the diagonal, made when a run asks for it."""
+    model = kernels.model
+    with model.arithmetic(model.precision), seeded_generators(0, model.device):
+        return diagonal_kernel(Probing(kernels, probe_of(samples)), budget)
+
+
+def _factors(
+    probing: Probing,
+    samples: Samples | EpochSamples,
+    precond: str | None,
+    nonlinear: bool,
+    costs: Costs,
+) -> KroneckerKernel | None:
+    """The kernel of Kronecker factors, where they are asked for or pay.
+
+    A multiplication by the inverse may cost as much as a product with all samples: it stands beside
+    products with few of them, which are as many as it makes needless.
+    """
+    if precond == "kronecker":
+        return kronecker_kernel(probing, asked=True, affordable=math.inf)
+    if precond != "auto" or not nonlinear or costs.product is None or not samples.n:
+        return None
+    affordable = costs.call + costs.product * samples.n
+    return kronecker_kernel(probing, asked=False, affordable=affordable)
+
+
+def l2_vector(l2: float | Mapping[str, float], model: FlatModel) -> Tensor:
+    """The weight of each entry's square in the penalty: one number, or one per entry."""
+    named = l2 if isinstance(l2, Mapping) else {"": l2}
+    if not all(weight >= 0 for weight in named.values()):
+        raise ValueError(f"l2={l2!r}: expected numbers that are not negative")
+    if not isinstance(l2, Mapping):
+        return model.x0.new_tensor(float(l2))
+    weights = torch.zeros_like(model.x0)
+    for name, weight in l2.items():
+        slices = model.slices_of(name)
+        if not slices:
+            raise ValueError(f"l2: the model has no trainable parameter or module {name!r}")
+        for part in slices:
+            weights[part] = weight
+    return weights

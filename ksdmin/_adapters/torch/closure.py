@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.torch.double_backward import RETAINED, contradicts
 from ksdmin._adapters.torch.flat_model import not_compiled
-from ksdmin._adapters.torch.kernels import Product
+from ksdmin._adapters.torch.kernels import RETAINED, Product, contradicts
 from ksdmin._adapters.torch.modes import generator_states
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import Space

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from ksdmin._adapters.torch.flat_model import differentiates
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
+from ksdmin._adapters.trees import tree_leaves
 from ksdmin._problem.protocol import CALL_COST
 
 # A Gauss-Newton product has the operations of so many forward passes: two passes back through the

@@ -15,10 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
-from ksdmin._adapters.torch.data.trees import mapped
 from ksdmin._adapters.torch.kernels import Chunk, Kernel, Kernels, Product
+from ksdmin._adapters.trees import tree_map
 from ksdmin._problem.cuda import SIDE, cache_bytes, recording, side_stream
 
 # Samples that a graph is compared with eager execution on: few, as that takes memory of its own.
@@ -299,7 +298,7 @@ def fill(buffers: Any, values: Any) -> None:
     The loss of an older sample left there could be infinite at this x, and zero times that is NaN.
     """
     for buffer, value in zip(buffers, values, strict=True):
-        mapped(_fill_one, buffer, value)
+        tree_map(_fill_one, buffer, value)
 
 
 def _fill_one(buffer: Any, value: Any) -> None:

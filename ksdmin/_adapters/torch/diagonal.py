@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.torch.flat_model import flatten
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.torch.modes import generator_states, set_generator_states
 from ksdmin._adapters.torch.probing import LinearUse, Probing
+from ksdmin._adapters.trees import tree_map
 
 log = logging.getLogger("ksdmin")
 

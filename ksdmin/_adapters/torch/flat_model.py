@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -12,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_map
 
 from ksdmin._adapters.curvature import is_bent, is_nonlinear
 from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.model_calls import OneTensor, Reader, arguments, detached, row_count
 from ksdmin._adapters.torch.modes import KeptModes, batch_norms, restored_generators
+from ksdmin._adapters.trees import tree_map
 from ksdmin._problem.arrays import to_host
 
 CHECK_DISTANCE = 0.1  # of the size of x0: so far from it a model is checked
@@ -46,6 +47,7 @@ class FlatModel:
     def __init__(
         self, model: nn.Module, params: Iterable[str | Tensor] | None, precision: str
     ) -> None:
+        precision = "highest" if precision == "float32" else precision  # it never turns to float64
         if precision not in PRECISIONS:
             raise ValueError(f"precision={precision!r}: expected one of {PRECISIONS}, or 'float32'")
         self.model, self.precision = model, precision
@@ -294,6 +296,14 @@ def flatten(pieces: Iterable[Tensor | None], shapes: list[tuple[int, ...]], like
             for piece, shape in zip(pieces, shapes, strict=True)
         ]
     )
+
+
+def doubled(thing: Any) -> Any:
+    """A copy of a module whose parameters and buffers are float64; other things as they are."""
+    if not isinstance(thing, nn.Module):
+        return thing
+    with LOCK:  # another thread may have its own parameters in it
+        return copy.deepcopy(thing).double()
 
 
 def differentiates(model: FlatModel, inputs: Any) -> bool:

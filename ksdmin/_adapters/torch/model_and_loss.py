@@ -1,26 +1,40 @@
-"""A model and its loss, or a model that returns its own: what a first forward pass shows."""
+"""What is summed over samples: a model's loss, one that it returns itself, or squared residuals.
+
+What a first forward pass of a few samples shows of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
-from torch import Tensor
-from torch.utils._pytree import tree_leaves
+import torch
+from torch import Tensor, nn
 
+from ksdmin._adapters import curvature as _curvature
+from ksdmin._adapters.arguments import Arguments, Block, check_rows
 from ksdmin._adapters.curvature import SampleLoss
 from ksdmin._adapters.torch.checks import check_forward_pass, warn_of_output_nonlinearity
 from ksdmin._adapters.torch.costs import SavedBytes, saved_bytes
-from ksdmin._adapters.torch.data.epochs import EpochSamples
-from ksdmin._adapters.torch.data.samples import Samples
-from ksdmin._adapters.torch.flat_model import FlatModel
-from ksdmin._adapters.torch.kernels import Chunk, Kernels
-from ksdmin._adapters.torch.losses.gaussian import check_variance
-from ksdmin._adapters.torch.losses.known import as_sample_loss, is_gaussian
-from ksdmin._adapters.torch.losses.own import OwnLosses, OwnLossKernels
-from ksdmin._adapters.torch.model_calls import SeveralTensors, arguments, reader_of, takes
+from ksdmin._adapters.torch.data.samples import EpochSamples, Samples, samples_of
+from ksdmin._adapters.torch.flat_model import FlatModel, flatten
+from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, Product
+from ksdmin._adapters.torch.losses import as_sample_loss, check_variance, is_gaussian
+from ksdmin._adapters.torch.model_calls import (
+    SeveralTensors,
+    arguments,
+    chosen,
+    description,
+    field,
+    reader_of,
+    row_count,
+    takes,
+)
 from ksdmin._adapters.torch.modes import seeded_generators
+from ksdmin._adapters.trees import entries_or_fields, tree_leaves, tree_map
 from ksdmin._problem.subsets import WHOLE
 
 # Samples of the forward passes that show what a model is like: more than one, so that the axis of
@@ -32,6 +46,17 @@ def probe_of(samples: Samples | EpochSamples) -> Chunk:
     """A few samples."""
     few = samples.indices(samples.first(0, PROBE_SAMPLES))
     return next(samples.chunks(few, PROBE_SAMPLES))
+
+
+def check_outputs(model: FlatModel, samples: Samples | EpochSamples) -> None:
+    """Refuse a model that returns less than float64, whatever its parameters are."""
+    inputs = probe_of(samples)[0]
+    with model.arithmetic(model.precision), seeded_generators(0, model.device):
+        outputs = tree_leaves(model.outputs(model.split(model.x0), inputs), entries_or_fields)
+    tensors = [leaf for leaf in outputs if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    found = {leaf.dtype for leaf in tensors}
+    if found - {torch.float64}:
+        raise TypeError(f"it returns {', '.join(sorted(map(str, found)))}")
 
 
 class First(NamedTuple):
@@ -56,21 +81,16 @@ def first_pass(kernels: Kernels, z: Tensor, probe: Chunk, saved: SavedBytes | No
 
 
 def kernels_of(
-    model: FlatModel,
-    loss: Any,
-    samples: Samples | EpochSamples,
-    output: Any,
-    curvature: Any,
-    stacklevel: int,
-) -> tuple[Kernels, Any, First]:
-    """The computations for a model and its loss, the curvature that they have, and a first pass."""
-    probe = probe_of(samples)
+    model: FlatModel, samples: Samples | EpochSamples, asked: Arguments, stacklevel: int
+) -> tuple[Kernels, First]:
+    """The computations for a model and its loss, and a first pass."""
+    probe, loss, curvature = probe_of(samples), asked.loss, asked.curvature
     model.modes.add(loss)
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         if loss is None:
-            return _with_own_loss(model, probe, samples, output, curvature)
+            return _with_own_loss(model, probe, samples, asked)
         (outputs, saved), rows = check_forward_pass(model, probe[0]), len(probe[2])
-        model.reader = reader = reader_of(outputs, rows, output, type(model.model).__name__)
+        model.reader = reader = reader_of(outputs, rows, asked.output, type(model.model).__name__)
         z = model.read(outputs, probe[0])
     several = reader if isinstance(reader, SeveralTensors) else None
     curvature = curvature or "gauss-newton"
@@ -80,7 +100,7 @@ def kernels_of(
     if curvature == "gauss-newton":
         warn_of_output_nonlinearity(z, loss, stacklevel=stacklevel + 1)
     kernels = Kernels(model, sample_loss, curvature if isinstance(curvature, str) else "")
-    return kernels, curvature, first_pass(kernels, z, probe, saved)
+    return kernels, first_pass(kernels, z, probe, saved)
 
 
 def _sample_loss(
@@ -99,8 +119,8 @@ def _sample_loss(
 
 
 def _with_own_loss(
-    model: FlatModel, probe: Chunk, samples: Samples | EpochSamples, output: Any, curvature: Any
-) -> tuple[Kernels, Any, First]:
+    model: FlatModel, probe: Chunk, samples: Samples | EpochSamples, asked: Arguments
+) -> tuple[Kernels, First]:
     """The same for a model that returns its own loss."""
     name = type(model.model).__name__
     if not takes(model.model, *arguments(model.model, probe[0])):
@@ -109,13 +129,14 @@ def _with_own_loss(
             "return its own loss, but its forward pass does not take them"
         )
     outputs, saved = check_forward_pass(model, probe[0])
-    model.reader = losses = OwnLosses(output, outputs, len(probe[2]), name)
+    model.reader = losses = OwnLosses(asked.output, outputs, len(probe[2]), name)
     if losses.is_scalar:
         _check_equal_weights(samples)
         _check_no_batches(model)
     kernels = OwnLossKernels(model, losses)
     first = first_pass(kernels, model.read(outputs, probe[0]), probe, saved)
-    return kernels, kernels.set_curvature(curvature, probe), first
+    kernels.set_curvature(asked.curvature, probe)
+    return kernels, first
 
 
 def _check_no_batches(model: FlatModel) -> None:
@@ -180,3 +201,237 @@ def _hint(message: str, tensors: list[Tensor]) -> str:
     wants_labels = "Long or Byte" in message or "scalar type Long" in message
     given_floats = any(tensor.is_floating_point() for tensor in tensors)
     return LABELS if wants_labels or given_floats else NUMBERS
+
+
+# Models that return their own loss: a mean over the batch, or one loss per sample
+
+
+# Relative difference between the gradient and its part through the logits: more is no rounding,
+# even in bfloat16.
+MAX_LOGITS_DIFFERENCE = 1e-2
+
+
+class OwnLosses:
+    """Reads the loss that a model returns, as one loss per sample.
+
+    Parameters
+    ----------
+    output : str, int, callable or None
+        Where the loss is among the outputs; None: a tensor, or the field ``loss``.
+    outputs : any
+        The outputs for `rows` samples, which show what the loss is like.
+    rows : int
+        How many samples.
+    model : str
+        The name of the model.
+
+    Attributes
+    ----------
+    is_scalar : bool
+        Whether it is one number, the mean over a batch.
+    """
+
+    def __init__(self, output: Any, outputs: Any, rows: int, model: str) -> None:
+        self._output = output
+        loss = self._loss(outputs)
+        if not isinstance(loss, Tensor) or not loss.is_floating_point():
+            raise TypeError(
+                f"{model} was given no loss=, and returned {description(outputs)}: expected a "
+                "loss, as the field 'loss' of the outputs, or as what output= names. Give loss= "
+                "and data=(inputs, targets), or give the model what it computes its loss from "
+                "(labels)"
+            )
+        if loss.shape not in ((), (rows,), (rows, 1)):
+            raise ValueError(
+                f"{model} returned a loss of shape {tuple(loss.shape)} for {rows} samples: "
+                f"expected their mean, a scalar, or one loss per sample, shape ({rows},). If it "
+                "returns outputs rather than a loss, then loss= is missing"
+            )
+        self.is_scalar = loss.ndim == 0
+
+    def _loss(self, outputs: Any) -> Any:
+        if self._output is None:
+            return outputs if isinstance(outputs, Tensor) else field(outputs, "loss")
+        return chosen(outputs, self._output)
+
+    def __call__(self, outputs: Any, rows: int) -> Tensor:
+        """The losses; the mean of a batch stands for each of its samples."""
+        loss: Tensor = self._loss(outputs)
+        return loss.expand(rows) if loss.ndim == 0 else loss.reshape(loss.shape[0])
+
+
+class OwnLossKernels(Kernels):
+    """The computations for a model that returns its own loss.
+
+    Parameters
+    ----------
+    model : FlatModel
+        The model; its reader is `losses`.
+    losses : OwnLosses
+        Reads the losses.
+    """
+
+    def __init__(self, model: FlatModel, losses: OwnLosses) -> None:
+        super().__init__(model, SampleLoss(_as_they_are), "hessian")
+        self.is_scalar = losses.is_scalar
+        self._through_logits = False
+
+    def set_curvature(self, curvature: Any, probe: Chunk) -> None:
+        """Use a provider, by default the best that there is; refuse one that there is not."""
+        self._through_logits = self._depends_through_logits(probe)
+        if curvature is None:
+            curvature = "gauss-newton" if self._through_logits else "hessian"
+        if curvature == "fisher":
+            raise ValueError(
+                "curvature='fisher' draws labels from the model's likelihood, which a loss that "
+                "the model returns does not define: use 'hessian', or give loss= and targets"
+            )
+        needs_logits = curvature == "gauss-newton" or (
+            curvature == "empirical-fisher" and self.is_scalar
+        )
+        if needs_logits and not self._through_logits:
+            raise ValueError(
+                f"curvature={curvature!r} needs the outputs that the model's own loss is computed "
+                "from: no 'logits' among its outputs are all that its loss depends on. Use "
+                "'hessian', or give loss= and targets"
+            )
+        self.curvature = curvature if isinstance(curvature, str) else ""
+
+    def _depends_through_logits(self, probe: Chunk) -> bool:
+        """Whether the gradient is that through the logits."""
+        forward = self.forward(self.model.near_x0(), probe)
+        parameters, z = forward.parameters, forward.logits
+        if z is None:
+            return False
+        total = self.total_loss(forward.z, forward.targets, forward.w)
+        (r,) = torch.autograd.grad(total, z, retain_graph=True, allow_unused=True)
+        if r is None:
+            return False
+        part = torch.autograd.grad(z, parameters, r, retain_graph=True, allow_unused=True)
+        whole = torch.autograd.grad(total, parameters, allow_unused=True)
+        g = flatten(whole, self.model.shapes, self.model.x0)
+        difference = g - flatten(part, self.model.shapes, self.model.x0)
+        return bool(difference.norm() <= MAX_LOGITS_DIFFERENCE * g.norm())
+
+    def forward(self, x: Tensor, chunk: Chunk) -> Forward:
+        """A forward pass: the losses, and the logits in the same graph."""
+        inputs, targets, w = chunk
+        parameters = self.model.leaves(x)
+        outputs = self.model.outputs(parameters, inputs)
+        z = field(outputs, "logits")
+        usable = isinstance(z, Tensor) and z.requires_grad and z.shape[:1] == (len(w),)
+        losses = self.model.read(outputs, inputs)
+        return Forward(parameters, losses, targets, w, z if usable else None)
+
+    def _product(self, forward: Forward) -> Product:
+        """The curvature: through the logits, as a part of one graph with the loss."""
+        if self.curvature == "hessian" or not self._through_logits:
+            return super()._product(forward)
+        z = forward.logits
+        assert z is not None
+        total = self.total_loss(forward.z, forward.targets, forward.w)
+        jvp, vjp = self.jacobian(z, forward.parameters)
+        (r,) = torch.autograd.grad(total, z, create_graph=True)
+        if self.curvature == "empirical-fisher":
+            return _curvature.fisher(jvp, vjp, r.detach())
+        if not r.requires_grad:  # a loss that is linear in the logits
+            return torch.zeros_like
+        return _curvature.gauss_newton(
+            jvp,
+            vjp,
+            lambda u: torch.autograd.grad(
+                r, z, u, retain_graph=True, allow_unused=True, materialize_grads=True
+            )[0],
+        )
+
+    def single_losses(self, forward: Forward, inputs: Any) -> Iterable[Tensor]:
+        """The weighted loss of each sample: of a batch of one where a batch has its mean only."""
+        if not self.is_scalar:
+            return super().single_losses(forward, inputs)
+        w = forward.w
+        rows = (tree_map(lambda part, i=i: part[i : i + 1], inputs) for i in range(len(w)))
+        return [
+            self.total_loss(self.model(forward.parameters, one), (), w[i : i + 1])
+            for i, one in enumerate(rows)
+        ]
+
+
+def _as_they_are(losses: Tensor, targets: Any) -> Tensor:
+    return losses
+
+
+# Blocks of residuals: a function of a module and some samples, r(model, batch), as a model
+
+
+class ResidualModel(FlatModel):
+    """The residuals of one block, as outputs of a flat vector.
+
+    Parameters
+    ----------
+    model : nn.Module
+        What the block's function gets; its own forward pass need not be used.
+    block : Block
+        The function and its samples.
+    params, precision
+        As in :class:`FlatModel`.
+    """
+
+    def __init__(
+        self, model: nn.Module, block: Block, params: Iterable[str | Tensor] | None, precision: str
+    ) -> None:
+        super().__init__(model, params, precision)
+        self.block, self._residuals = block, block.residuals
+        self.modes.add(block.residuals)
+        self._takes_samples = block.data is not None
+        # What stands for the one "sample" of a function of none
+        self._data = block.data if self._takes_samples else torch.zeros(1)
+
+    def of(self, model: nn.Module) -> ResidualModel:
+        """The same residuals of a copy of the module."""
+        with self.modes.in_force():  # those of a module that computes the residuals
+            return ResidualModel(model, self.block, self._names, "highest")
+
+    def samples(self, memory_budget: float) -> Samples | EpochSamples:
+        """The samples of the block: inputs, without targets."""
+        return samples_of(self._data, self.x0, False, memory_budget)
+
+    def outputs(self, parameters: list[Tensor], inputs: Any) -> Tensor:
+        """The residuals, one row per sample."""
+        batch = (self.own_inputs(inputs),) if self._takes_samples else ()
+        r = self.holding(parameters, self._residuals, self.model, *batch)
+        if not isinstance(r, Tensor):
+            raise TypeError(f"r returned {type(r).__name__}: expected one tensor of residuals")
+        check_rows(tuple(r.shape), row_count(inputs) if self._takes_samples else None)
+        return r if self._takes_samples else r[None]
+
+    def read(self, outputs: Tensor, inputs: Any) -> Tensor:
+        """The residuals, in the dtype of the parameters."""
+        return outputs.to(self.x0.dtype)
+
+
+def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tuple[Kernels, First]:
+    """The computations for a block, and what a first pass has shown.
+
+    What torch cannot differentiate in the parameters is refused.
+    """
+    with model.arithmetic(model.precision), seeded_generators(0, model.device):
+        r, saved = check_forward_pass(model, probe[0])
+    if not r.requires_grad:
+        raise ValueError(
+            "the residuals do not depend on the model's parameters, as far as autograd knows: use "
+            "the model that r is given, neither .detach(), .item(), numpy nor torch.no_grad(), and "
+            "for derivatives torch.autograd.grad(..., create_graph=True)"
+        )
+    kernels = Kernels(model, squared_residuals(), curvature)
+    return kernels, first_pass(kernels, model.read(r, probe[0]), probe, saved)
+
+
+def squared_residuals() -> SampleLoss:
+    """The mean of the squared residuals of a sample, which has no target."""
+    squares = as_sample_loss(nn.MSELoss())
+    return replace(squares, losses=partial(_losses, squares.losses))
+
+
+def _losses(losses: Callable[[Tensor, Tensor], Tensor], z: Tensor, y: Any) -> Tensor:
+    """Against zero; or, for "fisher", targets drawn like the residuals."""
+    return losses(z, y if isinstance(y, Tensor) else torch.zeros_like(z))

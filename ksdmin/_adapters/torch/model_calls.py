@@ -7,15 +7,22 @@ derivatives in z.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+
+from ksdmin._adapters.trees import (
+    entries_or_fields,
+    is_namedtuple,
+    paths,
+    rebuilt,
+    tree_leaves,
+    tree_map,
+)
 
 
 def arguments(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -48,11 +55,6 @@ def takes(model: nn.Module, positional: tuple[Any, ...], named: Mapping[str, Any
     except ValueError:  # no signature: a function of C
         return True
     return True
-
-
-def is_namedtuple(tree: Any) -> bool:
-    """Whether a tuple has names for its entries."""
-    return isinstance(tree, tuple) and hasattr(tree, "_fields")
 
 
 def detached(tree: Any) -> Any:
@@ -109,10 +111,9 @@ class SeveralTensors:
 
     def __init__(self, output: Any, example: Any) -> None:
         self._output = output
-        leaves = [leaf for _, leaf in _leaves(example)]
-        self._example = _rebuilt(
-            example, (leaf if leaf is None else leaf.detach() for leaf in leaves)
-        )
+        leaves = [leaf for _, leaf in paths(example, entries_or_fields)]
+        bare = (leaf if leaf is None else leaf.detach() for leaf in leaves)
+        self._example = rebuilt(example, bare, entries_or_fields)
         self.shapes = [None if leaf is None else tuple(leaf.shape[1:]) for leaf in leaves]
 
     @property
@@ -132,7 +133,7 @@ class SeveralTensors:
 
     def __call__(self, outputs: Any, rows: int) -> Tensor:
         """All entries of a sample in a row."""
-        leaves = [leaf for _, leaf in _leaves(chosen(outputs, self._output))]
+        leaves = [leaf for _, leaf in paths(chosen(outputs, self._output), entries_or_fields)]
         shapes = [None if leaf is None else tuple(leaf.shape[1:]) for leaf in leaves]
         if shapes != self.shapes:
             raise ValueError(
@@ -146,10 +147,8 @@ class SeveralTensors:
     def unpack(self, z: Tensor) -> Any:
         """The outputs in their own form, from the rows."""
         pieces = iter(torch.split(z, self.sizes, 1))
-        return _rebuilt(
-            self._example,
-            (None if shape is None else next(pieces).reshape(-1, *shape) for shape in self.shapes),
-        )
+        made = (None if s is None else next(pieces).reshape(-1, *s) for s in self.shapes)
+        return rebuilt(self._example, made, entries_or_fields)
 
 
 def reader_of(outputs: Any, rows: int, output: Any, model: str) -> OneTensor | SeveralTensors:
@@ -157,10 +156,10 @@ def reader_of(outputs: Any, rows: int, output: Any, model: str) -> OneTensor | S
     kept = chosen(outputs, output)
     if isinstance(kept, Tensor):
         return OneTensor(output)
-    leaves = list(_leaves(kept))
+    leaves = list(paths(kept, entries_or_fields))
     faults = [
-        f"{name or 'it'} is {_described(leaf)}"
-        for name, leaf in leaves
+        f"{''.join(f'[{key!r}]' for key in path) or 'it'} is {_described(leaf)}"
+        for path, leaf in leaves
         if leaf is not None and not _is_per_sample(leaf, rows)
     ]
     if faults or all(leaf is None for _, leaf in leaves):
@@ -219,7 +218,7 @@ def _entry(outputs: Any, index: int) -> Any:
 
 def description(outputs: Any) -> str:
     """What a model returned, in words: the names and shapes of its outputs."""
-    parts = _parts(outputs)
+    parts = entries_or_fields(outputs)
     if parts is None:
         return _described(outputs)
     kind = type(outputs).__name__
@@ -232,45 +231,3 @@ def _described(part: Any) -> str:
         return "None" if part is None else f"a {type(part).__name__}"
     dtype = "" if part.is_floating_point() else f" of {str(part.dtype).removeprefix('torch.')}"
     return f"a tensor{dtype} of shape {tuple(part.shape)}"
-
-
-# Outputs as trees: tuples, lists, namedtuples, mappings and dataclasses (torch's own trees leave
-# out the last)
-
-
-def _parts(tree: Any) -> list[tuple[Any, Any]] | None:
-    """The entries of a container, with their names; None for what is none."""
-    if isinstance(tree, Mapping):
-        return list(tree.items())
-    if is_namedtuple(tree):
-        return list(tree._asdict().items())
-    if isinstance(tree, (tuple, list)):
-        return list(enumerate(tree))
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        return [(f.name, getattr(tree, f.name)) for f in dataclasses.fields(tree) if f.init]
-    return None
-
-
-def _leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """What containers hold, with their names."""
-    parts = _parts(tree)
-    if parts is None:
-        yield name, tree
-    for key, part in parts or ():
-        yield from _leaves(part, f"{name}[{key!r}]")
-
-
-def _rebuilt(tree: Any, leaves: Iterator[Any]) -> Any:
-    """A tree like `tree` with other leaves, in the order of `_leaves`."""
-    parts = _parts(tree)
-    if parts is None:
-        return next(leaves)
-    made = [(key, _rebuilt(part, leaves)) for key, part in parts]
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        return dataclasses.replace(tree, **dict(made))
-    if isinstance(tree, Mapping):
-        plain = dict(made)  # a defaultdict takes something else first
-        return plain if isinstance(tree, dict) else type(tree)(plain)  # type: ignore[call-arg]
-    if is_namedtuple(tree):
-        return type(tree)(*(part for _, part in made))
-    return type(tree)(part for _, part in made)

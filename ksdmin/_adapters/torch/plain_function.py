@@ -2,26 +2,402 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ksdmin._adapters.flat_problem import VALUE_NOISE
+from ksdmin._adapters.arguments import noting_samples
+from ksdmin._adapters.flat_problem import VALUE_NOISE, is_gradient
+from ksdmin._adapters.model_problem import Sums
 from ksdmin._adapters.names import Names
-from ksdmin._adapters.torch.flat_function import FlatFunction
-from ksdmin._adapters.torch.flat_model import names_of
-from ksdmin._adapters.torch.function_kernels import FunctionSums
+from ksdmin._adapters.torch.cuda_graphs import Graphed, GraphedProduct, drop_oldest
+from ksdmin._adapters.torch.flat_model import LOCK, FlatModel, doubled, names_of
+from ksdmin._adapters.torch.kernels import (
+    OF_THE_FUNCTION,
+    Product,
+    explained,
+    refuse_once_differentiable,
+)
 from ksdmin._adapters.torch.problem import TensorMeans, TensorProblem
+from ksdmin._adapters.trees import dotted, paths, rebuilt, tree_map
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
 from ksdmin._problem.user_values import as_vector
+from ksdmin._problem.values import changed
 
-# Of |g|: by more a difference along one direction must not contradict the gradient. Curvature and
-# rounding make far less of it.
-MAX_SLOPE_ERROR = 1e-2
+NO_GRAPH = (
+    "the function's value does not depend on x0's tensors, as far as autograd knows: use the "
+    "argument (theta) in it, and neither .detach(), .item(), numpy nor torch.no_grad()"
+)
+
+
+class FlatFunction(FlatModel):
+    """A function of tensors as one of a flat vector.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(theta)`` or ``fun(theta, idx)``.
+    x0 : Tensor, module, or nested dict, list or tuple of tensors
+        What `theta` looks like. Parameters that require no gradient stay as they are.
+    precision : {"highest", "high", "bfloat16"}
+        As in :class:`FlatModel`.
+    """
+
+    def __init__(self, fun: Callable[..., Any], x0: Any, precision: str = "highest") -> None:
+        self._fun, self._holder = fun, _Holder(x0)
+        super().__init__(self._holder, None, precision)
+        self.modes.add(fun)
+        self.recomputes = self._holder.module is not None  # it may, and this costs little
+        if not self.x0.numel():
+            raise ValueError("x0 is empty: there is nothing to minimise over")
+
+    def in_double(self) -> FlatFunction:
+        """The same function from a copy of x0 in float64."""
+        with self.modes.in_force():  # the copy keeps them
+            if self._holder.module is not None:
+                return FlatFunction(self._fun, doubled(self._holder.module))
+            own = {f"tensors.{i}": tensor for i, tensor in enumerate(self._holder.tensors)}
+            x0 = self._holder.rebuilt({name: _in_double(tensor) for name, tensor in own.items()})
+            return FlatFunction(self._fun, x0)
+
+    def value(self, x: Tensor, *idx: Any) -> Tensor:
+        """The value at a vector that requires a gradient; checked to be a scalar with a graph."""
+        with noting_samples(bool(idx)):
+            value = self._call(x, *idx)
+        return _checked_value(value)
+
+    def _call(self, x: Tensor, *idx: Any) -> Any:
+        if self._holder.module is None:
+            return self._fun(self.unflatten(x), *idx)
+        return self.holding(self.split(x), self._fun, self._holder.module, *idx)
+
+    @property
+    def module(self) -> nn.Module | None:
+        """x0, if that is a module."""
+        return self._holder.module
+
+    def unflatten(self, x: Tensor) -> Any:
+        """A vector in the form of x0."""
+        return self._holder.rebuilt(dict(zip(self._names, self.split(x), strict=True)))
+
+    def slices(self) -> dict[str, slice]:
+        """The slice of the flat vector that each tensor takes, by its path in x0."""
+        return {self._holder.paths[name]: part for name, part in super().slices().items()}
+
+
+class _Holder(nn.Module):
+    """Holds x0: a module, or tensors as parameters.
+
+    These share the memory of the tensors: what is copied into them arrives there.
+    """
+
+    def __init__(self, x0: Any) -> None:
+        super().__init__()
+        self.module = x0 if isinstance(x0, nn.Module) else None
+        if isinstance(x0, nn.Module):
+            names = [name for name, _ in x0.named_parameters()]
+            self.paths = {f"module.{name}": name for name in names}
+            return
+        form = _as_form(x0)
+        self._form = (form,)  # a module would take a parameter itself for one of its own
+        leaves = _leaves(form)
+        if len({id(leaf) for _, leaf in leaves}) < len(leaves):
+            raise ValueError("x0 holds the same tensor twice: give it once, and use it twice")
+        self.tensors = nn.ParameterList([_parameter(leaf) for _, leaf in leaves])
+        self.paths = {f"tensors.{i}": path for i, (path, _) in enumerate(leaves)}
+
+    def rebuilt(self, tensors: Mapping[str, Tensor]) -> Any:
+        """The form of x0 with these tensors."""
+        if self.module is not None:
+            return {self.paths[name]: tensor for name, tensor in tensors.items()}
+        own = {f"tensors.{i}": tensor.detach() for i, tensor in enumerate(self.tensors)}
+        return rebuilt(self._form[0], iter((own | dict(tensors)).values()))
+
+
+def _as_form(x0: Any) -> Any:
+    """`x0`, where an iterator such as ``net.parameters()`` has become a list."""
+    if isinstance(x0, (Tensor, Mapping, list, tuple, str)) or not isinstance(x0, Iterable):
+        return x0
+    return x0 if hasattr(x0, "dtype") else list(x0)
+
+
+def _leaves(form: Any) -> list[tuple[str, Tensor]]:
+    """The tensors of a nested form, each with its path, such as ``layer.0``."""
+    found = [(dotted(path), leaf) for path, leaf in paths(form)]
+    for path, leaf in found:
+        if not isinstance(leaf, Tensor):
+            where = f" at {path!r}" if path else ""
+            raise TypeError(
+                "x0: expected a tensor, a module, or a nested dict, list or tuple of tensors, not "
+                f"{type(leaf).__name__}{where}"
+            )
+    return found
+
+
+def _in_double(tensor: Tensor) -> nn.Parameter:
+    """A copy; a frozen one stays frozen."""
+    return nn.Parameter(tensor.detach().double(), requires_grad=tensor.requires_grad)
+
+
+def _parameter(leaf: Tensor) -> nn.Parameter:
+    """A parameter with the memory of a tensor; a frozen one stays frozen."""
+    if not leaf.is_floating_point():
+        raise TypeError(f"x0 has dtype {leaf.dtype}; expected float32 or float64")
+    frozen = isinstance(leaf, nn.Parameter) and not leaf.requires_grad
+    return nn.Parameter(leaf.detach(), requires_grad=not frozen)
+
+
+def _checked_value(value: Any) -> Tensor:
+    """What the function returned, if that is a real scalar with a graph."""
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"the function must return a scalar tensor, not {type(value).__name__}: without "
+            ".item() or float(), which lose the graph that derivatives come from"
+        )
+    if value.numel() != 1:
+        raise ValueError(
+            f"the function must return a scalar, not a tensor of shape {tuple(value.shape)}"
+        )
+    if not value.is_floating_point():
+        raise TypeError(f"the function must return a real floating number, not {value.dtype}")
+    if not value.requires_grad:
+        raise ValueError(NO_GRAPH)
+    return value.reshape(())
+
+
+# What is computed of it: eagerly, or within a run on CUDA through CUDA graphs
+
+
+log = logging.getLogger("ksdmin")
+
+# A capture takes about as long as so many eager runs: with fewer of them before it, functions whose
+# sets are of another size every time would take longer; with more, the others.
+RUNS_BEFORE_CAPTURE = 5
+
+Kernel = Callable[[Tensor, Any], Any]
+
+
+class FunctionKernels:
+    """The value, the gradient and the Hessian of a function, eagerly."""
+
+    def __init__(self, function: FlatFunction) -> None:
+        self.function = function
+        self._twice_differentiable = False  # whether that has been checked
+
+    def run(self, kind: str, x: Tensor, idx: Any, precision: str) -> tuple[Tensor, ...]:
+        """("value") the value; ("gradient") the value and the gradient."""
+        with self.function.arithmetic(precision):
+            return self.by_name(kind)(x, idx)  # type: ignore[no-any-return]
+
+    def product(self, x: Tensor, idx: Any, precision: str) -> Product:
+        """The Hessian at x: the gradient's graph is made once, and kept for all products."""
+        arithmetic = partial(self.function.arithmetic, precision)
+        with arithmetic():
+            multiply = self.hessian(x, idx)
+
+        def product(v: Tensor) -> Tensor:
+            with arithmetic():
+                return multiply(v)
+
+        return product
+
+    def by_name(self, kind: str) -> Kernel:
+        """The kernel "value" or "gradient"."""
+        kernel: Kernel = getattr(self, kind)
+        return kernel
+
+    def value(self, x: Tensor, idx: Any) -> tuple[Tensor]:
+        """The value, without its graph."""
+        return (self._call(_leaf(x), idx).detach(),)
+
+    def gradient(self, x: Tensor, idx: Any) -> tuple[Tensor, Tensor]:
+        """The value and the gradient."""
+        leaf = _leaf(x)
+        value = self._call(leaf, idx)
+        return value.detach(), self._gradient(value, leaf)
+
+    def hessian(self, x: Tensor, idx: Any) -> Product:
+        """The product v -> Hv."""
+        leaf = _leaf(x)
+        value = self._call(leaf, idx)
+        with explained(OF_THE_FUNCTION):
+            g = self._gradient(value, leaf, create_graph=True)
+            if not self._twice_differentiable:
+                refuse_once_differentiable(g)
+                self._twice_differentiable = True
+        if not g.requires_grad:  # a function that is linear in its parameters
+            return torch.zeros_like
+
+        def product(v: Tensor) -> Tensor:
+            with explained(OF_THE_FUNCTION):
+                Hv: Tensor = self._derivative(g, leaf, v, retain_graph=True, materialize_grads=True)
+                return Hv
+
+        return product
+
+    def _call(self, leaf: Tensor, idx: Any) -> Tensor:
+        return self.function.value(leaf, *idx)
+
+    def _gradient(self, value: Tensor, leaf: Tensor, **kwargs: Any) -> Tensor:
+        g: Tensor | None = self._derivative(value, leaf, **kwargs)
+        if g is None:  # the graph is that of other tensors
+            raise ValueError(NO_GRAPH)
+        return g
+
+    def _derivative(self, y: Tensor, leaf: Tensor, *u: Tensor, **kwargs: Any) -> Any:
+        """``torch.autograd.grad`` in the leaf."""
+        function = self.function
+        pieces = function.split(leaf.detach().requires_grad_()) if function.recomputes else []
+        return function.derivatives(pieces, y, leaf, *u, allow_unused=True, **kwargs)[0]
+
+
+def _leaf(x: Tensor) -> Tensor:
+    """A point, as a leaf of a new graph: a copy, as the caller may write into x."""
+    return x.detach().clone().requires_grad_()
+
+
+class FunctionGraphs(FunctionKernels):
+    """The same through CUDA graphs, for one run: between runs, what a function reads may change.
+
+    What is asked for often enough is captured, for the whole set and for each number of samples.
+    Where that fails (the function reads values on the host, say) it runs eagerly.
+    """
+
+    def __init__(self, function: FlatFunction) -> None:
+        super().__init__(function)
+        self._runs: Counter[tuple[Any, ...]] = Counter()
+        self._captured: dict[tuple[Any, ...], Any] = {}  # the latest used last
+        self._works = True
+
+    def run(self, kind: str, x: Tensor, idx: Any, precision: str) -> tuple[Tensor, ...]:
+        """As that of the kernels; the outputs are copies."""
+        key = kind, _size(idx), precision
+        self._runs[key] += 1
+        kernel = self.by_name(kind)
+        at_hand = self._at_hand(key, lambda: Graphed(kernel, x, *_samples(idx)))
+        if at_hand is None:
+            return super().run(kind, x, idx, precision)
+        with LOCK:
+            return tuple(output.clone() for output in at_hand(x, idx))
+
+    def product(self, x: Tensor, idx: Any, precision: str) -> Product:
+        """As that of the kernels."""
+        key = "hessian", _size(idx), precision
+        kernel = self.hessian
+        at_hand = self._at_hand(key, lambda: GraphedProduct(kernel, x, *_samples(idx)))
+        if at_hand is None:
+            return self._counting(key, super().product(x, idx, precision))
+        point, owner = x.clone(), object()
+
+        def product(v: Tensor) -> Tensor:
+            with LOCK:
+                if at_hand.owner is not owner:
+                    at_hand.set_up(point, idx)
+                    at_hand.owner = owner
+                return at_hand(v).clone()  # type: ignore[no-any-return]
+
+        return product
+
+    def _counting(self, key: tuple[Any, ...], product: Product) -> Product:
+        def counted(v: Tensor) -> Tensor:
+            self._runs[key] += 1
+            return product(v)
+
+        return counted
+
+    def _at_hand(self, key: tuple[Any, ...], capture: Callable[[], Any]) -> Any:
+        """What was captured for a key, or is now; None: it runs eagerly."""
+        kind, size, precision = key
+        if not self._works or size is None or self._runs[key] <= RUNS_BEFORE_CAPTURE:
+            return None
+        found = self._captured.pop(key, None)
+        if found is None:
+            drop_oldest(self._captured, kind)
+            try:
+                with self.function.arithmetic(precision):
+                    found = capture()
+            except RuntimeError as error:
+                log.warning("ksdmin: no CUDA graphs for this function, it runs eagerly: %s", error)
+                self._works, self._captured = False, {}
+                return None
+        self._captured[key] = found
+        return found
+
+
+class FunctionSums(Sums):
+    """A function as a sum of one term: the mean over a set is its own.
+
+    Parameters
+    ----------
+    function : FlatFunction
+        The function.
+    sampled : bool
+        Whether it takes a set of samples.
+    graphs : bool
+        Whether a run tries CUDA graphs.
+    """
+
+    def __init__(self, function: FlatFunction, sampled: bool, graphs: bool) -> None:
+        self._function, self._sampled, self._graphs = function, sampled, graphs
+        self._executor = FunctionKernels(function)
+
+    def for_run(self) -> FunctionSums:
+        """The same for a run, or for the next step of one: a run has graphs of its own."""
+        if not self._graphs or isinstance(self._executor, FunctionGraphs):
+            return self
+        return changed(self, _executor=FunctionGraphs(self._function))
+
+    def indices(self, idx: Any) -> Any:
+        """A set, whatever it is; of a function without samples, the whole."""
+        if not self._sampled and not (isinstance(idx, slice) and idx == WHOLE):
+            raise ValueError(
+                "a function of the parameters alone was asked for some samples only: give "
+                "subsets= to from_torch, and the function an argument idx"
+            )
+        return idx
+
+    def arguments(self, idx: Any) -> tuple[Any, ...]:
+        """What the function gets beside the parameters: a set of samples, or nothing."""
+        return (idx,) if self._sampled else ()
+
+    def total(self, kind: str, x: Tensor, idx: Any, precision: str) -> tuple[Tensor, ...]:
+        """("value") the value, in float64; ("gradient") and the gradient."""
+        value, *gradient = self._executor.run(kind, x, self.arguments(idx), precision)
+        return value.to(torch.float64), *gradient
+
+    def product(
+        self, x: Tensor, idx: Any, precision: str, on_recompute: Callable[[], None]
+    ) -> Product:
+        """The product with the Hessian: what all products share is computed once."""
+        return self._executor.product(x, self.arguments(idx), precision)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Graphs belong to a run, and to a process.
+        return {**self.__dict__, "_executor": FunctionKernels(self._function)}
+
+
+def _size(idx: tuple[Any, ...]) -> int | None:
+    """What a graph for these samples is kept under: -1 for everything, None where there is none."""
+    if not idx or (isinstance(idx[0], slice) and idx[0] == slice(None)):
+        return -1
+    rows = idx[0]
+    plain = isinstance(rows, Tensor) and rows.is_cuda and rows.ndim == 1
+    return len(rows) if plain and rows.dtype == torch.int64 else None
+
+
+def _samples(idx: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    """What a graph reads the samples from, and what it is compared on: all of them."""
+    return tree_map(lambda rows: rows.clone() if isinstance(rows, Tensor) else rows, idx), idx, idx
+
+
+# The problem
 
 
 class TorchFunctionProblem(TensorProblem):
@@ -107,21 +483,6 @@ class TorchFunctionProblem(TensorProblem):
         return WHOLE if self.subsets is None else self.subsets.full
 
 
-def _is_gradient(problem: TorchFunctionProblem, x0: Tensor, g: Tensor) -> bool:
-    """Whether `g` agrees with a central difference along one direction.
-
-    Where a function detaches a part of x (``x.sum().item()`` in one term), it does not.
-    """
-    eps = torch.finfo(x0.dtype).eps
-    h = eps ** (1 / 3) * max(1.0, float(torch.linalg.vector_norm(x0)))
-    u = torch.randn(x0.shape, generator=torch.Generator().manual_seed(0), dtype=x0.dtype)
-    u = (u / torch.linalg.vector_norm(u)).to(x0.device)
-    above, below = (problem.value(x0 + step * u, problem._whole) for step in (h, -h))
-    error = abs((above - below) / (2 * h) - float(g @ u))
-    rounding = 100 * eps * max(abs(above), abs(below)) / h
-    return not error > MAX_SLOPE_ERROR * float(torch.linalg.vector_norm(g)) + rounding
-
-
 def tried(
     fun: Callable[..., Any],
     x0: Any,
@@ -147,7 +508,7 @@ def tried(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as that of float(x), if x requires a gradient
             value, g = problem._means_of("gradient", *problem._checked(x0, problem._whole))
-            if not bounded and not _is_gradient(problem, x0, g):
+            if not bounded and not is_gradient(problem, x0, g, problem._whole):
                 return None
     except Exception:  # whatever it is, differences will show it, if they meet it too
         return None

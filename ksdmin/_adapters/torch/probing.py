@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ksdmin._adapters.torch.flat_model import FlatModel, flatten
-from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels
+from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, nodes
 
 
 @dataclass
@@ -120,17 +119,8 @@ def _version(out: Tensor) -> int | None:
 
 def _reads(z: Tensor, parameters: list[Tensor]) -> list[int]:
     """How many times the graph of `z` reads each parameter."""
-    count: Counter[int] = Counter()
-    waiting, seen = [z.grad_fn], {z.grad_fn}
-    while waiting:
-        node = waiting.pop()
-        for child, _ in node.next_functions if node is not None else ():
-            variable = getattr(child, "variable", None)
-            if variable is not None:
-                count[id(variable)] += 1
-            elif child not in seen:
-                seen.add(child)
-                waiting.append(child)
+    read = (child for node in nodes(z) for child, _ in node.next_functions)
+    count = Counter(id(getattr(child, "variable", None)) for child in read)
     return [count[id(parameter)] for parameter in parameters]
 
 
@@ -203,23 +193,6 @@ class Probing:
     def has_convolutions(self) -> bool:
         """Whether there are any in the graph."""
         return any(node.name().startswith("ConvolutionBackward") for node in nodes(self.forward.z))
-
-
-def nodes(z: Tensor) -> list[Any]:
-    """The nodes of the graph of a tensor."""
-    waiting: list[Any] = [z.grad_fn]
-    seen: set[Any] = {z.grad_fn}
-    found = []
-    while waiting:
-        node = waiting.pop()
-        if node is None:
-            continue
-        found.append(node)
-        for child, _ in node.next_functions:
-            if child not in seen:
-                seen.add(child)
-                waiting.append(child)
-    return found
 
 
 def lean_convolutions_work(probing: Probing) -> bool:

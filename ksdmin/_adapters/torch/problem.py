@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
-from ksdmin._adapters.flat_problem import VALUE_NOISE
-from ksdmin._adapters.model_problem import ModelProblem
+from ksdmin._adapters.flat_problem import VALUE_NOISE, FlatProblem
+from ksdmin._adapters.model_problem import Means, ModelProblem
 from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.costs import Costs, chunk_budget
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel, names_of
-from ksdmin._adapters.torch.jacobian import JacobianRows, scaled_slopes
 from ksdmin._adapters.torch.kernels import Product
-from ksdmin._adapters.torch.matrix import MatrixKernel
+from ksdmin._adapters.torch.matrices import JacobianRows, MatrixKernel, scaled_slopes
 from ksdmin._adapters.torch.modes import FEWEST_SAMPLES, STATISTICS_SAMPLES
-from ksdmin._adapters.torch.sample_sums import SampleSums
-from ksdmin._problem.arrays import rounded_like, to_host
+from ksdmin._adapters.torch.sums import SampleSums
+from ksdmin._problem.arrays import is_out_of_memory, rounded_like, to_host
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.kronecker import Block, Factors, entry_count
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE
-from ksdmin._problem.team import ALONE
 from ksdmin._problem.values import changed
 
 # Kronecker factors are estimated from so many samples at most: they need not be more exact.
@@ -58,8 +57,8 @@ def refuse_autocast(device: torch.device, instead: str) -> None:
         )
 
 
-class TensorMeans:
-    """Means of sums of torch, with the penalty.
+class TensorMeans(Means):
+    """Means of tensors, in as few operations as there can be.
 
     Parameters
     ----------
@@ -122,14 +121,6 @@ class TensorProblem(ModelProblem):
         refuse_autocast(self.x0.device, "and pass precision='bfloat16' to from_torch")
         return super().counting(counts)
 
-    def value_and_projected_gradient(
-        self, x: Tensor, idx: Any, V: Tensor
-    ) -> tuple[float, npt.NDArray[np.float64]]:
-        """The value and V^T g, fetched in one transfer."""
-        value, g = self._evaluate(x, idx, False)
-        both = torch.cat([value[None], (V @ g).to(torch.float64)]).cpu().numpy()
-        return float(both[0]), both[1:]
-
     def _finer(self) -> tuple[float | None, dict[str, Any]] | None:
         finer = FINER_PRECISION.get(self._precision)
         if self.x0.dtype != torch.float32 or finer is None:
@@ -167,6 +158,47 @@ class TensorProblem(ModelProblem):
         self._check_shape(x)
 
 
+@dataclass(frozen=True)
+class Findings:
+    """What a few samples show of a model.
+
+    Attributes
+    ----------
+    nonlinear : bool
+        Whether it is nonlinear in its parameters.
+    bytes_per_sample : int
+        What a forward pass keeps of a sample for the backward pass.
+    max_kept_samples : int
+        How many samples' products fit into the memory budget.
+    max_gradients : int or None
+        How many samples' gradients do; None where the diagonal needs none.
+    matrix : MatrixKernel or None
+        What computes the curvature matrix of a linear model, where that is affordable.
+    rows : JacobianRows or None
+        What computes the Jacobian of any other model, likewise.
+    blocks : tuple of Block or None
+        What the Kronecker factors are of, where they were asked for.
+    costs : Costs
+        Of a product.
+    """
+
+    nonlinear: bool
+    bytes_per_sample: int
+    max_kept_samples: int
+    max_gradients: int | None
+    matrix: MatrixKernel | None
+    rows: JacobianRows | None
+    blocks: tuple[Block, ...] | None
+    costs: Costs
+
+    def max_rows(self, model: FlatModel) -> int:
+        """How many samples a chunk may have."""
+        rows = self.max_kept_samples
+        if model.is_random and self.max_gradients is not None:
+            rows = min(rows, self.max_gradients)  # its dropout masks are drawn for a whole chunk
+        return rows
+
+
 class TorchProblem(TensorProblem):
     """A torch model as a problem; made by :func:`ksdmin.from_torch`.
 
@@ -188,28 +220,23 @@ class TorchProblem(TensorProblem):
         curvature: Any,
         l2: Tensor,
         precond: Any,
-        bytes_per_sample: int,
-        nonlinear: bool,
-        matrix: MatrixKernel | None,
-        rows: JacobianRows | None,
-        blocks: tuple[Block, ...] | None,
-        costs: Costs,
+        found: Findings,
     ) -> None:
         traits = Traits(
-            nonlinear=nonlinear,
+            nonlinear=found.nonlinear,
             noise=VALUE_NOISE[model.precision] if model.x0.dtype == torch.float32 else None,
             has_projected_gradient=True,
             matrix_memory=chunk_budget(model.device) if model.x0.is_cuda else None,
-            product_cost=costs.product,
-            call_cost=costs.call,
-            least_set=costs.least_set,
+            product_cost=found.costs.product,
+            call_cost=found.costs.call,
+            least_set=found.costs.least_set,
             fewest_samples=FEWEST_SAMPLES if model.batch_norms else 1,
-            has_factors=blocks is not None,
+            has_factors=found.blocks is not None,
         )
         base = model.x0, sums.samples.subsets, traits, precond
-        super().__init__(sums, TensorMeans(l2), *base, curvature, matrix, rows)
-        self.bytes_per_sample = bytes_per_sample
-        self._model, self._blocks = model, blocks
+        super().__init__(sums, TensorMeans(l2), *base, curvature, found.matrix, found.rows)
+        self.bytes_per_sample = found.bytes_per_sample
+        self._model, self._blocks = model, found.blocks
         self._precision = model.precision, model.precision  # as in FINER_PRECISION
         self._in_a_run = False
 
@@ -223,26 +250,6 @@ class TorchProblem(TensorProblem):
         if not self._in_a_run:
             self._sums.samples.forget()
         return changed(super().counting(counts), _in_a_run=True)
-
-    def value_and_projected_gradient(
-        self, x: Tensor, idx: Any, V: Tensor
-    ) -> tuple[float, npt.NDArray[np.float64]]:
-        """The value and V^T g; several processes send these numbers, and no gradient."""
-        if self.team is ALONE:
-            return super().value_and_projected_gradient(x, idx, V)
-        with LOCK:
-            x, idx = self._checked(x, idx)
-            self._counts.add(nfev=1, njev=1)
-            means, size = self._means, self._sums.size(idx)
-
-            def slopes(g: Tensor, with_penalty: bool) -> Tensor:
-                along: Tensor = means.gradient(g, size, x) if with_penalty else g / size
-                return V @ along
-
-            both = self._sums.projected(
-                x, idx, self._precision[0], slopes, lambda total: means.value(total, size, x)
-            )
-        return float(both[0]), both[1:]
 
     def load(self, x: Any) -> None:
         """Write a flat vector (a tensor, or a numpy array) back into the model.
@@ -270,16 +277,10 @@ class TorchProblem(TensorProblem):
         self._counts.add(nfev=2, njev=1)  # labels are drawn by a pass of their own
         with LOCK:
             count = entry_count(self._blocks)
-            entries = self._sums.factors(x, idx, self._precision[1], count)
+            own = self._sums.factors(x, idx, self._precision[1], count)
+            (entries,) = self.team.joint_parts([own], self._counts)
         l2 = 0.0 if self._means.l2 is None else float(self._means.l2.mean())
         return Factors(self._blocks, entries / self._sums.size(idx), l2)
-
-    def _evaluate(self, x: Tensor, idx: Any, diagonal: bool) -> tuple[Any, ...]:
-        fisher = diagonal and isinstance(self._precond, str)
-        with LOCK:
-            if fisher and self._sums.diagonal is None:  # a preconditioner that changes nothing
-                return *super()._evaluate(x, idx, False), torch.ones_like(x)
-            return super()._evaluate(x, idx, diagonal)
 
     def _checked(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
         """A point and a set, as the sums take them."""
@@ -295,3 +296,47 @@ def as_product(curvature: Any, like: Tensor) -> Callable[[Tensor], Tensor]:
     if isinstance(curvature, (LinearOperator, np.ndarray)) or issparse(curvature):
         return lambda v: torch.as_tensor(curvature @ v.cpu().numpy()).to(like)
     return curvature if callable(curvature) else lambda v: curvature @ v
+
+
+# The same problem in float64: what a run in float32 turns to when rounding hides its steps
+
+
+class InDouble:
+    """Makes the problem in float64, as often as it is asked for.
+
+    (It is not kept: buffers and frozen parameters of the module may change between two runs.) A
+    model that fails in float64 is tried once, and the user is told.
+
+    Parameters
+    ----------
+    make : callable
+        () -> the problem.
+    """
+
+    def __init__(self, make: Callable[[], FlatProblem]) -> None:
+        self._make, self._fails = make, False
+
+    def __call__(self) -> FlatProblem | None:
+        """The problem; None where it cannot be made."""
+        if self._fails:
+            return None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the user has seen them
+                return self._make()
+        except Exception as error:  # whatever the model cannot do
+            self._fails = True
+            warnings.warn(
+                "Rounding in float32 hides what further steps gain, but in float64 the model fails "
+                f"({type(error).__name__}: {error}), so the run stays in float32. {_advice(error)} "
+                "precision='float32' in from_torch says not to try.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
+
+
+def _advice(error: Exception) -> str:
+    if is_out_of_memory(error):
+        return "Its copy needs room for twice the bytes beside the model itself;"
+    return "Tensors that the model makes or captures should have the dtype of what it is given;"

@@ -7,27 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from tests.adapters.functional.backends import CLOSE, SIZES, make, parameters, samples
+from tests.adapters.functional.backends import CLOSE, make, parameters, samples
 from tests.adapters.functional.dense import Dense
 
 # The penalty and the parameters
-
-
-def test_l2_of_parts(backend):
-    loss = "squared-error"
-    plain, weighed = make(backend, loss), make(backend, loss, l2={"layer1": (0.5, 0.0)})
-    sizes = [SIZES[0] * SIZES[1], SIZES[1], SIZES[1] * SIZES[2], SIZES[2]]
-    l2 = np.repeat([0.0, 0.0, 0.5, 0.0], sizes)
-    x = np.asarray(plain.x0)
-    v = np.random.default_rng(0).standard_normal(len(x))
-    (value, g, D), (other, h, E) = (
-        p.value_and_gradient(p.x0, diagonal=True) for p in (plain, weighed)
-    )
-    assert other == pytest.approx(value + l2 @ x**2 / 2)
-    np.testing.assert_allclose(h, g + l2 * x, **CLOSE)
-    np.testing.assert_allclose(E, D + l2, **CLOSE)
-    Hv, Kv = (p.curvature(p.x0)(backend.array(v)) for p in (plain, weighed))
-    np.testing.assert_allclose(Kv, Hv + l2 * v, **CLOSE)
 
 
 @pytest.mark.parametrize("l2", [{"nothing": 1.0}, [1.0], "much"])
@@ -56,16 +39,6 @@ def test_numpy_callables_for_scipy(backend):
     ]:
         assert type(found) is np.ndarray
         np.testing.assert_allclose(found, expected, **CLOSE)
-
-
-# A curvature of one's own
-
-
-def test_a_curvature_of_ones_own(backend):
-    problem = make(backend, "squared-error", curvature=lambda x, idx: lambda v: 3 * v)
-    np.testing.assert_allclose(problem.curvature(problem.x0)(problem.x0), 3 * problem.x0)
-    problem = make(backend, "squared-error", curvature=lambda x, idx: 2 * np.eye(len(x)))
-    np.testing.assert_allclose(problem.curvature(problem.x0)(problem.x0), 2 * problem.x0)
 
 
 # Wrong calls

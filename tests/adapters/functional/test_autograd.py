@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ksdmin
-from ksdmin._adapters.seeds import picked_rows, seed_for_set
+from ksdmin._adapters.flat_problem import picked_rows, seed_for_set
 from tests.adapters.functional.backends import parameters, samples
 
 autograd = pytest.importorskip("autograd")
@@ -130,3 +130,23 @@ def test_several_inputs():
         strict=True,
     ):
         np.testing.assert_allclose(a, b, **CLOSE)
+
+
+def test_a_weighted_diagonal_sample_by_sample():
+    """A model that autograd differentiates sample by sample."""
+
+    def model(params, inputs):
+        return inputs @ (params * params)  # used twice: no formula for all samples at once
+
+    X = np.random.default_rng(0).standard_normal((5, 2))
+    weights = np.array([1.0, 0.0, 2.0, 4.0, 3.0])
+    options = {"params": anp.ones((2, 1))}
+    data = X, np.ones((5, 1))
+    found = ksdmin.from_autograd(model, "squared-error", data, sample_weight=weights, **options)
+    alone = ksdmin.from_autograd(model, "squared-error", data, **options)
+    w, x = weights / weights.mean(), found.x0
+    one = [alone.value_and_gradient(x, np.array([i]), diagonal=True) for i in range(5)]
+    got = found.value_and_gradient(x, diagonal=True)
+    for k, power in ((0, 1), (1, 1), (2, 2)):
+        right = sum(w[i] ** power * one[i][k] for i in range(5)) / 5
+        np.testing.assert_allclose(got[k], right, **CLOSE)

@@ -11,7 +11,7 @@ import ksdmin
 from tests.adapters.functional.backends import jax_settings
 
 jax = pytest.importorskip("jax")
-from ksdmin._adapters.functional.jax_programs import QUICK, Program  # noqa: E402
+from ksdmin._adapters.functional.jax_arrays import QUICK, Program  # noqa: E402
 
 jnp = jax.numpy
 COMPILED = []

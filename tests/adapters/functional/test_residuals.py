@@ -1,4 +1,4 @@
-"""Blocks of squared residuals in jax and autograd, against each other and dense matrices."""
+"""Blocks of squared residuals in jax and autograd; their numbers are tested in test_parity.py."""
 
 import numpy as np
 import pytest
@@ -29,54 +29,9 @@ def blocks(xp):
     return [(fit, DATA), (sums, FEW, 3.0), (smallness, None, 0.5)]
 
 
-def residuals(x, parts=(WHOLE, WHOLE)):
-    """All of them, each times the square root of its factor in the objective: numpy."""
-    params = {"W": x[:12].reshape(3, 4), "v": x[12:].reshape(4, 2)}
-    at = {key: value[parts[0]] for key, value in DATA.items()}, FEW[parts[1]]
-    (fit, *_), (sums, *_), (smallness, *_) = blocks(np)
-    vectors = fit(params, at[0]), sums(params, at[1]), smallness(params)
-    factors = 1.0, 3.0, 0.5
-    return np.concatenate(
-        [(f / r.size) ** 0.5 * r.ravel() for r, f in zip(vectors, factors, strict=True)]
-    )
-
-
-def jacobian(x, parts):
-    return np.stack([residuals(x + 1e-30j * e, parts).imag / 1e-30 for e in np.eye(len(x))], 1)
-
-
 def make(backend, given=None, **options):
     params = {name: backend.array(part) for name, part in START.items()}
     return backend.make(None, residuals=given or blocks(backend.np), params=params, **options)
-
-
-PARTS = {
-    "whole": (WHOLE, (WHOLE, WHOLE)),
-    "part": (np.array([0, 3, 11, 13, 14, 16]), ([0, 3, 11], [1, 2])),
-}
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_values_gradients_and_products(backend, part):
-    problem, (idx, parts) = make(backend, l2=0.2), PARTS[part]
-    assert problem.subsets.n == 12 + 4 + 1
-    x = problem.x0 + 0.1
-    host = np.asarray(x)
-    r, J = residuals(host, parts), jacobian(host, parts)
-    value, g = problem.value_and_gradient(x, idx)
-    assert value == problem.value(x, idx) == pytest.approx(r @ r + 0.1 * host @ host)
-    assert np.asarray(g) == pytest.approx(2 * J.T @ r + 0.2 * host, abs=1e-9)
-    v = backend.array(np.linspace(-1, 1, 20))
-    expected = 2 * J.T @ (J @ np.asarray(v)) + 0.2 * np.asarray(v)
-    assert np.asarray(problem.curvature(x, idx)(v)) == pytest.approx(expected, abs=1e-9)
-
-
-def test_the_hessian(backend):
-    problem = make(backend, curvature="hessian")
-    x, v = problem.x0 + 0.1, backend.array(np.linspace(-1, 1, 20))
-    ahead, behind = (np.asarray(problem.value_and_gradient(x + h * v)[1]) for h in (1e-5, -1e-5))
-    difference = (ahead - behind) / 2e-5
-    assert np.asarray(problem.curvature(x)(v)) == pytest.approx(difference, abs=1e-6)
 
 
 def test_the_diagonal_of_the_blocks(backend):

@@ -8,7 +8,7 @@ from torch.autograd.functional import hessian, jacobian
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ksdmin
-from ksdmin._adapters.seeds import seed_for_set
+from ksdmin._adapters.flat_problem import seed_for_set
 from tests.adapters.torch.zoo import ZOO
 
 WHOLE = slice(None)

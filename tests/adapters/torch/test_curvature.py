@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ksdmin
-from ksdmin._adapters.seeds import seed_for_set
+from ksdmin._adapters.flat_problem import seed_for_set
 from ksdmin._problem.counting import Counts
 from tests.adapters.torch.dense import (
     SETS,

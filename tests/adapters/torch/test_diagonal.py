@@ -196,7 +196,7 @@ def test_what_takes_single_gradients_is_estimated_from_some_samples(every):
     n = len(case.data[1])
     idx = torch.arange(0, n, every)
     problem, counts = ksdmin.from_torch(case.model, case.loss, case.data), Counts()
-    chosen = problem._diagonal_samples(idx)
+    chosen = problem._sums.diagonal_samples(idx)
     assert len(chosen) == len(set(chosen.tolist()) & set(idx.tolist())) == DIAGONAL_SAMPLES
     _, g, squares = problem.counting(counts).value_and_gradient(problem.x0, idx, diagonal=True)
     assert_close(g, problem.value_and_gradient(problem.x0, idx)[1], 1e-14)
@@ -218,7 +218,7 @@ def test_the_samples_of_the_estimate_are_no_stride():
     case = repeated("cnn", 100)
     idx = torch.arange(2 * DIAGONAL_SAMPLES)
     first, again, other = (
-        ksdmin.from_torch(case.model, case.loss, case.data, rng=seed)._diagonal_samples(idx)
+        ksdmin.from_torch(case.model, case.loss, case.data, rng=seed)._sums.diagonal_samples(idx)
         for seed in (0, 0, 1)
     )
     assert torch.equal(first, again)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import ksdmin
-from ksdmin._adapters.torch import function_kernels
+from ksdmin._adapters.torch import plain_function
 
 pytestmark = [
     pytest.mark.cuda,
@@ -82,7 +82,7 @@ def test_a_function_that_looks_at_values_runs_eagerly(caplog):
     (captured, calls), (eager, others) = both(fun, start())
     assert "it runs eagerly" in caplog.text
     assert captured.fun == pytest.approx(eager.fun)
-    assert calls <= others + 2 * function_kernels.RUNS_BEFORE_CAPTURE
+    assert calls <= others + 2 * plain_function.RUNS_BEFORE_CAPTURE
     torch.rand(1, device="cuda")  # torch's generator has come back from the capture that failed
 
 
@@ -91,12 +91,12 @@ def test_products_at_two_points_in_turns():
     v = torch.ones_like(problem.x0)
     points = [problem.x0, problem.x0 + 1]
     expected = [problem.curvature(x)(v) for x in points]
-    for _ in range(function_kernels.RUNS_BEFORE_CAPTURE):
+    for _ in range(plain_function.RUNS_BEFORE_CAPTURE):
         problem.curvature(points[0])(v)
     products = [problem.curvature(x) for x in points]
     for i in (0, 1, 0, 1):
         torch.testing.assert_close(products[i](v), expected[i], rtol=1e-12, atol=1e-12)
-    assert any(key[0] == "hessian" for key in problem._executor._captured)
+    assert any(key[0] == "hessian" for key in problem._sums._executor._captured)
 
 
 def test_a_module_whose_forward_pass_returns_the_loss():

@@ -49,8 +49,8 @@ def test_it_is_the_curvature_and_the_gradient(name, given):
     torch.testing.assert_close(J.residuals @ J.rows + J.penalty * x, g)
 
 
-def test_only_nested_derivatives_take_a_graph_of_several_samples():
-    assert [made(name)._rows._by_sample for name in MODELS] == [True, True, False]
+def test_nested_derivatives_have_their_rows_from_one_pass_back():
+    assert [made(name)._rows._way for name in MODELS] == ["vmap", "vmap", "uses"]
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def test_samples_of_a_convolution_are_left_out(monkeypatch):
     problem = problem_of(convolutional(), samples, own_entropy, precond="kronecker")
     v = torch.linspace(-1, 1, problem.x0.numel(), dtype=torch.float64)
     expected = times(problem, problem.factors(problem.x0), v)
-    monkeypatch.setattr("ksdmin._adapters.torch.kronecker.ENOUGH_POSITIONS", 2000)
+    monkeypatch.setattr("ksdmin._adapters.torch.weight_uses.ENOUGH_POSITIONS", 2000)
     found = times(problem, problem.factors(problem.x0), v)
     assert 0 < (found - expected).norm() <= 0.3 * expected.norm()
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.autograd.functional import hessian
 
 import ksdmin
-from ksdmin._adapters.torch.losses.known import as_sample_loss
+from ksdmin._adapters.torch.losses import as_sample_loss
 from tests.adapters.torch.dense import assert_close, directions, multiply
 
 N, D = 9, 3

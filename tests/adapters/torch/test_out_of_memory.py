@@ -13,7 +13,7 @@ from tests.run import runs
 
 torch = pytest.importorskip("torch")
 memory = pytest.importorskip("ksdmin._adapters.torch.costs")
-sample_sums = pytest.importorskip("ksdmin._adapters.torch.sample_sums")
+sample_sums = pytest.importorskip("ksdmin._adapters.torch.sums")
 Kernels = pytest.importorskip("ksdmin._adapters.torch.kernels").Kernels
 
 

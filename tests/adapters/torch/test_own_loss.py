@@ -296,7 +296,7 @@ def test_weights_of_samples(reduction, refused):
 
 def test_no_graphs_for_a_mean():
     """A chunk that is padded would have another mean."""
-    from ksdmin._adapters.torch.sample_sums import EagerExecutor
+    from ksdmin._adapters.torch.sums import EagerExecutor
 
     problem = ksdmin.from_torch(Classifier(), data=encoded(), graphs=True)
     assert isinstance(problem._sums._executor, EagerExecutor)

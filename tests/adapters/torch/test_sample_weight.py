@@ -57,19 +57,6 @@ def test_against_single_samples(name, kind, idx):
         assert_close(torch.as_tensor(one, dtype=torch.float64), total / len(rows), 1e-12)
 
 
-def test_fisher_is_gauss_newton_on_average():
-    """A weight enters once: for labels that are drawn, as for the Hessian of the loss."""
-    n, net = 4000, nn.Linear(2, 1).double()
-    X, y = torch.ones(n, 2, dtype=torch.float64), torch.zeros(n, 1, dtype=torch.float64)
-    weights = torch.tensor([1.0, 9.0]).repeat(n // 2)
-    products = [
-        ksdmin.from_torch(net, nn.MSELoss(), (X, y), curvature=kind, sample_weight=weights)
-        .curvature(torch.zeros(3, dtype=torch.float64))(torch.ones(3, dtype=torch.float64))
-        for kind in ("fisher", "gauss-newton")
-    ]  # fmt: skip
-    assert_close(*products, 0.1)
-
-
 def test_with_the_weights_of_classes():
     """Both multiply, in the sum of the losses and in that of the weights."""
     case = ZOO["tied"]()

@@ -1,23 +1,137 @@
-"""Samples in tensors and numpy arrays, memory-mapped ones among them."""
+"""Samples in tensors and numpy arrays, memory-mapped ones among them, and in trees of these."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
-from ksdmin._adapters.torch.data.trees import (
-    as_tensor,
-    byte_count,
-    cast,
-    sample_count,
-    take_rows,
-)
+from ksdmin._adapters.arguments import from_frame, refuse_sparse
+from ksdmin._adapters.trees import is_namedtuple, tree_leaves, tree_map
+
+TARGET_NAMES = ("labels", "label", "targets", "target", "y")
+"""Under which of these names the targets are in a dict of fields."""
+
+
+def as_tree(data: Any) -> Any:
+    """The data with lists as tuples and mappings as dicts; its leaves are tensors and arrays."""
+    data = from_frame(data)
+    refuse_sparse(data)
+    if isinstance(data, Mapping):
+        return {key: as_tree(part) for key, part in data.items()}
+    if is_namedtuple(data):
+        return type(data)(*map(as_tree, data))
+    if isinstance(data, (tuple, list)):
+        return tuple(map(as_tree, data))
+    if isinstance(data, Tensor) and data.ndim > 0:
+        return data
+    if isinstance(data, np.ndarray) and data.ndim > 0 and data.dtype.kind in "biufc":
+        return data
+    kind = "one number" if getattr(data, "shape", None) == () else type(data).__name__
+    if isinstance(data, np.ndarray) and data.ndim > 0:
+        kind = f"an array of {data.dtype}"
+    raise TypeError(
+        f"data: expected tensors or numpy arrays with one row per sample, not {kind}; several of "
+        "them in tuples, lists or dicts"
+    )
+
+
+def as_pair(data: Any, split_targets: bool) -> tuple[Any, Any]:
+    """(inputs, targets) as trees; the targets of a dict are the field with a name of theirs.
+
+    Without `split_targets` all of it is inputs, for a model that returns its own loss.
+    """
+    if not split_targets:
+        return as_tree(data), ()
+    if isinstance(data, Mapping):
+        return _split_fields(data)
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        of = f" of {len(data)}" if isinstance(data, (tuple, list)) else ""
+        raise TypeError(
+            "data: expected (inputs, targets), a dict with the targets under a name like 'labels', "
+            "a Dataset or DataLoader of such, or a function of the epoch (several inputs as a "
+            f"tuple), not {type(data).__name__}{of}"
+        )
+    return as_tree(data[0]), as_tree(data[1])
+
+
+def _split_fields(data: Mapping[Any, Any]) -> tuple[Any, Any]:
+    found = [name for name in TARGET_NAMES if name in data]
+    if len(found) != 1 or len(data) == 1:
+        missing = "inputs" if len(found) == 1 else "target" if not found else "single target"
+        raise TypeError(
+            f"data: a dict with the fields {', '.join(map(repr, data))} has no {missing}: expected "
+            f"inputs, and exactly one of {', '.join(map(repr, TARGET_NAMES))}. Give (inputs, "
+            "targets) instead"
+        )
+    inputs = {name: part for name, part in data.items() if name != found[0]}
+    return as_tree(inputs), as_tree(data[found[0]])
+
+
+def sample_count(tree: Any) -> int:
+    """How many samples all the arrays have."""
+    lengths = {len(leaf) for leaf in tree_leaves(tree)}
+    if len(lengths) != 1:
+        raise ValueError(
+            f"data: the arrays differ in their number of samples (rows): {sorted(lengths)}"
+        )
+    return int(lengths.pop())
+
+
+def take_rows(tree: Any, idx: Any) -> Any:
+    """The rows `idx` (a slice, or a tensor of indices) of every array, as tensors."""
+    return tree_map(lambda leaf: _rows(leaf, idx), tree)
+
+
+def _rows(leaf: Any, idx: Any) -> Tensor:
+    if isinstance(leaf, np.ndarray):
+        rows = idx if isinstance(idx, slice) else idx.cpu().numpy()
+        return torch.from_numpy(np.array(leaf[rows]))
+    taken: Tensor = leaf[idx] if isinstance(idx, slice) else leaf[idx.to(leaf.device)]
+    return taken
+
+
+def as_tensors(tree: Any, dtype: torch.dtype) -> Any:
+    """The arrays as tensors, those of floating-point numbers in `dtype`."""
+    return tree_map(lambda leaf: cast(as_tensor(leaf), dtype), tree)
+
+
+def as_tensor(leaf: Any) -> Tensor:
+    """A copy of an array, which may be read-only."""
+    return leaf if isinstance(leaf, Tensor) else torch.from_numpy(np.array(leaf))
+
+
+def cast(leaf: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor, in `dtype` if it holds floating-point numbers."""
+    return leaf.to(dtype) if leaf.is_floating_point() else leaf
+
+
+def byte_count(leaf: Any, dtype: torch.dtype) -> int:
+    """What an array takes once its floating-point numbers are in `dtype`."""
+    empty = as_tensor(leaf[:0])
+    itemsize = dtype.itemsize if empty.is_floating_point() else empty.element_size()
+    entries = leaf.numel() if isinstance(leaf, Tensor) else leaf.size
+    return int(entries) * itemsize
+
+
+def same_trees(one: Any, other: Any) -> bool:
+    """Whether two trees hold the same numbers (a NaN equals a NaN)."""
+    first, second = tree_leaves(one), tree_leaves(other)
+    return len(first) == len(second) and all(map(same, first, second))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two arrays hold the same numbers (a NaN equals a NaN)."""
+    a, b = as_tensor(one), as_tensor(other)
+    return a.shape == b.shape and bool(((a == b) | (a != a) & (b != b)).all())
+
+
+# Where they are, and how they are brought to a device
+
 
 # Targets that are read at once, where their weights are summed before the run: large enough to be
 # fast, and small in memory even where a target is an image.

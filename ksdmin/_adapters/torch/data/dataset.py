@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -24,7 +23,8 @@ from torch.utils.data import (
     default_collate,
 )
 
-from ksdmin._adapters.torch.data.trees import as_pair, as_tensors, byte_count, sample_count
+from ksdmin._adapters.torch.data.arrays import as_pair, as_tensors, byte_count, sample_count
+from ksdmin._adapters.trees import tree_leaves, tree_map
 
 # Samples that are read at once from a Dataset without a DataLoader.
 BATCH_SIZE = 64
@@ -187,15 +187,14 @@ def from_loader(loader: DataLoader[Any], split_targets: bool) -> Fetched:
         raise TypeError(_refusal(loader.batch_sampler, "batch_sampler"))
     source.rows = _restriction(loader.batch_sampler.sampler)
     source.batch_size = loader.batch_sampler.batch_size
-    source.options = {
-        "collate_fn": loader.collate_fn,
-        "num_workers": loader.num_workers,
-        "prefetch_factor": loader.prefetch_factor,
-        "worker_init_fn": loader.worker_init_fn,
-        "multiprocessing_context": loader.multiprocessing_context,
-        "timeout": loader.timeout,
-    }
+    source.options = options_of(loader)
     return source
+
+
+def options_of(loader: DataLoader[Any]) -> dict[str, Any]:
+    """How a DataLoader makes a batch, whatever its samples: its collate_fn and its workers."""
+    names = ("collate_fn", "num_workers", "prefetch_factor", "worker_init_fn", "timeout")
+    return {name: getattr(loader, name) for name in (*names, "multiprocessing_context")}
 
 
 def _restriction(sampler: Iterable[int]) -> npt.NDArray[np.int64] | None:

@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
-from ksdmin._adapters.torch.data.trees import take_rows
+from ksdmin._adapters.torch.data.arrays import take_rows
 from ksdmin._adapters.torch.kernels import Chunk
+from ksdmin._adapters.trees import tree_leaves, tree_map
 
 T = TypeVar("T")
 Queue = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]

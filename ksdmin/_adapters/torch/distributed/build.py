@@ -6,21 +6,25 @@ import atexit
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler
 
-from ksdmin._adapters.arguments import Block
-from ksdmin._adapters.blocks import BlockProblem
-from ksdmin._adapters.torch.distributed.blocks import distributed_blocks
+from ksdmin._adapters.arguments import Arguments, Block
+from ksdmin._adapters.blocks import BlockProblem, Term
+from ksdmin._adapters.torch.data.dataset import options_of
+from ksdmin._adapters.torch.data.samples import Samples, is_function_of_epoch
 from ksdmin._adapters.torch.distributed.link import Link
-from ksdmin._adapters.torch.distributed.problem import distributed
+from ksdmin._adapters.torch.distributed.sums import Shards, Shares
 from ksdmin._adapters.torch.problem import TorchProblem
+from ksdmin._problem.protocol import Traits
+from ksdmin._problem.subsets import Subsets
+from ksdmin._problem.values import changed
 
 # What torchrun sets for each process it starts; `env://` reads it.
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -126,36 +130,27 @@ def unwrapped(model: nn.Module, process_group: Any) -> nn.Module:
     return inner
 
 
-def of_all_processes(
-    process_group: Any,
-    model: nn.Module,
-    data: Any,
-    curvature: Any,
-    precond: Any,
-    make: Callable[[Any, int], TorchProblem],
-) -> TorchProblem:
+def of_all_processes(asked: Arguments, make: Callable[[Any, int], TorchProblem]) -> TorchProblem:
     """The problem over the samples of all processes; `make` makes that of some data."""
-    if callable(data) and not isinstance(data, Dataset):
+    data = asked.data
+    if is_function_of_epoch(data):
         raise TypeError(
             "data: a function of the epoch cannot be spread over processes: with process_group= "
             "each process passes its own tensors, Dataset or DataLoader"
         )
-    link = link_between(process_group, model, curvature, precond)
+    link = link_between(asked)
     problem = link.together(lambda: make(own_share(data, link), FRAMES))
     link.require_same({"the number of trainable parameters": problem.x0.numel()})
     return distributed(problem, link)
 
 
 def blocks_of_all_processes(
-    process_group: Any,
-    model: nn.Module,
+    asked: Arguments,
     blocks: Sequence[Block],
-    curvature: Any,
-    precond: Any,
     make: Callable[[Sequence[Block], int], BlockProblem],
 ) -> BlockProblem:
     """The same for blocks of residuals."""
-    link = link_between(process_group, model, curvature, precond)
+    link = link_between(asked)
     takes_samples = [block.data is not None for block in blocks]
     link.require_same(
         {
@@ -173,33 +168,28 @@ def blocks_of_all_processes(
     return distributed_blocks(problem, link, takes_samples)
 
 
-def link_between(process_group: Any, model: nn.Module, curvature: Any, precond: Any) -> Link:
+def link_between(asked: Arguments) -> Link:
     """The link between processes that have the same model, and ask for the same."""
-    _refuse_functions(curvature=curvature, precond=precond)
-    parameters = list(model.parameters())
-    if not parameters:
-        raise ValueError("model: it has no parameters")
-    link = Link(as_group(process_group, parameters[0].device), parameters[0].detach())
-    link.require_same(
-        {
-            "the form of precond": type(precond).__name__,
-            "the model": type(model).__name__,
-            "the dtype of its parameters": parameters[0].dtype,
-            "the shapes of its parameters": [tuple(piece.shape) for piece in parameters],
-            "curvature": curvature,
-        }
-    )
-    return link
-
-
-def _refuse_functions(**arguments: Any) -> None:
-    """Refuse functions that would have to know of the other processes' samples."""
-    for name, given in arguments.items():
-        if callable(given):
+    for name in ("curvature", "precond"):
+        if callable(getattr(asked, name)):
             raise TypeError(
                 f"{name}: a function of your own sees the samples of one process only: with "
                 "process_group= pass a name"
             )
+    parameters = list(asked.model.parameters())
+    if not parameters:
+        raise ValueError("model: it has no parameters")
+    link = Link(as_group(asked.process_group, parameters[0].device), parameters[0].detach())
+    link.require_same(
+        {
+            "the form of precond": type(asked.precond).__name__,
+            "the model": type(asked.model).__name__,
+            "the dtype of its parameters": parameters[0].dtype,
+            "the shapes of its parameters": [tuple(piece.shape) for piece in parameters],
+            "curvature": asked.curvature,
+        }
+    )
+    return link
 
 
 def own_share(data: Any, link: Link) -> Any:
@@ -216,14 +206,136 @@ def own_share(data: Any, link: Link) -> Any:
             f"data: the DistributedSampler is for rank {sampler.rank} of {sampler.num_replicas}, "
             f"but this process is rank {link.rank} of {link.size} in process_group"
         )
-    return DataLoader(
-        data.dataset,
-        batch_size=data.batch_size,
-        sampler=range(link.rank, len(data.dataset), link.size),
-        collate_fn=data.collate_fn,
-        num_workers=data.num_workers,
-        prefetch_factor=data.prefetch_factor,
-        worker_init_fn=data.worker_init_fn,
-        multiprocessing_context=data.multiprocessing_context,
-        timeout=data.timeout,
+    own = range(link.rank, len(data.dataset), link.size)
+    return DataLoader(data.dataset, data.batch_size, sampler=own, **options_of(data))
+
+
+# What the processes have found out about the model, each with its own samples
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a process has found out about the model with its own samples.
+
+    Attributes
+    ----------
+    samples : int
+        How many it has.
+    mean_weight : float
+        Of its samples.
+    traits : Traits
+        Of the problem that it has made of them.
+    kernel : tuple or None
+        The kind of its kernel for a curvature matrix or a Jacobian, and what that counts as.
+    max_diagonal_samples : int
+        How many the diagonal is estimated from.
+    """
+
+    samples: int
+    mean_weight: float
+    traits: Traits
+    kernel: tuple[str, int] | None
+    max_diagonal_samples: int
+
+
+def facts_of(problem: TorchProblem, samples: Samples, count: int) -> Facts:
+    """Those of the problem that this process has made, of whose samples so many count."""
+    found = problem._matrix or problem._rows
+    kernel = None if found is None else (type(found).__name__, found.products)
+    most = problem._sums.max_diagonal_samples
+    has_diagonal = problem.traits.has_diagonal
+    if isinstance(problem._precond, str):  # beside factors it may be that nobody has looked yet
+        has_diagonal = problem._sums.diagonal is not None
+    traits = replace(problem.traits, has_diagonal=has_diagonal)
+    return Facts(count, samples.mean_weight, traits, kernel, most)
+
+
+def distributed(problem: TorchProblem, link: Link) -> TorchProblem:
+    """The problem of all processes, from the problem that each has made of its own samples.
+
+    One process alone has the sums already: its problem is the one that it would have without a
+    group, with the same kernels and graphs, and no message is sent.
+    """
+    if link.size == 1:
+        samples = problem._sums.samples
+        assert isinstance(samples, Samples)
+        samples.check_weights()
+        return problem
+    return share_of(problem, link).spread_over(link)
+
+
+def distributed_blocks(
+    problem: BlockProblem, link: Link, takes_samples: Sequence[bool]
+) -> BlockProblem:
+    """The same for blocks of residuals: each process adds up its blocks, one message all processes.
+
+    Residuals that take no samples are those of the first process.
+    """
+    if link.size == 1:
+        return problem
+    own = [block for block in problem._blocks if isinstance(block, TorchProblem)]
+    shares = [
+        share_of(block, link, has=link.is_first or takes)
+        for block, takes in zip(own, takes_samples, strict=True)
+    ]
+    terms = map(Term, shares, problem._weights, problem._elements)
+    joint = BlockProblem(list(terms), problem._l2, link.from_first(problem._precond))
+    joint.traits = replace(joint.traits, gradient_travels=True)
+    return joint.spread_over(link)
+
+
+def share_of(problem: TorchProblem, link: Link, *, has: bool = True) -> TorchProblem:
+    """What this process adds to a problem over the samples of all; it may have none.
+
+    `problem` is the one that this process has made of its own samples.
+    """
+    sums, samples = problem._sums, problem._sums.samples
+    assert isinstance(samples, Samples)
+    facts = link.gathered(facts_of(problem, samples, samples.n if has else 0))
+    sizes = [fact.samples for fact in facts]
+    n = sum(sizes)
+    samples.set_mean_weight(sum(fact.mean_weight * (fact.samples / n) for fact in facts))
+    samples.check_weights()
+    traits = joint_traits(facts)
+    most = min(fact.max_diagonal_samples for fact in facts)
+    precond, seed = link.from_first(problem._precond), link.from_first(sums.seed)
+    sums.seed = seed + link.rank  # dropout masks and drawn labels differ between processes
+    return changed(
+        problem,
+        x0=link.from_first(problem.x0),
+        subsets=Subsets(n),
+        traits=traits,
+        _precond=precond if traits.has_diagonal else None,
+        _matrix=problem._matrix if traits.has_matrix else None,
+        _rows=problem._rows if traits.has_jacobian else None,
+        _sums=Shares(sums, Shards(samples, sizes, link.rank), link, seed, most),
     )
+
+
+def joint_traits(facts: Sequence[Facts]) -> Traits:
+    """What holds in all processes: their samples may have shown different things.
+
+    All of them get the same, as these decide how a run goes. Costs are those of all samples: what
+    is sent is not counted.
+    """
+    traits = [fact.traits for fact in facts]
+    alike = len({fact.kernel for fact in facts}) == 1
+    has_matrix = alike and traits[0].has_matrix
+    return replace(
+        traits[0],
+        nonlinear=any(each.nonlinear for each in traits),
+        has_diagonal=all(each.has_diagonal for each in traits),
+        has_factors=all(each.has_factors for each in traits),
+        gradient_travels=True,
+        has_matrix=has_matrix,
+        matrix_cost=max(each.matrix_cost or 0.0 for each in traits) if has_matrix else None,
+        has_jacobian=alike and all(each.has_jacobian for each in traits),
+        matrix_memory=least([each.matrix_memory for each in traits]),
+        product_cost=least([each.product_cost for each in traits]),
+    )
+
+
+def least(numbers: Sequence[float | None]) -> float | None:
+    """The least of some numbers; None where one of them is not known."""
+    known = [number for number in numbers if number is not None]
+    return min(known) if len(known) == len(numbers) else None

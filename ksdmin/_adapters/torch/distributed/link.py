@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ksdmin._problem.arrays import Space
+from ksdmin._problem.arrays import Small, Space
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.team import Team, Watch
 from ksdmin._problem.values import changed
@@ -98,31 +98,58 @@ class Link(Team):
         signals = numbers.new_full((1,), first + PAIR * second)
         return self.sum(torch.cat([numbers, signals]), counts)
 
-    def sum_vector(self, vector: Tensor, counts: Counts, on_again: Callable[[], None]) -> Tensor:
-        """The sum of a vector, of which no host need wait for; `on_again` as in `heed`.
+    def joint(
+        self,
+        numbers: Sequence[Tensor],
+        vectors: Callable[[Sequence[Tensor]], list[Tensor]],
+        counts: Counts,
+    ) -> tuple[Sequence[Tensor], list[Tensor]]:
+        """The sums of some numbers, and those of vectors made of these, in two messages."""
+        sums = self.sum_numbers(torch.stack(list(numbers)), counts)
+        own = vectors(list(sums[:-1]))
+        if own:
+            own = list(self.sum(torch.cat(own), counts).reshape(len(own), -1))
+        self.heed(float(sums[-1]))
+        return list(sums[:-1]), own
+
+    def joint_on_host(
+        self,
+        numbers: Sequence[Tensor],
+        slopes: Tensor,
+        finish: Callable[[Any], Tensor],
+        counts: Counts,
+    ) -> tuple[float, Small]:
+        """What `finish` makes of the sums of some numbers, and the sums of `slopes`."""
+        own = torch.cat([torch.stack(list(numbers)), slopes.to(torch.float64)])
+        sums, count = self.sum_numbers(own, counts), len(numbers)
+        value = finish(list(sums[:count])).reshape(1)
+        host = torch.cat([value, sums[count:]]).cpu().numpy()
+        self.heed(host[-1])
+        return float(host[0]), host[1:-1]
+
+    def joint_product(
+        self, product: Tensor, counts: Counts, on_again: Callable[[], None]
+    ) -> Tensor:
+        """The sum of a vector, for which no host need wait; `on_again` as in `heed`.
 
         What is signalled behind it is read with the next message but one, or the next numbers: a
         device that computes ahead of the host need not be waited for.
         """
-        message = vector.new_empty(vector.numel() + SIGNALS)
-        message[:-SIGNALS] = vector
+        message = product.new_empty(product.numel() + SIGNALS)
+        message[:-SIGNALS] = product
         for place, signal in enumerate(self._signals()):
             message[place - SIGNALS] = signal
         self.sum(message, counts)
         self._heed_later(message[-SIGNALS:], on_again)
         return message[:-SIGNALS]
 
-    def sum_vectors(self, vectors: Sequence[Tensor], counts: Counts) -> list[Tensor]:
-        """The sums of some vectors, in one message; nothing is signalled behind it."""
-        message = self.sum(torch.cat(list(vectors)), counts)
-        return list(message.reshape(len(vectors), -1))
-
-    def sum_checked(self, messages: Sequence[Tensor], counts: Counts) -> None:
+    def joint_parts(self, arrays: Sequence[Tensor], counts: Counts) -> Sequence[Tensor]:
         """The sums of some tensors, in place; where a process has failed, all of them raise."""
-        numbers = self.sum_numbers(messages[0].new_zeros(0, dtype=torch.float64), counts)
-        for message in messages:
-            self.sum(message, counts)
+        numbers = self.sum_numbers(arrays[0].new_zeros(0, dtype=torch.float64), counts)
+        for array in arrays:
+            self.sum(array, counts)
         self.heed(float(numbers[-1]))
+        return arrays
 
     def sum(self, message: Tensor, counts: Counts) -> Tensor:
         """The sum itself, in place."""

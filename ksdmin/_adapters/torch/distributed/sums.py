@@ -1,32 +1,31 @@
-"""Sums over the samples of a set: what this process adds to them, and those of all processes."""
+"""What one of several processes adds to the sums over the samples of a set."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.flat_problem import host_indices
+from ksdmin._adapters.flat_problem import host_indices, picked_rows, seed_for_set
 from ksdmin._adapters.model_problem import Sums
-from ksdmin._adapters.seeds import picked_rows, seed_for_set
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.distributed.link import Link
-from ksdmin._adapters.torch.jacobian import JacobianRows
 from ksdmin._adapters.torch.kernels import Product
-from ksdmin._adapters.torch.matrix import MatrixKernel
-from ksdmin._adapters.torch.sample_sums import SampleSums
-from ksdmin._problem.counting import Counts
+from ksdmin._adapters.torch.matrices import JacobianRows, MatrixKernel
+from ksdmin._adapters.torch.sums import SampleSums
 from ksdmin._problem.subsets import WHOLE
-from ksdmin._problem.team import Watch
+from ksdmin._problem.team import Team
 from ksdmin._problem.values import changed
 
 # Sets whose parts are kept: A, B and C of an iteration, and one more. To split one that is on a
 # device waits for it.
 KEPT_SETS = 4
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,8 +127,8 @@ VECTORS = {"value": 0, "gradient": 1, "diagonal": 2}  # that a kernel returns be
 class Shares(Sums):
     """What this process adds to the sums over a set of the samples of all.
 
-    Nothing is sent. Where this process has failed, or has no sample of the set, it adds zeros: the
-    link says so to the others with the next message.
+    Nothing is sent: the problem does that. Where this process has failed, or has no sample of the
+    set, it adds zeros: the link says so to the others with the next message.
 
     Parameters
     ----------
@@ -150,24 +149,15 @@ class Shares(Sums):
     ) -> None:
         self.samples, self._local, self._link, self._seed = samples, local, link, seed
         self._max_diagonal_samples = max_diagonal_samples
-        self._counts = Counts()
 
-    def counting(self, counts: Counts) -> Self:
-        """The same for the next step of a run, which counts its messages in `counts`."""
-        return changed(self, _counts=counts)
-
-    def in_step_with(self, watch: Watch) -> Self:
-        """The same for a run that ends when all processes know that `watch` wants it to."""
-        return self.linked_by(self._link.for_run(watch))
-
-    def linked_by(self, link: Link) -> Self:
-        """The same by another link."""
-        return changed(self, _link=link)
+    def told_by(self, team: Team) -> Self:
+        """The same for a run of these processes, which have to hear of a failure."""
+        return changed(self, _link=team)
 
     @property
-    def diagonal(self) -> Any:
-        """What computes the diagonal of the preconditioner; None where nothing can."""
-        return self._local.diagonal
+    def has_squares(self) -> bool:  # type: ignore[override]
+        """Whether anything computes the diagonal of the preconditioner."""
+        return self._local.has_squares
 
     def indices(self, idx: Any) -> Part:
         """A set of the user's, and which of it is here."""
@@ -192,31 +182,32 @@ class Shares(Sums):
             vectors = [torch.zeros_like(x) for _ in range(VECTORS[kind])]
             return [x.new_zeros((), dtype=torch.float64), *vectors]
 
-        if part.here is None:
-            return nothing()
-        return self._link.attempt(lambda: self._local.total(kind, x, part.here, precision), nothing)
+        return self._added(part, lambda: self._local.total(kind, x, part.here, precision), nothing)
+
+    def _added(self, part: Part, here: Callable[[], T], nothing: Callable[[], T]) -> T:
+        """What is computed here; where there is nothing of a set, or a process fails, `nothing`."""
+        return nothing() if part.here is None else self._link.attempt(here, nothing)
+
+    def squares(self, x: Tensor, part: Part, precision: str) -> Tensor:
+        """The squared gradients alone: a copy, which may be overwritten."""
+        squares: Tensor = super().squares(x, part, precision).clone()
+        return squares
 
     def factors(self, x: Tensor, part: Part, precision: str, entries: int) -> Tensor:
         """The sum of the Kronecker factors over a set, which have so many entries."""
 
-        def nothing() -> Tensor:
-            return x.new_zeros(entries)
-
         def here() -> Tensor:
-            return self._local.factors(x, part.here, precision, entries)
+            return self._local.factors(x, part.here, precision, entries).clone()
 
-        return nothing() if part.here is None else self._link.attempt(here, nothing)
+        return self._added(part, here, lambda: x.new_zeros(entries))
 
     def matrix(self, kernel: MatrixKernel, x: Tensor, part: Part, precision: str) -> Tensor:
         """The sum of the curvature matrices over a set."""
 
-        def nothing() -> Tensor:
-            return x.new_zeros((x.numel(), x.numel()))
-
         def here() -> Tensor:
-            return self._local.matrix(kernel, x, part.here, precision)
+            return self._local.matrix(kernel, x, part.here, precision).clone()
 
-        return nothing() if part.here is None else self._link.attempt(here, nothing)
+        return self._added(part, here, lambda: x.new_zeros((x.numel(), x.numel())))
 
     def jacobian(
         self, kernel: JacobianRows, x: Tensor, part: Part, precision: str
@@ -230,8 +221,7 @@ class Shares(Sums):
             for whole, own in zip((R, slopes, root), found, strict=True):
                 whole[part.places] = own.reshape(-1, *whole.shape[1:])
 
-        if part.here is not None:
-            self._link.attempt(fill, lambda: None)
+        self._added(part, fill, lambda: None)
         return R.reshape(-1, n), slopes.reshape(-1), root.reshape(-1)
 
     def slopes(
@@ -246,8 +236,7 @@ class Shares(Sums):
             whole[part.places] = slopes.reshape(-1, kernel.elements)
             return total
 
-        total = nothing if part.here is None else self._link.attempt(fill, lambda: nothing)
-        return total, whole.reshape(-1)
+        return self._added(part, fill, lambda: nothing), whole.reshape(-1)
 
     def product(
         self, x: Tensor, part: Part, precision: str, on_recompute: Callable[[], None]
@@ -256,106 +245,10 @@ class Shares(Sums):
 
         What they share may have to be computed again: the link says so to all, not `on_recompute`.
         """
-        link, local = self._link, None
+        again = self._link.note_forward_pass
 
-        def prepared() -> Product:
-            return self._local.product(x, part.here, precision, link.note_forward_pass)
+        def here() -> Product:
+            return self._local.product(x, part.here, precision, again)
 
-        if part.here is not None:
-            local = link.attempt(prepared, lambda: torch.zeros_like)
-
-        def multiply(v: Tensor) -> Tensor:
-            if local is None:
-                return torch.zeros_like(v)
-            return link.attempt(lambda: local(v), lambda: torch.zeros_like(v))
-
-        return multiply
-
-
-class ReducedSums(Shares):
-    """What `SampleSums` is for the samples of one process, for those of all.
-
-    Every verb of a problem over them is a sum over all processes, and returns the same bits in
-    each: all of them have to call it, with the same arguments.
-    """
-
-    @property
-    def team(self) -> Link:  # type: ignore[override]
-        """The processes."""
-        return self._link
-
-    def total(self, kind: str, x: Tensor, part: Part, precision: str) -> list[Tensor]:
-        """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
-        total, *vectors = super().total(kind, x, part, precision)
-        numbers = self._link.sum_numbers(total.reshape(1), self._counts)
-        if vectors:
-            vectors = self._link.sum_vectors(vectors, self._counts)
-        self._link.heed(float(numbers[-1]))
-        return [numbers[0], *vectors]
-
-    def squares(self, x: Tensor, part: Part, precision: str) -> Tensor:
-        """The squared gradients alone, summed over a set."""
-        squares = super().total("diagonal", x, part, precision)[2].clone()
-        self._link.sum_checked([squares], self._counts)
-        return squares
-
-    def projected(
-        self,
-        x: Tensor,
-        part: Part,
-        precision: str,
-        slopes: Callable[[Tensor, bool], Tensor],
-        finish: Callable[[Tensor], Tensor],
-    ) -> Any:
-        """A value, and some slopes of the mean, as float64 numbers on the host.
-
-        `slopes` makes them of the sum of the gradients here (True: in the first process, where what
-        belongs to no sample is added), `finish` makes the value of the sum of all losses.
-        """
-        total, g = super().total("gradient", x, part, precision)
-        mine = slopes(g, self._link.is_first).to(torch.float64)
-        numbers = self._link.sum_numbers(torch.cat([total.reshape(1), mine]), self._counts)
-        numbers[0] = finish(numbers[0])
-        host = numbers.cpu().numpy()
-        self._link.heed(host[-1])
-        return host[:-1]
-
-    def factors(self, x: Tensor, part: Part, precision: str, entries: int) -> Tensor:
-        """The sum of the Kronecker factors over a set."""
-        found = super().factors(x, part, precision, entries).clone()
-        self._link.sum_checked([found], self._counts)
-        return found
-
-    def matrix(self, kernel: MatrixKernel, x: Tensor, part: Part, precision: str) -> Tensor:
-        """The sum of the curvature matrices over a set."""
-        H = super().matrix(kernel, x, part, precision).clone()
-        self._link.sum_checked([H], self._counts)
-        return H
-
-    def jacobian(
-        self, kernel: JacobianRows, x: Tensor, part: Part, precision: str
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The rows of all samples of a set, in the order of one process; slopes and roots."""
-        found = super().jacobian(kernel, x, part, precision)
-        self._link.sum_checked(found, self._counts)
-        return found
-
-    def slopes(
-        self, kernel: JacobianRows, x: Tensor, part: Part, precision: str
-    ) -> tuple[Tensor, Tensor]:
-        """The sum of the losses of all samples of a set, and their slopes in that order."""
-        total, slopes = super().slopes(kernel, x, part, precision)
-        numbers = self._link.sum_numbers(total.reshape(1), self._counts)
-        (slopes,) = self._link.sum_vectors([slopes], self._counts)
-        self._link.heed(float(numbers[-1]))
-        return numbers[0], slopes
-
-    def product(
-        self, x: Tensor, part: Part, precision: str, on_recompute: Callable[[], None]
-    ) -> Product:
-        """The sum of the products over a set.
-
-        `on_recompute` is called where any process had to compute again what its products share.
-        """
-        share = super().product(x, part, precision, on_recompute)
-        return lambda v: self._link.sum_vector(share(v), self._counts, on_recompute)
+        own = self._added(part, here, lambda: torch.zeros_like)
+        return lambda v: self._added(part, lambda: own(v), lambda: torch.zeros_like(v))

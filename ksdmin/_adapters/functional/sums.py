@@ -1,4 +1,4 @@
-"""A model, a loss and samples: what is computed at (x, idx), summed over samples.
+"""What is computed at (x, idx): sums over the samples of a model, or a plain function.
 
 All derivatives come from one operation of a library, ``vjp(f, x) -> (f(x), u -> J^T u)``.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.curvature import Product, SampleLoss, is_nonlinear
-from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES
+from ksdmin._adapters.arguments import noting_foreign_functions, noting_samples
+from ksdmin._adapters.curvature import DIAGONAL_TOL, Product, SampleLoss, is_nonlinear
+from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES, seed_for_set
 from ksdmin._adapters.functional.data import Samples, one_ahead
 from ksdmin._adapters.functional.jacobian import (
     BUDGET_SHARE,
@@ -24,7 +27,6 @@ from ksdmin._adapters.functional.jacobian import (
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.losses import RandomGenerator
 from ksdmin._adapters.model_problem import Sums
-from ksdmin._adapters.seeds import seed_for_set
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
 
@@ -161,7 +163,7 @@ class SampleSums(Sums):
     def _has_diagonal_hessian(self, rows: JacobianRows, x: Array, probe: Any) -> bool:
         """Whether that of the losses is diagonal; found out where it is not known."""
         known = self._loss.has_diagonal_hessian
-        return float(rows.deviation(x, probe)) <= 1e-4 if known is None else known
+        return float(rows.deviation(x, probe)) <= DIAGONAL_TOL if known is None else known
 
     def matrix(self, kernel: LinearMatrix, x: Array, idx: Any, precision: Any = None) -> Array:
         """The sum of the curvature matrices over a set."""
@@ -344,3 +346,75 @@ class SampleSums(Sums):
         if self._loss.hessian is not None:
             return self._loss.hessian(z, targets, w)
         return self.library.vjp(lambda z: self._residual(z, targets, w), z)[1]
+
+
+# A plain function of the parameters
+
+
+class PlainFunction(Sums):
+    """A function with the interface of :class:`SampleSums`: a sum of one term.
+
+    Parameters
+    ----------
+    library : Library
+        What differentiates and compiles.
+    function : callable
+        ``function(x)``, or where it is `sampled` ``function(x, idx)``, the mean over `idx`.
+    sampled : bool
+        Whether it takes `idx`.
+    """
+
+    elements, is_weighted, nonlinear = 1, False, False  # of outputs and samples that it has not
+    linear_matrix = jacobian_rows = None
+
+    def __init__(self, library: Library, function: Callable[..., Any], sampled: bool) -> None:
+        self._library, self._function, self._sampled = library, function, sampled
+        self._raw: dict[str, Kernel] = {
+            "value": self._value,
+            "gradient": self._gradient,
+            "product": self._set_up,
+        }
+        self._compiled = {name: library.compile(kernel) for name, kernel in self._raw.items()}
+        self._compiled_for_slice: dict[tuple[str, str], Kernel] = {}
+        self._multiply = library.compile(lambda state, v: state(v))
+
+    def total(self, kind: str, x: Array, idx: Any, precision: Any = None) -> tuple[Any, ...]:
+        """The value; with kind "gradient" the gradient too."""
+        value, *gradient = self._kernel(kind, idx)(x)
+        return float(value), *(self._library.as_given(g, x) for g in gradient)
+
+    def product(
+        self, x: Array, idx: Any, precision: Any, on_recompute: Callable[[], None]
+    ) -> Product:
+        """The product with the Hessian, which always keeps what its calls share."""
+        state = self._kernel("product", idx)(x)
+        return lambda v: self._library.as_given(self._multiply(state, v), v)
+
+    def _kernel(self, kind: str, idx: Any) -> Kernel:
+        """The kernel at `idx`: compiled for all arrays of one shape, or for one slice."""
+        if isinstance(idx, slice):
+            key = kind, str(idx)
+            if key not in self._compiled_for_slice:
+                kernel = partial(self._raw[kind], idx)
+                self._compiled_for_slice[key] = self._library.compile(kernel)
+            return self._compiled_for_slice[key]
+        if not self._sampled:
+            raise ValueError("a function of the parameters alone was asked for some samples only")
+        kernels = self._compiled if self._library.compiles_for(idx) else self._raw
+        return partial(kernels[kind], idx)
+
+    def _value(self, idx: Any, x: Array) -> tuple[Array]:
+        with noting_samples(self._sampled), noting_foreign_functions():
+            value = self._function(x, idx) if self._sampled else self._function(x)
+        shape = tuple(getattr(value, "shape", ()))
+        if prod(shape) != 1:
+            raise ValueError(f"the function must return a scalar, not an array of shape {shape}")
+        return (self._library.xp.sum(value),)
+
+    def _gradient(self, idx: Any, x: Array) -> tuple[Array, Array]:
+        value, pullback = self._library.vjp(lambda x: self._value(idx, x)[0], x)
+        return value, pullback(self._library.xp.ones_like(value))
+
+    def _set_up(self, idx: Any, x: Array) -> Product:
+        """The product v -> Hv: the Hessian, symmetric, is its own transpose."""
+        return self._library.vjp(lambda x: self._gradient(idx, x)[1], x)[1]

@@ -6,6 +6,7 @@ All functions are those of the module, or partial applications of them: so a pro
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,18 +17,208 @@ from torch.nn import functional
 
 from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.curvature import Product, SampleLoss, unit_scale
-from ksdmin._adapters.torch.losses.elements import (
-    Scale,
-    as_labels,
-    as_numbers,
-    check_elements,
-    normal,
-    over_elements,
-    per_element,
-    per_position,
-)
-from ksdmin._adapters.torch.losses.gaussian import gaussian, gaussian_of_pair
 from ksdmin._adapters.torch.model_calls import CHOOSE, SeveralTensors
+
+Scale = Callable[[Tensor], float]
+"""Outputs -> the factor between the loss and the negative log-likelihood."""
+
+
+def over_elements(losses: Tensor, mean: bool) -> Tensor:
+    """The mean or the sum of each sample's losses."""
+    flat = losses.reshape(losses.shape[0], -1)
+    return flat.mean(1) if mean else flat.sum(1)
+
+
+def check_elements(loss: nn.Module, z: Tensor, y: Any) -> None:
+    """Refuse what torch would broadcast: then a loss depends on other samples than its own."""
+    name = type(loss).__name__
+    if y.shape != z.shape:
+        columns = tuple(z.shape) == (*y.shape, 1)
+        mend = ": give the targets as y[:, None]" if columns and y.ndim == 1 else ""
+        raise ValueError(
+            f"{name}: the outputs have shape {tuple(z.shape)}, the targets {tuple(y.shape)}; they "
+            f"must be the same{mend}"
+        )
+    for kind in ("weight", "pos_weight"):
+        weight = getattr(loss, kind, None)
+        if weight is not None and weight.ndim == z.ndim and weight.shape[0] != 1:
+            raise ValueError(
+                f"{name}: {kind} has an entry for each sample of one batch. Give the weights of "
+                "samples with the targets, to a callable that returns one loss per sample"
+            )
+
+
+def as_numbers(loss: nn.Module, z: Tensor, y: Tensor) -> Tensor:
+    """Targets that are whole numbers or bools, in the dtype of the outputs."""
+    if y.is_floating_point() or y.is_complex():
+        return y
+    if y.dtype == torch.bool and isinstance(loss, nn.SoftMarginLoss):
+        raise TypeError("SoftMarginLoss: the targets are bools; expected 1 and -1: pass 2 * y - 1")
+    return y.to(z.dtype)
+
+
+def as_labels(y: Tensor) -> Tensor:
+    """Class labels in the dtype that torch takes; probabilities of classes as they are."""
+    return y if y.is_floating_point() else y.long()
+
+
+def per_element(z: Tensor) -> float:
+    """Each entry of the outputs has a target."""
+    return 1 / math.prod(z.shape[1:])
+
+
+def per_position(z: Tensor) -> float:
+    """Classes lie along axis 1; each position has a label."""
+    return 1 / math.prod(z.shape[2:])
+
+
+def normal(z: Tensor, generator: torch.Generator) -> Tensor:
+    """Standard normal numbers in the shape of `z`."""
+    return torch.randn(z.shape, generator=generator, dtype=z.dtype, device=z.device)
+
+
+# GaussianNLLLoss, of a mean with a given variance, or of a model that returns both. Torch's own
+# function reads every variance on the host, to refuse negative ones, which a CUDA graph cannot:
+# here a negative variance makes the loss NaN
+
+
+# The outputs are the mean, the targets pairs (y, variance)
+
+
+def gaussian(loss: Any, mean: bool) -> SampleLoss:
+    """The loss of a mean."""
+    scale = per_element if mean else unit_scale
+    return SampleLoss(
+        losses=partial(_losses, loss, mean),
+        hessian=partial(_hessian, loss, scale),
+        draw=partial(_draw, loss),
+        likelihood_scale=scale,
+    )
+
+
+def _losses(loss: Any, mean: bool, z: Tensor, y: Any) -> Tensor:
+    if not isinstance(y, (tuple, list)) or len(y) != 2:
+        raise TypeError(
+            "GaussianNLLLoss: the model returned one tensor, so the targets must be a pair "
+            "(y, variance); or let the model return a pair (mean, variance)"
+        )
+    return _log_likelihoods(loss, mean, z, y[0], _variance(loss, z, y[1]))
+
+
+def _log_likelihoods(loss: Any, mean: bool, z: Tensor, target: Tensor, v: Tensor) -> Tensor:
+    check_elements(loss, z, target)
+    constant = math.log(2 * math.pi) if loss.full else 0.0
+    return over_elements(((z - target).square() / v + v.log() + constant) / 2, mean)
+
+
+def _columns(z: Tensor, given: Tensor) -> Tensor:
+    """The variances, with one axis more where one variance is that of all entries along it."""
+    return given.unsqueeze(-1) if given.shape == z.shape[:-1] else given
+
+
+def _variance(loss: Any, z: Tensor, given: Tensor) -> Tensor:
+    """The given variances, as torch clamps them; NaN for a negative one, which torch refuses."""
+    v = _columns(z, given)
+    return v.clamp(loss.eps).masked_fill(v < 0, math.nan)
+
+
+def _hessian(loss: Any, scale: Scale, z: Tensor, y: tuple[Tensor, Tensor], w: Tensor) -> Product:
+    v = _variance(loss, z, y[1])
+    return _curvature.gaussian(z, (y[0], v), w, scale=scale(z))
+
+
+def _draw(loss: Any, z: Tensor, y: tuple[Tensor, Tensor], generator: torch.Generator) -> Any:
+    return z + normal(z, generator) * _variance(loss, z, y[1]).sqrt(), y[1]
+
+
+# The outputs are pairs (mean, variance), the targets y
+
+
+def gaussian_of_pair(loss: Any, mean: bool, several: SeveralTensors) -> SampleLoss:
+    """The loss of a mean and a variance.
+
+    Its Hessian in the variance can be negative: in its place is the Fisher information of the
+    normal distribution, 1 / v in the mean and 1 / (2 v^2) in the variance, which is its expectation
+    over y.
+    """
+    _check_shapes(*several.shapes)
+    scale = 1 / several.sizes[0] if mean else 1.0
+    return SampleLoss(
+        losses=partial(_pair_losses, loss, mean, several),
+        hessian=partial(_pair_information, loss, scale, several),
+        draw=partial(_pair_draw, loss, several),
+        likelihood_scale=partial(_constant, scale),
+    )
+
+
+def _constant(scale: float, z: Tensor) -> float:
+    return scale
+
+
+def _check_shapes(mean: Any, variance: Any) -> None:
+    """One variance for each entry of the mean, or for all entries along the last axis."""
+    along_last = (mean[:-1], (*mean[:-1], 1)) if mean else ()
+    if variance not in (mean, *along_last):
+        raise ValueError(
+            f"GaussianNLLLoss: the mean of a sample has shape {mean}, its variance {variance}: "
+            "expected the same shape, or one variance for the entries along the last axis"
+        )
+
+
+def check_variance(several: SeveralTensors, z: Tensor) -> None:
+    """Refuse a model whose variances are negative."""
+    _, given = several.unpack(z)
+    if bool((given < 0).any()):
+        raise ValueError(
+            "GaussianNLLLoss: the second output of the model, the variance, is negative for some "
+            "samples: let it end in softplus or exp"
+        )
+
+
+def _pair(loss: Any, several: SeveralTensors, z: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean and the variance, which is at least eps.
+
+    As in torch, the derivatives pay no heed to that bound.
+    """
+    mean, given = several.unpack(z)
+    given = _columns(mean, given)
+    v = torch.where(given < loss.eps, loss.eps + (given - given.detach()), given)
+    # (masked_fill, as torch.where would copy the number to the device, which a graph cannot)
+    return mean, v.masked_fill(given < 0, torch.nan)
+
+
+def _pair_losses(loss: Any, mean: bool, several: SeveralTensors, z: Tensor, y: Any) -> Tensor:
+    if not isinstance(y, Tensor):
+        raise TypeError(
+            "GaussianNLLLoss: the model returned a pair (mean, variance), so the targets must be "
+            f"one tensor, not a {type(y).__name__}"
+        )
+    centre, v = _pair(loss, several, z)
+    return _log_likelihoods(loss, mean, centre, y, v)
+
+
+def _pair_information(
+    loss: Any, scale: float, several: SeveralTensors, z: Tensor, y: Tensor, w: Tensor
+) -> Product:
+    mean, v = _pair(loss, several, z)
+    rows = z.shape[0]
+    shared = several.sizes[0] // several.sizes[1]  # entries that have one variance
+    in_mean = (1 / v).expand_as(mean).reshape(rows, -1)
+    in_variance = (shared / (2 * v.square())).reshape(rows, -1)
+    diagonal = torch.cat([in_mean, in_variance], 1) * (scale * w)[:, None]
+    return lambda u: diagonal * u
+
+
+def _pair_draw(
+    loss: Any, several: SeveralTensors, z: Tensor, y: Tensor, generator: torch.Generator
+) -> Tensor:
+    mean, v = _pair(loss, several, z)
+    drawn: Tensor = mean + normal(mean, generator) * v.sqrt()
+    return drawn
+
+
+# All losses that torch has, as modules or functions, and those of users
+
 
 Draw = Callable[[Tensor, Any, torch.Generator], Any]
 

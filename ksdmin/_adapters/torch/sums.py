@@ -6,8 +6,8 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,15 +15,17 @@ from torch import Tensor
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES
 from ksdmin._adapters.model_problem import Sums
 from ksdmin._adapters.torch.cuda_graphs import GraphExecutor
-from ksdmin._adapters.torch.data.epochs import EpochSamples
-from ksdmin._adapters.torch.data.samples import Samples
-from ksdmin._adapters.torch.data.trees import cast, mapped
-from ksdmin._adapters.torch.jacobian import JacobianRows
+from ksdmin._adapters.torch.data.arrays import cast
+from ksdmin._adapters.torch.data.samples import EpochSamples, Samples
 from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
-from ksdmin._adapters.torch.matrix import MatrixKernel
+from ksdmin._adapters.torch.matrices import JacobianRows, MatrixKernel
 from ksdmin._adapters.torch.modes import seeded_generators, taking_statistics, tracking
+from ksdmin._adapters.trees import tree_map
 
 log = logging.getLogger("ksdmin")
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 SMALLER_BATCHES = (
     "BatchNorm in train mode takes its statistics from batches of {} samples at most, which do not "
@@ -52,6 +54,25 @@ class EagerExecutor:
     def product(self, slot: int, rows: int, x: Tensor, chunk: Chunk, precision: str) -> Product:
         """The curvature of a chunk, likewise."""
         return self._kernels.product(x, chunk)
+
+
+def fitting(
+    method: Callable[Concatenate[SampleSums, P], T],
+) -> Callable[Concatenate[SampleSums, P], T]:
+    """A method that is tried again where that may help: with smaller chunks, without graphs."""
+
+    @wraps(method)
+    def fitted(sums: SampleSums, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        while True:
+            try:
+                return method(sums, *args, **kwargs)
+            except RuntimeError as error:
+                mend = sums._way_out(error)
+                if mend is None:
+                    raise
+            mend()  # outside of `except`: the traceback holds on to what was computed
+
+    return fitted
 
 
 class SampleSums(Sums):
@@ -104,6 +125,11 @@ class SampleSums(Sums):
         return self._kernels.made_diagonal()
 
     @property
+    def has_squares(self) -> bool:  # type: ignore[override]
+        """Whether anything can."""
+        return self.diagonal is not None
+
+    @property
     def max_diagonal_samples(self) -> int:
         """How many samples it is estimated from: of few, where it takes the gradient of each."""
         few = self.diagonal is not None and self.diagonal.max_samples is not None
@@ -125,15 +151,12 @@ class SampleSums(Sums):
         """At most `count` samples of a set, always the same ones."""
         return self.samples.picked(idx, count, self.seed)
 
+    @fitting
     def total(self, kind: str, x: Tensor, idx: Any, precision: str) -> list[Tensor]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set.
 
         The next call may overwrite them.
         """
-        sums: list[Tensor] = self._fitting(self._total, kind, x, idx, precision)
-        return sums
-
-    def _total(self, kind: str, x: Tensor, idx: Any, precision: str) -> list[Tensor]:
         size = self.samples.size(idx)
         rows = self._rows(kind, size)
         with self._setting(idx, precision):
@@ -141,12 +164,9 @@ class SampleSums(Sums):
             outputs = (self._executor.run(kind, rows, x, chunk, precision) for chunk in chunks)
             return add(outputs, single=size <= rows)
 
+    @fitting
     def factors(self, x: Tensor, idx: Any, precision: str, entries: int) -> Tensor:
         """The sum of the Kronecker factors over a set, which have so many entries."""
-        found: Tensor = self._fitting(self._factors, x, idx, precision)
-        return found
-
-    def _factors(self, x: Tensor, idx: Any, precision: str) -> Tensor:
         size = self.samples.size(idx)
         # No padding: it would count as samples. (A filled batch has at most a few more.)
         rows = self._rows("factors", size) if self._norms else min(size, self._max_rows)
@@ -157,12 +177,9 @@ class SampleSums(Sums):
             )
             return add(outputs, single=size <= rows)[0]
 
+    @fitting
     def matrix(self, kernel: MatrixKernel, x: Tensor, idx: Any, precision: str) -> Tensor:
         """The sum of the curvature matrices over a set."""
-        H: Tensor = self._fitting(self._matrix, kernel, x, idx, precision)
-        return H
-
-    def _matrix(self, kernel: MatrixKernel, x: Tensor, idx: Any, precision: str) -> Tensor:
         rows = min(self.samples.size(idx), self._max_rows)
         with self._kernels.model.arithmetic(precision):
             parts = ((kernel(x, chunk),) for chunk in self.samples.chunks(idx, rows))
@@ -190,30 +207,29 @@ class SampleSums(Sums):
         self, most: int, x: Tensor, idx: Any, precision: str, wholes: tuple[Tensor, ...]
     ) -> bool:
         """Write the rows into `wholes`; False where chunks of `most` samples are too large."""
-
-        def write() -> None:
+        try:
             for _ in self._gathered("rows", x, idx, precision, most, wholes):
                 pass
-
-        try:
-            self._or_eagerly(write)
             return True
         except torch.cuda.OutOfMemoryError:
             if most <= 1:
                 raise
-        self._free_memory()  # outside of `except`, as below
-        return False
+            mend = None
+        except RuntimeError as error:
+            mend = self._way_out(error)
+            if mend is None:
+                raise
+        if mend is None:
+            self._free_memory()
+            return False
+        mend()
+        return self._write_rows(most, x, idx, precision, wholes)
 
+    @fitting
     def slopes(
         self, kernel: JacobianRows, x: Tensor, idx: Any, precision: str
     ) -> tuple[Tensor, Tensor]:
         """The sum of the losses, and their slopes in the outputs, all in one vector."""
-        both: tuple[Tensor, Tensor] = self._fitting(self._slopes, kernel, x, idx, precision)
-        return both
-
-    def _slopes(
-        self, kernel: JacobianRows, x: Tensor, idx: Any, precision: str
-    ) -> tuple[Tensor, Tensor]:
         whole = x.new_empty(self.samples.size(idx), kernel.elements)
         totals = self._gathered("slopes", x, idx, precision, self._max_rows, (whole,))
         return torch.stack([total.clone() for (total,) in totals]).sum(), whole.reshape(-1)
@@ -250,19 +266,24 @@ class SampleSums(Sums):
         because it does not fit into memory, or because another product has overwritten the buffers.
         """
         x = x.clone()  # the caller may write into it
-        made_again = partial(self._fitting, self._product, x, idx, precision, on_recompute)
-        product: Product = made_again()
+        made_again = partial(self._product, x, idx, precision, on_recompute)
+        product = made_again()
 
         def multiply(v: Tensor) -> Tensor:
             nonlocal product
             while True:
-                out: Tensor | None = self._or_none(product, v)
-                if out is not None:
-                    return out
+                try:
+                    return product(v)
+                except torch.cuda.OutOfMemoryError as error:
+                    mend = self._way_out(error)
+                    if mend is None:
+                        raise
+                mend()
                 product = made_again()
 
         return multiply
 
+    @fitting
     def _product(
         self, x: Tensor, idx: Any, precision: str, on_recompute: Callable[[], None]
     ) -> Product:
@@ -336,7 +357,7 @@ class SampleSums(Sums):
         setting = model.arithmetic(precision), self._setting(idx, precision)
         with setting[0], setting[1], taking_statistics(norms), torch.no_grad():
             for inputs, _, _ in self._chunks(idx, rows) if norms else ():
-                model.outputs(parameters, mapped(brought, inputs))
+                model.outputs(parameters, tree_map(brought, inputs))
 
     @contextmanager
     def _setting(self, idx: Any, precision: str) -> Iterator[None]:
@@ -358,25 +379,19 @@ class SampleSums(Sums):
         finally:
             self._executor = executor
 
-    def _fitting(self, run: Callable[..., Any], *args: Any) -> Any:
-        """Run; where the device is out of memory, with smaller chunks."""
-        while True:
-            out = self._or_none(self._or_eagerly, run, *args)
-            if out is not None:
-                return out
-
-    def _or_none(self, run: Callable[..., Any], *args: Any) -> Any:
-        """Run; None where the device was out of memory: the chunks have been halved then."""
-        try:
-            return run(*args)
-        except torch.cuda.OutOfMemoryError as error:
+    def _way_out(self, error: RuntimeError) -> Callable[[], None] | None:
+        """What may help against an error, and is to be called; None: nothing."""
+        if isinstance(error, torch.cuda.OutOfMemoryError):
             if self._norms:  # smaller batches have other statistics
                 error.add_note(SMALLER_BATCHES.format(self._max_rows))
-            if self._max_rows <= 1 or self._norms:
-                raise
-        # Outside of `except`: the traceback holds on to what was computed.
-        self._halve()
-        return None
+            return None if self._max_rows <= 1 or self._norms else self._halve
+        if isinstance(self._executor, EagerExecutor):
+            return None
+        log.warning("ksdmin: no CUDA graphs for this model, it runs eagerly: %s", error)
+        return self._leave_graphs
+
+    def _leave_graphs(self) -> None:
+        self._executor = EagerExecutor(self._kernels)
 
     def _halve(self) -> None:
         self._max_rows = max(1, min(self._max_rows, self.samples.n) // 2)
@@ -389,19 +404,6 @@ class SampleSums(Sums):
     def _free_memory(self) -> None:
         self._executor = type(self._executor)(self._kernels)  # without the memory of its graphs
         torch.cuda.empty_cache()  # without a device it does nothing
-
-    def _or_eagerly(self, run: Callable[..., Any], *args: Any) -> Any:
-        """Run; where a graph cannot be made, say so once and go on without graphs."""
-        if isinstance(self._executor, EagerExecutor):
-            return run(*args)
-        try:
-            return run(*args)
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            log.warning("ksdmin: no CUDA graphs for this model, it runs eagerly: %s", error)
-            self._executor = EagerExecutor(self._kernels)
-            return run(*args)
 
 
 def add(outputs: Iterable[tuple[Tensor, ...]], *, single: bool) -> list[Tensor]:

@@ -1,1 +1,0 @@
-"""What a torch model is trained by: one number per sample."""
