@@ -8,7 +8,7 @@ from ksdmin._ksd.affordable import (
     matrix_fits,
     samples_that_fit,
 )
-from ksdmin._ksd.dimensions import choose_dimensions, choose_parts
+from ksdmin._ksd.dimensions import choose_dimensions
 from ksdmin._ksd.drift import Drift
 from ksdmin._ksd.one_set import first_one_set
 from ksdmin._ksd.presets import PAPER, PRESETS
@@ -36,16 +36,16 @@ from ksdmin._run.evaluator import Evaluated, Ledger
 from ksdmin._run.run import Run
 from ksdmin._run.start import first_fields
 
-# B and C have the share 1 / parts of the samples: of few the paper's K, for nets of very many up to
-# the second number. (Half and twice the first change no passes beyond chance.)
-PARTS = PAPER["krylov_dim"], 40
+# B and C have the share 1 / parts of the samples, so that K products cost two passes. (Half of it
+# and twice it change no passes beyond chance.)
+PARTS = PAPER["krylov_dim"]
 
 
 def prepare(run: Run, options: Options, traits: Traits) -> KSDRun:
     """What stays the same during the run, with the defaults that depend on the problem."""
     preset = PRESETS[options.preset]
     options, nonlinear = preset.completed(options), traits.nonlinear
-    parts = options.krylov_dim or choose_parts(run.space, run.subsets.n, nonlinear, *PARTS)
+    parts = options.krylov_dim or PARTS
     sampled = parts if run.sampled else None
     return KSDRun(
         **{**vars(run), "options": options},
