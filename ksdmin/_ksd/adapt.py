@@ -16,7 +16,6 @@ from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.damping import limits
 from ksdmin._ksd.rules.trust import Forecast, StepTaken, Trust
-from ksdmin._ksd.rules.width import too_wide
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.subsets import Sizes
 from ksdmin._problem.values import changed, made
@@ -71,12 +70,10 @@ def resize_sets(
         converged_on_A=converged_on_A,
         matrix_renewed=outcome.exact and state.model.base is not None,
         damped=state.damping > 0,
-        too_wide=too_wide(outcome),
     )
     if set_sizes is rules.set_sizes or set_sizes.sizes is None:
         return after
-    width = rules.width.on_larger_sets()
-    after = changed(after, rules=changed(rules, set_sizes=set_sizes, width=width))
+    after = changed(after, rules=changed(rules, set_sizes=set_sizes))
     return enlarge_sets(run, evaluator, after, before, set_sizes.sizes)
 
 

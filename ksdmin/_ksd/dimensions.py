@@ -26,7 +26,6 @@ PAIRS = 40
 # then. Of K = 2, 4, 8 and 20 and 0, 1 and 5 directions these are the best or close to it on MNIST's
 # auto-encoder, a convolutional net and a transformer.
 FACTORED_DIM = 4
-NET_SAMPLES = 1000  # in B, for a nonlinear model: beyond that a wider space gains more
 
 
 @dataclass(frozen=True)
@@ -59,16 +58,6 @@ class Dimensions:
         """The most at a time: the basis, the directions; with a model, the products and pairs."""
         K, m = max(self.krylov_dim, self.whole_dim), self.memory
         return K + 2 * m + (K + m + 2 * self.pairs if self.pairs else 0)
-
-
-def choose_parts(space: Space, samples: int | None, nonlinear: bool, fewest: int, most: int) -> int:
-    """The first K, and 1 / the share of the samples in B and C, so that K products cost 2 passes.
-
-    Nonlinear models with many samples take more: a larger space for smaller sets.
-    """
-    if samples is None or not nonlinear:
-        return fewest
-    return max(fewest, min(most, samples // NET_SAMPLES, affordable(space)))
 
 
 def affordable(space: Space) -> int:

@@ -60,8 +60,6 @@ class Outcome:
         Whether the error of differences hides the slope along the step.
     measured : bool
         Whether the curvature of this step was computed by products.
-    wide : bool
-        Whether its Krylov space had more vectors than two passes over all samples pay for.
     exact : bool
         Whether it was made of the whole curvature matrix.
     without_products : bool
@@ -95,7 +93,6 @@ class Outcome:
     moved: bool = True
     slope_is_hidden: bool = False
     measured: bool = True
-    wide: bool = False
     exact: bool = False
     without_products: bool = False
     last_resort: bool = True

@@ -14,7 +14,7 @@ from ksdmin._ksd.affordable import (
     matrix_fits,
     samples_that_fit,
 )
-from ksdmin._ksd.dimensions import choose_dimensions, choose_parts
+from ksdmin._ksd.dimensions import choose_dimensions
 from ksdmin._ksd.one_set import first_one_set
 from ksdmin._ksd.presets import PAPER, PRESETS
 from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
@@ -43,9 +43,9 @@ from ksdmin._run.evaluator import Evaluated, Evaluator, Ledger
 from ksdmin._run.run import Run, write_record
 from ksdmin._run.start import first_fields
 
-# B and C have the share 1 / parts of the samples: of few the paper's K, for nets of very many up to
-# the second number. (Half and twice the first change no passes beyond chance.)
-PARTS = PAPER["krylov_dim"], 40
+# B and C have the share 1 / parts of the samples, so that K products cost two passes. (Half of it
+# and twice it change no passes beyond chance.)
+PARTS = PAPER["krylov_dim"]
 
 
 # Roots of the number of samples in B and C, with Kronecker factors; the second number on a device,
@@ -59,7 +59,7 @@ def prepare(run: Run, options: Options, traits: Traits) -> KSDRun:
     """What stays the same during the run, with the defaults that depend on the problem."""
     preset = PRESETS[options.preset]
     options, nonlinear = preset.completed(options), traits.nonlinear
-    parts = options.krylov_dim or choose_parts(run.space, run.subsets.n, nonlinear, *PARTS)
+    parts = options.krylov_dim or PARTS
     sampled = parts if run.sampled else None
     return KSDRun(
         **{**vars(run), "options": options},

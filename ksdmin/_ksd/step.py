@@ -28,7 +28,6 @@ from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Turn
 from ksdmin._ksd.steps.levenberg_marquardt import fit_step
 from ksdmin._ksd.steps.quasi_newton import gradient_error
-from ksdmin._ksd.steps.widening import is_wide
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.values import changed, made
 from ksdmin._result import Record
@@ -171,7 +170,7 @@ def judge_step(
 ) -> Outcome:
     """The outcome of the step to `there`; `before` is the value at `here` on the same samples."""
     here, value, actual = state.here, there.value, before - there.value
-    basis, compared, moved = trial.basis, before == before, trial.d is not None
+    compared, moved = before == before, trial.d is not None
     noise = evaluator.noise * max(abs(before), abs(value))
     accepted = run.preset.accepts(actual, noise)
     of_model, products = trial.is_of_model, trial.products and trial.products_to(there)
@@ -201,7 +200,6 @@ def judge_step(
         moved=moved,
         slope_is_hidden=trial.slope_is_hidden,
         measured=not of_model,
-        wide=basis is not None and is_wide(run, state, basis),
         exact=exact,
         without_products="krylov" in run.off,
         last_resort=not exact and (costs is None or not damped_steps_are_left(state, costs)),

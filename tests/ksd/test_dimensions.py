@@ -11,7 +11,6 @@ from ksdmin._ksd.dimensions import (
     MAX_BASIS_BYTES,
     Dimensions,
     choose_dimensions,
-    choose_parts,
 )
 from ksdmin._options import Options
 from ksdmin._problem.arrays import Space
@@ -36,25 +35,6 @@ def test_defaults():
 def test_a_plain_function_of_many_unknowns_has_few_pairs(n, pairs, cheap):
     dims = choose(space=Space(np.zeros(n)))
     assert (dims.pairs, dims.model_is_cheap) == (pairs, cheap)
-
-
-@pytest.mark.parametrize(
-    ("samples", "length", "parts"),
-    [
-        (100, N, 20),
-        (20_000, N, 20),
-        (30_000, N, 30),
-        (10**7, N, 40),
-        (10**7, MAX_BASIS_BYTES // (8 * 25), 25),
-        (10**7, MAX_BASIS_BYTES // 8, 20),
-        (None, N, 20),  # the user draws the sets
-    ],
-)
-def test_nets_of_many_samples_take_a_larger_space(samples, length, parts):
-    """One vector for every thousand, as far as memory holds them."""
-    space = SimpleNamespace(n=length, vector_bytes=8 * length)
-    assert choose_parts(space, samples, True, 20, 40) == parts
-    assert choose_parts(space, samples, False, 20, 40) == 20
 
 
 @pytest.mark.parametrize(("fitting", "pairs"), [(1000, 40), (20, 10), (1, 0)])

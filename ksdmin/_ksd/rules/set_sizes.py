@@ -52,20 +52,17 @@ class SetSizes:
         converged_on_A: bool = False,
         matrix_renewed: bool = False,
         damped: bool = False,
-        too_wide: bool = False,
     ) -> SetSizes:
         """The sizes after a step.
 
         `converged_on_A` says that the gradient vanished on A, so that the whole set had to be
         evaluated: A is everything from now on. `matrix_renewed`, that the curvature matrix of the
         last B no longer served: B doubles. `damped`, that a step which was not taken makes the next
-        one shorter. `too_wide`, that the width of its space is to blame for the step.
+        one shorter.
         """
         if self.sizes is None or self.n is None:
             return self
-        if too_wide and not stalled:
-            sizes = self.sizes
-        elif outcome.measured and not outcome.accepted and not damped and self.sizes.A == self.n:
+        if outcome.measured and not outcome.accepted and not damped and self.sizes.A == self.n:
             sizes = Sizes(self.n, self.n, self.n)
         else:
             sizes = self._grown(self.sizes, outcome, stalled, self.n)

@@ -1,12 +1,9 @@
 """Width: how many vectors a Krylov space may have, by what the run has shown so far.
 
-On samples: whether it may have more than two passes pay for. Where the model is linear, it may, as
-far as the samples of C show that it pays (``_ksd/widening.py``). What neither B nor C has a sample
-of, such as a rare word, they cannot show. So a step in a wide space that does much less than
-predicted on A says that the space was too wide, not that the sets are too small: until they grow,
-the spaces stay narrow. Without wide spaces badly scaled regressions (`decades`, `many` of
-examples/benchmarks/regression.py) take 1.6 to 4.8 times the passes; 20 sets of losses that nothing
-was tuned on take 10% more.
+On samples: more than two passes pay for, where the model is linear, as far as the samples of C show
+that it pays (``_ksd/steps/widening.py``). Without wide spaces badly scaled regressions (`decades`,
+`many` of examples/benchmarks/regression.py) take 1.6 to 4.8 times the passes; 20 sets of losses
+that nothing was tuned on take 10% more.
 
 On everything, where products are differences of gradients: each costs as much as a step of the
 quasi-Newton model. Nothing is known of the function at first, so the first space has few vectors,
@@ -21,7 +18,6 @@ from dataclasses import dataclass
 
 from ksdmin._ksd.cost_model import MATRIX_IN_GRADIENTS
 from ksdmin._ksd.outcome import Outcome
-from ksdmin._ksd.rules.set_sizes import falls_short
 from ksdmin._problem.values import changed
 
 # Half of what curvature may cost before a run knows anything: the other half is for the search.
@@ -30,26 +26,23 @@ FIRST_PRODUCTS = MATRIX_IN_GRADIENTS // 2
 
 @dataclass(frozen=True)
 class Width:
-    """Whether the next space may be wide.
+    """How wide the next space may be.
 
     Attributes
     ----------
     wide : bool
-        Whether it may.
-    allowed : bool
-        Whether any may.
+        Whether a space on samples may have more vectors than two passes pay for.
     most : int or None
         How many vectors the next space of the whole function may have; None: as many as K.
     """
 
     wide: bool = True
-    allowed: bool = True
     most: int | None = None
 
     @classmethod
     def off(cls) -> Width:
         """The paper: K is fixed."""
-        return cls(wide=False, allowed=False)
+        return cls(wide=False)
 
     @classmethod
     def of_differences(cls) -> Width:
@@ -58,17 +51,6 @@ class Width:
 
     def after(self, outcome: Outcome) -> Width:
         """The rule after a step; one without products has no space."""
-        if not outcome.measured:
+        if self.most is None or not (outcome.measured and outcome.accepted):
             return self
-        if self.most is not None and outcome.accepted:
-            self = changed(self, most=2 * self.most)
-        return changed(self, wide=False) if too_wide(outcome) else self
-
-    def on_larger_sets(self) -> Width:
-        """The rule after the sets have grown."""
-        return changed(self, wide=self.allowed)
-
-
-def too_wide(outcome: Outcome) -> bool:
-    """Whether a step fell short for the width of its space."""
-    return outcome.wide and falls_short(outcome)
+        return changed(self, most=2 * self.most)

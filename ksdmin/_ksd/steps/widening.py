@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ksdmin._ksd.krylov import Basis, Growth
+from ksdmin._ksd.krylov import Growth
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.arrays import Array
 from ksdmin._run.evaluator import Evaluator
@@ -42,11 +42,6 @@ def largest_dim(run: KSDRun, state: KSDState) -> int:
     width = state.rules.width
     K = run.dims.whole_dim if may_widen(run, state) and width.wide else narrow_dim(run, state)
     return K if state.curvature_is_sampled or width.most is None else min(K, width.most)
-
-
-def is_wide(run: KSDRun, state: KSDState, basis: Basis) -> bool:
-    """Whether the space of a step was widened."""
-    return basis.krylov_dim > narrow_dim(run, state)
 
 
 def wide_enough(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Callable[[Growth], bool]:

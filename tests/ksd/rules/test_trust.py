@@ -162,13 +162,6 @@ def test_on_samples_it_has_to_come_down_faster_from_the_first_step_on(slopes_lef
     assert trust.pays_on_samples(here, forecast) is pays
 
 
-@pytest.mark.parametrize(("passes", "pays"), [(20, True), (40, False)])
-def test_on_samples_it_gets_its_share_of_the_passes(passes, pays):
-    """A quarter is left: twice the fall of the products, in one or in three times their passes."""
-    trust, (here, forecast) = after_the_space(1.25, passes, slopes_left=2.0)
-    assert trust.pays_on_samples(here, forecast) is pays
-
-
 def turn(trust, lowest):
     """A step of the model, from 2 to `lowest` in two passes, and one with products after it."""
     start = record(2, 2.0, trust.end.passes)
