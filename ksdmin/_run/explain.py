@@ -41,6 +41,8 @@ def explained(
         cause = not_finite_gradient(run, evaluator, bad, "a lower point") + after(state)
     elif status == Status.NOT_FINITE:
         cause = not_finite(run, evaluator, state)
+    elif status == Status.PRECISION_LOSS and state.held is not None:
+        return f"{MESSAGES[status]} {state.held.text}"
     elif status == Status.PRECISION_LOSS and evaluator.gradient_error:
         cause = coarse_differences(run, evaluator, state, point.value)
     elif status == Status.PRECISION_LOSS and run.subsets.full is not None:

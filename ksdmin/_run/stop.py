@@ -61,10 +61,13 @@ def unit_free_test(run: Run, state: State) -> Held | None:
     else:
         held = tests.of_point(cosine)
     length, decrease = state.record.step_norm, state.last_decrease
-    if held is not None or not length or math.isnan(decrease):
-        return held
-    size = run.space.norm(here.x)
-    return tests.of_step(decrease, 0.0, here.value + decrease, length, size)
+    if held is None and length and not math.isnan(decrease):
+        size = run.space.norm(here.x)
+        held = tests.of_step(decrease, 0.0, here.value + decrease, length, size)
+    if held is None:
+        return None
+    left = problem.predicted_reduction(here.x, here.idx, g)
+    return held if left is None or tests.confirmed(left, here.value) else None
 
 
 def small_change(run: Run, state: State) -> Status | None:
