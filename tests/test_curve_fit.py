@@ -141,3 +141,16 @@ def test_forms_that_scipy_takes():
 def test_data_that_cannot_be_are_named(given, said):
     with pytest.raises(ValueError, match=said):
         ksdmin.curve_fit(**{"f": decay, "xdata": T, "ydata": Y, **given})
+
+
+@pytest.mark.parametrize("name", ["epsfcn", "factor", "diag", "col_deriv", "Dfun"])
+def test_arguments_of_minpack_name_the_cure(name):
+    t = np.linspace(0, 1, 9)
+    with pytest.raises(TypeError, match=f"{name}= is an argument of MINPACK's"):
+        ksdmin.curve_fit(lambda t, a: a * t, t, 2 * t, **{name: 1e-8})
+
+
+def test_arguments_of_minpack_are_handed_on():
+    t = np.linspace(0, 1, 9)
+    popt, _ = ksdmin.curve_fit(lambda t, a: a * t, t, 2 * t + 1e-3 * t**2, method="lm", epsfcn=1e-8)
+    assert abs(popt[0] - 2) < 0.01

@@ -214,6 +214,11 @@ def least_squares():
     return (RESULTS / "least_squares.md").read_text().strip()
 
 
+def bundle_adjustment():
+    """Sparse and structured least squares beside trf with lsmr."""
+    return (RESULTS / "bundle_adjustment.md").read_text().strip()
+
+
 def growth():
     """What KSD's own algebra takes as n and K grow, and the memory of a run."""
     text = (RESULTS / "growth.md").read_text().strip()

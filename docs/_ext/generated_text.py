@@ -27,6 +27,7 @@ GENERATORS = {
     "file": from_repository.text,
     "growth": benchmarks.growth,
     "least-squares": benchmarks.least_squares,
+    "bundle-adjustment": benchmarks.bundle_adjustment,
     "logistic": benchmarks.logistic,
     "losses": benchmarks.other_losses,
     "many-samples": benchmarks.many_samples,

@@ -31,6 +31,9 @@ class Fit:
         The test of convergence that holds here; None: none does.
     stuck : bool
         Whether no step lowers the value, as far as rounding lets one see.
+    reweighting : float
+        Of a robust loss with very many unknowns: how much of the weights of iteratively reweighted
+        least squares the rows have, 1 at first, and how much of the curvature of the losses.
     """
 
     scale: Small
@@ -42,3 +45,4 @@ class Fit:
     bends: bool = False
     held: Held | None = None
     stuck: bool = False
+    reweighting: float = 1.0

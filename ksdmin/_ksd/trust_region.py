@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dgesdd
 
-from ksdmin._ksd.line_search import EPS
-from ksdmin._problem.arrays import Small
+from ksdmin._problem.arrays import EPS, Small
 
 # How exactly a step ends on the radius, and after how many tries it may not.
 RADIUS_ERROR = 0.1
@@ -64,7 +63,7 @@ class QuadraticModel:
         full = -c / w if w[0] > EPS * len(w) * max(w[-1], -w[0]) else None
         return QuadraticModel(w, c, full, self._basis @ Q, D, free)
 
-    def full_reduction(self, error: float) -> float:
+    def full_reduction(self, error: float, enough: float = math.inf) -> float:
         """What the model predicts for its minimum; infinite where there is none.
 
         Eigenvalues that are zero but for the relative `error` of the Jacobian say nothing.

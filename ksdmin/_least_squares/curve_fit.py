@@ -15,6 +15,15 @@ from scipy.optimize import Bounds, OptimizeResult, OptimizeWarning
 from ksdmin._least_squares.least_squares import inverse_gram, least_squares, limits_of
 from ksdmin._problem.arrays import Small
 
+# What SciPy's curve_fit hands on to leastsq, and what says the same here.
+MINPACK_ONLY = {
+    "epsfcn": "pass diff_step=sqrt(epsfcn)",
+    "factor": "leave it out, as the first radius needs no factor",
+    "diag": "pass x_scale=1 / diag",
+    "col_deriv": "return derivatives by columns, shape (m, n)",
+    "Dfun": "pass jac=",
+}
+
 
 def curve_fit(
     f: Callable[..., Any],
@@ -109,6 +118,10 @@ def curve_fit(
         )  # fmt: skip
     if "args" in kwargs:
         raise ValueError("args: f is called as f(xdata, *parameters); bind others by a lambda")
+    for name in MINPACK_ONLY.keys() & kwargs.keys():
+        raise TypeError(
+            f"{name}= is an argument of MINPACK's: {MINPACK_ONLY[name]}, or method='lm'"
+        )
     start = _start(f, p0, bounds)
     xdata, ydata, sigma = _data(xdata, ydata, sigma, check_finite, nan_policy)
     weigh = _weighing(sigma, ydata.size)

@@ -15,7 +15,8 @@ from scipy.sparse.linalg import LinearOperator
 
 from ksdmin._ksd.trust_region import svd
 from ksdmin._options import nearest
-from ksdmin._problem.arrays import Small
+from ksdmin._problem.arrays import EPS, Small, Space
+from ksdmin._problem.box import as_limits
 from ksdmin._problem.entry import as_problem
 from ksdmin._problem.residuals import ResidualProblem
 from ksdmin._result import Result, Status
@@ -24,7 +25,6 @@ from ksdmin._run.loop import Loop
 from ksdmin._run.observer import takes_result
 from ksdmin._solver import Solver
 
-EPS = float(np.finfo(np.float64).eps)
 SCIPY_METHODS = ("trf", "dogbox", "lm")
 SCHEMES = ("2-point", "3-point", "cs")
 # SciPy's codes; whatever else ends a run is NOT_CONVERGED, and the message says what.
@@ -267,19 +267,11 @@ def limits_of(bounds: Any, x0: Small) -> tuple[Small, Small]:
             f"bounds: {len(bounds)} entries, expected (lower, upper), each an array or a number, "
             "or scipy.optimize.Bounds"
         )
-    limits = []
-    for given in bounds:
-        limit = np.asarray(given, dtype=np.float64)
-        limit = np.full(x0.shape, limit) if limit.ndim == 0 else limit
-        if limit.shape != x0.shape:
-            raise ValueError(f"bounds: {limit.shape} limits do not fit {len(x0)} variables")
-        limits.append(limit)
-    lower, upper = limits
-    if (lower > upper).any():
-        i = int((lower > upper).argmax())
-        raise ValueError(
-            f"bounds: the lower bound of x[{i}], {lower[i]}, is above its upper one, {upper[i]}"
-        )
+    lower, upper = bounds
+    for limit in bounds:
+        if np.ndim(limit) and np.shape(limit) != x0.shape:
+            raise ValueError(f"bounds: {np.shape(limit)} limits do not fit {len(x0)} variables")
+    lower, upper = as_limits(lower, upper, Space(np.asarray(x0, dtype=np.float64)))
     outside = (x0 < lower) | (x0 > upper)
     if outside.any():
         i = int(outside.argmax())

@@ -58,6 +58,9 @@ Array = Any
 Small = npt.NDArray[Any]
 """A small array on the host: float64 numpy, one entry (or row) per basis vector."""
 
+EPS = sys.float_info.epsilon
+"""The rounding of float64."""
+
 _in_double = partial(np.asarray, dtype=np.float64)
 
 PRODUCT_BLOCKS = 8  # of a symmetric product: each is large enough for a device's full rate

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import Bounds, OptimizeWarning
 
-from ksdmin._problem.arrays import Array, Space, to_host
+from ksdmin._problem.arrays import Array, Small, Space, to_host
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,21 @@ def as_box(bounds: Any, x0: Array) -> Box | None:
     if bounds is None:
         return None
     space = Space(x0)
-    lower, upper = (_limits(limit, space) for limit in _pair(bounds, space.n))
+    lower, upper = as_limits(*_pair(bounds, space.n), space)
+    if not (np.isfinite(lower) | np.isfinite(upper)).any():
+        return None
+    return Box(space, space.to_device(lower), space.to_device(upper))
+
+
+def as_limits(lower: Any, upper: Any, space: Space) -> tuple[Small, Small]:
+    """Limits of each variable, of arrays or of numbers for all."""
+    lower, upper = _limits(lower, space), _limits(upper, space)
     if (lower > upper).any():
         i = int((lower > upper).argmax())
         raise ValueError(
             f"bounds: the lower bound of x[{i}], {lower[i]}, is above its upper one, {upper[i]}"
         )
-    if not (np.isfinite(lower) | np.isfinite(upper)).any():
-        return None
-    return Box(space, space.to_device(lower), space.to_device(upper))
+    return lower, upper
 
 
 def _pair(bounds: Any, n: int) -> tuple[Any, Any]:
@@ -85,7 +91,7 @@ def _pair(bounds: Any, n: int) -> tuple[Any, Any]:
     return low, high
 
 
-def _limits(limit: Any, space: Space) -> np.ndarray[Any, Any]:
+def _limits(limit: Any, space: Space) -> Small:
     given = to_host(limit) if hasattr(limit, "shape") else np.asarray(limit, dtype=np.float64)
     try:
         full = np.broadcast_to(given, (space.n,)).copy()

@@ -71,6 +71,10 @@ class CountingProblem:
         What the user wants steps of each variable to be multiplied by, to be alike (1 / x_scale).
     unit_free : bool
         Whether tests of convergence are to be free of units, whatever the steps are.
+    has_sparse_jacobian : bool
+        Whether ``sparse_jacobian`` has the rows: known once they were computed.
+    sees_nothing : bool
+        Whether no residual changed by any difference of the last Jacobian.
     gradient_is_written : bool
         Whether a user has written the gradient beside the value: the two may contradict each other.
     """
@@ -78,6 +82,8 @@ class CountingProblem:
     traits: Traits
     variable_scale: Small | None = None
     unit_free = False
+    has_sparse_jacobian = False
+    sees_nothing = False
     gradient_is_written = False
     _counts: Counts
 
@@ -108,6 +114,10 @@ class CountingProblem:
 
     def largest_cosine(self, x: Array, idx: Any, g: Array, value: float) -> float | None:
         """Between residuals and a column, where g is not 0; None where columns are not known."""
+        return None
+
+    def predicted_reduction(self, x: Array, idx: Any, g: Array) -> float | None:
+        """What a linear model of the residuals predicts, likewise; None where it is not known."""
         return None
 
     def in_finer_arithmetic(self) -> CountingProblem | None:
@@ -153,6 +163,10 @@ class CountingProblem:
     def jacobian(self, x: Array, idx: Any) -> Jacobian | None:
         """The residuals' Jacobian, likewise."""
         raise NotImplementedError
+
+    def sparse_jacobian(self, x: Array, idx: Any, reweighting: float) -> Jacobian | None:
+        """The same, where there are so many unknowns that its rows are kept sparse."""
+        return None
 
     def factors(self, x: Array, idx: Any) -> Factors:
         """Kronecker factors of the curvature, likewise."""

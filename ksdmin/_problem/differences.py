@@ -22,6 +22,9 @@ STEP_POWER = {"2-point": 1 / 2, "3-point": 1 / 3, "cs": 1 / 2}
 # counts as fixed.
 LEAST_SHARE = 1e-3
 
+# By how much a step grows that changes nothing, and up to which share of the variable.
+LONGER, LONGEST = 1e3, 0.1
+
 Function = Callable[[Array], float]
 
 Sample = tuple[float, Any]
@@ -77,6 +80,34 @@ def jacobian(
         else:
             J[:, i] = _partial(fun, x, i, h, lambda: r0, scheme, space, box)
     return J
+
+
+def slope_by_longer_steps(
+    fun: Callable[[Array], Small],
+    x: Array,
+    r0: Small,
+    i: int,
+    h: float,
+    longest: float,
+    space: Space,
+    box: Box | None,
+) -> tuple[Small, bool]:
+    """The derivatives along axis i, along which a step h changes nothing, and whether one does.
+
+    Steps grow until rounding does not hide the change; they go both ways, as that has less error.
+    """
+    changed, column = False, np.zeros_like(r0)
+
+    def seen(at: Array) -> Small:
+        nonlocal changed
+        r = fun(at)
+        changed = changed or bool((r != r0).any())
+        return r
+
+    while abs(h) < longest and not changed:
+        h = math.copysign(min(LONGER * abs(h), longest), h)
+        column = _partial(seen, x, i, h, lambda: r0, "3-point", space, box)
+    return column, changed
 
 
 def _partial(

@@ -10,23 +10,25 @@ from typing import Any, Self
 
 import numpy as np
 from array_api_compat import is_array_api_obj, is_jax_array, is_numpy_array, is_torch_array
+from scipy.linalg import lstsq
 from scipy.sparse import csr_array, diags_array, issparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from ksdmin._problem import differences
-from ksdmin._problem.arrays import Array, Small
+from ksdmin._problem.arrays import EPS, Array, Small
 from ksdmin._problem.counting import Counts, Memo, Remembered
 from ksdmin._problem.functions import FunctionProblem, check_derivative
 from ksdmin._problem.protocol import VALUE_ROUNDINGS, Jacobian, Product, Traits
 from ksdmin._problem.robust_losses import Loss, as_loss, linear
 from ksdmin._problem.sparsity import Sparsity
+from ksdmin._problem.structure import SparseRows, Structure, as_structure
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
 from ksdmin._problem.user_values import given, samples
 from ksdmin._problem.values import changed
 
 # The weight of a residual in the Gauss-Newton matrix, at least: that of an outlier is negative
 # (SciPy's least_squares has the same floor).
-LEAST_WEIGHT = float(np.finfo(np.float64).eps)
+LEAST_WEIGHT = EPS
 
 # The weight of a residual in a step, at least, of the slope of its loss.
 LEAST_SHARE = 0.1
@@ -34,6 +36,9 @@ LEAST_SHARE = 0.1
 LEAST_SIZE = 1e-2
 # A sparse Jacobian or an operator of so few unknowns and entries is as good as a dense one.
 FEW_UNKNOWNS, FEW_ENTRIES = 300, 1e7
+
+# The operations of a decomposition that confirms a test of convergence, at most.
+MOST_WORK = 1e11
 
 NUMPY_ONLY = (
     "residuals= takes numpy arrays; for others see ksdmin.from_torch, from_jax and from_autograd, "
@@ -73,8 +78,9 @@ class ResidualProblem(FunctionProblem):
         self._called = False  # whether there was one
         self._diff_step: Small | None = None  # relative, for each variable
         self._sparsity: Sparsity | None = None
+        self._structure: Structure | None = None  # what the pattern of a sparse Jacobian says
         self._least_sizes: Small | None = None  # that differences take a variable for
-        self.variable_scale, self.unit_free = None, False
+        self.variable_scale, self.unit_free, self.sees_nothing = None, False, False
         self._counts_probes = True  # whether `nfev` counts the values of differences
         self._checks_jac = True  # whether a run compares `jac` with the residuals
         self._refines = False  # whether differences may turn into better ones
@@ -118,6 +124,25 @@ class ResidualProblem(FunctionProblem):
             variable_scale=variable_scale,
             unit_free=True,
         )
+
+    def predicted_reduction(self, x: Array, idx: Any, g: Array) -> float | None:
+        """What the linear model predicts for its minimum; None where that is too much work.
+
+        Variables without a slope in g are held, or have arrived.
+        """
+        r, J = self.residuals_and_jacobian(x, idx)
+        if not isinstance(J, np.ndarray) or J.shape[0] * J.shape[1] * min(J.shape) > MOST_WORK:
+            return None
+        root = np.sqrt(self._weights(r))
+        R, e = J[:, g != 0] * root[:, None], self._force(r) / root
+        lengths = np.sqrt(np.einsum("ij,ij->j", R, R))
+        if not lengths.all() or not np.isfinite(lengths).all():
+            return None
+        cutoff = EPS * max(R.shape)
+        p = lstsq(R / lengths, -e, cond=cutoff, lapack_driver="gelsy", check_finite=False)[0]
+        change = R @ (p / lengths)
+        hidden = EPS * float(np.abs(e) @ (np.abs(R) @ np.abs(x[g != 0])))  # by rounding of x
+        return max(float(-(change @ e) - change @ change / 2) - hidden, 0.0)
 
     def largest_cosine(self, x: Array, idx: Any, g: Array, value: float) -> float | None:
         """Between the residuals and a column, for a gradient without variables that are held."""
@@ -250,13 +275,46 @@ class ResidualProblem(FunctionProblem):
             return None
         if self._plain:
             return Jacobian(J.copy(), r, at=partial(self._value_and_residuals, idx=idx))
-        root = np.sqrt(np.maximum(self._weights(r), LEAST_SHARE * self._scale(r) * self._rho(r)[1]))
+        least = LEAST_SHARE * self._scale(r) * self._rho(r)[1]
+        return self._weighted(J, r, idx, np.maximum(self._weights(r), least))
+
+    @property
+    def has_sparse_jacobian(self) -> bool:  # type: ignore[override]
+        """Whether the last Jacobian was sparse, and is too large for a dense one."""
+        memo = self._memo
+        J = None if memo is None else memo.jacobian
+        return issparse(J) and not _is_small(J)
+
+    def sparse_jacobian(self, x: Array, idx: Any, reweighting: float) -> Jacobian | None:
+        """The same with sparse rows; None where `jac` is not sparse.
+
+        The weight of a residual lies between the second derivative of its loss, kept positive, and
+        rho', that of iteratively reweighted least squares: `reweighting` is 0 or 1 for these two.
+        """
+        memo = self._recall(x, idx)
+        r, J = self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
+        if not issparse(J):
+            return None
+        self._structure = as_structure(J, self._structure)
+        if self._plain:
+            at = partial(self._value_and_residuals, idx=idx)
+            return Jacobian(SparseRows(J, self._structure), r, at=at)
+        least, most = self._weights(r), self._scale(r) * self._rho(r)[1]
+        weights = least + reweighting * np.maximum(most - least, 0.0)
+        weighted = self._weighted(J, r, idx, weights)
+        bounds = least / weights, np.maximum(most, least) / weights
+        return weighted._replace(rows=SparseRows(weighted.rows, self._structure, bounds))
+
+    def _weighted(self, J: Any, r: Small, idx: Any, weights: Small) -> Jacobian:
+        """Rows and residuals as a step takes them."""
+        root = np.sqrt(weights)
 
         def at(y: Array) -> tuple[float, Small]:
             value, there = self._value_and_residuals(y, idx)
             return value, self._force(there) / root
 
-        return Jacobian(J * root[:, None], self._force(r) / root, at=at)
+        rows = csr_array(diags_array(root) @ J) if issparse(J) else J * root[:, None]
+        return Jacobian(rows, self._force(r) / root, at=at)
 
     def _value_and_residuals(self, x: Array, idx: Any) -> tuple[float, Small]:
         return self.value(x, idx), self._residuals(self._recall(x, idx), x, idx)
@@ -391,6 +449,8 @@ class ResidualProblem(FunctionProblem):
                 steps, sparsity = self._steps(x, scheme), self._sparsity
                 if sparsity is None:
                     J = differences.jacobian(probe, x, r, scheme, steps, self._at(x), self._box)
+                    if r.any() and scheme != "cs":
+                        self._look_further(J, probe, x, r, steps)
                 else:
                     _require_shape(sparsity.shape, (len(r), len(x)), "jac_sparsity has")
                     J = sparsity.jacobian(probe, x, r, scheme, steps, self._box)
@@ -406,6 +466,17 @@ class ResidualProblem(FunctionProblem):
         return differences.relative_steps(
             np.asarray(x, dtype=np.float64), scheme, eps, self._least_sizes
         )
+
+    def _look_further(self, J: Small, probe: Any, x: Array, r: Small, steps: Small) -> None:
+        """Fill in columns of zeros by longer steps, unless the steps are the user's."""
+        seen = np.asarray(J.any(0))
+        if self._diff_step is None and self._least_sizes is not None and not seen.all():
+            longest = differences.LONGEST * np.maximum(np.abs(x), self._least_sizes)
+            for i in map(int, np.flatnonzero(~seen)):
+                J[:, i], seen[i] = differences.slope_by_longer_steps(
+                    probe, x, r, i, float(steps[i]), float(longest[i]), self._at(x), self._box
+                )
+        self.sees_nothing = not seen.any()
 
     def _probed(self, at: Array, idx: Any) -> Small:
         """The residuals as the difference formulas call them: counted, complex for "cs"."""
@@ -474,7 +545,8 @@ def _matrix(J: Any, shape: tuple[int, int]) -> Any:
     if J is None:
         raise TypeError("jac returned None: is a return statement missing?")
     if issparse(J):
-        J = csr_array(J, copy=True)
+        J = csr_array(J, copy=True, dtype=np.float64)
+        J.sum_duplicates()
     elif not isinstance(J, LinearOperator):
         J = np.array(J, ndmin=2)
         if J.dtype.kind not in "fiub":
@@ -496,10 +568,14 @@ def _dense(J: Any) -> Small | None:
     """A Jacobian as an array; None where it is not one, and too large to be made one."""
     if isinstance(J, np.ndarray):
         return J
-    m, n = J.shape
-    if n > FEW_UNKNOWNS or m * n > FEW_ENTRIES:
+    if not _is_small(J):
         return None
-    return np.asarray(J.toarray() if issparse(J) else J @ np.eye(n), dtype=np.float64)
+    return np.asarray(J.toarray() if issparse(J) else J @ np.eye(J.shape[1]), dtype=np.float64)
+
+
+def _is_small(J: Any) -> bool:
+    m, n = J.shape
+    return bool(n <= FEW_UNKNOWNS and m * n <= FEW_ENTRIES)
 
 
 def _times(J: Any, v: Array) -> Small:

@@ -225,10 +225,13 @@ def unit_free_test(run: Run, state: State) -> Held | None:
     else:
         held = tests.of_point(cosine)
     length, decrease = state.record.step_norm, state.last_decrease
-    if held is not None or not length or math.isnan(decrease):
-        return held
-    size = run.space.norm(here.x)
-    return tests.of_step(decrease, 0.0, here.value + decrease, length, size)
+    if held is None and length and not math.isnan(decrease):
+        size = run.space.norm(here.x)
+        held = tests.of_step(decrease, 0.0, here.value + decrease, length, size)
+    if held is None:
+        return None
+    left = problem.predicted_reduction(here.x, here.idx, g)
+    return held if left is None or tests.confirmed(left, here.value) else None
 
 
 def small_change(run: Run, state: State) -> Status | None:
@@ -264,6 +267,8 @@ def explained(
         cause = not_finite_gradient(run, evaluator, bad, "a lower point") + after(state)
     elif status == Status.NOT_FINITE:
         cause = not_finite(run, evaluator, state)
+    elif status == Status.PRECISION_LOSS and state.held is not None:
+        return f"{MESSAGES[status]} {state.held.text}"
     elif status == Status.PRECISION_LOSS and evaluator.gradient_error:
         cause = coarse_differences(run, evaluator, state, point.value)
     elif status == Status.PRECISION_LOSS and run.subsets.full is not None:

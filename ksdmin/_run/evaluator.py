@@ -334,10 +334,27 @@ class Evaluator:
         self._charge(idx)
         return H
 
+    @property
+    def sees_nothing(self) -> bool:
+        """Whether no difference of the last Jacobian changed a residual."""
+        return self._problem.sees_nothing
+
+    @property
+    def has_sparse_jacobian(self) -> bool:
+        """Whether there are rows that are kept sparse."""
+        return self._problem.has_sparse_jacobian
+
     def jacobian(self, x: Array, idx: Any) -> Jacobian | None:
         """The curvature on `idx` as rows; None where there are none after all."""
         self._begin()
-        J = self._problem.jacobian(x, idx)
+        return self._charged(self._problem.jacobian(x, idx), idx)
+
+    def sparse_jacobian(self, x: Array, idx: Any, reweighting: float) -> Jacobian | None:
+        """The same with rows that are kept sparse."""
+        self._begin()
+        return self._charged(self._problem.sparse_jacobian(x, idx, reweighting), idx)
+
+    def _charged(self, J: Jacobian | None, idx: Any) -> Jacobian | None:
         self._charge(idx)
         if J is None or J.at is None:
             return J

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from ksdmin._options import MethodOptions, NotGiven
+from ksdmin._problem.arrays import EPS
 from ksdmin._result import Status
 
 # Where the user gives none. With these, all unknowns of NIST's fits have six digits.
 GTOL, FTOL, XTOL = 1e-10, 1e-13, 1e-10
 # A value is zero but for rounding below this share of the first one, or of 1 where that is less:
 # from a start far off, where the first is huge, a fit may have as much before it.
-ZERO = float(np.finfo(np.float64).eps) ** 2
+ZERO = EPS**2
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,19 @@ class FitTests:
             return None
         about = "The largest cosine between the residuals and a column of the Jacobian is"
         return Held(Status.CONVERGED, f"{about} {cosine:.2g} <= gtol {self.gtol:.2g}.")
+
+    def confirmed(self, predicted: float, value: float) -> bool:
+        """Whether a model agrees with a test that holds: its whole step is to gain no more.
+
+        Where columns nearly depend on each other, each may be orthogonal to the residuals, and a
+        combination of them not.
+        """
+        return predicted <= self.share * abs(value)
+
+    @property
+    def share(self) -> float:
+        """Of the value that a step is to gain, at most, where a test holds."""
+        return max(self.gtol, self.ftol)
 
     def of_operator(self, norm: float, first_norm: float) -> Held | None:
         """The test of the gradient where columns are not known: relative to that at x0."""

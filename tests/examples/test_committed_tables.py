@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "examples/benchmarks/results"
 
 
-@pytest.mark.parametrize("name", ["seconds", "growth", "least_squares"])
+@pytest.mark.parametrize("name", ["seconds", "growth", "least_squares", "bundle_adjustment"])
 def test_the_tables_of_seconds_and_growth(name):
     command = [sys.executable, "-m", name, "--table", "--out", str(RESULTS / f"{name}.json")]
     folder = ROOT / "examples/benchmarks"

@@ -28,12 +28,12 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ksdmin._ksd.fit import Fit
-from ksdmin._ksd.line_search import EPS
+from ksdmin._ksd.sparse_model import FIRST_SHIFT, SparseModel
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.trust_region import (
     GaussNewtonModel,
@@ -42,8 +42,9 @@ from ksdmin._ksd.trust_region import (
     length_of,
     without_zeros,
 )
-from ksdmin._problem.arrays import Small
+from ksdmin._problem.arrays import EPS, Small
 from ksdmin._problem.protocol import Jacobian
+from ksdmin._problem.structure import SparseRows
 from ksdmin._problem.values import changed
 from ksdmin._result import Record, Status
 from ksdmin._run.evaluator import Evaluated, Evaluator
@@ -74,6 +75,15 @@ NO_GRADIENT = Held(
 )
 
 
+BLIND = Held(
+    Status.PRECISION_LOSS,
+    "No residual changes by a difference, though they are not zero: rounding hides the changes, or "
+    "fun is constant around x. Pass jac, or longer steps by diff_step, or begin elsewhere.",
+)
+
+Model = QuadraticModel | SparseModel
+
+
 class Tried(NamedTuple):
     """A trial point, its step, and value and residuals there."""
 
@@ -86,7 +96,9 @@ class Tried(NamedTuple):
 def first_fit(run: KSDRun, evaluator: Evaluator, here: Evaluated) -> Fit | None:
     """Before the first step; None where a run is not of this kind."""
     space = run.space
-    if not evaluator.traits.has_jacobian or run.sampled or space.n > MOST_UNKNOWNS:
+    sparse = evaluator.has_sparse_jacobian
+    few = evaluator.traits.has_jacobian and space.n <= MOST_UNKNOWNS
+    if run.sampled or not (few or sparse):
         return None
     own = space.numpy and not space.hosted and space.eps == EPS
     if not own or not run.applies(NAME) or not math.isfinite(here.value):
@@ -95,8 +107,8 @@ def first_fit(run: KSDRun, evaluator: Evaluator, here: Evaluated) -> Fit | None:
     return Fit(
         scale=np.zeros(space.n) if scale is None else scale,
         radius=math.nan,
-        shift=0.0,
-        bend=np.zeros((space.n, space.n)),
+        shift=FIRST_SHIFT if sparse else 0.0,
+        bend=np.zeros((0, 0) if sparse else (space.n, space.n)),
         tests=changed(FitTests.of(run.options), first=here.value),
         scaled=scale is not None,
     )
@@ -110,12 +122,17 @@ def fit_step(run: KSDRun, state: KSDState, fit: Fit) -> KSDState:
     """
     here = state.here
     with run.evaluating(state.ledger, limited=True) as evaluator:
-        jacobian = evaluator.jacobian(here.x, here.idx)
+        if len(fit.bend):
+            jacobian = evaluator.jacobian(here.x, here.idx)
+        else:
+            jacobian = evaluator.sparse_jacobian(here.x, here.idx, fit.reweighting)
         if jacobian is None or jacobian.at is None or jacobian.penalty:
             return changed(state, fit=None, ledger=evaluator.ledger)
         point = Point(run, jacobian, here, fit)
         held = fit.tests.of_point(point.cosine)
-        if held is not None:
+        if held is not None and evaluator.sees_nothing and point.is_blind:
+            return changed(state, fit=changed(fit, held=BLIND), ledger=evaluator.ledger)
+        if held is not None and point.confirms(fit.tests):
             return changed(state, fit=changed(fit, held=held), ledger=evaluator.ledger)
         return Search(run, evaluator, state, point).next_state()
 
@@ -136,25 +153,32 @@ class Point:
     """
 
     def __init__(self, run: KSDRun, jacobian: Jacobian, here: Evaluated, fit: Fit) -> None:
-        self.R, self.r, self.at = jacobian.rows, jacobian.residuals, jacobian.at
+        rows = jacobian.rows
+        self.structure = rows.structure if isinstance(rows, SparseRows) else None
+        self.R: Any = rows.matrix if isinstance(rows, SparseRows) else rows
+        self.weights = rows.weights if isinstance(rows, SparseRows) else None
+        self.r, self.at = jacobian.residuals, jacobian.at
         self.x, self.g, self.value, self.S = here.x, here.gradient, here.value, fit.bend
-        self.lengths = np.sqrt((self.R * self.R).sum(0))
+        squares = self.R * self.R if self.structure is None else self.R.power(2)
+        self.lengths = np.sqrt(squares.sum(0))
         D = fit.scale if fit.scaled else np.maximum(fit.scale, self.lengths)
         self.D = without_zeros(D)
         self.box, self.free = run.box, None
         if run.box is not None:
             held = run.box.held(here.x, here.gradient) | (run.box.lower == run.box.upper)
             self.free = np.flatnonzero(~held) if held.any() else None
-        self._plain: GaussNewtonModel | None = None
+        self._plain: GaussNewtonModel | SparseModel | None = None
 
     @property
-    def plain(self) -> GaussNewtonModel:
+    def plain(self) -> GaussNewtonModel | SparseModel:
         """Without S; before it is asked for, a test of convergence may hold."""
         if self._plain is None:
             self._plain = self._model(self.r, self.free)
         return self._plain
 
-    def _model(self, r: Small, free: Indices | None) -> GaussNewtonModel:
+    def _model(self, r: Small, free: Indices | None) -> GaussNewtonModel | SparseModel:
+        if self.structure is not None:
+            return SparseModel(self.R, r, self.D, free, self.structure)
         return GaussNewtonModel(self.R, r, self.D, free)
 
     @property
@@ -167,14 +191,30 @@ class Point:
         largest = cosines[cosines.argmax()] if cosines.size else 0.0
         return float(largest) / norm if norm > 0 else 0.0
 
+    @property
+    def is_blind(self) -> bool:
+        """Whether no residual changes with any variable that may move, though not all are zero."""
+        own = self.lengths if self.free is None else self.lengths[self.free]
+        return bool(own.size and not own.any() and self.r.any())
+
+    def confirms(self, tests: FitTests) -> bool:
+        """Whether the model predicts no more than a test of convergence allows."""
+        if not self.g.any() or (self.free is not None and not self.free.size):
+            return True
+        limit = max(tests.share * abs(self.value), self.rounding)
+        return self.plain.full_reduction(0.0, limit) <= limit
+
     @cached_property
     def rounding(self) -> float:
         """How much of the value the rounding of the variables alone hides."""
-        return EPS * float(np.abs(self.r) @ (np.abs(self.R) @ np.abs(self.x)))
+        return EPS * float(np.abs(self.r) @ (abs(self.R) @ np.abs(self.x)))
 
-    def model(self, bends: bool) -> QuadraticModel:
+    def model(self, bends: bool) -> Model:
         """With S, or without."""
-        return self.plain.bent(self.S) if bends else self.plain
+        return self._bent(self.plain) if bends else self.plain
+
+    def _bent(self, plain: GaussNewtonModel | SparseModel) -> Model:
+        return plain if isinstance(plain, SparseModel) else plain.bent(self.S)
 
     def within_bounds(self, p: Small, bends: bool, radius: float, shift: float) -> Small:
         """The step that bounds leave of p: of the variables that it does not take across one."""
@@ -194,7 +234,7 @@ class Point:
             if not free.size or not left > 0:
                 return moved
             plain = self._model(self.r + self.R @ moved, free)
-            rest = plain.bent(self.S) if bends else plain
+            rest = self._bent(plain) if bends else plain
             p = moved + rest.step(math.sqrt(left), shift)[0]
         return np.asarray(box.project(self.x + p) - self.x)
 
@@ -202,7 +242,7 @@ class Point:
         """What the model without S predicts for p, and that with S."""
         change = self.R.dot(p)
         plain = -float(self.g.dot(p)) - float(change.dot(change)) / 2
-        return plain, plain - float(p.dot(self.S).dot(p)) / 2
+        return plain, plain - float(p.dot(self.S).dot(p)) / 2 if len(self.S) else plain
 
 
 class Search:
@@ -233,7 +273,9 @@ class Search:
         point, evaluator = self._point, self._evaluator
         model = point.model(self._bends)
         hidden = min(self._fit.tests.ftol, evaluator.noise) * abs(point.value)
-        if model.full_reduction(self._error) <= hidden:  # a test holds, and values could not tell
+        if (
+            model.full_reduction(self._error, hidden) <= hidden
+        ):  # a test holds, and values could not tell
             return self._ended(model)
         while self._radius > EPS * EPS * self._size and not evaluator.spent():
             p, shift, length = model.step(self._radius, self._shift)
@@ -294,13 +336,12 @@ class Search:
             best = tried
         return best
 
-    def _at_the_end(self, model: QuadraticModel, predicted: float) -> bool:
+    def _at_the_end(self, model: Model, predicted: float) -> bool:
         """Whether a step that failed shows the end: rounding hides what it was to gain."""
         value = abs(self._point.value)
         noise = max(self._evaluator.noise * value, self._point.rounding)
-        return (
-            predicted <= noise or model.full_reduction(self._error) <= self._fit.tests.ftol * value
-        )
+        limit = self._fit.tests.ftol * value
+        return predicted <= noise or model.full_reduction(self._error, limit) <= limit
 
     def _other_is_better(self, predicted: float, other: float, actual: float) -> bool:
         """Whether the model that did not make the step has predicted it better."""
@@ -330,7 +371,7 @@ class Search:
         self,
         tried: Tried,
         there: Evaluated,
-        model: QuadraticModel,
+        model: Model,
         predicted: float,
         other: float,
         length: float,
@@ -342,10 +383,14 @@ class Search:
         if self._other_is_better(predicted, other, actual):
             self._bends = not self._bends
         size = length_of(point.D * there.x)
-        promised = model.full_reduction(self._error)
-        held = self._fit.tests.of_step(
-            actual, promised, point.value, length if full else math.inf, size
-        )
+        tests = self._fit.tests
+        limit = tests.ftol * abs(point.value)
+        # What the error of differences hides counts until a whole step has been tried.
+        error = self._error if full else 0.0
+        promised = model.full_reduction(error, limit) if actual <= limit else math.inf
+        if isinstance(model, SparseModel) and length <= tests.xtol * size:
+            length, full = model.full_length(self._error), True
+        held = tests.of_step(actual, promised, point.value, length if full else math.inf, size)
         held = held or self._fit.tests.of_value(tried.value)
         moved = run.space.norm(there.x - point.x)
         if self._refused:  # so a short step shows nothing
@@ -361,6 +406,9 @@ class Search:
             scaled=self._fit.scaled,
             bends=self._bends,
             held=held,
+            reweighting=self._fit.reweighting
+            if point.weights is None
+            else next_reweighting(point, tried, *point.weights),
         )
         norm = run.stationarity(there.x, there.gradient)
         return changed(
@@ -373,7 +421,7 @@ class Search:
             ledger=self._evaluator.ledger,
         )
 
-    def _ended(self, model: QuadraticModel) -> KSDState:
+    def _ended(self, model: Model) -> KSDState:
         """The state where no step is taken: a test holds, the budget is spent, or it is stuck."""
         evaluator, fit = self._evaluator, self._fit
         if evaluator.spent():
@@ -381,10 +429,13 @@ class Search:
         if self._refused:
             return self._stopped(changed(fit, held=NO_GRADIENT))
         point = self._point
-        predicted, value = model.full_reduction(self._error), point.value
-        held = fit.tests.of_end(predicted, value, 0.0)
+        value = point.value
+        limit = fit.tests.ftol * abs(value)
+        held = fit.tests.of_end(model.full_reduction(0.0, limit), value, 0.0)
         if held is None and evaluator.traits.has_finer_arithmetic and evaluator.refine():
             return self._refined()
+        predicted = model.full_reduction(self._error)
+        held = held or fit.tests.of_end(predicted, value, 0.0) or fit.tests.of_point(point.cosine)
         share = EPS**0.5 if evaluator.gradient_error else evaluator.noise
         hidden = max(point.rounding, share * abs(value))
         held = held or fit.tests.of_end(predicted, value, hidden)
@@ -423,6 +474,8 @@ def updated_bend(point: Point, tried: Tried, gradient: Small) -> Small:
     The update of Dennis, Gay and Welsch; S is made smaller first where it was too large along p.
     """
     S, p = point.S, tried.p
+    if not len(S):  # too many unknowns
+        return S
     wanted = gradient - tried.residuals @ point.R
     change = gradient - point.g
     Sp, slope = S.dot(p), float(change.dot(p))
@@ -438,3 +491,11 @@ def updated_bend(point: Point, tried: Tried, gradient: Small) -> Small:
     cross = half[:, None] * change
     S = S + cross + cross.T
     return S if math.isfinite(np.vdot(S, S)) else np.zeros_like(S)
+
+
+def next_reweighting(point: Point, tried: Tried, least: Small, most: Small) -> float:
+    """The weights, between the least and the largest, that would have predicted the step's gain."""
+    change = (point.R @ tried.p) ** 2
+    low, high = float(least @ change), float(most @ change)
+    wanted = 2 * (tried.value - point.value - float(point.g @ tried.p))
+    return min(max((wanted - low) / (high - low), 0.0), 1.0) if high > low else 1.0

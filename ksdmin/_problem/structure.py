@@ -1,0 +1,250 @@
+"""What the pattern of a sparse Jacobian says of its normal equations.
+
+Problem: J^T J is to be factorised, or to be multiplied by, many times with other entries in the
+same places. Find out once which way is least work.
+
+Algorithm: columns with entries in the same rows are a block, such as the three coordinates of a
+point. Blocks that share no row with each other can be eliminated at once, as J^T J has no entries
+between them: an independent set of the graph of blocks, those with few neighbours first. (The
+points of a bundle adjustment are such a set: what is left is its Schur complement in the cameras.)
+What is left is dense, or is sparse and has a separator, which says what its factors cost; where
+they cost too much, conjugate gradients are left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, eye_array
+from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee, shortest_path
+
+from ksdmin._problem.arrays import Small
+
+Indices = npt.NDArray[np.intp]
+Way = Literal["dense", "sparse", "iterative"]
+
+# Blocks of more columns are not eliminated one by one.
+MOST_COLUMNS = 16
+# How many times as long as in dense factors an operation takes in a sparse product, and in sparse
+# factors. (Measured on one core of a Xeon at 2.5 GHz, with SuperLU.)
+PRODUCT_COST, FACTOR_COST = 10.0, 40.0
+# Factors of planar graphs cost about so many times those of their separator (George 1973).
+BESIDE_SEPARATOR = 10.0
+# How many products a solution by conjugate gradients is taken for: it cannot be known before.
+ITERATIONS = 1000
+# The most entries of a matrix, or of its factors.
+MOST_ENTRIES = 2e8
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Where a Jacobian has entries, as blocks of columns.
+
+    Attributes
+    ----------
+    block_of : indices
+        The block of each column.
+    sizes : indices
+        How many columns each block has.
+    graph : csr_array
+        Which blocks share a row.
+    """
+
+    block_of: Indices
+    sizes: Indices
+    graph: csr_array
+
+
+class Structure:
+    """How normal equations of a pattern are solved.
+
+    Parameters
+    ----------
+    J : csr_array
+        A Jacobian with this pattern.
+
+    Attributes
+    ----------
+    way : str
+        How what is left after the elimination is solved.
+    eliminated, kept : indices
+        The columns of both, block by block.
+    places : indices
+        Where each eliminated column stands, if all blocks have as many as the largest.
+    block : int
+        The columns of the largest eliminated block.
+    kept_block : int
+        What kept columns come in multiples of.
+    """
+
+    def __init__(self, J: csr_array) -> None:
+        self._indptr, self._indices = J.indptr, J.indices
+        self.shape = J.shape
+        n = J.shape[1]
+        every: Indices = np.arange(n)
+        self.way: Way = "iterative"
+        self._keep(every, np.ones(n, dtype=np.intp), every[:0], every[:0])
+        if _squares(J.indptr) > MOST_ENTRIES:
+            return  # J^T J is dense, and too large
+        pattern = pattern_of(J)
+        products = ITERATIONS * PRODUCT_COST * 4.0 * J.nnz
+        whole, way = factor_cost(pattern.graph, pattern.sizes)
+        chosen = independent_blocks(pattern)
+        left, left_way = eliminated_cost(pattern, chosen)
+        if left < whole or products < whole:  # products gain by fewer unknowns, too
+            whole, way = left, left_way
+        else:
+            chosen[:] = False
+        self.way = way if whole <= products else "iterative"
+        self._arrange(pattern, chosen)
+
+    def _arrange(self, pattern: Pattern, chosen: npt.NDArray[np.bool_]) -> None:
+        """Columns by blocks, those of the `chosen` ones apart."""
+        order = np.argsort(pattern.block_of, kind="stable")
+        inside = chosen[pattern.block_of[order]]
+        kept, eliminated = order[~inside], order[inside]
+        self._keep(kept, pattern.sizes[~chosen], eliminated, pattern.sizes[chosen])
+
+    def _keep(self, kept: Indices, sizes: Indices, eliminated: Indices, of: Indices) -> None:
+        self.kept, self.eliminated = kept, eliminated
+        self.kept_block = gcd(*(int(size) for size in np.unique(sizes))) or 1
+        self.block, self.blocks = int(of.max(initial=1)), len(of)
+        starts = np.cumsum(of) - of
+        within = np.arange(len(eliminated)) - np.repeat(starts, of)
+        self.places: Indices = np.repeat(np.arange(len(of)), of) * self.block + within
+
+    def suits(self, J: csr_array) -> bool:
+        """Whether J has entries only where this pattern has them."""
+        if J.shape != self.shape:
+            return False
+        if len(J.indices) == len(self._indices) and np.array_equal(J.indptr, self._indptr):
+            return bool(np.array_equal(J.indices, self._indices))
+        return bool(self._with(J).nnz == len(self._indices))
+
+    def widened(self, J: csr_array) -> Structure:
+        """That of both patterns."""
+        return Structure(self._with(J))
+
+    def _with(self, J: csr_array) -> csr_array:
+        """A matrix with entries where this pattern or J has them."""
+        own = csr_array((np.ones(len(self._indices)), self._indices, self._indptr), self.shape)
+        return csr_array(own + csr_array((np.ones(J.nnz), J.indices, J.indptr), J.shape))
+
+
+def pattern_of(J: csr_array) -> Pattern:
+    """The blocks of columns, and which of them share a row."""
+    m, n = J.shape
+    columns = csr_array((np.ones(J.nnz), J.indices, J.indptr), shape=(m, n)).tocsc()
+    # A number for each set of rows: two sets have the same one by chance of 2^-64.
+    keys = np.random.default_rng(0).integers(0, 2**63, m, dtype=np.uint64)
+    sums = np.zeros(n, dtype=np.uint64)
+    filled = np.diff(columns.indptr) > 0
+    sums[filled] = np.add.reduceat(keys[columns.indices], columns.indptr[:-1][filled])
+    _, first, block_of = np.unique(sums, return_index=True, return_inverse=True)
+    empty = np.flatnonzero(~filled)[1:]  # columns without entries are blocks of their own
+    block_of[empty] = len(first) + np.arange(len(empty))
+    first = np.concatenate([first, empty])
+    sizes = np.bincount(block_of)
+    some = csr_array(columns[:, first])
+    graph = csr_array(some.T @ some + eye_array(len(sizes)))  # one without entries, too
+    graph.data[:] = 1.0
+    return Pattern(block_of.astype(np.intp), sizes.astype(np.intp), graph)
+
+
+def independent_blocks(pattern: Pattern) -> npt.NDArray[np.bool_]:
+    """Blocks of which no two share a row, as many as are found, those with few neighbours first.
+
+    In each round all those are taken that come before all of their neighbours (Luby 1986).
+    """
+    graph, sizes = pattern.graph, pattern.sizes
+    indptr, indices = graph.indptr, graph.indices
+    degrees = np.asarray(graph @ sizes.astype(float))
+    chance = np.random.default_rng(0).permutation(len(sizes))
+    rank = np.empty(len(sizes), dtype=np.int64)
+    rank[np.lexsort((chance, degrees))] = np.arange(len(sizes))
+    chosen = np.zeros(len(sizes), dtype=bool)
+    left = sizes <= MOST_COLUMNS
+    last = len(sizes)
+    while left.any():
+        ranks = np.where(left, rank, last)
+        least = np.minimum.reduceat(ranks[indices], indptr[:-1])  # each is its own neighbour
+        taken = left & (least == rank)
+        chosen |= taken
+        beside = np.asarray(graph @ taken.astype(float)) > 0
+        left &= ~beside
+    return chosen
+
+
+def factor_cost(graph: csr_array, sizes: Indices) -> tuple[float, Way]:
+    """What factors take, in operations of dense ones, and of which kind they are."""
+    n = float(sizes.sum())
+    dense = n**3 / 3 if n * n <= MOST_ENTRIES else np.inf
+    width = separator(graph, sizes)
+    beside = np.asarray(graph @ sizes.astype(float)) / 2  # half of them come later
+    entries = float(sizes @ beside) + BESIDE_SEPARATOR * width**2
+    operations = float(sizes @ beside**2) + BESIDE_SEPARATOR * width**3 / 3
+    sparse = FACTOR_COST * operations if entries <= MOST_ENTRIES else np.inf
+    return (dense, "dense") if dense <= sparse else (sparse, "sparse")
+
+
+def eliminated_cost(pattern: Pattern, chosen: npt.NDArray[np.bool_]) -> tuple[float, Way]:
+    """The same with the elimination of the `chosen` blocks: all of what it takes."""
+    links, sizes = pattern.graph[chosen][:, ~chosen], pattern.sizes
+    if not chosen.any() or _squares(links.indptr) > MOST_ENTRIES:
+        return np.inf, "iterative"
+    left = csr_array(pattern.graph[~chosen][:, ~chosen] + links.T @ links)
+    left.data[:] = 1.0
+    cost, way = factor_cost(left, sizes[~chosen])
+    beside = np.asarray(links @ sizes[~chosen].astype(float))
+    return cost + PRODUCT_COST * float(sizes[chosen] @ beside**2), way
+
+
+def _squares(indptr: Indices) -> float:
+    """The sum of the squared numbers of entries of rows: what a product with itself takes."""
+    counts = np.diff(indptr).astype(float)
+    return float(counts @ counts)
+
+
+def separator(graph: csr_array, sizes: Indices) -> float:
+    """The columns of a level of a breadth-first search, in the middle of the largest component."""
+    if not len(sizes):
+        return 0.0
+    _, component = connected_components(graph, directed=False)
+    weights = np.bincount(component, weights=sizes)
+    own = np.flatnonzero(component == int(np.argmax(weights)))
+    part = csr_array(graph[own][:, own])
+    end = int(reverse_cuthill_mckee(part, symmetric_mode=True)[0])
+    depths = shortest_path(part, indices=end, unweighted=True).astype(np.intp)
+    widths = np.bincount(depths, weights=sizes[own])
+    middle = int(np.searchsorted(np.cumsum(widths), widths.sum() / 2))
+    return float(widths[middle])
+
+
+class SparseRows(NamedTuple):
+    """A sparse Jacobian, and what its pattern says.
+
+    Attributes
+    ----------
+    matrix : csr_array
+        The Jacobian.
+    structure : Structure
+        How its normal equations are solved.
+    weights : pair of arrays or None
+        For rows with the weights of a robust loss: the least and the largest ones that a step may
+        take, relative to these.
+    """
+
+    matrix: csr_array
+    structure: Structure
+    weights: tuple[Small, Small] | None = None
+
+
+def as_structure(J: csr_array, known: Structure | None) -> Structure:
+    """That of J; the known one, where it serves."""
+    if known is None:
+        return Structure(J)
+    return known if known.suits(J) else known.widened(J)

@@ -1,0 +1,72 @@
+"""What is not converged is not called success: fits that looked as if they were."""
+
+import numpy as np
+import pytest
+
+import ksdmin
+
+
+@pytest.mark.parametrize("centre", [1e7, 1e8, 1e9, 3e9])
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_lines_far_from_the_origin_without_a_jacobian(centre, noise):
+    rng = np.random.default_rng(0)
+    t = centre + np.linspace(0, 10, 30)
+    y = 3 + 2 * (t - centre) + noise * rng.normal(size=30)
+    slope = np.polyfit(t - centre, y, 1)[0]
+    res = ksdmin.least_squares(lambda p: p[0] + p[1] * t - y, [0.0, 0.0])
+    assert res.success
+    np.testing.assert_allclose(res.x[1], slope, rtol=1e-4)
+
+
+def test_columns_that_nearly_depend_on_each_other():
+    """With a Jacobian: each column is orthogonal to the residuals long before the fit is."""
+    t = 1e12 + np.linspace(0, 10, 30)
+    y = 3 + 2 * (t - 1e12)
+    columns = np.column_stack([np.ones(30), t])
+    res = ksdmin.least_squares(lambda p: columns @ p - y, [0.0, 0.0], lambda p: columns)
+    assert res.success
+    np.testing.assert_allclose(res.x[1], 2.0, rtol=1e-4)
+
+
+def test_a_condition_of_1e7_with_many_variables():
+    rng = np.random.default_rng(0)
+    n = 320
+    U, V = (np.linalg.qr(rng.normal(size=(m, n)))[0] for m in (500, n))
+    J = U * np.logspace(0, -7, n) @ V.T
+    b = J @ rng.normal(size=n) + 1e-3 * rng.normal(size=500)
+    solution = np.linalg.lstsq(J, b)[0]
+    res = ksdmin.least_squares(lambda x: J @ x - b, np.zeros(n), lambda x: J)
+    error = np.linalg.norm(res.x - solution) / np.linalg.norm(solution)
+    assert not res.success or error < 1e-4
+
+
+@pytest.mark.parametrize(
+    "fun",
+    [
+        lambda x: 1e8 + 1e-9 * (x - 3) ** 2 * np.ones(3),
+        lambda x: 1e20 + x * np.linspace(0, 1, 20),
+        lambda x: np.exp(-1e3 * (x - 5) ** 2) * np.ones(4) - 1,
+    ],
+    ids=["hidden", "far", "plateau"],
+)
+def test_differences_that_see_nothing(fun):
+    res = ksdmin.least_squares(fun, [0.0])
+    assert not res.success
+    assert "diff_step" in res.message
+    m = len(res.fun)
+    with pytest.raises(RuntimeError, match="diff_step"):
+        ksdmin.curve_fit(lambda t, a: fun(np.array([a])), np.arange(m), np.zeros(m), p0=[0.0])
+
+
+def test_longer_differences_see_more():
+    """Residuals that are rounded to three digits."""
+    res = ksdmin.least_squares(lambda x: np.round(x[0] * np.ones(4), 3) - 2.0, [1.0])
+    assert res.success
+    np.testing.assert_allclose(res.x, 2.0, atol=1e-3)
+
+
+def test_a_start_at_the_minimum_is_a_success():
+    """There the residuals change by longer steps, but have no slope."""
+    res = ksdmin.least_squares(lambda x: x**2 + 5, [0.0])
+    assert res.success
+    assert abs(res.x[0]) < 1e-6

@@ -1,0 +1,222 @@
+"""Least squares with many unknowns and a sparse Jacobian: steps by factors, or by products."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+from scipy.sparse import block_diag, csr_array, diags_array, eye_array, vstack
+from scipy.sparse.linalg import LinearOperator
+
+import ksdmin
+from examples.benchmarks.structured_suite import others, scenes
+from ksdmin._ksd.sparse_equations import SparseEquations
+from ksdmin._problem.structure import Structure
+
+
+@pytest.fixture(scope="module")
+def scene():
+    return scenes.scene(2000)
+
+
+def directional_error(problem, x):
+    v = np.random.default_rng(1).normal(size=len(x))
+    slope = problem.residuals(x + 1e-6 * v) - problem.residuals(x - 1e-6 * v)
+    return np.abs(problem.jacobian(x) @ v - slope / 2e-6).max() / np.abs(slope / 2e-6).max()
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        scenes.scene(1000),
+        others.pose_graph(60),
+        others.source_of_equation(8),
+        others.blurred(100),
+        others.completed_matrix(30),
+    ],
+    ids=["scene", "poses", "equation", "blurred", "matrix"],
+)
+def test_derivatives_of_the_benchmark(problem):
+    x = problem.x0 + 0.01 * np.random.default_rng(0).normal(size=len(problem.x0))
+    assert directional_error(problem, x) < 1e-6
+
+
+@pytest.mark.parametrize("loss", ["linear", "soft_l1", "huber"])
+def test_bundle_adjustment(scene, loss):
+    """Lower than trf is after many more evaluations, with wrong matches among the data."""
+    fit = {"jac": scene.jacobian, "loss": loss}
+    res = ksdmin.least_squares(scene.residuals, scene.x0, ftol=1e-8, **fit)
+    trf = scipy.optimize.least_squares(
+        scene.residuals, scene.x0, x_scale="jac", tr_solver="lsmr", max_nfev=100, **fit
+    )
+    assert res.success
+    assert res.cost < trf.cost * (1 + 1e-6)
+    assert set(res.kinds) == {"gauss-newton"}
+
+
+def test_by_differences_of_groups(scene):
+    """The pattern alone leads to where the Jacobian leads."""
+    res = ksdmin.least_squares(scene.residuals, scene.x0, jac=scene.jacobian, ftol=1e-8)
+    probes = 0
+
+    def residuals(x):
+        nonlocal probes
+        probes += 1
+        return scene.residuals(x)
+
+    other = ksdmin.least_squares(residuals, scene.x0, jac_sparsity=scene.sparsity, ftol=1e-8)
+    assert other.success
+    np.testing.assert_allclose(other.cost, res.cost, rtol=1e-6)
+    assert probes < 40 * other.njev  # of 600 columns
+
+
+def test_bounds_hold(scene):
+    """Points that may go half of their way only."""
+    free = ksdmin.least_squares(scene.residuals, scene.x0, scene.jacobian, ftol=1e-8)
+    upper = np.where(scene.x0 < free.x, (scene.x0 + free.x) / 2, np.inf)
+    upper[: 9 * scene.cameras] = np.inf
+    tried = []
+
+    def residuals(x):
+        tried.append(bool((x <= upper).all()))
+        return scene.residuals(x)
+
+    res = ksdmin.least_squares(
+        residuals, scene.x0, scene.jacobian, bounds=(-np.inf, upper), ftol=1e-6
+    )
+    assert all(tried)
+    assert res.success
+    assert (res.active_mask == 1).any()
+    assert free.cost < res.cost < np.sum(scene.residuals(scene.x0) ** 2) / 4
+
+
+@pytest.mark.parametrize(
+    ("problem", "kinds"),
+    [
+        (others.pose_graph(300), {"gauss-newton"}),
+        (others.source_of_equation(20), {"gauss-newton"}),
+        (others.blurred(500), {"krylov", "quasi-newton"}),
+    ],
+    ids=["poses", "equation", "operator"],
+)
+def test_other_structures(problem, kinds):
+    fit = {"jac": problem.jacobian, "loss": problem.loss}
+    res = ksdmin.least_squares(problem.residuals, problem.x0, **fit)
+    scale = 1.0 if isinstance(problem.jacobian(problem.x0), LinearOperator) else "jac"
+    trf = scipy.optimize.least_squares(
+        problem.residuals, problem.x0, tr_solver="lsmr", x_scale=scale, max_nfev=100, **fit
+    )
+    assert res.success
+    assert res.cost <= trf.cost * (1 + 1e-8)
+    assert set(res.kinds) <= kinds
+
+
+def test_separate_fits_at_once():
+    """Blocks that share nothing: each is fitted as if it were alone."""
+    t, rng = np.linspace(0, 2, 9), np.random.default_rng(0)
+    a, b = rng.uniform(1, 2, 200), rng.uniform(0.5, 1.5, 200)
+    y = a[:, None] * np.exp(-b[:, None] * t) + rng.normal(0, 0.01, (200, 9))
+
+    def residuals(x):
+        a, b = x.reshape(-1, 2).T
+        return (a[:, None] * np.exp(-b[:, None] * t) - y).ravel()
+
+    def jac(x):
+        a, b = x.reshape(-1, 2).T
+        e = np.exp(-b[:, None] * t)
+        return block_diag(np.stack([e, -a[:, None] * t * e], axis=2), format="csr")
+
+    res = ksdmin.least_squares(residuals, np.ones(400), jac)
+    one = ksdmin.least_squares(lambda x: x[0] * np.exp(-x[1] * t) - y[7], [1.0, 1.0])
+    assert res.success
+    np.testing.assert_allclose(res.x[14:16], one.x, rtol=1e-5)
+
+
+def test_units_of_variables_change_nothing(scene):
+    units = 10.0 ** np.random.default_rng(0).integers(-4, 5, len(scene.x0))
+    res = ksdmin.least_squares(scene.residuals, scene.x0, scene.jacobian, ftol=1e-8)
+    other = ksdmin.least_squares(
+        lambda x: scene.residuals(x * units),
+        scene.x0 / units,
+        lambda x: scene.jacobian(x * units) @ diags_array(units),
+        ftol=1e-8,
+    )
+    assert other.nfev == res.nfev
+    np.testing.assert_allclose(other.cost, res.cost, rtol=1e-6)
+
+
+def test_the_other_door_takes_the_same_steps(scene):
+    problem = ksdmin.as_problem(residuals=scene.residuals, jac=scene.jacobian)
+    res = ksdmin.minimize(problem, scene.x0, options={"ftol": 1e-8})
+    same = ksdmin.least_squares(scene.residuals, scene.x0, scene.jacobian, ftol=1e-8)
+    assert res.success
+    assert res.nit == same.nit
+    np.testing.assert_allclose(res.fun, same.cost, rtol=1e-12)
+
+
+def test_a_pattern_that_changes():
+    """Entries that turn up later are no less part of it."""
+
+    def residuals(x):
+        return np.concatenate([x - 1, np.maximum(x[1:] + x[:-1], 0) - 2])
+
+    def jac(x):
+        on = (x[1:] + x[:-1] > 0).astype(float)
+        J = csr_array(diags_array([on, on], offsets=[0, 1], shape=(399, 400)))
+        J.eliminate_zeros()
+        return vstack([eye_array(400), J], format="csr")
+
+    res = ksdmin.least_squares(residuals, np.linspace(-1, 0.5, 400), jac)
+    assert res.success
+    np.testing.assert_allclose(res.x, 1.0, atol=1e-8)
+
+
+@pytest.mark.parametrize("way", ["dense", "sparse", "iterative"])
+@pytest.mark.parametrize("eliminates", [True, False])
+def test_each_way_solves_the_equations(scene, way, eliminates):
+    J, r = scene.jacobian(scene.x0), scene.residuals(scene.x0)
+    structure = Structure(J)
+    assert (len(structure.kept), structure.block) == (9 * scene.cameras, 3)
+    if not eliminates:
+        structure._keep(*(np.arange(J.shape[1]), np.ones(J.shape[1], int)), *[np.arange(0)] * 2)
+    structure.way = way
+    scales = 1 / np.sqrt(J.power(2).sum(0))
+    q = SparseEquations(J, scales, structure).solver(1e-3, 1e-10)(r)
+    A = J @ diags_array(scales)
+    left = A.T @ (A @ q) + 1e-3 * q + A.T @ r
+    assert np.linalg.norm(left) < 1e-8 * np.linalg.norm(A.T @ r)
+
+
+def test_what_costs_less_is_chosen():
+    """Factors for a chain, products where every two of very many unknowns meet in some row."""
+    n, rng = 3000, np.random.default_rng(0)
+    chain = csr_array(diags_array([np.ones(n), np.ones(n - 1)], offsets=[0, 1]))
+    assert Structure(chain).way == "sparse"
+    places = rng.integers(0, 100_000, (200_000, 3))
+    rows = np.repeat(np.arange(len(places)), 3)
+    anywhere = csr_array((np.ones(places.size), (rows, places.ravel())), (200_000, 100_000))
+    assert Structure(anywhere).way == "iterative"
+
+
+def test_products_lead_to_the_same_minimum():
+    """Conjugate gradients: unknowns that meet at random, too many for factors."""
+    n, rng = 20_000, np.random.default_rng(0)
+    pairs = rng.integers(0, n, (3 * n, 2))
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    i, j = pairs.T
+    true = rng.normal(size=n)
+    data = np.sin(true[i] - true[j]) + 0.01 * rng.normal(size=len(i))
+    rows = np.repeat(np.arange(len(i)), 2)
+
+    def residuals(x):
+        return np.concatenate([np.sin(x[i] - x[j]) - data, 0.1 * (x - true)])
+
+    def jac(x):
+        slope = np.cos(x[i] - x[j])
+        entries = np.stack([slope, -slope], axis=1).ravel()
+        J = csr_array((entries, (rows, pairs.ravel())), shape=(len(i), n))
+        return vstack([J, 0.1 * eye_array(n)], format="csr")
+
+    x0 = true + 0.1 * rng.normal(size=n)
+    assert Structure(csr_array(jac(x0))).way == "iterative"
+    res = ksdmin.least_squares(residuals, x0, jac)
+    assert res.success
+    assert np.abs(jac(res.x).T @ residuals(res.x)).max() < 1e-6
