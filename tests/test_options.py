@@ -169,9 +169,9 @@ def test_the_options_of_the_other_method_are_refused(method, wrong, right):
 
 
 def test_every_rule_has_a_name():
-    """The other fields are what kinds of step remember, and what chooses among them."""
-    of_kinds = {"trust", "exact_space", "damped_step", "contest"}
-    assert set(RULES) | of_kinds == {field.name for field in fields(Rules)}
+    """The others: what kinds of step remember, what chooses among them, a part of set_sizes."""
+    others = {"trust", "exact_space", "damped_step", "contest", "one_set"}
+    assert set(RULES) | others == {field.name for field in fields(Rules)}
 
 
 def test_kinds_of_step_that_are_switched_off():

@@ -253,7 +253,7 @@ def _shortened(v: Array, h: float, margins: Array, space: Space) -> tuple[Array,
 
 TRIALS = 8  # of a step along an axis, at most: two are enough for a quadratic function
 NEAR = 10.0  # a second difference within this factor of what is wanted will do
-LONGEST = 1e3  # factor by which a trial changes a step at most
+LARGEST_CHANGE = 1e3  # factor by which a trial changes a step at most
 NEGLIGIBLE = 1e-8  # a value at the minimum that is so much less than those around it is zero
 FEW_DIGITS = 3 / 8  # power of eps: the share of noise that values smaller than it are taken as
 PROBES = 3  # values on either side of the point, along one line, show the noise
@@ -386,8 +386,8 @@ def _step(values: Values, i: int, f0: float, h: float, noise: float, target: flo
         if target / NEAR <= found and (zero or found <= target * NEAR):
             return h
         known = max(found, NEAR * noise)  # less than that is noise
-        factor = math.sqrt(target / known) if math.isfinite(known) else 1 / LONGEST
-        longer = values.room(i, h * min(max(factor, 1 / LONGEST), LONGEST))
+        factor = math.sqrt(target / known) if math.isfinite(known) else 1 / LARGEST_CHANGE
+        longer = values.room(i, h * min(max(factor, 1 / LARGEST_CHANGE), LARGEST_CHANGE))
         if longer == h:
             break
         h = longer

@@ -20,7 +20,7 @@ from ksdmin._problem.counting import Counts, Memo, Remembered
 from ksdmin._problem.functions import FunctionProblem, check_derivative
 from ksdmin._problem.protocol import VALUE_ROUNDINGS, Jacobian, Product, Traits
 from ksdmin._problem.robust_losses import Loss, as_loss, linear
-from ksdmin._problem.sparsity import Sparsity
+from ksdmin._problem.sparsity import Sparsity, require_shape
 from ksdmin._problem.structure import SparseRows, Structure, as_structure
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
 from ksdmin._problem.user_values import given, samples
@@ -452,7 +452,7 @@ class ResidualProblem(FunctionProblem):
                     if r.any() and scheme != "cs":
                         self._look_further(J, probe, x, r, steps)
                 else:
-                    _require_shape(sparsity.shape, (len(r), len(x)), "jac_sparsity has")
+                    require_shape(sparsity.shape, (len(r), len(x)), "jac_sparsity has")
                     J = sparsity.jacobian(probe, x, r, scheme, steps, self._box)
                 memo.jacobian = J
         return memo.jacobian
@@ -538,7 +538,7 @@ def is_double(values: Any, axes: int) -> bool:
 def _matrix(J: Any, shape: tuple[int, int]) -> Any:
     """The Jacobian that the user's function returned: dense ones are copied."""
     if is_double(J, 2):
-        _require_shape(J.shape, shape, "jac returned")
+        require_shape(J.shape, shape, "jac returned")
         return np.array(J)
     if is_array_api_obj(J) and not is_numpy_array(J):
         raise TypeError(NUMPY_ONLY)
@@ -552,16 +552,8 @@ def _matrix(J: Any, shape: tuple[int, int]) -> Any:
         if J.dtype.kind not in "fiub":
             raise TypeError("jac returned values that are not real numbers")
         J = J.astype(np.float32 if J.dtype == np.float32 else np.float64, copy=False)
-    _require_shape(tuple(J.shape), shape, "jac returned")
+    require_shape(tuple(J.shape), shape, "jac returned")
     return J
-
-
-def _require_shape(shape: tuple[int, ...], expected: tuple[int, int], what: str) -> None:
-    if shape != expected:
-        raise ValueError(
-            f"{what} shape {shape}, expected {expected}: one row per residual, one column per "
-            "variable"
-        )
 
 
 def _dense(J: Any) -> Small | None:

@@ -79,3 +79,12 @@ def grouped(pattern: csc_array) -> npt.NDArray[np.intp]:
             taken.append(np.zeros(m, dtype=bool))
         taken[groups[j]][rows] = True
     return groups
+
+
+def require_shape(shape: tuple[int, ...], expected: tuple[int, int], what: str) -> None:
+    """Refuse a Jacobian, or its pattern, of another shape."""
+    if shape != expected:
+        raise ValueError(
+            f"{what} shape {shape}, expected {expected}: one row per residual, one column per "
+            "variable"
+        )

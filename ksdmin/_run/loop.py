@@ -254,11 +254,11 @@ class Loop:
 
     def advance(self) -> bool:
         """Go on by one iteration; False: there is none, as the run has ended."""
-        if self.ended():
+        if self.status is not None:
             return False
         self._cut = None
         try:
-            state = self._begun()
+            state = self.state or self._begun()
             before = state.record
             if not self._seen:
                 self._see(state)
@@ -288,7 +288,7 @@ class Loop:
 
         Where the gradient has vanished, a step down from a saddle point may be the next iteration.
         """
-        state = self._begun()
+        state = self.state or self._begun()
         self.status, escape = verdict(self.run, state), self.method.escape
         if self.status in TESTS and escape is not None:
             with suppress(Halt):  # the test holds, whether there is time to look for more or not

@@ -5,7 +5,6 @@ import copy
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import csr_array
 from torch import nn
 
 import ksdmin
@@ -350,12 +349,3 @@ def test_residuals_with_a_dense_jacobian_take_it():
     assert res.success
     assert res.fun < 1e-15
     assert res.history["dim"].max() == 1
-
-
-def test_residuals_with_a_large_sparse_jacobian_do_not(monkeypatch):
-    monkeypatch.setattr("ksdmin._problem.residuals.FEW_UNKNOWNS", 0)
-    residuals, jac, n = least_squares()
-    problem = ksdmin.as_problem(residuals=residuals, jac=lambda x: csr_array(jac(x)))
-    res = ksdmin.minimize(problem, np.ones(n))
-    assert res.success
-    assert res.history["dim"].max() > 1

@@ -76,8 +76,8 @@ def test_the_device_of_the_model_is_meant_not_the_current_one(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", asked)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "default_generators", generators)
-    for name in ("stream", "graph"):
-        monkeypatch.setattr(torch.cuda, name, lambda *args, **kwargs: nullcontext())
+    monkeypatch.setattr(torch.cuda, "stream", lambda *args, **kwargs: nullcontext())
+    monkeypatch.setattr(cuda_graphs, "recording", lambda *args: nullcontext())
     monkeypatch.setattr(cuda_graphs, "_no_waiting", nullcontext)
     monkeypatch.setattr(cuda_graphs, "side_stream", lambda device: Mock(device=device))
     cuda_graphs.warm_up(lambda: None, second)
