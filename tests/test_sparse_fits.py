@@ -220,3 +220,21 @@ def test_products_lead_to_the_same_minimum():
     res = ksdmin.least_squares(residuals, x0, jac)
     assert res.success
     assert np.abs(jac(res.x).T @ residuals(res.x)).max() < 1e-6
+
+
+def test_many_columns_in_one_row():
+    """A sum of 2,000 variables beside some that have a row each."""
+    n = 2000
+    J = scipy.sparse.csr_array(scipy.sparse.block_diag([np.ones((1, n)), scipy.sparse.eye(5)]))
+    b = np.arange(6.0)
+
+    def fun(x):
+        return J @ x - b + 0.01 * np.r_[0, x[n:] ** 2]
+
+    def jac(x):
+        return J + scipy.sparse.csr_array(
+            (np.r_[np.zeros(n), 0.02 * x[n:]], J.indices, J.indptr), shape=J.shape
+        )
+
+    res = ksdmin.least_squares(fun, np.zeros(n + 5), jac)
+    assert res.cost < 1e-20

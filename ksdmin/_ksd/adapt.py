@@ -59,7 +59,7 @@ def resize_sets(
         return after
     converged_on_A = run.preset.compares and run.subsets.is_full(there.idx)
     if before.together:
-        after = resize_one_set(run, evaluator, after, converged=converged_on_A)
+        after = resize_one_set(run, evaluator, after, outcome, converged=converged_on_A)
         sizes = after.rules.set_sizes.sizes
         if sizes is None or sizes == before:
             return after

@@ -15,12 +15,14 @@ from __future__ import annotations
 import math
 
 from ksdmin._ksd.affordable import matrix_fits, samples_that_fit
+from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.rules.one_set import OneSet
 from ksdmin._ksd.rules.set_sizes import doubled
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import Sizes
 from ksdmin._problem.values import changed
+from ksdmin._run.ending import small_change
 from ksdmin._run.evaluator import Evaluator
 
 
@@ -35,14 +37,19 @@ def first_one_set(run: KSDRun, traits: Traits) -> Sizes | None:
 
 
 def resize_one_set(
-    run: KSDRun, evaluator: Evaluator, state: KSDState, *, converged: bool
+    run: KSDRun, evaluator: Evaluator, state: KSDState, outcome: Outcome, *, converged: bool
 ) -> KSDState:
-    """The state after a step, with the sizes of the next sets in its rules."""
+    """The state after a step, with the sizes of the next sets in its rules.
+
+    A test of the user's that holds on the set is one to be made on all samples.
+    """
     rules, N = state.rules, run.subsets.n
     sizes = rules.set_sizes.sizes
     assert sizes is not None
     assert N is not None
-    if converged:
+    taken = changed(state, record=changed(state.record, step_norm=outcome.step_norm))
+    held = state.here.value <= run.options.fmin or small_change(run, taken) is not None
+    if converged or held:
         return _with_sizes(state, whole_sizes(run, evaluator.traits, N))
     elsewhere = evaluator.value(state.here.x, state.sampling.others)
     known = rules.one_set.after(state.here.value, elsewhere)

@@ -121,7 +121,7 @@ class SparseEquations:
         parts = G.data.transpose(0, 2, 1) @ _scaled(inverse, G).data
         ones, places = np.ones(len(parts)), (G.indices, np.arange(len(parts)))
         sums = csr_array((ones, places), shape=(G.shape[1] // c, len(parts)))
-        return np.asarray(sums @ parts.reshape(len(parts), -1)).reshape(-1, c, c)
+        return np.asarray(sums @ parts.reshape(len(parts), c * c)).reshape(-1, c, c)
 
 
 def conjugate_gradients(times: Solve, b: Small, precond: Small, accuracy: float) -> Small:

@@ -111,7 +111,8 @@ class Structure:
 
     def _keep(self, kept: Indices, sizes: Indices, eliminated: Indices, of: Indices) -> None:
         self.kept, self.eliminated = kept, eliminated
-        self.kept_block = gcd(*(int(size) for size in np.unique(sizes))) or 1
+        common = gcd(*(int(size) for size in np.unique(sizes))) or 1
+        self.kept_block = max(c for c in range(1, MOST_COLUMNS + 1) if common % c == 0)
         self.block, self.blocks = int(of.max(initial=1)), len(of)
         starts = np.cumsum(of) - of
         within = np.arange(len(eliminated)) - np.repeat(starts, of)

@@ -305,7 +305,7 @@ def test_blocks_of_different_residuals_take_it_together():
     blocks = [(slope, x, 1.0), (lambda model, x: model(x) - torch.sin(x), ends, 10.0)]
     problem = ksdmin.from_torch(model, residuals=blocks, l2=1e-9)
     assert problem.traits.has_jacobian
-    assert [block._rows._way for block in problem._blocks] == ["uses", "vmap"]
+    assert [block._rows.way for block in problem._blocks] == ["uses", "vmap"]
     J, g = problem.jacobian(problem.x0), problem.value_and_gradient(problem.x0)[1]
     torch.testing.assert_close(J.residuals @ J.rows + J.penalty * problem.x0, g)
     v, product = torch.cos(torch.arange(len(g), dtype=g.dtype)), problem.curvature(problem.x0)

@@ -88,3 +88,47 @@ def test_a_saved_run_goes_on_bit_for_bit(tmp_path):
     np.testing.assert_array_equal(
         resumed.result().history["size_A"], whole.result().history["size_A"]
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"fmin": 1e-3}, ksdmin.Status.TARGET),
+        ({"ftol": 1e-6}, ksdmin.Status.FTOL),
+        ({"xtol": 1e-3}, ksdmin.Status.XTOL),
+    ],
+)
+def test_tests_that_hold_on_the_set_are_made_on_all_samples(options, status):
+    options = {"gtol": 0.0, "maxiter": 100, **options}
+    res = ksdmin.minimize(equation(3000)[0], rng=0, options=options)
+    assert res.status == status
+    assert res.history["size_A"][-1] == 3001
+
+
+def test_losses_that_are_not_positive_have_all_samples():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 60), nn.Tanh(), nn.Linear(60, 20), nn.Tanh(), nn.Linear(20, 1))
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(600, 2, dtype=torch.float64, generator=generator)
+    y = torch.randint(20, 30, (600, 1), generator=generator).double()
+    problem = ksdmin.from_torch(net.double(), nn.PoissonNLLLoss(), (X, y))
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 40})
+    assert res.fun < 0
+    assert res.history["size_A"][-1] == 600
+
+
+def test_a_loss_that_overflows_elsewhere():
+    x = torch.linspace(0, 3, 3000, dtype=torch.float64)[:, None]
+    steep = torch.zeros_like(x)
+    steep[:: len(x) // 4] = 1.0
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(1, 12), nn.Tanh(), nn.Linear(12, 1)).double()
+
+    def inside(net, xs):
+        u = net(xs[:, :1])
+        return u - torch.cos(xs[:, :1]) + torch.exp(400 * xs[:, 1:] * u**2) - 1
+
+    problem = ksdmin.from_torch(net, residuals=[(inside, torch.cat([x, steep], 1))])
+    for seed in range(4):
+        res = ksdmin.minimize(problem, rng=seed, options={"maxiter": 15})
+        assert res.nit > 0

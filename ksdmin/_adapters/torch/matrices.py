@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from ksdmin._adapters.curvature import DIAGONAL_TOL, off_diagonal
 from ksdmin._adapters.torch.flat_model import FlatModel
-from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
+from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, Product
 from ksdmin._adapters.torch.probing import MAX_DIFFERENCE, LinearUse, Probing
 from ksdmin._adapters.torch.weight_uses import Use, Uses, pull_back, uses_of
 from ksdmin._adapters.trees import tree_leaves, tree_map
@@ -64,11 +64,13 @@ class JacobianRows:
     ----------
     products : int
         What the rows count as: how often the model is run through.
+    way : str
+        As given; "graphs" once samples have shown that the uses are not the same for all.
     """
 
     def __init__(self, kernels: Kernels, elements: int, way: str, max_rows: int) -> None:
         self._kernels, self._model = kernels, kernels.model
-        self.elements, self.max_rows, self._way = elements, max_rows, way
+        self.elements, self.max_rows, self.way = elements, max_rows, way
         self.products = elements * (SAMPLES_PER_GRAPH if way == "graphs" else 1)
 
     def rows(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor, Tensor]:
@@ -95,13 +97,27 @@ class JacobianRows:
 
         They are made as the rows are, of which there may be very many.
         """
-        if self._way == "vmap":
+        if self.way == "vmap":
             return self._pulled(probing.x, probing.chunk[0], U.transpose(0, 1))[0].sum(0)
         forward = probing.forward
-        if self._way == "uses":
-            J = self._by_uses(forward.parameters, forward.z, retain_graph=True)
-            return U.reshape(len(U), -1) @ J.reshape(-1, J.shape[-1])
+        if self.way == "uses":
+            return self._pulled_by_uses(forward, U)
         return self._pulled_together(forward.parameters, forward.z, U, retain_graph=True)
+
+    def keeps_order(self, probing: Probing, u: Tensor) -> bool:
+        """Whether the rows of samples in reverse are theirs: a model may sort its samples."""
+        backwards = tree_map(lambda part: part.flip(0), probing.chunk)
+        with self._model.restored_randomness():
+            forward = self._kernels.forward(probing.x, backwards)
+        (expected,) = self._pulled_together(
+            forward.parameters, forward.z, u[None], retain_graph=True
+        )
+        (found,) = self._pulled_by_uses(forward, u[None])
+        return bool((found - expected).norm() <= MAX_DIFFERENCE * expected.norm())
+
+    def _pulled_by_uses(self, forward: Forward, U: Tensor) -> Tensor:
+        J = self._by_uses(forward.parameters, forward.z, retain_graph=True)
+        return U.reshape(len(U), -1) @ J.reshape(-1, J.shape[-1])
 
     def _curvatures(self, z: Tensor, chunk: Chunk) -> Tensor:
         """The diagonal of M, one row per sample."""
@@ -110,12 +126,15 @@ class JacobianRows:
 
     def _jacobian(self, x: Tensor, inputs: Any) -> tuple[Tensor, Tensor]:
         """J, of shape (samples, outputs, n); and the outputs."""
-        if self._way == "vmap":
+        if self.way == "vmap":
             return self._pulled(x, inputs, None)
-        if self._way == "uses":
+        if self.way == "uses":
             parameters = self._model.leaves(x)
             z = self._model(parameters, inputs)
-            return self._by_uses(parameters, z), z.detach()
+            try:
+                return self._by_uses(parameters, z), z.detach()
+            except NotImplementedError:  # these samples make other products than those of the check
+                self.way = "graphs"
         parts = [self._together(x, part) for part in _parts(inputs, SAMPLES_PER_GRAPH)]
         return torch.cat([J for J, _ in parts]), torch.cat([z for _, z in parts])
 
@@ -320,6 +339,8 @@ def _agrees(rows: JacobianRows, probing: Probing) -> bool:
         u = mixed.reshape(MJv.shape)
         found, other = rows.transposed(probing, torch.stack([MJv, u]).detach())
         expected = vjp(u)
+        if rows.way == "uses" and not rows.keeps_order(probing, u):
+            return False
     except Exception as error:  # whatever a module may raise under vmap
         _say(error)
         return False

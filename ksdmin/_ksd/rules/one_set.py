@@ -45,11 +45,17 @@ class OneSet:
 
     @property
     def too_small(self) -> bool:
-        """Whether steps on more samples would gain more for their cost."""
+        """Whether steps on more samples would gain more for their cost.
+
+        Of losses that are not positive, or not finite, there is no logarithm: then it is.
+        """
+        if not (0 < self.here < math.inf and 0 < self.elsewhere < math.inf):
+            return True
         fitted = not self.elsewhere <= FITTED_ONLY_HERE * self.here
         return fitted and self.fall_elsewhere < self.fall_here / 2
 
 
 def _fall(before: float, after: float) -> float:
     """The logarithm of a factor; 0 where there is none."""
-    return math.log(before / after) if before > 0 and after > 0 else 0.0
+    known = 0 < before < math.inf and 0 < after < math.inf
+    return math.log(before) - math.log(after) if known else 0.0

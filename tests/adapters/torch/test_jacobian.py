@@ -50,7 +50,7 @@ def test_it_is_the_curvature_and_the_gradient(name, given):
 
 
 def test_nested_derivatives_have_their_rows_from_one_pass_back():
-    assert [made(name)._rows._way for name in MODELS] == ["vmap", "vmap", "uses"]
+    assert [made(name)._rows.way for name in MODELS] == ["vmap", "vmap", "uses"]
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def laplace(net, x):
 def test_rows_are_those_of_the_residuals(net, way):
     X = torch.randn(70, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     problem = ksdmin.from_torch(net.double(), residuals=[(laplace, X)])
-    assert problem._blocks[0]._rows._way == way
+    assert problem._blocks[0]._rows.way == way
     found = problem.jacobian(problem.x0)
     assert not found.rows.requires_grad
     names = [name for name, _ in net.named_parameters()]
@@ -69,3 +69,29 @@ def test_rows_are_those_of_the_residuals(net, way):
     rows = torch.cat([piece.reshape(len(found.rows), -1) for piece in expected], 1)
     scale = (found.rows * rows).sum() / (rows * rows).sum()  # of the mean of their squares
     torch.testing.assert_close(found.rows, scale * rows)
+
+
+def slope(net, x):
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(net(x).sum(), x, create_graph=True)[0][:, :1]
+
+
+def in_one_region(net, x):
+    left = x[:, 0] < 0
+    return torch.zeros_like(x[:, :1]).masked_scatter(left[:, None], slope(net, x[left]))
+
+
+def sorted_first(net, x):
+    order = torch.argsort(x[:, 0])
+    return slope(net, x[order])[torch.argsort(order)]
+
+
+@pytest.mark.parametrize("residuals", [in_one_region, sorted_first])
+def test_samples_that_are_left_out_or_sorted(residuals):
+    """The first samples, which a model is looked at with, show nothing of it."""
+    X = torch.linspace(-1, 1, 100, dtype=torch.float64)[:, None].expand(-1, 2).contiguous()
+    problem = ksdmin.from_torch(layers(1).double(), residuals=[(residuals, X)])
+    found = problem.jacobian(problem.x0)
+    g = problem.value_and_gradient(problem.x0)[1]
+    torch.testing.assert_close(found.residuals @ found.rows, g)
+    assert problem._blocks[0]._rows.way == "graphs"
