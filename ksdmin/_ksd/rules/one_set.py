@@ -45,11 +45,8 @@ class OneSet:
 
     @property
     def too_small(self) -> bool:
-        """Whether steps on more samples would gain more for their cost.
-
-        Of losses that are not positive, or not finite, there is no logarithm: then it is.
-        """
-        if not (0 < self.here < math.inf and 0 < self.elsewhere < math.inf):
+        """Whether steps on more samples would gain more for their cost."""
+        if self.elsewhere == math.inf:
             return True
         fitted = not self.elsewhere <= FITTED_ONLY_HERE * self.here
         return fitted and self.fall_elsewhere < self.fall_here / 2
