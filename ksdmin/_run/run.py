@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import nan
 from typing import Any, Self
 
 import numpy as np
@@ -245,7 +244,7 @@ class State:
 
         Here the point is evaluated already.
         """
-        return changed(self, last_decrease=nan, broken=False)
+        return changed(self, last_decrease=math.nan, broken=False)
 
     @property
     def tests_itself(self) -> bool:
@@ -311,6 +310,6 @@ def write_record(
         seconds=evaluator.budget.seconds,
         reductions=counts.reductions,
         reduced_bytes=counts.reduced_bytes,
-        validation=nan,
+        validation=math.nan,
         kind=kind,
     )

@@ -62,8 +62,6 @@ class JacobianRows:
 
     Attributes
     ----------
-    products : int
-        What the rows count as: how often the model is run through.
     way : str
         As given; "graphs" once samples have shown that the uses are not the same for all.
     """
@@ -71,7 +69,11 @@ class JacobianRows:
     def __init__(self, kernels: Kernels, elements: int, way: str, max_rows: int) -> None:
         self._kernels, self._model = kernels, kernels.model
         self.elements, self.max_rows, self.way = elements, max_rows, way
-        self.products = elements * (SAMPLES_PER_GRAPH if way == "graphs" else 1)
+
+    @property
+    def products(self) -> int:
+        """What the rows count as: how often the model is run through."""
+        return self.elements * (SAMPLES_PER_GRAPH if self.way == "graphs" else 1)
 
     def rows(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor, Tensor]:
         """M^1/2 J, of shape (samples, outputs, n), the slopes of the losses, and M^1/2.
