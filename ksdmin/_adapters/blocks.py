@@ -72,6 +72,7 @@ class BlockProblem(FlatProblem):
             matrix_cost=max(block.traits.matrix_cost or 0.0 for block in blocks) or None,
             has_jacobian=all(block.traits.has_jacobian for block in blocks) and _is_number(l2),
             rows_per_sample=_mean(sizes, [block.traits.rows_per_sample for block in blocks]),
+            sum_of_squares=True,
             matrix_memory=blocks[0].traits.matrix_memory,
             product_cost=_mean(sizes, [block.traits.product_cost for block in blocks]),
             call_cost=sum(block.traits.call_cost for block in blocks),

@@ -29,7 +29,8 @@ from ksdmin._run.evaluator import Evaluator
 def first_one_set(run: KSDRun, traits: Traits) -> Sizes | None:
     """The first set, 2 `per_root` roots of the number of samples; None: other rules apply."""
     N, per_root = run.subsets.n, run.preset.per_root
-    if N is None or per_root is None or not traits.has_jacobian or not run.applies("set_sizes"):
+    suits = traits.has_jacobian and traits.sum_of_squares and run.applies("set_sizes")
+    if N is None or per_root is None or not suits:
         return None
     size = max(2 * per_root * math.isqrt(N), run.subsets.smallest)
     fits = 2 * size <= N and matrix_fits(run, traits, size)

@@ -69,6 +69,9 @@ class Traits:
         there are rows enough in memory. A run takes it where it is less work than products.
     rows_per_sample : float
         How many rows that has for each sample, on average: its residuals.
+    sum_of_squares : bool
+        Whether the losses are squared residuals, so that none is left where the loss is zero. With
+        subsets and a Jacobian, one sample then serves as all three sets.
     matrix_memory : float, optional
         How many bytes rows or a matrix may take; where not given, 1 GiB.
     product_cost : float, optional
@@ -114,6 +117,7 @@ class Traits:
     matrix_cost: float | None = None
     has_jacobian: bool = False
     rows_per_sample: float = 1.0
+    sum_of_squares: bool = False
     matrix_memory: float | None = None
     product_cost: float | None = None
     call_cost: float = CALL_COST

@@ -98,6 +98,7 @@ class ResidualProblem(FunctionProblem):
             has_matrix=self._rows_are_dense,
             matrix_cost=0.0,  # the gradient needs the Jacobian, too
             rows_per_sample=float(self._rows),
+            sum_of_squares=self._loss is linear,
             has_projected_gradient=isinstance(self._jac, str),
             has_finer_arithmetic=self._refines and self._jac == "2-point",
             noise=VALUE_ROUNDINGS * self._eps if self._eps else None,

@@ -4,7 +4,8 @@ The run minimises the loss on the set, as if there were no other samples. As man
 what that is worth. Their loss may well be the larger one, as long as it comes down, too: steps on
 twice the samples would cost twice as much. So the set is too small where the others' loss is more
 than twice as large, and falls by less than half as much, on a logarithmic scale, over the last
-steps.
+steps. Both are sums of squares, of which nothing is left at zero: a scale for losses of other kinds
+would depend on a constant that somebody adds to them.
 """
 
 from __future__ import annotations
