@@ -36,7 +36,9 @@ def noisy_fit(samples):
     X, y = (
         torch.randn(samples, width, dtype=torch.float64, generator=generator) for width in (2, 1)
     )
-    return ksdmin.from_torch(net.double(), residuals=[(lambda net, pairs: net(pairs[0]) - pairs[1], (X, y))])
+    return ksdmin.from_torch(
+        net.double(), residuals=[(lambda net, pairs: net(pairs[0]) - pairs[1], (X, y))]
+    )
 
 
 @pytest.mark.parametrize("points", [3000, 30_000])

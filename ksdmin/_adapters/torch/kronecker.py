@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -54,8 +55,7 @@ class KroneckerKernel:
         self._curved = self._has_curvature(forward.z, probing.chunk)
         uses = uses_of(forward.z, forward.parameters)
         self._of_weight = _blocks(self._model, uses, self._starts)
-        for weight in self._wrong(forward):
-            del self._of_weight[weight]
+        self._check(forward)
         joined = {block.bias for block in self._of_weight.values()}
         self._rest = [
             i
@@ -140,9 +140,9 @@ class KroneckerKernel:
         """Where the forward pass of a recurrent layer is not one node of the graph."""
         return _without_mkldnn() if self._model.is_recurrent else nullcontext()
 
-    def _wrong(self, forward: Forward) -> list[int]:
-        """The weights whose gradient is not what the vectors of their uses make."""
-        x = self._model.x0
+    def _check(self, forward: Forward) -> None:
+        """Count the uses of each weight; keep those whose gradient the vectors of these make."""
+        x, uses = self._model.x0, dict.fromkeys(self._of_weight, 0)
         made = {
             weight: x.new_zeros(block.rows, block.columns)
             for weight, block in self._of_weight.items()
@@ -150,6 +150,7 @@ class KroneckerKernel:
 
         def take(use: Use, a: Tensor, b: Tensor) -> None:
             whole = made[use.weight]
+            uses[use.weight] += len(b)
             if use.looks_up:
                 whole.index_add_(0, a, b.to(x.dtype))
             elif (a.shape[1], b.shape[1]) == tuple(whole.shape):
@@ -158,12 +159,12 @@ class KroneckerKernel:
                 whole.fill_(math.nan)
 
         g = self._back(forward, take, retain_graph=True)
-        return [
-            weight
+        self._of_weight = {
+            weight: replace(self._of_weight[weight], uses=uses[weight] / len(forward.w))
             for weight, found in made.items()
-            if g[weight] is None
-            or not _alike(found, g[weight].detach().reshape(found.shape).to(x.dtype))
-        ]
+            if g[weight] is not None
+            and _alike(found, g[weight].detach().reshape(found.shape).to(x.dtype))
+        }
 
 
 class FactorSums:

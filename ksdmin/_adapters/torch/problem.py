@@ -24,13 +24,11 @@ from ksdmin._adapters.torch.modes import FEWEST_SAMPLES, STATISTICS_SAMPLES
 from ksdmin._adapters.torch.sums import SampleSums
 from ksdmin._problem.arrays import is_out_of_memory, rounded_like, to_host
 from ksdmin._problem.counting import Counts
-from ksdmin._problem.kronecker import Block, Factors, entry_count
+from ksdmin._problem.kronecker import Block, Factors, entry_count, samples_needed
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.values import changed
 
-# Kronecker factors are estimated from so many samples at most: they need not be more exact.
-MAX_FACTOR_SAMPLES = 1000
 # What a run turns to when rounding hides the gain of its steps: the precision of values and
 # gradients, and that of curvature products, which need not be as exact.
 FINER_PRECISION = {
@@ -273,7 +271,7 @@ class TorchProblem(TensorProblem):
         if self._blocks is None:
             raise ValueError("this problem has no Kronecker factors: see traits.has_factors")
         x, idx = self._checked(x, idx)
-        idx = self._sums.picked(idx, MAX_FACTOR_SAMPLES)
+        idx = self._sums.picked(idx, samples_needed(self._blocks))
         self._counts.add(nfev=2, njev=1)  # labels are drawn by a pass of their own
         with LOCK:
             count = entry_count(self._blocks)

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 import ksdmin
 from ksdmin._problem.arrays import Space
-from ksdmin._problem.kronecker import _multiply, multiply
+from ksdmin._problem.kronecker import FACTOR_SAMPLES, _multiply, multiply, samples_needed
 from tests.adapters.torch.zoo import ZOO, Forward
 
 N = 40
@@ -210,6 +210,16 @@ def test_every_model_of_the_zoo_takes_steps(name):
     res = ksdmin.minimize(problem, rng=0, options={"maxiter": 5})
     assert np.isfinite(res.fun)
     assert res.fun <= problem.value(problem.x0)
+
+
+def test_a_wide_factor_is_estimated_from_as_many_samples_as_it_needs():
+    inputs, _ = data(300, n=3000)
+    net = nn.Sequential(nn.Linear(300, 4), nn.Tanh(), nn.Linear(4, 300)).double()
+    problem = problem_of(net, (inputs, inputs), nn.MSELoss(), precond="kronecker")
+    assert samples_needed(problem._blocks) == 5 * 301
+    few = problem_of(convolutional(), data(2, 8, 8), precond="kronecker")
+    assert samples_needed(few._blocks) == FACTOR_SAMPLES  # every position of an image adds a vector
+    assert [block.uses for block in few._blocks] == [16, 4, 1]
 
 
 # When they are taken
