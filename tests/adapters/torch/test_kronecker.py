@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import ksdmin
+import ksdmin._adapters.torch.problem as torch_problem
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.kronecker import FACTOR_SAMPLES, _multiply, multiply, samples_needed
 from tests.adapters.torch.zoo import ZOO, Forward
@@ -288,6 +289,19 @@ def test_it_takes_fewer_passes_than_with_a_diagonal():
         assert res.fun <= 0.3
         passes[precond] = res.passes
     assert passes["kronecker"] < 0.8 * passes["diagonal"]
+
+
+def test_factors_of_a_part_of_the_samples_count_as_that_part(monkeypatch):
+    solver = ksdmin.Solver(deep_classifier("kronecker"), rng=0)
+    iteration = next(solver)
+    spent = {}
+    for needed in (150, 1500):
+        monkeypatch.setattr(torch_problem, "samples_needed", lambda blocks, needed=needed: needed)
+        with solver._loop.run.evaluating(solver._loop.state.ledger) as evaluator:
+            before = evaluator.counts.passes
+            evaluator.factors(iteration.x, evaluator.subsets.full)
+            spent[needed] = evaluator.counts.passes - before
+    assert spent[150] == pytest.approx(spent[1500] / 10)
 
 
 @pytest.mark.parametrize("method", ["ksd", "hf"])
