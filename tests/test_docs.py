@@ -130,7 +130,7 @@ def test_every_option_and_status_is_told(site):
 
 
 def test_every_rule_is_told_with_its_thresholds(site):
-    shown = (site / "how.html").read_text()
+    shown = (site / "steps.html").read_text()
     assert [name for name in RULES if f">{name}<" not in shown] == []
     for module in (damping, stall):
         constants = [name for name in vars(module) if name.isupper()]
