@@ -84,11 +84,11 @@ def least_squares(
     x0 : array
         Where to start.
     jac : callable, '2-point', '3-point', 'cs', optional
-        ``jac(x, *args, **kwargs)`` returns the Jacobian, (m, n): an array, a sparse matrix or a
-        LinearOperator. A scheme: finite differences; '2-point' ones become '3-point' ones when
-        their error hides the steps.
+        ``jac(x, *args, **kwargs)`` gives the Jacobian, (m, n): an array, a sparse matrix or a
+        LinearOperator. A scheme: by differences; '2-point' ones turn into '3-point' ones where
+        their error comes to hide the steps.
     bounds : pair of arrays, Bounds or None, optional
-        ``(lower, upper)``, each an array or a number for all; None: no bounds. Nothing is
+        ``(lower, upper)``, each an array or a number for all; None: there are none. Nothing is
         evaluated outside. A variable whose bounds are equal is a constant.
     method : {'ksd', 'trf', 'dogbox', 'lm'}, optional
         'ksd', or a method of SciPy's, which gets the same arguments.

@@ -39,7 +39,7 @@ def test_readme_shows_all_pictures():
 
 
 def test_a_sentence_without_its_place_is_refused():
-    with pytest.raises(ValueError, match="expected <!-- sentence: sum-of-losses --> once"):
+    with pytest.raises(ValueError, match="expected <!-- sentence: physics-informed-net --> once"):
         front_page.with_sentences("nothing")
 
 
