@@ -104,7 +104,9 @@ def test_pages_say_how_to_install(monkeypatch):
     monkeypatch.setattr(install, "REPOSITORY", "https://example.org/ksdmin")
     assert "git+https://example.org/ksdmin" in install.line()
     table = install.compatibility()
-    assert [name for name in ("Python", "numpy", "torch", "jax") if f"| {name} |" not in table] == []
+    assert [
+        name for name in ("Python", "numpy", "torch", "jax") if f"| {name} |" not in table
+    ] == []
 
 
 def test_hooks_are_the_linters_of_the_environment():

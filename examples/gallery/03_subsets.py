@@ -45,8 +45,9 @@ def hessp(w, p, idx):
 # %%
 # What is drawn
 # -------------
-# ``subsets=N`` is short for ``subsets=ksdmin.Subsets(N)``. ``SMALL`` above asks for sizes. Your functions see the sets as ``idx``: the whole set as ``slice(None)``, a part as a
-# sorted array of indices. Here is who was asked for what in the first iterations of a run.
+# ``subsets=N`` is short for ``subsets=ksdmin.Subsets(N)``. ``SMALL`` above sets the sizes. Your
+# functions get the sets as ``idx``: the whole set as ``slice(None)``, a part as a sorted array of
+# indices. These are the calls in the first iterations of a run.
 
 calls = []
 

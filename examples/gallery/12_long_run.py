@@ -100,8 +100,8 @@ print("the same to the last bit:", bool((resumed.x == whole.x).all()))
 # Watched
 # -------
 # ``validation`` is any function of x, here the loss on the other 397 digits. When it has not fallen
-# for ``patience`` iterations, the run ends, and ``res.validation`` has the best point. For a loop of
-# your own, :class:`ksdmin.Solver` is the same run, one iteration at a time:
+# for ``patience`` iterations, the run ends, and ``res.validation`` has the best point.
+# :class:`ksdmin.Solver` is the same run in a loop of your own, one iteration at a time:
 
 unseen = task.images[task.test], task.labels[task.test]
 others = ksdmin.from_torch(task.make_net(), task.loss, unseen)

@@ -62,7 +62,7 @@ RANDOM = (
     "torch.manual_seed(0)"
 )
 SHORTEST = 2  # history of a run whose records nobody looks at
-NO_RATE = "KSD has no learning rate: that lr was set (by a scheduler?) has no effect"
+NO_RATE = "KSD has no learning rate: setting lr (by a scheduler?) has no effect"
 
 
 class Kept(NamedTuple):
@@ -185,8 +185,8 @@ class KSD(Optimizer):
         own = set(param_group) - {"params", "param_names", "name"}
         if own:
             raise ValueError(
-                f"KSD: the group has {', '.join(sorted(own))} of its own, but all parameters are "
-                "taken together: give options to KSD itself"
+                f"KSD: a group has its own {', '.join(sorted(own))}, but all parameters are taken "
+                "together: pass options to KSD itself"
             )
         super().add_param_group(param_group)
 
@@ -196,7 +196,7 @@ class KSD(Optimizer):
             missing = {"iterations", *NAMES} - set(group)
             if missing:
                 raise ValueError(
-                    "KSD: the state_dict is that of another optimizer, or of another version of "
+                    "KSD: the state_dict comes from another optimizer, or from another version of "
                     f"ksdmin: its groups have no {', '.join(sorted(missing))}"
                 )
         super().load_state_dict(dict(state_dict))
@@ -348,8 +348,8 @@ class KSD(Optimizer):
         sizes = self._saved.get("sizes", parameters.sizes)
         if sizes != parameters.sizes:
             raise ValueError(
-                "KSD: the parameters that require a gradient, or their sizes, are others than in "
-                "the steps before, which the state is of: make a new optimizer"
+                "KSD: the parameters that require a gradient, or their sizes, have changed since "
+                "the last step: make a new optimizer"
             )
 
     def _options(self) -> tuple[int, Options]:
