@@ -13,6 +13,7 @@ import from_code
 import from_repository
 import front_page
 import gpu_results
+import install
 import physics
 import rules
 
@@ -21,11 +22,14 @@ GENERATORS = {
     "algorithm": algorithms.table,
     "algorithm-functions": algorithms.functions,
     "cheap": benchmarks.cheap_functions,
-    "collection": benchmarks.collection,
+    "compatibility": install.compatibility,
     "decision": benchmarks.decision,
     "experiments": experiments.page,
     "file": from_repository.text,
     "growth": benchmarks.growth,
+    "headline-of-losses": benchmarks.headline_of_losses,
+    "headline-of-nets": gpu_results.headline_of_nets,
+    "install": install.line,
     "least-squares": benchmarks.least_squares,
     "bundle-adjustment": benchmarks.bundle_adjustment,
     "logistic": benchmarks.logistic,
@@ -39,6 +43,7 @@ GENERATORS = {
     "presets": from_code.presets,
     "products": gpu_results.products,
     "rules": rules.table,
+    "scipys-methods": benchmarks.scipys_methods,
     "product_cost": gpu_results.product_cost,
     "streaming": gpu_results.streaming,
     "statuses": from_code.statuses,

@@ -38,11 +38,6 @@ def test_readme_shows_all_pictures():
     }
 
 
-def test_a_sentence_without_its_place_is_refused():
-    with pytest.raises(ValueError, match="expected <!-- sentence: sum-of-losses --> once"):
-        front_page.with_sentences("nothing")
-
-
 def test_pictures_are_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(curve_picture, "STATIC", tmp_path)
     monkeypatch.setattr(one_iteration, "FILE", tmp_path / "one-iteration.svg")
