@@ -39,19 +39,3 @@ def test_the_gallery_has_the_same_function(name):
     assert problem.value(x) == pytest.approx(twin.fun(x), rel=1e-12)
     np.testing.assert_allclose(problem.gradient(x), twin.grad(x), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(problem.hessian(x) @ p, twin.hess(x) @ p, rtol=1e-9, atol=1e-8)
-
-
-def test_half_of_the_families_are_set_aside():
-    aside = [name for name in families.FAMILIES if families.half(name) == families.ASIDE]
-    assert len(aside) == (len(families.FAMILIES) - len(families.KNOWN_BEFORE)) // 2
-    assert list(families.FAMILIES) == sorted(families.FAMILIES)
-
-
-def test_arguments_are_not_written_into():
-    for name in families.FAMILIES:
-        problem = families.make(name, N)
-        x, p = point(problem)
-        before = x.copy(), p.copy()
-        x.flags.writeable = p.flags.writeable = False
-        problem.value(x), problem.gradient(x), problem.hessian(x) @ p
-        assert all(np.array_equal(a, b) for a, b in zip(before, (x, p), strict=True))
