@@ -10,7 +10,7 @@ from torch.nn import functional
 
 import ksdmin
 from ksdmin._problem.arrays import Space
-from ksdmin._problem.kronecker import FACTOR_SAMPLES, _multiply, multiply, samples_needed
+from ksdmin._problem.kronecker import _multiply, multiply
 from tests.adapters.torch.zoo import ZOO, Forward
 
 N = 40
@@ -192,17 +192,6 @@ def test_a_side_that_is_too_long(monkeypatch):
     assert (second.diagonal_rows, second.diagonal_columns) == (False, True)
 
 
-def test_samples_of_a_convolution_are_left_out(monkeypatch):
-    """The factors keep their size."""
-    samples = data(2, 8, 8, n=400)
-    problem = problem_of(convolutional(), samples, own_entropy, precond="kronecker")
-    v = torch.linspace(-1, 1, problem.x0.numel(), dtype=torch.float64)
-    expected = times(problem, problem.factors(problem.x0), v)
-    monkeypatch.setattr("ksdmin._adapters.torch.weight_uses.ENOUGH_POSITIONS", 2000)
-    found = times(problem, problem.factors(problem.x0), v)
-    assert 0 < (found - expected).norm() <= 0.3 * expected.norm()
-
-
 @pytest.mark.parametrize("name", sorted(ZOO))
 def test_every_model_of_the_zoo_takes_steps(name):
     case = ZOO[name]()
@@ -210,16 +199,6 @@ def test_every_model_of_the_zoo_takes_steps(name):
     res = ksdmin.minimize(problem, rng=0, options={"maxiter": 5})
     assert np.isfinite(res.fun)
     assert res.fun <= problem.value(problem.x0)
-
-
-def test_a_wide_factor_is_estimated_from_as_many_samples_as_it_needs():
-    inputs, _ = data(300, n=3000)
-    net = nn.Sequential(nn.Linear(300, 4), nn.Tanh(), nn.Linear(4, 300)).double()
-    problem = problem_of(net, (inputs, inputs), nn.MSELoss(), precond="kronecker")
-    assert samples_needed(problem._blocks) == 5 * 301
-    few = problem_of(convolutional(), data(2, 8, 8), precond="kronecker")
-    assert samples_needed(few._blocks) == FACTOR_SAMPLES  # every position of an image adds a vector
-    assert [block.uses for block in few._blocks] == [16, 4, 1]
 
 
 # When they are taken
@@ -248,11 +227,6 @@ def test_the_diagonal_by_name_and_by_its_old_one():
     assert runs[0].traits == runs[1].traits
 
 
-def test_a_name_that_is_not_known():
-    with pytest.raises(ValueError, match=r"precond='kroneker' \(did you mean 'kronecker'\?\)"):
-        problem_of(mlp(), data(5), precond="kroneker")
-
-
 def test_a_model_without_such_layers_says_so_and_has_a_diagonal(caplog):
     net = Forward(lambda self, x: x[:, :3] * self.a, a=nn.Parameter(torch.ones(3))).double()
     with caplog.at_level(logging.WARNING, "ksdmin"):
@@ -265,10 +239,6 @@ def test_a_model_without_such_layers_says_so_and_has_a_diagonal(caplog):
 
 
 # Runs
-
-
-def net_problem(**settings):
-    return problem_of(mlp(), data(5, n=300), l2=1e-3, **settings)
 
 
 def deep_classifier(precond):
@@ -288,34 +258,6 @@ def test_it_takes_fewer_passes_than_with_a_diagonal():
         assert res.fun <= 0.3
         passes[precond] = res.passes
     assert passes["kronecker"] < 0.8 * passes["diagonal"]
-
-
-@pytest.mark.parametrize("method", ["ksd", "hf"])
-def test_both_methods_use_them(method):
-    res = ksdmin.minimize(deep_classifier("kronecker"), method=method, options={"fmin": 0.5})
-    assert res.preconditioner == "kronecker"
-    assert res.fun <= 0.5
-
-
-def test_a_saved_run_goes_on_bit_for_bit(tmp_path):
-    whole = ksdmin.minimize(net_problem(), rng=0, options={"maxiter": 12})
-    solver = ksdmin.Solver(net_problem(), rng=0, options={"maxiter": 12})
-    for iteration in solver:
-        if iteration.nit == 7:  # within the time that one set of factors serves
-            break
-    solver.save(tmp_path / "run")
-    resumed = ksdmin.Solver.load(tmp_path / "run", net_problem())
-    for _ in resumed:
-        pass
-    np.testing.assert_array_equal(resumed.result().x, whole.x)
-
-
-def test_bounds_hold():
-    problem = net_problem()
-    res = ksdmin.minimize(problem, 0.2 * problem.x0, rng=0, bounds=[(-0.1, 0.1)] * 57)
-    assert float(res.x.abs().max()) <= 0.1
-    assert res.preconditioner == "kronecker"
-    assert res.success
 
 
 def test_activations_that_are_not_finite_leave_a_run_without_factors():

@@ -166,17 +166,6 @@ def test_the_hessian(part):
     assert_close(problem.value_and_gradient(x, idx)[1], g, 1e-9)
 
 
-def test_fisher_is_gauss_newton_on_average():
-    problem, draws = make(curvature="fisher", precond=None), 60
-    x, V = problem.x0 + 0.1, directions(problem.x0, 1)
-    exact, total = gauss_newton(make_net(), x) @ V, 0
-    for seed in range(draws):
-        for i, block in enumerate(problem._blocks):
-            block._sums.seed = 10 * seed + i
-        total = total + multiply(problem.curvature(x), V) / draws
-    assert (total - exact).norm() < 0.25 * exact.norm()
-
-
 def test_the_diagonal_has_the_scale_of_the_gauss_newton_matrix():
     """Whatever the sizes of the residuals and the weights are."""
 
@@ -242,11 +231,6 @@ def test_requested_sets_are_drawn_by_block():
         assert np.histogram(idx, [0, 30, 38, 43, 44])[0].max() <= 3
 
 
-def test_replay():
-    one, other = (ksdmin.minimize(make(), rng=3, options={"maxiter": 3}) for _ in range(2))
-    assert torch.equal(one.x, other.x)
-
-
 def test_one_evaluation_of_the_sum_is_counted_once():
     problem = make()
     res = ksdmin.minimize(problem, rng=0, options={"maxiter": 2})
@@ -257,22 +241,6 @@ def test_one_evaluation_of_the_sum_is_counted_once():
     counted.value_and_gradient(problem.x0)
     counted.curvature(problem.x0)(problem.x0)
     assert (counts.nfev, counts.njev, counts.nhev) == (2, 1, 1)
-
-
-def test_chunks_give_the_same():
-    one, other = make(), make(chunk_size=3)
-    x = one.x0 + 0.1
-    for a, b in zip(one.value_and_gradient(x), other.value_and_gradient(x), strict=True):
-        assert_close(a, b)
-    assert_close(one.curvature(x)(x), other.curvature(x)(x))
-
-
-def test_forward_passes_made_again_count_once():
-    problem = make(memory_budget=1.0)
-    counts = type(problem._counts)()
-    product = problem.counting(counts).curvature(problem.x0)
-    product(problem.x0)
-    assert (counts.nfev, counts.nhev) == (1, 1)
 
 
 def test_load_and_numpys_callables():
@@ -312,38 +280,6 @@ def test_params_and_l2_by_name():
     assert problem.value(problem.x0) == pytest.approx(
         plain.value(plain.x0) + net[2].bias.item() ** 2
     )
-
-
-def test_a_module_whose_forward_is_never_called():
-    class Holder(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a = nn.Parameter(torch.zeros(3, dtype=torch.float64))
-
-    X = torch.eye(3, dtype=torch.float64)
-    problem = ksdmin.from_torch(Holder(), residuals=[(lambda m, X: X @ m.a - 1, X)])
-    res = ksdmin.minimize(problem, rng=0)
-    assert_close(res.x, torch.ones(3).double(), 1e-5)
-    assert not problem.traits.nonlinear
-
-
-def test_the_same_samples_in_two_blocks():
-    net = make_net()
-    once = ksdmin.from_torch(net, residuals=[(boundary, EDGE, 3.0)])
-    twice = ksdmin.from_torch(net, residuals=[(boundary, EDGE), (boundary, EDGE, 2.0)])
-    assert twice.value(once.x0) == pytest.approx(once.value(once.x0))
-
-
-def test_float32_turns_to_finer_arithmetic():
-    blocks = [(boundary, EDGE.float()), (smallness, None)]
-    problem = ksdmin.from_torch(make_net().float(), residuals=blocks, precision="high")
-    assert problem.traits.noise == 1e-5
-    finer = problem.in_finer_arithmetic()
-    assert finer.traits.noise == 1e-7
-    assert finer.in_finer_arithmetic().x0.dtype == torch.float64
-    value, slopes = problem.value_and_projected_gradient(problem.x0, WHOLE, problem.x0[None])
-    assert value == pytest.approx(problem.value(problem.x0), rel=1e-6)
-    assert slopes.dtype == np.float64
 
 
 def detached(net, x):

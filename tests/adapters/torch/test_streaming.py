@@ -1,9 +1,7 @@
 """Data that do not fit into the memory budget are streamed: the same numbers, chunk by chunk."""
 
-import copy
 import gc
 import os
-import pickle
 import subprocess
 import sys
 import threading
@@ -17,7 +15,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ksdmin
 from ksdmin._adapters.torch.data.samples import Samples
-from ksdmin._adapters.torch.data.streaming import DEPTH, Prefetcher
 from tests.adapters.torch.dense import assert_close, directions
 from tests.adapters.torch.test_data import Pairs, memmap
 
@@ -113,15 +110,6 @@ def test_a_run(device, tmp_path):
     assert one.nfev == other.nfev
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_what_fits_is_brought_to_the_device(device, tmp_path):
-    for kind in ("memmap", "Dataset", "tensors"):
-        problem = make(STREAMED[kind](tmp_path), device, memory_budget=1e6)
-        assert not problem._sums.samples._streamed
-        ((X, y),) = problem._sums.samples._source.batches([slice(None)])
-        assert X.device.type == y.device.type == device
-
-
 @pytest.fixture(autouse=True)
 def older_threads(monkeypatch):
     """Those of problems that other tests keep."""
@@ -142,24 +130,6 @@ def assert_no_threads():
     while threads() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not threads()
-
-
-def test_the_next_chunks_are_made_meanwhile():
-    ready, asked = threading.Event(), []
-
-    def make(i):
-        asked.append(i)
-        if i == DEPTH:
-            ready.set()
-        return i
-
-    results = Prefetcher().ahead([lambda i=i: make(i) for i in range(6)])
-    assert next(results) == 0
-    assert ready.wait(10)  # without asking again
-    assert max(asked) == DEPTH
-    assert list(results) == [1, 2, 3, 4, 5]
-    del results
-    assert_no_threads()
 
 
 class Failing(TensorDataset):
@@ -213,14 +183,6 @@ def test_an_iteration_that_is_given_up(kind, tmp_path):
     assert len(threads()) <= 1
     del samples, chunks
     assert_no_threads()
-
-
-def test_a_copy_has_a_thread_of_its_own(tmp_path):
-    for data in (mapped(tmp_path), DataLoader(Pairs(*arrays()), 8)):
-        problem = make(data)
-        value = problem.value(problem.x0)
-        for twin in (copy.deepcopy(problem), pickle.loads(pickle.dumps(problem))):
-            assert twin.value(twin.x0) == value
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
