@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from examples.benchmarks.cheap_functions import families
-from examples.benchmarks.comparison.problem_sets import gallery
+from examples.benchmarks.comparison import classic_functions
 
 N = 24
-TWINS = sorted(set(families.FAMILIES) & set(gallery().LARGE))
+TWINS = sorted(set(families.FAMILIES) & set(classic_functions.LARGE))
 
 
 def point(problem):
@@ -33,7 +33,7 @@ def test_gradients_and_products_are_derivatives(name):
 
 @pytest.mark.parametrize("name", TWINS)
 def test_the_gallery_has_the_same_function(name):
-    problem, twin = families.make(name, N), gallery().PROBLEMS[name](n=N)
+    problem, twin = families.make(name, N), classic_functions.PROBLEMS[name](n=N)
     np.testing.assert_array_equal(problem.x0, twin.x0)
     x, p = point(problem)
     assert problem.value(x) == pytest.approx(twin.fun(x), rel=1e-12)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
-from scipy.sparse import eye_array
+from scipy.sparse import csr_array, eye_array
 
 import ksdmin
 from ksdmin import Traits
@@ -106,6 +106,13 @@ def test_a_dense_hessian_is_the_matrix():
 def test_without_a_function_there_is_none(hess):
     problem = ksdmin.as_problem(rosen, jac=rosen_der, hess=hess, hessp=rosen_hess_prod)
     assert not problem.traits.has_matrix
+
+
+def test_a_small_one_is_as_good_as_a_dense_one():
+    x = np.full(100, -1.2)
+    problem = ksdmin.as_problem(rosen, jac=rosen_der, hess=lambda x: csr_array(rosen_hess(x)))
+    np.testing.assert_array_equal(problem.matrix(x), rosen_hess(x))
+    assert problem.traits.has_matrix
 
 
 def test_beside_hessp_products_do_not_call_hess():

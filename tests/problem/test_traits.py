@@ -245,6 +245,12 @@ def test_a_trait_out_of_range_is_refused(wrong):
         Traits(**wrong)
 
 
+@pytest.mark.parametrize("wrong", [{"nonlinear": "no"}, {"has_diagonal": 1}])
+def test_a_trait_that_is_a_switch_is_true_or_false(wrong):
+    with pytest.raises(TypeError, match=rf"Traits: {next(iter(wrong))}=.* expected True or False"):
+        Traits(**wrong)
+
+
 class CountsItself(Bowl):
     """A problem whose values are free where the gradient has been asked for."""
 

@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
 
 import ksdmin
-from tests.problems import PROBLEMS
+from examples.benchmarks.comparison.classic_functions import PROBLEMS
 from tests.reference_runs.registry import jax_float32, run
 
 X5 = np.array([1.3, 0.7, 0.8, 1.9, 1.2])

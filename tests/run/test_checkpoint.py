@@ -202,6 +202,17 @@ def test_a_file_of_a_newer_version(saved):
     refused(saved, r"format 99, expected 1: it was saved by another version of ksdmin \(9.1\)")
 
 
+def test_a_file_of_another_run(saved):
+    before = saved.read_bytes()
+    for call in (
+        lambda: ksdmin.minimize(rosen, runs.X0, jac=rosen_der, options={"checkpoint": saved}),
+        lambda: ksdmin.Solver(rosen, runs.X0, jac=rosen_der).save(saved),
+    ):
+        with pytest.raises(FileExistsError, match=r"ksdmin.resume\(path, problem\); or delete"):
+            call()
+    assert saved.read_bytes() == before
+
+
 def test_another_problem(saved):
     refused(
         saved, "are the data, or the function, others",
@@ -216,6 +227,11 @@ def test_another_problem(saved):
 def test_another_length_or_dtype(saved):
     refused(saved, "4 unknowns, the problem has 3", like=np.zeros(3))
     refused(saved, "is in float64, the problem in float32", like=np.zeros(4, dtype=np.float32))
+
+
+def test_options_that_cannot_change(saved):
+    refused(saved, "option krylov_dim: a saved run goes on", options={"krylov_dim": 3})
+    refused(saved, r"unknown 'maxitre' \(did you mean 'maxiter'", options={"maxitre": 3})
 
 
 def test_a_function_in_place_of_a_problem(saved):

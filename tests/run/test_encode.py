@@ -69,6 +69,12 @@ def types(value):
     return type(value), inner
 
 
+def test_numbers_of_numpy_become_pythons():
+    plain = encode(Inner((np.float64(0.1), np.int64(3), np.bool_(True))))
+    assert plain["value"]["fields"]["u"] == (0.1, 3, True)
+    assert_plain(plain)
+
+
 def test_plain_values_without_arrays_are_json():
     value = Outer(Inner((1, 2.5, "a")), (), slice(None))
     read = json.loads(json.dumps(encode(value)))

@@ -579,6 +579,11 @@ def test_float32_is_warned_of_once_where_products_are_differences(kind):
         assert warning.filename == __file__
 
 
+def test_a_step_needs_a_closure():
+    with pytest.raises(TypeError, match=r"step needs a closure that returns the loss"):
+        KSD(make_net().parameters()).step()
+
+
 # Closures
 
 
@@ -635,6 +640,13 @@ def test_a_loss_without_second_derivative_is_told_what_to_do():
     assert "call loss.backward() in the closure" in caught.value.__notes__[0]
     before = optimizer.step(closure)
     assert optimizer.step(closure) < before
+
+
+def test_a_linear_loss_has_no_curvature():
+    p = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    optimizer = KSD([p])
+    optimizer.step(lambda: (p * torch.arange(3.0)).sum())
+    assert p[2] < 0
 
 
 # On a GPU

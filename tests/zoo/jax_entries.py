@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import ksdmin
 from tests.zoo.registry import Functional, entry
@@ -52,7 +53,7 @@ def _(primals, tangents):
     return smooth(primals[0]), jax.nn.sigmoid(primals[0]) * tangents[0]
 
 
-@entry("jax")
+@entry("jax", pytest.mark.slow)
 def jax_custom_jvp():
     def model(p, x):
         return smooth(x @ p["W"]) @ p["v"]
@@ -96,7 +97,7 @@ def jax_physics_informed():
     return of_jax(residual, params, "squared-error", (t, np.cos(t)), squared)
 
 
-@entry("jax")
+@entry("jax", pytest.mark.slow)
 def jax_gaussian_process():
     X, y = normal(12, 1), normal(12)
 

@@ -108,3 +108,9 @@ def test_a_point_of_the_wrong_shape(backend, shape):
 def test_what_is_compiled_cannot_be_pickled(backend, duplicate):
     with pytest.raises(TypeError, match=r"cannot be pickled or deep-copied.*make it again"):
         duplicate(make(backend, "squared-error"))
+
+
+def test_a_shallow_copy(backend):
+    problem = make(backend, "squared-error")
+    twin = copy.copy(problem)
+    assert twin.value(twin.x0) == problem.value(problem.x0)

@@ -1,6 +1,7 @@
 """What is particular to from_jax; the numbers are tested in test_numbers.py."""
 
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -168,3 +169,17 @@ def test_float32_sums_over_many_samples(x32):
     )
     exact = np.mean(y.astype(float) ** 2)
     assert problem.value(problem.x0) == pytest.approx(exact, rel=1e-7)
+
+
+def test_precision_by_name():
+    with pytest.raises(ValueError, match="precision='low': expected one of"):
+        ksdmin.from_jax(lambda x: x @ x, x0=jnp.zeros(2), precision="low")
+
+
+def test_another_missing_package_is_not_blamed_on_jax(monkeypatch):
+    for name in list(sys.modules):
+        if name.startswith("ksdmin._adapters.functional.jax"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ksdmin._adapters.functional.jax_chunks", None)
+    with pytest.raises(ModuleNotFoundError, match="jax_chunks"):
+        ksdmin.from_jax(lambda x: x @ x, x0=np.zeros(2))

@@ -158,6 +158,12 @@ def test_a_module(jax_backend):
     assert found.key is module["layer"].key
 
 
+def test_a_run_of_a_module(jax_backend):
+    problem = jax_backend.make(lambda p, x: p(x), "squared-error", (X, Y), params=layer(), l2=0.1)
+    res = ksdmin.minimize(problem, options={"maxiter": 3})
+    assert res.fun < problem.value(problem.x0)
+
+
 def test_equinox(jax_backend):
     import jax
 

@@ -41,7 +41,7 @@ def test_dense(name, kind):
         assert_close(multiply(problem.curvature(right.x, idx), V), matrix(right, kind) @ V)
 
 
-@names
+@pytest.mark.parametrize("name", ["mlp", "per_pixel", "two_inputs", "mirrored"])
 @sets
 def test_fisher_is_that_of_the_labels_drawn(name, part):
     problem, right = make(name, curvature="fisher"), dense(name, part)

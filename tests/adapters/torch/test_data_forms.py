@@ -13,7 +13,9 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     Sampler,
+    SequentialSampler,
     SubsetRandomSampler,
+    TensorDataset,
     WeightedRandomSampler,
     default_collate,
 )
@@ -250,3 +252,15 @@ def test_sequences_of_several_lengths(chunk):
     right = ksdmin.from_torch(net, loss, pad([Sentences()[i] for i in range(12)]))
     assert not found._sums.samples.one_shape
     assert_same(found, right, 1e-13)
+
+
+def test_a_loader_of_tensors():
+    data = TensorDataset(A, Y)
+    loader = DataLoader(data, 4, sampler=SequentialSampler(data))
+    net = nn.Linear(3, 2).double()
+    found, right = (ksdmin.from_torch(net, nn.MSELoss(), d) for d in (loader, (A, Y)))
+    assert_same(found, right)
+    assert found._sums.samples._source.pair[0] is A  # nothing is read one by one
+    some = DataLoader(data, 4, sampler=[3, 1])
+    found, right = (ksdmin.from_torch(net, nn.MSELoss(), d) for d in (some, (A[[3, 1]], Y[[3, 1]])))
+    assert_same(found, right)

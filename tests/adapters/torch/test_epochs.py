@@ -66,6 +66,18 @@ def test_a_run_takes_the_set_of_each_iteration():
     assert not res.success  # no set is the whole: the run ends by its limits
 
 
+def goes_on(problem, first, then):
+    """Whether a run goes on with the set of one epoch in another."""
+    before, after = (problem.subsets.draw(epoch, None, None) for epoch in (first, then))
+    return after.with_objects_of(before.A).all_are(before.A)
+
+
+def test_a_dataset_is_another_set_as_another_object():
+    assert not goes_on(make(lambda epoch: TensorDataset(*points(0))), 0, 1)
+    kept = TensorDataset(*points(0))
+    assert goes_on(make(lambda epoch: kept), 0, 1)
+
+
 def test_the_same_object_is_the_same_set():
     kept = [points(i) for i in range(2)]
     problem = make(lambda epoch: kept[epoch // 10 % 2])

@@ -95,6 +95,20 @@ def numbers(problem, x, v):
     return [torch.tensor(value), *vectors, problem.curvature(x)(v)]
 
 
+def test_data_of_every_epoch():
+    def data(epoch):
+        return X[epoch : epoch + 20], Y[epoch : epoch + 20]
+
+    single = ksdmin.from_torch(net(), nn.MSELoss(), data)
+    twin = single.in_finer_arithmetic()
+    double = ksdmin.from_torch(net(dtype=torch.float64), nn.MSELoss(), data)
+    x = double.x0 + 0.1
+    for epoch in (0, 7):
+        drawn = single.subsets.draw(epoch, None, None).A  # the set that a run had before it moved
+        right = double.value(x, data(epoch))
+        assert twin.value(x, drawn) == twin.value(x, data(epoch)) == pytest.approx(right, rel=1e-15)
+
+
 def test_the_module_stays_as_it_is():
     model = net(normalised=True)
     before = copy.deepcopy(model.state_dict())

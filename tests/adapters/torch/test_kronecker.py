@@ -238,6 +238,10 @@ def test_a_model_without_such_layers_says_so_and_has_a_diagonal(caplog):
         problem.factors(problem.x0)
 
 
+def net_problem(**settings):
+    return problem_of(mlp(), data(5, n=300), l2=1e-3, **settings)
+
+
 # Runs
 
 
@@ -258,6 +262,14 @@ def test_it_takes_fewer_passes_than_with_a_diagonal():
         assert res.fun <= 0.3
         passes[precond] = res.passes
     assert passes["kronecker"] < 0.8 * passes["diagonal"]
+
+
+def test_bounds_hold():
+    problem = net_problem()
+    res = ksdmin.minimize(problem, 0.2 * problem.x0, rng=0, bounds=[(-0.1, 0.1)] * 57)
+    assert float(res.x.abs().max()) <= 0.1
+    assert res.preconditioner == "kronecker"
+    assert res.success
 
 
 def test_activations_that_are_not_finite_leave_a_run_without_factors():

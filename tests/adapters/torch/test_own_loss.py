@@ -147,8 +147,10 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(
+    ("name", "reduction"),
+    [*((name, "mean") for name in FORMS), ("a scalar", "none"), ("a column", "none")],
+)
 def test_without_logits_the_default_is_the_hessian(name, reduction):
     form, output = FORMS[name]
     make = lambda **kind: ksdmin.from_torch(  # noqa: E731

@@ -72,7 +72,7 @@ def make_net(width=6):
     return nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 1)).double()
 
 
-def make_blocks(equation=by_hessian):
+def make_blocks(equation=by_autograd):
     return [
         (equation, INSIDE),
         (boundary, EDGE, 10.0),
@@ -81,7 +81,7 @@ def make_blocks(equation=by_hessian):
     ]
 
 
-def make(equation=by_hessian, **options):
+def make(equation=by_autograd, **options):
     return ksdmin.from_torch(make_net(), residuals=make_blocks(equation), **options)
 
 
@@ -186,8 +186,13 @@ def test_the_diagonal_has_the_scale_of_the_gauss_newton_matrix():
     assert_close(D, exact.diagonal(), 0.02)
 
 
-@equations
-@pytest.mark.parametrize("curvature", ["gauss-newton", "hessian", "empirical-fisher"])
+@pytest.mark.parametrize(
+    ("equation", "curvature"),
+    [
+        *((equation, "gauss-newton") for equation in EQUATIONS),
+        *((by_autograd, curvature) for curvature in ("hessian", "empirical-fisher")),
+    ],
+)
 def test_a_run_goes_down(equation, curvature):
     problem = make(equation, curvature=curvature)
     res = ksdmin.minimize(problem, rng=0, options={"maxiter": 2})
@@ -259,7 +264,7 @@ def test_load_and_numpys_callables():
     "how", [copy.deepcopy, lambda problem: pickle.loads(pickle.dumps(problem))]
 )
 def test_copies(how):
-    problem = make(l2=0.1)
+    problem = make(by_hessian, l2=0.1)  # it has a diagonal, too
     twin, x = how(problem), problem.x0 + 0.1
     for one, other in zip(
         problem.value_and_gradient(x, diagonal=True),
@@ -280,6 +285,18 @@ def test_params_and_l2_by_name():
     assert problem.value(problem.x0) == pytest.approx(
         plain.value(plain.x0) + net[2].bias.item() ** 2
     )
+
+
+def test_float32_turns_to_finer_arithmetic():
+    blocks = [(boundary, EDGE.float()), (smallness, None)]
+    problem = ksdmin.from_torch(make_net().float(), residuals=blocks, precision="high")
+    assert problem.traits.noise == 1e-5
+    finer = problem.in_finer_arithmetic()
+    assert finer.traits.noise == 1e-7
+    assert finer.in_finer_arithmetic().x0.dtype == torch.float64
+    value, slopes = problem.value_and_projected_gradient(problem.x0, WHOLE, problem.x0[None])
+    assert value == pytest.approx(problem.value(problem.x0), rel=1e-6)
+    assert slopes.dtype == np.float64
 
 
 def detached(net, x):

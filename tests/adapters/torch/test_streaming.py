@@ -1,7 +1,9 @@
 """Data that do not fit into the memory budget are streamed: the same numbers, chunk by chunk."""
 
+import copy
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -183,6 +185,14 @@ def test_an_iteration_that_is_given_up(kind, tmp_path):
     assert len(threads()) <= 1
     del samples, chunks
     assert_no_threads()
+
+
+def test_a_copy_has_a_thread_of_its_own(tmp_path):
+    for data in (mapped(tmp_path), DataLoader(Pairs(*arrays()), 8)):
+        problem = make(data)
+        value = problem.value(problem.x0)
+        for twin in (copy.deepcopy(problem), pickle.loads(pickle.dumps(problem))):
+            assert twin.value(twin.x0) == value
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
