@@ -12,7 +12,6 @@ from examples.paper import rbm_pretraining, table1_networks
 from examples.paper.cli import main
 from examples.paper.digit_errors import digit_errors
 from examples.paper.published_rows import ROWS
-from examples.paper.run_config import Config, row_of
 
 
 @pytest.fixture(autouse=True)
@@ -46,15 +45,6 @@ def test_nets_are_those_of_table_1(row, inputs, parameters):
         wanted = min(15, layer.in_features)
         assert ((layer.weight != 0).sum(dim=1) == wanted).all()
         assert not layer.bias.any()
-
-
-def test_codes_and_outputs_are_linear_and_the_code_can_be_chosen():
-    kinds = [type(layer).__name__ for layer in table1_networks.auto_encoder(6, (4, 2))]
-    assert kinds == ["Linear", "Sigmoid", "Linear", "Linear", "Sigmoid", "Linear"]
-    config = Config("curves", "ksd", 0, 1.0, 0.0, "highest", None, None, code=5)
-    assert row_of(config).hidden == (400, 200, 100, 50, 25, 5)
-    with pytest.raises(ValueError, match="mnist-cl has no code layer"):
-        row_of(Config("mnist-cl", "ksd", 0, 1.0, 0.0, "highest", None, None, code=5))
 
 
 IN_THE_FAST_TIER = {"ksd", "hf", "adam"}  # one of each kind
@@ -94,42 +84,12 @@ def test_runs_accumulate_and_are_not_repeated(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_first_order_methods_run_a_grid_of_four_rates(tmp_path):
-    runs = run(tmp_path / "runs.json", "mnist-cl", "--small", "--passes", "1", "--method", "adam")
-    assert [run["config"]["rate"] for run in runs] == [3e-4, 1e-3, 3e-3, 1e-2]
-
-
-def test_curvature_options_and_profile_reach_the_method(tmp_path):
-    options = '{"krylov_dim": 3, "memory": 0, "subsets": {"curvature": 0.5, "search": 0.5}}'
-    arguments = ["mnist-ae", "--small", "--passes", "30", "--options", options, "--profile"]
-    (found,) = run(tmp_path / "runs.json", *arguments, "--curvature", "hessian")
-    assert found["config"]["curvature"] == "hessian"
-    assert found["trace"]["products"][-1] <= 4 * found["trace"]["iterations"][-1]
-    assert set(found["shares"]) == {"gradient", "preconditioner", "products", "search", "algebra"}
-    assert min(found["shares"].values()) >= 0
-
-
-@pytest.mark.slow
 def test_a_profiled_run_takes_the_same_steps(tmp_path):
     arguments = ["mnist-ae", "--small", "--passes", "60", "--method", "ksd"]
     run(tmp_path / "runs.json", *arguments)
     plain, profiled = run(tmp_path / "runs.json", *arguments, "--profile")
     for column in ("iterations", "products", "passes", "train"):
         assert plain["trace"][column][-1] == profiled["trace"][column][-1]
-
-
-@pytest.mark.parametrize("options", ["{batch: 1}", "[1]"])
-def test_options_must_be_a_json_object(options, capsys):
-    with pytest.raises(SystemExit):
-        main(["run", "curves", "--options", options])
-    assert f"argument --options: {options!r}" in capsys.readouterr().err
-
-
-def test_a_run_that_diverges_ends_where_it_was_finite(tmp_path):
-    arguments = ("mnist-ae", "--small", "--method", "nag", "--rate", "1e30")
-    (found,) = run(tmp_path / "runs.json", *arguments)
-    assert found["message"] == "The parameters are no longer finite."
-    assert np.isfinite(found["trace"]["value"]).all()
 
 
 def test_pre_training_learns_to_reconstruct():

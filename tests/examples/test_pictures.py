@@ -73,13 +73,6 @@ def on_cores(tmp_path):
     return tmp_path
 
 
-def test_a_case_without_all_methods_is_not_shown(on_cores):
-    assert (
-        "9,873 parameters, 60 seconds on one core: error 1.0e-3"
-        in physics_run.picture(on_cores).sentence
-    )
-
-
 def test_runs_on_a_gpu_come_first_and_the_median_seed_is_shown(on_cores):
     for seed, error in enumerate((1e-7, 2e-6, 3e-5)):
         for method in ("ksd", "lbfgs", "adam-lbfgs"):
@@ -116,11 +109,3 @@ def test_nets_of_today_are_shown_with_the_best_rate_of_adam(tmp_path):
     table = front_page.second_row([picture])
     assert f"| {picture.heading} |" in table
     assert "(docs/_static/convolutional-net.svg)" in table
-
-
-def test_runs_of_a_processor_make_no_pictures_of_nets_of_today(tmp_path):
-    path = tmp_path / "runs.json"
-    assert todays_nets_run.makers(path) == {}  # no file
-    of_today(path, "x, 2 cores")
-    assert todays_nets_run.makers(path) == {}
-    assert front_page.second_row([]) == ""
