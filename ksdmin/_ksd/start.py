@@ -114,6 +114,8 @@ def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
     a gradient, and all samples teach it. Where fewer samples would cost no less, there are all; as
     there are without Krylov steps, the only ones that a sample of the gradient serves.
     """
+    if not run.sampled:
+        return Sizes(1, 1, 1)
     N = run.subsets.n
     few = N is not None and N <= traits.least_set and run.preset.compares
     if N is not None and not run.subsets.asked and (few or not run.applies("krylov")):
