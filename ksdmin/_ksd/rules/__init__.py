@@ -17,16 +17,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ksdmin._ksd.rules.contest import Contest
-from ksdmin._ksd.rules.damped_step import DampedStep
-from ksdmin._ksd.rules.damping import Damping
+from ksdmin._ksd.rules.damping import DampedStep, Damping
 from ksdmin._ksd.rules.exact_space import ExactSpace
-from ksdmin._ksd.rules.finer_arithmetic import FinerArithmetic
-from ksdmin._ksd.rules.forcing import Forcing
 from ksdmin._ksd.rules.one_set import OneSet
 from ksdmin._ksd.rules.set_sizes import SetSizes
-from ksdmin._ksd.rules.stall import Stall
+from ksdmin._ksd.rules.space import Forcing, Width
+from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
 from ksdmin._ksd.rules.trust import Trust
-from ksdmin._ksd.rules.width import Width
 
 
 @dataclass(frozen=True)

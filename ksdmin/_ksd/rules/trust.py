@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 
 from ksdmin._ksd.outcome import Outcome
-from ksdmin._ksd.rules.forcing import model_error
+from ksdmin._ksd.rules.space import model_error
 from ksdmin._problem.values import changed, made
 from ksdmin._result import Record
 
