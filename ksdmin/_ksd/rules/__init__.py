@@ -1,4 +1,4 @@
-"""The rules: whatever adapts during a run, one small class in a file of its own.
+"""The rules: whatever adapts during a run, a small class each, those of one idea in a file.
 
 A rule is a frozen value with its state and its constants, and says where these come from. It has
 
