@@ -115,11 +115,11 @@ def test_a_search_ends_where_the_next_iteration_gains_a_small_share():
     assert below_share(0.09, 1.0, 0.1)
 
 
-def test_a_search_ends_by_what_it_costs():
-    """In four dimensions an iteration is a fifth of the step and more, in a sum or not."""
+def test_a_search_in_a_sum_ends_by_what_it_costs():
+    """In four dimensions an iteration is a fifth of the step and more."""
     targets = np.random.default_rng(0).uniform(-1, 1, (50, 4))
     inner = []
-    for subsets, ending in ((None, {}), (50, {}), (None, {"preset": "paper"})):
+    for subsets in (None, 50):
         res = ksdmin.minimize(
             lambda x, idx=slice(None): np.mean(np.cosh(x - targets[idx]).sum(axis=1)),
             np.full(4, 6.0),
@@ -127,10 +127,10 @@ def test_a_search_ends_by_what_it_costs():
             hessp=lambda x, v, idx=slice(None): np.cosh(x - targets[idx]).mean(axis=0) * v,
             subsets=subsets,
             rng=0,
-            options={"maxiter": 1, "without": ["forcing"], **ending},
+            options={"maxiter": 1, "without": ["forcing"]},
         )
         inner.append(int(res.history["inner_iterations"][-1]))
-    assert inner[0] == inner[1] < inner[2]
+    assert inner[1] < inner[0]
 
 
 def test_the_users_options_go_before_the_presets():

@@ -21,6 +21,10 @@ from ksdmin._problem.box import Box
 from ksdmin._problem.values import made
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
+# Of what the inner search has gained: an iteration that is predicted to gain less is not worth it.
+# Measured by examples/benchmarks/ablation.py: 0.005 takes 4% more work on 74 classic problems and
+# leaves nets 17% more excess loss, 0.1 changes them by -3% and -7%, within chance.
+SMALL_GAIN = 0.02
 # Of the number of samples: the relative deviation that sampling may explain.
 NEAR = 0.25
 
@@ -101,9 +105,17 @@ def first_search_limit(
 def end_of_search(
     run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis, costs: Costs | None
 ) -> Callable[[float, float], bool]:
-    """When the search ends early: its next iteration would gain less than its share of the cost."""
-    enough, share = run.preset.stop_inner_search, share_of_cost(run, evaluator, state, basis, costs)
-    return lambda predicted, gained: enough(predicted, gained, share())
+    """When the search ends early: its next iteration would gain less than its share.
+
+    In a sum of losses that is its share of the step's cost, if that is more: sums of losses take
+    0.965 of the passes by that (0.984 of the half set aside). Plain functions would take 2% less
+    work, but some of them, as Rosenbrock's of 100 unknowns, would end in a higher minimum.
+    """
+    enough = run.preset.stop_inner_search
+    if not run.sampled:
+        return lambda predicted, gained: enough(predicted, gained, SMALL_GAIN)
+    share = share_of_cost(run, evaluator, state, basis, costs)
+    return lambda predicted, gained: enough(predicted, gained, max(SMALL_GAIN, share()))
 
 
 def share_of_cost(
