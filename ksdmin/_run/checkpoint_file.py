@@ -21,6 +21,7 @@ from typing import IO, Any, TypeVar, get_args, get_type_hints
 import numpy as np
 from array_api_compat import is_numpy_array, is_torch_array
 
+from ksdmin._options import NotGiven
 from ksdmin._problem.arrays import Small
 from ksdmin._problem.subsets import WHOLE
 
@@ -270,6 +271,8 @@ def _plain(value: Any, names: Mapping[int, str], where: str) -> Any:
         return value.item()
     if value is None or isinstance(value, (bool, str)):
         return value
+    if isinstance(value, NotGiven):  # as None: so it is made again
+        return None
     if isinstance(value, (int, float)):  # of a subclass, the number
         return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, (tuple, list)):
