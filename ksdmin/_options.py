@@ -171,7 +171,9 @@ class Options(MethodOptions):
         begun is finished, and with samples the step is judged; nothing more is begun.
     gtol : float
         Success when the largest magnitude in the gradient on the whole set is at most this. (For
-        residuals with up to 300 unknowns, as in :func:`least_squares`: a cosine, 1e-10.)
+        ``as_problem(residuals=...)`` without subsets as in :func:`least_squares`: a cosine, 1e-10.
+        For other residuals tests free of units take its place where neither it, `ftol` nor `xtol`
+        is given: :doc:`/residuals`.)
     gtol_rel : float
         Success also when that is at most this share of its value at x0, on the whole set. 0 turns
         it off. (A gradient that is small everywhere passes `gtol` far from a minimum: there give
