@@ -271,8 +271,6 @@ def _plain(value: Any, names: Mapping[int, str], where: str) -> Any:
         return value.item()
     if value is None or isinstance(value, (bool, str)):
         return value
-    if isinstance(value, NotGiven):  # as None: so it is made again
-        return None
     if isinstance(value, (int, float)):  # of a subclass, the number
         return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, (tuple, list)):
@@ -282,6 +280,8 @@ def _plain(value: Any, names: Mapping[int, str], where: str) -> Any:
         return {type(value).__name__: (value.start, value.stop, value.step)}
     if is_dataclass(value) and not isinstance(value, type):
         held = {field.name: getattr(value, field.name) for field in fields(value)}
+        # An option that was not given is none, so that it is made again as such
+        held = {name: None if isinstance(part, NotGiven) else part for name, part in held.items()}
         hints = _hints(type(value))
         plain = {
             name: {"host": (part.shape, part.reshape(-1).tolist())}
