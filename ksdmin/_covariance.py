@@ -171,6 +171,8 @@ def _of_result(res: OptimizeResult) -> tuple[Problem, Any, Any, Any]:
             "the problem of this result does not exist any more, as a result does not keep it: "
             f"keep it in a variable, or make it again: {instead}"
         )
+    if origin.x is not None:
+        return origin.problem, origin.x, origin.bounds, origin.subsets
     if tuple(np.shape(res.x)) != (origin.n,):
         raise ValueError(
             f"the result has {np.size(res.x)} unknowns, and its run had {origin.n}: {instead}"

@@ -171,7 +171,9 @@ class Options(MethodOptions):
         finished, and with samples the last step is judged.
     gtol : float
         Success when the largest magnitude in the gradient over all samples is at most this. (For
-        residuals with up to 300 unknowns it is a cosine, 1e-10, as in :func:`least_squares`.)
+        ``as_problem(residuals=...)`` without subsets it is a cosine, 1e-10, as in
+        :func:`least_squares`. For other residuals, tests free of units take its place where neither
+        it, `ftol` nor `xtol` is given: :doc:`/residuals`.)
     gtol_rel : float
         Success also when the largest magnitude in the gradient is at most this share of its value
         at x0. 0 turns the test off. (A gradient that is small everywhere passes `gtol` far from a

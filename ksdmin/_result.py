@@ -177,12 +177,16 @@ class History(Sequence[Record]):
 
 
 class Origin(NamedTuple):
-    """What a result is of: the problem, or None where it is gone."""
+    """What a result is of: the problem, or None where it is gone.
+
+    `x` is the minimum as the problem takes it, where ``res.x`` has the form of the user's x0.
+    """
 
     problem: Any
     n: int
     bounds: Any
     subsets: Any
+    x: Any = None
 
 
 class Result(OptimizeResult):  # type: ignore[misc]

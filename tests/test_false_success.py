@@ -18,6 +18,24 @@ def test_lines_far_from_the_origin_without_a_jacobian(centre, noise):
     np.testing.assert_allclose(res.x[1], slope, rtol=1e-4)
 
 
+@pytest.mark.parametrize("start", [[0.0, 0.0], [1.0, 1.0]])
+def test_columns_that_are_one_but_for_the_error_of_differences(start):
+    """Nothing is known of the slope along their difference: longer steps show it."""
+    t = 1e12 + np.arange(20.0)
+    y = 3 + 0.5 * np.arange(20.0) + 0.1 * np.random.default_rng(0).standard_normal(20)
+    res = ksdmin.least_squares(lambda p: p[0] + p[1] * t - y, start)
+    assert res.success
+    np.testing.assert_allclose(res.x[1], np.polyfit(t - 1e12, y, 1)[0], rtol=1e-2)
+
+
+def test_columns_that_are_one():
+    """No step, however long, shows anything: the fit has converged."""
+    res = ksdmin.least_squares(lambda p: (p[0] + p[1]) * np.arange(1.0, 5.0) - 3, [0.0, 0.0])
+    assert res.success
+    assert abs(res.x.sum() - 1.0) < 1e-8
+    assert res.nfev < 60
+
+
 def test_columns_that_nearly_depend_on_each_other():
     """With a Jacobian: each column is orthogonal to the residuals long before the fit is."""
     t = 1e12 + np.linspace(0, 10, 30)

@@ -65,9 +65,8 @@ def from_torch(
         always taken whole, as one sample. The objective is the sum of ``weight * mean(r**2)`` over
         the blocks (and the penalty of `l2`). Each block is sampled separately, and its term is the
         mean over its own samples. A set has equally many samples of each block; small blocks are
-        taken whole. `data` may also be a function of the epoch. The gradient is as small as the
-        residuals are: if the last digits matter, give the option ``gtol`` 0, and ``maxiter`` or
-        ``maxtime``.
+        taken whole. `data` may also be a function of the epoch. Runs end by tests that do not
+        depend on units, where no tolerance is given: see :doc:`/residuals`.
     x0 : Tensor, nn.Module, or nested dict, list or tuple of tensors, optional
         Where a plain function starts; its argument `theta` has the same form. An iterator such as
         ``net.parameters()`` becomes a list. For a module, the function gets the module itself,

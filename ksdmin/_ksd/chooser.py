@@ -32,7 +32,7 @@ def proposal(turn: Turn, excluded: tuple[str, ...] = ()) -> tuple[Proposal, Fore
         turn = challenged(turn, turn.costs)
     name, offer, forecast = chosen(turn, excluded)
     found = offer.propose()
-    if found.trial is not None or found.state.broken:
+    if found.trial is not None or found.state.broken or found.state.held is not None:
         return found, forecast
     found, later = proposal(turn._replace(state=found.state), (*excluded, name))
     return found, later or forecast

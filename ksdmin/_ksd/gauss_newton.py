@@ -35,6 +35,8 @@ from ksdmin._problem.protocol import Jacobian
 FIRST_BLOCK = 64
 # Of all columns: with more, the whole matrix is less work.
 LARGEST_SHARE = 1 / 4
+# Of the rows, where their magnitudes are taken: no copy of all of them.
+ENTRIES_AT_ONCE = 2**22
 
 Solve = Callable[[Array], Array]
 OrthogonalFactor = tuple[Array, Array]  # Q and M: F F^T = Q M Q^T, with orthonormal columns of Q
@@ -93,6 +95,30 @@ class GaussNewton:
     def _scaled(self, u: Array) -> Array:
         return u if self._scales is None else u * self._scales
 
+    def cosine(self, g: Array, norm: float) -> float:
+        """The largest between a column, and residuals of this norm with this gradient."""
+        lengths = (self._space.xp.linalg.vector_norm(self._R, axis=0) ** 2 + self._penalty) ** 0.5
+        slopes = self._scaled(self._space.in_double(g))
+        return self._space.max_abs(slopes / self._space.xp.where(lengths > 0, lengths, 1.0)) / norm
+
+    def largest_term(self, x: Array) -> float:
+        """A bound of |R| |x|: what residuals that are linear in x would be made of."""
+        x = self._in_scaled_variables(x)
+        trace, square = self._space.floats(self.matrix.trace, x @ x)
+        return math.sqrt(trace * square)
+
+    def left(self, x: Array) -> float:
+        """The share of r in |R| |x|, row by row, as a root mean square."""
+        xp, x = self._space.xp, abs(self._in_scaled_variables(x))
+        rows = max(1, ENTRIES_AT_ONCE // len(x))
+        total = 0.0
+        for start in range(0, len(self.residuals), rows):
+            r, R = self.residuals[start : start + rows], self._R[start : start + rows]
+            terms = abs(R) @ x
+            shares = xp.where(r == 0, 0.0 * r, abs(r) / xp.where(terms > 0, terms, math.nan))
+            total += float(xp.sum(shares**2))
+        return math.sqrt(total / len(self.residuals))
+
     def linear(self, d: Array) -> Array:
         """R d: by how much a step d changes the residuals, to first order."""
         return self._R @ self._in_scaled_variables(d)
@@ -101,6 +127,10 @@ class GaussNewton:
         """d^T D d, which the damping multiplies."""
         d = self._in_scaled_variables(d)
         return d @ d
+
+    def length(self, d: Array) -> float:
+        """The length of d in these scales."""
+        return math.sqrt(float(self.square(d)))
 
     def _in_scaled_variables(self, d: Array) -> Array:
         d = self._space.in_double(d)

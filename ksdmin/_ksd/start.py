@@ -5,7 +5,7 @@ And how it goes on in another dtype: in float64, when rounding in float32 hides 
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from ksdmin._ksd.adapt import reevaluate
 from ksdmin._ksd.affordable import (
@@ -28,8 +28,9 @@ from ksdmin._ksd.rules.space import Forcing, Width
 from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
 from ksdmin._ksd.rules.trust import Trust
 from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._ksd.steps.gauss_newton import GaussNewtonStep
 from ksdmin._ksd.steps.levenberg_marquardt import first_fit
-from ksdmin._options import Options
+from ksdmin._options import NotGiven, Options
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.box import Box
 from ksdmin._problem.protocol import Traits
@@ -37,6 +38,7 @@ from ksdmin._problem.subsets import Sets, Sizes
 from ksdmin._problem.values import changed
 from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Evaluator, Ledger
+from ksdmin._run.fit_tests import GTOL, FitTests
 from ksdmin._run.run import Run, write_record
 from ksdmin._run.start import first_fields
 
@@ -58,11 +60,17 @@ def prepare(run: Run, options: Options, traits: Traits) -> KSDRun:
     options, nonlinear = preset.completed(options), traits.nonlinear
     parts = options.krylov_dim or PARTS
     sampled = parts if run.sampled else None
+    off = preset.without.union(options.without)
+    unit_free = traits.sum_of_squares and FitTests.are_free(options)
+    if unit_free:
+        has_rows = traits.has_jacobian and GaussNewtonStep.name not in off
+        relative = options.gtol_rel if has_rows else max(options.gtol_rel, GTOL)
+        options = replace(options, gtol=NotGiven(0.0), gtol_rel=relative)
     return KSDRun(
-        **{**vars(run), "options": options},
+        **{**vars(run), "options": options, "unit_free": unit_free},
         preset=preset,
         parts=int(parts),
-        off=preset.without.union(options.without),
+        off=off,
         dims=choose_dimensions(
             run.space,
             options,

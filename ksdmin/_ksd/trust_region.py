@@ -76,6 +76,12 @@ class QuadraticModel:
             c, full = c[resolved], full[resolved]
         return -float(c.dot(full)) / 2
 
+    def unseen(self, error: float) -> list[Small]:
+        """The directions of unit length along which this error of the Jacobian hides the slope."""
+        hidden = np.flatnonzero(self._w <= error**2 * self._w.max(initial=0.0))
+        units = np.eye(len(self._w))
+        return [self.in_variables(units[i]) for i in hidden]
+
     def step(self, radius: float, guess: float) -> tuple[Small, float, float]:
         """The step p, the shift l, and |D p|; `guess` is that of the last step."""
         q, shift, length = within(self._w, self._c, self.full, radius, guess)

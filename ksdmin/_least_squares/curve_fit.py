@@ -12,6 +12,8 @@ import scipy.optimize
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.optimize import Bounds, OptimizeResult, OptimizeWarning
 
+from ksdmin._adapters.array_function import first_array
+from ksdmin._least_squares.arrays import ModelOfArrays, on_host
 from ksdmin._least_squares.least_squares import inverse_gram, least_squares, limits_of
 from ksdmin._problem.arrays import Small
 
@@ -50,7 +52,10 @@ def curve_fit(
     f : callable
         ``f(xdata, *parameters)`` gives the model's values, as many as `ydata` has.
     xdata, ydata : array
-        The data: `xdata` is handed to `f` (lists and tuples as arrays), `ydata` is a vector.
+        The data: `xdata` is handed to `f` (lists and tuples as arrays), `ydata` is a vector. Where
+        one of `xdata`, `ydata` and `p0` is an array of torch or jax, `f` gets its data and
+        parameters as such, in float64 (as far as jax is set to it), on the device of the data, and
+        is differentiated by autodiff.
     p0 : array, optional
         The start. By default 1 for each parameter of `f`, or a point within its bounds.
     sigma : array, optional
@@ -77,7 +82,7 @@ def curve_fit(
     Returns
     -------
     popt : array
-        The parameters.
+        The parameters; of torch or jax, where `p0` is an array of these.
     pcov : array, (n, n)
         Their covariance; the square roots of its diagonal are the standard errors. Infinite if the
         data do not determine the parameters, zero for one whose bounds are equal.
@@ -111,6 +116,18 @@ def curve_fit(
     ([2.5, 1.3], [0.006, 0.005])
     """
     bounds = (-np.inf, np.inf) if bounds is None else bounds
+    like = first_array(xdata, ydata, p0)
+    if like is not None:
+        start = _start(f, on_host(p0), bounds)
+        xdata, ydata, sigma = on_host(xdata), on_host(ydata), on_host(sigma)
+        xdata, ydata, sigma = _data(xdata, ydata, sigma, check_finite, nan_policy)
+        model = ModelOfArrays(f, xdata, start, like)
+        popt, *rest = curve_fit(
+            model, xdata, ydata, start, sigma, absolute_sigma, False,
+            bounds if isinstance(bounds, Bounds) else tuple(map(on_host, bounds)), method,
+            model.jacobian(jac, bounds), full_output=full_output, **kwargs,
+        )  # fmt: skip
+        return (popt if first_array(p0) is None else model.given(popt), *rest)
     if method not in (None, "ksd"):
         return scipy.optimize.curve_fit(
             f, xdata, ydata, p0, sigma, absolute_sigma, check_finite, bounds, method, jac,

@@ -13,7 +13,9 @@ from scipy.optimize import Bounds, OptimizeResult
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
+from ksdmin._adapters.array_function import array_function
 from ksdmin._ksd.trust_region import svd
+from ksdmin._least_squares.arrays import bounds_of, in_form, jacobian_of, on_host, shown_in_form
 from ksdmin._options import nearest
 from ksdmin._problem.arrays import EPS, Small, Space
 from ksdmin._problem.box import as_limits
@@ -81,15 +83,19 @@ def least_squares(
     fun : callable
         ``fun(x, *args, **kwargs)`` gives the vector of the m residuals at x, an array of n
         variables. There may be fewer residuals than variables.
-    x0 : array
-        Where to start.
+    x0 : array, or tree of arrays of torch or jax
+        Where to start. A torch tensor, a jax array, dicts, lists and tuples of such (for jax any
+        tree) and a torch module: `fun` gets x in this form, on its device and in its dtype, and
+        returns a tensor or a tree of them; so does ``res.x`` (that of a module is a dict by name).
     jac : callable, '2-point', '3-point', 'cs', optional
         ``jac(x, *args, **kwargs)`` gives the Jacobian, (m, n): an array, a sparse matrix or a
         LinearOperator. A scheme: by differences; '2-point' ones turn into '3-point' ones where
-        their error comes to hide the steps.
-    bounds : pair of arrays, Bounds or None, optional
+        their error comes to hide the steps. Where x0 is of torch or jax and `jac` is not given,
+        autodiff makes it, if it goes through `fun` (which is called up to three times to see).
+    bounds : pair of arrays, Bounds, mapping or None, optional
         ``(lower, upper)``, each an array or a number for all; None: there are none. Nothing is
-        evaluated outside. A variable whose bounds are equal is a constant.
+        evaluated outside. A variable whose bounds are equal is a constant. For parts of an x0 of
+        torch or jax also by name, ``{"rate": (0, None)}``, as in :func:`minimize`.
     method : {'ksd', 'trf', 'dogbox', 'lm'}, optional
         'ksd', or a method of SciPy's, which gets the same arguments.
     ftol, xtol, gtol : float or None, optional
@@ -131,7 +137,8 @@ def least_squares(
     OptimizeResult
         The fields of SciPy's result, and more:
 
-        - x, cost, fun (the residuals), jac, grad, optimality (the largest magnitude in the
+        - x, in the form of x0; all else is of numpy, with the variables as one vector;
+        - cost, fun (the residuals), jac, grad, optimality (the largest magnitude in the
           gradient, as far as x is free to move), active_mask, nfev, njev, status, message,
           success. As SciPy's, `jac` has the weights of a robust loss;
         - covariance: of the estimates, for residuals of equal and unknown variance,
@@ -168,6 +175,16 @@ def least_squares(
     [0.006, 0.005]
     """
     bounds = (-np.inf, np.inf) if bounds is None else bounds
+    of_arrays = array_function(fun, x0, args, kwargs)
+    if of_arrays is not None:
+        res = least_squares(
+            of_arrays, of_arrays.x0,
+            jacobian_of(of_arrays, jac, bounds, args, kwargs), bounds_of(of_arrays, bounds), method,
+            ftol, xtol, gtol, on_host(x_scale), loss, f_scale, on_host(diff_step), tr_solver,
+            tr_options, jac_sparsity, max_nfev, verbose,
+            callback=shown_in_form(callback, of_arrays.given), workers=workers,
+        )  # fmt: skip
+        return in_form(res, of_arrays.given)
     if method != "ksd":
         if method not in SCIPY_METHODS:
             known = ("ksd", *SCIPY_METHODS)
@@ -252,6 +269,11 @@ def _check_arguments(
 def _start(x0: Any) -> Small:
     if np.iscomplexobj(x0):
         raise ValueError("x0 must be real")
+    if isinstance(x0, Mapping):
+        raise TypeError(
+            "x0 is a mapping of numbers: expected a vector; tensors of torch and arrays of jax may "
+            "be in a dict"
+        )
     start = np.atleast_1d(np.asarray(x0, dtype=np.float64))
     if start.ndim > 1:
         raise ValueError(f"x0 has shape {start.shape}: expected a vector")

@@ -80,7 +80,8 @@ class ResidualProblem(FunctionProblem):
         self._sparsity: Sparsity | None = None
         self._structure: Structure | None = None  # what the pattern of a sparse Jacobian says
         self._least_sizes: Small | None = None  # that differences take a variable for
-        self.variable_scale, self.unit_free, self.sees_nothing = None, False, False
+        self.variable_scale, self.sees_nothing = None, False
+        self.unit_free = subsets is None
         self._counts_probes = True  # whether `nfev` counts the values of differences
         self._checks_jac = True  # whether a run compares `jac` with the residuals
         self._refines = False  # whether differences may turn into better ones
@@ -123,7 +124,6 @@ class ResidualProblem(FunctionProblem):
             _checks_jac=False,
             _takes_arrays=True,
             variable_scale=variable_scale,
-            unit_free=True,
         )
 
     def predicted_reduction(self, x: Array, idx: Any, g: Array) -> float | None:

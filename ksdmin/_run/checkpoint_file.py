@@ -21,6 +21,7 @@ from typing import IO, Any, TypeVar, get_args, get_type_hints
 import numpy as np
 from array_api_compat import is_numpy_array, is_torch_array
 
+from ksdmin._options import NotGiven
 from ksdmin._problem.arrays import Small
 from ksdmin._problem.subsets import WHOLE
 
@@ -279,6 +280,8 @@ def _plain(value: Any, names: Mapping[int, str], where: str) -> Any:
         return {type(value).__name__: (value.start, value.stop, value.step)}
     if is_dataclass(value) and not isinstance(value, type):
         held = {field.name: getattr(value, field.name) for field in fields(value)}
+        # An option that was not given is none, so that it is made again as such
+        held = {name: None if isinstance(part, NotGiven) else part for name, part in held.items()}
         hints = _hints(type(value))
         plain = {
             name: {"host": (part.shape, part.reshape(-1).tolist())}

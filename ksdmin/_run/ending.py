@@ -207,6 +207,8 @@ def test_that_holds(run: Run, state: State) -> Status | None:
             return Status(held.status)
         relative = run.options.gtol_rel * state.first_norm
         return Status.CONVERGED if 0 < state.gradient_norm <= relative else None
+    if run.unit_free and state.held is not None:
+        return Status(state.held.status)
     if state.gradient_norm <= run.gradient_target(state.first_norm):
         return Status.CONVERGED
     return small_change(run, state)
@@ -215,7 +217,7 @@ def test_that_holds(run: Run, state: State) -> Status | None:
 def unit_free_test(run: Run, state: State) -> Held | None:
     """The test free of units that holds; a fit makes its own."""
     here, problem = state.here, state.ledger.problem
-    if state.is_fit or not problem.unit_free:
+    if state.is_fit or not problem.unit_free or state.held is not None:
         return state.held
     tests = FitTests.of(run.options)
     g = run.movable(here)(here.gradient)
@@ -280,7 +282,7 @@ def explained(
 
 def test_that_held(run: Run, state: State, status: Status, point: Evaluated) -> str:
     """Which test of convergence holds, with its numbers."""
-    held = unit_free_test(run, state) if state.tests_itself else None
+    held = unit_free_test(run, state) if state.tests_itself else state.held
     if held is not None and held.status == status:
         return held.text
     options = run.options

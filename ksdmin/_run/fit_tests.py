@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from ksdmin._options import MethodOptions, NotGiven
 from ksdmin._problem.arrays import EPS
 from ksdmin._result import Status
+from ksdmin._run.levenberg_marquardt import POOR
 
 # Where the user gives none. With these, all unknowns of NIST's fits have six digits.
 GTOL, FTOL, XTOL = 1e-10, 1e-13, 1e-10
 # A value is zero but for rounding below this share of the first one, or of 1 where that is less:
 # from a start far off, where the first is huge, a fit may have as much before it.
 ZERO = EPS**2
+# Equations are solved where so much is left of what their terms add up to: half of the digits, as
+# their normal equations resolve no more.
+SOLVED = EPS**0.5
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,12 @@ class FitTests:
     xtol: float
     first: float = 0.0
 
+    @staticmethod
+    def are_free(options: MethodOptions) -> bool:
+        """Whether no tolerance is given: those of other problems would depend on units."""
+        given = options.gtol, options.ftol, options.xtol
+        return all(isinstance(tol, NotGiven) for tol in given)
+
     @classmethod
     def of(cls, options: MethodOptions) -> FitTests:
         """The user's, or the defaults."""
@@ -70,6 +80,19 @@ class FitTests:
             return None
         about = "The largest cosine between the residuals and a column of the Jacobian is"
         return Held(Status.CONVERGED, f"{about} {cosine:.2g} <= gtol {self.gtol:.2g}.")
+
+    def of_equations(self, left: float, gained: float, value: float) -> Held | None:
+        """Whether residuals that can all be zero are: a run that still gains goes on.
+
+        `left` is the share of them in the terms that they are made of, in the mean; `gained` is by
+        how much the last step has lowered the value.
+        """
+        if not left <= SOLVED or not 0 <= gained < POOR * (value + gained):
+            return None
+        about = f"The residuals are {left:.2g} of their terms <= {SOLVED:.2g}"
+        return Held(
+            Status.XTOL, f"{about}, and the last step lowered the value by less than a quarter."
+        )
 
     def confirmed(self, predicted: float, value: float) -> bool:
         """Whether a model agrees with a test that holds: its whole step is to gain no more.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -46,6 +46,9 @@ class Run:
         The processes that make it.
     sampled : bool
         Whether there are sets of samples, rather than a plain function.
+    unit_free : bool
+        Whether steps make tests of convergence that do not depend on units, in the place of those
+        of the gradient: of residuals, where no tolerance is given.
     """
 
     space: Space
@@ -57,6 +60,7 @@ class Run:
     box: Box | None
     team: Team
     sampled: bool
+    unit_free: bool = field(default=False, kw_only=True)
 
     def evaluating(self, ledger: Ledger, *, limited: bool = False) -> Evaluator:
         """The evaluations of one step, which go on from `ledger`, as a context.

@@ -6,15 +6,14 @@ runs SciPy's tests (``-p``), as ``test_scipy_suite.py`` is.
 """
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import scipy.optimize
 
-SUITE = Path(scipy.optimize.__file__).parent / "tests"
+from tests.interop.scipy_process import reported
+
 FILES = {"test_least_squares.py": None, "test_minpack.py": "TestCurveFit"}
 
 # Tests of what makes one of SciPy's methods that method.
@@ -99,25 +98,7 @@ def pytest_sessionfinish(session):
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    files = [SUITE / file for file in FILES if (SUITE / file).exists()]
-    if not files:
-        pytest.skip("this SciPy was installed without its tests")
-    folder = tmp_path_factory.mktemp("scipy_least_squares")
-    ini, path = folder / "pytest.ini", folder / "report.json"
-    ini.write_text("[pytest]\n")  # keeps our own settings (warnings are errors) out of it
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]),
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "PYTEST_ADDOPTS": "",
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [sys.executable, "-m", "pytest", "--tb=short", "-p", Path(__file__).stem]
-    command += ["-p", "no:cacheprovider", "-c", ini, f"--rootdir={SUITE}"]
-    command += [f"--suite-report={path}", *files]
-    settings = {"cwd": folder, "env": environment, "timeout": 600, "text": True}
-    done = subprocess.run(command, capture_output=True, **settings)
-    assert path.exists(), f"SciPy's tests did not run:\n{done.stdout}\n{done.stderr}"
-    return json.loads(path.read_text())
+    return reported(__file__, FILES, tmp_path_factory.mktemp("scipy_least_squares"))
 
 
 def test_many_ran(report):

@@ -14,7 +14,6 @@ import inspect
 import json
 import os
 import pkgutil
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -24,9 +23,10 @@ import pytest
 import scipy.optimize
 from scipy.optimize import minimize as scipy_minimize
 
+from tests.interop.scipy_process import reported
+
 METHOD = os.environ.get("KSDMIN_SUITE_METHOD", "ksdmin:ksd")
 BFGS = f"{Path(__file__).stem}:bfgs"
-SUITE = Path(scipy.optimize.__file__).parent / "tests"
 
 REPLACED = {"bfgs", "newton-cg", "trust-krylov", "trust-ncg", "trust-exact", "dogleg"}
 LEGACY = {"fmin_bfgs": ("_minimize_bfgs", "bfgs"), "fmin_ncg": ("_minimize_newtoncg", "newton-cg")}
@@ -164,28 +164,10 @@ def pytest_sessionfinish(session):
 @pytest.fixture(scope="module")
 def report_of(tmp_path_factory):
     """The ``errors`` of a method."""
-    files = [SUITE / file for file in FILES if (SUITE / file).exists()]
-    if not files:
-        pytest.skip("this SciPy was installed without its tests")
-    folder = tmp_path_factory.mktemp("scipy_suite")
-    ini = folder / "pytest.ini"
-    ini.write_text("[pytest]\n")  # keeps our own settings (warnings are errors) out of it
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]),
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "PYTEST_ADDOPTS": "",
-        "OMP_NUM_THREADS": "1",  # the problems are tiny: BLAS threads would only compete
-    }
 
     def run(method):
-        report = folder / f"{method.replace(':', '.')}.json"
-        command = [sys.executable, "-m", "pytest", "--tb=short", "-p", Path(__file__).stem]
-        command += ["-p", "no:cacheprovider", "-c", ini, f"--rootdir={SUITE}"]
-        command += [f"--suite-method={method}", f"--suite-report={report}", *files]
-        settings = {"cwd": folder, "env": environment, "timeout": 600, "text": True}
-        done = subprocess.run(command, capture_output=True, **settings)
-        assert report.exists(), f"SciPy's tests did not run:\n{done.stdout}\n{done.stderr}"
-        return json.loads(report.read_text())
+        folder = tmp_path_factory.mktemp("scipy_suite")
+        return reported(__file__, FILES, folder, f"--suite-method={method}")
 
     return cache(run)
 

@@ -70,10 +70,11 @@ class FlatFunction(FlatModel):
     def value(self, x: Tensor, *idx: Any) -> Tensor:
         """The value at a vector that requires a gradient; checked to be a scalar with a graph."""
         with noting_samples(bool(idx)):
-            value = self._call(x, *idx)
+            value = self.called(x, *idx)
         return _checked_value(value)
 
-    def _call(self, x: Tensor, *idx: Any) -> Any:
+    def called(self, x: Tensor, *idx: Any) -> Any:
+        """What the user's function returns, as it is."""
         if self._holder.module is None:
             return self._fun(self.unflatten(x), *idx)
         return self.holding(self.split(x), self._fun, self._holder.module, *idx)

@@ -34,8 +34,9 @@ from ksdmin._ksd.cost_model import Costs, MarginalGain
 from ksdmin._ksd.gauss_newton import GaussNewton
 from ksdmin._ksd.outcome import NextDamping
 from ksdmin._ksd.rules.damping import DampedStep, lowered, raised
-from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.state import KSDRun, KSDState, Met, Trial
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
+from ksdmin._ksd.steps.residual_tests import held_at, held_at_the_end
 from ksdmin._problem.arrays import Array, is_out_of_memory
 from ksdmin._problem.protocol import Jacobian
 from ksdmin._problem.values import changed, made
@@ -64,7 +65,7 @@ class GaussNewtonStep:
         """
         run, evaluator, state, costs = turn
         try:
-            return Proposal(state, damped_step(run, evaluator, state, costs))
+            return damped_step(run, evaluator, state, costs)
         except Exception as error:
             if run.team.size > 1 or not is_out_of_memory(error):
                 raise
@@ -101,22 +102,34 @@ class Found:
 
 def damped_step(
     run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None
-) -> Trial | None:
-    """The step; None where there is no Jacobian after all."""
+) -> Proposal:
+    """The step; none where there is no Jacobian after all, or where a test of convergence holds."""
+    nothing = Proposal(state, None)
     if costs is None:
-        return None
+        return nothing
     here, space = state.here, run.space
     free = run.movable(here)
     g = free(here.gradient)
     jacobian = evaluator.jacobian(here.x, state.sets.B)
     if jacobian is None or not space.max_abs(g):
-        return None
+        return nothing
     kept = None if run.box is None else free(space.xp.ones_like(here.x))
     equations = GaussNewton(space, jacobian, g, kept, state.rules.damped_step.whole_below)
     if not 0 < equations.scale < math.inf:  # zero: losses without curvature
-        return None
+        return nothing
+    whole = not run.sampled or run.subsets.is_full(here.idx)
+    held = held_at(space, state, equations, g) if run.unit_free else None
+    if held is not None:
+        state = changed(state, met=Met(here.x, held))
+        if whole:
+            return Proposal(state, None)
     path = Path(run, evaluator, state, jacobian, equations, g, costs)
-    return path.trial(state.rules.damped_step.start(equations.scale))
+    trial = path.trial(state.rules.damped_step.start(equations.scale))
+    if run.unit_free and whole and trial.d is None:
+        held = held_at_the_end(evaluator, state, equations, g)
+        if held is not None:
+            return Proposal(changed(state, met=Met(here.x, held)), None)
+    return Proposal(state, trial)
 
 
 class Path:

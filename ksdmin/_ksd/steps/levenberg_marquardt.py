@@ -67,6 +67,8 @@ CONTRACTION = 0.75
 MORE_EXACT, OFF = 3.0, 0.25
 # Differences are off by so many times the error that they have at best: a digit as a margin.
 DIFFERENCES_OFF = 10
+# Differences that show nothing are made so many times as long, the next time.
+LONGER = 1e3
 # Below, products of slopes underflow.
 LEAST_SLOPE = 1e-150
 NO_GRADIENT = Held(
@@ -208,6 +210,10 @@ class Point:
     def rounding(self) -> float:
         """How much of the value the rounding of the variables alone hides."""
         return EPS * float(np.abs(self.r) @ (abs(self.R) @ np.abs(self.x)))
+
+    def unseen(self, error: float) -> list[Small]:
+        """Directions along which this error of the Jacobian hides the slope: few unknowns only."""
+        return [] if isinstance(self.plain, SparseModel) else self.plain.unseen(error)
 
     def model(self, bends: bool) -> Model:
         """With S, or without."""
@@ -432,14 +438,48 @@ class Search:
         value = point.value
         limit = fit.tests.ftol * abs(value)
         held = fit.tests.of_end(model.full_reduction(0.0, limit), value, 0.0)
-        if held is None and evaluator.traits.has_finer_arithmetic and evaluator.refine():
+        unsure = held is None or bool(self._error and point.unseen(self._error))
+        if unsure and evaluator.traits.has_finer_arithmetic and evaluator.refine():
             return self._refined()
         predicted = model.full_reduction(self._error)
         held = held or fit.tests.of_end(predicted, value, 0.0) or fit.tests.of_point(point.cosine)
         share = EPS**0.5 if evaluator.gradient_error else evaluator.noise
         hidden = max(point.rounding, share * abs(value))
         held = held or fit.tests.of_end(predicted, value, hidden)
+        further = self._further() if self._error else None
+        if further is not None:
+            return further
         return self._stopped(changed(fit, held=held, stuck=held is None))
+
+    def _further(self) -> KSDState | None:
+        """The state after a step that differences hide; None where there seems to be none.
+
+        Where columns are alike but for the error of differences, nothing is known of the slope
+        along some direction, and a test that holds says nothing of it. Longer and longer
+        differences along it show it, if there is any.
+        """
+        point, evaluator = self._point, self._evaluator
+        if point.box is not None or not point.value > 0:
+            return None
+        least = max(self._fit.tests.ftol, evaluator.noise) * point.value
+        size = max(self._size, length_of(point.r))
+        for v in point.unseen(self._error):
+            h = EPS ** (1 / 3) * size
+            while h < size / EPS and not evaluator.spent():
+                ahead, behind = self._tried(h * v).residuals, self._tried(-h * v).residuals
+                with np.errstate(all="ignore"):  # far away, they may be infinite
+                    slope = (ahead - behind) / (2 * h)
+                    square, along = float(slope @ slope), float(slope @ point.r)
+                if square > 0 and along**2 > 2 * least * square:
+                    t = -along / square
+                    tried, predicted = self._tried(t * v), along**2 / square / 2
+                    if point.value - tried.value >= GOOD * predicted:
+                        there = evaluator.evaluate(tried.x, self._state.here.idx, diagonal=False)
+                        self._radius, self._shift = abs(t), 0.0
+                        plain = point.plain
+                        return self._taken(tried, there, plain, predicted, predicted, t, False)
+                h *= LONGER
+        return None
 
     def _refined(self) -> KSDState:
         """The same point with a finer Jacobian, where the error of this one may be the reason."""

@@ -1,0 +1,121 @@
+"""Fits of functions of torch and jax: the host's arguments for them, and results in their form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from array_api_compat import is_jax_array, is_torch_array
+from scipy.optimize import Bounds, OptimizeResult
+
+from ksdmin._adapters.array_function import ArrayFunction, first_array, host_function
+from ksdmin._problem.arrays import Small, to_host
+from ksdmin._result import Result
+from ksdmin._run.observer import takes_result
+
+Form = Callable[[Small], Any]
+
+
+def jacobian_of(
+    fun: ArrayFunction, jac: Any, bounds: Any, args: Any = (), kwargs: Any = None
+) -> Any:
+    """The user's Jacobian on the host, or that by autodiff, or the name of a scheme.
+
+    Where autodiff does not go through the function, differences take its place.
+    """
+    if callable(jac):
+        args, kwargs = args if isinstance(args, (tuple, list)) else (args,), kwargs or {}
+        return lambda x: on_host(jac(fun.given(x), *args, **kwargs))
+    if jac == "cs":
+        raise ValueError(
+            "jac='cs': complex steps need a function of numpy; leave jac out for autodiff"
+        )
+    if jac not in (None, "2-point"):
+        return jac
+    return fun.jacobian if fun.is_differentiable(bounded=_is_bounded(bounds)) else "2-point"
+
+
+def _is_bounded(bounds: Any) -> bool:
+    """Whether there are bounds, beyond which nothing is evaluated."""
+    if isinstance(bounds, Mapping):
+        return bool(bounds)
+    pair = (bounds.lb, bounds.ub) if isinstance(bounds, Bounds) else bounds
+    return any(bool(np.isfinite(on_host(limit)).any()) for limit in pair)
+
+
+def on_host(values: Any) -> Any:
+    """Arrays of torch and jax as numpy's, also those of a tuple or list; all else as it is."""
+    if isinstance(values, (tuple, list)) and first_array(values) is not None:
+        return [on_host(one) for one in values]
+    return to_host(values) if is_torch_array(values) or is_jax_array(values) else values
+
+
+def bounds_of(fun: ArrayFunction, bounds: Any) -> Any:
+    """Bounds as the host takes them: by the names of parts of x0, too."""
+    if isinstance(bounds, Mapping):
+        return fun.names().limits(bounds)
+    if isinstance(bounds, (tuple, list)):
+        return tuple(map(on_host, bounds))
+    return bounds
+
+
+class ModelOfArrays:
+    """A model of ``curve_fit`` that takes arrays of torch or jax, called with vectors of numpy.
+
+    Parameters
+    ----------
+    f : callable
+        The user's.
+    xdata : array, or anything
+        For `f`: an array of numpy becomes one of its library.
+    start : array
+        The parameters at first.
+    like : array
+        Of that library, on the device of the data.
+    """
+
+    def __init__(self, f: Callable[..., Any], xdata: Any, start: Small, like: Any) -> None:
+        self._made_of, self._start = (xdata, start, like), start
+        self._made = host_function(like).of_model
+        self._function = self._made(f, *self._made_of)
+
+    def __call__(self, xdata: Any, *parameters: float) -> Any:
+        """The model's values: of the data that it knows."""
+        return self._function(np.array(parameters))
+
+    def jacobian(self, jac: Any, bounds: Any) -> Any:
+        """The derivatives in the parameters, as ``curve_fit`` takes them: see `jacobian_of`."""
+        if callable(jac):
+            slopes, n = self._made(jac, *self._made_of), len(self._start)
+            return lambda xdata, *p: np.reshape(slopes(np.array(p)), (-1, n))
+        found = jacobian_of(self._function, jac, bounds)
+        return (lambda xdata, *p: found(np.array(p))) if callable(found) else found
+
+    def given(self, x: Small) -> Any:
+        """Parameters as an array of the library."""
+        return self._function.given(x)
+
+
+def shown_in_form(callback: Callable[..., Any] | None, given: Form) -> Callable[..., Any] | None:
+    """The user's callback, which sees x in the form of x0."""
+    if not callable(callback):
+        return callback
+    user = callback
+    if not takes_result(user):
+        return lambda x: user(given(x))
+
+    def shown(intermediate_result: OptimizeResult) -> Any:
+        intermediate_result.x = given(intermediate_result.x)
+        return user(intermediate_result=intermediate_result)
+
+    return shown
+
+
+def in_form(res: OptimizeResult, given: Form) -> OptimizeResult:
+    """The result with x in the form of x0; it remembers the vector."""
+    origin = res.origin() if isinstance(res, Result) else None
+    if origin is not None:
+        res.come_from(origin._replace(x=res.x), keep=True)
+    res.x = given(res.x)
+    return res
