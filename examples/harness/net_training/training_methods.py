@@ -29,7 +29,7 @@ ADAMS_RATES = {task.name: (3e-4, 1e-3, 3e-3, 1e-2) for task in (AUTO_ENCODING, C
 METHODS = {
     "ksd": Method(train_by_ksd(), precision="high", has_curvature=True),
     "ksd-diagonal": Method(train_by_ksd("diagonal"), precision="high", has_curvature=True),
-    "ksd-paper": Method(train_as_in_paper, precision="high", has_curvature=True),
+    "ksd-paper": Method(train_as_in_paper(), precision="high", has_curvature=True),
     "hf": Method(train_by_hf("diagonal"), precision="highest", has_curvature=True),
     "hf-kronecker": Method(train_by_hf("auto"), precision="highest", has_curvature=True),
     "lbfgsb": Method(
