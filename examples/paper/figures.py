@@ -14,6 +14,7 @@ from examples.paper.seed_series import Series, best_series
 COLOURS = {
     "ksd": "tab:blue",
     "ksd-diagonal": "tab:gray",
+    "ksd-krylov": "navy",
     "ksd-paper": "tab:cyan",
     "hf": "tab:red",
     "hf-kronecker": "tab:orange",
