@@ -263,6 +263,30 @@ def table(runs: Sequence[Run]) -> str:
     return markdown(header, rows) + f"\n\n{note(runs)}"
 
 
+def in_words(runs: Sequence[Run], shown: int = 3) -> str:
+    """The choices that change most for equal passes, for worse and for better."""
+    sentences = []
+    for name, words in CONFIGURATIONS.items():
+        mine = sorted((e for e in effects(runs) if e.configuration == name), key=by_effect)
+        better = [e for e in mine if e.by_passes < 1][:shown]
+        worse = [e for e in reversed(mine) if e.by_passes > 1][:shown]
+        sentences.append(
+            f"**KSD {words}**, for equal passes: most is lost with {listed(worse)}; most is "
+            f"gained with {listed(better)}."
+        )
+    return "\n\n".join(sentences)
+
+
+def by_effect(effect: Effect) -> float:
+    return effect.by_passes
+
+
+def listed(found: Sequence[Effect]) -> str:
+    """Each choice, with the error's ratio."""
+    named = [f"{e.about} {e.value} ({e.by_passes:.2f} of the error)" for e in found]
+    return ", ".join(named) or "nothing"
+
+
 def place(value: str) -> float:
     """Numbers by their size, words as they come."""
     try:

@@ -156,7 +156,8 @@ def test_a_pre_trained_auto_encoder_starts_as_its_own_mirror():
     layers = table1_networks.linears(net)
     for down, up in zip(layers[:2], layers[:1:-1], strict=True):
         torch.testing.assert_close(up.weight, down.weight.T)
-        assert down.bias.any() and up.bias.any()
+        assert down.bias.any()
+        assert up.bias.any()
 
 
 @pytest.mark.parametrize("length", [20, 50])
