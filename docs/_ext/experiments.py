@@ -124,11 +124,11 @@ def solved(runs):
         traces = [run["trace"] for run in series.runs.values()]
         times = [first_solved(trace) for trace in traces]
         there = [time for time in times if time is not None]
-        words = f"{NAMES[series.config['method']]} with {len(there)} of {len(times)} seeds"
+        words = f"{NAMES[series.config['method']]} {len(there)} of {len(times)}"
         if there:
-            words += f" (after {median(there):.3g} s in the median of these)"
+            words += f" (after {median(there):.3g} s, the median)"
         found.append(words)
-    return f"**Solved by** {', '.join(found)}; all in at most {seconds_of(runs)} s."
+    return f"**Seeds with which it was solved**, in {seconds_of(runs)} s: {', '.join(found)}."
 
 
 def first_solved(trace):
@@ -150,11 +150,11 @@ def pre_training():
 
 def open_choices():
     """For the page of the paper: the choices that it leaves open, one at a time."""
-    runs = Store(ablations.RESULT, ablations.IDENTITY).runs
-    drawn = ablations.draw(runs, FIGURES / "ablations.svg")
+    store = Store(ablations.RESULT, ablations.IDENTITY)
+    drawn = ablations.draw(store, FIGURES / "ablations.svg")
     figure = f"![Errors with one choice changed](generated/paper/{drawn.name})"
-    heaviest = ablations.in_words(runs)
-    return "\n\n".join([heaviest, figure, folded("All choices", ablations.table(runs))])
+    heaviest = ablations.in_words(store.runs)
+    return "\n\n".join([heaviest, figure, folded("All choices", ablations.table(store))])
 
 
 def in_words(name, runs):

@@ -135,7 +135,7 @@ def changes_of(configuration: str) -> Iterator[Choice]:
     for share in (1 / 40, 1 / 10, 1 / 5, 1.0):
         sizes = {"curvature": share, "search": share, "disjoint": share < 1}
         yield with_options(configuration, "B and C, share each", f"{share:g}", subsets=sizes)
-    for spectrum, words in {"absolute": "|lambda|", "floored": "floored"}.items():
+    for spectrum, words in {"absolute": "absolute eigenvalues", "floored": "floored ones"}.items():
         value = f"hessian, {words}"
         yield Choice(
             configuration, "matrix", value, curvature="hessian", preset={"spectrum": spectrum}
@@ -245,8 +245,14 @@ def error(trace: Mapping[str, Sequence[float]], column: str, at: float) -> float
     return math.exp(np.interp(at, trace[column], np.log(trace["train"])))
 
 
-def table(runs: Sequence[Run]) -> str:
+def has_seconds(store: Store) -> bool:
+    """Whether the machine had nothing else to do, so that seconds tell something."""
+    return not store.head.get("shared")
+
+
+def table(store: Store) -> str:
     """One line per choice, both configurations side by side."""
+    runs, timed = store.runs, has_seconds(store)
     found = {(e.configuration, e.about, e.value): e for e in effects(runs)}
     names = dict.fromkeys((about, value) for _, about, value in found)
     order = list(dict.fromkeys(about for about, _ in names))
@@ -255,12 +261,14 @@ def table(runs: Sequence[Run]) -> str:
         cells = [about, value]
         for configuration in CONFIGURATIONS:
             effect = found.get((configuration, about, value))
-            cells += ["", ""] if effect is None else [in_cell(effect), f"{effect.by_seconds:.2f}"]
+            shown = ["", ""] if effect is None else [in_cell(effect), f"{effect.by_seconds:.2f}"]
+            cells += shown if timed else shown[:1]
         rows.append(cells)
     header = ["choice", "value"]
     for configuration in CONFIGURATIONS:
-        header += [f"{configuration}: equal passes", f"{configuration}: equal seconds"]
-    return markdown(header, rows) + f"\n\n{note(runs)}"
+        columns = [f"{configuration}: equal passes", f"{configuration}: equal seconds"]
+        header += columns if timed else columns[:1]
+    return markdown(header, rows) + f"\n\n{note(runs, timed)}"
 
 
 def in_words(runs: Sequence[Run], shown: int = 3) -> str:
@@ -283,7 +291,7 @@ def by_effect(effect: Effect) -> float:
 
 def listed(found: Sequence[Effect]) -> str:
     """Each choice, with the error's ratio."""
-    named = [f"{e.about} {e.value} ({e.by_passes:.2f} of the error)" for e in found]
+    named = [f"{e.about} {e.value} ({e.by_passes:.2f} times the error)" for e in found]
     return ", ".join(named) or "nothing"
 
 
@@ -299,7 +307,7 @@ def in_cell(effect: Effect) -> str:
     return f"{effect.by_passes:.2f} [{effect.least:.2f}, {effect.most:.2f}]"
 
 
-def note(runs: Sequence[Run]) -> str:
+def note(runs: Sequence[Run], timed: bool) -> str:
     """How to read the table, and where it was measured."""
     usual = [one for one in runs if not one["choice"]["about"]]
     ends = {
@@ -307,24 +315,28 @@ def note(runs: Sequence[Run]) -> str:
         for name in CONFIGURATIONS
     }
     words = "; ".join(
-        f"{CONFIGURATIONS[name]} {fmean(error(t, 'passes', PASSES) for t in traces):.3g} "
-        f"({fmean(t['seconds'][-1] for t in traces):.1f} s)"
+        f"{CONFIGURATIONS[name]} {fmean(error(t, 'passes', PASSES) for t in traces):.3g}"
+        + (f" ({fmean(t['seconds'][-1] for t in traces):.1f} s)" if timed else "")
         for name, traces in ends.items()
         if traces
     )
     seeds = len({one["seed"] for one in runs})
+    clock = (
+        ", and after half of the processor seconds that the unchanged configuration takes for these"
+    )
     return (
         "The training error with a choice, over that without it: above 1 it is worse. Geometric "
-        f"means over {seeds} seeds [least, most], after {PASSES} passes, and after half of the "
-        "processor seconds that the unchanged configuration takes for these. Unchanged, the error "
-        f"is then {words}. Measured on {origins(runs, '{hardware}, {date}, commit {commit}')}."
+        f"means over {seeds} seeds [least, most], after {PASSES} passes{clock if timed else ''}. "
+        f"Unchanged, the error is then {words}. "
+        f"Measured on {origins(runs, '{hardware}, {date}, commit {commit}')}."
+        + ("" if timed else " The machine was shared: seconds would say little.")
     )
 
 
-def draw(runs: Sequence[Run], path: Path) -> Path:
+def draw(store: Store, path: Path) -> Path:
     """A point for each choice, on a logarithmic scale."""
     plt = pyplot()
-    found = effects(runs)
+    found, timed = effects(store.runs), has_seconds(store)
     order = list(dict.fromkeys(e.about for e in found))
     names = sorted(
         {(e.about, e.value) for e in found}, key=lambda n: (order.index(n[0]), place(n[1]), n[1])
@@ -335,13 +347,10 @@ def draw(runs: Sequence[Run], path: Path) -> Path:
         at = [names.index((e.about, e.value)) for e in mine]
         look = {"color": COLOURS[name], "zorder": 3}
         panel.scatter([e.by_passes for e in mine], at, label=f"{words}: equal passes", **look)
-        panel.scatter(
-            [e.by_seconds for e in mine],
-            at,
-            facecolors="none",
-            edgecolors=COLOURS[name],
-            label=f"{words}: equal processor seconds",
-        )
+        if timed:
+            hollow = {"facecolors": "none", "edgecolors": COLOURS[name]}
+            label = f"{words}: equal processor seconds"
+            panel.scatter([e.by_seconds for e in mine], at, label=label, **hollow)
     panel.axvline(1, color="gray", linewidth=0.8)
     panel.set_yticks(range(len(names)), [f"{about}: {value}" for about, value in names])
     panel.invert_yaxis()
@@ -357,13 +366,16 @@ def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=("run", "table"))
     parser.add_argument("--seed", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument("--shared", action="store_true", help="other programs run: no seconds")
     parser.add_argument("--out", type=Path, default=RESULT, help="JSON, which runs are added to")
     args = parser.parse_args(given)
     store = Store(args.out, IDENTITY)
     if args.command == "run":
+        if args.shared and has_seconds(store):
+            store.replace(store.runs, {"shared": True})
         run(store, args.seed)
     else:
-        print(table(store.runs))
+        print(table(store))
 
 
 if __name__ == "__main__":

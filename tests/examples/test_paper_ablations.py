@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
+from examples.harness.store import Store
 from examples.paper import ablations
 
 
@@ -23,7 +24,7 @@ def test_no_choice_is_made_twice_and_one_is_none():
         assert names.count(("", "")) == 1
 
 
-def test_a_choice_is_compared_seed_by_seed_by_passes_and_by_seconds():
+def test_a_choice_is_compared_seed_by_seed_by_passes_and_by_seconds(tmp_path):
     usual = ablations.Choice("paper")
     other = ablations.Choice("paper", "K", "5")
     runs = [
@@ -34,13 +35,16 @@ def test_a_choice_is_compared_seed_by_seed_by_passes_and_by_seconds():
     (effect,) = ablations.effects(runs)
     assert (effect.by_passes, effect.least, effect.most) == pytest.approx((4.0, 2.0, 8.0))
     assert effect.by_seconds == pytest.approx(2.0)
-    text = ablations.table(runs)
-    assert "| K | 5 | 4.00 [2.00, 8.00] | 2.00 |" in text
-    assert "most is lost with K 5 (4.00 of the error)" in ablations.in_words(runs)
+    store = Store(tmp_path / "runs.json", ablations.IDENTITY)
+    store.add(*runs)
+    assert "| K | 5 | 4.00 [2.00, 8.00] | 2.00 |" in ablations.table(store)
+    store.replace(runs, {"shared": True})
+    assert "| K | 5 | 4.00 [2.00, 8.00] |  |" in ablations.table(store)
+    assert "most is lost with K 5 (4.00 times the error)" in ablations.in_words(runs)
 
 
 def test_a_run_is_what_is_stored_of_it():
-    choice = next(c for c in ablations.choices() if c.value == "hessian, |lambda|")
+    choice = next(c for c in ablations.choices() if c.preset)
     found = ablations.perform(choice, seed=0, passes=4)
     assert found["choice"] == json.loads(json.dumps(asdict(choice)))
     assert found["trace"]["train"][-1] < found["trace"]["train"][0]
@@ -56,5 +60,6 @@ def test_every_choice_trains(choice):
 @pytest.mark.slow
 def test_choices_are_drawn(tmp_path):
     pytest.importorskip("matplotlib")
-    runs = [run_of(choice, 0, [8.0, 2.0, 1.0]) for choice in ablations.choices()]
-    assert ablations.draw(runs, tmp_path / "choices.svg").stat().st_size > 5_000
+    store = Store(tmp_path / "runs.json", ablations.IDENTITY)
+    store.add(*(run_of(choice, 0, [8.0, 2.0, 1.0]) for choice in ablations.choices()))
+    assert ablations.draw(store, tmp_path / "choices.svg").stat().st_size > 5_000

@@ -8,6 +8,7 @@ import torch
 
 from examples.data import long_lags
 from examples.data.splits import Utterances
+from examples.harness.net_training.tasks import ADDING
 from examples.harness.net_training.training_methods import METHODS
 from examples.paper import rbm_pretraining, recurrent_rows, table1_networks
 from examples.paper.cli import main
@@ -177,6 +178,30 @@ def test_sequences_have_what_is_asked_for_where_it_belongs(length):
     where, which = (part.reshape(300, 2) for part in np.nonzero(shown)[1:])
     np.testing.assert_array_equal(where * 10 // length, np.broadcast_to([1, 5], (300, 2)))
     np.testing.assert_array_equal(orders.targets, 2 * which[:, 0] + which[:, 1])
+
+
+def test_a_sum_is_wrong_that_is_off_by_more_than_the_tolerance():
+    found = ADDING.errors(
+        torch.tensor([[0.5], [0.55], [0.5]]), torch.tensor([[0.53], [0.5], [0.55]])
+    )
+    assert float(found) == 200.0
+
+
+@pytest.mark.slow
+def test_a_recurrent_net_learns_an_order(tmp_path):
+    arguments = (
+        "order-50",
+        "--small",
+        "--method",
+        "ksd",
+        "adam",
+        "--passes",
+        "60",
+        "--rate",
+        "0.01",
+    )
+    for found in run(tmp_path / "runs.json", *arguments):
+        assert found["trace"]["train"][-1] < 5.0
 
 
 def test_a_recurrent_net_starts_at_its_spectral_radius():
