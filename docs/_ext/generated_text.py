@@ -37,6 +37,7 @@ GENERATORS = {
     "many-samples": benchmarks.many_samples,
     "nets": gpu_results.todays_nets,
     "on-a-gpu": gpu_results.headline,
+    "open-choices": experiments.open_choices,
     "options": from_code.options,
     "physics": physics.section,
     "pictures": front_page.grid,
@@ -50,7 +51,7 @@ GENERATORS = {
     "sums": benchmarks.sums_of_losses,
 }
 # These run KSD or draw many figures. With -D long_texts=0 they are left out.
-LONG = {"ablation", "experiments", "physics"}
+LONG = {"ablation", "experiments", "open-choices", "physics"}
 LEFT_OUT = "*This part is left out of a quick build of the site.*"
 MARK = re.compile(r"^<!-- generated: ([\w-]+) ?(.*?) -->$", re.MULTILINE)
 
