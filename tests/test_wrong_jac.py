@@ -67,6 +67,13 @@ def test_it_is_noticed_in_a_sum_of_losses():
         ksdmin.minimize(fun, np.ones(5), jac=jac, subsets=400, rng=0, options={"maxiter": 1})
 
 
+def test_it_is_noticed_at_a_bound():
+    with pytest.warns(RuntimeWarning, match=CONTRADICTED):
+        ksdmin.minimize(
+            rosen, [2.0, 2, 2], jac=lambda x: 3 * rosen_der(x), bounds=[(-3, 2), (0, 5), (0, 5)]
+        )
+
+
 def test_many_unknowns_are_not_looked_at_one_by_one():
     calls = []
 
