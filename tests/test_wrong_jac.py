@@ -109,6 +109,18 @@ def test_noise_is_no_wrong_gradient(level):
         ksdmin.minimize(noisy(level, seed), x0, jac=rosen_der, options={"maxiter": 0})
 
 
+def test_values_of_few_digits_are_no_wrong_gradient():
+    for digits in range(3, 12):
+        for seed in range(20):
+            x0 = np.random.default_rng(seed).uniform(-2, 2, 3)
+            ksdmin.minimize(
+                lambda x, digits=digits: float(f"{rosen(x):.{digits}e}"),
+                x0,
+                jac=rosen_der,
+                options={"maxiter": 0},
+            )
+
+
 @pytest.mark.parametrize("inner", [np.float32, np.float16])
 def test_coarse_arithmetic_inside_is_no_wrong_gradient(inner):
     def fun(x):
