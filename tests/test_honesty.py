@@ -273,6 +273,14 @@ def test_float32_ends_honestly(scale):
     assert rosen(res.x) < 1e-2
 
 
+def test_a_gradient_too_small_to_square_is_not_called_nan():
+    res = minimize(
+        lambda x: 1e-200 * rosen(x), X0, jac=lambda x: 1e-200 * rosen_der(x), options={"gtol": 0}
+    )
+    assert res.nit > 0
+    assert res.status != Status.NOT_FINITE
+
+
 # --- Numbers that are none ---
 
 

@@ -243,6 +243,11 @@ def test_diagonals_that_are_refused(precond, match, method):
         minimize(rosen, X0, jac=rosen_der, precond=precond, method=method)
 
 
+def test_a_diagonal_may_vanish_at_the_solution():
+    given = {"jac": lambda x: 4 * x**3, "precond": lambda x: 12 * x**2}
+    assert minimize(lambda x: (x**4).sum(), np.zeros(3), **given).success
+
+
 # --- Problem objects ---
 
 

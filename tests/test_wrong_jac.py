@@ -67,6 +67,13 @@ def test_it_is_noticed_in_a_sum_of_losses():
         ksdmin.minimize(fun, np.ones(5), jac=jac, subsets=400, rng=0, options={"maxiter": 1})
 
 
+def test_it_is_noticed_at_a_bound():
+    with pytest.warns(RuntimeWarning, match=CONTRADICTED):
+        ksdmin.minimize(
+            rosen, [2.0, 2, 2], jac=lambda x: 3 * rosen_der(x), bounds=[(-3, 2), (0, 5), (0, 5)]
+        )
+
+
 def test_many_unknowns_are_not_looked_at_one_by_one():
     calls = []
 
@@ -100,6 +107,18 @@ def test_noise_is_no_wrong_gradient(level):
     for seed in range(60):
         x0 = np.random.default_rng(seed).uniform(-2, 2, 3)
         ksdmin.minimize(noisy(level, seed), x0, jac=rosen_der, options={"maxiter": 0})
+
+
+def test_values_of_few_digits_are_no_wrong_gradient():
+    for digits in range(3, 12):
+        for seed in range(20):
+            x0 = np.random.default_rng(seed).uniform(-2, 2, 3)
+            ksdmin.minimize(
+                lambda x, digits=digits: float(f"{rosen(x):.{digits}e}"),
+                x0,
+                jac=rosen_der,
+                options={"maxiter": 0},
+            )
 
 
 @pytest.mark.parametrize("inner", [np.float32, np.float16])

@@ -118,11 +118,33 @@ def test_wrong_names_and_limits(torch, net, bounds, message):
         ksdmin.minimize(problem_of(torch, net), bounds=bounds)
 
 
+def test_names_are_strings(torch, net):
+    with pytest.raises(TypeError, match="expected the name of a parameter, not 3"):
+        ksdmin.minimize(problem_of(torch, net), bounds={3: (0, 1)})
+
+
 def test_only_what_is_trained_has_a_place(torch, net):
     problem = problem_of(torch, net, params=["head", "c"])
     assert_array_equal(problem.x0[problem.index("c")], [net.c.item()])
     with pytest.raises(ValueError, match=r"'encoder' is constant.*params= leaves it out"):
         problem.index("encoder")
+
+
+def test_parameters_apart_have_an_array(torch, net):
+    problem = problem_of(torch, net, params=["head.weight", "c", "head.bias"])
+    at = problem.index("head")
+    assert isinstance(at, np.ndarray)
+    expected = torch.cat([net.head.weight.reshape(-1), net.head.bias]).detach()
+    assert_array_equal(problem.x0[at], expected)
+
+
+def test_blocks_of_residuals_in_torch(torch, net):
+    x = torch.as_tensor(T)[:, None]
+    problem = ksdmin.from_torch(net, residuals=[(lambda net, x: net(x) - 3 * x**2, x)])
+    with pytest.warns(match="x0 lies outside"):
+        solver = ksdmin.Solver(problem, bounds={"c": (None, 0.25)}, options={"maxiter": 5}, rng=0)
+    for iteration in solver:
+        assert float(iteration.x[problem.index("c")]) <= 0.25
 
 
 def test_plain_functions_in_torch(torch):

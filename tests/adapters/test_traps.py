@@ -292,6 +292,16 @@ def test_params_by_module_and_by_parameter(choose):
     assert torch.equal(problem.x0, nn.utils.parameters_to_vector(net[3].parameters()))
 
 
+def test_a_module_stands_for_its_trainable_parameters():
+    net = deep()
+    net[3].bias.requires_grad_(False)
+    problem = ksdmin.from_torch(net, nn.MSELoss(), samples(), params=["3"])
+    assert torch.equal(problem.x0, net[3].weight.flatten())
+    net[3].requires_grad_(False)
+    with pytest.raises(ValueError, match=r"no parameter of the module '3' requires a gradient"):
+        ksdmin.from_torch(net, nn.MSELoss(), samples(), params=["3"])
+
+
 @pytest.mark.parametrize(
     ("params", "error", "message"),
     [

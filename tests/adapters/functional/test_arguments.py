@@ -7,8 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.adapters.functional.backends import CLOSE, make, parameters, samples
-from tests.adapters.functional.dense import Dense
+from tests.adapters.functional.backends import make, parameters, samples
 
 # The penalty and the parameters
 
@@ -17,18 +16,6 @@ from tests.adapters.functional.dense import Dense
 def test_l2_that_is_not_like_the_parameters(backend, l2):
     with pytest.raises(ValueError, match=r"l2: expected a number, or numbers in the order"):
         make(backend, "squared-error", l2=l2)
-
-
-def test_numpy_callables_for_scipy(backend):
-    problem = make(backend, "poisson", l2=0.1)
-    x, dense = np.array(problem.x0), Dense("poisson", l2=0.1)
-    assert problem.fun(x) == pytest.approx(dense.value)
-    for found, expected in [
-        (problem.jac(x), dense.gradient),
-        (problem.hessp(x, x), dense.matrix("gauss-newton") @ x),
-    ]:
-        assert type(found) is np.ndarray
-        np.testing.assert_allclose(found, expected, **CLOSE)
 
 
 # Wrong calls

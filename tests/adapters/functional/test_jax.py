@@ -58,7 +58,13 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("layers", "tied")))
+        for name in MODELS
+    ],
+)
 def test_the_diagonal_forms_no_outer_product(x64, name):
     formed, params, model = MODELS[name]
     problem = ksdmin.from_jax(model, "squared-error", (X, Y), params=params, chunk_size=8)
