@@ -5,6 +5,7 @@ import re
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
+from typing import get_type_hints
 
 from tables import markdown
 
@@ -18,7 +19,7 @@ ALSO = {
 }
 # What a kind of step remembers has the name of the kind; what chooses among them has none.
 OF_KINDS = {
-    "trust": "quasi-newton",
+    "quasi_newton": "quasi-newton",
     "exact_space": "newton",
     "damped_step": "gauss-newton",
     "contest": "",
@@ -38,16 +39,20 @@ def table():
 
 
 def row(name):
-    module = import_module(f"ksdmin._ksd.rules.{name}")
-    told = [line for where in (module.__name__, *ALSO.get(name, [])) for line in thresholds(where)]
+    rule = get_type_hints(Rules)[name]
+    module = import_module(rule.__module__)
+    told = [*thresholds(module.__name__, rule=rule.__name__)]
+    told += [line for where in ALSO.get(name, []) for line in thresholds(where)]
     shown = OF_KINDS.get(name, name)
-    return [f"`{shown}`" if shown else "", title(module), "<br>".join(told)]
+    return [f"`{shown}`" if shown else "", title(module, name), "<br>".join(told)]
 
 
-def title(module):
-    """The first sentence of a module's docstring, without the name."""
-    sentence = module.__doc__.split("\n\n")[0].replace("\n", " ")
-    return sentence.split(": ", 1)[-1].rstrip(".")
+def title(module, name=""):
+    """The first sentence of a module's docstring, or that of a rule in it, without the name."""
+    paragraphs = [part.replace("\n", " ") for part in module.__doc__.split("\n\n")]
+    word = name.replace("_", " ").capitalize()
+    sentence = next((part for part in paragraphs if part.startswith(f"{word}: ")), paragraphs[0])
+    return re.split(r"\. (?=[A-Z])", sentence.split(": ", 1)[-1])[0].rstrip(".")
 
 
 def first_sizes():
@@ -57,16 +62,37 @@ def first_sizes():
     yield f"`fewest` = {DEFAULT.fewest:,}: fewer samples in B and C are not worth sampling"
 
 
-def thresholds(where, only=None):
-    """`NAME` = value: the first sentence of the comment; of what a module imports, too."""
+def thresholds(where, only=None, rule=None):
+    """`NAME` = value: the first sentence of the comment; of what a module imports, too.
+
+    Where several rules share a module, those between a rule and the one before it.
+    """
     lines = Path(import_module(where).__file__).read_text().splitlines()
-    for node in ast.parse("\n".join(lines)).body:
+    nodes = ast.parse("\n".join(lines)).body
+    first, last = span(nodes, rule)
+    own = [node for node in nodes if first <= node.lineno <= last]
+    source = "\n".join(ast.unparse(node) for node in own if not isinstance(node, ast.ImportFrom))
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and only is None:
             shared = {alias.name for alias in node.names if alias.name.isupper()} - NO_THRESHOLDS
+            shared = {name for name in shared if re.search(rf"\b{name}\b", source)}
             yield from thresholds(node.module, shared) if shared else ()
-        elif isinstance(node, ast.Assign) and (names := listed(node.targets[0])).isupper():
+        elif (
+            node in own
+            and isinstance(node, ast.Assign)
+            and (names := listed(node.targets[0])).isupper()
+        ):
             told = f"`{names}` = {listed(node.value)}{comment(lines, node)}"
             yield from [told] if only is None or names in only else ()
+
+
+def span(nodes, rule):
+    """The lines of a rule in its module: from the end of the rule before it; all without one."""
+    rules = {kind.__name__ for kind in get_type_hints(Rules).values()}
+    ends = [(node.name, node.end_lineno) for node in nodes if getattr(node, "name", "") in rules]
+    at = [name for name, _ in ends].index(rule) if rule else 0
+    first = ends[at - 1][1] if at else 0
+    return first, ends[at][1] if rule and at + 1 < len(ends) else 10**6
 
 
 def listed(node):

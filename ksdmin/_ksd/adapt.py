@@ -1,7 +1,7 @@
 """How the rules go on after a step, and what they change: sets, arithmetic, search, model.
 
 Every rule's `after` is called here. The order matters: the sizes of the sets depend on the stall,
-the damping on the new sets, trust on what all of it has cost.
+the damping on the new sets, the choice of quasi-Newton steps on what all of it has cost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.damping import limits
-from ksdmin._ksd.rules.trust import Forecast, StepTaken, Trust
+from ksdmin._ksd.rules.quasi_newton import Forecast, QuasiNewtonChoice, StepTaken
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.subsets import Sizes
 from ksdmin._problem.values import changed, made
@@ -127,7 +127,7 @@ def reevaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KS
 def adjust_damping(before: KSDState, after: KSDState, outcome: Outcome) -> KSDState:
     """The damping of the next search: of steps on samples only."""
     sampled = before.curvature_is_sampled or after.curvature_is_sampled
-    if not sampled or not outcome.measured:  # a step of the model is not damped
+    if not sampled or not outcome.new_curvature:  # a step of the model is not damped
         return after
     rules = after.rules
     if limits(before.damping, outcome):  # a short step must not end the run by ftol or xtol
@@ -146,15 +146,15 @@ def learn(
     there: Evaluated,
     outcome: Outcome,
     forecast: Forecast | None,
-) -> tuple[QuasiNewton, Trust]:
+) -> tuple[QuasiNewton, QuasiNewtonChoice]:
     """The quasi-Newton model after the iteration, and whether the next step may rest on it.
 
     `record` is the line of the iteration, `forecast` that of the model at its start, None where it
     was not asked.
     """
-    trust, old, new, model = after.rules.trust, before.here, after.here, before.model
-    if not outcome.measured and new.x is old.x and new.gradient is not old.gradient:
-        return model, trust  # the same step again, with a finer gradient
+    choice, old, new, model = after.rules.quasi_newton, before.here, after.here, before.model
+    if not outcome.new_curvature and new.x is old.x and new.gradient is not old.gradient:
+        return model, choice  # the same step again, with a finer gradient
     same_function = new.x is not old.x and new.idx is old.idx
     taken = made(
         StepTaken,
@@ -168,13 +168,13 @@ def learn(
         model = learned_on_samples(run, before, trial, there)
         of_all = same_function and run.subsets.is_full(new.idx)
         taken = changed(taken, same_function=of_all)
-        return model, trust.on_samples(taken, paired=len(model) > 0)
+        return model, choice.on_samples(taken, paired=len(model) > 0)
     if trial.basis is not None:
         pair = (trial.d, there.gradient - old.gradient) if same_function else None
         model = model.with_basis(run.space, trial.basis, pair)
     elif same_function:
         model = learned_from_step(run, before, trial, there)
-    return model, trust.after(taken)
+    return model, choice.after(taken)
 
 
 def learned_on_samples(

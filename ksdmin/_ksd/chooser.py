@@ -2,8 +2,9 @@
 
 Where a sum of squares offers Gauss-Newton steps, these compete with all others, turn by turn
 (``_ksd/rules/contest.py``). Among the others, a quasi-Newton step is made as long as it is expected
-to come down faster, for its passes, than the last step with products did (``_ksd/rules/trust.py``),
-or, where it rests on a factorised matrix, as long as this serves (``_ksd/rules/exact_space.py``).
+to come down faster, for its passes, than the last step with products did
+(``_ksd/rules/quasi_newton.py``), or, where it rests on a factorised matrix, as long as this serves
+(``_ksd/rules/exact_space.py``).
 Otherwise it is a Newton step where the matrix is less work than products, or else a Krylov step.
 
 To add a kind: a file in ``_ksd/steps``, a line in `CHOICES`, its name in ``ksdmin._options.KINDS``.
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ksdmin._ksd.cost_model import Costs
-from ksdmin._ksd.rules.trust import Forecast
+from ksdmin._ksd.rules.quasi_newton import Forecast
 from ksdmin._ksd.steps.gauss_newton import GaussNewtonStep
 from ksdmin._ksd.steps.kind import Kind, Offer, Proposal, Turn
 from ksdmin._ksd.steps.krylov import KrylovStep
@@ -62,7 +63,7 @@ def challenged(turn: Turn, costs: Costs) -> Turn:
     contest, K = state.rules.contest, run.dims.whole_dim
     if contest.is_new:
         contest = changed(contest, leads=costs.rows_are_less_work(K))
-    others = costs.reused if is_trusted(turn) else costs.krylov(K) + costs.gradient
+    others = costs.reused if may_rest_on_model(turn) else costs.krylov(K) + costs.gradient
     kept_short = contest.leads and state.rules.damped_step.falls
     if contest.idle or not kept_short:
         contest = contest.challenged(others if contest.leads else costs.damped(1))
@@ -79,7 +80,7 @@ def is_next(turn: Turn) -> bool:
     return rules.contest.first_is_next and not rules.exact_space.failed
 
 
-def is_trusted(turn: Turn) -> bool:
+def may_rest_on_model(turn: Turn) -> bool:
     """Whether the last steps allow a quasi-Newton step, or there is nothing better to try.
 
     Krylov spaces are damped at first, and their steps too short to be compared with.
@@ -88,8 +89,8 @@ def is_trusted(turn: Turn) -> bool:
     if state.model.base is not None and turn.costs is not None:
         return rules.exact_space.reusable(turn.costs)
     contested = turn.costs is not None and turn.costs.rows > 0 and rules.damped_step.allowed
-    trusted = rules.trust.trusted or (contested and rules.contest.idle)
-    return trusted and not (rules.damping.initial_phase and state.damping > 0)
+    may_follow = rules.quasi_newton.may_follow or (contested and rules.contest.idle)
+    return may_follow and not (rules.damping.initial_phase and state.damping > 0)
 
 
 def comes_down_faster(turn: Turn, forecast: Forecast) -> bool:
@@ -98,8 +99,8 @@ def comes_down_faster(turn: Turn, forecast: Forecast) -> bool:
     if state.model.base is not None:
         return True
     if turn.run.sampled and state.curvature_is_sampled:
-        return state.rules.trust.pays_on_samples(state.record, forecast)
-    return state.rules.trust.pays(state.record, forecast)
+        return state.rules.quasi_newton.pays_on_samples(state.record, forecast)
+    return state.rules.quasi_newton.pays(state.record, forecast)
 
 
 def is_less_work(turn: Turn) -> bool:
@@ -119,7 +120,7 @@ def always(turn: Turn) -> bool:
 # Each kind, and when it comes before those after it.
 CHOICES: tuple[tuple[Kind, Callable[[Turn], bool]], ...] = (
     (GaussNewtonStep(), is_next),
-    (QuasiNewtonStep(), is_trusted),
+    (QuasiNewtonStep(), may_rest_on_model),
     (NewtonStep(), is_less_work),
     (KrylovStep(), always),
 )

@@ -58,7 +58,7 @@ class Outcome:
         Whether the search left the point.
     slope_is_hidden : bool
         Whether the error of differences hides the slope along the step.
-    measured : bool
+    new_curvature : bool
         Whether the curvature of this step was computed by products.
     exact : bool
         Whether it was made of the whole curvature matrix.
@@ -92,7 +92,7 @@ class Outcome:
     accepted: bool = True
     moved: bool = True
     slope_is_hidden: bool = False
-    measured: bool = True
+    new_curvature: bool = True
     exact: bool = False
     without_products: bool = False
     last_resort: bool = True

@@ -23,10 +23,10 @@ from ksdmin._ksd.rules.contest import Contest
 from ksdmin._ksd.rules.damping import DampedStep, Damping
 from ksdmin._ksd.rules.exact_space import ExactSpace
 from ksdmin._ksd.rules.one_set import OneSet
+from ksdmin._ksd.rules.quasi_newton import QuasiNewtonChoice
 from ksdmin._ksd.rules.set_sizes import SetSizes
 from ksdmin._ksd.rules.space import Forcing, Width
 from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
-from ksdmin._ksd.rules.trust import Trust
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.gauss_newton import GaussNewtonStep
 from ksdmin._ksd.steps.levenberg_marquardt import first_fit
@@ -170,7 +170,9 @@ def first_rules(
         width=first_width(run, traits) if on("width") else Width.off(),
         set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
         one_set=OneSet(),
-        trust=Trust(record) if on("quasi-newton") else Trust.off(record),
+        quasi_newton=QuasiNewtonChoice(record)
+        if on("quasi-newton")
+        else QuasiNewtonChoice.off(record),
         exact_space=first_exact_space(run, traits),
         damped_step=first_damped_step(run, traits),
         contest=Contest(),
@@ -250,7 +252,7 @@ def recorded(evaluator: Evaluator, state: KSDState) -> KSDState:
     )
     rules = changed(
         state.rules,
-        trust=Trust(record, allowed=state.rules.trust.allowed),
+        quasi_newton=QuasiNewtonChoice(record, allowed=state.rules.quasi_newton.allowed),
         damped_step=state.rules.damped_step.in_finer_arithmetic(),
         contest=Contest(),
     )

@@ -149,7 +149,7 @@ class KSDState(State):
         rules = changed(
             self.rules,
             stall=self.rules.stall.restarted(self.gradient_norm),
-            trust=self.rules.trust.withdrawn(),
+            quasi_newton=self.rules.quasi_newton.withdrawn(),
         )
         return changed(super().of_another_function(), rules=rules)
 

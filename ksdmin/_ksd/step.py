@@ -62,7 +62,7 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         if run.sampled:
             after = adjust_damping(state, after, outcome)
         record = step_record(evaluator, after, trial, outcome)
-        model, trust = learn(run, state, after, record, trial, there, outcome, forecast)
+        model, choice = learn(run, state, after, record, trial, there, outcome, forecast)
         rules = after.rules
         warned = after.warned
         if trial.basis is not None and not warned:
@@ -71,7 +71,7 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
             after,
             record=record,
             model=model,
-            rules=rules if trust is rules.trust else changed(rules, trust=trust),
+            rules=rules if choice is rules.quasi_newton else changed(rules, quasi_newton=choice),
             warned=warned,
             ledger=evaluator.ledger,
         )
@@ -199,7 +199,7 @@ def judge_step(
         accepted=accepted,
         moved=moved,
         slope_is_hidden=trial.slope_is_hidden,
-        measured=not of_model,
+        new_curvature=not of_model,
         exact=exact,
         without_products="krylov" in run.off,
         last_resort=not exact and (costs is None or not damped_steps_are_left(state, costs)),

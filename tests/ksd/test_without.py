@@ -114,7 +114,7 @@ def test_without_quasi_newton_steps_every_step_has_products(states_of):
     default, _ = states_of(valley())
     assert (np.diff(res.history["nhev"]) > 0).all()
     assert not (np.diff(default.history["nhev"]) > 0).all()
-    assert not any(state.rules.trust.trusted for state in states)
+    assert not any(state.rules.quasi_newton.may_follow for state in states)
 
 
 def test_without_finer_arithmetic_the_rounding_stays(states_of):

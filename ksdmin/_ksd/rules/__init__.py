@@ -20,10 +20,10 @@ from ksdmin._ksd.rules.contest import Contest
 from ksdmin._ksd.rules.damping import DampedStep, Damping
 from ksdmin._ksd.rules.exact_space import ExactSpace
 from ksdmin._ksd.rules.one_set import OneSet
+from ksdmin._ksd.rules.quasi_newton import QuasiNewtonChoice
 from ksdmin._ksd.rules.set_sizes import SetSizes
 from ksdmin._ksd.rules.space import Forcing, Width
 from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
-from ksdmin._ksd.rules.trust import Trust
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Rules:
         How many samples A, B and C have.
     one_set : OneSet
         The same where all three are one set.
-    trust : Trust
+    quasi_newton : QuasiNewtonChoice
         When a step may rest on the quasi-Newton model alone.
     exact_space : ExactSpace
         When a step takes the whole curvature matrix.
@@ -61,7 +61,7 @@ class Rules:
     width: Width
     set_sizes: SetSizes
     one_set: OneSet
-    trust: Trust
+    quasi_newton: QuasiNewtonChoice
     exact_space: ExactSpace
     damped_step: DampedStep
     contest: Contest

@@ -10,7 +10,7 @@ point. Then the damping follows Levenberg and Marquardt; but as long as every st
 sense it falls faster, since that first step may have been far too short. A model that is linear in
 its parameters needs none, and of plain functions nothing is known. The basis is built without it.
 
-The damping of Gauss-Newton steps (``_ksd/steps/gauss_newton.py``).
+Damped step: the damping of Gauss-Newton steps (``_ksd/steps/gauss_newton.py``).
 
 It follows what a step gained of what the linear model predicted, as Nielsen has it (1999): gently
 down after good steps, ever faster up after bad ones.

@@ -59,7 +59,7 @@ class ExactSpace:
 
     def after(self, outcome: Outcome) -> ExactSpace:
         """The rule after a step."""
-        if outcome.measured and not outcome.exact:
+        if outcome.new_curvature and not outcome.exact:
             return changed(self, failed=False) if self.failed else self
         if not self.allowed:
             return self

@@ -62,7 +62,7 @@ class SetSizes:
         """
         if self.sizes is None or self.n is None:
             return self
-        if outcome.measured and not outcome.accepted and not damped and self.sizes.A == self.n:
+        if outcome.new_curvature and not outcome.accepted and not damped and self.sizes.A == self.n:
             sizes = Sizes(self.n, self.n, self.n)
         else:
             sizes = self._grown(self.sizes, outcome, stalled, self.n)

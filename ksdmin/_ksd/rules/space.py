@@ -60,7 +60,7 @@ class Forcing:
         """The forcing of the next step; after one that was not taken, the same."""
         if self.value is None or not outcome.accepted:
             return self
-        predicted = outcome.model_reduction_on_new_A if outcome.measured else math.nan
+        predicted = outcome.model_reduction_on_new_A if outcome.new_curvature else math.nan
         before = outcome.previous_gradient_norm
         ratio = outcome.gradient_norm / before if before else 1.0
         error = self.value if math.isnan(predicted) else model_error(outcome.actual, predicted)
@@ -111,6 +111,6 @@ class Width:
 
     def after(self, outcome: Outcome) -> Width:
         """The rule after a step; one without products has no space."""
-        if self.most is None or not (outcome.measured and outcome.accepted):
+        if self.most is None or not (outcome.new_curvature and outcome.accepted):
             return self
         return changed(self, most=2 * self.most)

@@ -56,7 +56,7 @@ class Stall:
 
     def after(self, outcome: Outcome) -> Stall:
         """The count after a step; one without products does not count where these may follow."""
-        counted = outcome.measured or outcome.without_products
+        counted = outcome.new_curvature or outcome.without_products
         if not outcome.accepted:
             return changed(self, count=self.count + counted)
         norm = outcome.gradient_norm

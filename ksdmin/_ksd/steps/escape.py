@@ -119,7 +119,7 @@ def after_escape(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Tria
         rules=changed(
             rules,
             forcing=rules.forcing.restarted(),
-            trust=rules.trust.withdrawn(),
+            quasi_newton=rules.quasi_newton.withdrawn(),
             stall=rules.stall.restarted(norm),
         ),
     )

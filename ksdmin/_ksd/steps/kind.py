@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.precond import IDENTITY, Preconditioner, of_factors
 from ksdmin._ksd.rules.damping import NEGLIGIBLE
-from ksdmin._ksd.rules.trust import Forecast
+from ksdmin._ksd.rules.quasi_newton import Forecast
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluator, renewed
@@ -120,5 +120,5 @@ def model_preconditions(run: KSDRun, state: KSDState) -> bool:
     """
     if state.curvature_is_sampled:
         return False
-    last_space = state.rules.trust.end.dim
+    last_space = state.rules.quasi_newton.end.dim
     return run.dims.model_is_cheap or last_space >= run.dims.whole_dim

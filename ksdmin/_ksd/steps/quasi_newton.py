@@ -34,7 +34,7 @@ class QuasiNewtonStep:
         u, slope = solved(turn.run, turn.state)
         if not slope > 0:
             return None
-        forecast = turn.state.rules.trust.foreseen(turn.state.record.value, slope)
+        forecast = turn.state.rules.quasi_newton.foreseen(turn.state.record.value, slope)
         return Offer(partial(model_step, turn, u, slope), forecast)
 
     def _is_learned(self, turn: Turn) -> bool:

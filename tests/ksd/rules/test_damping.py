@@ -235,7 +235,7 @@ def test_it_falls_as_long_as_each_step_leaves_less():
 
 def test_other_steps_change_nothing():
     rule = DampedStep()
-    assert rule.after(told(measured=False)) is rule
+    assert rule.after(told(new_curvature=False)) is rule
     assert rule.after(told()) is rule
 
 

@@ -22,7 +22,7 @@ def exact(before=1.0, after=0.1, **fields):
 
 
 def reused(before=1.0, after=0.1, **fields):
-    return outcome(before, after, measured=False, **fields)
+    return outcome(before, after, new_curvature=False, **fields)
 
 
 @pytest.mark.parametrize("again", [True, False])

@@ -116,6 +116,6 @@ def test_the_users_own_sets_have_no_sizes(told, stalled):
 
 def test_a_step_of_the_model_that_fails_says_nothing_of_the_sets():
     sets = SetSizes(Sizes(1000, 50, 50), 1000)
-    failed = outcome(0.0, 0.0, accepted=False, measured=False)
+    failed = outcome(0.0, 0.0, accepted=False, new_curvature=False)
     assert sets.after(failed) == sets
-    assert sets.after(replace(failed, measured=True)).sizes == Sizes(1000, 1000, 1000)
+    assert sets.after(replace(failed, new_curvature=True)).sizes == Sizes(1000, 1000, 1000)

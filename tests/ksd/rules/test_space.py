@@ -151,12 +151,12 @@ def test_where_products_are_cheap_no_step_changes_it(told):
 
 
 @pytest.mark.parametrize(
-    ("measured", "accepted", "factor"),
+    ("new_curvature", "accepted", "factor"),
     [(True, True, 2), (True, False, 1), (False, True, 1)],
 )
 def test_of_differences_each_step_with_products_that_is_taken_allows_twice_as_many(
-    measured, accepted, factor
+    new_curvature, accepted, factor
 ):
     first = Width.of_differences()
-    after = first.after(outcome(measured=measured, accepted=accepted))
+    after = first.after(outcome(new_curvature=new_curvature, accepted=accepted))
     assert after.most == factor * first.most

@@ -61,7 +61,7 @@ def test_what_rounding_may_hide_is_no_progress(noise):
 
 @given(stalls, outcomes)
 def test_a_step_without_products_is_never_blamed(stall, told):
-    assert stall.after(replace(told, measured=False)).count <= stall.count
+    assert stall.after(replace(told, new_curvature=False)).count <= stall.count
 
 
 def test_a_search_that_finds_nothing_at_all_is_enough():

@@ -1,4 +1,4 @@
-"""Trust: when a step may rest on the quasi-Newton model, and what such a step has to gain."""
+"""When a step may rest on the quasi-Newton model, and what such a step has to gain."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ksdmin._ksd.rules.trust import Forecast, StepTaken, Trust
+from ksdmin._ksd.rules.quasi_newton import Forecast, QuasiNewtonChoice, StepTaken
 from tests.ksd.rules.outcomes import NAN, outcome
 
 NOISE = 1e-14
@@ -23,14 +23,16 @@ def record(iteration, value, passes, gradient_norm=1.0):
 START = record(0, 3.0, 0)
 
 
-def step(start, end, *, measured=True, predicted=10.0, forecast=None, same_function=True):
+def step(start, end, *, new_curvature=True, predicted=10.0, forecast=None, same_function=True):
     gain, noise = start.value - end.value, NOISE * abs(start.value)
-    told = outcome(gain, predicted if measured else NAN, measured=measured, noise=noise)
+    told = outcome(
+        gain, predicted if new_curvature else NAN, new_curvature=new_curvature, noise=noise
+    )
     return StepTaken(told, start, end, forecast, same_function)
 
 
-def after(trust, start, end, **given):
-    return trust.after(step(start, end, **given))
+def after(choice, start, end, **given):
+    return choice.after(step(start, end, **given))
 
 
 @st.composite
@@ -43,30 +45,32 @@ def runs(draw):
     return records, draw(st.tuples(*[st.booleans()] * (len(values) - 1)))
 
 
-def followed(trust, run):
+def followed(choice, run):
     records, measured = run
     for start, end, with_products in zip(records, records[1:], measured, strict=False):
-        trust = after(trust, start, end, measured=with_products)
-        yield trust
+        choice = after(choice, start, end, new_curvature=with_products)
+        yield choice
 
 
 @given(runs())
 def test_off_never_trusts(run):
-    for trust in followed(Trust.off(run[0][0]), run):
-        assert not trust.trusted
-        assert not trust.on_samples(step(*run[0][-2:]), paired=True).trusted
+    for choice in followed(QuasiNewtonChoice.off(run[0][0]), run):
+        assert not choice.may_follow
+        assert not choice.on_samples(step(*run[0][-2:]), paired=True).may_follow
 
 
 @given(runs())
-def test_a_step_that_does_not_go_down_ends_the_trust(run):
+def test_a_step_that_does_not_go_down_ends_it(run):
     records, measured = run
     for start, end, with_products in zip(records, records[1:], measured, strict=False):
-        trust = after(Trust(START, trusted=True), start, end, measured=with_products)
-        assert not trust.trusted or end.value < start.value
+        choice = after(
+            QuasiNewtonChoice(START, may_follow=True), start, end, new_curvature=with_products
+        )
+        assert not choice.may_follow or end.value < start.value
 
 
-def test_a_step_with_products_that_gained_something_makes_it_trusted():
-    assert after(Trust(START), START, record(1, 1.0, 20)).trusted
+def test_a_step_with_products_that_gained_something_allows_others():
+    assert after(QuasiNewtonChoice(START), START, record(1, 1.0, 20)).may_follow
 
 
 @pytest.mark.parametrize(
@@ -81,7 +85,9 @@ def test_a_step_with_products_that_gained_something_makes_it_trusted():
     ],
 )
 def test_otherwise_not(spoilt):
-    assert not after(Trust(START), START, **{"end": record(1, 1.0, 20), **spoilt}).trusted
+    assert not after(
+        QuasiNewtonChoice(START), START, **{"end": record(1, 1.0, 20), **spoilt}
+    ).may_follow
 
 
 # A step with products that halved what was left in ten passes, from 3 to 2 where 1 is the minimum.
@@ -119,79 +125,85 @@ def test_a_true_forecast_stays_true(left, lowered):
 
 
 def after_the_space(value, passes, slopes_left, **given):
-    """Trust at `value`, after the step with products above, where 1 is the minimum."""
+    """The choice at `value`, after the step with products above, where 1 is the minimum."""
     forecast = Forecast(value, (value - 1) / slopes_left, slopes_left)
-    return Trust(SPACE[1], SPACE[0], forecast, trusted=True, **given), (
+    return QuasiNewtonChoice(SPACE[1], SPACE[0], forecast, may_follow=True, **given), (
         record(2, value, passes, gradient_norm=2.0),
         forecast,
     )
 
 
 def test_right_after_products_the_model_is_tried():
-    trust, (here, forecast) = after_the_space(2.0, 10, slopes_left=1e6)
-    assert trust.pays(here, forecast)
+    choice, (here, forecast) = after_the_space(2.0, 10, slopes_left=1e6)
+    assert choice.pays(here, forecast)
 
 
 @pytest.mark.parametrize(("slopes_left", "pays"), [(3.0, True), (5.0, False)])
 def test_then_it_has_to_come_down_faster(slopes_left, pays):
-    trust, (here, forecast) = after_the_space(1.9, 12, slopes_left)
+    choice, (here, forecast) = after_the_space(1.9, 12, slopes_left)
     assert (forecast.rate > HALVED) == pays
-    assert trust.pays(here, forecast) is pays
+    assert choice.pays(here, forecast) is pays
 
 
 def test_or_else_the_gradient_has_to_fall():
-    trust, (here, forecast) = after_the_space(1.9, 12, slopes_left=5.0, falls=True)
-    assert trust.pays(here, forecast)
+    choice, (here, forecast) = after_the_space(1.9, 12, slopes_left=5.0, falls=True)
+    assert choice.pays(here, forecast)
 
 
 @pytest.mark.parametrize(("norm", "falls"), [(0.5, True), (2.0, False)])
 def test_whether_the_gradient_falls_is_seen_in_steps_of_the_model(norm, falls):
-    trust = after(Trust(START), START, record(1, 1.0, 20, gradient_norm=norm))
-    assert not trust.falls
+    choice = after(QuasiNewtonChoice(START), START, record(1, 1.0, 20, gradient_norm=norm))
+    assert not choice.falls
     start, end = record(1, 1.0, 20), record(2, 0.9, 22, gradient_norm=norm)
-    assert after(trust, start, end, measured=False).falls is falls
+    assert after(choice, start, end, new_curvature=False).falls is falls
 
 
 def test_where_no_products_are_known_the_model_goes_on():
-    assert Trust(START, trusted=True).pays(record(3, 1.0, 30), Forecast(1.0, 1e-9))
+    assert QuasiNewtonChoice(START, may_follow=True).pays(record(3, 1.0, 30), Forecast(1.0, 1e-9))
 
 
 @pytest.mark.parametrize(("slopes_left", "pays"), [(3.0, True), (5.0, False)])
 def test_on_samples_it_has_to_come_down_faster_from_the_first_step_on(slopes_left, pays):
-    trust, (here, forecast) = after_the_space(2.0, 10, slopes_left, falls=True)
-    assert trust.pays_on_samples(here, forecast) is pays
+    choice, (here, forecast) = after_the_space(2.0, 10, slopes_left, falls=True)
+    assert choice.pays_on_samples(here, forecast) is pays
 
 
 @pytest.mark.parametrize("unknown", ["start", "forecast"])
 def test_on_samples_both_have_to_be_known(unknown):
-    trust, (here, forecast) = after_the_space(2.0, 10, slopes_left=2.0)
-    assert trust.pays_on_samples(here, forecast)
-    assert not replace(trust, **{unknown: None}).pays_on_samples(here, forecast)
+    choice, (here, forecast) = after_the_space(2.0, 10, slopes_left=2.0)
+    assert choice.pays_on_samples(here, forecast)
+    assert not replace(choice, **{unknown: None}).pays_on_samples(here, forecast)
 
 
 @given(runs(), st.floats(1e-300, 1e300))
 def test_it_is_decided_whatever_the_values_are(run, slope):
-    for trust in followed(Trust(run[0][0]), run):
+    for choice in followed(QuasiNewtonChoice(run[0][0]), run):
         for here in run[0]:
-            forecast = trust.foreseen(here.value, slope)
-            assert trust.pays(here, forecast) in (True, False)
-            assert trust.pays_on_samples(here, forecast) in (True, False)
+            forecast = choice.foreseen(here.value, slope)
+            assert choice.pays(here, forecast) in (True, False)
+            assert choice.pays_on_samples(here, forecast) in (True, False)
 
 
-def test_trust_can_be_withdrawn():
-    trust = after(Trust(START), START, record(1, 1.0, 20), forecast=Forecast(3.0, 1.0))
-    assert trust.trusted
-    trust = trust.withdrawn()
-    assert (trust.trusted, trust.start, trust.forecast) == (False, None, None)
+def test_it_can_be_withdrawn():
+    choice = after(QuasiNewtonChoice(START), START, record(1, 1.0, 20), forecast=Forecast(3.0, 1.0))
+    assert choice.may_follow
+    choice = choice.withdrawn()
+    assert (choice.may_follow, choice.start, choice.forecast) == (False, None, None)
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_after_samples_the_model_is_trusted_where_gradients_have_taught_it(paired):
+def test_after_samples_the_model_serves_where_gradients_have_taught_it(paired):
     end = record(5, 4.0, 20)
-    trust = Trust(START).on_samples(step(START, end, same_function=False), paired=paired)
-    assert (trust.end, trust.start, trust.trusted) == (end, None, paired)
+    choice = QuasiNewtonChoice(START).on_samples(
+        step(START, end, same_function=False), paired=paired
+    )
+    assert (choice.end, choice.start, choice.may_follow) == (end, None, paired)
 
 
-def test_a_step_of_the_model_that_fails_on_samples_ends_the_trust():
+def test_a_step_of_the_model_that_fails_on_samples_ends_it():
     end = record(1, 3.0, 22)
-    assert not Trust(START).on_samples(step(START, end, measured=False), paired=True).trusted
+    assert (
+        not QuasiNewtonChoice(START)
+        .on_samples(step(START, end, new_curvature=False), paired=True)
+        .may_follow
+    )

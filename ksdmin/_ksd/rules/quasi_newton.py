@@ -1,6 +1,6 @@
-"""Trust: when a step may rest on the quasi-Newton model alone, without products.
+"""Quasi newton: when a step may rest on the quasi-Newton model alone, without products.
 
-It may after a step with products that gained something, unless the function is quadratic; and then
+It may after a step with products that gained something, unless the function is quadratic; then
 as long as the gradient falls, or the next step of the model is expected to come down faster, for
 its passes, than the last step with products. On samples, where products are cheap, only the latter
 counts. Without such steps 74 classic problems take 25%
@@ -64,7 +64,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class StepTaken:
-    """What trust looks at after a step.
+    """What the rule looks at after a step.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class StepTaken:
 
 
 @dataclass(frozen=True)
-class Trust:
+class QuasiNewtonChoice:
     """Whether the next step may rest on the model, and what such a step has to beat.
 
     Attributes
@@ -102,7 +102,7 @@ class Trust:
         Where it started; None: there was none, or on other samples.
     forecast : Forecast or None
         The last one.
-    trusted : bool
+    may_follow : bool
         Whether the next step may rest on the model.
     falls : bool
         Whether the gradient has fallen in the last step, and that was one of the model.
@@ -113,12 +113,12 @@ class Trust:
     end: Record
     start: Record | None = None
     forecast: Forecast | None = None
-    trusted: bool = False
+    may_follow: bool = False
     falls: bool = False
     allowed: bool = True
 
     @classmethod
-    def off(cls, record: Record) -> Trust:
+    def off(cls, record: Record) -> QuasiNewtonChoice:
         """Every step has products."""
         return cls(record, allowed=False)
 
@@ -150,41 +150,41 @@ class Trust:
         fall = logarithm(self.start.value + gone, self.end.value + gone)
         return fall / max(self.end.passes - self.start.passes, 1.0)
 
-    def after(self, step: StepTaken) -> Trust:
-        """Trust after a step where every set is the whole."""
+    def after(self, step: StepTaken) -> QuasiNewtonChoice:
+        """The rule after a step where every set is the whole."""
         outcome = step.outcome
-        trusted = self.allowed and step.same_function and step.gained
-        if trusted and outcome.measured:
-            trusted = model_error(outcome.actual, outcome.model_reduction) > QUADRATIC
-        return self._informed(step, trusted)
+        may_follow = self.allowed and step.same_function and step.gained
+        if may_follow and outcome.new_curvature:
+            may_follow = model_error(outcome.actual, outcome.model_reduction) > QUADRATIC
+        return self._informed(step, may_follow)
 
-    def on_samples(self, step: StepTaken, *, paired: bool) -> Trust:
-        """Trust after a step on samples; `paired` says that the gradients have taught the model.
+    def on_samples(self, step: StepTaken, *, paired: bool) -> QuasiNewtonChoice:
+        """The rule after a step on samples; `paired` says that the gradients have taught the model.
 
         The first step on everything may rest on that, after one with products that failed, too.
         """
-        gained = step.outcome.measured or step.gained
+        gained = step.outcome.new_curvature or step.gained
         return self._informed(step, self.allowed and paired and gained)
 
-    def _informed(self, step: StepTaken, trusted: bool) -> Trust:
+    def _informed(self, step: StepTaken, may_follow: bool) -> QuasiNewtonChoice:
         start, end, same = step.start, step.end, step.same_function
         forecast = self.forecast if step.forecast is None else step.forecast
-        if not step.outcome.measured:
+        if not step.outcome.new_curvature:
             falls = same and end.gradient_norm <= start.gradient_norm
-            return changed(self, forecast=forecast, trusted=trusted, falls=falls)
+            return changed(self, forecast=forecast, may_follow=may_follow, falls=falls)
         return made(
-            Trust,
+            QuasiNewtonChoice,
             end=end,
             start=start if same else None,
             forecast=forecast,
-            trusted=trusted,
+            may_follow=may_follow,
             falls=False,
             allowed=self.allowed,
         )
 
-    def withdrawn(self) -> Trust:
+    def withdrawn(self) -> QuasiNewtonChoice:
         """The next step needs products; what has been seen was of another function."""
-        return Trust(self.end, allowed=self.allowed)
+        return QuasiNewtonChoice(self.end, allowed=self.allowed)
 
 
 def logarithm(before: float, after: float) -> float:
