@@ -11,8 +11,7 @@ from typing import Any
 from array_api_compat import is_jax_array, is_torch_array
 from scipy.optimize import OptimizeResult
 
-from ksdmin._hf import step as hf
-from ksdmin._hf.state import HFState
+from ksdmin import _hf as hf
 from ksdmin._ksd import start
 from ksdmin._ksd import step as ksd
 from ksdmin._ksd.state import KSDState, learned_curvature
@@ -40,7 +39,7 @@ KSD = Method(
     start.moved,
     learned_curvature,
 )
-HF = Method("hf", HFOptions, HFState, hf.prepare, hf.start, hf.step)
+HF = Method("hf", HFOptions, hf.HFState, hf.prepare, hf.start, hf.step)
 METHODS = {method.name: method for method in (KSD, HF)}
 
 

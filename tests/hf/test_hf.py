@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import Bounds, OptimizeWarning, rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
-from ksdmin._hf.conjugate_gradients import conjugate_gradients, finished
+from ksdmin._hf import conjugate_gradients, finished
 from ksdmin._problem.arrays import Space
 
 rng = np.random.default_rng(0)

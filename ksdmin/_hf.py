@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
-from ksdmin._hf.conjugate_gradients import Solution, conjugate_gradients
-from ksdmin._hf.state import HFRun, HFState
 from ksdmin._options import HESSIAN_FREE, HFOptions
-from ksdmin._problem.arrays import Array
+from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.protocol import Traits
+from ksdmin._problem.subsets import Sizes
 from ksdmin._problem.values import changed
-from ksdmin._run.evaluator import Evaluator, Ledger, renewed
+from ksdmin._run.evaluator import Evaluator, KeptFactors, Ledger, renewed
 from ksdmin._run.levenberg_marquardt import adjusted
-from ksdmin._run.run import Run, Sampling, write_record
+from ksdmin._run.run import Run, Sampling, State, write_record
 from ksdmin._run.start import first_fields
 
 PARTS = 8  # B has this share of the samples, unless asked for otherwise
@@ -30,6 +30,50 @@ FEWEST = 1000  # samples in B for a linear model, as in KSD
 MIN_DIAGONAL = 1e-10  # of the largest entry, where there is no damping
 SHRINK = 0.95  # of the last solution: where conjugate gradients start
 ARMIJO, STEP_FACTOR, MAX_TRIALS = 1e-2, 0.8, 60
+PATIENCE = 3  # iterations in a row without a step: the run has stalled
+
+
+@dataclass(frozen=True)
+class HFRun(Run):
+    """What stays the same.
+
+    Attributes
+    ----------
+    options : HFOptions
+        The user's.
+    sizes : Sizes or None
+        Of the sets; None where the user draws them.
+    """
+
+    options: HFOptions
+    sizes: Sizes | None
+
+
+@dataclass(frozen=True)
+class HFState(State):
+    """Where it stands.
+
+    Attributes
+    ----------
+    damping : float
+        Martens' lambda.
+    factors : KeptFactors or None
+        Kronecker factors for the preconditioner, where the problem has any.
+    solution : array or None
+        The last end of the conjugate gradients.
+    refused : int
+        Iterations in a row without a step.
+    """
+
+    damping: float
+    factors: KeptFactors | None
+    solution: Array | None
+    refused: int
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the last iterations found no step."""
+        return self.refused >= PATIENCE
 
 
 def prepare(run: Run, options: HFOptions, traits: Traits) -> HFRun:
@@ -176,3 +220,66 @@ def accept_step(
         refused=0 if moved else state.refused + 1,
         record=record,
     )
+
+
+# Conjugate gradients on the damped quadratic model, as Martens ends and keeps them
+
+MIN_PROGRESS = 5e-4  # of the model per iteration, relative: with less they end
+WINDOW, WINDOW_SHARE = 10, 0.1  # over so many iterations, or this share of them
+FIRST_KEPT, SPACING = 5, 1.3  # the iterates that the step may go back to
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What conjugate gradients came to: the iterates kept, the last one last; how many."""
+
+    kept: list[Array]
+    iterations: int
+
+
+def conjugate_gradients(
+    space: Space,
+    product: Callable[[Array], Array],
+    g: Array,
+    begin: Array | None,
+    precondition: Callable[[Array], Array],
+    maxiter: int,
+    spent: Callable[[], bool],
+) -> Solution:
+    """Minimise q(d) = d^T A d / 2 + g^T d, preconditioned, from `begin` or zero.
+
+    `precondition` multiplies by the inverse of the preconditioner.
+    """
+    d = g * 0 if begin is None else begin
+    r = g if begin is None else product(d) + g
+    y = precondition(r)
+    p, along = -y, float(space.inner(r, y))
+    values, kept, next_kept = [0.0], [], FIRST_KEPT
+    for i in range(1, maxiter + 1):
+        Ap = product(p)
+        curvature = float(space.inner(p, Ap))
+        if not curvature > 0:
+            break
+        alpha = along / curvature
+        d, r = d + alpha * p, r + alpha * Ap
+        y = precondition(r)
+        along, before = float(space.inner(r, y)), along
+        values.append(float(space.inner(d, r + g)) / 2)
+        if i == next_kept:
+            kept.append(d)
+            next_kept = math.ceil(next_kept * SPACING)
+        if finished(values, i) or along == 0 or spent():
+            break
+        p = (along / before) * p - y
+    steps = len(values) - 1
+    if steps == 0 and begin is None:
+        d = -y  # no curvature to go by
+    if not kept or kept[-1] is not d:
+        kept.append(d)
+    return Solution(kept, steps)
+
+
+def finished(values: list[float], i: int) -> bool:
+    """Martens' test: the model has hardly improved over the last iterations."""
+    k = max(WINDOW, math.ceil(WINDOW_SHARE * i))
+    return i > k and values[i] < 0 and (values[i] - values[i - k]) / values[i] < MIN_PROGRESS * k
