@@ -35,8 +35,6 @@ from ksdmin._problem.protocol import Jacobian
 FIRST_BLOCK = 64
 # Of all columns: with more, the whole matrix is less work.
 LARGEST_SHARE = 1 / 4
-# Of the rows, where their magnitudes are taken: no copy of all of them.
-ENTRIES_AT_ONCE = 2**22
 
 Solve = Callable[[Array], Array]
 OrthogonalFactor = tuple[Array, Array]  # Q and M: F F^T = Q M Q^T, with orthonormal columns of Q
@@ -110,7 +108,7 @@ class GaussNewton:
     def left(self, x: Array) -> float:
         """The share of r in |R| |x|, row by row, as a root mean square."""
         xp, x = self._space.xp, abs(self._in_scaled_variables(x))
-        rows = max(1, ENTRIES_AT_ONCE // len(x))
+        rows = max(1, self.matrix.order**2 // len(x))  # no more memory than the matrix takes
         total = 0.0
         for start in range(0, len(self.residuals), rows):
             r, R = self.residuals[start : start + rows], self._R[start : start + rows]

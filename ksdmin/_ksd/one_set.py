@@ -50,7 +50,7 @@ def resize_one_set(
     assert N is not None
     taken = changed(state, record=changed(state.record, step_norm=outcome.step_norm))
     held = state.here.value <= run.options.fmin or small_change(run, taken) is not None
-    if converged or held or state.met is not None:
+    if converged or held or state.rules.damped_step.met is not None:
         return _with_sizes(state, whole_sizes(run, evaluator.traits, N))
     elsewhere = evaluator.value(state.here.x, state.sampling.others)
     known = rules.one_set.after(state.here.value, elsewhere)

@@ -87,22 +87,6 @@ class KSDRun(Run):
 
 
 @dataclass(frozen=True)
-class Met:
-    """A test of convergence that holds at a point.
-
-    Attributes
-    ----------
-    x : array
-        The point.
-    held : Held
-        The test.
-    """
-
-    x: Array
-    held: Held
-
-
-@dataclass(frozen=True)
 class KSDState(State):
     """Where it stands.
 
@@ -120,8 +104,6 @@ class KSDState(State):
         Whether the user has been warned of a product that is not symmetric.
     fit : Fit or None
         Where the steps of a fit stand; None where the steps are of other kinds.
-    met : Met or None
-        The test of convergence that a Gauss-Newton step has found to hold.
     """
 
     d_prev: tuple[Array, ...]
@@ -130,7 +112,6 @@ class KSDState(State):
     rules: Rules
     warned: bool
     fit: Fit | None = None
-    met: Met | None = None
 
     @property
     def stalled(self) -> bool:
@@ -168,8 +149,8 @@ class KSDState(State):
         """The test of convergence that the steps have found to hold here."""
         if self.fit is not None:
             return self.fit.held
-        here = self.met is not None and self.met.x is self.here.x
-        return self.met.held if here and self.met is not None else None
+        met = self.rules.damped_step.met
+        return met.held if met is not None and met.x is self.here.x else None
 
     @property
     def damping(self) -> float:

@@ -19,9 +19,6 @@ GTOL, FTOL, XTOL = 1e-10, 1e-13, 1e-10
 # A value is zero but for rounding below this share of the first one, or of 1 where that is less:
 # from a start far off, where the first is huge, a fit may have as much before it.
 ZERO = EPS**2
-# Equations are solved where so much is left of what their terms add up to: half of the digits, as
-# their normal equations resolve no more.
-SOLVED = EPS**0.5
 
 
 @dataclass(frozen=True)
@@ -81,15 +78,20 @@ class FitTests:
         about = "The largest cosine between the residuals and a column of the Jacobian is"
         return Held(Status.CONVERGED, f"{about} {cosine:.2g} <= gtol {self.gtol:.2g}.")
 
+    @staticmethod
+    def is_solved(left: float, terms: float) -> bool:
+        """Whether equations hold to half of the digits: their normal equations resolve no more."""
+        return bool(left <= EPS**0.5 * terms)
+
     def of_equations(self, left: float, gained: float, value: float) -> Held | None:
         """Whether residuals that can all be zero are: a run that still gains goes on.
 
         `left` is the share of them in the terms that they are made of, in the mean; `gained` is by
         how much the last step has lowered the value.
         """
-        if not left <= SOLVED or not 0 <= gained < POOR * (value + gained):
+        if not self.is_solved(left, 1.0) or not 0 <= gained < POOR * (value + gained):
             return None
-        about = f"The residuals are {left:.2g} of their terms <= {SOLVED:.2g}"
+        about = f"The residuals are {left:.2g} of their terms <= {EPS**0.5:.2g}"
         return Held(
             Status.XTOL, f"{about}, and the last step lowered the value by less than a quarter."
         )

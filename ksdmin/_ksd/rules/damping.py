@@ -23,7 +23,9 @@ from dataclasses import dataclass
 
 from ksdmin._ksd.line_search import EPS
 from ksdmin._ksd.outcome import NextDamping, Outcome
+from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
+from ksdmin._run.fit_tests import Held
 from ksdmin._run.levenberg_marquardt import GOOD, adjusted
 
 # How these numbers were measured: examples/benchmarks/ablation.py.
@@ -87,6 +89,22 @@ LARGEST_CUT = 1 / 3
 
 
 @dataclass(frozen=True)
+class Met:
+    """A test of convergence that holds at a point.
+
+    Attributes
+    ----------
+    x : array
+        The point.
+    held : Held
+        The test.
+    """
+
+    x: Array
+    held: Held
+
+
+@dataclass(frozen=True)
 class DampedStep:
     """What the last Gauss-Newton step has left to the next one.
 
@@ -101,12 +119,15 @@ class DampedStep:
         next ones will show more of what this kind of step can do.
     allowed : bool
         Whether there is such a step at all.
+    met : Met or None
+        The test of convergence that held where the last step began, if any did.
     """
 
     last: NextDamping | None = None
     least: float = math.inf
     falls: bool = True
     allowed: bool = True
+    met: Met | None = None
 
     @classmethod
     def off(cls) -> DampedStep:

@@ -33,14 +33,15 @@ from functools import partial
 from ksdmin._ksd.cost_model import Costs, MarginalGain
 from ksdmin._ksd.gauss_newton import GaussNewton
 from ksdmin._ksd.outcome import NextDamping
-from ksdmin._ksd.rules.damping import DampedStep, lowered, raised
-from ksdmin._ksd.state import KSDRun, KSDState, Met, Trial
+from ksdmin._ksd.rules.damping import DampedStep, Met, lowered, raised
+from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
 from ksdmin._ksd.steps.residual_tests import held_at, held_at_the_end
 from ksdmin._problem.arrays import Array, is_out_of_memory
 from ksdmin._problem.protocol import Jacobian
 from ksdmin._problem.values import changed, made
 from ksdmin._run.evaluator import Evaluator
+from ksdmin._run.fit_tests import Held
 
 log = logging.getLogger("ksdmin")
 
@@ -120,7 +121,7 @@ def damped_step(
     whole = not run.sampled or run.subsets.is_full(here.idx)
     held = held_at(space, state, equations, g) if run.unit_free else None
     if held is not None:
-        state = changed(state, met=Met(here.x, held))
+        state = with_met(state, held)
         if whole:
             return Proposal(state, None)
     path = Path(run, evaluator, state, jacobian, equations, g, costs)
@@ -128,8 +129,14 @@ def damped_step(
     if run.unit_free and whole and trial.d is None:
         held = held_at_the_end(evaluator, state, equations, g)
         if held is not None:
-            return Proposal(changed(state, met=Met(here.x, held)), None)
+            return Proposal(with_met(state, held), None)
     return Proposal(state, trial)
+
+
+def with_met(state: KSDState, held: Held) -> KSDState:
+    """The state in which this test is known to hold."""
+    damped_step = changed(state.rules.damped_step, met=Met(state.here.x, held))
+    return changed(state, rules=changed(state.rules, damped_step=damped_step))
 
 
 class Path:

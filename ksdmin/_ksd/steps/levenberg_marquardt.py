@@ -43,6 +43,7 @@ from ksdmin._ksd.trust_region import (
     without_zeros,
 )
 from ksdmin._problem.arrays import EPS, Small
+from ksdmin._problem.differences import LONGER
 from ksdmin._problem.protocol import Jacobian
 from ksdmin._problem.structure import SparseRows
 from ksdmin._problem.values import changed
@@ -67,8 +68,6 @@ CONTRACTION = 0.75
 MORE_EXACT, OFF = 3.0, 0.25
 # Differences are off by so many times the error that they have at best: a digit as a margin.
 DIFFERENCES_OFF = 10
-# Differences that show nothing are made so many times as long, the next time.
-LONGER = 1e3
 # Below, products of slopes underflow.
 LEAST_SLOPE = 1e-150
 NO_GRADIENT = Held(
@@ -464,7 +463,7 @@ class Search:
         least = max(self._fit.tests.ftol, evaluator.noise) * point.value
         size = max(self._size, length_of(point.r))
         for v in point.unseen(self._error):
-            h = EPS ** (1 / 3) * size
+            h = self._error * size
             while h < size / EPS and not evaluator.spent():
                 ahead, behind = self._tried(h * v).residuals, self._tried(-h * v).residuals
                 with np.errstate(all="ignore"):  # far away, they may be infinite

@@ -14,7 +14,7 @@ from ksdmin._ksd.state import KSDState
 from ksdmin._options import MethodOptions
 from ksdmin._problem.arrays import EPS, Array, Space
 from ksdmin._run.evaluator import Evaluator
-from ksdmin._run.fit_tests import SOLVED, FitTests, Held
+from ksdmin._run.fit_tests import FitTests, Held
 
 # No tolerance is given.
 TESTS = FitTests.of(MethodOptions())
@@ -33,7 +33,7 @@ def held_at(space: Space, state: KSDState, equations: GaussNewton, g: Array) -> 
     norm, largest = math.sqrt(2 * max(here.value, 0.0)), equations.largest_term(here.x)
     if not norm:
         return None  # the gradient is zero, too
-    if norm <= SOLVED * largest:
+    if TESTS.is_solved(norm, largest):
         solved = TESTS.of_equations(equations.left(here.x), gained, here.value)
         if solved is not None:
             return solved
