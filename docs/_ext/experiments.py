@@ -153,8 +153,8 @@ def open_choices():
     store = Store(ablations.RESULT, ablations.IDENTITY)
     drawn = ablations.draw(store, FIGURES / "ablations.svg")
     figure = f"![Errors with one choice changed](generated/paper/{drawn.name})"
-    heaviest = ablations.in_words(store.runs)
-    return "\n\n".join([heaviest, figure, folded("All choices", ablations.table(store))])
+    parts = [ablations.problem_in_words(), ablations.in_words(store.runs), figure]
+    return "\n\n".join([*parts, folded("All choices", ablations.table(store))])
 
 
 def in_words(name, runs):

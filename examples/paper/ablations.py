@@ -42,6 +42,7 @@ from ksdmin._ksd.presets import PRESETS, absolute, floored
 
 RESULT = Path(__file__).parent / "results" / "ablations" / "curves-14x14.json"
 IDENTITY = ("choice", "seed")
+PIXELS = 196
 COUNTS = (2_000, 500)  # to train on, to test on
 HIDDEN, L2, K = (60, 20, 6), 2e-5, 20
 PASSES = 300
@@ -151,14 +152,14 @@ def with_options(configuration: str, about: str, value: str, **options: Any) -> 
 def data() -> DeviceData:
     """The curves, halved in both directions."""
     parts = [curves.generate(count, np.random.default_rng(count)) for count in COUNTS]
-    halved = (p.reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4)).reshape(-1, 196) for p in parts)
+    halved = (p.reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4)).reshape(-1, PIXELS) for p in parts)
     train, test = map(images, halved)
     return DeviceData.of(Splits(train, test, held_out=train[:0]), torch.device("cpu"))
 
 
 def perform(choice: Choice, seed: int, passes: float = PASSES) -> Run:
     """One run."""
-    net = auto_encoder(196, HIDDEN)
+    net = auto_encoder(PIXELS, HIDDEN)
     initialise_sparsely(net, seed)
     training = Training(net, AUTO_ENCODING, data(), L2, seed)
     load_libraries(training)
@@ -269,6 +270,12 @@ def table(store: Store) -> str:
         columns = [f"{configuration}: equal passes", f"{configuration}: equal seconds"]
         header += columns if timed else columns[:1]
     return markdown(header, rows) + f"\n\n{note(runs, timed)}"
+
+
+def problem_in_words() -> str:
+    """What is minimised."""
+    sizes = "-".join(map(str, (PIXELS, *HIDDEN)))
+    return f"{COUNTS[0]:,} curves of 14x14 pixels, an auto-encoder {sizes} and back."
 
 
 def in_words(runs: Sequence[Run], shown: int = 3) -> str:
