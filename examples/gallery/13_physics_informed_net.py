@@ -187,7 +187,7 @@ plt.show()
 # - **float32:** where rounding hides what further steps gain, a run goes on in float64 by itself;
 #   ``precision="float32"`` says not to. On a GPU nothing else changes either.
 # - **A coefficient that is not known** is one more parameter of the module; ``bounds`` keep it
-#   where it makes sense. ``examples/physics`` has such a problem, and eight others.
+#   where it makes sense. ``examples/physics`` has such a problem, and many others.
 #
 # The same in jax
 # ---------------
