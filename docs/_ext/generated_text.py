@@ -35,6 +35,7 @@ GENERATORS = {
     "on-a-gpu": gpu_results.headline,
     "options": from_code.options,
     "physics": physics.section,
+    "physics-published": physics.beside_published,
     "pictures": front_page.grid,
     "presets": from_code.presets,
     "products": gpu_results.products,
