@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 # picture: where its use is told
 READ_ON = {
     "sum-of-losses": "[Tutorial 2](tutorials/02_logistic_regression.rst)",
-    "physics-informed-net": "[Sums of squared residuals](residuals.md)",
+    "physics-informed-net": "[Physics-informed nets](physics_informed_nets.md)",
     "deep-net": "[Experiments](experiments.md)",
     "convolutional-net": "[Nets of today](benchmarks.md#nets-of-today)",
     "character-transformer": "[Nets of today](benchmarks.md#nets-of-today)",

@@ -40,6 +40,7 @@ GENERATORS = {
     "open-choices": experiments.open_choices,
     "options": from_code.options,
     "physics": physics.section,
+    "physics-published": physics.beside_published,
     "pictures": front_page.grid,
     "presets": from_code.presets,
     "products": gpu_results.products,

@@ -1,7 +1,7 @@
 """The nets of examples/physics: result, figure and tables, from its committed runs."""
 
 from benchmark_figures import FIGURES
-from tables import folded
+from tables import folded, markdown
 
 from examples.physics.experiments import EXPERIMENTS
 from examples.physics.figures import errors
@@ -21,30 +21,28 @@ def section():
     return "\n\n".join(
         [
             f"**{picture.title}. {picture.sentence}** ({picture.origin})",
-            on_a_gpu(cases),
             f"![Errors of all problems against seconds](generated/benchmarks/{drawn.name})",
             folded("Errors and losses of all methods", table(runs)),
         ]
     )
 
 
-def on_a_gpu(cases):
-    """KSD's errors there, each beside the least one that is published."""
-    shown = [
-        (case, series)
-        for case, methods in cases.items()
+def beside_published():
+    """KSD's errors on a GPU, each beside the least one that is published, by its own measure."""
+    rows = [
+        [
+            EXPERIMENTS[case.problem].title,
+            EXPERIMENTS[case.problem].measure,
+            f"{series.median_at_end('error'):.1e}",
+            f"{case.seconds:g}",
+            len(series.runs),
+            f"{PUBLISHED[case.problem][-1][1]:.1e}",
+            "{0}: {2}".format(*PUBLISHED[case.problem][-1]),
+        ]
+        for case, methods in by_case(load_runs(RESULTS)).items()
         if physics_run.on_a_gpu(case) and case.problem in PUBLISHED and case.dtype == "float64"
         for series in methods
         if series.method == "ksd" and not series.options
     ]
-    words = [
-        f"{EXPERIMENTS[case.problem].title} {series.median_at_end('error'):.1e} "
-        f"({PUBLISHED[case.problem][-1][1]:.1e})"
-        for case, series in shown
-    ]
-    seconds = {f"{case.seconds:g}" for case, _ in shown}
-    return (
-        f"After {' or '.join(sorted(seconds))} s on a GPU, and in brackets the least error that is "
-        f"published, after up to 16 hours: {'; '.join(words)}. (The table below says how many runs "
-        "shared the GPU.)"
-    )
+    header = ["problem", "measure", "KSD", "seconds", "seeds", "published", "by"]
+    return markdown(header, rows)

@@ -15,18 +15,35 @@ from torch import Tensor
 
 from examples.physics.burgers_reference import cole_hopf
 from examples.physics.experiment import Setting, grid, solution_error, uniform
+from examples.physics.redrawn import redrawn
 from examples.physics.tanh_net import TanhNet
 
 DOMAIN = ((-1.0, 1.0), (0.0, 1.0))
 TEST_GRID = 257, 101
 SIZES = {False: (10_000, 200, 100), True: (400, 40, 40)}  # inside, both ends, start; of small
+MORE = 100_000, 2_000, 1_000
+ROUNDS = 6
 HIDDEN = {False: (20, 20, 20, 20), True: (12, 12)}
 VISCOSITY = {False: 0.01 / math.pi, True: 0.1 / math.pi}  # no shock that 400 points would miss
 
 
 def burgers(seed: int, small: bool) -> Setting:
     """The experiment."""
-    inner, ends, start = SIZES[small]
+    return _setting(SIZES[small], seed, small)
+
+
+def burgers_of_more(seed: int, small: bool) -> Setting:
+    """The same with so many points that some hundreds of them are in the shock."""
+    return _setting(SIZES[small] if small else MORE, seed, small)
+
+
+def burgers_redrawn(seed: int, small: bool) -> Setting:
+    """The same with points that are drawn anew, as the paper has them, too."""
+    return redrawn(burgers(seed, small), 2 if small else ROUNDS, seed)
+
+
+def _setting(sizes: tuple[int, int, int], seed: int, small: bool) -> Setting:
+    inner, ends, start = sizes
     viscosity = VISCOSITY[small]
     exact = partial(cole_hopf, viscosity)
     return Setting(

@@ -36,6 +36,13 @@ class Setting:
         Of the net.
     bounds : mapping, optional
         The least and the largest value of some parameters, by name.
+    share : float
+        Of a run's seconds that are its own.
+    following : callable, optional
+        The setting that begins where this one, trained, ends: the next slab of time, or the same
+        with other points.
+    prediction : nn.Module, optional
+        The solution as far as it is known, where that is more than the net: of all slabs.
     """
 
     net: nn.Module
@@ -44,6 +51,9 @@ class Setting:
     domain: Box
     error: Callable[[nn.Module], float]
     bounds: dict[str, tuple[float, float]] | None = None
+    share: float = 1.0
+    following: Callable[[], Setting] | None = None
+    prediction: nn.Module | None = None
 
     def problem(self) -> Any:
         """The problem that every method gets: all pay the same for an evaluation."""
@@ -94,13 +104,15 @@ class Experiment:
 
 def solution_error(exact: Solution, points: Tensor, *, relative: bool) -> Any:
     """The root mean square of net - exact on points, or its ratio to that of exact."""
-    wanted = exact(points.double())
+    known: list[Tensor] = []  # a reference may take seconds: not before it is asked for
 
     @torch.no_grad()
     def error(net: nn.Module) -> float:
         like = next(net.parameters())
         found = net(points.to(like)).double()
-        target = wanted.to(like.device)
+        if not known:
+            known.append(exact(points.double()))
+        target = known[0].to(like.device)
         scale = target.square().mean().sqrt() if relative else 1.0
         return float((found - target).square().mean().sqrt() / scale)
 

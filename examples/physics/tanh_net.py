@@ -56,14 +56,30 @@ class TanhNet(nn.Sequential):
         """
         twice = [axis for axis, order in enumerate(orders) if order == 2]
         once = [axis for axis, order in enumerate(orders) if order == 1]
+        value, slopes, bends = self._carried(points, twice, once, summed=False)
+        first = dict(zip(twice + once, slopes, strict=True))
+        return value, *(first[axis] for axis in sorted(first)), *bends
+
+    def with_laplacian(self, points: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """The first derivatives, one an axis, and the sum of the second ones along some axes."""
+        once = [axis for axis in range(points.shape[1]) if axis not in axes]
+        _, slopes, bends = self._carried(points, list(axes), once, summed=True)
+        first = dict(zip([*axes, *once], slopes, strict=True))
+        return torch.stack([first[axis] for axis in sorted(first)]), bends[0]
+
+    def _carried(
+        self, points: Tensor, twice: list[int], once: list[int], *, summed: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The value, slopes along all of these axes, and second ones or their sum."""
         value, slopes, bends = points, _unit_vectors(points, twice + once), None
         for layer in self:
             if isinstance(layer, nn.Linear):
                 value, slopes, bends = _through_linear(layer, value, slopes, bends)
             else:
-                value, slopes, bends = _through_tanh(value, slopes, bends, len(twice))
-        first = dict(zip(twice + once, slopes, strict=True))
-        return value, *(first[axis] for axis in sorted(first)), *bends
+                squares = slopes[: len(twice)].square()
+                squares = squares.sum(dim=0, keepdim=True) if summed else squares
+                value, slopes, bends = _through_tanh(value, slopes, bends, squares)
+        return value, slopes, bends
 
 
 def _unit_vectors(points: Tensor, axes: Sequence[int]) -> Tensor:
@@ -85,10 +101,10 @@ def _through_linear(
 
 
 def _through_tanh(
-    value: Tensor, slopes: Tensor, bends: Tensor | None, twice: int
+    value: Tensor, slopes: Tensor, bends: Tensor | None, squares: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the slopes the first `twice` have second derivatives, which no linear layer begins."""
+    """`squares` are those of the slopes with second derivatives, which no linear layer begins."""
     value = torch.tanh(value)
     first = 1 - value * value
-    curved = -2 * value * first * slopes[:twice].square()
+    curved = -2 * value * first * squares
     return value, first * slopes, curved if bends is None else curved + first * bends

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,9 @@ def on_device(setting: Setting, device: torch.device, dtype: torch.dtype) -> Set
         (r, tree_map(lambda part: part.to(device, dtype), data), weight)
         for r, data, weight in setting.residuals
     ]
-    return Setting(net, residuals, setting.exact, setting.domain, setting.error, setting.bounds)
+    if setting.prediction is not None:
+        setting.prediction.to(device, dtype)
+    return replace(setting, net=net, residuals=residuals)
 
 
 def load_libraries(setting: Setting) -> None:
