@@ -1,7 +1,7 @@
 """The nets of examples/physics: result, figure and tables, from its committed runs."""
 
 from benchmark_figures import FIGURES
-from tables import folded
+from tables import folded, markdown
 
 from examples.physics.experiments import EXPERIMENTS
 from examples.physics.figures import errors
@@ -37,14 +37,16 @@ def on_a_gpu(cases):
         for series in methods
         if series.method == "ksd" and not series.options
     ]
-    words = [
-        f"{EXPERIMENTS[case.problem].title} {series.median_at_end('error'):.1e} "
-        f"({PUBLISHED[case.problem][-1][1]:.1e})"
-        for case, series in shown
-    ]
-    seconds = {f"{case.seconds:g}" for case, _ in shown}
+    rows = []
+    for case, series in shown:
+        method, error, _ = PUBLISHED[case.problem][-1]
+        ours = f"{series.median_at_end('error'):.1e}"
+        rows.append([EXPERIMENTS[case.problem].title, ours, f"{error:.1e} ({method})"])
+    seconds = " or ".join(sorted({f"{case.seconds:g}" for case, _ in shown}))
+    errors_of_both = markdown(
+        ["problem", f"KSD's error after {seconds} s on a GPU", "least error published"], rows
+    )
     return (
-        f"After {' or '.join(sorted(seconds))} s on a GPU, and in brackets the least error that is "
-        f"published, after up to 16 hours: {'; '.join(words)}. (The table below says how many runs "
-        "shared the GPU.)"
+        f"{errors_of_both}\n\nPublished runs took up to 16 hours, on other GPUs. The folded table "
+        "below says how many of our runs shared the GPU."
     )
