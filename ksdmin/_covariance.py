@@ -36,66 +36,67 @@ def covariance(
     subsets: Any = None,
     progress: bool = False,
 ) -> npt.NDArray[np.float64]:
-    """The covariance of estimates: a multiple of the inverse Hessian at the minimum.
+    """The covariance of estimates: the inverse Hessian at the minimum, times a factor.
 
-    For a negative log-likelihood, a sum over observations, that is the inverse Hessian itself; the
-    square roots of its diagonal are the standard errors. For a problem that is a mean over n
-    samples, it is the inverse Hessian divided by n. For a vector of residuals (``as_problem`` with
-    ``residuals=``), it is ``RSS / (m - n) * inv(J.T @ J)`` with the sum of squares of m residuals
-    for n free variables, as of SciPy's ``curve_fit``.
+    The square roots of its diagonal are the standard errors. For a negative log-likelihood that is
+    a sum over observations, the factor is 1. For a problem that is a mean over N samples, it is
+    1 / N. For a vector of m residuals and n free variables (``as_problem`` with ``residuals=``),
+    the covariance is ``RSS / (m - n) * inv(J.T @ J)``, where RSS is the sum of the squared
+    residuals, as in SciPy's ``curve_fit``.
 
     Parameters
     ----------
     fun : OptimizeResult, problem object or callable
-        A result of :func:`minimize`, :func:`resume` or a :class:`Solver`: the other arguments but
-        `columns`, `scale` and `progress` are known from its run. Or what was minimised, a problem
-        or a function, and where: `x`. The curvature of a problem is used as it is: a Gauss-Newton
-        matrix, where it has that, is the Fisher information for losses with canonical links; an L2
+        A result of :func:`minimize`, :func:`resume` or a :class:`Solver`; leave all other arguments
+        out then, except `columns`, `scale` and `progress`. Or the problem or function that was
+        minimised, together with `x`. The curvature of a problem is used as it is. If that is a
+        Gauss-Newton matrix, it equals the Fisher information for losses with canonical links. An L2
         penalty is part of it.
     x : array
-        The minimum, such as ``res.x``; at another point it is not a covariance.
+        The minimum, such as ``res.x``. At any other point the result is not a covariance.
     args, jac, hess, hessp, bounds, subsets : optional
-        As in :func:`minimize`. Without `hess` and `hessp`, gradients are differenced along every
-        axis. Without `jac` too, the Hessian is made of some n^2 values: standard errors have about
-        seven digits where values have sixteen, and half as many where values are noisy.
+        As in :func:`minimize`. Without `hess` and `hessp`, the Hessian comes from finite
+        differences of the gradient. Without `jac`, it takes about n^2 values of `fun`. Standard
+        errors then have about seven digits if the values have sixteen, and half as many if the
+        values are noisy.
     columns : sequence of int, optional
-        Only these columns, by conjugate gradients (to a relative residual of 1e-10): for more
-        than 1000 unknowns, for which the whole matrix is not computed. Column i holds the
-        variance of x[i] at place i.
+        Compute these columns only, by conjugate gradients (to a relative residual of 1e-10). For
+        more than 1000 unknowns the whole matrix is not computed, and this is the only way. Entry i
+        of column i is the variance of x[i].
     scale : float, optional
-        What the inverse Hessian is multiplied by, if not as said above. Of a plain function it
-        cannot be seen whether it is a mean: pass 1 / n where `fun(x)` is one over n observations,
-        else standard errors are sqrt(n) times too large. For residuals that are divided by their
-        known standard deviations, pass 1, or with subsets 1 / m (``absolute_sigma=True`` of
-        ``curve_fit``). For a mean or sum of squared errors, pass ``2 * res.fun / (m - n)``.
+        The factor of the inverse Hessian, if it is not the one above. ksdmin cannot see whether a
+        plain function is a mean. If `fun(x)` is a mean over N observations, pass 1 / N; without it,
+        standard errors are sqrt(N) times too large. If residuals are divided by their known
+        standard deviations (``absolute_sigma=True`` of ``curve_fit``), pass 1, or with subsets
+        1 / m. For a mean or a sum of squared errors, pass ``2 * res.fun / (m - n)``.
     progress : bool, optional
         Show a progress bar (needs tqdm). Ctrl-C ends it at any time.
 
     Returns
     -------
     ndarray
-        (n, n), or (n, len(columns)), in float64 on the host. A variable on a bound that the
-        gradient presses it against has no covariance that the Hessian could tell: its row and
-        column are NaN, and the others are those of a problem in which it is constant. So are those
-        of a variable whose bounds are equal, which is a constant: its row and column are zero.
+        Of shape (n, n), or (n, len(columns)), in float64, in the CPU's memory. If the gradient
+        pushes a variable against its bound, the Hessian does not determine its covariance: its row
+        and column are NaN, and the other entries are computed as if it were constant. A variable
+        whose bounds are equal is a constant: its row and column are zero.
 
     Raises
     ------
     ValueError
-        If the Hessian is not positive definite: `x` is not a strict minimum. If the result does not
-        know its problem any more (see the notes).
+        If the Hessian is not positive definite: `x` is not a strict minimum. If the problem of the
+        result no longer exists (see the notes).
 
     Warns
     -----
     OptimizeWarning
-        If the gradient at `x` is so large that a Newton step would move an unknown by more than a
-        tenth of its standard error: `x` is not the minimum, or at a bound that was not given.
+        If a Newton step from `x` would move an unknown by more than a tenth of its standard error:
+        `x` is not the minimum, or it is at a bound that was not given.
 
     Notes
     -----
-    A result holds the functions that ``minimize`` was given, with their `args`, but not a problem
-    object of yours (which may have large data, or memory of a device): that has to be alive still.
-    Neither is pickled with a result, nor deep-copied.
+    A result keeps the functions that ``minimize`` got, and their `args`. It does not keep a problem
+    object, which may hold large data or memory of a device: keep that in a variable of your own.
+    Neither is pickled with a result, or deep-copied.
 
     Examples
     --------

@@ -44,10 +44,10 @@ METHODS = {method.name: method for method in (KSD, HF)}
 
 
 class Solver(Iterator[OptimizeResult]):
-    """A run that you iterate over: between two iterations it is yours.
+    """A run that you iterate over, one iteration at a time.
 
-    ``minimize`` is this loop: whoever stops it, saves it, looks at it or goes on with it gets the
-    same iterations.
+    ``minimize`` is this loop. You may stop it, look at it, save it and go on: the iterations are
+    the same.
 
     Parameters
     ----------
@@ -58,16 +58,16 @@ precond, rng
     Attributes
     ----------
     status : Status or None
-        Why the run has ended; None: there is more to do.
+        Why the run has ended; None while it has not.
 
     Notes
     -----
-    Iterating gives what a callback gets as ``intermediate_result``: an ``OptimizeResult`` with `x`,
-    `fun`, `jac`, `nit`, `nfev`, `njev`, `nhev`, `gradient_norm` and `record`, the line of the
-    history. Nothing is evaluated before the first iteration is asked for.
+    Each iteration yields what a callback gets as ``intermediate_result``: an ``OptimizeResult``
+    with `x`, `fun`, `jac`, `nit`, `nfev`, `njev`, `nhev`, `gradient_norm` and `record` (the row of
+    the history). Nothing is evaluated before the first ``next(solver)``.
 
-    An exception of your functions passes unchanged. The iteration in which it happened can be tried
-    again: ``next(solver)`` begins it anew.
+    Exceptions of your functions are passed on unchanged. ``next(solver)`` then repeats the
+    iteration that failed.
 
     Examples
     --------
@@ -127,7 +127,7 @@ precond, rng
 
     @property
     def status(self) -> Status | None:
-        """Why the run has ended; None: there is more to do."""
+        """Why the run has ended; None while it has not."""
         return self._loop.status
 
     def __repr__(self) -> str:
@@ -147,24 +147,23 @@ precond, rng
         return intermediate(loop.state, record, space.given(loop.state.here.x), space)
 
     def result(self) -> OptimizeResult:
-        """The result by now, as ``minimize`` would return it.
+        """The result so far, as ``minimize`` would return it.
 
-        Before the end its status is ``RUNNING``. What is not known of it (the value on the whole
-        set, where the last gradient was of a part) is computed; the run itself goes on as if you
-        had not asked.
+        Before the end its status is ``RUNNING``. Missing values are computed, such as the value on
+        the whole set if the last gradient was that of a part. This does not change the run.
         """
         return self._loop.result()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the run to a file, from which :meth:`load` and :func:`ksdmin.resume` go on.
+        """Save the run to a file, from which :meth:`load` and :func:`ksdmin.resume` continue it.
 
-        The file is written whole or not at all. One that is there is replaced only if it is of this
-        run.
+        The file is written completely or not at all. An existing file is replaced only if it was
+        saved by this run.
 
         Parameters
         ----------
         path : path
-            Of the file.
+            The file.
         """
         self._loop.save(Path(path))
 
@@ -179,18 +178,18 @@ precond, rng
         subsets: Any = None,
         like: Any = None,
     ) -> Solver:
-        """The run that a file holds: it goes on as if nothing had happened.
+        """Load a run from a file. It continues as if it had not been interrupted.
 
         Parameters
         ----------
         path, problem, callback, options, subsets, like
-            As in :func:`ksdmin.resume`; the file is not written to, unless the option `checkpoint`
-            names it.
+            As in :func:`ksdmin.resume`. The file itself is not changed, unless the option
+            `checkpoint` names it.
 
         Returns
         -------
         Solver
-            Which stands where the saved one stood.
+            The run, at the iteration where it was saved.
         """
         solver = cls.__new__(cls)
         solver._loop = loaded(METHODS, Path(path), problem, callback, options, subsets, like)
@@ -206,42 +205,42 @@ def resume(
     subsets: Any = None,
     like: Any = None,
 ) -> OptimizeResult:
-    """Go on with a saved run, to its end.
+    """Continue a saved run to its end.
 
-    On the same machine, CPU and libraries the result is bit for bit that of a run that was never
-    broken off, but for its seconds.
+    On the same machine, CPU and libraries, the result is bit for bit that of an uninterrupted run,
+    except for the seconds.
 
     Parameters
     ----------
     path : path
-        The file that the option `checkpoint` named, or ``Solver.save`` wrote. The run goes on
-        saving itself there.
+        The file that the option `checkpoint` or ``Solver.save`` wrote. The run continues to save
+        itself there.
     problem : problem object
-        The same as before: of :func:`as_problem`, :func:`from_torch` and the like, or your own; its
-        value at the saved point is compared. It may be on another device.
+        The same problem as before: from :func:`as_problem`, :func:`from_torch` and the like, or
+        your own. Its value at the saved point is compared with the saved value. It may be on
+        another device.
     callback : callable, optional
         As in :func:`minimize`.
     options : mapping, optional
-        Options that are to be others from here on, of those that decide when a run ends and who
-        watches it, such as ``{"maxiter": 2000}``. Seconds and evaluations count from the first
-        start.
+        Options to change from here on, such as ``{"maxiter": 2000}``: only those that decide when a
+        run ends, or that report on it. Seconds and evaluations count from the first start.
     subsets : optional
-        Where ``minimize`` was given any beside a problem object: the same. An iterable of sets is
-        taken from its start, up to where the run stood.
+        The same `subsets` that ``minimize`` got, if it got any together with a problem object. An
+        iterable of sets is read again from its start, up to the saved iteration.
     like : array, optional
-        A vector of the library and on the device to go on in; where not given, as ``problem.x0`` or
-        else as the file says.
+        A vector of the array library, and on the device, to continue with. By default that of
+        ``problem.x0``, or else the one that the file names.
 
     Returns
     -------
     OptimizeResult
-        As that of :func:`minimize`, of the whole run.
+        As returned by :func:`minimize`, for the whole run.
 
     Raises
     ------
     ValueError
-        Where the file is damaged, foreign, of another version, or of another problem, with the
-        reason. The file is left as it is.
+        If the file is damaged, is not from ksdmin, or belongs to another version or another
+        problem. The message says which. The file is not changed.
 
     Examples
     --------

@@ -87,9 +87,9 @@ def test_the_message_says_how_well_the_gradient_is_known():
     res = ksdmin.minimize(fun, x0, options={"gtol": 1e-10})
     assert res.status == ksdmin.Status.PRECISION_LOSS
     assert res.message.startswith("Desired error not necessarily achieved due to precision loss.")
-    assert "known to about" in res.message
+    assert "with an error of about" in res.message
     assert "gtol is 1e-10: pass jac" in res.message
-    known_to = float(res.message.split("known to about ")[1].split()[0])
+    known_to = float(res.message.split("with an error of about ")[1].split(",")[0])
     error = np.abs(res.jac - gradient(res.x)).max()
     assert error / 30 <= known_to <= 1e3 * error
 

@@ -134,7 +134,7 @@ def test_unknowns_are_shown_or_counted(res, n, left_out):
 
 def test_long_messages_are_folded(res):
     own = copy.copy(res)
-    own.message = "The gradient is made of differences. " * 6 + "\nx[0] is 3."
+    own.message = "The gradient is an estimate. " * 6 + "\nx[0] is 3."
     lines = repr(own).splitlines()
     assert max(map(len, lines)) < 80
     assert " ".join(repr(own).split()).startswith(f"message: {' '.join(own.message.split())}")

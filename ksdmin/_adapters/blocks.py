@@ -159,7 +159,7 @@ class BlockProblem(FlatProblem):
         return self._counted(multiply)
 
     def matrix(self, x: Array, idx: Any = WHOLE) -> Array:
-        """The curvature matrix itself, where the traits say that it is to be had."""
+        """The curvature matrix itself, if the traits say that there is one."""
         before = [block._counts.nhev for block in self._blocks]
         total = self._sum([block.matrix(x, part) for block, part in self._parts(idx)])
         (total,) = self.team.joint_parts([total], self._counts)
@@ -167,7 +167,7 @@ class BlockProblem(FlatProblem):
         return total if self._l2 is None else total + self._space.diagonal_matrix(self._l2)
 
     def jacobian(self, x: Array, idx: Any = WHOLE) -> Jacobian | None:
-        """The curvature as rows, block by block, where the traits say that they are to be had."""
+        """The curvature as rows, block by block, if the traits say that there are any."""
         before = [block._counts.nhev for block in self._blocks]
         found = [block.jacobian(x, part) for block, part in self._parts(idx)]
         self._counts.nhev += self._most(before)

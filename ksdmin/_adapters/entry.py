@@ -40,14 +40,14 @@ def from_torch(
     ----------
     model : nn.Module or callable
         The model. Its parameters that require a gradient become one flat vector. Only
-        ``problem.load(x)`` changes the module itself. For what it may return see `output`. Without
-        `loss` and `data`, but with `x0`: a plain function ``fun(theta) -> scalar tensor``, or with
-        `subsets` ``fun(theta, idx)``, the mean over the samples `idx`.
+        ``problem.load(x)`` changes the module itself. `output` says what it may return. With `x0`,
+        and without `loss` and `data`, it is a plain function ``fun(theta) -> scalar tensor``; with
+        `subsets`, ``fun(theta, idx)`` is the mean over the samples `idx`.
     loss : module or callable, optional
-        A torch loss module, or a callable (outputs, targets) -> one loss per sample. A module's
-        mean (or sum) over the elements of a sample is kept; over samples it is the mean.
-        GaussianNLLLoss takes outputs (mean, variance) and targets y, or as outputs the mean and
-        targets (y, variance). Without `loss`, the model returns its own: see the notes.
+        A torch loss module, or a callable (outputs, targets) -> one loss per sample. The objective
+        is the mean over samples; over the elements of one sample, a module's own mean or sum is
+        kept. GaussianNLLLoss takes outputs (mean, variance) and targets y, or the mean as output
+        and targets (y, variance). Without `loss`, the model returns its own: see the notes.
     data : (inputs, targets), dict, Dataset, DataLoader or callable
         Tensors or numpy arrays (also memory-mapped ones) with one row per sample; inputs and
         targets may each be nested tuples, lists, dicts and namedtuples of several. A tuple of
@@ -58,20 +58,20 @@ def from_torch(
         batches of them. Floating-point numbers are converted to the model's dtype. A callable
         ``data(epoch)`` returns the samples of one iteration. See the notes.
     residuals : list of (r, data) or (r, data, weight), optional
-        In place of `loss` and `data`: blocks of residuals whose squares are summed, as for
-        physics-informed nets. ``r(model, batch)`` returns one row per sample; `data` are an array,
-        or a tuple or dict of arrays, with one row per sample (or a Dataset or DataLoader of such),
-        and `batch` are some of their rows. ``(r, None)``: ``r(model)`` returns residuals that are
-        always taken whole, as one sample. The objective is the sum of ``weight * mean(r**2)`` over
-        the blocks (and the penalty of `l2`). Each block is sampled separately, and its term is the
-        mean over its own samples. A set has equally many samples of each block; small blocks are
-        taken whole. `data` may also be a function of the epoch. Runs end by tests that do not
-        depend on units, where no tolerance is given: see :doc:`/residuals`.
+        Instead of `loss` and `data`: blocks of residuals whose squares are summed, as for
+        physics-informed nets. ``r(model, batch)`` returns one row per sample. `data` is an array,
+        or a tuple or dict of arrays, with one row per sample (or a Dataset or DataLoader of these),
+        and `batch` holds some of the rows. With ``(r, None)``, ``r(model)`` returns residuals that
+        are never sampled. The objective is the sum of ``weight * mean(r**2)`` over the blocks, plus
+        the penalty of `l2`. Each block is sampled separately. A set has equally many samples of
+        each block; small blocks are taken whole. `data` may also be a function of the epoch.
+        Without a tolerance of yours, runs end by tests that do not depend on units: see
+        :doc:`/residuals`.
     x0 : Tensor, nn.Module, or nested dict, list or tuple of tensors, optional
-        Where a plain function starts; its argument `theta` has the same form. An iterator such as
-        ``net.parameters()`` becomes a list. For a module, the function gets the module itself,
-        whose parameters are those of the point for the time of the call. ``problem.load(x)``
-        writes into these tensors.
+        Where a plain function starts. Its argument `theta` has the same form. An iterator such as
+        ``net.parameters()`` becomes a list. If `x0` is a module, the function gets the module, and
+        during the call the module has the parameters to evaluate. ``problem.load(x)`` writes into
+        these tensors.
     subsets : int, Subsets, callable or iterable, optional
         The samples that a plain function ``fun(theta, idx)`` takes its mean over: see
         :class:`Subsets`. A model's samples are its data.
@@ -82,12 +82,12 @@ def from_torch(
         returns them: a tuple, list, dict or dataclass of tensors with the samples as first axis.
         Torch's losses take one tensor only (except GaussianNLLLoss).
     curvature : {"gauss-newton", "hessian", "fisher", "empirical-fisher"} or callable, optional
-        The matrix of the products; or (x, idx) -> product, matrix or LinearOperator, of the mean
-        loss: l2 is added. By default "gauss-newton"; for a plain function it is the
+        The curvature matrix; or a function (x, idx) -> product, matrix or LinearOperator of the
+        mean loss, to which l2 is added. By default "gauss-newton", and for a plain function the
         Hessian.
     l2 : float or mapping, optional
-        The objective is ``mean loss + (l2 / 2) |x|^2``; a mapping gives it by the names of
-        parameters or modules (by the keys of `x0`, joined by dots), 0 for the others.
+        The objective is ``mean loss + (l2 / 2) |x|^2``. A mapping gives `l2` by the names of
+        parameters or modules (or by the keys of `x0`, joined by dots); the others have 0.
     precond : {"auto", "kronecker", "diagonal"}, None, array or callable, optional
         The preconditioner: Kronecker factors of the Fisher matrix (K-FAC), the diagonal of the
         empirical Fisher matrix, none, or a diagonal of your own as a flat vector, or (x, idx) ->
@@ -98,11 +98,11 @@ def from_torch(
         The parameters to vary: names of parameters or modules, or Parameters; by default all that
         require a gradient.
     chunk_size : int, optional
-        How many samples are computed at once; by default as many as fit `memory_budget`. Also the
-        largest batch of BatchNorm in train mode, which has 256 samples where they fit.
+        How many samples are computed at once; by default as many as fit `memory_budget`. With
+        BatchNorm in train mode it is also the largest batch, by default 256 if they fit.
     memory_budget : float, optional
-        Bytes on the model's device for activations, and as many again for data, which are put
-        there if they fit, and streamed otherwise. By default a quarter of the free memory.
+        Bytes on the model's device for activations, and as many again for data. Data that do not
+        fit are streamed. By default a quarter of the free memory.
     precision : {"highest", "high", "bfloat16", "float32"}
         Matrix products of float32 parameters: in float32, with TF32, or in bfloat16 (autocast).
         When rounding hides the gain of its steps, a run of "ksd" changes to finer ones: from
@@ -120,11 +120,11 @@ def from_torch(
         sum(w l) / sum(w); on some of the samples it is the mean of w l, with w divided by the mean
         over all of them. It multiplies the class weights of a loss.
     process_group : "auto" or ProcessGroup, optional
-        Several processes of torch.distributed make one run, each with `data` of its own (or with
-        samples of its own in each block of `residuals`): the objective is the mean over the
-        samples of all of them. "auto" is the default group, which is initialised if torchrun has
-        started the process; otherwise a process makes an ordinary run. All processes call the
-        same functions; see :doc:`/distributed`.
+        The processes of torch.distributed that share one run. Each has `data` of its own (or
+        samples of its own in each block of `residuals`), and the objective is the mean over the
+        samples of all. "auto" is the default group; if torchrun has started the process, the group
+        is initialised, otherwise the run is an ordinary one. All processes must call the same
+        functions: see :doc:`/distributed`.
 
     Returns
     -------
@@ -138,8 +138,8 @@ def from_torch(
     -----
     A plain function may differentiate itself (``torch.autograd.grad`` with ``create_graph=True``,
     ``torch.func``), as physics-informed losses do. It must be deterministic, and its value must
-    carry a graph from `theta`. On CUDA a run captures it in CUDA graphs, after a few calls: these
-    go on without calling it, so what it reads beside `theta` must stay the same during a run.
+    depend on `theta` through autograd. On CUDA a run captures it in CUDA graphs after a few calls,
+    and then replays these without calling it. So whatever else it reads must not change in a run.
     (``graphs=False`` calls it every time. A function that copies from the host, or looks at values
     there, cannot be captured and is called every time, too.) `params`, `chunk_size` and
     `memory_budget` are for models only. A module whose forward pass returns the loss of one fixed
@@ -151,7 +151,7 @@ def from_torch(
     one loss per sample, or the mean over the samples of a batch. A mean over all words of a batch,
     of which samples have different numbers, is refused: give `loss` and the labels as targets.
     The curvature is by default the Gauss-Newton matrix of the loss as a function of the ``logits``
-    among the outputs; without such (or if the loss depends on more) it is the Hessian. With a mean
+    among the outputs; without them (or if the loss depends on more) it is the Hessian. With a mean
     there are no CUDA graphs, as chunks cannot be padded, and no weights of samples.
 
     For GaussianNLLLoss with outputs (mean, variance), the Gauss-Newton matrix uses the Fisher
@@ -205,11 +205,11 @@ def from_torch(
     **From float32 to float64.** When rounding hides what further steps gain, a run of "ksd" goes on
     with a copy of the model in float64, its buffers included, and the samples, which keep the
     digits that they had, are converted chunk by chunk. Then ``res.x`` and what callbacks get are
-    float64, else float32. ``problem.load(res.x)`` rounds to what the parameters have by then:
-    call ``net.double()`` first to keep all digits. A model that fails in float64, as its functions
-    capture float32 tensors, say, is reported in a warning, and the run stays in float32; so it
-    does with a callable `curvature` or `precond` and with `process_group`. ``precision="float32"``
-    switches this off, for example for a GPU that is slow in float64.
+    float64, otherwise float32. ``problem.load(res.x)`` rounds to the dtype of the parameters: call
+    ``net.double()`` first to keep all digits. If a model fails in float64, for example because its
+    functions capture float32 tensors, a warning says so, and the run stays in float32. It also
+    stays there with a callable `curvature` or `precond`, and with `process_group`.
+    ``precision="float32"`` switches this off, for example for a GPU that is slow in float64.
 
     **Memory on CUDA**, for multi-layer perceptrons: the data on the device, and about
 
@@ -231,7 +231,7 @@ def from_torch(
 
     The diagonal for the preconditioner comes with the gradient where all parameters are those of
     Linear layers that see each sample once. Those of convolutions, recurrent layers, embeddings
-    and the like take the gradient of every sample, by vmap, which is expensive: then it is
+    and the like need the gradient of every sample, by vmap. That is expensive, so the diagonal is
     estimated from 256 samples. A model that fails under vmap has no diagonal.
 
     Examples
@@ -396,22 +396,22 @@ def from_jax(
         Where a plain function starts. A list of numbers is a vector.
     subsets : int, Subsets, callable or iterable, optional
         The samples that a plain function ``model(x, idx)`` takes its mean over: see
-        :class:`Subsets`. A model's samples are its data. There must be so many: jax itself takes
-        the last row for any beyond it, and says nothing.
+        :class:`Subsets`. A model's samples are its data. The number must be right: for an index
+        beyond the end, jax silently takes the last row.
     curvature : {"gauss-newton", "hessian", "fisher", "empirical-fisher"} or callable, optional
-        The matrix of the products; or (x, idx) -> product or matrix, of the mean loss: l2 is added.
-        By default "gauss-newton"; for a plain function it is the Hessian.
+        The curvature matrix; or a function (x, idx) -> product or matrix of the mean loss, to which
+        l2 is added. By default "gauss-newton", and for a plain function the Hessian.
     l2 : float or tree of floats, optional
-        The objective is ``mean loss + (l2 / 2) |x|^2``; or one number each for parts of `params`, 0
-        where left out.
+        The objective is ``mean loss + (l2 / 2) |x|^2``. A tree gives `l2` for parts of `params`;
+        the others have 0.
     precond : "diagonal", None, array or callable, optional
         The diagonal preconditioner: that of the empirical Fisher matrix (none for a plain
         function), none, or your own as a flat vector, or (x, idx) -> one.
     chunk_size : int, optional
         How many samples are computed at once; by default as many as fit `memory_budget`.
     memory_budget : float, optional
-        Bytes for activations and gradients of single samples: 1 GiB, on every machine. A larger
-        set's forward pass is made again for every product.
+        Bytes for activations and for gradients of single samples. By default 1 GiB. If a set needs
+        more, its forward pass is repeated for every product.
     precision : {"highest", "high"}
         Matrix products of float32 parameters: in float32, or with TF32 where the device has it
         (for values and gradients only until rounding hides the gain of a run's steps).
@@ -432,10 +432,10 @@ def from_jax(
     Notes
     -----
     About ten functions are compiled, each once: sets of all sizes are padded to chunks of one
-    length, and a problem made again of the same model, as from another seed, compiles nothing
-    (large data have one more length, that of all samples; a plain function of samples is compiled
-    for each size of a set). On the CPU the algebra of a run is numpy's. Float64 needs jax's own
-    setting, ``jax.config.update("jax_enable_x64", True)``, which is never changed here.
+    length. A second problem of the same model, for example from another seed, compiles nothing.
+    (Large data have one more length, that of all samples. A plain function of samples is compiled
+    for each size of a set.) On the CPU the algebra of a run is numpy's. Float64 needs jax's own
+    setting, ``jax.config.update("jax_enable_x64", True)``, which ksdmin never changes.
 
     Examples
     --------

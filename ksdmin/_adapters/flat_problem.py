@@ -100,7 +100,7 @@ class FlatProblem(CountingProblem):
         return space if space.hosted or own.dtype == space.dtype else own
 
     def in_double(self) -> FlatProblem | None:
-        """The same problem in float64; None where that is not to be had, or not wanted."""
+        """The same problem in float64; None if that is impossible or not wanted."""
         return None if self._double is None else self._double()
 
     # Parameters by name

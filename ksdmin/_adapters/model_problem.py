@@ -296,7 +296,7 @@ class ModelProblem(FlatProblem):
         return self._counted(multiply)
 
     def matrix(self, x: Array, idx: Any = WHOLE) -> Array:
-        """The curvature matrix itself, where the traits say that it is to be had."""
+        """The curvature matrix itself, if the traits say that there is one."""
         if self._matrix is None:
             raise ValueError("this problem has no curvature matrix: see traits.has_matrix")
         x, idx = self._checked(x, idx)
@@ -307,7 +307,7 @@ class ModelProblem(FlatProblem):
         return self._means.matrix(H, self._sums.size(idx))
 
     def jacobian(self, x: Array, idx: Any = WHOLE) -> Jacobian:
-        """The curvature as rows, where the traits say that they are to be had."""
+        """The curvature as rows, if the traits say that there are any."""
         if self._rows is None or not self.traits.has_jacobian:
             raise ValueError("this problem has no Jacobian: see traits.has_jacobian")
         x, idx = self._checked(x, idx)

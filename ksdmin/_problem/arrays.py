@@ -115,7 +115,7 @@ class Space:
             u = self.checked(u, origin)
             return self.xp.reshape(self.xp.asarray(u, dtype=self.dtype, copy=True), (self.n,))
         if type(u) is np.ndarray and u.shape == (self.n,) and u.dtype == self.dtype:
-            return u.copy()  # as it mostly is
+            return u.copy()  # the usual case
         _refuse_none(u, origin)
         u = np.asarray(u)
         self._check(u.shape, u.dtype.kind in "fiub", origin)
@@ -164,7 +164,7 @@ class Space:
         if issparse(H) or isinstance(H, LinearOperator):
             raise TypeError(
                 f"{origin} returned a {type(H).__name__}: expected a dense array of shape "
-                f"({self.n}, {self.n}); leave it out where only products are to be had"
+                f"({self.n}, {self.n}); leave it out if you have products only"
             )
         return self.matrix(H, origin)
 

@@ -149,7 +149,7 @@ class CountingProblem:
         raise NotImplementedError
 
     def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
-        """The value and V^T g, where the traits say that this is to be had."""
+        """The value and V^T g, if the traits say that there is one."""
         raise NotImplementedError
 
     def curvature(self, x: Array, idx: Any) -> Product:
@@ -157,7 +157,7 @@ class CountingProblem:
         raise NotImplementedError
 
     def matrix(self, x: Array, idx: Any) -> Array | None:
-        """H itself, where the traits say so; None where that turns out not to be to be had."""
+        """H itself, where the traits say so; None if it turns out to be impossible."""
         raise NotImplementedError
 
     def jacobian(self, x: Array, idx: Any) -> Jacobian | None:

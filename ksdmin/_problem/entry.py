@@ -36,53 +36,52 @@ def as_problem(
     args : tuple, optional
         Extra arguments of all callables.
     jac : callable, bool, '2-point', '3-point', 'cs', optional
-        The gradient; True: `fun` returns it beside the value; a scheme: by differences. None is
-        '2-point', which a run turns into '3-point' where the error of the former comes to hide
-        the gradient, so that it can still be brought below gtol.
+        The gradient. True: `fun` returns (value, gradient). A scheme: finite differences. None is
+        '2-point'; a run changes to '3-point' when the error of '2-point' would hide the gradient.
     hess : callable, '2-point', '3-point', 'cs', optional
-        ``hess(x, *args)`` gives the Hessian: dense, sparse or a LinearOperator. A dense one beside
-        `hessp` is computed where it is less work than products; otherwise it has precedence. A
-        scheme: products by differences of the gradient; 'cs' is taken as
-        '2-point', as gradients are real.
+        ``hess(x, *args)`` returns the Hessian: dense, sparse or a LinearOperator. `hess` takes
+        precedence over `hessp`. But if `hess` is dense, and both are given, it is called only where
+        it is less work than products. A scheme: products by finite differences of the gradient.
+        'cs' is the same as '2-point', because gradients are real.
     hessp : callable, optional
-        ``hessp(x, p, *args)``, with subsets ``hessp(x, p, idx, *args)``. With neither `hess` nor
-        `hessp` the gradient is differenced along p.
+        ``hessp(x, p, *args)``, with subsets ``hessp(x, p, idx, *args)``: the product of the Hessian
+        with p. Without `hess` and `hessp`, products are finite differences of the gradient along p.
     subsets : int, Subsets, callable or iterable, optional
         See :class:`Subsets`.
     precond : array or callable, optional
-        A positive diagonal D that roughly approximates the Hessian's: n numbers, or
-        ``precond(x, *args)`` (with subsets ``precond(x, idx, *args)``) that returns them. Zeros
-        are floored to a small share of the largest; where a function returns zeros only, the
-        identity takes its place.
+        A positive diagonal D, a rough approximation of the Hessian's diagonal: n numbers, or a
+        function ``precond(x, *args)`` (with subsets ``precond(x, idx, *args)``) that returns them.
+        Zeros are raised to a small share of the largest entry. If a function returns only zeros,
+        there is no preconditioner at that point.
     nonlinear : bool, optional
         Whether the losses belong to a model that is not linear in its parameters, such as a net.
-        With subsets, its first steps are then damped and its sets B and C may be small, as those
-        of ``from_torch`` (see :class:`Traits`).
+        With subsets, the first steps are then damped, and the sets B (curvature) and C (search) may
+        be small, as with ``from_torch`` (see :class:`Traits`).
     residuals : callable, optional
-        In place of `fun`: ``residuals(x, *args)``, a vector of m residuals, as in
+        Instead of `fun`: ``residuals(x, *args)`` returns a vector of m residuals, as in
         :func:`scipy.optimize.least_squares`. The objective is SciPy's cost,
-        ``0.5 * sum(f_scale**2 * rho((r / f_scale)**2))``; the curvature is the Gauss-Newton
-        matrix. `jac` is then the Jacobian, of shape (m, n): dense, sparse, a LinearOperator or by
-        differences. With subsets, ``residuals(x, idx, *args)`` and ``jac(x, idx, *args)`` give the
-        rows `idx`, and the mean over rows takes the place of the sum. The diagonal of the
-        Gauss-Newton matrix is the preconditioner where `precond` is not given (none for a
+        ``0.5 * sum(f_scale**2 * rho((r / f_scale)**2))``. The curvature is the Gauss-Newton
+        matrix. `jac` is then the Jacobian, of shape (m, n): dense, sparse, a LinearOperator, or by
+        finite differences. With subsets, ``residuals(x, idx, *args)`` and ``jac(x, idx, *args)``
+        return the rows `idx`, and the objective is the mean over rows instead of the sum. Without
+        `precond`, the preconditioner is the diagonal of the Gauss-Newton matrix (none for a
         LinearOperator).
     loss : {'linear', 'soft_l1', 'huber', 'cauchy', 'arctan'} or callable, optional
-        rho, of squared residuals z; a callable returns rho(z) and its first and second
-        derivatives, shape (3, m).
+        The function rho of the squared residuals z. A callable returns rho(z), rho'(z) and
+        rho''(z), as an array of shape (3, m).
     f_scale : float, optional
-        The size of residuals from which on `loss` takes them for outliers.
+        Larger residuals count as outliers in `loss`.
 
     Returns
     -------
     FunctionProblem
-        With the verbs ``value``, ``value_and_gradient`` and ``curvature`` at (x, idx).
+        A :class:`Problem`: it has the methods ``value``, ``value_and_gradient`` and ``curvature``.
 
     See Also
     --------
-    minimize : minimises it
+    minimize : minimises the problem
     from_torch, from_jax, from_autograd : problems whose derivatives are computed
-    covariance : standard errors at its minimum
+    covariance : standard errors at the minimum
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""A problem: a few verbs at (x, idx), and one declaration of what a method must know of it.
+"""A problem: a few verbs (methods) at (x, idx), and its traits, which say what else it can do.
 
-The methods call these verbs and nothing else. `idx` names the samples that a verb takes its mean
-over: `WHOLE` (``slice(None)``, so that ``X[idx]`` copies nothing), a sorted int64 array, or
-whatever object the user's own subsets hold.
+The methods of minimisation call these verbs and nothing else. `idx` names the samples that a verb
+takes its mean over: `WHOLE` (``slice(None)``, so that ``X[idx]`` copies nothing), a sorted int64
+array, or any object of the user's own subsets.
 """
 
 from __future__ import annotations
@@ -27,75 +27,77 @@ CALL_COST = 1e6
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What a method must know of a problem beside its verbs; a problem has it as ``traits``.
+    """What a run has to know about a problem of your own: its attribute ``traits``.
 
     The defaults suit a smooth function with exact derivatives. A problem that wraps another one
-    passes it on: ``self.traits = inner.traits``.
+    should copy its traits: ``self.traits = inner.traits``. The verbs are the methods of a
+    :class:`Problem`; some traits declare optional ones.
 
     Attributes
     ----------
     nonlinear : bool
         Whether the losses belong to a model that is not linear in its parameters, such as a net.
-        With subsets, its first steps are damped and its sets B and C may be small.
+        With subsets, the first steps are then damped, and the sets B (curvature) and C (search) may
+        be small.
     noise : float, optional
-        The relative rounding error of values; where not given, some roundings of the dtype.
+        The relative rounding error of values. By default 30 times the dtype's eps.
     gradient_accuracy, product_accuracy : float
-        1.0: exact to rounding. Otherwise, by differences, the relative error of gradients and of
-        curvature products is this power of the dtype's eps.
+        The relative error of gradients and of curvature products is the dtype's eps to this power.
+        1.0 means exact up to rounding; finite differences have less.
     has_diagonal : bool
         Whether ``value_and_gradient(x, idx, diagonal=True)`` also returns the diagonal of the
         curvature, for the preconditioner.
     diagonal_power : float
-        The power that this diagonal is raised to: 1 for that of the curvature itself, 0.75 for one
-        of squared gradients.
+        The power to raise this diagonal to: 1 for the diagonal of the curvature, 0.75 for squared
+        gradients.
     separate_gradient : bool
-        Whether ``value`` alone is cheaper than ``value_and_gradient``, and a gradient asked for at
-        the same point afterwards costs no second value.
+        Whether ``value`` alone is cheaper than ``value_and_gradient``, and a later gradient at the
+        same point does not compute the value again.
     has_projected_gradient : bool
-        Whether there is the verb ``value_and_projected_gradient(x, idx, V)``: the value and V^T g
-        for the rows of V, where that is cheaper than g.
+        Whether there is the verb ``value_and_projected_gradient(x, idx, V)``: the value, and the
+        products of the gradient g with the rows of V. Declare it if that is cheaper than g.
     gradient_travels : bool
-        Whether g itself is to be avoided in a search even where the next iteration could use it,
-        as it comes over a network. (With `has_projected_gradient`, where there is a diagonal: the
-        next iteration computes the gradient together with that in any case.)
+        Whether a search should avoid g even if the next iteration could use it, because g comes
+        over a network. It has an effect with `has_projected_gradient` and a diagonal: the next
+        iteration then computes the gradient together with the diagonal in any case.
     has_matrix : bool
-        Whether there is the verb ``matrix(x, idx)``: the whole curvature matrix, of shape (n, n),
-        where that is affordable. A run takes it where it is less work than products.
+        Whether there is the verb ``matrix(x, idx)``: the whole curvature matrix, of shape (n, n).
+        A run calls it where it is less work than products.
     matrix_cost : float, optional
-        What that costs in floating-point operations, in units of one product; where not given
-        n / 2, as for X^T W X of a linear model. 0: the product needs the whole matrix, too.
+        The cost of ``matrix`` in units of one product. By default n / 2, as for X^T W X of a linear
+        model. 0 means that a product computes the whole matrix, too.
     has_jacobian : bool
-        Whether there is the verb ``jacobian(x, idx)``: the curvature as a :class:`Jacobian`, where
-        there are rows enough in memory. A run takes it where it is less work than products.
+        Whether there is the verb ``jacobian(x, idx)``: the curvature as a :class:`Jacobian`. A run
+        calls it where it is less work than products, and the rows fit into memory.
     rows_per_sample : float
-        How many rows that has for each sample, on average: its residuals.
+        The mean number of rows (residuals) for each sample.
     sum_of_squares : bool
-        Whether the losses are squared residuals, so that none is left where the loss is zero. With
-        subsets and a Jacobian, one sample then serves as all three sets.
+        Whether the losses are squared residuals: where the loss is zero, all residuals are zero.
+        With subsets and a Jacobian, one sample then serves as all three sets.
     matrix_memory : float, optional
-        How many bytes rows or a matrix may take; where not given, 1 GiB.
+        The most bytes for the rows or the matrix. By default 1 GiB.
     product_cost : float, optional
-        What a product costs for each sample, in floating-point operations of a large matrix
-        product; where not given 32 n, as measured for a linear model.
+        The cost of a product for each sample, in floating-point operations of a large matrix
+        product. By default 32 n, as measured for a linear model.
     call_cost : float
-        What the call of a verb costs beside its work, in the same unit: on a device, as many
-        operations as it could do while it is told what to do.
+        The overhead of a call of a verb, in the same unit. For a GPU: the operations that it could
+        do during the launch.
     least_set : float
-        A set of fewer samples costs no less than one of so many: where there are no more in all,
-        a run begins with all of them, unless the user asks for sizes. 0: fewer always cost less.
+        A smaller set than this costs no less. If there are no more samples in all, a run begins
+        with all of them, unless the user asks for sizes. 0: smaller sets always cost less.
     fewest_samples : int
-        How many samples the first sets have at least, unless the user asks for sizes: more than one
-        where the samples of a set have statistics in common, as in BatchNorm.
+        The least number of samples in the first sets, unless the user asks for sizes. It is more
+        than one if the samples of a set share statistics, as in BatchNorm.
     has_factors : bool
         Whether there is the verb ``factors(x, idx)``: Kronecker factors of the curvature, as
-        :class:`Factors`. The preconditioner is then made of them, in place of a diagonal.
+        :class:`Factors`. They replace the diagonal as the preconditioner.
     has_finer_arithmetic : bool
         Whether there is the verb ``in_finer_arithmetic()``: the same problem with less rounding, or
-        None. A run turns to it when the steps gain little more than rounding, and goes on in
-        float64 where the ``x0`` of that problem is.
+        None. A run changes to it when the steps gain little more than rounding. It continues in
+        float64 if the ``x0`` of that problem is in float64.
     counts_itself : bool
         Whether there is the verb ``counting(counts)``: a copy of the problem for one run, which
-        adds to ``counts.nfev``, ``counts.njev`` and ``counts.nhev`` what evaluations really cost.
+        adds the true number of evaluations to ``counts.nfev``, ``counts.njev`` and ``counts.nhev``.
 
     Examples
     --------
@@ -150,11 +152,11 @@ class Jacobian(NamedTuple):
     residuals : array
         r, one entry per row: the residuals, weighted alike.
     penalty : float
-        Of x^T x / 2.
+        The factor of x^T x / 2 in the objective.
     at : callable, optional
-        ``at(y) -> (value, residuals)`` on the same samples at another point y: the value there, and
-        the residuals in the same scaling, so that R^T residuals would be the gradient at y, but for
-        the penalty's, if the Jacobian were the same there. Without it steps are not corrected.
+        ``at(y) -> (value, residuals)`` at another point y, on the same samples: the value, and the
+        residuals with the same weights as `residuals`. A run corrects its steps with them. Without
+        `at`, steps are not corrected.
 
     Examples
     --------
@@ -189,11 +191,11 @@ class Jacobian(NamedTuple):
 
 @runtime_checkable
 class Problem(Protocol):
-    """What a method needs of an objective: its verbs at (x, idx), means over the samples idx.
+    """An objective: three methods (verbs) at (x, idx), which are means over the samples `idx`.
 
     Optional attributes: ``traits`` (see :class:`Traits`), ``x0`` (where to start) and ``subsets``
-    (the default sets). What the verbs return is checked, and they get copies of x and v. Optional
-    verbs are declared in the traits: ``matrix(x, idx)``, the whole curvature matrix, is one.
+    (the default sets). What the verbs return is checked, and they get copies of x and v. The traits
+    declare optional verbs, such as ``matrix(x, idx)``, the whole curvature matrix.
 
     Examples
     --------

@@ -105,38 +105,41 @@ class Subsets:
     ----------
     n : int, callable or iterable
         The number of samples; or your own sets: ``callable(iteration, rng) -> (A, B, C)`` or an
-        iterable of such triples. Your own sets may be any objects (indices, file names, arrays):
-        they are handed to your functions as they are. A run ends when an iterable has no more.
-        Slices, ranges and strings that are equal are the same set; other objects are the same
-        set only if they are the same object.
+        iterable of such triples. Your own sets may be any objects (indices, file names, arrays).
+        Your functions get them unchanged. A run ends when the iterable is exhausted. Two slices,
+        ranges or strings are the same set if they are equal; other objects only if they are
+        identical.
     gradient, curvature, search : float or int, optional
         The sizes of A, B and C: a fraction of the samples (float, at most 1.0) or a count (int).
-        By default A is everything, and B and C are 1/K of the samples each, K being the dimension
-        of the first Krylov space (1/2 each where K = 1, so that they can be disjoint), but
-        10 sqrt(n) at most. They begin with 300 at least, and below 1200 samples with everything.
-        For a model that is not linear in its parameters (an adapter finds that out) they may be
-        fewer (with BatchNorm in train mode not below 32), and from 2500 samples on A begins with
-        25 sqrt(n), B and C with 5 sqrt(n) at most; with Kronecker factors, from 100 samples on with
-        5 sqrt(n) and sqrt(n), on a GPU from 400 on with twice as many. The default method lets all
-        three grow as the run asks for it. ``ksdmin.PAPER`` takes everything and 1/K in any case.
+        By default A is all samples. B and C each begin with 1/K of the samples, but at least 300
+        and at most 10 sqrt(n), where K is the dimension of the first Krylov space (1/2 for K = 1,
+        so that they can be disjoint). Below 1200 samples they begin with all. All three grow as the
+        run needs it. ``ksdmin.PAPER`` always takes all samples for A, and 1/K for B and C. See
+        the notes for nets.
     disjoint : bool, optional
-        Whether B and C have no sample in common, as long as both fit (they may grow). A may
-        overlap both.
+        Whether B and C have no sample in common, as long as that is possible (they may grow). A
+        may overlap both.
     full : object, optional
-        The name of the whole set: ``slice(None)`` where `n` is a number. With your own sets
-        it is needed for ``success``, final values and SciPy's methods; without it, the values in
-        the result are those on the last A.
+        What your functions take for the whole set. It is ``slice(None)`` if `n` is a number. With
+        your own sets, ``success``, final values and SciPy's methods need it. Without it, the values
+        in the result are those on the last A.
 
     See Also
     --------
-    minimize : takes it as `subsets`; a number alone will do as a rule
-    History : has the sizes of the sets, iteration by iteration
+    minimize : takes it as `subsets`; a number is usually enough
+    History : has the sizes of the sets for each iteration
 
     Notes
     -----
-    Functions get the samples as their second argument `idx`: ``slice(None)`` where the set is
-    everything, else a sorted array of int64 numbers from 0 to n - 1, each once. Index the data with
-    it, and return the mean over these rows.
+    Functions get the samples as their second argument `idx`: ``slice(None)`` for all samples,
+    otherwise a sorted array of distinct int64 numbers from 0 to n - 1. Index the data with it, and
+    return the mean over these rows.
+
+    If the model is not linear in its parameters (an adapter such as ``from_torch`` finds this out),
+    the first sets may be smaller than 300 (but not below 32 with BatchNorm in train mode). From
+    2500 samples on, A begins with 25 sqrt(n), and B and C with at most 5 sqrt(n). With Kronecker
+    factors, A begins with 5 sqrt(n), and B and C with sqrt(n), from 100 samples on; on a GPU they
+    have twice as many, from 400 samples on.
 
     Examples
     --------
@@ -308,7 +311,7 @@ def _is_count(size: Any) -> TypeGuard[int]:
 def _len(idx: Any) -> int | None:
     """The number of samples that indices name; None for an opaque object."""
     if type(idx) is np.ndarray and idx.ndim and idx.dtype.kind != "b":
-        return len(idx)  # as it mostly is
+        return len(idx)  # the usual case
     if isinstance(idx, (list, range)):
         mask = len(idx) > 0 and isinstance(idx[0], bool)
         return sum(idx) if mask else len(idx)

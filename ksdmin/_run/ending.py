@@ -1,4 +1,4 @@
-"""How a run ends: the result, of what is known by then."""
+"""How a run ends: the test or the limit that ended it, its message and its result."""
 
 from __future__ import annotations
 
@@ -302,14 +302,14 @@ def test_that_held(run: Run, state: State, status: Status, point: Evaluated) -> 
 
 
 def few_digits(space: Space) -> str:
-    """How to have more digits, where the run was in float32."""
+    """How to get more digits, if the run was in float32."""
     if space.eps < FLOAT64_AT_MOST:
         return ""
     mend = {
         "jax": 'jax.config.update("jax_enable_x64", True) before arrays are made',
         "torch": "x0.double(), or net.double() and its data",
     }.get(space.library, "x0.astype(float)")
-    return f"The run was in float32; float64 has nine digits more: {mend}."
+    return f"The run was in float32. Float64 has nine more digits: {mend}."
 
 
 def not_finite(run: Run, evaluator: Evaluator, state: State) -> str:
@@ -326,17 +326,15 @@ def not_finite(run: Run, evaluator: Evaluator, state: State) -> str:
         cause = not_finite_gradient(run, evaluator, here, where)
         return cause + ("" if first else after(state))
     if state.broken:
-        return f"The curvature at {where} (hess or hessp) gives no finite product."
+        return f"A product with the Hessian at {where} (hess or hessp) is not finite."
     return ""
 
 
 def not_finite_gradient(run: Run, evaluator: Evaluator, here: Evaluated, where: str) -> str:
     """Which entries of a gradient are not finite, and what x is there."""
-    about = (
-        f"The gradient at {where} has entries that are not finite, the value is {here.value:.6g}"
-    )
+    about = f"The gradient at {where} is not finite, and the value is {here.value:.6g}"
     if evaluator.gradient_error:  # the user knows of no gradient
-        about = f"fun is not finite beside {where}, so that its differences are not, either"
+        about = f"fun is not finite near {where}, so finite differences fail"
     g, x = to_host(here.gradient), to_host(here.x)
     wrong = [i for i, entry in enumerate(g.tolist()) if not math.isfinite(entry)]
     named = ", ".join(f"{g[i]} in entry {i}, where x[{i}] is {x[i]:.6g}" for i in wrong[:MOST])
@@ -363,15 +361,15 @@ def no_descent(run: Run, evaluator: Evaluator, there: Evaluated) -> str:
 
 
 def coarse_differences(run: Run, evaluator: Evaluator, state: State, value: float) -> str:
-    """How well a gradient made of differences is known."""
+    """The error of a gradient by finite differences, and what to do about it."""
     gtol, error = run.gradient_target(state.first_norm), evaluator.gradient_error * abs(value)
     of_jax = run.space.library == "jax"  # it could not be traced, or minimize would have done so
     mend = "pass jac, or write fun with jax.numpy for ksdmin.from_jax" if of_jax else "pass jac"
     if error < gtol:
-        return f"The gradient is made of differences: {mend}."
+        return f"The gradient is a finite-difference estimate: {mend}."
     return (
-        f"The gradient is made of differences and known to about {error:.0e} only, and gtol is "
-        f"{gtol:.0e}: {mend}, or a larger gtol."
+        f"The gradient is a finite-difference estimate with an error of about {error:.0e}, and "
+        f"gtol is {gtol:.0e}: {mend}, or a larger gtol."
     )
 
 

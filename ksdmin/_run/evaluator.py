@@ -111,7 +111,7 @@ class Budget:
     def check(self) -> None:
         """Give up where nothing more may begin."""
         if self.agreement is None and not self.interrupt.asked and self.maxtime == math.inf:
-            return  # as it mostly is
+            return  # the usual case
         status = self.over
         if status is not None:
             raise Halt(status)

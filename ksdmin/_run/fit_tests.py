@@ -126,20 +126,20 @@ class FitTests:
         """
         limit = self.ftol * abs(value)
         if self.ftol and 0 <= actual <= limit and predicted <= limit:
-            about = f"The last step lowered the value by {_share(actual, value)} of it"
-            return Held(Status.FTOL, f"{about}, and no more was predicted: ftol {self.ftol:.2g}.")
+            about = f"The last step lowered the value by a share of {_share(actual, value)}"
+            return Held(Status.FTOL, f"{about}, and predicted no more: ftol {self.ftol:.2g}.")
         if length <= self.xtol * size:
-            about = "The last step changed the variables by"
+            about = "The last step changed the variables by a share of"
             share = _share(length, size)
-            return Held(Status.XTOL, f"{about} {share} of their size <= xtol {self.xtol:.2g}.")
+            return Held(Status.XTOL, f"{about} {share} <= xtol {self.xtol:.2g}.")
         return None
 
     def of_value(self, value: float) -> Held | None:
         """Whether nothing is left of the value: the residuals can all be zero."""
         if not self.ftol or not value <= ZERO * min(self.first, 1.0):
             return None
-        about = f"The value is {_share(value, self.first)} of that at x0"
-        return Held(Status.FTOL, f"{about}, no more than rounding: ftol {self.ftol:.2g}.")
+        about = f"The value is {_share(value, self.first)} times its value at x0"
+        return Held(Status.FTOL, f"{about}, which is zero up to rounding: ftol {self.ftol:.2g}.")
 
     def of_end(self, predicted: float, value: float, hidden: float) -> Held | None:
         """Where no step lowers the value, whether none was to be expected.
@@ -149,11 +149,11 @@ class FitTests:
         """
         if not self.ftol:
             return None
-        about = f"The next step is to lower the value by {_share(predicted, value)} of it"
+        about = f"The next step would lower the value by a share of {_share(predicted, value)}"
         if predicted <= self.ftol * abs(value):
             return Held(Status.FTOL, f"{about} <= ftol {self.ftol:.2g}.")
         if predicted <= hidden:
-            return Held(Status.FTOL, f"{about}, which rounding or the error of differences hides.")
+            return Held(Status.FTOL, f"{about}: less than rounding or differences show.")
         return None
 
 

@@ -125,8 +125,8 @@ def edge(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
     if math.isfinite(value):
         return ""
     return (
-        f"fun is {value} a step of {h:.0e} further down: x lies at the edge of where fun is "
-        "finite. bounds= keeps a run inside, where the edge is a bound on a variable."
+        f"fun is {value} after a step of {h:.0e} downhill: x lies at the edge of the region where "
+        "fun is finite. If that edge is a bound on a variable, bounds= keeps a run inside."
     )
 
 
