@@ -2,13 +2,14 @@
 
 import os
 import sys
-import warnings
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # so that times in the tutorials compare
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 sys.path[:0] = [str(HERE / "_ext"), str(ROOT)]
+
+from install import REPOSITORY  # noqa: E402
 
 import ksdmin  # noqa: E402 - the one of this tree
 
@@ -33,7 +34,6 @@ extensions = [
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "_ext", "README.md", "**/sg_execution_times.rst", "sg_*"]
-suppress_warnings = ["config.cache"]  # the gallery's settings hold functions
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 autosummary_generate = True
@@ -60,7 +60,10 @@ html_sidebars = {
 }
 html_theme_options = {
     "logo": {"text": "ksdmin"},
-    "header_links_before_dropdown": 5,
+    "header_links_before_dropdown": 6,
+    "icon_links": [{"name": "Repository", "url": REPOSITORY, "icon": "fa-solid fa-code"}]
+    if REPOSITORY
+    else [],
     "navbar_align": "left",
     "navigation_with_keys": False,
     "show_prev_next": True,
@@ -75,20 +78,13 @@ html_theme_options = {
 }
 
 
-def look(gallery_conf, fname):
-    """How the figures of every tutorial look."""
-    import matplotlib
-
-    matplotlib.rcParams.update({"figure.dpi": 110, "font.size": 11, "axes.grid": True})
-    matplotlib.rcParams.update({"grid.alpha": 0.25, "lines.linewidth": 1.8})
-
-
 sphinx_gallery_conf = {
     "examples_dirs": "../examples/gallery",
     "gallery_dirs": "tutorials",
     "filename_pattern": r"/\d\d_",
     "within_subsection_order": "FileNameSortKey",
-    "reset_modules": ("matplotlib", look),
+    "reset_modules": ("matplotlib", "tutorial_look.look"),
+    "parallel": 2,
     "abort_on_example_error": True,
     "only_warn_on_example_error": False,
     "remove_config_comments": True,
@@ -103,5 +99,3 @@ sphinx_gallery_conf = {
     "doc_module": ("ksdmin",),
     "reference_url": {"ksdmin": None},
 }
-# A tutorial's plt.show() has no window to show; the scripts end with it as anybody's do.
-warnings.filterwarnings("ignore", message=".*non-interactive, and thus cannot be shown")

@@ -49,67 +49,65 @@ def minimize(
     Parameters
     ----------
     fun : callable or problem object
-        ``fun(x, *args) -> float``; with `subsets` ``fun(x, idx, *args)``, the mean over the
-        samples `idx`: ``slice(None)`` for all of them, else a sorted array of their numbers, from 0
-        to N - 1, to index the data with. A problem object (see :func:`as_problem`) brings its own
-        derivatives.
+        ``fun(x, *args) -> float``. With `subsets`: ``fun(x, idx, *args)``, the mean over the
+        samples `idx`, which is ``slice(None)`` for all of them, otherwise a sorted array of
+        indices from 0 to N - 1. A problem object (see :func:`as_problem`) has its own derivatives.
     x0 : array, optional
-        Where to start: a numpy array, a torch tensor or a jax array of float32 or float64; the
-        run stays in its namespace, dtype and device. A problem object may bring its own.
+        The start: a numpy array, a torch tensor or a jax array of float32 or float64. The run
+        keeps its namespace, dtype and device. A problem object may have its own start.
     args : tuple, optional
         Extra arguments of `fun` and its derivatives.
     method : str or callable, optional
-        ``"ksd"``; ``"hf"``, Martens' Hessian-free method on the same problem; or any method of
-        SciPy's, which is handed the same problem (with subsets: on the whole set).
+        ``"ksd"``; ``"hf"``, Martens' Hessian-free method; or any of SciPy's methods, for the same
+        problem (with subsets: on all samples).
     jac : callable, bool, '2-point', '3-point', 'cs', optional
-        ``jac(x, *args)`` or ``jac(x, idx, *args)``; True: `fun` returns (value, gradient). With
-        none of `jac`, `hess` and `hessp`, a torch function of a tensor x0 is differentiated by
-        torch, if its value carries a graph (it is called up to three times to see), and a
-        function of a jax array by jax, if that can trace it, as :func:`from_jax` does; others by
-        differences.
+        ``jac(x, *args)`` or ``jac(x, idx, *args)``. True: `fun` returns (value, gradient). With
+        none of `jac`, `hess` and `hessp`: torch differentiates a function of a tensor x0, if its
+        value has a graph (up to three calls find that out); jax differentiates a function of a
+        jax array, if it can trace it; other functions have finite differences.
     hess : callable, '2-point', '3-point', 'cs', optional
-        Gives the Hessian: dense, sparse or a LinearOperator. A scheme: products by differences
-        of the gradient; 'cs' is taken as '2-point', as gradients are real.
+        Returns the Hessian: dense, sparse or a LinearOperator. With a scheme, products are
+        differences of the gradient; 'cs' means '2-point', since gradients are real.
     hessp : callable, optional
-        ``hessp(x, p, *args)`` or ``hessp(x, p, idx, *args)``. With neither, gradients are
-        differenced along the Krylov directions.
+        ``hessp(x, p, *args)`` or ``hessp(x, p, idx, *args)``, the product of the Hessian with p.
+        Without `hess` and `hessp`, products are differences of gradients.
     bounds : Bounds, sequence of pairs or mapping, optional
-        ``lower <= x <= upper``; None in a pair is no bound. Nothing is evaluated outside. For
+        ``lower <= x <= upper``; None in a pair means no bound. Nothing is evaluated outside. For
         problems of :func:`from_torch`, :func:`from_jax` and :func:`from_autograd` also by name,
-        ``{"encoder": (0, None), "encoder.0.bias": (None, None)}``: a path of names, keys and
-        positions, joined by dots, for a parameter or all beneath it; the longest one has the say.
-        A limit is a number, or an array that fits the shape of the parameter.
+        ``{"encoder": (0, None), "encoder.0.bias": (None, None)}``. A name is a path of names, keys
+        and positions, joined by dots. It stands for a parameter, or for all beneath it; the
+        longest matching path counts. A limit is a number, or an array that fits the parameter.
     constraints : optional
-        For SciPy's methods; "ksd" and "hf" refuse them.
+        For SciPy's methods only.
     tol : float, optional
         The same as the option gtol.
     callback : callable, optional
         ``callback(xk)`` or ``callback(intermediate_result=...)`` after each iteration;
         StopIteration ends the run.
     options : mapping, Options or HFOptions, optional
-        For "ksd" see :class:`Options`, for "hf" :class:`HFOptions`. ``ksdmin.PAPER`` makes "ksd"
-        the paper's algorithm.
+        See :class:`Options` for "ksd", :class:`HFOptions` for "hf". ``ksdmin.PAPER`` selects the
+        algorithm of the paper.
     subsets : int, Subsets, callable or iterable, optional
         The number of samples, or how to sample them: see :class:`Subsets`.
     precond : array or callable, optional
-        A diagonal that roughly approximates that of the Hessian: see :func:`as_problem`.
+        A diagonal that approximates the diagonal of the Hessian: see :func:`as_problem`.
     rng : None, int, Generator, ..., optional
-        Where the draws of subsets come from, as in :func:`numpy.random.default_rng`. Without
-        effect on SciPy's methods, which see the whole set: they are compared by one changed word.
+        The seed or generator that draws the subsets, as in :func:`numpy.random.default_rng`. It
+        has no effect on SciPy's methods, which use all samples.
 
     Returns
     -------
     OptimizeResult
         With x, fun, jac, nit, nfev, njev, nhev, status, success, message and history. `fun` and
-        `jac` belong to `x` and the whole set. `success` is True only where the stated test holds
-        there.
+        `jac` are the value and the gradient at `x` over all samples. `success` is True only if the
+        test that `message` names holds there.
 
     See Also
     --------
     as_problem : a function, or residuals, as a problem object
     from_torch, from_jax, from_autograd : models and functions, differentiated
     Solver : the same run, one iteration at a time
-    resume : goes on with a run that was saved
+    resume : continue a run that was saved
     ksd : the same as a `method` of :func:`scipy.optimize.minimize`
     covariance : standard errors at the minimum
 
@@ -118,25 +116,26 @@ def minimize(
     An iteration of "ksd" [1]_ takes the gradient, then products of the curvature with up to K
     vectors, which span a Krylov subspace, and minimises the function itself within that subspace
     by BFGS. A product counts as two gradients; without `hessp` and `hess` it is one more gradient.
-    Where a run has learnt enough of the curvature, steps without products follow. With `subsets`
-    the products and the search look at small sets of samples, which grow as the run needs it.
-    :doc:`/how` tells all of it.
+    When a run has learnt enough about the curvature, steps without products follow. With `subsets`
+    the products and the search use small sets of samples, which grow as the run needs it. See
+    :doc:`/how`.
 
-    A run keeps K + 10 vectors like x, and where every set is the whole 2 K + 95 (K is at most 20 on
-    samples and 100 else, nets of many samples 40): the options `krylov_dim` and `memory_budget`
-    bound it.
+    *Memory.* A run keeps K + 10 vectors like x, or 2 K + 95 if every set is the whole. K is at most
+    20 on samples (40 for nets with many samples), otherwise 100. The options `krylov_dim` and
+    `memory_budget` bound it.
 
-    It ends with success where the largest magnitude in the gradient on the whole set is at most
-    `gtol` (with bounds: of the gradient as far as x is free to move). The option `gtol_rel` adds a
-    test relative to the first gradient, `ftol`, `xtol` and `fmin` add tests of the value and of the
-    step. `message` names the test that held, and `status` is 0 for those of the gradient; for any
-    other run they say why it has ended.
+    *The end of a run.* It ends with success when the largest magnitude in the gradient over all
+    samples is at most `gtol`. (With bounds, only the variables that are free to move count.) The
+    option `gtol_rel` adds a test relative to the first gradient; `ftol`, `xtol` and `fmin` add
+    tests of the value and of the step. `message` names the test that held, or says why the run
+    ended. `status` is 0 for the tests of the gradient.
 
-    One value more at x0 checks `jac` against `fun`; where they contradict each other, there is a
-    RuntimeWarning.
+    *A wrong gradient.* One more value at x0 compares `jac` with `fun`. If they contradict each
+    other, there is a RuntimeWarning.
 
-    Ctrl-C ends a run after the evaluation in progress, and the result is the best point so far. An
-    exception of the user's functions passes, and carries the result so far as ``ksdmin_result``.
+    *Interruption.* Ctrl-C ends a run after the current evaluation, and the result is the best point
+    so far. An exception of the user's functions passes; its attribute ``ksdmin_result`` is the
+    result so far.
 
     References
     ----------
@@ -167,7 +166,7 @@ def minimize(
     >>> res.x.round(4).tolist()
     [0.5, 0.25]
 
-    A mean over samples: least squares over 1,000 of them, here by the functions of `idx`.
+    A mean over samples. The functions take the samples `idx`:
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((1000, 3))
@@ -246,9 +245,9 @@ def ksd(
 ) -> OptimizeResult:
     """Krylov Subspace Descent as a `method` of :func:`scipy.optimize.minimize`.
 
-    Everything that is particular to it goes into SciPy's ``options``: those of
-    :class:`Options`, and `subsets`, `precond` and `rng` as in :func:`ksdmin.minimize`. Unlike
-    there, Ctrl-C passes through: within basinhopping a swallowed one would run on.
+    Its own arguments go into SciPy's ``options``: those of :class:`Options`, and `subsets`,
+    `precond` and `rng` as in :func:`ksdmin.minimize`. Unlike there, Ctrl-C raises
+    KeyboardInterrupt, so that it also ends a basinhopping around the run.
 
     See Also
     --------
@@ -256,8 +255,8 @@ def ksd(
 
     Notes
     -----
-    SciPy drops ``jac="3-point"`` and its like for methods that are functions, without a word: the
-    gradient is then made of 2-point differences first, as with ``jac=None``.
+    SciPy does not pass ``jac="3-point"`` on to methods that are functions. The run then begins with
+    2-point differences, as with ``jac=None``.
 
     Examples
     --------
@@ -281,7 +280,7 @@ def delegate(problem: Problem, x0: Any, subsets: Any, **kwargs: Any) -> Optimize
     sets = resolve_subsets(problem, subsets)
     if sets.full is None:
         raise ValueError(
-            "SciPy's methods need the whole set, and your own subsets do not name it: pass "
+            "SciPy's methods need the whole set, and your own subsets do not define it: pass "
             "subsets=ksdmin.Subsets(sets, full=...)"
         )
     x0 = start_point(problem, x0)

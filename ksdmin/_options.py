@@ -26,7 +26,7 @@ ELSEWHERE = {
     "learning_rate": _NO_RATE,
     "epochs": _NO_EPOCHS,
     "n_epochs": _NO_EPOCHS,
-    "batch_size": "there are no batches: sizes of sets are those of subsets=ksdmin.Subsets(n, ...)",
+    "batch_size": "there are no batches; subsets=ksdmin.Subsets(n, ...) has the sizes of sets",
     "max_iter": "here it is called maxiter",
     "weight_decay": "add the penalty to the objective; from_torch and the like have l2=...",
     "tolerance_grad": "here it is called gtol",
@@ -103,7 +103,7 @@ class MethodOptions:
     def _check_watching(self) -> None:
         watching = (self.validation, self.patience, self.average, self.history)
         if all(option is None for option in watching):
-            return  # as it mostly is
+            return
         self._check("patience", 1, whole=True)
         self._check("history", 2, whole=True)
         if self.validation is not None and not callable(self.validation):
@@ -122,7 +122,7 @@ class MethodOptions:
         path: Any = self.checkpoint
         every: Any = self.checkpoint_every
         if path is None and type(every) is float and every > 0:
-            return  # as it mostly is
+            return
         if path is not None and not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"option checkpoint={path!r}: expected the path of a file")
         number = isinstance(every, (int, float, np.number)) and not isinstance(every, bool)
@@ -163,44 +163,44 @@ class Options(MethodOptions):
     Attributes
     ----------
     maxiter : float, optional
-        The largest number of iterations: 200 n, but 1000 with subsets, where not given.
+        The largest number of iterations; by default 200 n, and 1000 with subsets.
     maxfun : float
-        The largest number of values computed; looked at between evaluations.
+        The largest number of values; checked between evaluations.
     maxtime : float
-        The most seconds; looked at before every evaluation and product. An evaluation that has
-        begun is finished, and with samples the step is judged; nothing more is begun.
+        The most seconds; checked before every evaluation and product. A running evaluation is
+        finished, and with samples the last step is judged.
     gtol : float
-        Success when the largest magnitude in the gradient on the whole set is at most this. (For
-        ``as_problem(residuals=...)`` without subsets as in :func:`least_squares`: a cosine, 1e-10.
-        For other residuals tests free of units take its place where neither it, `ftol` nor `xtol`
-        is given: :doc:`/residuals`.)
+        Success when the largest magnitude in the gradient over all samples is at most this. (For
+        ``as_problem(residuals=...)`` without subsets it is a cosine, 1e-10, as in
+        :func:`least_squares`. For other residuals, tests free of units take its place where neither
+        it, `ftol` nor `xtol` is given: :doc:`/residuals`.)
     gtol_rel : float
-        Success also when that is at most this share of its value at x0, on the whole set. 0 turns
-        it off. (A gradient that is small everywhere passes `gtol` far from a minimum: there give
-        ``gtol=0``, and this one.)
+        Success also when the largest magnitude in the gradient is at most this share of its value
+        at x0. 0 turns the test off. (A gradient that is small everywhere passes `gtol` far from a
+        minimum: then use ``gtol=0`` and this option.)
     ftol : float
-        Success when an iteration lowers the value on the whole set by no more than
-        ``ftol * max(|f_old|, |f_new|, 1)``. 0 turns it off. (For such residuals as in
-        :func:`least_squares`: 1e-13; `xtol` likewise: 1e-10.)
+        Success when an iteration lowers the value over all samples by at most
+        ``ftol * max(|f_old|, |f_new|, 1)``. 0 turns the test off. (For residuals with up to 300
+        unknowns 1e-13, and `xtol` 1e-10, as in :func:`least_squares`.)
     xtol : float
-        Success when a step is no longer than ``xtol * max(1, |x|)`` (Euclidean norms). 0 turns
-        it off. Neither this test nor that of `ftol` is made of a step that was judged on a part of
-        the set, or that `damping` kept short.
+        Success when a step is at most ``xtol * max(1, |x|)`` long (Euclidean norms). 0 turns the
+        test off. The tests `xtol` and `ftol` skip steps that were judged on a part of the samples,
+        or that `damping` kept short.
     fmin : float
-        Success when a value on the whole set is at most this.
+        Success when a value over all samples is at most this.
     validation : callable, optional
         ``validation(x) -> float``, such as the loss on other samples, after each iteration. The
         point where it was lowest is ``res.validation``, with `x`, `fun` and `nit`; all values are
         the column `validation` of the history.
     patience : int, optional
-        The run ends when the validation value has not fallen for so many iterations.
+        The run ends when the validation value has not fallen for this number of iterations.
     average : float, optional
-        Keep an exponential average of the iterates, which has this share of what it was before
-        in each iteration. It begins with iteration ``1 / (1 - average)``. It is
-        ``res.average``, with `x` and `fun`, and is judged by `validation`, too.
+        Keep an exponential average of the iterates: each iteration keeps this share of the
+        average before it. It begins with iteration ``1 / (1 - average)``. ``res.average`` has its
+        `x` and `fun`; `validation` looks at it, too.
     history : int, optional
-        The most records in ``res.history``: of more, every second one is dropped, then every
-        second one of those, and so on. All where not given.
+        The most records in ``res.history``. Of more, every second one is dropped, then every
+        second one of the rest, and so on. By default all are kept.
     disp : bool
         Print a summary at the end.
     progress : bool
@@ -208,43 +208,42 @@ class Options(MethodOptions):
     return_all : bool
         Keep all iterates, as ``res.allvecs``.
     checkpoint : path, optional
-        A file that the run is saved to, for :func:`ksdmin.resume`. It must not be there yet.
+        A file that the run is saved to, for :func:`ksdmin.resume`. It must not exist yet.
     checkpoint_every : float or int
-        How often: after so many seconds (float), or iterations (int); at the start, at the end and
-        when an exception passes in any case.
+        The seconds (float) or iterations (int) between two files. A file is also written at the
+        start, at the end, and when an exception passes.
     krylov_dim : int, optional
-        K, the (largest) dimension of the Krylov space. Where not given, 100; with subsets, 20 (for
-        nets up to 40: one for every 1000 samples), and up to 100 where more vectors pay (not for
-        nets) or the curvature is of everything, as far as 1 GiB holds the basis.
+        K, the largest dimension of the Krylov space. By default 100. With subsets it is 20 (for
+        nets up to 40, one for every 1000 samples), and up to 100 if more vectors pay (not for
+        nets) or the curvature is that of all samples, as far as 1 GiB holds the basis.
     memory : int, optional
-        How many previous directions are adjoined: where not given, 5 as long as the curvature is
+        The number of previous directions in the subspace. By default 5 while the curvature is that
         of a sample, otherwise 1.
     memory_budget : float, optional
         The most bytes for the basis, its products, the previous directions and the model of
-        `pairs`: the model goes first, then K and the memory shrink. No bound where not given.
+        `pairs`. The model goes first, then K and the memory shrink. By default there is no bound.
     pairs : int, optional
-        How many pairs (step, change of the gradient) the quasi-Newton model keeps. It
-        preconditions the Krylov space, and replaces it as long as that saves work: 40 where not
-        given, and fewer for a plain function of more than 446 unknowns; 0 does without. It learns
-        where gradient and curvature are of one set (always, without subsets).
+        The number of pairs (step, change of the gradient) in the quasi-Newton model. It
+        preconditions the Krylov space, and replaces it as long as that saves work. By default 40,
+        and fewer for a plain function of more than 446 unknowns; 0 switches it off. It learns
+        while gradient and curvature use the same samples (always, without subsets).
     floor : float, optional
         Eigenvalues of the curvature in the subspace, and entries of the preconditioner (unless
-        `diagonal_power` is below 1), are kept above this share of the largest: 1e-10 where not
-        given.
+        `diagonal_power` is below 1), are kept above this share of the largest. By default 1e-10.
     diagonal_power : float, optional
-        The power that the diagonal of the preconditioner is raised to; where it is below 1, a
-        tenth of the mean is added first. Where not given, 0.75 for the diagonal of a Fisher
-        matrix, 1 for your own. A net takes its diagonal, not its Kronecker factors, where it is.
+        The power of the preconditioner's diagonal. If it is below 1, a tenth of the mean is added
+        first. By default 0.75 for the diagonal of a Fisher matrix, and 1 for your own. If it is
+        given, a net has a diagonal in place of Kronecker factors.
     damping : float, optional
-        The first weight of ``|d|^2 / 2`` beside the loss of a step d, with subsets; the run adjusts
-        it. Where not given: for a model that is not linear in its parameters (``from_torch`` and
-        the like, or ``as_problem(..., nonlinear=True)``) the one that bounds the first step to a
-        hundredth of ``|x0|``; for anything else 0.
+        The first weight of ``|d|^2 / 2`` beside the loss of a step d, with subsets. The run adjusts
+        it. By default it bounds the first step to a hundredth of ``|x0|`` for a model that is not
+        linear in its parameters (``from_torch`` and the like, or ``as_problem(...,
+        nonlinear=True)``), and is 0 otherwise.
     inner_maxiter : int, optional
-        The largest number of iterations of the inner BFGS, where not given as many as the Krylov
-        space ever may have vectors.
+        The largest number of iterations of BFGS in the subspace. By default the largest dimension
+        of the Krylov space.
     preset : {"default", "paper"}
-        The choices and the rules of a run. "paper" is the algorithm as printed, also as
+        The choices and rules of a run. "paper" is the algorithm of the paper; the same as
         ``options=ksdmin.PAPER``.
     without : sequence of str
         Kinds of step to leave out: "krylov", "newton" (directions from the whole curvature

@@ -23,8 +23,8 @@ from ksdmin._problem.arrays import to_host
 class Status(IntEnum):
     """Why a run ended. Codes 0 to 3 and 99 are SciPy's.
 
-    A run is a success by the gradient test (``CONVERGED``: `gtol`, or `gtol_rel`), by a test that
-    was asked for beside it (``FTOL``, ``XTOL``), or by its value (``TARGET``).
+    Three kinds are a success: the gradient test (``CONVERGED``: `gtol`, or `gtol_rel`), a test that
+    the user has switched on (``FTOL``, ``XTOL``), and the target value (``TARGET``).
 
     Examples
     --------
@@ -81,10 +81,12 @@ MESSAGES = {
 class Record:
     """One line of the history: where the run stood after an iteration.
 
-    `value` and `gradient_norm` (inf-norm) are on the gradient set A at the new point;
-    evaluations, passes, seconds and what processes have exchanged are totals since the start.
-    Iteration 0 is the start. `validation` is that of the new point, NaN where it was not computed.
-    `kind` is the kind of the step, one of `KINDS`, or of method "hf" "hessian-free".
+    `value` and `gradient_norm` (the largest magnitude) are those of the new point, over the samples
+    of the gradient (the set A). `size_A`, `size_B` and `size_C` are the numbers of samples for the
+    gradient, the curvature and the search. Evaluations, passes, seconds, and what processes have
+    exchanged, are totals since the start. Iteration 0 is the start. `validation` is that of the new
+    point, NaN where it was not computed. `kind` is the kind of the step, one of `KINDS`, or
+    "hessian-free" for method "hf".
     """
 
     iteration: int

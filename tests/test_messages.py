@@ -57,11 +57,6 @@ def test_a_gradient_that_is_too_large(bounds):
     assert "check" in res.message
 
 
-def test_honest_ends_read_nothing_of_it():
-    res = ksdmin.minimize(rosen, START, jac=rosen_der, options={"gtol": 1e-30})
-    assert res.success or res.message.endswith("precision loss.")
-
-
 def test_a_kink_is_no_wrong_gradient():
     def fun(x):
         return float(abs(x[0] - np.pi / 7) + 10 * abs(x[1] - x[0] ** 2))
@@ -123,24 +118,6 @@ def test_a_sample_is_found_in_two_passes():
 
     ksdmin.minimize(counted, START, jac=jac, subsets=1500, rng=0)
     assert sum(rows) <= (1 + 2 + 1) * 1500  # the start, the sample, that there is no other one
-
-
-def test_a_function_that_fails_on_some_sets_is_not_asked_further():
-    fun, jac = with_bad_rows(700)
-
-    def whole(x, idx):
-        assert isinstance(idx, slice)
-        return fun(x, idx)
-
-    res = ksdmin.minimize(whole, START, jac=jac, subsets=ksdmin.Subsets(1500, 1.0, 1.0, 1.0, False))
-    assert res.message.endswith("fun(x0) is nan: start where it is finite.")
-
-
-def test_sets_of_ones_own_are_not_divided():
-    fun, jac = with_bad_rows(700)
-    sets = ksdmin.Subsets(lambda iteration, rng: (slice(None),) * 3, full=slice(None))
-    res = ksdmin.minimize(fun, START, jac=jac, subsets=sets)
-    assert res.message.endswith("fun(x0) is nan: start where it is finite.")
 
 
 @pytest.mark.parametrize("library", ["torch", "jax", "autograd"])
@@ -232,12 +209,6 @@ def test_a_gradient_that_is_a_column_or_a_row(shape):
         assert_allclose(ksdmin.minimize(x0=START, **given).x, expected.x, atol=1e-5)
     with pytest.raises(ValueError, match=r"jac returned shape \(9,\), expected \(3,\)"):
         ksdmin.minimize(rosen, START, jac=lambda x: np.ones((1, 9)))
-
-
-def test_a_function_that_takes_no_idx():
-    with pytest.raises(TypeError) as caught:
-        ksdmin.minimize(lambda x: x @ x, START, subsets=1000)
-    assert "fun is called as fun(x, idx, *args)" in caught.value.__notes__[0]
 
 
 def test_a_data_frame():

@@ -1,5 +1,6 @@
 """What a release needs stays in order: versions, metadata, the files beside the package."""
 
+import importlib
 import importlib.util
 import os
 import re
@@ -82,6 +83,30 @@ def test_the_workflow_runs_what_is_run_here():
     assert [step["run"] for step in checks["steps"] if "run" in step] == [".ci/run"]
     named = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
     assert checks["strategy"]["matrix"]["python"] == named
+
+
+def test_a_tag_is_checked_before_anything_is_published():
+    """And nothing is published until a maintainer switches it on."""
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    assert any(step.get("run", "").startswith(".ci/release") for step in jobs["build"]["steps"])
+    publishing = {name for name, job in jobs.items() if "id-token" in job.get("permissions", {})}
+    assert publishing == {"pypi", "pages"}
+    for job in (jobs[name] for name in publishing):
+        assert job["needs"] == ["build", "site"]
+        assert job["if"].startswith("github.ref_type == 'tag' && vars.PUBLISH_")
+
+
+def test_pages_say_how_to_install(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs/_ext")
+    install = importlib.import_module("install")
+    monkeypatch.setattr(install, "REPOSITORY", None)
+    assert "in a clone" in install.line()
+    monkeypatch.setattr(install, "REPOSITORY", "https://example.org/ksdmin")
+    assert "git+https://example.org/ksdmin" in install.line()
+    table = install.compatibility()
+    assert [
+        name for name in ("Python", "numpy", "torch", "jax") if f"| {name} |" not in table
+    ] == []
 
 
 def test_hooks_are_the_linters_of_the_environment():

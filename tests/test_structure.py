@@ -47,11 +47,6 @@ def test_no_two_files_need_each_other():
     assert not below, f"a circle among {sorted(below)}"
 
 
-def test_there_are_few_rooms():
-    rooms = [path for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()]
-    assert len([room for room in rooms if room.name != "__pycache__"]) <= 14
-
-
 def test_files_are_not_too_long_to_read():
     """A file holds one idea: the limit catches what grew without design, and shapes nothing."""
     lengths = {path: len(path.read_text().splitlines()) for path in FILES}

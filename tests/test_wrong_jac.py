@@ -67,12 +67,6 @@ def test_it_is_noticed_in_a_sum_of_losses():
         ksdmin.minimize(fun, np.ones(5), jac=jac, subsets=400, rng=0, options={"maxiter": 1})
 
 
-def test_it_is_noticed_in_a_jacobian():
-    problem = ksdmin.as_problem(residuals=lambda x: x**2 - 1, jac=lambda x: np.diag(-2 * x))
-    with pytest.warns(RuntimeWarning, match=CONTRADICTED):
-        ksdmin.minimize(problem, [2.0, 3.0])
-
-
 def test_it_is_noticed_at_a_bound():
     with pytest.warns(RuntimeWarning, match=CONTRADICTED):
         ksdmin.minimize(
@@ -215,10 +209,6 @@ def test_a_right_gradient_costs_one_value():
         res = ksdmin.minimize(rosen, x0, jac=rosen_der, options={"maxiter": 0})
         assert (res.nfev, res.njev) == (2, 1)
         np.testing.assert_array_equal(res.x, x0)
-
-
-def test_a_gradient_without_jac_costs_nothing_more():
-    assert ksdmin.minimize(rosen, START, options={"maxiter": 0}).nfev == 1 + len(START)
 
 
 def test_it_is_not_looked_at_again_after_a_break(tmp_path):

@@ -1,6 +1,7 @@
 """The benchmarks' tables and figures, from the committed results alone."""
 
 import re
+import statistics
 from pathlib import Path
 
 import benchmark_figures
@@ -15,6 +16,19 @@ COLLECTIONS = {
     "s2mpj-bounds": "with bounds, CUTEst",
     "classic": "classic test functions",
     "classic-large": "the same, n = 9996",
+}
+# What methods and files of results are called on the site
+NAMES = {
+    "ksd": "KSD",
+    "ksd, gradients only": "KSD without products",
+    "ksd, PAPER": "KSD as in the paper",
+    "ksd, from_torch": "KSD by from_torch",
+    "ksd without exact_space": "KSD without Newton steps",
+    "ksd-paper": "KSD as in the paper",
+    "ksd-everything": "KSD with larger first sets",
+    "Newton-CG-sum": "Newton-CG on the sum",
+    "trust-krylov-sum": "trust-krylov on the sum",
+    "optima": "the minima",
 }
 
 
@@ -59,42 +73,74 @@ def decision():
     return markdown(header, lines)
 
 
-def collection(name):
-    """A collection: the result, its profiles, and all tables, folded."""
-    folder = RESULTS / "scipy" / name
-    text = (folder / "table.md").read_text()
-    figures = [
-        f"![Performance profiles, {name}, solved by {kind}](../{path.relative_to(ROOT)})"
-        for kind in ("gradient", "value")
-        if (path := folder / f"profiles-{kind}.svg").exists()
+def scipys_methods():
+    """Who solves plain functions and who only says so: all methods, all collections."""
+    counts, titles = {}, {}
+    for collection, about in COLLECTIONS.items():
+        rows, title = rows_of(collection)
+        problems = re.search(r"(\d+) problems", title).group(1)
+        titles[collection] = f"{about} ({problems})"
+        for method, row in rows.items():
+            shown = f"{row['solved by gradient']} / {row['false successes']}"
+            counts.setdefault(method, {})[collection] = shown
+    rows = [
+        [NAMES.get(method, method), *(of_it.get(name, "") for name in COLLECTIONS)]
+        for method, of_it in counts.items()
     ]
-    runs = ", ".join(link(path, path.stem) for path in sorted(folder.glob("*.json")))
-    tables = folded("All methods in numbers", f"{text}\n\nRuns: {runs}.")
-    return "\n\n".join([solved(name), *figures[:1], tables, *map(by_value, figures[1:])])
+    return "\n\n".join(
+        [
+            f"**{solved()}**",
+            "Problems solved / false successes:",
+            markdown(["method", *titles.values()], rows),
+            profiles("s2mpj", "gradient"),
+            folded("The profiles of the other collections", other_profiles()),
+            f"All numbers, also of each half of the problems: {tables_of_collections()}.",
+        ]
+    )
 
 
-def by_value(figure):
-    return folded("Profiles of the problems solved by value", figure)
-
-
-def solved(name):
+def solved():
     """How many problems KSD and the best known of the others solve, and claim to."""
-    rows, title = rows_of(name)
+    rows, title = rows_of("s2mpj")
     problems = re.search(r"(\d+) problems", title).group(1)
     ksd, default, tight = (rows[m] for m in ("ksd", "L-BFGS-B", "L-BFGS-B, ftol=0"))
     column = "solved by gradient"
     return (
-        f"**KSD solves {ksd[column]} of {problems} problems, L-BFGS-B {default[column]}, or "
-        f"{tight[column]} with `ftol=0`. False successes: {ksd['false successes']}, "
-        f"{default['false successes']} and {tight['false successes']}.** Of work, KSD takes "
-        f"{tight['work, median']} times that of the latter, in the median."
+        f"Of {problems} unconstrained CUTEst problems KSD solves {ksd[column]} and L-BFGS-B "
+        f"{default[column]}, or {tight[column]} with `ftol=0`. KSD claims "
+        f"{ksd['false successes']} false successes, L-BFGS-B {default['false successes']} and "
+        f"{tight['false successes']}. KSD takes {tight['work, median']} times the work of "
+        "L-BFGS-B with `ftol=0`, the median."
+    )
+
+
+def profiles(name, kind):
+    """A figure, where it has been drawn."""
+    path = RESULTS / "scipy" / name / f"profiles-{kind}.svg"
+    title = f"Performance profiles, {COLLECTIONS[name]}, solved by {kind}"
+    return f"![{title}](../{path.relative_to(ROOT)})" if path.exists() else ""
+
+
+def other_profiles():
+    """All but the one that is shown."""
+    parts = []
+    for name, about in COLLECTIONS.items():
+        for kind in ("gradient", "value"):
+            if (name, kind) != ("s2mpj", "gradient") and (figure := profiles(name, kind)):
+                parts += [f"{about}, solved by {kind}:", figure]
+    return "\n\n".join(parts)
+
+
+def tables_of_collections():
+    return ", ".join(
+        link(RESULTS / "scipy" / name / "table.md", about) for name, about in COLLECTIONS.items()
     )
 
 
 def sums_of_losses():
-    """What KSD needs of L-BFGS-B's passes and seconds on each set; tables folded."""
+    """What KSD needs of L-BFGS-B's passes and seconds on each set."""
     path = RESULTS / "regression" / "table.md"
-    passes, ratios, spending, _, origin = path.read_text().strip().split("\n\n")
+    _, ratios, _, _, origin = path.read_text().strip().split("\n\n")
     groups, rows = {}, {row.pop("ratio of ksd's"): row for row in parsed(ratios)}
     summary = [rows.pop(name) for name in ("**median**", "**worst**")]
     for name, row in rows.items():
@@ -106,9 +152,7 @@ def sums_of_losses():
         [
             in_short(*summary, len(rows)),
             f"![KSD's share of L-BFGS-B's passes and seconds, by data set]({figure})",
-            folded("Ratios, also to Newton-CG and trust-krylov", ratios),
-            folded("All passes", f"{passes}\n\n{spending}"),
-            f"{origin}. Runs: {runs_of(path.parent)}.",
+            sources(path, "every data set and penalty, also Newton-CG and trust-krylov", origin),
         ]
     )
 
@@ -126,25 +170,41 @@ def in_short(median, worst, problems):
 def other_losses():
     """The same on forty more sets, half of them set aside from all tuning."""
     path = RESULTS / "losses" / "table.md"
-    by_kind, *details = path.read_text().strip().split("\n\n")
-    rows = {row["ksd / L-BFGS-B to 1e-06"].strip("*"): row for row in parsed(by_kind)}
-    kinds = {kind.split(", ")[1]: row for kind, row in rows.items() if "set-aside" in kind}
-    aside = kinds.pop("all")
+    kinds, _ = kinds_of_losses()
     figure = benchmark_figures.ratios("losses", {k: of_kind(r) for k, r in kinds.items()}, COSTS)
+    columns = ["passes, median", "worst", "seconds, median", "worst 2", "problems"]
+    header = ["kind of data", "passes, median", "passes, worst", "seconds, median"]
+    rows = [[kind, *(row[column] for column in columns)] for kind, row in kinds.items()]
     return "\n\n".join(
         [
-            "**On sets that nothing was tuned on, KSD takes "
-            f"{float(aside['passes, median']):.0%} of L-BFGS-B's "
-            f"passes and {float(aside['seconds, median']):.0%} of its seconds in the median of "
-            f"{aside['problems']} problems; at worst {aside['worst']} times the passes and "
-            f"{aside['worst 2']} "
-            f"times the seconds.** {ahead_and_behind(kinds)}",
+            f"{headline_of_losses()} {ahead_and_behind(kinds)}",
             "![Median and worst share of L-BFGS-B's passes and seconds, by kind of "
             f"data]({figure})",
-            folded("By kind of data", by_kind),
-            folded("Every set", "\n\n".join(details)),
-            f"The dots are median and worst of a kind. Runs: {runs_of(path.parent)}.",
+            folded(
+                "The numbers of the figure", markdown([*header, "seconds, worst", "problems"], rows)
+            ),
+            sources(path, "every set"),
         ]
+    )
+
+
+def kinds_of_losses():
+    """{kind of data: row} of the half that was set aside, and the row of all of them."""
+    by_kind = (RESULTS / "losses" / "table.md").read_text().strip().split("\n\n")[0]
+    rows = {row["ksd / L-BFGS-B to 1e-06"].strip("*"): row for row in parsed(by_kind)}
+    kinds = {kind.split(", ")[1]: row for kind, row in rows.items() if "set-aside" in kind}
+    return kinds, kinds.pop("all")
+
+
+def headline_of_losses():
+    """The half that nothing was tuned on, in a sentence."""
+    _, aside = kinds_of_losses()
+    return (
+        "**On data sets that nothing was tuned on, KSD takes "
+        f"{float(aside['passes, median']):.0%} of L-BFGS-B's passes and "
+        f"{float(aside['seconds, median']):.0%} of its seconds, the median of "
+        f"{aside['problems']} problems; at worst {aside['worst']} times the passes and "
+        f"{aside['worst 2']} times the seconds.**"
     )
 
 
@@ -167,16 +227,15 @@ def ahead_and_behind(kinds):
 
 
 def many_samples():
-    """Sums of many samples, in means; the table folded."""
+    """Sums of many samples, in means."""
     path = RESULTS / "many_samples" / "table.md"
-    table, *means, origin = path.read_text().strip().split("\n\n")
+    _, *means, origin = path.read_text().strip().split("\n\n")
     shares = dict(re.findall(r"^ksd / L-BFGS-B, (\w+): ([\d.]+)", "\n".join(means), re.MULTILINE))
     return "\n\n".join(
         [
             f"**KSD takes {float(shares['passes']):.0%} of L-BFGS-B's passes and "
-            f"{float(shares['seconds']):.0%} of its seconds in the mean.**",
-            folded("Every problem, and the means", "\n\n".join([table, *means])),
-            f"{origin}. Runs: {runs_of(path.parent)}.",
+            f"{float(shares['seconds']):.0%} of its seconds, the geometric mean.**",
+            sources(path, "every problem", origin),
         ]
     )
 
@@ -187,36 +246,80 @@ def cheap_functions():
     parts = path.read_text().split("\n\n")
     begin = parts.index("**cheap**")
     summary, rows = (parsed(part) for part in parts[begin + 1 : begin + 3])
-    aside = next(row for row in summary if row["problems"] == "aside")
+    halves = [row for row in summary if row["problems"].startswith("aside")]
     points = {"tuned on": [], "set aside": []}
     for row in rows:
         if row["ratio"]:
             series = "tuned on" if row["half"] == "tuned" else "set aside"
             points[series].append((int(row["n"]), float(row["ratio"])))
     figure = benchmark_figures.against_size("cheap", points, "KSD's seconds / the best other's")
+    header = ["unknowns", "problems", "KSD's seconds / the best other's, median", "worst"]
+    table = markdown(
+        header,
+        [
+            [
+                row["problems"].removeprefix("aside, n = ").replace("aside", "all"),
+                *(row[column] for column in ("compared", "median", "worst")),
+            ]
+            for row in halves
+        ],
+    )
     return "\n\n".join(
         [
-            f"**KSD takes {aside['median']} times the seconds of the best of the three, the "
-            "median of "
-            f"{aside['compared'].split('/')[0]} problems set aside from all tuning; at worst "
-            f"{aside['worst']} times.** "
-            "It approaches them as the number of unknowns grows. For a function that costs "
-            "microseconds, take L-BFGS-B.",
-            "![KSD's seconds over the best other method's, against the number of "
+            f"**KSD takes {halves[0]['median']} times the seconds of the best of L-BFGS-B, "
+            "Newton-CG and trust-krylov, the median of "
+            f"{halves[0]['compared'].split('/')[0]} problems that nothing was tuned on; at worst "
+            f"{halves[0]['worst']} times.** The ratio falls as the number of unknowns grows. If a "
+            "function costs microseconds, take L-BFGS-B.",
+            f"![KSD's seconds over the best other method's, against the number of "
             f"unknowns]({figure})",
-            folded("Every problem", "\n\n".join(parts)),
+            folded("By the number of unknowns, problems set aside from tuning", table),
+            sources(path, "every problem"),
         ]
     )
 
 
 def least_squares():
-    """Least squares beside SciPy's methods."""
-    return (RESULTS / "least_squares.md").read_text().strip()
+    """Least squares beside SciPy's methods: one row for each collection of fits."""
+    path = RESULTS / "least_squares.md"
+    sections = path.read_text().strip().split("### ")[1:]
+    methods, rows = ("ksdmin", "lm", "trf", "dogbox"), []
+    for section in sections:
+        title, table, *_ = section.split("\n\n")
+        of_method = {row["method"]: row for row in parsed(table)}
+        solved_of = next(name for name in of_method["ksdmin"] if name.startswith("solved"))
+        wrong = next(name for name in of_method["ksdmin"] if name.startswith("success"))
+        base = next(name for name in of_method["ksdmin"] if name.startswith("residuals /"))
+        cells = [
+            f"{of_method[m][solved_of]} / {of_method[m][wrong]}" if m in of_method else ""
+            for m in methods
+        ]
+        evaluations = f"{of_method['ksdmin'][base]} ({base.split('/ ')[1]})"
+        rows.append([title, solved_of.removeprefix("solved of "), *cells, evaluations])
+    header = ["fits", "number", *methods, "evaluations of residuals, ksdmin / SciPy's"]
+    return "\n\n".join(
+        [
+            "Fits solved / results that claim success and are wrong, or higher than the best "
+            "minimum found:",
+            markdown(header, rows),
+            sources(path, "Jacobians, digits and seconds, too"),
+        ]
+    )
 
 
 def bundle_adjustment():
     """Sparse and structured least squares beside trf with lsmr."""
-    return (RESULTS / "bundle_adjustment.md").read_text().strip()
+    path = RESULTS / "bundle_adjustment.md"
+    table = path.read_text().strip().split("\n\n")[0]
+    ratios = [float(row["ratio"]) for row in parsed(table)]
+    return "\n\n".join(
+        [
+            f"**ksdmin takes {statistics.median(ratios):.2f} times the seconds that SciPy's `trf` "
+            f"takes to its lowest cost, the median of {len(ratios)} problems; at worst "
+            f"{max(ratios):.2f}.**",
+            folded("Every problem, with the last costs of both", table),
+        ]
+    )
 
 
 def growth():
@@ -226,29 +329,33 @@ def growth():
     return (
         f"**With K = 20 it takes {by_n['10,000']} ns for n = 10,000 and {by_n['1,000,000']} ns for "
         "n = 1,000,000, where the vectors no longer fit into the processor's cache: it is linear "
-        f"in n.**\n\n{folded('Every n and K, and memory', text)}"
+        f"in n.** ({link(RESULTS / 'growth.md', 'every n and K, and the memory of a run')})"
     )
 
 
 def logistic():
     """Beside scikit-learn's solvers."""
     path = RESULTS / "logistic.md"
-    every, halves, *rest = path.read_text().strip().split("\n\n")
+    _, halves, *_ = path.read_text().strip().split("\n\n")
     aside = {row["solver"]: row for row in parsed(halves) if row["half"] == "held out"}
     plain, torch = aside["ksd"], aside["ksd, from_torch"]
     return "\n\n".join(
         [
             f"**With NumPy functions KSD takes {plain['median ratio']} times the seconds of "
-            "the best of scikit-learn's "
-            f"four solvers in the median of the problems held out, at worst {plain['worst']}; "
-            "through `from_torch`, "
-            f"{torch['median ratio']} and {torch['worst']}.** It is ahead where there are "
-            "many samples; the small "
-            "problems take milliseconds, which are its own.",
-            folded("Every problem, in milliseconds", "\n\n".join([every, halves, *rest])),
+            "the best of scikit-learn's four solvers, the median of the problems held out; at "
+            f"worst {plain['worst']}. By `from_torch` it takes {torch['median ratio']} and "
+            f"{torch['worst']}.** KSD is ahead where there are many samples. The small problems "
+            "take milliseconds.",
+            sources(path, "every problem, in milliseconds"),
         ]
     )
 
 
-def runs_of(folder):
-    return ", ".join(link(run, run.stem) for run in sorted(folder.glob("*.json")))
+def sources(path, what, origin=""):
+    """Where the numbers are: the table of all, the runs, machine and commit."""
+    runs = [link(run, NAMES.get(run.stem, run.stem)) for run in sorted(path.parent.glob("*.json"))]
+    own = path.parent != RESULTS
+    parts = [f"{link(path, 'All numbers')}: {what}"]
+    parts += [f"Runs: {', '.join(runs)}"] if own else []
+    parts += [f"Measured on {origin}"] if origin else []
+    return ". ".join(parts) + "."

@@ -14,24 +14,24 @@ from ksdmin._result import MESSAGES
 WHEN = {
     "maxiter": "A run should end sooner; or, with status 1, later.",
     "maxfun": "An evaluation is expensive and there is a budget of them.",
-    "maxtime": "There is a budget of seconds: training a net, as a rule.",
-    "gtol": "The first to look at: the gradient's scale is far from one, or another accuracy is "
-    "wanted.",
-    "gtol_rel": "The scale of the gradient is not known beforehand, or far from one: 1e-6, say, "
-    "with `gtol=0`.",
+    "maxtime": "There is a budget of seconds, as in training a net.",
+    "gtol": "The first option to look at: the scale of the gradient is far from one, or you want "
+    "another accuracy.",
+    "gtol_rel": "The scale of the gradient is unknown, or far from one: for example 1e-6, with "
+    "`gtol=0`.",
     "ftol": "A value that no longer falls is good enough, as by default in L-BFGS-B.",
     "xtol": "A point that no longer moves is good enough.",
-    "krylov_dim": "Badly conditioned nets gain by more (the paper used 80 for CURVES); short of "
-    "memory, take less: the basis has this many vectors of length n.",
-    "memory": "Rarely. 0 does without previous directions; the paper has 1.",
-    "memory_budget": "The basis does not fit beside the rest: K gives way. "
+    "krylov_dim": "Badly conditioned nets gain by more (the paper used 80 for CURVES). If "
+    "memory is short, take less: the basis has this many vectors of length n.",
+    "memory": "Rarely. 0 uses no previous directions; the paper has 1.",
+    "memory_budget": "The basis does not fit beside the rest. "
     "[How it works](../how.md) has the bytes for K and n.",
-    "pairs": "`0` where memory is short, or where many iterations with a small `dim` in the "
-    "history make little progress.",
-    "floor": "Rarely. Larger where products are noisy.",
+    "pairs": "`0` if memory is short, or if many iterations with a small `dim` in the history make "
+    "little progress.",
+    "floor": "Rarely. Larger if products are noisy.",
     "diagonal_power": "Rarely. 1 trusts the diagonal most, 0 not at all.",
-    "damping": "A net ends at a poor error that depends on the seed: ten times more. `0` turns it "
-    "off.",
+    "damping": "A net ends at a poor error that depends on the seed: try ten times more. `0` turns "
+    "it off.",
     "inner_maxiter": "The search takes most of the time (see `inner_iterations` in the history); "
     "the paper used 30.",
     "disp": "You want SciPy's summary printed.",
@@ -40,26 +40,26 @@ WHEN = {
     "fmin": "A value is good enough, and known.",
     "validation": "The value on other samples is what counts.",
     "patience": "A run should end when it begins to overfit.",
-    "average": "Nets on samples: the average often errs a little less than the last iterate. 0.9, "
-    "as a rule.",
+    "average": "Nets on samples: the average often has a slightly smaller error than the last "
+    "iterate. Try 0.9.",
     "history": "Tens of thousands of iterations.",
     "checkpoint": "A run takes longer than you trust the machine. "
     "[Long runs](../long_runs.md) shows how it goes on.",
-    "checkpoint_every": "The file is large and the disk slow: less often. Iterations are dear: "
-    "`1`, after each.",
-    "preset": "You want the algorithm as printed, to compare.",
+    "checkpoint_every": "The file is large and the disk slow: less often. Iterations are "
+    "expensive: `1`, after each.",
+    "preset": "You want to compare with the algorithm of the paper.",
     "without": "You want to see what a rule does on your problem.",
 }
 
 WHAT_TO_DO = {
-    "CONVERGED": "Nothing. The gradient test (`gtol`, or `gtol_rel`) holds at `res.x`, on the "
-    "whole set; the message says which, with its numbers.",
-    "FTOL": "Nothing, if that is what you want: the value has all but stopped falling, as the "
-    "option `ftol` asked. The gradient may still be large; the message has it.",
-    "XTOL": "The same of the step, as the option `xtol` asked.",
+    "CONVERGED": "Nothing. The gradient test (`gtol`, or `gtol_rel`) holds at `res.x`, over all "
+    "samples; the message names the test, with its numbers.",
+    "FTOL": "Nothing, if that is what you want: the value hardly falls any more, as the option "
+    "`ftol` asked. The gradient may still be large; the message has it.",
+    "XTOL": "The same for the step, as the option `xtol` asked.",
     "MAXITER": "Raise `maxiter`, or look at `res.history`: a gradient that still falls needs time, "
     "one that has stopped falling another formulation.",
-    "PRECISION_LOSS": "Often as good as it gets: compare `res.jac` with the rounding of `fun`. "
+    "PRECISION_LOSS": "Often nothing: compare `res.jac` with the rounding of `fun`. "
     "Otherwise check the gradient (`scipy.optimize.check_grad`), use float64, or subtract a large "
     "constant from `fun`.",
     "NOT_FINITE": "`fun`, `jac` or a product is NaN or infinite at the start or everywhere nearby. "

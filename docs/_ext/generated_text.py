@@ -13,6 +13,7 @@ import from_code
 import from_repository
 import front_page
 import gpu_results
+import install
 import physics
 import rules
 
@@ -21,11 +22,14 @@ GENERATORS = {
     "algorithm": algorithms.table,
     "algorithm-functions": algorithms.functions,
     "cheap": benchmarks.cheap_functions,
-    "collection": benchmarks.collection,
+    "compatibility": install.compatibility,
     "decision": benchmarks.decision,
     "experiments": experiments.page,
     "file": from_repository.text,
     "growth": benchmarks.growth,
+    "headline-of-losses": benchmarks.headline_of_losses,
+    "headline-of-nets": gpu_results.headline_of_nets,
+    "install": install.line,
     "least-squares": benchmarks.least_squares,
     "bundle-adjustment": benchmarks.bundle_adjustment,
     "logistic": benchmarks.logistic,
@@ -33,19 +37,21 @@ GENERATORS = {
     "many-samples": benchmarks.many_samples,
     "nets": gpu_results.todays_nets,
     "on-a-gpu": gpu_results.headline,
+    "open-choices": experiments.open_choices,
     "options": from_code.options,
     "physics": physics.section,
     "pictures": front_page.grid,
     "presets": from_code.presets,
     "products": gpu_results.products,
     "rules": rules.table,
+    "scipys-methods": benchmarks.scipys_methods,
     "product_cost": gpu_results.product_cost,
     "streaming": gpu_results.streaming,
     "statuses": from_code.statuses,
     "sums": benchmarks.sums_of_losses,
 }
 # These run KSD or draw many figures. With -D long_texts=0 they are left out.
-LONG = {"ablation", "experiments", "physics"}
+LONG = {"ablation", "experiments", "open-choices", "physics"}
 LEFT_OUT = "*This part is left out of a quick build of the site.*"
 MARK = re.compile(r"^<!-- generated: ([\w-]+) ?(.*?) -->$", re.MULTILINE)
 

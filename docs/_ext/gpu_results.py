@@ -91,7 +91,7 @@ def product_cost():
     path = RESULTS / "product_cost_h200.json"
     return (
         f"**A Gauss-Newton product of other nets costs {least:.2f} to {most:.2f} gradients.**\n\n"
-        + folded(origin, f"{table}\n\n{link(path, 'results')}")
+        + folded(f"Each net ({origin})", f"{table}\n\n{link(path, 'results')}")
     )
 
 
@@ -115,31 +115,61 @@ def streaming():
 
 
 def todays_nets():
-    """Seconds to some losses of several nets: in words, two pictures, tables folded."""
+    """Seconds to a training loss of several nets: a table, pictures, all levels folded."""
     runs = todays_nets_run.gpu_runs()
     if not runs:
         return "Not measured on a GPU yet."
     of_nets = time_tables.by_net(runs)
-    first = "; ".join(in_words(name, of_net) for name, of_net in of_nets.items())
     figures = [
         f"![{made.title}: {made.axis} against seconds](_static/{made.path.name})"
         for made in (make() for make in todays_nets_run.makers().values())
     ]
-    tables = [
-        folded(time_tables.title(of_net), time_tables.table(of_net)) for of_net in of_nets.values()
-    ]
+    tables = "\n\n".join(
+        f"{time_tables.title(of_net)}:\n\n{time_tables.table(of_net)}"
+        for of_net in of_nets.values()
+    )
     origin = origins(runs, time_tables.ABOUT)
-    said = f"{time_tables.NOTE} Measured on {origin} ({link(todays_nets_run.RESULTS, 'results')})."
-    return "\n\n".join([f"**Seconds to a training loss: {first}.**", *figures, *tables, said])
+    return "\n\n".join(
+        [
+            headline_of_nets(),
+            markdown(
+                ["net", "training loss", "KSD, seconds", "Adam's best rate, seconds"],
+                [row_of_net(name, of_net) for name, of_net in of_nets.items()],
+            ),
+            *figures,
+            folded("Other losses, validation and test errors", f"{tables}\n\n{time_tables.NOTE}"),
+            f"Measured on {origin} ({link(todays_nets_run.RESULTS, 'results')}).",
+        ]
+    )
 
 
-def in_words(name, runs):
-    """The least level that KSD or Adam's best rate comes to, and when they do."""
+def headline_of_nets():
+    """On how many nets which method is the first at the least loss."""
+    firsts = [
+        seconds_of(name, of_net)
+        for name, of_net in time_tables.by_net(todays_nets_run.gpu_runs()).items()
+    ]
+    ksd = sum(own < adams for _, own, adams in firsts)
+    return (
+        f"**KSD is the first at a low training loss on {ksd} of {len(firsts)} nets, Adam with its "
+        f"best rate on {sum(own > adams for _, own, adams in firsts)}.** All runs are short, a "
+        "few seconds on one GPU."
+    )
+
+
+def row_of_net(name, runs):
+    """The least level that one of the methods comes to, and when they do."""
+    level, own, adams = seconds_of(name, runs)
+    shown = (number(seconds, ".1f", infinite="not in the time") for seconds in (own, adams))
+    return [EXPERIMENTS[name].title, f"{level:g}", *shown]
+
+
+def seconds_of(name, runs):
+    """That level, KSD's seconds to it and those of Adam's best rate."""
     groups = time_tables.by_label(runs)
     for level in sorted(EXPERIMENTS[name].levels):
         own = time_tables.median_seconds(groups["ksd"], level) if "ksd" in groups else math.inf
         adams = time_tables.adams_seconds(groups, level)
         if math.isfinite(min(own, adams)):
             break
-    words = f"KSD {number(own, '.1f', infinite='never')}"
-    return f"{name} to {level:g}, {words}, Adam {number(adams, '.1f', infinite='never')}"
+    return level, own, adams

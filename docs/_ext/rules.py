@@ -23,7 +23,7 @@ OF_KINDS = {
     "damped_step": "gauss-newton",
     "contest": "",
 }
-ROUNDING = {"EPS"}  # is no threshold
+NO_THRESHOLDS = {"EPS", "PAPER"}
 SIZES = "ksdmin._ksd.dimensions"
 COMMENT = re.compile(r"^#\s?(.*)")
 
@@ -62,7 +62,7 @@ def thresholds(where, only=None):
     lines = Path(import_module(where).__file__).read_text().splitlines()
     for node in ast.parse("\n".join(lines)).body:
         if isinstance(node, ast.ImportFrom) and only is None:
-            shared = {alias.name for alias in node.names if alias.name.isupper()} - ROUNDING
+            shared = {alias.name for alias in node.names if alias.name.isupper()} - NO_THRESHOLDS
             yield from thresholds(node.module, shared) if shared else ()
         elif isinstance(node, ast.Assign) and (names := listed(node.targets[0])).isupper():
             told = f"`{names}` = {listed(node.value)}{comment(lines, node)}"

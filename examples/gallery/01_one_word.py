@@ -2,8 +2,8 @@
 1. From L-BFGS-B to KSD in one word
 ===================================
 
-You have a call of :func:`scipy.optimize.minimize`. Change the name of the method, and it is a
-call of Krylov Subspace Descent: nothing else about it is new.
+You call :func:`scipy.optimize.minimize`. Change the name of the method, and the call runs Krylov
+Subspace Descent. Nothing else changes.
 """
 
 import matplotlib.pyplot as plt
@@ -49,8 +49,8 @@ print(f"success {res.success}, f = {res.fun:.8f}, max |gradient| = {np.abs(res.j
 # %%
 # One word
 # --------
-# :func:`ksdmin.minimize` takes the same arguments. ``"ksd"`` is its default method; every method
-# of SciPy's is there by name, so that the comparison stays one word.
+# :func:`ksdmin.minimize` takes the same arguments. ``"ksd"`` is its default method. It takes the
+# names of SciPy's methods, too, so that one word compares them.
 
 res = ksdmin.minimize(fun, x0, jac=jac, method="ksd")
 print(f"success {res.success}, f = {res.fun:.8f}, max |gradient| = {np.abs(res.jac).max():.1e}")
@@ -76,8 +76,8 @@ axes.legend()
 # %%
 # A Hessian, if you have one
 # --------------------------
-# If you can multiply a vector by the Hessian cheaply, say so: ``hessp`` (or ``hess``). Otherwise
-# gradients are differenced along the few directions that are needed, as above.
+# If products with the Hessian are cheap, pass them as ``hessp`` (or ``hess``). Otherwise KSD takes
+# differences of gradients along the few directions that it needs, as above.
 
 
 def hessp(x, p):
@@ -92,7 +92,7 @@ res = ksdmin.minimize(fun, x0, jac=jac, hessp=hessp)
 print(f"{res.nit} iterations, {res.nfev} values, {res.njev} gradients, {res.nhev} products")
 
 # %%
-# The other way round, KSD is a method for SciPy, and for whatever calls SciPy:
+# KSD is also a method for SciPy, and for libraries that call SciPy:
 
 res = scipy.optimize.basinhopping(
     fun, x0, niter=2, minimizer_kwargs={"method": ksdmin.ksd, "jac": jac}, seed=0

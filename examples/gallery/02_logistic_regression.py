@@ -34,8 +34,8 @@ def digits():
 # %%
 # The loss
 # --------
-# Each function takes the samples ``idx`` over which to take the mean. ``idx`` is ``slice(None)``
-# for the whole set, so that ``X[idx]`` copies nothing.
+# Each function takes the mean over the samples ``idx``. For the whole set ``idx`` is
+# ``slice(None)``, so that ``X[idx]`` copies nothing.
 
 L2 = 1e-5
 
@@ -61,8 +61,8 @@ class Logistic:
 # %%
 # Two methods, one call
 # ---------------------
-# With ``subsets=N`` both are handed the same functions; SciPy's methods see the whole set at
-# every evaluation. A pass is one look at all samples: a value is one, a gradient one, a product
+# With ``subsets=N`` both get the same functions. SciPy's methods use the whole set in every
+# evaluation. A pass is one look at all samples: a value is one, a gradient one, a product
 # two.
 
 GTOL = 1e-6

@@ -3,9 +3,9 @@
 =========================================
 
 Each iteration of KSD looks at the data three times: at a set A for the gradient, at B for the
-curvature, at C for the search in the subspace. A is everything, unless that is very much. B and C
-are small, drawn again for every iteration, and have no sample in common. They grow when they have
-become too small for the accuracy that is asked for.
+curvature, at C for the search in the subspace. A is the whole set, unless that is very large. B and
+C are small, drawn again for every iteration, and have no sample in common. They grow when they are
+too small for the accuracy that is needed.
 
 By default B and C are a twentieth of the samples (of a net's many samples as little as a fortieth),
 but no fewer than 300 unless the model is a net; where that is more than a quarter, they are
@@ -45,9 +45,9 @@ def hessp(w, p, idx):
 # %%
 # What is drawn
 # -------------
-# ``subsets=N`` is short for ``subsets=ksdmin.Subsets(N)``; sizes are asked for as ``SMALL`` does
-# above. Your functions see the sets as ``idx``: the whole set as ``slice(None)``, a part as a
-# sorted array of indices. Here is who was asked for what in the first iterations of a run.
+# ``subsets=N`` is short for ``subsets=ksdmin.Subsets(N)``. ``SMALL`` above sets the sizes. Your
+# functions get the sets as ``idx``: the whole set as ``slice(None)``, a part as a sorted array of
+# indices. These are the calls in the first iterations of a run.
 
 calls = []
 
@@ -93,8 +93,8 @@ axes.legend(loc="upper right", framealpha=1)
 # -------------
 # What the search gains on C should be gained on A too. Where it is not, B and C are too small to
 # tell, and the next ones are larger: twice as large, and everything beyond a half. So a run begins
-# with cheap iterations and ends with exact ones, and nobody has to say when. Sizes that are fixed,
-# as in the paper (``ksdmin.PAPER``), stop paying at the accuracy that they allow.
+# with cheap iterations and ends with exact ones, by itself. Fixed sizes, as in the paper
+# (``ksdmin.PAPER``), limit the accuracy.
 
 budget = {"maxiter": 60}
 runs = {

@@ -81,7 +81,7 @@ def auto_encoder():
     return torch.nn.Sequential(*layers).double()
 
 
-PASSES = 250  # over the data: what each run may spend
+PASSES = 150  # over the data: what each run may spend
 
 
 def enough(intermediate_result):

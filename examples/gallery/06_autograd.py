@@ -2,8 +2,8 @@
 6. A model in autograd, with a loss of your own
 ===============================================
 
-Write the model in NumPy, import it from ``autograd.numpy``, and nobody has to write a derivative.
-The model here predicts a number and how sure it is of it, with a loss that is in no library.
+Write the model in NumPy, imported from ``autograd.numpy``, and autograd computes the derivatives.
+The model here predicts a number and its uncertainty, with a loss that is in no library.
 """
 
 import autograd.numpy as np

@@ -2,8 +2,8 @@
 7. A torch net on the CPU, and the same on a GPU
 ================================================
 
-:func:`ksdmin.from_torch` makes a module and a loss into a problem over one flat vector. The
-vector, the basis and the data stay on the module's device: where there is a GPU, this very script
+:func:`ksdmin.from_torch` turns a module, a loss and data into a problem over one flat vector. The
+vector, the basis and the data stay on the module's device: on a machine with a GPU, this script
 runs there.
 """
 
@@ -67,7 +67,7 @@ def error(net):
 # No learning rate, no schedule, no damping. ``maxtime`` ends the run after so many seconds, and
 # ``problem.load`` puts the parameters back into the module.
 
-SECONDS = 8.0
+SECONDS = 5.0
 net = trained = auto_encoder()
 problem = ksdmin.from_torch(net, loss, (pixels, pixels), curvature="gauss-newton", l2=1e-6)
 curves = {"KSD": []}
@@ -158,8 +158,7 @@ axes.legend(title="method: last error")
 
 # %%
 # KSD has nothing to tune. Adam depends on its rate: with a good one it is hard to beat on a small
-# net, and finding it takes runs like these. The larger and deeper the net, the more curvature has
-# to tell.
+# net, and finding it takes runs like these.
 #
 # What it sees
 # ------------

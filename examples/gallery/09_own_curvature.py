@@ -19,7 +19,7 @@ import ksdmin
 # A badly scaled problem
 # ----------------------
 # Logistic regression on 569 tumours and 30 measurements, in the units in which they were taken:
-# areas of hundreds beside fractions of a hundredth. One ought to scale them; let us not.
+# areas of hundreds beside fractions of a hundredth. One should scale them; here we do not.
 
 X, y = load_breast_cancer(return_X_y=True)
 X, y = np.c_[X, np.ones(len(X))], np.where(y, 1.0, -1.0)
@@ -77,10 +77,10 @@ runs["Böhning's bound"] = ksdmin.minimize(
 # %%
 # A problem of your own
 # ---------------------
-# Where even that is too narrow, write the verbs. Any object with ``value``,
+# If that is not enough, write a class. Any object with ``value``,
 # ``value_and_gradient`` and ``curvature`` is a problem (:class:`ksdmin.Problem`): no base class.
 # ``curvature`` returns a product that keeps what it computed once, here the weights; ``idx``
-# names the samples. What a method must know beside the verbs is declared as ``traits``
+# names the samples. What else a method must know is declared as ``traits``
 # (:class:`ksdmin.Traits`): here, that there is a diagonal.
 
 

@@ -2,8 +2,8 @@
 11. A likelihood with standard errors
 =====================================
 
-A model of one's own, its likelihood, bounds, and then the question that follows every estimate: how
-well is it known? The data are classic: the millions of revolutions that 23 ball bearings endured
+A model, its likelihood, bounds, and then the question that follows every estimate: how well is it
+known? The data are classic: the millions of revolutions that 23 ball bearings endured
 (Lieblein and Zelen, 1956), to which textbooks fit a Weibull distribution of shape 2.10 and scale
 81.9.
 """
@@ -41,10 +41,10 @@ by_differences
 # %%
 # With ``jac``, or without?
 # -------------------------
-# Without ``jac`` the gradient is made of differences of the value: n + 1 values for each gradient,
-# and about half of the digits. For two parameters that costs nothing that one would notice. It
-# pays to write ``jac`` (or to let :func:`ksdmin.from_jax`, :func:`ksdmin.from_torch` or
-# :func:`ksdmin.from_autograd` do so) for many parameters, and for standard errors.
+# Without ``jac`` the gradient is computed from differences: n + 1 values for each gradient, and
+# about half of the digits. For two parameters that is cheap. It pays to write ``jac`` (or to use
+# :func:`ksdmin.from_jax`, :func:`ksdmin.from_torch` or :func:`ksdmin.from_autograd`) for many
+# parameters, and for standard errors.
 
 
 def jac(p):
@@ -62,10 +62,10 @@ for name, found in {"without jac": by_differences, "with jac": res}.items():
 # %%
 # Why a status?
 # -------------
-# Unless another test is asked for, ``success`` means one thing: the gradient at ``res.x``, as far
-# as bounds leave it free, is at most ``gtol``. Where that cannot be shown, the run says so, and
-# why, though the parameters may be as good as they get. Here more is asked for than differences can
-# know:
+# Unless you set another test, ``success`` means one thing: the gradient at ``res.x``, as far as
+# bounds leave it free, is at most ``gtol``. If that cannot be shown, the run says so, and why. The
+# parameters may still be as good as they get. Here the tolerance is smaller than differences can
+# resolve:
 
 greedy = ksdmin.minimize(minus_log_likelihood, START, bounds=POSITIVE, options={"gtol": 1e-12})
 print(ksdmin.Status(greedy.status).name, greedy.x.round(5))

@@ -25,8 +25,8 @@ here = Path(folder.name)
 # %%
 # The task
 # --------
-# Whoever trains for hours has the model and the data in a module, so that several scripts can use
-# them. Ours is a net of 2,410 parameters that reads scikit-learn's digits.
+# For long runs, keep the model and the data in a module, so that several scripts can use them. This
+# one has a net of 2,410 parameters that reads scikit-learn's digits.
 
 TASK = '''
 import torch
@@ -86,8 +86,8 @@ print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB, for {problem.x0.numel()
 # Resumed
 # -------
 # :func:`ksdmin.resume` takes the file and the problem, made again: functions and data are not in
-# the file. (It is no pickle: reading it runs no code.) What follows is, to the last bit, that of a
-# run which was never broken off.
+# the file. (It is not a pickle: reading it runs no code.) What follows is, to the last bit, that of
+# an uninterrupted run.
 
 again = ksdmin.from_torch(task.make_net(), task.loss, task.samples(), l2=1e-3)
 resumed = ksdmin.resume(path, again)
@@ -100,8 +100,8 @@ print("the same to the last bit:", bool((resumed.x == whole.x).all()))
 # Watched
 # -------
 # ``validation`` is any function of x, here the loss on the other 397 digits. When it has not fallen
-# for ``patience`` iterations, the run ends, and ``res.validation`` has the best point. Where a loop
-# of one's own is wanted, :class:`ksdmin.Solver` is the same run, an iteration at a time:
+# for ``patience`` iterations, the run ends, and ``res.validation`` has the best point.
+# :class:`ksdmin.Solver` is the same run in a loop of your own, one iteration at a time:
 
 unseen = task.images[task.test], task.labels[task.test]
 others = ksdmin.from_torch(task.make_net(), task.loss, unseen)
@@ -119,9 +119,9 @@ print(f"loss {res.validation.fun:.4f} and {right:.1%} right on digits that it ha
 # %%
 # On two processes
 # ----------------
-# With ``process_group="auto"`` the processes that torchrun starts make one run. Each brings samples
-# of its own; the objective is the mean over all of them. A checkpoint of one process is one of two,
-# too: here two go on with the very file that one has begun.
+# With ``process_group="auto"`` the processes that torchrun starts share one run. Each has its own
+# samples; the objective is the mean over all of them. Any number of processes can go on with a
+# checkpoint: here two go on with the file of one.
 
 TRAIN = """
 import os

@@ -2,9 +2,9 @@
 13. A physics-informed net, ten times closer than L-BFGS
 ========================================================
 
-A net that solves a differential equation: its parameters are fitted until the equation holds at
-points inside the domain, and the boundary condition at points of its border. Both are sums of
-squares, hard ones, and :func:`ksdmin.from_torch` takes them as what they are: blocks of residuals.
+A net solves a differential equation: its parameters are fitted until the equation holds at points
+inside the domain, and the boundary condition at points of its border. Both are sums of squares, and
+:func:`ksdmin.from_torch` takes them as blocks of residuals.
 """
 
 import math
@@ -48,8 +48,8 @@ border = torch.cat([torch.stack(side, dim=1) for side in sides])
 # %%
 # Residuals
 # ---------
-# What should be zero, one row per point. Derivatives in x and y are torch's business:
-# ``torch.func.jvp`` of ``torch.func.jvp`` is the second one along a direction.
+# What should be zero, one row per point. ``torch.func.jvp`` of ``torch.func.jvp`` is the second
+# derivative along a direction.
 
 
 def second_derivative(net, points, axis):
@@ -153,9 +153,8 @@ axes.set(
 axes.legend(title="method: last error")
 
 # %%
-# Each step of KSD searches a subspace of exact Gauss-Newton directions, for several dampings at
-# once, which the Jacobian of the 260 residuals gives (:doc:`/how`). L-BFGS has to learn the same
-# curvature from its gradients.
+# Most steps of KSD are damped Gauss-Newton steps from the Jacobian of the 260 residuals, corrected
+# by the true residuals (:doc:`/steps`). L-BFGS has to learn the same curvature from its gradients.
 #
 # The solution, and what is missing
 # ---------------------------------
@@ -185,9 +184,9 @@ plt.show()
 #   ``(equation, points)`` with ``def points(epoch)``, which draws with ``epoch // 50`` as its seed
 #   for the same points in 50 iterations. The border stays whole.
 # - **float32:** where rounding hides what further steps gain, a run goes on in float64 by itself;
-#   ``precision="float32"`` says not to. On a GPU nothing else changes either.
-# - **A coefficient that is not known** is one more parameter of the module; ``bounds`` keep it
-#   where it makes sense. ``examples/physics`` has such a problem, and eight others.
+#   ``precision="float32"`` switches that off. On a GPU nothing else changes.
+# - **An unknown coefficient** is one more parameter of the module; ``bounds`` keep it where it
+#   makes sense. ``examples/physics`` has such a problem, and others.
 #
 # The same in jax
 # ---------------

@@ -65,7 +65,10 @@ def add_what_to_run(run: argparse.ArgumentParser) -> None:
     """Rows and methods, and the settings of a run."""
     method_help = ", ".join(METHODS)
     known, every = [*METHODS, "all"], {"nargs": "+", "default": ["ksd"], "metavar": "METHOD"}
-    run.add_argument("rows", nargs="+", choices=[*ROWS, "all"], metavar="row", help=", ".join(ROWS))
+    known_rows = rows(small=False)
+    run.add_argument(
+        "rows", nargs="+", choices=[*known_rows, "all"], metavar="row", help=", ".join(known_rows)
+    )
     run.add_argument("--method", choices=known, help=method_help, **every)
     run.add_argument("--seed", nargs="+", type=int, default=[0])
     run.add_argument("--curvature", nargs="+", choices=CURVATURES, default=["gauss-newton"])
@@ -172,7 +175,7 @@ def default_device() -> str:
 def summary(config: Config, run: Run) -> str:
     """How a run ended, in one line."""
     last = {name: column[-1] for name, column in run["trace"].items()}
-    unit = ROWS[config.row].task.unit
+    unit = rows(config.small)[config.row].task.unit
     names = ("train", "held_out", "test")
     errors = [f"{name} {last[name]:.4g}{unit}" for name in names if name in last]
     spent = f"{last['seconds']:.1f} s, {last['passes']:.0f} passes, {last['iterations']} iterations"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from examples.harness.drawing import pyplot, saved
@@ -14,6 +15,7 @@ from examples.paper.seed_series import Series, best_series
 COLOURS = {
     "ksd": "tab:blue",
     "ksd-diagonal": "tab:gray",
+    "ksd-krylov": "navy",
     "ksd-paper": "tab:cyan",
     "hf": "tab:red",
     "hf-kronecker": "tab:orange",
@@ -43,6 +45,8 @@ def draw(runs_of_row: dict[str, list[Run]], folder: Path) -> list[Path]:
         convergence(rows(runs[0]["config"]["small"])[name], runs, folder / f"{name}.svg")
         for name, runs in runs_of_row.items()
     ]
+    both = pre_training(runs_of_row, folder / "pre-training.svg")
+    drawn += [both] if both else []
     profiled = [run for runs in runs_of_row.values() for run in runs if "shares" in run]
     return [*drawn, *([cost(profiled, folder / "cost.svg")] if profiled else [])]
 
@@ -87,6 +91,53 @@ def _plot(panel: Any, series: Series, column: str) -> None:
         # The first point is the start, whose error would set the scale of the figure.
         panel.plot(trace[column][1:], trace["train"][1:], label=label, **look)
         panel.plot(trace[column][1:], trace["test"][1:], alpha=0.25, linewidth=0.8, **look)
+
+
+def pre_training(runs_of_row: dict[str, list[Run]], path: Path) -> Path | None:
+    """CV errors from both starts, for each method that has runs from both; None without any."""
+    pairs = [(name[: -len("-pt")], name) for name in runs_of_row if name.endswith("-pt")]
+    pairs = [(plain, trained) for plain, trained in pairs if plain in runs_of_row]
+    shown = {plain: starts(runs_of_row[plain], runs_of_row[trained]) for plain, trained in pairs}
+    shown = {name: found for name, found in shown.items() if found}
+    if not shown:
+        return None
+    plt = pyplot()
+    figure, panels = plt.subplots(
+        1, len(shown), figsize=(4 * len(shown), 3.6), layout="constrained", squeeze=False
+    )
+    for panel, (name, found) in zip(panels[0], shown.items(), strict=True):
+        row = rows(runs_of_row[name][0]["config"]["small"])[name]
+        for method, errors in found.items():
+            panel.plot([0, 1], errors, marker="o", color=COLOURS[method], label=METHODS[method])
+            panel.annotate(f"{errors[1]:.3g}", (1, errors[1]), xytext=(6, 0), **LABEL)
+            panel.annotate(f"{errors[0]:.3g}", (0, errors[0]), xytext=(-30, 0), **LABEL)
+        panel.set(title=row.title, yscale="log", xlim=(-0.5, 1.5))
+        panel.set_xticks([0, 1], ["random", "pre-trained"])
+        panel.set_ylabel(f"CV error {row.task.unit}".strip())
+    panels[0][-1].legend(fontsize="small")
+    return saved(plt, figure, path)
+
+
+LABEL: dict[str, Any] = {"textcoords": "offset points", "fontsize": "x-small", "va": "center"}
+METHODS = {"nag": "SGD with momentum", "ncg": "conjugate gradients", "hf": "HF", "ksd": "KSD"}
+
+
+def starts(plain: list[Run], trained: list[Run]) -> dict[str, tuple[float, float]]:
+    """The mean CV errors of the methods of the paper's sentence, from both starts."""
+    found: list[dict[str, Series]] = [
+        {
+            series.config["method"]: series
+            for series in best_series(runs)
+            if series.config["curvature"] in (None, "gauss-newton")
+            and series.config["held_out"] is None
+        }
+        for runs in (plain, trained)
+    ]
+    return {
+        method: tuple(fmean(both[method].at_stop("test").values()) for both in found)
+        for method in METHODS
+        if all(method in both for both in found)
+    }
 
 
 def cost(runs: list[Run], path: Path) -> Path:

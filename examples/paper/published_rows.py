@@ -74,7 +74,7 @@ class Row:
         """Auto-encoding where there are no classes."""
         return AUTO_ENCODING if self.outputs is None else CLASSIFICATION
 
-    def net(self, inputs: int, seed: int) -> nn.Sequential:
+    def net(self, inputs: int, seed: int) -> nn.Module:
         """The network where it starts."""
         if self.outputs is None:
             net = table1_networks.auto_encoder(inputs, self.hidden)
@@ -105,27 +105,29 @@ STARCRAFT = Row(
     published=Published(hf=(0.0, 11.0), ksd=(0.0, 5.0), time=0.7),
     splits_by_seed=True,
 )
+CURVES = Row(
+    title="CURVES (regenerated)",
+    load=lambda seed: curves.load(),
+    hidden=(400, 200, 100, 50, 25, 6),
+    outputs=None,
+    l2=2e-5,
+    krylov_dim=80,
+    hf_share=1 / 4,
+    published=Published(hf=(0.13, 0.19), ksd=(0.17, 0.25), time=0.2),
+)
+MNIST_AE = Row(
+    title="MNIST AE",
+    load=lambda seed: mnist.load_images(),
+    hidden=(1000, 500, 250, 30),
+    outputs=None,
+    l2=1e-4,
+    krylov_dim=20,
+    hf_share=1 / 8,
+    published=Published(hf=(1.7, 2.7), ksd=(1.8, 2.5), time=0.2),
+)
 ROWS = {
-    "curves": Row(
-        title="CURVES (regenerated)",
-        load=lambda seed: curves.load(),
-        hidden=(400, 200, 100, 50, 25, 6),
-        outputs=None,
-        l2=2e-5,
-        krylov_dim=80,
-        hf_share=1 / 4,
-        published=Published(hf=(0.13, 0.19), ksd=(0.17, 0.25), time=0.2),
-    ),
-    "mnist-ae": Row(
-        title="MNIST AE",
-        load=lambda seed: mnist.load_images(),
-        hidden=(1000, 500, 250, 30),
-        outputs=None,
-        l2=1e-4,
-        krylov_dim=20,
-        hf_share=1 / 8,
-        published=Published(hf=(1.7, 2.7), ksd=(1.8, 2.5), time=0.2),
-    ),
+    "curves": CURVES,
+    "mnist-ae": MNIST_AE,
     "mnist-cl": MNIST_CL,
     "mnist-cl-pt": replace(
         MNIST_CL,
@@ -144,6 +146,16 @@ ROWS = {
         published=Published(hf=(5.1, 8.7), ksd=(4.5, 8.1), time=0.3),
     ),
     "starcraft": STARCRAFT,
+    **{
+        f"{name}-pt": replace(
+            row,
+            title=f"{row.title}, pre-trained",
+            published=None,
+            pretraining_epochs=rbm_pretraining.EPOCHS,
+            beside=name,
+        )
+        for name, row in (("curves", CURVES), ("mnist-ae", MNIST_AE))
+    },
     "starcraft-linear": replace(
         STARCRAFT,
         title="Starcraft (Weber-Mateas games), linear model",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from examples.paper.published_rows import ROWS, Row
+from examples.paper.recurrent_rows import RECURRENT, shrunk
 from examples.paper.small_rows import SMALL
 
 
@@ -40,8 +41,10 @@ class Config:
 
 
 def rows(small: bool) -> dict[str, Row]:
-    """The rows by name, at either size."""
-    return SMALL if small else ROWS
+    """The rows by name, at either size: the paper's, then those of its outlook."""
+    if small:
+        return SMALL | {name: shrunk(name) for name in RECURRENT}
+    return ROWS | RECURRENT
 
 
 def row_of(config: Config) -> Row:

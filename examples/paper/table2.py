@@ -9,7 +9,7 @@ from scipy.stats import t as student
 
 from examples.harness.store import Run
 from examples.harness.tables import markdown, median, number, origins, spread
-from examples.paper.published_rows import ROWS, Published, Row
+from examples.paper.published_rows import Published, Row
 from examples.paper.run_config import rows
 from examples.paper.seed_series import Series, best_series, stopping_point
 
@@ -29,7 +29,8 @@ NOTE = (
 
 def table(runs_of_row: dict[str, list[Run]]) -> str:
     """All rows that have runs."""
-    order = [name for name, row in ROWS.items() if row.beside is None and name in runs_of_row]
+    known = rows(small=False).items()
+    order = [name for name, row in known if row.beside is None and name in runs_of_row]
     return "\n".join([NOTE, "", *(row_table(name, runs_of_row) for name in order)])
 
 
@@ -39,7 +40,7 @@ def row_table(name: str, runs_of_row: dict[str, list[Run]]) -> str:
     row, series = rows(runs[0]["config"]["small"])[name], best_series(runs)
     lines = published_cells(row.published, row.task.unit) if row.published else []
     lines += [our_cells(one.name, one, hf_for(one, series), row) for one in series]
-    for other in (other for other, own in ROWS.items() if own.beside == name):
+    for other in (other for other, own in rows(small=False).items() if own.beside == name):
         beside = best_series(runs_of_row.get(other, []))
         lines += [
             our_cells(f"{other}, {one.name}", one, hf_for(one, series), row) for one in beside

@@ -79,10 +79,10 @@ def _data(
     return DeviceData.of(splits if held_out is None else splits.holding_out(held_out), device)
 
 
-def starting_net(config: Config, device: torch.device) -> nn.Sequential:
+def starting_net(config: Config, device: torch.device) -> nn.Module:
     """The net where its training starts; pre-training is part of no clock."""
     row, data = row_of(config), data_of(config, device)
-    net = row.net(data.train.inputs.shape[1], config.seed).to(device)
+    net = row.net(data.train.inputs.shape[-1], config.seed).to(device)
     if row.pretraining_epochs:
         start = _pretrained(config.row, config.small, config.held_out, config.seed, device)
         net.load_state_dict(start)
@@ -96,5 +96,6 @@ def _pretrained(
     """The parameters after pre-training; the methods of a seed share them."""
     chosen, data = rows(small)[row], _data(row, small, 0, held_out, device)
     net = chosen.net(data.train.inputs.shape[1], seed).to(device)
-    rbm_pretraining.pretrain(net, data.train.inputs, seed, chosen.pretraining_epochs)
+    code = len(chosen.hidden) if chosen.outputs is None else None
+    rbm_pretraining.pretrain(net, data.train.inputs, seed, chosen.pretraining_epochs, code)
     return net.state_dict()

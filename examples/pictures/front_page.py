@@ -12,8 +12,8 @@ from examples.pictures.curve_picture import draw as draw_picture
 
 README = ROOT / "README.md"
 FIRST_ROW = {
-    "sum-of-losses": digits_run.picture,
     "physics-informed-net": physics_run.picture,
+    "sum-of-losses": digits_run.picture,
     "deep-net": deep_net_run.picture,
 }
 SECOND_ROW = "<!-- nets of today -->", "<!-- end of nets of today -->"
@@ -44,7 +44,7 @@ def with_sentences(text: str) -> str:
 
 
 def second_row(pictures: list[Picture]) -> str:
-    """The README's table of the nets of today; nothing as long as there are no pictures."""
+    """The README's table of the nets of today; nothing where there are no pictures."""
     if not pictures:
         return ""
     rows = [

@@ -97,7 +97,7 @@ def from_frame(data: Any) -> Any:
         return data
     array = data.to_numpy()
     if array.dtype.kind in "biufc":
-        return array
+        return np.ascontiguousarray(array)  # pandas keeps columns together, a sample is a row
     if hasattr(data, "columns"):
         columns = {name: data[name] for name in data.columns}
     else:

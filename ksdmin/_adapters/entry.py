@@ -39,10 +39,10 @@ def from_torch(
     Parameters
     ----------
     model : nn.Module or callable
-        The model. Its parameters that require a gradient become one flat vector; the module
-        itself is changed by ``problem.load(x)`` only. What it may return: see `output`.
-        Without `loss` and `data`, but with `x0`: a plain function ``fun(theta) -> scalar tensor``,
-        or with `subsets` ``fun(theta, idx)``, the mean over the samples `idx`.
+        The model. Its parameters that require a gradient become one flat vector. Only
+        ``problem.load(x)`` changes the module itself. For what it may return see `output`. Without
+        `loss` and `data`, but with `x0`: a plain function ``fun(theta) -> scalar tensor``, or with
+        `subsets` ``fun(theta, idx)``, the mean over the samples `idx`.
     loss : module or callable, optional
         A torch loss module, or a callable (outputs, targets) -> one loss per sample. A module's
         mean (or sum) over the elements of a sample is kept; over samples it is the mean.
@@ -51,9 +51,9 @@ def from_torch(
     data : (inputs, targets), dict, Dataset, DataLoader or callable
         Tensors or numpy arrays (also memory-mapped ones) with one row per sample; inputs and
         targets may each be nested tuples, lists, dicts and namedtuples of several. A tuple of
-        inputs is positional arguments of the model; a dict or a namedtuple is keyword arguments
-        where the forward pass takes these names, else it is the one argument. Of a dict of
-        fields, the one named "labels", "label", "targets", "target" or "y" has the targets, and the
+        inputs becomes positional arguments of the model; a dict or a namedtuple becomes keyword
+        arguments if the forward pass takes these names, otherwise it is the one argument. In a
+        dict of fields, "labels", "label", "targets", "target" or "y" has the targets, and the
         others are the inputs. A Dataset has such pairs or dicts of one sample, a DataLoader
         batches of them. Floating-point numbers are converted to the model's dtype. A callable
         ``data(epoch)`` returns the samples of one iteration. See the notes.
@@ -63,11 +63,10 @@ def from_torch(
         or a tuple or dict of arrays, with one row per sample (or a Dataset or DataLoader of such),
         and `batch` are some of their rows. ``(r, None)``: ``r(model)`` returns residuals that are
         always taken whole, as one sample. The objective is the sum of ``weight * mean(r**2)`` over
-        the blocks (and the penalty of `l2`). Each block is sampled by itself, and its term is the
-        mean over its own samples. A set has as many samples of one block as of another, as far as
-        there are so many: small blocks are whole. `data` may also be a function of the epoch. Runs
-        end by tests that do not depend on units, where no tolerance is given: see
-        :doc:`/residuals`.
+        the blocks (and the penalty of `l2`). Each block is sampled separately, and its term is the
+        mean over its own samples. A set has equally many samples of each block; small blocks are
+        taken whole. `data` may also be a function of the epoch. Runs end by tests that do not
+        depend on units, where no tolerance is given: see :doc:`/residuals`.
     x0 : Tensor, nn.Module, or nested dict, list or tuple of tensors, optional
         Where a plain function starts; its argument `theta` has the same form. An iterator such as
         ``net.parameters()`` becomes a list. For a module, the function gets the module itself,
@@ -77,14 +76,14 @@ def from_torch(
         The samples that a plain function ``fun(theta, idx)`` takes its mean over: see
         :class:`Subsets`. A model's samples are its data.
     output : str, int or callable, optional
-        Which output the loss gets, of a model that returns several: a name (key, attribute or
+        The output that the loss gets, if the model returns several: a name (key, attribute or
         field), an index, or a function of the outputs that returns a tensor or a tuple of tensors.
-        By default the ``logits``, where the outputs have such; else all of them, as the model
+        By default the ``logits``, if the outputs have them; otherwise all outputs, as the model
         returns them: a tuple, list, dict or dataclass of tensors with the samples as first axis.
-        Torch's losses take one tensor only (but for GaussianNLLLoss).
+        Torch's losses take one tensor only (except GaussianNLLLoss).
     curvature : {"gauss-newton", "hessian", "fisher", "empirical-fisher"} or callable, optional
-        Which matrix the products multiply by; or (x, idx) -> product, matrix or LinearOperator,
-        of the mean loss: l2 is added. By default "gauss-newton"; for a plain function it is the
+        The matrix of the products; or (x, idx) -> product, matrix or LinearOperator, of the mean
+        loss: l2 is added. By default "gauss-newton"; for a plain function it is the
         Hessian.
     l2 : float or mapping, optional
         The objective is ``mean loss + (l2 / 2) |x|^2``; a mapping gives it by the names of
@@ -103,13 +102,12 @@ def from_torch(
         largest batch of BatchNorm in train mode, which has 256 samples where they fit.
     memory_budget : float, optional
         Bytes on the model's device for activations, and as many again for data, which are put
-        there if they fit, and streamed otherwise. Where not given: a quarter of the memory that
-        is free.
+        there if they fit, and streamed otherwise. By default a quarter of the free memory.
     precision : {"highest", "high", "bfloat16", "float32"}
         Matrix products of float32 parameters: in float32, with TF32, or in bfloat16 (autocast).
-        A run of "ksd" turns to finer ones when rounding hides the gain of its steps: from bfloat16
-        to TF32, then to float32 for values and gradients, but not for the curvature, and in the
-        end to float64 for all of it: see the notes. "float32" is "highest" without that last turn.
+        When rounding hides the gain of its steps, a run of "ksd" changes to finer ones: from
+        bfloat16 to TF32, then to float32 for values and gradients, but not for the curvature, and
+        finally to float64 for everything: see the notes. "float32" is "highest" without float64.
     graphs : bool, optional
         Whether to use CUDA graphs; by default on CUDA. A model that draws random numbers
         (dropout) or returns the mean loss of a batch runs without; for a plain function see the
@@ -124,9 +122,9 @@ def from_torch(
     process_group : "auto" or ProcessGroup, optional
         Several processes of torch.distributed make one run, each with `data` of its own (or with
         samples of its own in each block of `residuals`): the objective is the mean over the
-        samples of all of them. "auto" is the default group, which is initialised where torchrun
-        has started the process; started by itself, a process makes an ordinary run.
-        All of them call the same functions; see :doc:`/distributed`.
+        samples of all of them. "auto" is the default group, which is initialised if torchrun has
+        started the process; otherwise a process makes an ordinary run. All processes call the
+        same functions; see :doc:`/distributed`.
 
     Returns
     -------
@@ -156,8 +154,8 @@ def from_torch(
     among the outputs; without such (or if the loss depends on more) it is the Hessian. With a mean
     there are no CUDA graphs, as chunks cannot be padded, and no weights of samples.
 
-    The Gauss-Newton matrix of GaussianNLLLoss with outputs (mean, variance) has the Fisher
-    information of the normal distribution in place of the loss's Hessian, which is not positive
+    For GaussianNLLLoss with outputs (mean, variance), the Gauss-Newton matrix uses the Fisher
+    information of the normal distribution, since the Hessian of the loss is not positive
     semidefinite.
 
     **Train and eval mode.** The model is evaluated in the modes that its modules have now. Later
@@ -170,22 +168,22 @@ def from_torch(
     compared and runs repeated. Running statistics are left alone until ``problem.load(x)``, which
     sets them to those of the data at `x` (of 10,000 samples at most, of a function of the epoch
     those of epoch 0): then ``net.eval()`` predicts as the net was trained. In eval mode BatchNorm
-    holds the statistics that it has. In train mode there is no diagonal preconditioner, and no
+    keeps its statistics. In train mode there is no diagonal preconditioner, and no
     `process_group`, `residuals`, SyncBatchNorm or model that returns the mean loss of a batch.
     Batches that do not fit into memory end the run: give a smaller `chunk_size`.
 
     **Where data are kept.** Data that fit into `memory_budget` are put on the model's device once.
-    Others stay where they are, and a thread gathers the next chunks while one is computed with (on
-    CUDA in pinned memory, copied meanwhile). A product of a set that exceeds the budget reads its
-    chunks again every time. The numbers are the same in either case.
+    Others stay where they are, and a thread prepares the next chunks during the computation (on
+    CUDA in pinned memory). A product of a set that exceeds the budget reads its chunks again every
+    time. The numbers are the same in both cases.
 
     **Datasets and DataLoaders** are read once, batch by batch with the loader's workers and its
     collate_fn, if all samples fit into memory, judged by the first batch: random augmentation is
     then frozen, as the objective has to be the same in every evaluation. Larger ones are fetched
     chunk by chunk whenever they are needed, and so are batches of several lengths (padded by the
-    collate_fn): they must come out the same each time. The workers that fetch them stay as long
-    as the problem. Padding all samples to one length, so that they can be kept, is faster. All
-    samples count, also with `drop_last`, and their order does not: shuffling and (without
+    collate_fn): they must be the same each time. The workers that fetch them stay as long as the
+    problem. Padding all samples to one length, so that they can be kept, is faster. All samples
+    count, also with `drop_last`, and their order has no effect: shuffling and (without
     `process_group`) a DistributedSampler are ignored. A SubsetRandomSampler, or a list of indices
     as the sampler, restricts the samples. Other samplers change the objective and are refused: use
     `sample_weight`, or a ``torch.utils.data.Subset``.
@@ -197,9 +195,9 @@ def from_torch(
     the same numbers again (of a Dataset: the same object), the run goes on with the same set,
     which is better for its steps than another one every time: ``points(epoch // 50)``. The values
     before and after a step are always compared on one set, the new one. A step that is refused
-    keeps the gradient of the set before. No set is the whole, so that such a run ends by
-    ``maxiter``, ``maxtime`` or the callback, never with ``success``, and the result's values are
-    those of the last set; SciPy's methods do not take such a problem. ``problem.value(x, idx)`` and
+    keeps the gradient of the set before. No set is the whole, so such a run ends by ``maxiter``,
+    ``maxtime`` or the callback, never with ``success``, and the result's values are those of the
+    last set. SciPy's methods do not take such a problem. ``problem.value(x, idx)`` and
     the other verbs take as `idx` what the function returned (of blocks: what ``problem.subsets``
     draws); without `idx` they take the set of epoch 0. Blocks whose data are no function are whole
     in every set.
@@ -211,9 +209,9 @@ def from_torch(
     call ``net.double()`` first to keep all digits. A model that fails in float64, as its functions
     capture float32 tensors, say, is reported in a warning, and the run stays in float32; so it
     does with a callable `curvature` or `precond` and with `process_group`. ``precision="float32"``
-    switches this off, for a GPU that is slow in float64, say.
+    switches this off, for example for a GPU that is slow in float64.
 
-    Memory on CUDA, of multi-layer perceptrons: the data that are there, and about
+    **Memory on CUDA**, for multi-layer perceptrons: the data on the device, and about
 
     .. math:: s n (K + m + 40) + a (3.4 c + 4.2 |B| + 2.5 |C|)
 
@@ -222,10 +220,10 @@ def from_torch(
     at most 5%.) Sets B and C beyond `memory_budget`, and A beyond `chunk_size`, count as one chunk.
 
     **Kronecker factors.** Weights of matrix products, convolutions and embeddings have them,
-    wherever in a model these are: in Linear layers, attention, recurrent layers or in code of your
-    own. They are found in the graph of a forward pass. A bias that is added in the same operation
-    goes with its weight; a side of more than 4096 rows or columns has the diagonal of its factor.
-    Any other parameter (of a norm, say) has one number for all of its entries. Labels are drawn
+    anywhere in a model: in Linear layers, attention, recurrent layers or code of your own. They are
+    found in the graph of a forward pass. A bias that is added in the same operation goes with its
+    weight; a side of more than 4096 rows or columns has the diagonal of its factor. Any other
+    parameter (such as that of a norm) has one number for all of its entries. Labels are drawn
     from the model where the loss is a likelihood; other losses take those of the data. Up to 1000
     samples of A are used, and the factors serve five iterations. They take three times the bytes of
     their entries: the squares of the two sides of each weight. With `residuals` there is a
@@ -401,8 +399,8 @@ def from_jax(
         :class:`Subsets`. A model's samples are its data. There must be so many: jax itself takes
         the last row for any beyond it, and says nothing.
     curvature : {"gauss-newton", "hessian", "fisher", "empirical-fisher"} or callable, optional
-        Which matrix the products multiply by; or (x, idx) -> product or matrix, of the mean loss:
-        l2 is added. By default "gauss-newton"; for a plain function it is the Hessian.
+        The matrix of the products; or (x, idx) -> product or matrix, of the mean loss: l2 is added.
+        By default "gauss-newton"; for a plain function it is the Hessian.
     l2 : float or tree of floats, optional
         The objective is ``mean loss + (l2 / 2) |x|^2``; or one number each for parts of `params`, 0
         where left out.

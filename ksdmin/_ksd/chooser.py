@@ -40,7 +40,7 @@ def proposal(turn: Turn, excluded: tuple[str, ...] = ()) -> tuple[Proposal, Fore
 
 def chosen(turn: Turn, excluded: tuple[str, ...]) -> tuple[str, Offer, Forecast | None]:
     """The name of the next kind, and its step, which is to be made."""
-    forecast, out = None, turn.run.off.union(excluded)
+    forecast, out = None, turn.run.off.union(excluded) if excluded else turn.run.off
     for kind, suits in CHOICES:
         offer = kind.offer(turn) if kind.name not in out and suits(turn) else None
         if offer is None:

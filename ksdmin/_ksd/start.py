@@ -20,16 +20,13 @@ from ksdmin._ksd.presets import PAPER, PRESETS
 from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.contest import Contest
-from ksdmin._ksd.rules.damped_step import DampedStep
-from ksdmin._ksd.rules.damping import Damping
+from ksdmin._ksd.rules.damping import DampedStep, Damping
 from ksdmin._ksd.rules.exact_space import ExactSpace
-from ksdmin._ksd.rules.finer_arithmetic import FinerArithmetic
-from ksdmin._ksd.rules.forcing import Forcing
 from ksdmin._ksd.rules.one_set import OneSet
 from ksdmin._ksd.rules.set_sizes import SetSizes
-from ksdmin._ksd.rules.stall import Stall
+from ksdmin._ksd.rules.space import Forcing, Width
+from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
 from ksdmin._ksd.rules.trust import Trust
-from ksdmin._ksd.rules.width import Width
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.gauss_newton import GaussNewtonStep
 from ksdmin._ksd.steps.levenberg_marquardt import first_fit
@@ -122,6 +119,8 @@ def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
     a gradient, and all samples teach it. Where fewer samples would cost no less, there are all; as
     there are without Krylov steps, the only ones that a sample of the gradient serves.
     """
+    if not run.sampled:
+        return Sizes(1, 1, 1)
     N = run.subsets.n
     few = N is not None and N <= traits.least_set and run.preset.compares
     if N is not None and not run.subsets.asked and (few or not run.applies("krylov")):

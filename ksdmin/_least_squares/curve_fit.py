@@ -57,18 +57,18 @@ def curve_fit(
         parameters as such, in float64 (as far as jax is set to it), on the device of the data, and
         is differentiated by autodiff.
     p0 : array, optional
-        Where to start; where not given 1 for each parameter of `f`, or within its bounds.
+        The start. By default 1 for each parameter of `f`, or a point within its bounds.
     sigma : array, optional
         The standard deviations of `ydata`, or their covariance matrix.
     absolute_sigma : bool, optional
         Whether `sigma` is in the units of `ydata`. If not, only its proportions count: it is scaled
-        so that the residuals have the variance that it says.
+        to match the variance of the residuals.
     check_finite : bool, optional
-        Whether data that are not finite are refused; True where `nan_policy` is not given.
+        Whether data that are not finite are refused; by default True without `nan_policy`.
     bounds : pair of arrays, or Bounds, optional
         As in :func:`least_squares`.
     method : {'ksd', 'trf', 'dogbox', 'lm'}, optional
-        As in :func:`least_squares`; 'ksd' where not given.
+        As in :func:`least_squares`; 'ksd' by default.
     jac : callable or scheme, optional
         ``jac(xdata, *parameters)`` gives the derivatives of `f`, shape (m, n); or a scheme of
         :func:`least_squares`.
@@ -84,8 +84,8 @@ def curve_fit(
     popt : array
         The parameters; of torch or jax, where `p0` is an array of these.
     pcov : array, (n, n)
-        Their covariance; the square roots of its diagonal are the standard errors. Infinite where
-        the data do not determine the parameters, zero for one whose bounds are equal.
+        Their covariance; the square roots of its diagonal are the standard errors. Infinite if the
+        data do not determine the parameters, zero for one whose bounds are equal.
     infodict, mesg, ier
         With `full_output`: a dictionary with `nfev` and `fvec`, a sentence why the run ended, and
         the status of :func:`least_squares`.
@@ -93,7 +93,7 @@ def curve_fit(
     Raises
     ------
     RuntimeError
-        If the run does not converge; its attribute ``ksdmin_result`` is the result by then.
+        If the run does not converge; its attribute ``ksdmin_result`` is the result so far.
 
     Warns
     -----

@@ -97,23 +97,23 @@ def least_squares(
         evaluated outside. A variable whose bounds are equal is a constant. For parts of an x0 of
         torch or jax also by name, ``{"rate": (0, None)}``, as in :func:`minimize`.
     method : {'ksd', 'trf', 'dogbox', 'lm'}, optional
-        'ksd' is ours; the others are SciPy's, which get the same arguments.
+        'ksd', or a method of SciPy's, which gets the same arguments.
     ftol, xtol, gtol : float or None, optional
         Tests of convergence, which do not depend on units. A run ends with success when the last
         step has lowered the cost by no more than ``ftol * cost``, and the model predicts no more
         (status 2); when it has changed the variables, in the scale of the columns of the Jacobian,
         by no more than `xtol` of their size (3); or when no cosine between the residuals and a
         column is larger than `gtol` (1). None turns a test off. The defaults are below SciPy's, for
-        six digits or more of each variable: near the solution steps cost little. Methods of
-        SciPy's have SciPy's meaning of them.
+        six digits or more of each variable: near the solution steps cost little. With SciPy's
+        methods they mean what they mean in SciPy.
     x_scale : array or 'jac', optional
-        The size of a change of each variable that matters alike. Where not given, and for 'jac', it
-        follows from the columns of the Jacobian.
+        The sizes of changes of the variables that matter equally. By default, and for 'jac', they
+        follow from the columns of the Jacobian.
     loss : str or callable, optional
         'linear', 'soft_l1', 'huber', 'cauchy', 'arctan', or ``rho(z)`` of squared residuals, which
         returns values, first and second derivatives, shape (3, m).
     f_scale : float, optional
-        Beyond which a residual counts as an outlier.
+        The size beyond which a residual counts as an outlier.
     diff_step : float or array, optional
         The steps of differences, relative to each variable.
     tr_solver, tr_options : optional
@@ -121,7 +121,7 @@ def least_squares(
     jac_sparsity : array or sparse matrix, optional
         Which entries of the Jacobian may not be zero, for differences of several columns at once.
     max_nfev : int, optional
-        The most evaluations of `fun`, those of differences not counted.
+        The most evaluations of `fun`, not counting those of differences.
     verbose : {0, 1, 2}, optional
         1 prints a line at the end, 2 one for each iteration, too.
     args, kwargs : tuple, mapping, optional
@@ -135,7 +135,7 @@ def least_squares(
     Returns
     -------
     OptimizeResult
-        SciPy's fields, and ours:
+        The fields of SciPy's result, and more:
 
         - x, in the form of x0; all else is of numpy, with the variables as one vector;
         - cost, fun (the residuals), jac, grad, optimality (the largest magnitude in the
@@ -146,10 +146,10 @@ def least_squares(
           for a variable on a bound, 0 for one whose bounds are equal; None for more than 1000
           variables, or a LinearOperator;
         - standard_errors: the square roots of its diagonal, or None;
-        - nit, kinds, history: of the iterations, as of :func:`minimize`.
+        - nit, kinds, history: about the iterations, as in :func:`minimize`.
 
-        `status` is -3 where a run ended without convergence for another reason than `max_nfev` (0)
-        or `callback` (-2), such as rounding; `message` says which.
+        `status` is -3 if a run ended without convergence for another reason than `max_nfev` (0)
+        or `callback` (-2), such as rounding; `message` names the reason.
 
     See Also
     --------
@@ -159,9 +159,9 @@ def least_squares(
 
     Notes
     -----
-    With up to 300 variables the steps are Levenberg and Marquardt's within a trust region, as in
-    MINPACK, corrected by the residuals that were met on the way, and with an estimate of second
-    derivatives where residuals stay large. With more, they are those of :func:`minimize`.
+    With up to 300 variables, steps are Levenberg-Marquardt steps in a trust region, as in MINPACK.
+    They are corrected by the residuals at trial points, and use an estimate of second derivatives
+    if residuals stay large. With more variables they are those of :func:`minimize`.
 
     Examples
     --------

@@ -207,18 +207,18 @@ def product(
     point that lies further inside by the length of a step: all products share its gradient.
     """
     reach = error ** STEP_POWER[scheme] * max(1.0, space.norm(x))
+    if box is None:
+        return lambda v: _quotient(grad, x, lambda: g0, v, reach / (space.norm(v) or 1.0), scheme)
 
     def times(v: Array) -> Array:
         h = reach / (space.norm(v) or 1.0)
-        if box is None:
-            return _quotient(grad, x, lambda: g0, v, h, scheme)
         forth, back = box.contains(x + h * v), box.contains(x - h * v)
         if (forth and back) if scheme == "3-point" else (forth or back):
             return _quotient(grad, x, lambda: g0, v, h if forth else -h, scheme)
         v, h = _shortened(v, h, box.margins(reach), space)
         return _quotient(grad, inner(), inner_gradient, v, h, scheme)
 
-    inner = cache(lambda: x if box is None else box.inner(x, reach))
+    inner = cache(lambda: box.inner(x, reach))
     inner_gradient = cache(lambda: grad(inner()))
     return times
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -49,9 +49,6 @@ class Noting(AbstractContextManager[None]):
                 error.add_note(self._called_as)
                 if isinstance(error, KeyError):
                     error.add_note(BY_POSITION)
-
-
-NOTHING = nullcontext()
 
 
 class FunctionProblem(CountingProblem):
@@ -183,9 +180,7 @@ class FunctionProblem(CountingProblem):
                 memo.value, memo.gradient = self._fun_and_jac(x, idx)
             else:
                 self._counts.nfev += 1
-                with self._noting:
-                    value = self._fun(*self._arguments(x, idx=idx))
-                memo.value = as_scalar(value, "fun")
+                memo.value = as_scalar(self._returned(self._fun, x, idx=idx), "fun")
         return memo.value
 
     def value_beside(self, x: Array, idx: Any) -> float:
@@ -254,15 +249,13 @@ class FunctionProblem(CountingProblem):
 
     # How they call the user's functions
 
-    def _arguments(self, *vectors: Array, idx: Any) -> tuple[Any, ...]:
-        """What they are called with: fresh copies, which they may overwrite; `idx` with subsets."""
+    def _returned(self, function: Callable[..., Any], *vectors: Array, idx: Any) -> Any:
+        """What one returns for fresh copies, which it may overwrite; and `idx`, with subsets."""
         own = map(self._space.given, vectors)
-        return (*own, *self._args) if self.subsets is None else (*own, idx, *self._args)
-
-    @property
-    def _noting(self) -> AbstractContextManager[None]:
-        """Within it, they are called."""
-        return NOTHING if self.subsets is None else Noting(self.called_as)
+        if self.subsets is None:
+            return function(*own, *self._args)
+        with Noting(self.called_as):
+            return function(*own, idx, *self._args)
 
     def _given_hessian(self, x: Array, idx: Any) -> tuple[Any] | None:
         """What `hess` returns; None where it raises in its first call: it is left unused then.
@@ -270,8 +263,7 @@ class FunctionProblem(CountingProblem):
         Other libraries hand over such, as placeholders. Wrong arguments are the user's to mend.
         """
         try:
-            with self._noting:
-                H = self._hess(*self._arguments(x, idx=idx))  # type: ignore[misc,operator]
+            H = self._returned(self._hess, x, idx=idx)  # type: ignore[arg-type]
         except Exception as error:
             if self._hess_works or isinstance(error, TypeError):
                 raise
@@ -291,8 +283,7 @@ class FunctionProblem(CountingProblem):
     def _gradient(self, x: Array, idx: Any, value: float | None) -> Array:
         self._counts.njev += 1
         if callable(self._jac):
-            with self._noting:
-                out = self._jac(*self._arguments(x, idx=idx))
+            out = self._returned(self._jac, x, idx=idx)
             return self._space.vector(_flat(out) if getattr(out, "ndim", 1) == 2 else out, "jac")
         self._counts.differenced += 1
         fun, scheme = self._probe(idx), str(self._jac)
@@ -301,8 +292,7 @@ class FunctionProblem(CountingProblem):
     def _fun_and_jac(self, x: Array, idx: Any) -> tuple[float, Array]:
         self._counts.nfev += 1
         self._counts.njev += 1
-        with self._noting:
-            out = self._fun(*self._arguments(x, idx=idx))
+        out = self._returned(self._fun, x, idx=idx)
         if not isinstance(out, (tuple, list)) or len(out) != 2:
             raise ValueError("with jac=True, fun must return the pair (value, gradient)")
         value, g = out
@@ -313,9 +303,7 @@ class FunctionProblem(CountingProblem):
         self._counts.nhev += 1
         space = self._at(x)
         assert self._hessp is not None
-        with self._noting:
-            out = self._hessp(*self._arguments(x, v, idx=idx))
-        return space.vector(out, "hessp")
+        return space.vector(self._returned(self._hessp, x, v, idx=idx), "hessp")
 
     def _probe(self, idx: Any) -> Callable[[Array], Any]:
         """`fun` as the difference formulas call it: counted, and complex where they step so."""
@@ -323,8 +311,7 @@ class FunctionProblem(CountingProblem):
         def fun(at: Array) -> Any:
             self._look_around()
             self._counts.nfev += 1
-            with self._noting:
-                value = self._fun(*self._arguments(at, idx=idx))
+            value = self._returned(self._fun, at, idx=idx)
             if self._jac == "cs":
                 return value
             refuse_coarse(value, self._space.eps)
@@ -336,9 +323,7 @@ class FunctionProblem(CountingProblem):
         space, diagonal = self._at(x), self._precond
         if not callable(diagonal):
             return space.vector(diagonal, "precond")
-        with self._noting:
-            out = diagonal(*self._arguments(x, idx=idx))
-        D = space.vector(out, "precond")
+        D = space.vector(self._returned(diagonal, x, idx=idx), "precond")
         if value is not None and math.isfinite(value):  # otherwise the run is at its end
             self._check_diagonal(space, D)
         return D

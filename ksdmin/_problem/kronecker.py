@@ -141,11 +141,14 @@ class Factors:
         The entries of all factors, one factor after the other: a mean over samples.
     penalty : float
         The curvature of a penalty, which all parameters have beside the factors.
+    samples : int or None
+        How many samples of the set they are estimated from; None: from all of them.
     """
 
     blocks: tuple[Block, ...]
     entries: Array
     penalty: float = 0.0
+    samples: int | None = None
 
     def damped(self, space: Space, damping: float) -> DampedFactors | None:
         """The matrix with a damping, and its inverse; None where the factors are of no use."""

@@ -387,9 +387,7 @@ class ResidualProblem(FunctionProblem):
     def _residuals(self, memo: Memo, x: Array, idx: Any) -> Small:
         if memo.residuals is None:
             self._counts.nfev += 1
-            with self._noting:
-                r = self._fun(*self._arguments(x, idx=idx))
-            memo.residuals = self._vector(r, x, idx)
+            memo.residuals = self._vector(self._returned(self._fun, x, idx=idx), x, idx)
         residuals: Small = memo.residuals
         return residuals
 
@@ -440,8 +438,7 @@ class ResidualProblem(FunctionProblem):
             self._counts.njev += 1
             r = self._residuals(memo, x, idx)
             if callable(self._jac):
-                with self._noting:
-                    J = self._jac(*self._arguments(x, idx=idx))
+                J = self._returned(self._jac, x, idx=idx)
                 J = _as_numpy(J) if self._takes_arrays else J
                 memo.jacobian = _matrix(J, (len(r), len(x)))
             else:
@@ -483,8 +480,7 @@ class ResidualProblem(FunctionProblem):
         """The residuals as the difference formulas call them: counted, complex for "cs"."""
         self._look_around()
         self._counts.nfev += self._counts_probes
-        with self._noting:
-            r = self._fun(*self._arguments(at, idx=idx))
+        r = self._returned(self._fun, at, idx=idx)
         return self._vector(r, at.real, idx, "fiubc" if self._jac == "cs" else "fiub")
 
 

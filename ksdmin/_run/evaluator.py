@@ -372,8 +372,12 @@ class Evaluator:
     def factors(self, x: Array, idx: Any) -> Factors:
         """Kronecker factors of the curvature on `idx`."""
         self._begin()
-        factors = self._problem.factors(x, idx)
+        factors, before = self._problem.factors(x, idx), self.counts.passes
         self._charge(idx)
+        size = self.subsets.size_of(self.subsets.full if self._set.full else idx)
+        if factors.samples is not None and size:  # they are of a part of the set
+            spent = self.counts.passes - before
+            self.counts.passes = before + spent * min(1.0, factors.samples / size)
         return factors
 
     def _charge(self, idx: Any, x: Array | None = None, value: float = math.nan) -> None:

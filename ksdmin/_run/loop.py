@@ -260,19 +260,18 @@ class Loop:
         try:
             state = self.state or self._begun()
             before = state.record
-            if not self._seen:
-                self._see(state)
-            while not self.ended() and state.record is before:
+            goes_on = self._seen or self._see(state)
+            while goes_on and state.record is before:
                 state = self.look()
-                if not self.ended() and state.record is before:
+                goes_on = not self.ended()
+                if goes_on and state.record is before:
                     after = self.method.step(self.run, state)
                     refined = after.ledger.refined > state.ledger.refined
                     self.state = state = self._moved(after) if refined else after
                     self._seen = False
-                if not self.ended():
-                    self._see(state)
+                goes_on = goes_on and self._see(state)
             if self._keeper is not None:
-                self._keeper.after_iteration(ended=self.ended())
+                self._keeper.after_iteration(ended=not goes_on)
             return state.record is not before
         except Halt as halt:
             self.status, self._halted = halt.status, vars(halt).pop(LEDGER, None)
@@ -395,14 +394,19 @@ class Loop:
             self.run.team.together(self._keeper.at_start if self._keeper else lambda: None)
         return self.state
 
-    def _see(self, state: State) -> None:
-        """Show a state to those who watch the run: they may end it, in any of its processes."""
+    def _see(self, state: State) -> bool:
+        """Show a state to those who watch the run, and whether it goes on.
+
+        They may end it, in any of its processes.
+        """
         self._to_save, record = state, state.record
         marks = record.value, record.gradient_norm, record.step_norm
         status = self.run.team.agreed(partial(self.observer.see, state), marks)
         self._seen = True
-        if status is not None:
-            self.status = Status(status)
+        if status is None:
+            return True
+        self.status = Status(status)
+        return False
 
     def _moved(self, state: State) -> State:
         """The state in finer arithmetic; the run goes with it where that is of another dtype."""

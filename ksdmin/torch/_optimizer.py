@@ -62,7 +62,7 @@ RANDOM = (
     "torch.manual_seed(0)"
 )
 SHORTEST = 2  # history of a run whose records nobody looks at
-NO_RATE = "KSD has no learning rate: that lr was set (by a scheduler?) has no effect"
+NO_RATE = "KSD has no learning rate: setting lr (by a scheduler?) has no effect"
 
 
 class Kept(NamedTuple):
@@ -92,19 +92,19 @@ class Kept(NamedTuple):
 class KSD(Optimizer):
     """Krylov Subspace Descent as a :class:`torch.optim.Optimizer`.
 
-    For training loops that exist already, in place of :class:`torch.optim.LBFGS`. Where the loop is
-    yours to change, ``ksdmin.minimize(ksdmin.from_torch(net, loss, data))`` is better: it samples
-    the sets of its steps, has the Gauss-Newton matrix, and uses CUDA graphs.
+    For existing training loops, in place of :class:`torch.optim.LBFGS`. If you can change the loop,
+    ``ksdmin.minimize(ksdmin.from_torch(net, loss, data))`` is better: it samples the data, has the
+    Gauss-Newton matrix, and uses CUDA graphs.
 
     Parameters
     ----------
     params : iterable
-        Parameters, named parameters, or groups of them, which are taken together: groups have no
-        options of their own. What requires no gradient is skipped.
+        Parameters, named parameters, or groups of them. All groups are taken together: they have no
+        options of their own. Parameters that require no gradient are skipped.
     iterations : int
-        Iterations in a step.
+        The number of iterations in a step.
     **options
-        Those of :class:`ksdmin.Options` that are not of a whole run: `gtol`, `gtol_rel`,
+        The options of :class:`ksdmin.Options` that concern steps: `gtol`, `gtol_rel`,
         `ftol`, `xtol`, `krylov_dim`, `memory`, `memory_budget`, `pairs`, `floor`, `inner_maxiter`,
         `preset` and `without`. (`damping` and `diagonal_power` are accepted but, as with any
         function without subsets, have no effect.)
@@ -114,37 +114,36 @@ class KSD(Optimizer):
     status : Status or None
         Why no more iterations were made: ``CONVERGED``, ``FTOL``, ``XTOL``, ``PRECISION_LOSS``,
         ``NOT_FINITE`` or ``UNBOUNDED``. Further steps then do nothing, as long as the closure
-        computes the same function. None: there is more to do.
+        computes the same function. None: the run has not ended.
     converged : bool
         Whether the test of `gtol`, `gtol_rel`, `ftol` or `xtol` holds.
     last : Record or None
-        The last iteration: as a line of ``res.history``. Its `seconds` are those in `step`.
+        The last iteration, as in ``res.history``. Its `seconds` are those spent in `step`.
     closure_calls : int
         How often closures have been called.
 
     Notes
     -----
-    The closure is called several times in a step, at several points: the parameters are set to each
-    of them. At the end they are those of the last accepted iteration, also if the closure raises an
-    exception. The first step of all calls it once more, to see that the gradient is that of the
-    loss. It has to be deterministic within a step, so use no dropout, and the same samples.
-    From step to step the samples may change. It should be the whole set, or a large part of it, as
-    for LBFGS: each step minimises what it is given.
+    A step calls the closure several times, with other parameters each time. At the end the
+    parameters are those of the last accepted iteration, also if the closure raises an exception.
+    The first step calls it once more, to check that the gradient is that of the loss. The closure
+    has to be deterministic within a step: no dropout, and the same samples. From step to step the
+    samples may change. Use the whole data set, or a large part of it, as with LBFGS: each step
+    minimises what it is given.
 
-    There are two kinds of closures. One returns the loss with its graph: gradients and curvature
-    products are exact, by double backward. ``p.grad`` stays as it is. The other calls
-    ``loss.backward()``, as with other optimizers: then only gradients are known, and products are
-    differences of them. Each costs one call of the closure, and is exact to about half of the
-    digits, so that float64 is advised. Gradients must not be clipped or scaled. ``p.grad`` is the
-    gradient at the new parameters.
+    There are two kinds of closures. The first returns the loss with its graph. Gradients and
+    curvature products are then exact, by double backward, and ``p.grad`` does not change. The
+    second calls ``loss.backward()``, as with other optimizers. Then products are differences of
+    gradients. Each costs one call of the closure and has about half of the digits, so use float64.
+    Gradients must not be clipped or scaled. ``p.grad`` is the gradient at the new parameters.
 
-    Where torch.compile is in use, a closure that returns the loss runs eagerly, since compiled it
-    has no second derivatives; one that calls ``loss.backward()`` runs compiled.
+    With torch.compile, a closure that returns the loss runs eagerly, since compiled code has no
+    second derivatives. One that calls ``loss.backward()`` runs compiled.
 
-    It is for one process: with ``DistributedDataParallel`` each would judge a step by its own
-    loss, and the parameters would part.
+    It works in one process only: with ``DistributedDataParallel`` each process would judge a step
+    by its own loss, and the parameters would diverge.
 
-    Groups have an entry ``lr``, since schedulers and loggers look for one; it has no effect.
+    Groups have an entry ``lr``, since schedulers and loggers look for it. It has no effect.
 
     Examples
     --------
@@ -186,8 +185,8 @@ class KSD(Optimizer):
         own = set(param_group) - {"params", "param_names", "name"}
         if own:
             raise ValueError(
-                f"KSD: the group has {', '.join(sorted(own))} of its own, but all parameters are "
-                "taken together: give options to KSD itself"
+                f"KSD: a group has its own {', '.join(sorted(own))}, but all parameters are taken "
+                "together: pass options to KSD itself"
             )
         super().add_param_group(param_group)
 
@@ -197,7 +196,7 @@ class KSD(Optimizer):
             missing = {"iterations", *NAMES} - set(group)
             if missing:
                 raise ValueError(
-                    "KSD: the state_dict is that of another optimizer, or of another version of "
+                    "KSD: the state_dict comes from another optimizer, or from another version of "
                     f"ksdmin: its groups have no {', '.join(sorted(missing))}"
                 )
         super().load_state_dict(dict(state_dict))
@@ -349,8 +348,8 @@ class KSD(Optimizer):
         sizes = self._saved.get("sizes", parameters.sizes)
         if sizes != parameters.sizes:
             raise ValueError(
-                "KSD: the parameters that require a gradient, or their sizes, are others than in "
-                "the steps before, which the state is of: make a new optimizer"
+                "KSD: the parameters that require a gradient, or their sizes, have changed since "
+                "the last step: make a new optimizer"
             )
 
     def _options(self) -> tuple[int, Options]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import ksdmin
-from ksdmin._adapters.torch.matrices import BatchedProducts, LinearMatrix
+from ksdmin._adapters.torch.matrices import LinearMatrix
 from ksdmin._problem.arrays import to_host
 from ksdmin._problem.counting import Counts
 
@@ -73,16 +73,6 @@ def test_logistic_regression_in_torch_with_weights(l2):
     agrees(problem, slice(None))
 
 
-def test_only_the_bias_is_a_variable():
-    problem = in_torch(linear(3), nn.CrossEntropyLoss(), LABELS, params=["bias"])
-    agrees(problem, slice(None))
-
-
-def test_in_chunks():
-    problem = in_torch(linear(3), nn.CrossEntropyLoss(), LABELS, chunk_size=7)
-    agrees(problem, slice(None))
-
-
 class Scaled(nn.Module):
     def __init__(self):
         super().__init__()
@@ -90,12 +80,6 @@ class Scaled(nn.Module):
 
     def forward(self, x):
         return 2 * self.layer(x)
-
-
-def test_a_layer_whose_outputs_are_scaled_takes_products():
-    problem = in_torch(Scaled(), nn.CrossEntropyLoss(), LABELS)
-    assert isinstance(problem._matrix, BatchedProducts)
-    agrees(problem, slice(None))
 
 
 @pytest.mark.parametrize("kind", ["dropout", "net", "fisher", "callable"])
@@ -173,25 +157,6 @@ def test_a_net_of_jax_has_its_jacobian(outputs, idx):
     J, g = problem.jacobian(x, idx), problem.value_and_gradient(x, idx)[1]
     agrees(problem, idx, J.rows.T @ J.rows + 0.1 * np.eye(len(x)))
     np.testing.assert_allclose(J.residuals @ J.rows + J.penalty * x, g, atol=1e-12)
-
-
-def test_a_net_of_jax_is_fitted_with_it():
-    x = np.linspace(-1, 1, 50)[:, None]
-    rng = np.random.default_rng(0)
-    params = {"W": rng.standard_normal((2, 40)), "V": rng.standard_normal((40, 1)) / 40}
-
-    def residuals(p, batch):
-        x, y = batch
-        return jnp.tanh(x * p["W"][0] + p["W"][1]) @ p["V"] - y
-
-    def made():
-        params_of_jax = {name: jnp.asarray(value) for name, value in params.items()}
-        return ksdmin.from_jax(residuals=[(residuals, (x, np.sin(4 * x)))], params=params_of_jax)
-
-    exact = ksdmin.minimize(made(), rng=0, options={"maxiter": 12, "gtol": 1e-9})
-    assert exact.history["dim"].max() <= 9
-    without = {"maxiter": 12, "gtol": 1e-9, "without": ["newton", "gauss-newton"]}
-    assert exact.fun < 0.1 * ksdmin.minimize(made(), rng=0, options=without).fun
 
 
 def test_a_net_of_autograd_has_none():

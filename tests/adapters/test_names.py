@@ -138,20 +138,6 @@ def test_parameters_apart_have_an_array(torch, net):
     assert_array_equal(problem.x0[at], expected)
 
 
-def test_tied_parameters_go_by_each_name(torch):
-    first, second = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
-    second.weight = first.weight
-    tied = torch.nn.Sequential(first, second).double()
-    problem = problem_of(torch, tied)
-    assert problem.index("1.weight") == problem.index("0.weight")
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch uses it itself
-def test_compiled_modules_keep_their_names(torch, net):
-    problem = problem_of(torch, torch.compile(net))
-    assert_array_equal(problem.x0[problem.index("head.bias")], net.head.bias.detach())
-
-
 def test_blocks_of_residuals_in_torch(torch, net):
     x = torch.as_tensor(T)[:, None]
     problem = ksdmin.from_torch(net, residuals=[(lambda net, x: net(x) - 3 * x**2, x)])
@@ -169,14 +155,6 @@ def test_plain_functions_in_torch(torch):
     vector = ksdmin.from_torch(lambda x: x @ x, x0=torch.ones(2))
     with pytest.raises(ValueError, match="have no names: it is a function of one vector"):
         ksdmin.minimize(vector, bounds={"x": (0, 1)})
-
-
-def test_a_module_in_a_plain_function(torch, net):
-    x = torch.as_tensor(T)[:, None]
-    problem = ksdmin.from_torch(lambda net: (net(x) - x).square().mean(), x0=net)
-    assert_array_equal(problem.x0[problem.index("head.bias")], net.head.bias.detach())
-    with pytest.raises(ValueError, match="'unused_name' is constant"):
-        problem.index("unused_name")
 
 
 # Trees
@@ -228,16 +206,6 @@ def test_bounds_in_a_tree(library):
         assert x[problem.index("pair.shift")] == pytest.approx(0.125, abs=1e-5)
         assert x[problem.index("pair.scale")] >= 0.25 - 1e-6
         assert x[problem.index("a")] >= 1.5 - 1e-6
-
-
-def test_bounds_of_blocks_in_a_tree(library):
-    entry = getattr(ksdmin, f"from_{library}")
-    problem = entry(
-        residuals=[(lambda p, x: x @ p["w"] - 2 * x + p["b"], T[:, None])],
-        params={"w": np.ones((1, 1)), "b": np.zeros(1)},
-    )
-    res = ksdmin.minimize(problem, bounds={"w": (None, 1.5)}, rng=0)
-    assert_allclose(np.asarray(res.x)[problem.index("w")], [1.5], rtol=1e-6)
 
 
 def test_functions_of_a_vector_have_no_names(library):

@@ -56,11 +56,6 @@ def test_subsets_have_as_many_samples_as_the_data(make, subsets):
         ksdmin.minimize(make(), subsets=subsets)
 
 
-def test_own_sets_and_the_right_number_stay_allowed():
-    for subsets in (N, ksdmin.Subsets(N), [(slice(None),) * 3] * 2):
-        ksdmin.minimize(torch_problem(), subsets=subsets, options={"maxiter": 1})
-
-
 # Indices
 
 
@@ -159,13 +154,6 @@ def test_a_loss_that_reads_another_tensor():
         ksdmin.from_torch(linear(), lambda z, y: squares(scale * z, y), samples())
 
 
-def test_what_a_loss_may_read():
-    net, (X, Y) = linear(), samples()
-    reads_bias = lambda z, y: squares(z, y) + net.bias.square()  # noqa: E731
-    ksdmin.from_torch(net, reads_bias, (X, Y), params=["weight"])  # which stays as it is
-    ksdmin.from_torch(net, squares, (X, Y.requires_grad_()))
-
-
 # Losses as people have them
 
 
@@ -205,18 +193,6 @@ def test_a_sigmoid_under_a_function_is_warned_of():
     X, Y = samples()
     with pytest.warns(UserWarning, match="ends in a sigmoid under BCELoss"):
         ksdmin.from_torch(net, F.binary_cross_entropy, (X, Y.sigmoid()))
-
-
-def test_a_column_is_one_loss_per_sample():
-    column = ksdmin.from_torch(linear(), lambda z, y: (z - y).square(), samples())
-    right = torch_problem()
-    assert column.value(column.x0) == pytest.approx(right.value(right.x0))
-    for got, expected in zip(
-        column.value_and_gradient(column.x0, diagonal=True),
-        right.value_and_gradient(right.x0, diagonal=True),
-        strict=True,
-    ):
-        np.testing.assert_allclose(got, expected)
 
 
 class Reduced(nn.Module):
@@ -295,15 +271,6 @@ def test_runs_in_threads():
         for res, expected in zip(pool.map(run, shifts), right, strict=True):
             assert torch.equal(res.x, expected.x)
             assert (res.fun, res.nfev, res.nhev) == (expected.fun, expected.nfev, expected.nhev)
-
-
-def test_threads_leave_torch_as_it_was():
-    """Problems of different models share torch's settings."""
-    fastpath = torch.backends.mha.get_fastpath_enabled()
-    problems = [ksdmin.from_torch(deep(), nn.MSELoss(), samples(), rng=0) for _ in range(3)]
-    with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda p: [evaluate(p, p.x0) for _ in range(100)], problems))
-    assert torch.backends.mha.get_fastpath_enabled() is fastpath
 
 
 # params=

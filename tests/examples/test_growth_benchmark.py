@@ -19,29 +19,10 @@ def growth():
     return growth
 
 
-def test_every_iteration_has_k_products(growth):
-    found = growth.spent(200, 8)
-    assert found["products"] >= growth.ITERATIONS * 8
-    assert found["own"] > 0
-
-
 def test_the_peak_is_counted_in_vectors(growth):
     n = 50_000
     assert growth.peak(n, lambda: np.ones((3, n))) == pytest.approx(3, abs=0.1)
     assert growth.peak(n, lambda: None) == pytest.approx(0, abs=0.1)
-
-
-def test_a_wider_space_takes_more_memory(growth, monkeypatch):
-    monkeypatch.setattr(growth, "MEMORY_ITERATIONS", 3)
-    narrow, wide = (growth.memory(5000, (K, 1, 0), whole=True) for K in (5, 25))
-    assert wide["documented"] - narrow["documented"] == 20
-    assert wide["vectors"] - narrow["vectors"] == pytest.approx(20, abs=5)
-
-
-def test_samples_stay_samples(growth):
-    """Else the memory would be that of the whole set."""
-    res = growth.on_samples(50, {"maxiter": 3, "krylov_dim": 5})
-    assert res.history["size_B"][-1] < growth.SAMPLES
 
 
 def test_runs_are_kept_and_shown(growth, tmp_path, capsys, monkeypatch):

@@ -32,31 +32,6 @@ def test_runs_accumulate_and_the_later_one_of_the_same_identity_is_kept(tmp_path
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_what_another_process_has_added_stays(tmp_path):
-    first, second = (Store(tmp_path / "runs.json", ("seed",)) for _ in range(2))
-    first.add({"seed": 0})
-    second.add({"seed": 1})
-    assert [run["seed"] for run in second.runs] == [0, 1]
-
-
-@pytest.mark.parametrize("name", ["runs.json", "runs.json.gz"])
-def test_a_head_and_rows_without_names(name, tmp_path):
-    store = Store(tmp_path / name, ("problem",))
-    runs = [{"problem": "a", "f": 1.5}, {"problem": "b", "f": None}]
-    store.replace(runs, {"tag": "ksd", "columns": ("problem", "f")})
-    again = Store(tmp_path / name, ("problem",))
-    assert again.runs == store.runs == runs
-    assert again.head == {"tag": "ksd", "columns": ["problem", "f"]}
-    again.replace(runs[:1], {})
-    assert (again.runs, again.head) == (runs[:1], {})
-
-
-def test_identities_may_be_objects_with_tuples_in_them(tmp_path):
-    store = Store(tmp_path / "runs.json", ("config",))
-    store.add({"config": {"row": "curves", "hidden": (4, 2)}})
-    assert store.find(config={"hidden": (4, 2), "row": "curves"}) == store.runs[0]
-
-
 @pytest.mark.parametrize("pattern", IDENTITIES)
 def test_committed_results_are_as_the_store_writes_them(pattern, tmp_path):
     committed = list((ROOT / "examples").glob(pattern))

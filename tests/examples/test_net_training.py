@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import ksdmin
-from examples.harness.net_training.adam_and_nesterov import Adam, Nesterov
+from examples.harness.net_training.adam_and_nesterov import Nesterov
 from examples.harness.net_training.instrumented_problems import Timed
 from examples.harness.net_training.point_recorder import PointRecorder
 
@@ -55,15 +55,3 @@ def test_nesterov_is_torchs_where_the_momentum_is_constant():
         theirs.grad = A.T @ A @ theirs.detach()
         optimizer.step()
     torch.testing.assert_close(ours.data, theirs.data)
-
-
-def test_the_momentum_follows_its_schedule():
-    update = Nesterov([torch.nn.Parameter(torch.ones(1))], rate=0.01, momentum=0.99)
-    plans = ((0, 0.1), (250, 0.1), (10**6, 0.5), (10**6, 0.99))
-    found = [update.plan(*plan) or float(update._momentum) for plan in plans]
-    np.testing.assert_allclose(found, [0.5, 0.75, 0.99, 0.9], rtol=1e-6)
-
-
-def test_the_rate_of_adam_is_constant_or_falls_along_a_cosine():
-    with pytest.raises(ValueError, match="decay='linear'"):
-        Adam([torch.nn.Parameter(torch.ones(1))], rate=0.1, decay="linear")

@@ -1,7 +1,6 @@
 """The benchmarks of nets: they train, runs are kept one by one, and become lines of tables."""
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -12,10 +11,8 @@ import ksdmin
 from examples.benchmarks import nets_of_today
 from examples.benchmarks.net_suite import experiments, samples, small_nets, time_tables
 from examples.data.splits import Part, Splits
-from examples.harness.net_training.method_interface import Method
 from examples.harness.net_training.muon import Muon
-from examples.harness.net_training.tasks import CLASSIFICATION, REGRESSION
-from examples.harness.net_training.training import DeviceData, Training
+from examples.harness.net_training.training import DeviceData
 
 SIZES = {
     "conv": 220_234,
@@ -85,32 +82,6 @@ def test_causal_nets_do_not_see_what_follows():
     assert difference[:40].max() == 0 < difference[40:].min()
 
 
-def test_images_are_moved_and_become_noisy():
-    pixels = np.zeros((50, 784), np.float32)
-    pixels[:, 14 * 28 + 14] = 1
-    rng = np.random.default_rng(0)
-    moved = samples.shifted(pixels, rng)
-    rows, columns = np.divmod(moved.argmax(axis=1), 28)
-    assert (moved.sum(axis=1) == 1).all()
-    for found in (rows, columns):
-        assert (found.min(), found.max()) == (10, 18)
-    noise = samples.noisy(np.full_like(pixels, 0.75), rng)
-    assert (noise.dtype, noise.min(), noise.max()) == (np.float32, 0, 1.5)
-
-
-def test_text_is_that_of_the_standard_library():
-    splits = samples.text()
-    counts = [len(part) for part in (splits.train, splits.test, splits.held_out)]
-    assert counts == list(samples.SEQUENCES.values())
-    np.testing.assert_array_equal(splits.train.inputs[:, 1:], splits.train.targets[:, :-1])
-    assert splits.train.inputs.max() < samples.KINDS
-    letters = "".join(map(chr, range(128)))
-    kinds = samples.encoded(letters + "é")
-    assert sorted(set(kinds)) == list(range(samples.KINDS))
-    assert kinds[-1] == samples.KINDS - 1
-    assert samples.ALPHABET[kinds[ord("k")]] == "k"
-
-
 def test_muon_is_torchs_for_matrices():
     pytest.importorskip("torch", minversion="2.9")
     torch.manual_seed(0)
@@ -124,22 +95,6 @@ def test_muon_is_torchs_for_matrices():
         theirs.grad = slope
         optimizer.step()
     torch.testing.assert_close(ours.data, theirs.data, rtol=0.02, atol=0.02)  # theirs: bfloat16
-
-
-def test_errors_of_sequences_and_images_are_means():
-    outputs = torch.tensor([[[2.0, 0.0], [1.0, 1.0]], [[2.0, 2.0], [1.0, 1.0]]])
-    targets = torch.tensor([[0, 0], [0, 0]])
-    assert float(CLASSIFICATION.errors(outputs, targets)) == 50.0  # 50% and 0%
-    assert float(REGRESSION.errors(torch.ones(3, 4), torch.zeros(3, 4))) == 3.0
-
-
-def test_points_are_copied_into_the_net():
-    data = DeviceData.of(made_up_samples("conv"), torch.device("cpu"))
-    training = Training(nn.Linear(784, 10), CLASSIFICATION, data, 0.0, 0)
-    places = [variable.data_ptr() for variable in training.parameters()]
-    training.load(torch.ones(7850, dtype=torch.float64))
-    assert [variable.data_ptr() for variable in training.parameters()] == places
-    assert all((variable == 1).all() for variable in training.parameters())
 
 
 # --- The command line ---
@@ -187,34 +142,6 @@ def test_runs_are_kept_and_become_tables(small_images, tmp_path, capsys):
     assert "| adam, rate 0.001 |" in text
 
 
-def test_what_does_not_fit_the_limit_is_left_out(small_images, tmp_path, capsys):
-    path = tmp_path / "runs.json"
-    limits = ["--limit", "30", "--seconds", "60", "--commit", "test", "--out", str(path)]
-    nets_of_today.main(["run", "perceptron", "--methods", "ksd", *limits])
-    assert not path.exists()
-    assert "no time left for {'net': 'perceptron', 'method': 'ksd'" in capsys.readouterr().out
-
-
-def test_a_run_that_fails_does_not_end_the_others(small_images, tmp_path, monkeypatch, capsys):
-    def broken(*given):
-        raise RuntimeError("out of memory")
-
-    methods = {**nets_of_today.METHODS, "ksd": Method(broken, precision="high")}
-    monkeypatch.setattr(nets_of_today, "METHODS", methods)
-    path = tmp_path / "runs.json"
-    chosen = ("--methods", "ksd", "adam", "--rates", "1e-3", "--seconds", "perceptron=0.1")
-    with pytest.raises(SystemExit, match=r"failed: .*'method': 'ksd'"):
-        run(path, *chosen)
-    assert [found["method"] for found in json.loads(path.read_text())] == ["adam"]
-    assert "out of memory" in capsys.readouterr().err
-
-
-def test_seconds_of_an_unknown_net_are_refused(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        nets_of_today.main(["run", "conv", "--seconds", "cnov=3", "--out", str(tmp_path / "x")])
-    assert "'cnov' is none of conv, causal" in capsys.readouterr().err
-
-
 # --- Tables ---
 
 
@@ -224,15 +151,6 @@ def made_up(method, losses, rate=None, seed=0, validation=None):
     trace |= {"error": [10 * loss for loss in losses], "passes": [2 * s for s in seconds]}
     about = {"net": "conv", "method": method, "rate": rate, "seed": seed, "seconds": 4.0}
     return {**about, "samples": 20_000, "parameters": 220_234, "trace": trace}
-
-
-def test_seconds_to_a_loss_lie_between_the_points():
-    trace = made_up("ksd", [1.0, 0.1, 0.2, 0.001])["trace"]
-    found = [time_tables.seconds_to(trace, level) for level in (1.0, 0.1, 0.05, 1e-4)]
-    assert found[:2] == [0.0, pytest.approx(1.0)]
-    assert 2 < found[2] < 3
-    assert found[3] == math.inf
-    assert time_tables.seconds_to(made_up("ksd", [1.0, 0.01])["trace"], 0.1) == pytest.approx(0.5)
 
 
 def test_a_line_has_ratios_to_the_best_rate_and_medians_over_seeds():

@@ -6,8 +6,9 @@ from dataclasses import asdict
 import pytest
 
 from examples.paper.cli import main
+from examples.paper.figures import pre_training, starts
 from examples.paper.run_config import Config
-from examples.paper.seed_series import best_series, stopping_point
+from examples.paper.seed_series import best_series
 
 
 def made_up(method, seed, errors, *, seconds=(1.0, 2.0, 4.0), row="curves", **config):
@@ -78,16 +79,6 @@ def test_the_table_has_the_papers_numbers_beside_ours(folder, tmp_path, capsys):
     assert (tmp_path / "table.md").read_text().strip() == text.strip()
 
 
-def test_digit_errors_have_a_table_of_their_own(tmp_path, capsys):
-    run = made_up("ksd", 0, [3, 2, 1], row="spoken-digits")
-    digits = {"car": 1.25, "street": 2.5, "all": 1.875}
-    (tmp_path / "speech.json").write_text(json.dumps([{**run, "digit_errors": digits}]))
-    main(["table", "--results", str(tmp_path)])
-    text = capsys.readouterr().out
-    assert "stand-in for Aurora" in text
-    assert "| ksd | 1.25 | 2.5 | 1.88 |" in text
-
-
 def test_settings_are_chosen_on_held_out_data_not_on_the_test():
     worse = made_up("adam", 0, [1, 1, 1], rate=0.1)
     worse["trace"]["test"] = [0.0, 0.0, 0.0]
@@ -97,11 +88,6 @@ def test_settings_are_chosen_on_held_out_data_not_on_the_test():
     seeds = [made_up("adam", seed, [2, 0.9, 2], rate=0.2) for seed in (0, 1)]
     (chosen,) = best_series([trial, *seeds])
     assert (chosen.config["rate"], chosen.tried) == (0.2, 2)  # one seed is not a measurement
-
-
-def test_a_run_stops_where_held_out_errors_are_least_or_at_the_end():
-    assert stopping_point({"seconds": [1, 2, 3], "held_out": [5, 4, 4]}) == 1
-    assert stopping_point({"seconds": [1, 2, 3]}) == 2
 
 
 @pytest.mark.slow
@@ -114,6 +100,15 @@ def test_figures_are_drawn(folder, capsys):
     assert str(drawn[0]) in capsys.readouterr().out
 
 
-def test_an_empty_folder_says_what_to_do(tmp_path):
-    with pytest.raises(SystemExit, match=r"holds no runs: python -m examples\.paper run"):
-        main(["table", "--results", str(tmp_path)])
+@pytest.mark.slow
+def test_both_starts_are_drawn_for_the_methods_that_have_them(tmp_path):
+    pytest.importorskip("matplotlib")
+    both = {"curvature": "gauss-newton"}
+    runs = {
+        "curves": [made_up("ksd", 0, [3, 2, 1], **both), made_up("hf", 0, [3, 2, 1], **both)],
+        "curves-pt": [made_up("ksd", 0, [3, 2, 0.5], row="curves-pt", **both)],
+    }
+    found = starts(runs["curves"], runs["curves-pt"])
+    assert found == {"ksd": pytest.approx((1.2, 0.7))}
+    assert pre_training(runs, tmp_path / "starts.svg").stat().st_size > 5_000
+    assert pre_training({"curves": runs["curves"]}, tmp_path / "none.svg") is None

@@ -38,11 +38,6 @@ def test_readme_shows_all_pictures():
     }
 
 
-def test_a_sentence_without_its_place_is_refused():
-    with pytest.raises(ValueError, match="expected <!-- sentence: sum-of-losses --> once"):
-        front_page.with_sentences("nothing")
-
-
 def test_pictures_are_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(curve_picture, "STATIC", tmp_path)
     monkeypatch.setattr(one_iteration, "FILE", tmp_path / "one-iteration.svg")
@@ -76,13 +71,6 @@ def on_cores(tmp_path):
         made_up("poisson-9873", "ksd", 0, 1e-9, "A GPU"),  # without the others: not shown
     )
     return tmp_path
-
-
-def test_a_case_without_all_methods_is_not_shown(on_cores):
-    assert (
-        "9,873 parameters, 60 seconds on one core: error 1.0e-3"
-        in physics_run.picture(on_cores).sentence
-    )
 
 
 def test_runs_on_a_gpu_come_first_and_the_median_seed_is_shown(on_cores):
@@ -121,11 +109,3 @@ def test_nets_of_today_are_shown_with_the_best_rate_of_adam(tmp_path):
     table = front_page.second_row([picture])
     assert f"| {picture.heading} |" in table
     assert "(docs/_static/convolutional-net.svg)" in table
-
-
-def test_runs_of_a_processor_make_no_pictures_of_nets_of_today(tmp_path):
-    path = tmp_path / "runs.json"
-    assert todays_nets_run.makers(path) == {}  # no file
-    of_today(path, "x, 2 cores")
-    assert todays_nets_run.makers(path) == {}
-    assert front_page.second_row([]) == ""

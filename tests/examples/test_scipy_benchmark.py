@@ -32,29 +32,11 @@ def test_work_counts_every_call_and_products_twice(problem, method):
     assert values[-1] == found["best"] <= found["f"] + 1e-12
 
 
-def test_a_hessian_counts_as_n_products(problem):
-    counted = CountedFunctions(problem, **BUDGET)
-    counted.hess(problem.x0)
-    assert (counted.work.products, counted.work.passes) == (2, 4)
-
-
 def test_a_run_ends_when_its_budget_is_spent(problem):
     counted = CountedFunctions(problem, work=5, seconds=60.0)
     with pytest.raises(Spent):
         solvers.run("BFGS", counted, {})
     assert counted.work.passes == 5
-
-
-def test_points_outside_the_box_reach_no_target():
-    box = {"lower": np.zeros(2), "upper": np.ones(2)}
-    bounded = problem_sets.TestProblem(
-        "bowl", np.ones(2), lambda x: float(x @ x), lambda x: 2 * x, lambda x: 2 * np.eye(2), **box
-    )
-    counted = CountedFunctions(bounded, **BUDGET)
-    counted.fun(np.full(2, -1e-3))
-    assert (counted.outside, counted.best) == (1, np.inf)
-    counted.fun(np.zeros(2))
-    assert (counted.outside, counted.best) == (1, 0.0)
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import ksdmin
+from examples.benchmarks.comparison.classic_functions import PROBLEMS
 from ksdmin._ksd.presets import DEFAULT
 from ksdmin._ksd.steps import krylov
 from ksdmin._ksd.steps import search as _search
 from ksdmin._problem.arrays import Space
-from tests.problems import PROBLEMS
 
 NAMES = [
     *("rosenbrock", "beale", "helical_valley", "box3d", "wood", "biggs_exp6", "watson"),

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import rosen
 
 import ksdmin
-from ksdmin._ksd.rules.finer_arithmetic import FinerArithmetic
+from ksdmin._ksd.rules.stall import FinerArithmetic
 from ksdmin._ksd.steps.quasi_newton import HiddenSlope
 from tests.ksd.rules.outcomes import outcome
 

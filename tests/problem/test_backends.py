@@ -167,27 +167,6 @@ def test_a_sum_of_losses(backend):
     assert any(not isinstance(idx, slice) for idx in p.seen)
 
 
-def test_the_papers_subsets(backend):
-    p = logistic(backend)
-    sets = ksdmin.Subsets(p.samples, gradient=0.5, curvature=0.3, search=0.5)
-    res = ksdmin.minimize(
-        p.fun,
-        p.x0,
-        jac=p.jac,
-        hessp=p.hessp,
-        subsets=sets,
-        rng=0,
-        options=ksdmin.PAPER | {"maxiter": 3, "krylov_dim": K},
-    )
-    assert backend.holds(res.x)
-    assert backend.holds(res.jac)
-    assert res.fun < 0.9 * float(p.fun(p.x0, slice(None)))
-    assert res.fun == float(p.fun(res.x, slice(None)))
-    assert (backend.to_numpy(res.jac) == backend.to_numpy(p.jac(res.x, slice(None)))).all()
-    sizes = {idx.shape[0] for idx in p.seen if not isinstance(idx, slice)}
-    assert sizes == {60, 100}
-
-
 # --- Nothing of length n comes home ---
 
 
@@ -295,14 +274,6 @@ def test_the_other_precision_is_rounded(backend):
     check(backend, res, p.solution, atol=1e-3)
 
 
-def test_a_value_may_be_a_float(backend):
-    p = quartic(backend)
-    res = ksdmin.minimize(
-        lambda x: float(p.fun(x)), p.x0, jac=p.jac, options={"gtol": 1e-4, "krylov_dim": K}
-    )
-    check(backend, res, p.solution, atol=1e-3)
-
-
 def test_a_value_is_one_number(backend):
     p = quartic(backend)
     with pytest.raises(ValueError, match=r"must return a scalar value.*shape \(20,\)"):
@@ -335,47 +306,6 @@ def test_shapes_and_dtypes_that_are_refused(backend):
         ksdmin.minimize(lambda x: 0.0, backend.asarray([]))
     with pytest.raises(TypeError, match="complex64; expected float32 or float64"):
         ksdmin.minimize(lambda x: 0.0, backend.asarray([1.0, 2.0], dtype=xp.complex64))
-
-
-def test_a_tensor_with_a_graph(dtype):
-    torch = pytest.importorskip("torch")
-    x0 = torch.ones(5, dtype=getattr(torch, dtype), requires_grad=True)
-    scale = torch.full((5,), 2.0, dtype=x0.dtype, requires_grad=True)
-
-    def fun(x):  # its value carries a graph through `scale`
-        assert not x.requires_grad
-        return torch.sum(scale * (x - 3) ** 2)
-
-    def jac(x):
-        return 2 * scale * (x - 3)
-
-    options = {"gtol": 1e-3, "return_all": True}
-    res = ksdmin.minimize(fun, x0, jac=jac, hessp=lambda x, p: 2 * scale * p, options=options)
-    assert res.success
-    assert torch.allclose(res.x, torch.full_like(res.x, 3.0), atol=1e-3)
-    for x in (res.x, res.jac, *res.allvecs):
-        assert type(x) is torch.Tensor
-        assert not x.requires_grad
-        assert x.grad_fn is None
-    assert x0.requires_grad
-    assert x0.grad is None
-    assert x0.tolist() == [1.0] * 5
-
-
-def test_autograd_in_the_users_functions(dtype):
-    torch = pytest.importorskip("torch")
-
-    def fun(x):
-        x = x.requires_grad_()  # the array is the user's own
-        value = torch.sum((x - 3) ** 2)
-        value.backward()
-        return value, x.grad
-
-    x0 = torch.zeros(5, dtype=getattr(torch, dtype))
-    res = ksdmin.minimize(fun, x0, jac=True, options={"gtol": 1e-3})
-    assert res.success
-    assert not res.x.requires_grad
-    assert torch.allclose(res.x, torch.full_like(res.x, 3.0), atol=1e-3)
 
 
 def test_a_basis_is_freed_when_its_iteration_is_over(monkeypatch):

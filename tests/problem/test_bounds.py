@@ -7,8 +7,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import Bounds, OptimizeWarning, rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
-from ksdmin._problem import differences
-from ksdmin._problem.arrays import Space
 from ksdmin._problem.box import as_box
 
 rng = np.random.default_rng(0)
@@ -142,21 +140,6 @@ def test_sums_of_losses_in_a_box():
     assert_allclose(res.x, reference, atol=1e-4)
 
 
-def test_a_torch_tensor_in_a_box():
-    torch = pytest.importorskip("torch")
-    x0 = torch.zeros(3, dtype=torch.float64)
-    target = torch.tensor([2.0, -2.0, 0.5], dtype=torch.float64)
-    res = ksdmin.minimize(
-        lambda x: ((x - target) ** 2).sum(),
-        x0,
-        jac=lambda x: 2 * (x - target),
-        hessp=lambda x, p: 2 * p,
-        bounds=Bounds(-1, 1),
-    )
-    assert res.success
-    assert_allclose(res.x.numpy(), [1.0, -1.0, 0.5])
-
-
 # Differences at a bound
 
 
@@ -218,20 +201,6 @@ def test_differenced_products_at_a_bound(corner, jac, hess):
     quadratic.assert_never_outside(box)
 
 
-def test_products_beside_variables_that_can_hardly_move():
-    """One is fixed, one has less room than a step takes: neither spoils the others."""
-    x = np.ones(8)
-    upper = np.array([1.0, 1 + 1e-9, *[np.inf] * 6])
-    box = Bounds(np.ones(8), upper)
-    quadratic, times = product_within(box, x, "given")
-    v = np.array([0.0, *np.random.default_rng(1).standard_normal(7)])
-    assert_allclose(times(v), quadratic.H @ v, atol=1e-4)
-    fixed = np.eye(8)[0]
-    assert_allclose(times(v + fixed), quadratic.H @ v, atol=1e-4)
-    assert_array_equal(times(fixed), 0)
-    quadratic.assert_never_outside(box)
-
-
 @pytest.mark.parametrize(("scheme", "error"), [("2-point", 1e-6), ("3-point", 1e-8)])
 @pytest.mark.parametrize("offset", [100.0, 0.0])
 @pytest.mark.parametrize("room", [0.0, 1e-14, 1e-7, 1.0])
@@ -246,19 +215,6 @@ def test_differenced_gradients_at_a_bound(scheme, error, offset, room):
     unknown = problem._gradient(x, slice(None), None)
     assert_array_equal(unknown, g)
     quadratic.assert_never_outside(LOW)
-
-
-def test_a_value_of_zero_is_known():
-    calls = []
-
-    def fun(x):
-        calls.append(x)
-        return float(x.sum())
-
-    x = np.zeros(3)
-    g = differences.gradient(fun, x, 0.0, "2-point", Space(x), as_box(LOW, x))
-    assert_allclose(g, 1)
-    assert len(calls) == 3
 
 
 @pytest.mark.parametrize("hess", ["2-point", "3-point"])

@@ -175,11 +175,6 @@ def test_lists_and_other_floats(kind):
     assert res.x.dtype == res.jac.dtype == np.float64
 
 
-def test_an_array_of_one_as_the_value():
-    verbs = {"value_and_gradient": lambda self, x, idx: (np.array([fun(x)]), jac(x))}
-    assert_right(run(problem(**verbs)))
-
-
 # Two libraries
 
 
@@ -192,10 +187,6 @@ def in_torch(**verbs):
         "curvature": lambda self, x, idx: lambda v: H @ v,
     }
     return problem(**{**right, **verbs}), torch.full((N,), 2.0, dtype=torch.float64)
-
-
-def test_tensors():
-    assert run(*in_torch()).success
 
 
 @pytest.mark.parametrize(
@@ -301,30 +292,6 @@ def test_arrays_may_be_the_same_each_time(method):
     res = run(problem(value_and_gradient=gradient, curvature=curvature), method=method)
     assert_right(res)
     assert res.x.tobytes() == run(problem(), method=method).x.tobytes()
-
-
-def test_the_product_keeps_the_point_it_was_made_at():
-    """The x that curvature gets is its own: later points do not change it."""
-    kept = []
-
-    def verb(self, x, idx):
-        kept.append((x, x.copy()))
-        return lambda v: HESSIAN @ v + 3 * x**2 * v
-
-    assert_right(run(problem(curvature=verb)))
-    assert all((x == copy).all() for x, copy in kept)
-
-
-def test_slopes_along_a_basis_may_overwrite_what_they_get():
-    def verb(self, x, idx, V):
-        out = fun(x), V @ jac(x)
-        V[:] = x[:] = np.nan
-        return out
-
-    own = projecting(None)
-    type(own).value_and_projected_gradient = verb
-    res = run(own, rng=0)
-    assert res.x.tobytes() == run(projecting(lambda slopes: slopes), rng=0).x.tobytes()
 
 
 @pytest.mark.parametrize("method", ["L-BFGS-B", "trust-ncg"])

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from ksdmin._problem.arrays import Space
-from ksdmin._problem.kronecker import Block, Factors, entry_count, multiply, solve_cost
+from ksdmin._problem.kronecker import Block, Factors, entry_count, multiply
 
 torch = pytest.importorskip("torch")
 
@@ -82,17 +82,6 @@ def test_inverses_of_several_matrices_and_a_failure(library):
     assert any(space.floats(space.definite_inverses(-matrices)[1]))
 
 
-def test_the_damping_is_factored():
-    """Both factors get their share, so that its product is the damping."""
-    space, factors = Space(np.zeros(N)), factors_of()
-    damped = Factors(BLOCKS, packed(factors)).damped(space, 4.0)
-    (A, B), at = factors[:2], 9
-    shift_A = damped.times[:at].reshape(3, 3) - A
-    shift_B = damped.times[at : at + 9].reshape(3, 3) - B
-    assert_allclose(shift_A @ shift_B, 4.0 * np.eye(3), atol=1e-12)
-    assert shift_A[0, 0] / shift_B[0, 0] == pytest.approx(np.trace(A) / np.trace(B))
-
-
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
 def test_without_damping_there_is_a_little_in_the_scale_of_the_factors(scale):
     """Factors of few samples are singular."""
@@ -118,9 +107,3 @@ def test_a_factor_that_rounding_made_indefinite():
 def test_factors_that_are_of_no_use(value):
     entries = np.full(entry_count(BLOCKS), value)
     assert Factors(BLOCKS, entries).damped(Space(np.zeros(N)), 1.0) is None
-
-
-def test_what_a_multiplication_costs():
-    assert solve_cost((Block(0, 10, 20),)) == 2 * 200 * 30
-    assert solve_cost((Block(0, 10, 20, diagonal_rows=True),)) == 2 * 200 * 20
-    assert solve_cost((Block(0, 10, 1, structured=False),)) == 0

@@ -108,12 +108,6 @@ def test_without_a_function_there_is_none(hess):
     assert not problem.traits.has_matrix
 
 
-def test_a_large_sparse_hessian_is_none():
-    problem = ksdmin.as_problem(rosen, jac=rosen_der, hess=lambda x: csr_array(rosen_hess(x)))
-    assert problem.matrix(np.ones(101)) is None
-    assert not problem.traits.has_matrix
-
-
 def test_a_small_one_is_as_good_as_a_dense_one():
     x = np.full(100, -1.2)
     problem = ksdmin.as_problem(rosen, jac=rosen_der, hess=lambda x: csr_array(rosen_hess(x)))

@@ -67,22 +67,6 @@ def test_B_and_C_are_disjoint_in_the_blocks_that_hold_both(request):
             assert not np.intersect1d(b, c).size
 
 
-@given(requests())
-def test_the_same_seed_gives_the_same_sets(request):
-    blocks, sizes, seed = request
-    subsets = StratifiedSubsets(blocks)
-    one, other = (subsets.draw(3, np.random.default_rng(seed), sizes) for _ in range(2))
-    for name in "ABC":
-        assert np.array_equal(getattr(one, name), getattr(other, name))
-
-
-def test_all_samples_of_a_large_block_are_drawn_in_turn():
-    subsets, drawn = StratifiedSubsets([40, 3]), set()
-    for seed in range(40):
-        drawn |= set(subsets.draw(0, np.random.default_rng(seed), Sizes(10, 10, 10)).B.tolist())
-    assert drawn == set(range(43))
-
-
 def test_a_requests_sizes_are_adopted():
     own = StratifiedSubsets([100, 10])
     adopted = own.adopting(ksdmin.Subsets(110, 1.0, 0.2, 0.2, disjoint=False))

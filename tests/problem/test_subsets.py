@@ -1,6 +1,5 @@
 """The sets A, B and C: sizes, draws, the user's own."""
 
-import itertools
 import weakref
 
 import numpy as np
@@ -9,7 +8,7 @@ from numpy.testing import assert_array_equal
 
 import ksdmin
 from ksdmin import Status, Subsets
-from ksdmin._problem.subsets import Sets, Sizes, as_subsets
+from ksdmin._problem.subsets import Sets, Sizes
 
 M = 60
 TARGETS = np.random.default_rng(0).standard_normal((M, 4))
@@ -53,13 +52,6 @@ def test_sizes(requested, expected):
     assert Subsets(1000, **requested).sizes(parts=20) == Sizes(*expected)
 
 
-@pytest.mark.parametrize(
-    ("n", "K", "share"), [(100, 20, 5), (100, 1, 50), (100, 2, 50), (101, 2, 50), (10, 50, 1)]
-)
-def test_curvature_and_search_default_to_a_kth(n, K, share):
-    assert Subsets(n).sizes(K) == Sizes(n, share, share)
-
-
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 59_999])
 @pytest.mark.parametrize("K", [1, 2, 3, 20])
 def test_default_sizes_can_be_drawn_however_few_the_samples(n, K):
@@ -101,10 +93,6 @@ def test_sets_are_worth_while_or_everything(n, fewest, share):
     assert subsets.everything(subsets.sizes(20, fewest)) == (share == n)
 
 
-def test_large_curvature_set_beside_a_default_search_set():
-    assert Subsets(M, curvature=0.8).sizes(parts=20) == Sizes(60, 48, 3)
-
-
 @pytest.mark.parametrize("n", [0, -3])
 def test_no_samples(n):
     with pytest.raises(ValueError, match="at least one sample"):
@@ -131,21 +119,10 @@ def test_drawn_indices():
         assert 0 <= idx[0] <= idx[-1] < M
 
 
-def test_everything_is_a_slice():
-    sets = draw(Subsets(M, curvature=1.0, search=1.0, disjoint=False))
-    assert sets == Sets(slice(None), slice(None), slice(None))
-    assert draw(Subsets(1)) == sets
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_curvature_and_search_are_disjoint(seed):
     sets = draw(Subsets(M, curvature=40, search=20), seed)
     assert_array_equal(np.union1d(sets.B, sets.C), np.arange(M))
-
-
-def test_overlap_is_allowed_where_asked_for():
-    sets = draw(Subsets(M, curvature=25, search=25, disjoint=False))
-    assert set(sets.B) & set(sets.C)
 
 
 def test_every_sample_has_its_turn():
@@ -275,14 +252,6 @@ def test_what_equals_the_whole_set_is_the_whole_set(sets, full):
     assert_array_equal(fresh.x, shared.x)
 
 
-def test_equal_slices_of_a_triple_are_one_object():
-    half = slice(0, 30)
-    subsets = Subsets(lambda iteration, rng: (slice(None), half, slice(0, 30)))
-    sets, again = (subsets.draw(i, np.random.default_rng(0), None) for i in range(2))
-    assert sets.A is again.A  # everything
-    assert sets.B is sets.C
-
-
 def test_equal_arrays_are_not_one_set():
     """To compare them would take as long as to use them."""
     whole = np.arange(M)
@@ -290,11 +259,6 @@ def test_equal_arrays_are_not_one_set():
     sets, _ = Subsets(triples, full=whole).stream().take()
     assert sets.A is sets.B is whole
     assert sets.C is not whole
-
-
-def test_iterator_is_drawn_on_as_long_as_it_lasts():
-    forever = itertools.repeat((slice(None), np.arange(20), np.arange(20, 60)))
-    assert run(Subsets(forever, full=slice(None))).success
 
 
 def test_what_is_left_of_an_iterable_is_a_value():
@@ -316,11 +280,6 @@ def test_what_is_left_of_an_iterable_is_a_value():
     assert end.take()[0] is None
     assert first.take()[0] is one
     assert drawn == [0, 1]
-
-
-def test_numbers_and_callables_are_no_streams():
-    assert Subsets(M).stream() is None
-    assert Subsets(lambda iteration, rng: (0, 0, 0)).stream() is None
 
 
 def test_sets_of_an_iterable_are_freed_once_they_are_used():
@@ -360,14 +319,6 @@ def test_a_generator_is_used_once():
 def test_not_a_triple(sets):
     with pytest.raises(ValueError, match=r"expected a triple \(A, B, C\)"):
         run(lambda iteration, rng: sets)
-
-
-def test_exception_in_own_sets_passes():
-    def sets(iteration, rng):
-        raise TypeError("mine")
-
-    with pytest.raises(TypeError, match="mine"):
-        run(sets)
 
 
 def test_sizes_do_not_go_with_own_sets():
@@ -411,23 +362,10 @@ def test_is_full():
     assert not Subsets([]).is_full(slice(None))
 
 
-@pytest.mark.parametrize("n", [np.array(6), np.int32(6), np.array(6, np.uint8)])
-def test_a_number_in_an_array(n):
-    assert Subsets(n).n == 6
-    assert draw(Subsets(n, gradient=2)).A.shape == (2,)
-
-
 @pytest.mark.parametrize("n", [np.array(6.0), np.array(True), np.float64(6)])
 def test_an_array_that_holds_no_count(n):
     with pytest.raises(TypeError, match=r"subsets: expected .* not (float|bool)"):
         Subsets(n)
-
-
-def test_as_subsets():
-    subsets = Subsets(M)
-    assert as_subsets(subsets) is subsets
-    assert as_subsets(M).n == M
-    assert as_subsets([]).n is None
 
 
 # Functions that do not know of subsets
@@ -463,18 +401,3 @@ def test_other_errors_pass_as_they_are():
         with pytest.raises(kind, match=r"^mine$") as caught:
             ksdmin.minimize(broken, np.zeros(4), subsets=subsets)
         assert not hasattr(caught.value, "__notes__")
-
-
-def test_an_exception_that_takes_no_note_passes():
-    class Stubborn(KeyError):
-        def __setattr__(self, name, value):
-            raise AttributeError(name)
-
-        def add_note(self, note):
-            raise AttributeError("no notes")
-
-    def broken(x, idx):
-        raise Stubborn("mine")
-
-    with pytest.raises(Stubborn):
-        run(M, broken)

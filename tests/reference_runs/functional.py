@@ -53,16 +53,7 @@ in_autograd = partial(minimize_model, ksdmin.from_autograd, net(anp), "float64")
 ENTROPY, SQUARES = "softmax-cross-entropy", "squared-error"
 LINE = (np.zeros((4, 3)), np.zeros(3))
 
-run(partial(in_autograd, ENTROPY, 1500), "autograd_net")
 run(partial(in_autograd, SQUARES, 1500, curvature="hessian", l2=1e-3), "autograd_net_hessian")
-run(
-    partial(minimize_model, ksdmin.from_autograd, line, "float64", ENTROPY, 5000, LINE, l2=1e-3),
-    "autograd_line",
-)
-
-
-def valley(xp):
-    return lambda x: xp.sum((x[1:] - x[:-1] ** 2) ** 2) + xp.sum((1 - x) ** 2) / 10
 
 
 POINTS = np.random.default_rng(2).standard_normal((6000, 3)) * [1, 3, 9] + 2
@@ -71,11 +62,6 @@ POINTS = np.random.default_rng(2).standard_normal((6000, 3)) * [1, 3, 9] + 2
 def centre(xp, points):
     """A plain function of samples: the mean over `idx` of a robust distance to points."""
     return lambda x, idx: xp.mean(xp.sqrt(1 + xp.sum((x - points[idx]) ** 2, axis=1)))
-
-
-@run
-def autograd_function():
-    return ksdmin.minimize(ksdmin.from_autograd(valley(anp), x0=np.full(6, -0.5)))
 
 
 @run
@@ -100,8 +86,6 @@ def in_jax(loss, **given):
 
 
 run(partial(in_jax, ENTROPY), "jax_net")
-run(partial(in_jax, SQUARES, curvature="hessian", l2=1e-3), "jax_net_hessian")
-run(partial(in_jax, ENTROPY, curvature="fisher", precond=None), "jax_net_fisher")
 
 
 @run
@@ -111,22 +95,3 @@ def jax_line():
         return minimize_model(
             ksdmin.from_jax, line, "float32", ENTROPY, 5000, params, {"gtol": 1e-3}, l2=1e-3
         )
-
-
-@run
-def jax_function():
-    import jax.numpy as jnp
-
-    with jax_float32():
-        problem = ksdmin.from_jax(valley(jnp), x0=jnp.full(6, -0.5, dtype="float32"))
-        return ksdmin.minimize(problem, tol=1e-3)
-
-
-@run
-def jax_function_subsets():
-    import jax.numpy as jnp
-
-    with jax_float32():
-        fun = centre(jnp, jnp.asarray(POINTS, dtype="float32"))
-        problem = ksdmin.from_jax(fun, x0=jnp.zeros(3, dtype="float32"), subsets=len(POINTS))
-        return ksdmin.minimize(problem, rng=0, tol=1e-3)

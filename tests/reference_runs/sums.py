@@ -34,13 +34,7 @@ def logistic(m=6000, n=12, spread=30.0, seed=0):
         s = expit(X[idx] @ w)
         return (s * (1 - s) * (X[idx] @ p)) @ X[idx] / len(s) + L2 * p
 
-    def diagonal(w, idx):
-        s = expit(X[idx] @ w)
-        return (s * (1 - s)) @ X[idx] ** 2 / len(s) + L2
-
-    return SimpleNamespace(
-        m=m, x0=np.zeros(n), fun=fun, jac=jac, hessp=hessp, diagonal=diagonal, X=X, y=y
-    )
+    return SimpleNamespace(m=m, x0=np.zeros(n), fun=fun, jac=jac, hessp=hessp)
 
 
 @cache
@@ -97,40 +91,22 @@ def minimize_sum(losses, subsets=None, hessp=True, wrap=lambda f: f, **given):
 
 # --- Numbers of samples, sizes of sets ---
 
-TIGHT = {"options": {"gtol": 1e-8}}
 SUMS = {
-    "logistic": (logistic, TIGHT),
-    "logistic_few": (partial(logistic, 900), {}),  # so few that all sets are everything
+    "logistic": (logistic, {"options": {"gtol": 1e-8}}),
     "logistic_jac": (logistic, {"hessp": False}),
-    "logistic_sizes": (logistic, {"subsets": Subsets(6000, curvature=0.05, search=200)}),
-    "logistic_growing": (logistic, {"subsets": Subsets(6000, 300, 100, 100), **TIGHT}),
-    "logistic_overlapping": (
+    "logistic_growing": (
         logistic,
-        {"subsets": Subsets(6000, 0.3, 0.7, 0.7, disjoint=False), "options": {"maxiter": 12}},
+        {"subsets": Subsets(6000, 300, 100, 100), "options": {"gtol": 1e-8}},
     ),
-    "logistic_ftol": (logistic, {"options": {"ftol": 1e-5, "gtol": 0.0}}),
-    "logistic_xtol": (logistic, {"options": {"xtol": 1e-3, "gtol": 0.0}}),
-    "logistic_maxiter": (logistic, {"options": {"maxiter": 3}}),
-    "logistic_maxfun": (logistic, {"options": {"maxfun": 20}}),
-    "logistic_damping": (logistic, {"options": {"damping": 0.1}}),
-    "logistic_krylov_dim": (logistic, {"options": {"krylov_dim": 5, "memory": 2, "pairs": 0}}),
     "logistic_many": (partial(logistic, 100_000, 3, 3.0), {}),  # A begins as a part
-    "softmax": (softmax_regression, {}),
-    "softmax_jac": (softmax_regression, {"hessp": False, "options": {"maxiter": 8}}),
     "squares": (squares, {}),
-    "logistic_paper": (logistic, {"options": ksdmin.PAPER | {"maxiter": 15}}),
     "logistic_paper_part": (
         logistic,
         {"subsets": Subsets(6000, gradient=300), "options": ksdmin.PAPER | {"maxiter": 10}},
     ),
-    "logistic_hf": (logistic, {"method": "hf", "options": {"maxiter": 30}}),
     "softmax_hf": (
         softmax_regression,
         {"method": "hf", "options": {"maxiter": 12, "damping": 1.0, "inner_maxiter": 20}},
-    ),
-    "squares_hf_part": (
-        squares,
-        {"method": "hf", "subsets": Subsets(4500, 1500, 500), "options": {"maxiter": 10}},
     ),
 }
 
@@ -143,54 +119,7 @@ for name, (make, given) in SUMS.items():
     run(partial(minimize_made, make, given), name)
 
 
-@run
-def logistic_2_point():
-    """Values only."""
-    losses = logistic(4500, 4, 3.0)
-    return ksdmin.minimize(losses.fun, losses.x0, subsets=losses.m, rng=0, tol=1e-3)
-
-
-@run
-def logistic_precond():
-    losses = logistic()
-    return minimize_sum(losses, precond=losses.diagonal)
-
-
-@run
-def logistic_precond_array():
-    losses = logistic()
-    return minimize_sum(losses, precond=losses.diagonal(losses.x0, WHOLE))
-
-
-@run
-def logistic_precond_hf():
-    losses = logistic()
-    options = {"maxiter": 15, "damping": 0.01}
-    return minimize_sum(losses, precond=losses.diagonal, method="hf", options=options)
-
-
 # --- One's own sets ---
-
-
-def drawn(iteration, rng):
-    """Three parts of a third each, others in every iteration."""
-    return tuple(np.array_split(rng.permutation(6000), 3))
-
-
-@run
-def own_sets():
-    return minimize_sum(logistic(), drawn, options={"maxiter": 10})
-
-
-@run
-def own_sets_full():
-    return minimize_sum(logistic(), Subsets(drawn, full=WHOLE), options={"maxiter": 10})
-
-
-@run
-def own_sets_run_out():
-    sets = [tuple(np.arange(i + j, 6000, 5) for j in range(3)) for i in range(3)]
-    return minimize_sum(logistic(), sets, options={"gtol": 0.0})
 
 
 @run
@@ -231,16 +160,5 @@ class Logistic:
 
 
 @run
-def own_problem():
-    return ksdmin.minimize(Logistic(logistic(), 6000), rng=0)
-
-
-@run
 def own_problem_growing():
     return ksdmin.minimize(Logistic(logistic(), Subsets(6000, 500, 100, 100)), rng=1)
-
-
-@run
-def own_problem_hf():
-    problem = Logistic(logistic(), 6000)
-    return ksdmin.minimize(problem, rng=0, method="hf", options={"maxiter": 40})

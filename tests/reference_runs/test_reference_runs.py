@@ -19,13 +19,7 @@ def fresh_jax():
 
 
 # Most of the seconds are those of nets: in the fast tier there is one of each kind.
-OTHER_NETS = {
-    *("net_regression", "net_deep", "net_fisher", "net_empirical_fisher", "net_no_precond"),
-    *("net_precond_array", "net_l2", "net_l2_by_name", "net_sizes", "net_damping", "net_lstm"),
-    *("net_diagonal_power", "net_float32", "net_high", "net_dropout", "net_paper_hessian"),
-    *("net_hf", "net_hf_hessian", "autograd_net", "jax_net_hessian", "jax_net_fisher"),
-    *("jax_line", "jax_function_subsets"),
-}
+OTHER_NETS = {"net_fisher", "net_l2", "net_dropout", "net_lstm", "net_paper_hessian", "jax_line"}
 
 
 @pytest.mark.parametrize(

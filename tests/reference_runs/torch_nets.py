@@ -39,7 +39,6 @@ def lstm():
 
 MODELS = {  # what makes the model, the shape of an input, and how many outputs there are
     "mlp": (lambda: mlp(6, 8, 3), (6,), 3),
-    "deep": (lambda: nn.Sequential(mlp(6, 7, 5), nn.Tanh(), mlp(5, 4, 3)), (6,), 3),
     "dropout": (lambda: mlp(6, 8, 3, nn.Dropout(0.2)), (6,), 3),
     "conv": (conv, (1, 6, 6), 3),
     "lstm": (lstm, (5, 2), 3),
@@ -87,55 +86,39 @@ def minimize_net(kind, options=None, method="ksd", subsets=None, **given):
 
 
 SINGLE = torch.float32
-SQUARES = nn.MSELoss()
-SIZES = ksdmin.Subsets(3000, curvature=300, search=300)
-COARSE = {"dtype": SINGLE, "l2": 1e-2, "options": {"maxiter": 200, "gtol": 2e-5}}
 
 NETS = {
     "net": ("mlp", {}),
-    "net_regression": ("mlp", {"loss": SQUARES}),
-    "net_deep": ("deep", {"l2": 1e-4, "options": {"maxiter": 40}}),
-    "net_chunks": ("mlp", {"chunk_size": 700, "m": 2000}),
-    "net_hessian": ("mlp", {"curvature": "hessian"}),
     "net_fisher": ("mlp", {"curvature": "fisher"}),
-    "net_empirical_fisher": ("mlp", {"curvature": "empirical-fisher"}),
-    "net_no_precond": ("mlp", {"precond": None}),
-    "net_precond_array": ("mlp", {"precond": torch.linspace(0.5, 2.0, 83, dtype=torch.float64)}),
-    "net_l2": ("mlp", {"l2": 1e-3, "options": {"maxiter": 300, "gtol": 1e-5}}),
-    "net_l2_by_name": ("mlp", {"l2": {"0": 1e-2, "2.weight": 1e-3}}),
-    "net_sizes": ("mlp", {"subsets": SIZES}),
-    "net_damping": ("mlp", {"options": {"damping": 1.0}}),
-    "net_diagonal_power": ("mlp", {"options": {"diagonal_power": 0.5}}),
-    "net_few": ("mlp", {"m": 300, "loss": SQUARES}),
-    "net_float32": ("mlp", {"dtype": SINGLE}),
-    # To the end, so that they go over to finer arithmetic
-    "net_high": ("mlp", {"precision": "high", **COARSE}),
-    "net_bfloat16": ("mlp", {"precision": "bfloat16", **COARSE}),
+    "net_l2": ("mlp", {"l2": 1e-3, "chunk_size": 700, "options": {"maxiter": 300, "gtol": 1e-5}}),
+    # To the end, so that it goes over to finer arithmetic
+    "net_bfloat16": (
+        "mlp",
+        {
+            "precision": "bfloat16",
+            "dtype": SINGLE,
+            "l2": 1e-2,
+            "options": {"maxiter": 200, "gtol": 2e-5},
+        },
+    ),
     "net_dropout": ("dropout", {}),
     "net_conv": ("conv", {"m": 600, "options": {"maxiter": 10}}),
     "net_lstm": ("lstm", {"m": 600, "dtype": SINGLE, "options": {"maxiter": 10}}),
     "net_linear": ("linear", {"l2": 1e-4, "options": {"maxiter": 300}}),
-    "net_linear_squares": ("linear", {"loss": SQUARES, "m": 5000, "scale": 30.0}),
     "net_linear_weights": (
         "linear",
         {"loss": nn.CrossEntropyLoss(torch.tensor([1.0, 3.0, 0.5], dtype=torch.float64))},
     ),
-    "net_paper": ("mlp", {"options": ksdmin.PAPER | {"maxiter": 10}}),
     "net_paper_hessian": (
         "mlp",
         {"curvature": "hessian", "options": ksdmin.PAPER | {"maxiter": 10, "krylov_dim": 10}},
-    ),
-    "net_hf": ("mlp", {"method": "hf"}),
-    "net_hf_hessian": (
-        "mlp",
-        {"method": "hf", "curvature": "hessian", "options": {"damping": 1.0}},
     ),
     "net_hf_float32": (
         "mlp",
         {
             "method": "hf",
             "dtype": SINGLE,
-            "loss": SQUARES,
+            "loss": nn.MSELoss(),
             "options": {"damping": 5.0, "inner_maxiter": 15, "maxiter": 12},
         },
     ),
@@ -143,3 +126,30 @@ NETS = {
 
 for name, (kind, given) in NETS.items():
     run(partial(minimize_net, kind, **given), name)
+
+
+@run
+def blocks():
+    """Residuals of two kinds, each with points of its own: a differential equation."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = mlp(1, 8, 1).double()
+
+    def equation(model, points):
+        points = points.requires_grad_()
+        u = model(points)
+        (slope,) = torch.autograd.grad(u.sum(), points, create_graph=True)
+        return slope + u - torch.sin(points)
+
+    def at_zero(model, points):
+        return model(points) - 1
+
+    inside = torch.linspace(0, 3, 400, dtype=torch.float64)[:, None]
+    problem = ksdmin.from_torch(
+        model,
+        residuals=[(equation, inside, 1.0), (at_zero, inside[:1], 10.0)],
+        chunk_size=CHUNK,
+        memory_budget=BUDGET,
+        rng=3,
+    )
+    return ksdmin.minimize(problem, rng=0, options={"maxiter": 15})

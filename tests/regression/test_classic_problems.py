@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize
 
 import ksdmin
-from tests.problems import LARGE, SMALL
+from examples.benchmarks.comparison.classic_functions import LARGE, SMALL
 
 RIVALS = ("Newton-CG", "trust-krylov")
 

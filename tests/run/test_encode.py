@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ksdmin
-from ksdmin._run.checkpoint_file import FORMAT, decode, encode
+from ksdmin._run.checkpoint_file import decode, encode
 from tests.ksd.snapshots import snapshot
 
 
@@ -71,8 +70,8 @@ def types(value):
 
 
 def test_numbers_of_numpy_become_pythons():
-    plain = encode(Inner((np.float64(0.1), np.int64(3), np.bool_(True), ksdmin.Options().gtol)))
-    assert plain["value"]["fields"]["u"] == (0.1, 3, True, 1e-5)
+    plain = encode(Inner((np.float64(0.1), np.int64(3), np.bool_(True))))
+    assert plain["value"]["fields"]["u"] == (0.1, 3, True)
     assert_plain(plain)
 
 
@@ -101,12 +100,6 @@ def test_arrays_are_changed_by_the_function_given_once_each():
 def test_what_cannot_be_saved_is_told_where_it_is():
     with pytest.raises(TypeError, match=r"Outer\.more\[1\]\.u is a complex, which cannot be saved"):
         encode(Outer(None, (Inner(1), Inner(1j)), None))
-
-
-def test_another_format_is_refused():
-    plain = encode(Inner(1)) | {"format": FORMAT + 1}
-    with pytest.raises(ValueError, match=r"has format 2, expected 1: it was saved by another ver"):
-        decode(Inner, plain)
 
 
 def test_other_fields_are_refused():

@@ -99,12 +99,6 @@ def test_steps_are_the_iterations_of_minimize(options):
     assert snapshot(optimizer.last)[1] == snapshot(res.history[-1])[1]
 
 
-def test_both_kinds_of_closure_make_nearly_the_same_run():
-    first, second = (trained(12, kind)[2] for kind in ("graph", "backward"))
-    np.testing.assert_allclose(second, first, rtol=1e-4)
-    assert first != second
-
-
 def test_a_loss_with_a_graph_and_one_without_make_the_same_run():
     first, second = (trained(8, kind) for kind in ("backward", "detached"))
     assert first[2] == second[2]
@@ -154,42 +148,6 @@ def test_gradients_are_left_in_order(kind):
     expected = torch.autograd.grad(loss_of(net), list(net.parameters()))
     for p, g in zip(net.parameters(), expected, strict=True):
         torch.testing.assert_close(p.grad, g)
-
-
-def zeros_and_no_backward(net, optimizer):
-    for p in net.parameters():
-        p.grad = torch.zeros_like(p)
-    return loss_of(net)
-
-
-def gradients_by_hand(net, optimizer):
-    loss = loss_of(net)
-    gradients = torch.autograd.grad(loss, list(net.parameters()))
-    for p, g in zip(net.parameters(), gradients, strict=True):
-        p.grad = g
-    return loss.item()
-
-
-def tensors_that_are_kept(net, optimizer):
-    optimizer.zero_grad(set_to_none=False)
-    loss = loss_of(net)
-    loss.backward()
-    return loss
-
-
-@pytest.mark.parametrize(
-    ("closure", "kind"),
-    [
-        (zeros_and_no_backward, "graph"),
-        (gradients_by_hand, "backward"),
-        (tensors_that_are_kept, "backward"),
-    ],
-)
-def test_other_ways_to_leave_gradients(closure, kind):
-    net = make_net()
-    optimizer = KSD(net.parameters())
-    losses = [float(optimizer.step(lambda: closure(net, optimizer))) for _ in range(4)]
-    assert losses == trained(4, kind)[2]
 
 
 @kinds
@@ -297,16 +255,6 @@ def test_a_derivative_with_its_graph_is_no_such_thing(dtype):
     assert losses[-1] < losses[0]
 
 
-def test_kinks_are_no_such_thing():
-    """Where slopes differ from side to side, nothing is said."""
-    x = nn.Parameter(torch.zeros(2, dtype=torch.float64))
-
-    def closure():
-        return (x.relu() + 1.5 * x).sum()  # torch's gradient is that of one side
-
-    KSD([x]).step(closure)
-
-
 def test_a_closure_is_not_kept_alive():
     """It may hold a batch; also where it has raised an exception."""
     net = make_net()
@@ -371,18 +319,6 @@ def test_a_loss_that_is_not_finite_is_said_and_may_recover():
     optimizer.step(closure_of(net, optimizer, "graph"))
     assert optimizer.status is None
     assert not torch.equal(flat(net), there)
-
-
-def test_one_bad_batch_does_not_end_a_run():
-    net, optimizer, _ = trained(5)
-    there = flat(net)
-    optimizer.step(lambda: loss_of(net) * float("nan"))
-    assert optimizer.status is ksdmin.Status.NOT_FINITE
-    assert torch.equal(flat(net), there)
-    before = loss_of(net).item()
-    optimizer.step(closure_of(net, optimizer, "graph"))
-    assert optimizer.last.iteration == 6
-    assert loss_of(net).item() < before
 
 
 # Other functions from step to step
@@ -471,26 +407,15 @@ def test_a_copy_goes_on_by_itself(way):
     assert torch.equal(end_too, end)
 
 
-def test_a_state_may_be_of_another_dtype():
-    net, optimizer, _ = trained(5)
-    single = make_net(torch.float32)
-    single.load_state_dict(net.state_dict())
-    other = KSD(single.parameters())
-    other.load_state_dict(optimizer.state_dict())
-    before = loss_of(single).item()
-    other.step(closure_of(single, other, "graph"))
-    assert loss_of(single).item() < before
-
-
 def test_state_of_another_optimizer_or_net_is_refused():
     net, optimizer, _ = trained(2)
     adam = torch.optim.Adam(net.parameters())
-    with pytest.raises(ValueError, match=r"state_dict is that of another optimizer.*no damping, "):
+    with pytest.raises(ValueError, match=r"state_dict comes from another optimizer.*no damping, "):
         optimizer.load_state_dict(adam.state_dict())
     larger = nn.Sequential(nn.Linear(2, 7), nn.Tanh(), nn.Linear(7, 1)).double()
     other = KSD(larger.parameters())
     other.load_state_dict(optimizer.state_dict())
-    with pytest.raises(ValueError, match=r"or their sizes, are others than in the steps before"):
+    with pytest.raises(ValueError, match=r"or their sizes, have changed since the last step"):
         other.step(closure_of(larger, other, "graph"))
 
 
@@ -506,13 +431,6 @@ def test_state_of_another_version_is_refused():
 
 
 # Parameters and groups
-
-
-def test_groups_are_taken_together():
-    net = make_net()
-    optimizer = KSD([{"params": net[0].parameters()}, {"params": list(net[2].parameters())}])
-    losses = [float(optimizer.step(closure_of(net, optimizer, "graph"))) for _ in range(5)]
-    assert losses == trained(5)[2]
 
 
 def test_named_parameters_are_taken():
@@ -577,7 +495,7 @@ def test_sparse_gradients_are_refused():
 def test_groups_have_no_options_of_their_own():
     net = make_net()
     group = {"params": net.parameters(), "lr": 0.1, "gtol": 1e-3}
-    with pytest.raises(ValueError, match=r"the group has gtol, lr of its own"):
+    with pytest.raises(ValueError, match=r"a group has its own gtol, lr"):
         KSD([group])
     optimizer = KSD([{"params": net[0].parameters()}, {"params": net[2].parameters()}])
     optimizer.param_groups[1]["krylov_dim"] = 3
@@ -661,12 +579,12 @@ def test_float32_is_warned_of_once_where_products_are_differences(kind):
         assert warning.filename == __file__
 
 
-# Closures
-
-
 def test_a_step_needs_a_closure():
     with pytest.raises(TypeError, match=r"step needs a closure that returns the loss"):
         KSD(make_net().parameters()).step()
+
+
+# Closures
 
 
 @pytest.mark.parametrize(

@@ -25,36 +25,6 @@ def multihead_attention():
     return Model(MultiheadSelf(), nn.MSELoss(), (real(8, 3, 4), real(8, 1)))
 
 
-class Masked(MultiheadSelf):
-    def forward(self, x, padding):
-        z, _ = self.attend(x, x, x, key_padding_mask=padding, need_weights=False)
-        kept = (~padding)[:, :, None]
-        return (self.head(z) * kept).sum(1) / kept.sum(1)
-
-
-@entry("torch")
-def multihead_attention_with_key_padding_mask():
-    padding = torch.arange(4) >= (1 + labels(4, 8))[:, None]
-    return Model(Masked(), nn.MSELoss(), ((real(8, 4, 4), padding), real(8, 1)))
-
-
-class Causal(nn.Module):
-    """torch's function, with is_causal."""
-
-    def __init__(self):
-        super().__init__()
-        self.qkv, self.out = nn.Linear(3, 9), nn.Linear(3, 2)
-
-    def forward(self, x):
-        q, k, v = self.qkv(x).chunk(3, dim=-1)
-        return self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True)).transpose(1, 2)
-
-
-@entry("torch")
-def scaled_dot_product_attention_causal():
-    return Model(Causal(), nn.CrossEntropyLoss(), (real(7, 4, 3), labels(2, 7, 4)))
-
-
 class ByEinsum(nn.Module):
     """Heads and a causal mask, by hand."""
 
@@ -92,12 +62,6 @@ class Encoder(nn.Module):
 @entry("torch")
 def transformer_encoder_layer():
     return Model(Encoder(encoder_layer(dropout=0.0)), nn.MSELoss(), (real(8, 3, 2), real(8, 1)))
-
-
-@entry("torch")
-def transformer_encoder_layer_norm_first_in_eval_mode():
-    layer = encoder_layer(dropout=0.1, norm_first=True)
-    return Model(Encoder(layer).eval(), nn.MSELoss(), (real(8, 3, 2), real(8, 1)))
 
 
 @entry("torch")

@@ -15,13 +15,6 @@ def conv1d_with_in_place_relu():
 
 
 @entry("torch")
-def conv2d_with_max_pool():
-    layers = nn.Conv2d(1, 3, 3, padding="same"), nn.SiLU(), nn.MaxPool2d(2), nn.Flatten()
-    model = nn.Sequential(*layers, nn.Linear(12, 3))
-    return Model(model, nn.CrossEntropyLoss(), (real(10, 1, 4, 4), labels(3, 10)))
-
-
-@entry("torch")
 def conv2d_with_dropout():
     layers = nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Dropout2d(0.3), nn.Flatten(), nn.Dropout(0.2)
     model = nn.Sequential(*layers, nn.Linear(8, 3))
@@ -41,45 +34,11 @@ def conv3d():
 
 
 @entry("torch")
-def conv_transpose_decoder():
-    model = nn.Sequential(
-        nn.Linear(2, 4),
-        nn.Unflatten(1, (1, 2, 2)),
-        nn.GELU(),
-        nn.ConvTranspose2d(1, 1, 2, stride=2),
-    )
-    return Model(model, nn.MSELoss(), (real(6, 2), real(6, 1, 4, 4)))
-
-
-@entry("torch")
-def depthwise_separable_convolution():
-    model = nn.Sequential(
-        nn.Conv2d(2, 4, 3, groups=2, dilation=1, padding=1, padding_mode="circular"),
-        nn.Hardswish(),
-        nn.Conv2d(4, 2, 1),
-        nn.AvgPool2d(2),
-    )
-    return Model(model, nn.MSELoss(), (real(6, 2, 4, 4), real(6, 2, 2, 2)))
-
-
-@entry("torch")
 def group_norm():
     model = nn.Sequential(
         nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Mish(), nn.Flatten(), nn.Linear(16, 1)
     )
     return Model(model, nn.MSELoss(), (real(8, 1, 4, 4), real(8, 1)))
-
-
-@entry("torch")
-def instance_norm():
-    model = nn.Sequential(
-        nn.Conv1d(1, 3, 2),
-        nn.InstanceNorm1d(3, affine=True),
-        nn.Tanh(),
-        nn.Flatten(),
-        nn.Linear(12, 1),
-    )
-    return Model(model, nn.MSELoss(), (real(8, 1, 5), real(8, 1)))
 
 
 @entry("torch")
@@ -137,18 +96,3 @@ def u_net_for_segmentation_with_ignored_pixels():
     masks = labels(3, 4, 4, 4)
     masks[:, 0] = 255
     return Model(UNet(), nn.CrossEntropyLoss(ignore_index=255), (real(4, 1, 4, 4), masks))
-
-
-class Upsampler(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.filter = nn.Conv2d(1, 4, 2)
-
-    def forward(self, image):
-        wide = nn.functional.interpolate(image, scale_factor=2, mode="bilinear")
-        return nn.functional.pixel_shuffle(self.filter(wide).sigmoid(), 2)
-
-
-@entry("torch")
-def bilinear_upsampling_and_pixel_shuffle():
-    return Model(Upsampler(), nn.MSELoss(), (real(4, 1, 2, 2), real(4, 1, 6, 6)))

@@ -20,16 +20,6 @@ def rosenbrock():
 
 
 @entry("torch")
-def logistic_regression_of_a_dictionary():
-    def fun(theta, X, y):
-        z = X @ theta["w"] + theta["b"]
-        return F.binary_cross_entropy_with_logits(z, y) + 0.01 * theta["w"].square().sum()
-
-    x0 = {"w": zeros(4), "b": zeros(1)}
-    return Function(fun, x0, (real(30, 4), labels(2, 30).double()))
-
-
-@entry("torch")
 def student_t_likelihood():
     def negative_log_likelihood(theta, y):
         location, log_scale, log_freedom = theta
@@ -38,17 +28,6 @@ def student_t_likelihood():
 
     x0 = [zeros(()), zeros(()), torch.ones((), dtype=torch.float64)]
     return Function(negative_log_likelihood, x0, (2 * real(40) + 1,))
-
-
-@entry("torch")
-def gaussian_mixture_likelihood():
-    def fun(theta, y):
-        log_weight = theta["weight"].log_softmax(0)
-        normal = torch.distributions.Normal(theta["mean"], theta["log_scale"].exp())
-        return -torch.logsumexp(log_weight + normal.log_prob(y[:, None]), 1).mean()
-
-    x0 = {"weight": zeros(3), "mean": real(3), "log_scale": zeros(3)}
-    return Function(fun, x0, (torch.cat([real(20) - 2, 0.5 * real(20) + 2]),))
 
 
 @entry("torch")
@@ -94,79 +73,6 @@ def predator_and_prey_by_runge_kutta():
 
 
 @entry("torch")
-def low_rank_matrix_factorisation():
-    def fun(theta, seen, mask):
-        U, V = theta
-        return ((U @ V.T - seen) * mask).square().sum() + 0.05 * (
-            U.square().sum() + V.square().sum()
-        )
-
-    mask = torch.rand(6, 5) < 0.7
-    return Function(fun, (real(6, 2), real(5, 2)), (real(6, 5), mask))
-
-
-@entry("torch")
-def phase_retrieval():
-    def fun(x, A, seen):
-        return ((A @ torch.view_as_complex(x)).abs().square() - seen).square().mean()
-
-    A = torch.complex(real(20, 4), real(20, 4))
-    signal = torch.complex(real(4), real(4))
-    return Function(fun, real(4, 2), (A, (A @ signal).abs().square()))
-
-
-@entry("torch")
-def largest_eigenvalue():
-    """Of a symmetric matrix that depends on x, with a penalty."""
-
-    def fun(x, A):
-        return torch.linalg.eigvalsh(A + torch.diag(x))[-1] + 0.5 * x.square().sum()
-
-    A = real(5, 5)
-    return Function(fun, real(5), (A + A.T,))
-
-
-@entry("torch")
-def log_determinant_of_a_design():
-    def fun(logits, X):
-        information = torch.einsum("n,ni,nj->ij", logits.softmax(0), X, X)
-        return -torch.linalg.slogdet(information).logabsdet
-
-    return Function(fun, zeros(12), (real(12, 3),))
-
-
-@entry("torch")
-def sinkhorn_distance():
-    """The cost of entropic transport, as a function of the points."""
-
-    def fun(points, goal):
-        cost = (points[:, None] - goal[None]).square().sum(2)
-        f, g = torch.zeros_like(cost[:, 0]), torch.zeros_like(cost[0])
-        for _ in range(10):
-            f = -torch.logsumexp(g - cost, 1)
-            g = -torch.logsumexp(f[:, None] - cost, 0)
-        plan = torch.exp(f[:, None] + g - cost)
-        return (plan * cost).sum()
-
-    return Function(fun, real(4, 2), (real(5, 2) + 1,))
-
-
-@entry("torch")
-def forecast_by_an_autoregression():
-    def fun(theta, series):
-        level = theta["start"]
-        total = 0.0
-        for y in series:
-            forecast = theta["a"].tanh() * level + theta["b"]
-            total = total + (y - forecast) ** 2
-            level = y
-        return total.sum() / len(series)
-
-    x0 = {"start": zeros(1), "a": zeros(1), "b": zeros(1)}
-    return Function(fun, x0, (real(15).cumsum(0) / 3,))
-
-
-@entry("torch")
 def node_classification_on_a_sparse_graph():
     """One graph is no sum over samples: a function of the module."""
 
@@ -188,26 +94,6 @@ def node_classification_on_a_sparse_graph():
 
 
 @entry("torch")
-def training_step_of_a_module():
-    """Like a LightningModule: the module computes its own loss."""
-
-    class Lit(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
-
-        def training_step(self, batch, batch_idx):
-            x, y = batch
-            penalty = sum(p.square().sum() for p in self.parameters())
-            return F.mse_loss(self.net(x), y) + 1e-3 * penalty
-
-    def fun(module, x, y):
-        return module.training_step((x, y), 0)
-
-    return Function(fun, Lit().double(), (real(15, 2), real(15, 1)))
-
-
-@entry("torch")
 def batch_norm_of_the_whole_set():
     """In train mode the loss is no sum over samples, but a function of the module it is."""
     net = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Tanh())
@@ -217,19 +103,6 @@ def batch_norm_of_the_whole_set():
         return F.mse_loss(net(x), y)
 
     return Function(fun, net.double(), (real(15, 2), real(15, 1)))
-
-
-@entry("torch")
-def cox_partial_likelihood():
-    """Of survival times: every event's risk set is made of the others."""
-
-    def fun(beta, X, order, event):
-        risk = (X @ beta)[order]
-        return -((risk - torch.logcumsumexp(risk, 0)) * event[order]).sum() / event.sum()
-
-    times = torch.rand(20)
-    event = (torch.rand(20) < 0.7).double()
-    return Function(fun, zeros(3), (real(20, 3), times.argsort(descending=True), event))
 
 
 @entry("torch")

@@ -27,47 +27,6 @@ def of_jax(*args, **kwargs):
     return Functional(ksdmin.from_jax, *args, **kwargs)
 
 
-@entry("jax", pytest.mark.slow)  # tests/adapters/functional has its like
-def jax_mlp():
-    def mlp(p, x):
-        return jnp.tanh(x @ p["W"] + p["b"]) @ p["V"]
-
-    params = {"W": normal(2, 4), "b": normal(4), "V": normal(4, 3)}
-    data = normal(20, 2), RNG.integers(0, 3, 20)
-    return of_jax(mlp, params, "softmax-cross-entropy", data, entropy)
-
-
-@entry("jax", pytest.mark.slow)  # tests/adapters/functional has its like
-def jax_ridge():
-    X, y = normal(20, 4), normal(20)
-
-    def ridge(w):
-        return jnp.mean((X @ w - y) ** 2) / 2 + 0.1 * jnp.sum(w**2)
-
-    return of_jax(ridge, np.ones(4))
-
-
-@entry("jax", pytest.mark.slow)  # tests/adapters/functional has its like
-def jax_binary_logistic():
-    X, y = normal(20, 3), RNG.integers(0, 2, 20)
-
-    def fun(p):
-        z = X @ p["w"] + p["b"]
-        return jnp.mean(jax.nn.softplus(z) - y * z) + 0.01 * jnp.sum(p["w"] ** 2)
-
-    return of_jax(fun, {"w": np.zeros(3), "b": np.zeros(())})
-
-
-@entry("jax", pytest.mark.slow)  # tests/adapters/functional has its like
-def jax_multiclass_logistic():
-    X, y = normal(20, 3), RNG.integers(0, 3, 20)
-
-    def fun(W):
-        return jnp.mean(entropy(X @ W, y)) + 0.01 * jnp.sum(W**2)
-
-    return of_jax(fun, np.zeros((3, 3)))
-
-
 @entry("jax")
 def jax_scan():
     """A recurrent net by lax.scan."""
@@ -94,7 +53,7 @@ def _(primals, tangents):
     return smooth(primals[0]), jax.nn.sigmoid(primals[0]) * tangents[0]
 
 
-@entry("jax")
+@entry("jax", pytest.mark.slow)
 def jax_custom_jvp():
     def model(p, x):
         return smooth(x @ p["W"]) @ p["v"]
@@ -123,32 +82,6 @@ def jax_custom_vjp():
 
 
 @entry("jax")
-def jax_custom_vjp_in_a_function():
-    return of_jax(lambda x: jnp.sum(bump(x - 1)) + jnp.sum(x**2), np.full(3, 0.3))
-
-
-@entry("jax", pytest.mark.slow)  # tests/adapters/functional has its like
-def jax_loss_of_ones_own():
-    def loss(z, y):
-        return jnp.sum(jnp.sqrt(1 + (z - y) ** 2), axis=1)
-
-    def model(p, x):
-        return jnp.sin(x @ p[0]) @ p[1]
-
-    return of_jax(model, (normal(2, 3), normal(3, 2)), loss, (normal(15, 2), normal(15, 2)))
-
-
-@entry("jax")
-def jax_convolution():
-    def model(p, x):
-        z = jax.lax.conv_general_dilated(x[:, None], p["filter"], (1,), "VALID")
-        return jnp.tanh(z).reshape(len(x), -1) @ p["head"]
-
-    params = {"filter": normal(2, 1, 3), "head": normal(8, 1)}
-    return of_jax(model, params, "squared-error", (normal(12, 6), normal(12, 1)), squared)
-
-
-@entry("jax")
 def jax_physics_informed():
     """Derivatives in the inputs: grad and vmap in the model."""
 
@@ -164,7 +97,7 @@ def jax_physics_informed():
     return of_jax(residual, params, "squared-error", (t, np.cos(t)), squared)
 
 
-@entry("jax")
+@entry("jax", pytest.mark.slow)
 def jax_gaussian_process():
     X, y = normal(12, 1), normal(12)
 

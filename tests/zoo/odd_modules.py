@@ -47,20 +47,6 @@ def tied_weights():
 
 
 @entry("torch")
-def transposed_weight():
-    class Auto(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.encode = nn.Linear(4, 2)
-
-        def forward(self, x):
-            return F.linear(self.encode(x).sigmoid(), self.encode.weight.t())
-
-    x = real(10, 4)
-    return Model(Auto(), nn.MSELoss(), (x, x))
-
-
-@entry("torch")
 def frozen_layers():
     body = nn.Sequential(nn.Linear(3, 5), nn.Tanh()).requires_grad_(False)
     return Model(
@@ -74,38 +60,6 @@ def frozen_layers():
 def layer_norm():
     model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 2))
     return Model(model, nn.MSELoss(), (real(10, 3), real(10, 2)))
-
-
-@entry("torch")
-def rms_norm():
-    model = nn.Sequential(nn.Linear(3, 4), nn.RMSNorm(4), nn.SiLU(), nn.Linear(4, 2))
-    return Model(model, nn.MSELoss(), (real(10, 3), real(10, 2)))
-
-
-@entry("torch")
-def embedding_of_a_mean():
-    class Bag(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.words, self.head = nn.Embedding(6, 3), nn.Linear(3, 2)
-
-        def forward(self, words):
-            return self.head(self.words(words).mean(1))
-
-    return Model(Bag(), nn.CrossEntropyLoss(), (labels(6, 12, 3), labels(2, 12)))
-
-
-@entry("torch")
-def bilinear_layer_of_two_inputs():
-    class Pair(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.pair, self.head = nn.Bilinear(2, 3, 3), nn.Linear(3, 1)
-
-        def forward(self, a, b):
-            return self.head(self.pair(a, b).tanh())
-
-    return Model(Pair(), nn.MSELoss(), ((real(10, 2), real(10, 3)), real(10, 1)))
 
 
 @entry("torch")
@@ -150,21 +104,6 @@ def module_list_in_a_loop():
 
 
 @entry("torch")
-def standardised_by_buffers():
-    class Standardised(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("mean", torch.tensor([1.0, -2.0]))
-            self.register_buffer("scale", torch.tensor([2.0, 0.5]), persistent=False)
-            self.net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
-
-        def forward(self, x):
-            return self.net((x - self.mean) / self.scale)
-
-    return Model(Standardised(), nn.MSELoss(), (real(12, 2), real(12, 1)))
-
-
-@entry("torch")
 def complex_numbers_inside():
     """A filter in the Fourier domain; its parameters are real."""
 
@@ -178,48 +117,3 @@ def complex_numbers_inside():
             return torch.fft.irfft(spectrum, n=signal.shape[1]).tanh()
 
     return Model(Spectral(), nn.MSELoss(), (real(6, 8), real(6, 8)))
-
-
-@entry("torch")
-def outputs_without_an_axis_of_their_own():
-    class Squeezed(nn.Sequential):
-        def forward(self, x):
-            return super().forward(x).squeeze(-1)
-
-    model = Squeezed(nn.Linear(2, 4), nn.Softplus(), nn.Linear(4, 1))
-    return Model(model, nn.MSELoss(), (real(12, 2), real(12)))
-
-
-@entry("torch")
-def radial_basis_functions():
-    class Radial(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.centres, self.log_width = (
-                nn.Parameter(torch.randn(4, 2)),
-                nn.Parameter(torch.zeros(4)),
-            )
-            self.weights = nn.Parameter(torch.randn(4, 1))
-
-        def forward(self, x):
-            squares = (x[:, None] - self.centres).square().sum(2)
-            return torch.exp(-squares * self.log_width.exp()) @ self.weights
-
-    return Model(Radial(), nn.MSELoss(), (real(15, 2), real(15, 1)))
-
-
-@entry("torch")
-def a_curve_without_a_network():
-    class Decay(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.amplitude, self.rate = (
-                nn.Parameter(torch.tensor(2.0)),
-                nn.Parameter(torch.tensor(0.5)),
-            )
-
-        def forward(self, t):
-            return self.amplitude * torch.exp(-self.rate * t)
-
-    t = torch.linspace(0, 3, 20, dtype=torch.float64)[:, None]
-    return Model(Decay(), nn.MSELoss(), (t, 3 * torch.exp(-t)))

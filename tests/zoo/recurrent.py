@@ -24,18 +24,6 @@ def lstm():
 
 
 @entry("torch")
-def gru_in_two_directions():
-    recurrent = nn.GRU(2, 2, batch_first=True, bidirectional=True)
-    return Model(LastState(recurrent, 4, 2), nn.CrossEntropyLoss(), (real(8, 3, 2), labels(2, 8)))
-
-
-@entry("torch")
-def rnn_of_two_layers():
-    recurrent = nn.RNN(2, 3, num_layers=2, batch_first=True)
-    return Model(LastState(recurrent, 3), nn.MSELoss(), (real(8, 4, 2), real(8, 1)))
-
-
-@entry("torch")
 def lstm_with_dropout():
     recurrent = nn.LSTM(2, 2, num_layers=2, batch_first=True, dropout=0.4)
     return Model(LastState(recurrent, 2), nn.MSELoss(), (real(8, 3, 2), real(8, 1)), draws=True)
@@ -63,32 +51,11 @@ def lstm_cells_that_feed_themselves():
     return Model(LstmProjected(), nn.MSELoss(), (real(10, 1), real(10, 3)))
 
 
-class Packed(nn.Module):
-    """Sequences of several lengths, padded; the lengths are a second input."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed, self.gru = nn.Embedding(6, 2, padding_idx=0), nn.GRU(2, 3, batch_first=True)
-        self.head = nn.Linear(3, 2)
-
-    def forward(self, words, lengths):
-        packed = pack_padded_sequence(
-            self.embed(words), lengths.cpu(), batch_first=True, enforce_sorted=False
-        )
-        _, last = self.gru(packed)
-        return self.head(last[0])
-
-
 def padded_words(n=8, length=4):
     lengths = 1 + labels(length, n)
     words = 1 + labels(5, n, length)
     words[torch.arange(length) >= lengths[:, None]] = 0
     return words, lengths
-
-
-@entry("torch")
-def packed_sequences():
-    return Model(Packed(), nn.CrossEntropyLoss(), (padded_words(), labels(2, 8)))
 
 
 class Tagger(nn.Module):

@@ -59,9 +59,7 @@ class Model:
     `mean` is the mean loss of (outputs, targets), where `loss` is no module whose own mean it is;
     `plain` a module that computes the same without what is special about `model`, with parameters
     of the same names; `draws`: whether it draws random numbers, so that only it knows its value;
-    `has_hessian`: False where torch's own is wrong (see tests/adapters/torch/test_backward.py);
-    `given`: the arguments of from_torch, where they are others than `loss` and `data`; `read`:
-    which part of what the module returns the loss is of.
+    `has_hessian`: False where torch's own is wrong (see tests/adapters/torch/test_backward.py).
     """
 
     model: nn.Module
@@ -71,8 +69,6 @@ class Model:
     plain: nn.Module | None = None
     draws: bool = False
     has_hessian: bool = True
-    given: Callable[["Model"], dict[str, Any]] | None = None
-    read: Callable[[Any], Any] = lambda z: z
     options: dict[str, Any] = field(default_factory=dict)
 
     def to(self, device):
@@ -84,8 +80,7 @@ class Model:
         return replace(self, model=model, loss=loss, data=data, plain=plain)
 
     def problem(self, **options):
-        given = {"loss": self.loss, "data": self.data} if self.given is None else self.given(self)
-        return ksdmin.from_torch(self.model, **given, **self.options, **options)
+        return ksdmin.from_torch(self.model, self.loss, self.data, **self.options, **options)
 
     def outputs(self, x):
         model = self.plain or self.model
@@ -94,7 +89,7 @@ class Model:
         named = {name.replace("_orig_mod.", ""): piece for name, piece in named.items()}
         inputs = tree_map(lambda part: part.detach().clone(), self.data[0])
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
-        return self.read(torch.func.functional_call(model, named, inputs))
+        return torch.func.functional_call(model, named, inputs)
 
     def mean_loss(self, z):
         return (self.mean or self.loss)(z, self.data[1])

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.utils.checkpoint import checkpoint
 
 from tests.versions import needs_torch
-from tests.zoo.registry import Model, entry, labels, real
+from tests.zoo.registry import Model, entry, real
 
 
 def regression(model, **kwargs):
@@ -26,12 +26,6 @@ def orthogonal_parametrization():
 
 
 @entry("torch")
-def cayley_parametrization():
-    layer = parametrizations.orthogonal(nn.Linear(3, 3), orthogonal_map="cayley")
-    return regression(nn.Sequential(layer, nn.Tanh(), nn.Linear(3, 2)))
-
-
-@entry("torch")
 def weight_norm_parametrization():
     return regression(
         nn.Sequential(parametrizations.weight_norm(nn.Linear(3, 4)), nn.Tanh(), nn.Linear(4, 2)),
@@ -43,12 +37,6 @@ def weight_norm_parametrization():
 def old_weight_norm():
     first = nn.utils.weight_norm(nn.Linear(3, 4).double())
     return regression(nn.Sequential(first, nn.Tanh(), nn.Linear(4, 2)), has_hessian=False)
-
-
-@entry("torch")
-def spectral_norm_in_eval_mode():
-    layer = parametrizations.spectral_norm(nn.Linear(3, 4))
-    return regression(nn.Sequential(layer, nn.Tanh(), nn.Linear(4, 2)).eval())
 
 
 class Positive(nn.Module):
@@ -87,56 +75,10 @@ def checkpointed():
 
 
 @entry("torch")
-def checkpointed_sequential():
-    class Segments(nn.Sequential):
-        def forward(self, x):
-            return checkpoint_sequential(list(self), 2, x, use_reentrant=False)
-
-    model = layers()
-    return regression(Segments(*model), plain=copy.deepcopy(model))
-
-
-@entry("torch")
-def compiled_eagerly():
-    needs_torch(2, 6, COMPILED)
-    model = layers()
-    return regression(torch.compile(model, backend="eager"), plain=copy.deepcopy(model))
-
-
-@entry("torch")
 def compiled_ahead_of_time():
     needs_torch(2, 6, COMPILED)
     model = layers()
     return regression(torch.compile(model, backend="aot_eager"), plain=copy.deepcopy(model))
-
-
-@entry("torch")
-def compiled_in_place():
-    model = layers()
-    plain = copy.deepcopy(model)
-    model[0].compile(backend="aot_eager")
-    return regression(model, plain=plain)
-
-
-@entry("torch")
-def with_a_compiled_function():
-    needs_torch(2, 6, COMPILED)
-
-    @torch.compile(backend="aot_eager")
-    def bend(x):
-        return x.tanh() * x.sigmoid()
-
-    class Bent(nn.Sequential):
-        def forward(self, x):
-            return self[1](bend(self[0](x)))
-
-    class Plain(nn.Sequential):
-        def forward(self, x):
-            z = self[0](x)
-            return self[1](z.tanh() * z.sigmoid())
-
-    parts = nn.Linear(3, 4), nn.Linear(4, 2)
-    return regression(Bent(*parts), plain=copy.deepcopy(Plain(*parts)))
 
 
 @entry("torch", pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated"))
@@ -150,29 +92,6 @@ def scripted_function_inside():
             return self[1](bend(self[0](x)))
 
     return regression(Bent(nn.Linear(3, 4), nn.Linear(4, 2)))
-
-
-class Cube(torch.autograd.Function):
-    """A function with a backward pass of its own, which torch can differentiate again."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return 3 * grad * x**2
-
-
-@entry("torch")
-def autograd_function_of_ones_own():
-    class Cubic(nn.Sequential):
-        def forward(self, x):
-            return self[1](Cube.apply(self[0](x)))
-
-    return regression(Cubic(nn.Linear(3, 4), nn.Linear(4, 2)))
 
 
 class Exponential(torch.autograd.Function):
@@ -209,25 +128,3 @@ def forward_hooks():
     model[0].register_forward_hook(lambda module, args, out: 2 * out)
     model[1].register_forward_pre_hook(lambda module, args: (args[0] + 1,))
     return regression(model)
-
-
-@entry("torch")
-def like_lightning():
-    """Methods beside forward, as a LightningModule has them."""
-
-    class Lit(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3))
-
-        def forward(self, x):
-            return self.net(x)
-
-        def training_step(self, batch, batch_idx):
-            x, y = batch
-            return nn.functional.cross_entropy(self(x), y)
-
-        def configure_optimizers(self):
-            return torch.optim.Adam(self.parameters())
-
-    return Model(Lit(), nn.CrossEntropyLoss(), (real(12, 3), labels(3, 12)))

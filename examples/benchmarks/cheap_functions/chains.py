@@ -1,8 +1,8 @@
 """Functions of neighbours, and functions with one variable that all terms share.
 
 From CUTEst (S2MPJ), from Moré, Garbow and Hillstrom, and from the classic literature; each takes n
-and returns the start and the `Sum`. `tests/problems.py` has most of them by another way, which the
-tests compare.
+and returns the start and the `Sum`. `comparison/classic_functions.py` has most of them by another
+way, which the tests compare.
 """
 
 from __future__ import annotations

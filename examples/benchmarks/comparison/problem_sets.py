@@ -4,7 +4,7 @@
 |---|---|
 | s2mpj | unconstrained S2MPJ problems in their default sizes |
 | s2mpj-bounds | S2MPJ problems with bounds only, fixed variables included |
-| classic | the gallery of `tests/problems.py` |
+| classic | the gallery of `classic_functions.py` |
 | classic-large | its scalable problems with 9,996 variables (10,000 is no multiple of 12) |
 
 Which S2MPJ problems are in is a matter of a rule, not of names: see `Limits` and `verdict`. The
@@ -13,7 +13,6 @@ rule looks at times, so its outcome is kept in results/scipy/problems.json, for 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import signal
 import time
@@ -21,12 +20,11 @@ import warnings
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from examples.benchmarks.comparison import s2mpj
+from examples.benchmarks.comparison import classic_functions, s2mpj
 
 KINDS = {"s2mpj": "u", "s2mpj-bounds": "b"}
 COLLECTIONS = (*KINDS, "classic", "classic-large")
@@ -94,25 +92,16 @@ def from_s2mpj(name: str, bounded: bool) -> TestProblem:
     return TestProblem(name, np.clip(x0, lower, upper), *functions, lower, upper)
 
 
-@cache
-def gallery():
-    """`tests/problems.py`, which is no part of a package."""
-    spec = importlib.util.spec_from_file_location("gallery", ROOT / "tests" / "problems.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def from_gallery(name: str, n: int | None = None) -> TestProblem:
-    problem = gallery().PROBLEMS[name](**({} if n is None else {"n": n}))
+    problem = classic_functions.PROBLEMS[name](**({} if n is None else {"n": n}))
     return TestProblem(name, problem.x0, problem.fun, problem.grad, problem.hess)
 
 
 def scalable(name: str) -> bool:
     """Whether the gallery's formulas stay sparse: at most 50 entries in a row of the Hessian."""
-    if name not in gallery().LARGE:
+    if name not in classic_functions.LARGE:
         return False
-    problem, n = gallery().PROBLEMS[name](n=300), 300
+    problem, n = classic_functions.PROBLEMS[name](n=300), 300
     entries = problem.hess(problem.x0)
     count = entries.nnz if hasattr(entries, "nnz") else np.count_nonzero(entries)
     return count <= 50 * n
@@ -188,7 +177,7 @@ def survey(collection: str, limits: Limits) -> dict:
 def names(collection: str, full: bool = False) -> list[str]:
     """All problems of a collection; those of S2MPJ are surveyed where no list is kept yet."""
     if collection not in KINDS:
-        every = list(gallery().PROBLEMS)
+        every = list(classic_functions.PROBLEMS)
         return [name for name in every if scalable(name)] if "large" in collection else every
     file = RESULTS / "problems.json"
     kept = json.loads(file.read_text()) if file.exists() else {}

@@ -78,7 +78,7 @@ def names(collection: str) -> list[str]:
     if collection == S2MPJ:
         return sorted(problem_sets.names(S2MPJ), key=lambda name: zlib.crc32(name[::-1].encode()))
     if collection == ENDS:
-        return list(problem_sets.gallery().SMALL)
+        return list(problem_sets.classic_functions.SMALL)
     if collection in (LOSSES, MANY):
         return sums.names() if collection == LOSSES else list(sums.LARGE_REGRESSIONS)
     return list(net_tasks.MAKERS if collection == NETS else net_tasks.TOYS)

@@ -19,21 +19,25 @@ INNER = 30  # iterations of the paper's inner BFGS
 NO_LIMIT = 10**9
 
 
-def train_by_ksd(precond: str = "auto") -> Callable[..., Outcome]:
-    """Krylov Subspace Descent with ksdmin's defaults."""
+def train_by_ksd(precond: str | None = "auto", **options: Any) -> Callable[..., Outcome]:
+    """Krylov Subspace Descent with ksdmin's defaults, but for these options."""
 
     def train(training: Training, recorder: PointRecorder, settings: Settings) -> Outcome:
-        return _by_ksdmin("ksd", precond, {}, {}, training, recorder, settings)
+        return _by_ksdmin("ksd", precond, options, {}, training, recorder, settings)
 
     return train
 
 
-def train_as_in_paper(training: Training, recorder: PointRecorder, settings: Settings) -> Outcome:
+def train_as_in_paper(precond: str | None = "diagonal") -> Callable[..., Outcome]:
     """The paper's configuration: A everything, B and C disjoint with 1/K of the samples each."""
-    K = settings.krylov_dim
-    options = ksdmin.PAPER | {"krylov_dim": K, "inner_maxiter": INNER}
-    sizes = {"curvature": 1 / K, "search": 1 / K}
-    return _by_ksdmin("ksd", "diagonal", options, sizes, training, recorder, settings)
+
+    def train(training: Training, recorder: PointRecorder, settings: Settings) -> Outcome:
+        K = settings.krylov_dim
+        options = ksdmin.PAPER | {"krylov_dim": K, "inner_maxiter": INNER}
+        sizes = {"curvature": 1 / K, "search": 1 / K}
+        return _by_ksdmin("ksd", precond, options, sizes, training, recorder, settings)
+
+    return train
 
 
 def train_by_hf(precond: str) -> Callable[..., Outcome]:
@@ -49,7 +53,7 @@ def train_by_hf(precond: str) -> Callable[..., Outcome]:
 
 def _by_ksdmin(
     method: str,
-    precond: str,
+    precond: str | None,
     options: Mapping[str, Any],
     sizes: Mapping[str, Any],
     training: Training,

@@ -23,13 +23,17 @@ from examples.harness.net_training.mini_batch_methods import (
     train_by_muon,
     train_by_nesterov,
 )
-from examples.harness.net_training.tasks import AUTO_ENCODING, CLASSIFICATION
+from examples.harness.net_training.tasks import ADDING, AUTO_ENCODING, CLASSIFICATION
 
-ADAMS_RATES = {task.name: (3e-4, 1e-3, 3e-3, 1e-2) for task in (AUTO_ENCODING, CLASSIFICATION)}
+TASKS = (AUTO_ENCODING, CLASSIFICATION, ADDING)
+ADAMS_RATES = {task.name: (3e-4, 1e-3, 3e-3, 1e-2) for task in TASKS}
 METHODS = {
     "ksd": Method(train_by_ksd(), precision="high", has_curvature=True),
     "ksd-diagonal": Method(train_by_ksd("diagonal"), precision="high", has_curvature=True),
-    "ksd-paper": Method(train_as_in_paper, precision="high", has_curvature=True),
+    "ksd-krylov": Method(
+        train_by_ksd(without=["gauss-newton"]), precision="high", has_curvature=True
+    ),
+    "ksd-paper": Method(train_as_in_paper(), precision="high", has_curvature=True),
     "hf": Method(train_by_hf("diagonal"), precision="highest", has_curvature=True),
     "hf-kronecker": Method(train_by_hf("auto"), precision="highest", has_curvature=True),
     "lbfgsb": Method(
@@ -44,6 +48,7 @@ METHODS = {
         rates={
             AUTO_ENCODING.name: (3e-4, 1e-3, 3e-3, 1e-2),
             CLASSIFICATION.name: (1e-2, 3e-2, 1e-1, 3e-1),
+            ADDING.name: (1e-3, 3e-3, 1e-2, 3e-2),
         },
     ),
     "adam": Method(

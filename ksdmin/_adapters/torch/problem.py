@@ -278,7 +278,8 @@ class TorchProblem(TensorProblem):
             own = self._sums.factors(x, idx, self._precision[1], count)
             (entries,) = self.team.joint_parts([own], self._counts)
         l2 = 0.0 if self._means.l2 is None else float(self._means.l2.mean())
-        return Factors(self._blocks, entries / self._sums.size(idx), l2)
+        size = self._sums.size(idx)
+        return Factors(self._blocks, entries / size, l2, size)
 
     def _checked(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
         """A point and a set, as the sums take them."""

@@ -1,4 +1,4 @@
-"""The rules: whatever adapts during a run, one small class in a file of its own.
+"""The rules: whatever adapts during a run, a small class each, those of one idea in a file.
 
 A rule is a frozen value with its state and its constants, and says where these come from. It has
 
@@ -17,16 +17,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ksdmin._ksd.rules.contest import Contest
-from ksdmin._ksd.rules.damped_step import DampedStep
-from ksdmin._ksd.rules.damping import Damping
+from ksdmin._ksd.rules.damping import DampedStep, Damping
 from ksdmin._ksd.rules.exact_space import ExactSpace
-from ksdmin._ksd.rules.finer_arithmetic import FinerArithmetic
-from ksdmin._ksd.rules.forcing import Forcing
 from ksdmin._ksd.rules.one_set import OneSet
 from ksdmin._ksd.rules.set_sizes import SetSizes
-from ksdmin._ksd.rules.stall import Stall
+from ksdmin._ksd.rules.space import Forcing, Width
+from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
 from ksdmin._ksd.rules.trust import Trust
-from ksdmin._ksd.rules.width import Width
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 It may after a step with products that gained something, unless the function is quadratic; and then
 as long as the gradient falls, or the next step of the model is expected to come down faster, for
 its passes, than the last step with products. On samples, where products are cheap, only the latter
-counts, and a model that proved slower pauses. Without such steps 74 classic problems take 25%
+counts. Without such steps 74 classic problems take 25%
 (+- 4%) more work (examples/benchmarks/ablation.py).
 
 How fast a step comes down is measured by what is left to gain: by which factor, as a logarithm,
@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 
 from ksdmin._ksd.outcome import Outcome
-from ksdmin._ksd.rules.forcing import model_error
+from ksdmin._ksd.rules.space import model_error
 from ksdmin._problem.values import changed, made
 from ksdmin._result import Record
 
@@ -106,9 +106,6 @@ class Trust:
         Whether the next step may rest on the model.
     falls : bool
         Whether the gradient has fallen in the last step, and that was one of the model.
-    pause, last_pause : int
-        On samples: how many steps with products come before the next one of the model, and how many
-        that were the last time. Whenever steps of the model were slower, there are twice as many.
     allowed : bool
         Whether any may.
     """
@@ -118,8 +115,6 @@ class Trust:
     forecast: Forecast | None = None
     trusted: bool = False
     falls: bool = False
-    pause: int = 0
-    last_pause: int = 1
     allowed: bool = True
 
     @classmethod
@@ -141,10 +136,9 @@ class Trust:
     def pays_on_samples(self, here: Record, forecast: Forecast) -> bool:
         """The same where the products are of a sample, and the gradient is of everything.
 
-        There steps of the model have to be faster from the first one on. Where they proved slower,
-        they pause.
+        There steps of the model have to be faster from the first one on.
         """
-        if self.start is None or self.forecast is None or self.pause > 0:
+        if self.start is None or self.forecast is None:
             return False
         return forecast.rate >= self._rate_of_products(here, forecast.left)
 
@@ -155,10 +149,6 @@ class Trust:
         gone = left - here.value
         fall = logarithm(self.start.value + gone, self.end.value + gone)
         return fall / max(self.end.passes - self.start.passes, 1.0)
-
-    def _fall_without_products(self, here: Record, left: float) -> float:
-        """By which factor, as a logarithm, steps of the model have lowered what is left."""
-        return logarithm(self.end.value - here.value + left, left)
 
     def after(self, step: StepTaken) -> Trust:
         """Trust after a step where every set is the whole."""
@@ -182,7 +172,6 @@ class Trust:
         if not step.outcome.measured:
             falls = same and end.gradient_norm <= start.gradient_norm
             return changed(self, forecast=forecast, trusted=trusted, falls=falls)
-        pause, last_pause = self._pauses(start, forecast)
         return made(
             Trust,
             end=end,
@@ -190,20 +179,8 @@ class Trust:
             forecast=forecast,
             trusted=trusted,
             falls=False,
-            pause=pause,
-            last_pause=last_pause,
             allowed=self.allowed,
         )
-
-    def _pauses(self, here: Record, forecast: Forecast | None) -> tuple[int, int]:
-        """`pause` and `last_pause` after a step with products that began `here`."""
-        spent = here.passes - self.end.passes  # on steps of the model before it
-        if self.start is None or forecast is None or not spent > 0:
-            return max(self.pause - 1, 0), self.last_pause
-        fall = self._fall_without_products(here, forecast.left)
-        if fall < spent * self._rate_of_products(here, forecast.left):
-            return 2 * self.last_pause, 2 * self.last_pause
-        return 0, 1
 
     def withdrawn(self) -> Trust:
         """The next step needs products; what has been seen was of another function."""

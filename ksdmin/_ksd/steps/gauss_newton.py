@@ -33,7 +33,7 @@ from functools import partial
 from ksdmin._ksd.cost_model import Costs, MarginalGain
 from ksdmin._ksd.gauss_newton import GaussNewton
 from ksdmin._ksd.outcome import NextDamping
-from ksdmin._ksd.rules.damped_step import DampedStep, Met, lowered, raised
+from ksdmin._ksd.rules.damping import DampedStep, Met, lowered, raised
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
 from ksdmin._ksd.steps.residual_tests import held_at, held_at_the_end

@@ -92,7 +92,7 @@ def first_search_limit(
     """Whether the first search has spent what it may, where slopes are made of differences.
 
     The first step may cost as many gradients as a matrix may elsewhere; its space has taken up to
-    half of them (``_ksd/rules/width.py``). The gradient at x0 tells what one costs. The slopes and
+    half of them (``_ksd/rules/space.py``). The gradient at x0 tells what one costs. The slopes and
     the gradient of the last point are kept in reserve.
     """
     start = state.record

@@ -7,8 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.adapters.functional.backends import CLOSE, make, parameters, samples
-from tests.adapters.functional.dense import Dense
+from tests.adapters.functional.backends import make, parameters, samples
 
 # The penalty and the parameters
 
@@ -17,28 +16,6 @@ from tests.adapters.functional.dense import Dense
 def test_l2_that_is_not_like_the_parameters(backend, l2):
     with pytest.raises(ValueError, match=r"l2: expected a number, or numbers in the order"):
         make(backend, "squared-error", l2=l2)
-
-
-def test_unflatten_takes_us_back(backend):
-    problem, params = make(backend, "squared-error"), parameters()
-    for x in (problem.x0, np.asarray(problem.x0)):
-        found = problem.unflatten(x)
-        assert list(found) == list(params)
-        for name, pair in params.items():
-            for one, other in zip(found[name], pair, strict=True):
-                np.testing.assert_array_equal(one, other)
-
-
-def test_numpy_callables_for_scipy(backend):
-    problem = make(backend, "poisson", l2=0.1)
-    x, dense = np.array(problem.x0), Dense("poisson", l2=0.1)
-    assert problem.fun(x) == pytest.approx(dense.value)
-    for found, expected in [
-        (problem.jac(x), dense.gradient),
-        (problem.hessp(x, x), dense.matrix("gauss-newton") @ x),
-    ]:
-        assert type(found) is np.ndarray
-        np.testing.assert_allclose(found, expected, **CLOSE)
 
 
 # Wrong calls
@@ -109,18 +86,6 @@ def test_a_point_of_the_wrong_shape(backend, shape):
 
 
 # Seeds of the labels that are drawn
-
-
-@pytest.mark.parametrize("rng", [None, np.random.default_rng(0)])
-def test_a_seed_that_is_drawn(backend, rng):
-    problem = make(backend, "squared-error", curvature="fisher", rng=rng)
-    one, other = (problem.curvature(problem.x0)(problem.x0) for _ in range(2))
-    np.testing.assert_array_equal(one, other)
-
-
-def test_no_seed(backend):
-    with pytest.raises(ValueError, match=r"rng=-1: expected a non-negative integer"):
-        make(backend, "squared-error", rng=-1)
 
 
 # Copies

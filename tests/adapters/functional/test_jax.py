@@ -58,7 +58,13 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("layers", "tied")))
+        for name in MODELS
+    ],
+)
 def test_the_diagonal_forms_no_outer_product(x64, name):
     formed, params, model = MODELS[name]
     problem = ksdmin.from_jax(model, "squared-error", (X, Y), params=params, chunk_size=8)
@@ -110,24 +116,6 @@ def test_sets_of_many_sizes_are_compiled_a_few_times(x32):
     assert len(traced) <= 1
 
 
-def test_products_are_compiled_once(x32):
-    traced = []
-
-    def model(params, inputs):
-        traced.append(inputs.shape)
-        return jnp.tanh(inputs @ params)
-
-    data = X.astype("f"), Y.astype("f")
-    problem = ksdmin.from_jax(model, "squared-error", data, params=W.astype("f"))
-    problem.curvature(problem.x0)(problem.x0)
-    traced.clear()
-    for scale in (1.0, 2.0, 3.0):
-        product = problem.curvature(scale * problem.x0)
-        product(problem.x0)
-        product(scale * problem.x0)
-    assert not traced
-
-
 def test_arrays_are_those_of_jax(x64):
     problem = ksdmin.from_jax(lambda p, X: X @ p, "squared-error", (X, Y), params=W)
     assert all(isinstance(part, jax.Array) for part in problem._sums._samples._data)
@@ -153,17 +141,6 @@ def test_large_data_are_streamed(x64, tmp_path):
         strict=True,
     ):
         np.testing.assert_allclose(a, b, **CLOSE)
-
-
-def test_the_configuration_is_left_alone(x32):
-    before = dict(jax.config.values)
-    backend, data = Backend("jax", jnp), samples("squared-error", dtype="float32")
-    problem = backend.make(
-        backend.mlp, "squared-error", data, params=parameters("float32"), precision="high"
-    )
-    assert problem.traits.noise == 1e-5
-    problem.curvature(problem.x0)(problem.x0)
-    assert dict(jax.config.values) == before
 
 
 def test_finer_arithmetic_has_values_in_float32_and_the_same_products(x32):

@@ -1,6 +1,6 @@
 """Parameters with leaves that are no floating-point arrays: these are kept as they are."""
 
-from collections import OrderedDict, namedtuple
+from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,35 +70,6 @@ def test_unflatten_puts_them_back(backend):
         assert found[name] is params[name], name
 
 
-def test_l2_of_parts_beside_other_leaves(backend):
-    l2 = {"W": 0.5, "counter": 7.0, "tanh": 1.0}  # of what is kept there is no penalty
-    problem, usual = (
-        backend.make(model, "squared-error", (X, Y), params=parameters(backend), l2=weight)
-        for weight in (l2, 0.0)
-    )
-    x = problem.x0
-    assert problem.value(x) == pytest.approx(usual.value(x) + 0.25 * np.sum(W**2))
-
-
-def test_an_ordered_dict_of_penalties(backend):
-    params = OrderedDict(b=backend.array(SHIFT), a=backend.array(W))
-    line = lambda p, inputs: inputs @ p["a"] + p["b"]  # noqa: E731
-    problem, usual = (
-        backend.make(line, "squared-error", (X, Y), params=params, l2=l2)
-        for l2 in ({"b": 2.0}, 0.0)
-    )
-    expected = usual.value(usual.x0) + np.sum(SHIFT**2)
-    assert problem.value(problem.x0) == pytest.approx(expected)
-
-
-def test_plain_functions(backend):
-    start = {"x": backend.array(SHIFT), "power": 4, "f": backend.np.cosh}
-    problem = backend.make(lambda t: backend.np.sum(t["f"](t["x"]) ** t["power"]), x0=start)
-    assert problem.x0.shape == (3,)
-    res = ksdmin.minimize(problem)
-    np.testing.assert_allclose(problem.unflatten(res.x)["x"], 0.0, atol=1e-4)
-
-
 def entries(tree):
     """The leaves of dicts and lists."""
     parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else None
@@ -113,12 +84,6 @@ def test_whole_numbers_alone_are_varied(backend, start):
     problem = backend.make(fun, x0=start)
     assert problem.x0.dtype == np.float64
     np.testing.assert_allclose(ksdmin.minimize(problem).x, 0.5, atol=1e-6)
-
-
-def test_a_python_float_in_a_dict_is_varied(backend):
-    start = {"a": 2.0, "b": backend.array(SHIFT)}
-    problem = backend.make(lambda t: t["a"] ** 2 + backend.np.sum(t["b"] ** 2), x0=start)
-    assert problem.x0.shape == (4,)
 
 
 def test_nothing_to_vary(backend):

@@ -10,7 +10,6 @@ X = RNG.standard_normal((12, 3))
 DATA = {"x": X, "y": np.sin(X[:, :2])}
 FEW = RNG.standard_normal((4, 3))
 START = {"W": RNG.standard_normal((3, 4)) / 2, "v": RNG.standard_normal((4, 2)) / 2}
-WHOLE = slice(None)
 
 
 def blocks(xp):
@@ -34,14 +33,6 @@ def make(backend, given=None, **options):
     return backend.make(None, residuals=given or blocks(backend.np), params=params, **options)
 
 
-def test_the_diagonal_of_the_blocks(backend):
-    problem = make(backend, l2=0.2)
-    D = np.asarray(problem.value_and_gradient(problem.x0, diagonal=True)[2])
-    assert D.shape == (20,)
-    assert (D > 0.2).all()
-    assert problem.traits.diagonal_power == 0.75
-
-
 @pytest.mark.parametrize("curvature", [None, "hessian", "fisher", "empirical-fisher"])
 def test_a_run_goes_down(backend, curvature):
     problem = make(backend, curvature=curvature)
@@ -49,13 +40,6 @@ def test_a_run_goes_down(backend, curvature):
     assert res.fun < 0.9 * res.history[0].value
     found = problem.unflatten(res.x)
     assert found["W"].shape == (3, 4)
-
-
-def test_a_sampled_run_goes_down(backend):
-    problem = make(backend)
-    subsets = ksdmin.Subsets(17, 1.0, 0.5, 0.5)
-    res = ksdmin.minimize(problem, subsets=subsets, rng=0, options={"maxiter": 10})
-    assert res.fun < 0.5 * res.history[0].value
 
 
 def test_wrong_blocks(backend):

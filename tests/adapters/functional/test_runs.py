@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 
 import ksdmin
-from tests.adapters.functional.backends import autograd_backend, make, parameters, samples
-from tests.adapters.functional.dense import TORCH_LOSSES, Net
+from tests.adapters.functional.backends import autograd_backend
 
 
 def logistic(backend, dtype="float64"):
@@ -42,22 +40,6 @@ def test_minimize_as_in_the_paper(backend):
     res = ksdmin.minimize(problem, subsets=everything, options=ksdmin.PAPER)
     assert res.success
     assert res.nit < 20
-
-
-def test_the_same_run_as_through_torch(backend):
-    loss = "softmax-cross-entropy"
-    X, y = (torch.as_tensor(part) for part in samples(loss))
-    theirs = ksdmin.from_torch(
-        Net(parameters()), TORCH_LOSSES[loss], (X, y), l2=1e-2, precond="diagonal"
-    )
-    options = {"maxiter": 2, "krylov_dim": 3}
-    one, other = (
-        ksdmin.minimize(problem, rng=0, options=options)
-        for problem in (make(backend, loss, l2=1e-2), theirs)
-    )
-    np.testing.assert_allclose(one.x, other.x, rtol=1e-8)
-    assert (one.nfev, one.njev, one.nhev) == (other.nfev, other.njev, other.nhev)
-    assert one.passes == other.passes
 
 
 def test_float32(backend):

@@ -7,10 +7,8 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
-from torch.nn.functional import cross_entropy, mse_loss
-from torch.optim.swa_utils import update_bn
+from torch.nn.functional import mse_loss
 
 import ksdmin
 from tests.adapters.torch.dense import from_module
@@ -88,26 +86,6 @@ def test_every_sample_counts_once_in_batches(chunk_size, weighted):
     assert problem.value(problem.x0) == pytest.approx(expected.item(), rel=1e-12)
 
 
-def test_batches_of_sorted_data_have_samples_of_all_kinds():
-    """Otherwise the statistics of a batch would be those of one class."""
-    x = torch.linspace(-1.7, 1.7, 600).reshape(-1, 1)
-    problem = problem_of(nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 1)), (x, x), chunk_size=100)
-    start = torch.tensor([1.0, 0.0, 1.0, 0.0])  # outputs are the inputs, normalised
-    assert problem.value(start) < 0.05
-    in_order = [problem.value(start, np.arange(at, at + 100)) for at in range(0, 600, 100)]
-    assert np.mean(in_order) > 0.5
-    assert problem.value(start) == problem.value(start)
-
-
-def test_sets_are_large_enough_for_statistics():
-    for n in (3, 12, 60):
-        sizes = ksdmin.minimize(problem_of(net(), (X[:n], Y[:n])), rng=0, options=FEW).history
-        assert {record.size_B for record in sizes} == {n}
-    many = torch.randn(1000, 3, generator=GENERATOR, dtype=torch.float64)
-    res = ksdmin.minimize(problem_of(net(), (many, many[:, :2])), rng=0, options=FEW)
-    assert 32 <= res.history[0].size_B < 1000
-
-
 # The module
 
 
@@ -126,15 +104,6 @@ def test_the_module_changes_when_a_point_is_loaded():
     assert norm.num_batches_tracked == 1
 
 
-def test_running_statistics_are_means_over_batches():
-    model, theirs = net(), net()
-    problem_of(model, chunk_size=20).load(problem_of(model).x0)
-    update_bn([(X[at : at + 20],) for at in (0, 20, 40)], theirs)  # the batches are others
-    torch.testing.assert_close(model[1].running_mean, theirs[1].running_mean)
-    torch.testing.assert_close(model[1].running_var, theirs[1].running_var, rtol=0.3, atol=0)
-    assert model[1].num_batches_tracked == 3
-
-
 def test_a_module_in_eval_mode_keeps_its_statistics():
     model = nn.Sequential(net(), nn.BatchNorm1d(2).double())
     model[1].running_mean.fill_(0.5)
@@ -146,77 +115,7 @@ def test_a_module_in_eval_mode_keeps_its_statistics():
     assert changed(model, before) == [f"0.1.{name}" for name in names]
 
 
-def test_later_modes_do_not_matter():
-    model = net()
-    problem = problem_of(model)
-    res = ksdmin.minimize(problem, rng=0, options=FEW)
-    again = ksdmin.minimize(problem, rng=0, options=FEW, callback=lambda x: model.eval() and None)
-    assert torch.equal(res.x, again.x)
-    problem.load(res.x)
-    assert not model[1].training
-    assert model[1].num_batches_tracked == 1
-
-
-def test_load_into_a_module_of_another_dtype():
-    model = net(torch.float32)
-    problem = problem_of(model, precision="float32")
-    model.double()
-    problem.load(problem.x0)
-    torch.testing.assert_close(model[1].running_mean, model[0](X).mean(0), rtol=1e-5, atol=1e-5)
-
-
 # Runs
-
-
-class Residual(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.inner = nn.Sequential(
-            nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
-            nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width),
-        )  # fmt: skip
-
-    def forward(self, x):
-        return torch.relu(x + self.inner(x))
-
-
-def residual_net():
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), Residual(4),
-        nn.AvgPool2d(2), nn.Flatten(), nn.Linear(64, 10),
-    )  # fmt: skip
-
-
-def digits(n=400):
-    inputs, labels = load_digits(return_X_y=True)
-    return torch.tensor(inputs[:n] / 16).float().view(-1, 1, 8, 8), torch.tensor(labels[:n])
-
-
-def adam(model, inputs, labels, epochs):
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(epochs):
-        for batch in torch.randperm(len(labels), generator=generator).split(100):
-            optimizer.zero_grad()
-            cross_entropy(model(inputs[batch]), labels[batch]).backward()
-            optimizer.step()
-    update_bn([(inputs,)], model)
-    return cross_entropy(model.eval()(inputs), labels).item()
-
-
-@pytest.mark.slow
-def test_a_residual_net_is_trained_as_by_adam():
-    inputs, labels = digits()
-    model = residual_net()
-    problem = ksdmin.from_torch(model, nn.CrossEntropyLoss(), (inputs, labels))
-    ended = ksdmin.minimize(problem, rng=0)
-    assert ended.success
-    problem.load(ended.x)
-    found = cross_entropy(model.eval()(inputs), labels).item()
-    epochs = round(ended.history[-1].passes / 2)  # a gradient counts as two passes
-    assert found < 0.1 * adam(residual_net(), inputs, labels, epochs)
-    assert found == pytest.approx(ended.fun, rel=0.2)  # eval mode is as good as train mode
 
 
 OPTIONS = [
@@ -255,14 +154,6 @@ def test_samples_of_an_epoch():
     problem = problem_of(net(), drawn, chunk_size=20)
     res = ksdmin.minimize(problem, rng=0, options={"maxiter": 10})
     assert res.fun < 0.5 * problem.value(problem.x0)
-    problem.load(res.x)
-
-
-def test_dropout_beside_it():
-    model = nn.Sequential(net(), nn.Dropout(0.1))
-    problem = problem_of(model)
-    res = ksdmin.minimize(problem, rng=0, options=FEW)
-    assert res.fun < problem.value(problem.x0)
     problem.load(res.x)
 
 
@@ -313,15 +204,6 @@ def test_a_mean_of_the_models_own_is_refused():
 
     with pytest.raises(ValueError, match=r"BatchNorm1d in train mode.*one loss per sample"):
         ksdmin.from_torch(Own(), data=(X, Y))
-
-
-def test_other_mixtures_of_samples_are_still_refused():
-    class Centred(nn.Module):
-        def forward(self, x):
-            return x - x.mean(0)
-
-    with pytest.raises(ValueError, match="mixes its samples"):
-        problem_of(nn.Sequential(net(), Centred()))
 
 
 def test_batches_that_do_not_fit_into_memory():

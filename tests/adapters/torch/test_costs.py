@@ -18,27 +18,6 @@ def made(hidden=8, samples=200):
     return ksdmin.from_torch(net, nn.MSELoss(), (x, x.prod(1, keepdim=True)))
 
 
-def test_products_of_a_larger_net_cost_more():
-    small, large = made(8).traits, made(80).traits
-    assert 7 * small.product_cost < large.product_cost < 10 * small.product_cost
-    assert made(8, 50).traits.product_cost == small.product_cost
-
-
-def test_a_call_costs_more_where_a_model_has_more_functions():
-    few = made().traits.call_cost
-    net = nn.Sequential(*(nn.Tanh() for _ in range(50)), nn.Linear(2, 1)).double()
-    x = torch.ones(5, 2, dtype=torch.float64)
-    deep = nn.Sequential(nn.Linear(2, 2), *net).double()
-    assert ksdmin.from_torch(deep, nn.MSELoss(), (x, x[:, :1])).traits.call_cost > 3 * few
-
-
-def test_a_linear_model_is_left_to_the_core():
-    x = torch.ones(5, 2)
-    assert (
-        ksdmin.from_torch(nn.Linear(2, 1), nn.MSELoss(), (x, x[:, :1])).traits.product_cost is None
-    )
-
-
 def test_on_a_processor_fewer_samples_cost_less():
     assert Costs(1e4, 1e6).least_set == made().traits.least_set == 0
     assert Costs(1e6, 2e10, on_device=True).least_set == 2e4

@@ -124,42 +124,6 @@ def test_sets_of_all_kinds(name, idx):
     assert torch.equal(problem.curvature(x, idx)(x), problem.curvature(x, right)(x))
 
 
-def test_own_sets_of_numpy_in_a_run():
-    problem = make("mlp")
-    sets = [(slice(None), np.arange(7), np.arange(7))] * 3
-    res = ksdmin.minimize(problem, subsets=ksdmin.Subsets(sets, full=slice(None)))
-    assert res.nit == 3
-    assert res.fun < problem.value(problem.x0)
-
-
-@pytest.mark.parametrize("idx", [[], [[0, 1]], [0.5], 3])
-def test_what_is_no_set(idx):
-    problem = make("mlp")
-    with pytest.raises(ValueError, match="a set of samples must be a vector"):
-        problem.value(problem.x0, idx)
-
-
-def large(name, kind="gauss-newton", **options):
-    """The case with ten times as many samples."""
-    case = ZOO[name]()
-    inputs, targets = case.data
-    X = torch.cat([inputs + 0.1 * i if inputs.is_floating_point() else inputs for i in range(10)])
-    data = X, targets.repeat(10, *[1] * (targets.ndim - 1))
-    return ksdmin.from_torch(case.model, case.loss, data, curvature=kind, **options)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("mlp", "hessian"), ("mlp", "gauss-newton"), ("cnn", "fisher"), ("tied", "empirical-fisher")],
-)
-def test_ten_times_larger_than_a_chunk(name, kind):
-    whole = large(name, kind)
-    assert whole.subsets.n == N
-    assert_same(large(name, kind, chunk_size=CHUNK), whole, 1e-13)
-    assert_same(large(name, kind, chunk_size=CHUNK + 2), whole, 1e-13)  # the last chunk is short
-    assert_same(large(name, kind, memory_budget=5000), whole, 1e-13)
-
-
 class Watched(np.ndarray):
     """An array that notes how many rows are read at once."""
 
@@ -178,14 +142,6 @@ def test_no_more_than_a_chunk_is_read_at_once():
     problem = ksdmin.from_torch(case.model, case.loss, data, chunk_size=CHUNK)
     ksdmin.minimize(problem, options={"maxiter": 2})
     assert Watched.most == CHUNK * 3
-
-
-def test_inputs_are_not_read_for_their_targets():
-    """Which of these are ignored is looked up before the run, whatever the inputs' size."""
-    X = np.zeros((20_000, 2), dtype=np.float32).view(Watched)
-    y, Watched.most = np.zeros(20_000, dtype=np.int64), 0
-    ksdmin.from_torch(nn.Linear(2, 3), nn.CrossEntropyLoss(), (X, y), chunk_size=10)
-    assert Watched.most <= 20
 
 
 def test_losses_are_added_in_double_precision():

@@ -21,8 +21,7 @@ from torch.utils.data import (
 )
 
 import ksdmin
-from ksdmin._adapters.torch.data.samples import Samples
-from tests.adapters.torch.test_data import Pairs, assert_same
+from tests.adapters.torch.test_data import assert_same
 
 N = 13
 CPU, FLOAT64 = torch.device("cpu"), torch.float64
@@ -208,14 +207,6 @@ def test_a_dataset_is_read_once():
     assert len(data.asked) == N
 
 
-def test_augmentation_is_frozen():
-    data = Items(lambda a, b, y: ((a + torch.rand(3), b), y))
-    found = problem(data)
-    assert found.value(found.x0) == found.value(found.x0)
-    with pytest.raises(ValueError, match=r"not deterministic, or its .* data are not"):
-        problem(data, memory_budget=1.0)
-
-
 def test_the_generators_of_torch_are_left_alone():
     net, loader = Sum(), DataLoader(Items(pairs), 4, shuffle=True)
     torch.manual_seed(5)
@@ -263,19 +254,6 @@ def test_sequences_of_several_lengths(chunk):
     assert_same(found, right, 1e-13)
 
 
-@pytest.mark.parametrize("data", [{"a": A, "labels": Y}, (A, Y), TensorDataset(A, Y), A,
-                                  Items(lambda a, b, y: {"a": a, "labels": y})])  # fmt: skip
-def test_without_targets_all_is_input(data):
-    samples = Samples(data, CPU, FLOAT64, split_targets=False)
-    inputs, targets, w = next(samples.chunks(slice(None), N))
-    assert targets == ()
-    assert len(w) == samples.n == N
-    if isinstance(inputs, dict):
-        assert set(inputs) == {"a", "labels"}
-    elif isinstance(inputs, tuple):
-        assert len(inputs) == 2
-
-
 def test_a_loader_of_tensors():
     data = TensorDataset(A, Y)
     loader = DataLoader(data, 4, sampler=SequentialSampler(data))
@@ -286,7 +264,3 @@ def test_a_loader_of_tensors():
     some = DataLoader(data, 4, sampler=[3, 1])
     found, right = (ksdmin.from_torch(net, nn.MSELoss(), d) for d in (some, (A[[3, 1]], Y[[3, 1]])))
     assert_same(found, right)
-
-
-def test_pairs_of_the_other_tests():
-    assert_same(problem(DataLoader(Pairs((A, B), Y), 6)), plain())

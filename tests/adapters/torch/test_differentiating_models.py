@@ -72,59 +72,6 @@ MODELS = [AutogradTwice, AutogradWithItsOwnGrad, JvpTwice, VmapOfHessian, VmapOf
 models = pytest.mark.parametrize("model", MODELS)
 
 
-def objective(model, x):
-    """The mean loss as a function of the flat vector, written out."""
-    shapes = [(name, p.shape, p.numel()) for name, p in model.named_parameters()]
-    pieces = torch.split(x, [n for _, _, n in shapes])
-    named = {
-        name: piece.view(shape) for (name, shape, _), piece in zip(shapes, pieces, strict=True)
-    }
-    z = torch.func.functional_call(model, named, (X.detach().clone(),))
-    return (z - TARGET).square().mean()
-
-
-@models
-def test_values_gradients_and_products(model):
-    net = model()
-    problem = ksdmin.from_torch(net, nn.MSELoss(), (X, TARGET), curvature="hessian")
-    x = problem.x0 + 0.1
-    leaf = x.clone().requires_grad_()
-    value = objective(net, leaf)
-    (g,) = torch.autograd.grad(value, leaf, create_graph=True)
-    H = torch.autograd.functional.hessian(lambda x: objective(net, x), x)
-    assert problem.value(x) == pytest.approx(value.item(), rel=1e-12)
-    assert_close(problem.value_and_gradient(x)[1], g.detach())
-    product = problem.curvature(x)
-    for v in torch.eye(len(x), dtype=x.dtype)[::3]:
-        assert_close(product(v), H @ v)
-
-
-@models
-def test_gauss_newton_is_the_jacobians(model):
-    net = model()
-    problem = ksdmin.from_torch(net, nn.MSELoss(), (X, TARGET))
-    x, names = problem.x0 + 0.1, dict(net.named_parameters())
-
-    def outputs(x):
-        pieces = torch.split(x, [p.numel() for p in names.values()])
-        named = {k: piece.view_as(p) for (k, p), piece in zip(names.items(), pieces, strict=True)}
-        return torch.func.functional_call(net, named, (X.detach().clone(),))[:, 0]
-
-    J = torch.autograd.functional.jacobian(outputs, x)
-    product = problem.curvature(x)
-    for v in torch.eye(len(x), dtype=x.dtype)[::3]:
-        assert_close(product(v), 2 * J.T @ (J @ v) / len(X))
-
-
-@models
-@pytest.mark.parametrize("curvature", ["gauss-newton", "hessian", "fisher", "empirical-fisher"])
-def test_a_run_goes_down(model, curvature):
-    problem = ksdmin.from_torch(model(), nn.MSELoss(), (X, TARGET), curvature=curvature)
-    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 3})
-    assert res.nit == 3
-    assert res.fun < 0.95 * res.history[0].value
-
-
 @models
 def test_the_model_and_the_data_are_left_as_they_were(model):
     net, x = model(), X.clone()

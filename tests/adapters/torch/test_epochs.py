@@ -1,9 +1,5 @@
 """Data as a function of the epoch: another set for each iteration, as of collocation points."""
 
-import copy
-import itertools
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -53,16 +49,6 @@ def test_the_numbers_of_each_set(device):
                 assert_close(one, other, 0.0 if device == "cpu" else 1e-9)
 
 
-def test_the_whole_set_is_that_of_epoch_0():
-    problem, right = make(), make(points(0))
-    x = problem.x0.numpy()
-    problem.subsets.draw(4, None, None)
-    assert problem.value(problem.x0) == right.value(right.x0)
-    assert problem.fun(x) == right.fun(x)
-    np.testing.assert_array_equal(problem.jac(x), right.jac(x))
-    np.testing.assert_array_equal(problem.hessp(x, x), right.hessp(x, x))
-
-
 def test_a_run_takes_the_set_of_each_iteration():
     asked = []
 
@@ -84,12 +70,6 @@ def goes_on(problem, first, then):
     """Whether a run goes on with the set of one epoch in another."""
     before, after = (problem.subsets.draw(epoch, None, None) for epoch in (first, then))
     return after.with_objects_of(before.A).all_are(before.A)
-
-
-def test_the_same_numbers_are_the_same_set():
-    problem = make(lambda epoch: points(epoch // 10))
-    assert goes_on(problem, 0, 9)
-    assert not goes_on(problem, 9, 10)
 
 
 def test_a_dataset_is_another_set_as_another_object():
@@ -127,23 +107,6 @@ def test_forms_and_class_weights():
         assert problem.value(problem.x0, idx) == right.value(right.x0)
     with pytest.raises(ValueError, match="every target is ignored"):
         problem.subsets.draw(5, None, None)
-
-
-def test_dropout_and_fisher_are_repeatable():
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(1, 8), nn.Dropout(0.5), nn.Linear(8, 1)).double()
-    problem = ksdmin.from_torch(model, nn.MSELoss(), points, curvature="fisher")
-    idx = problem.subsets.draw(2, None, None).A
-    first, second = numbers(problem, idx), numbers(problem, idx)
-    assert all(map(torch.equal, first, second))
-
-
-@pytest.mark.parametrize("how", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
-def test_copies(how):
-    problem = make()
-    twin = how(problem)
-    res = [ksdmin.minimize(p, rng=0, options={"maxiter": 2}) for p in (problem, twin)]
-    assert torch.equal(res[0].x, res[1].x)
 
 
 def unseeded(epoch):
@@ -243,23 +206,9 @@ def test_a_step_is_judged_on_one_set():
         assert all(np.diff(values[start : start + 10]) <= 0)
 
 
-def test_two_blocks_of_epochs_are_one_set_as_long_as_both_stay():
-    two = [(fit, lambda e: points(e // 2)), (at_the_edge, lambda e: EDGE + e // 3)]
-    problem = ksdmin.from_torch(net(), residuals=two)
-    stays = [goes_on(problem, *epochs) for epochs in itertools.pairwise(range(7))]
-    assert stays == [True, False, False, False, True, False]
-
-
 def test_sets_that_blocks_of_epochs_do_not_take():
     problem = blocks()
     with pytest.raises(TypeError, match=r"expected what problem.subsets draws, or slice\(None\)"):
         problem.value(problem.x0, torch.arange(3))
     with pytest.raises(ValueError, match="must return the same for the same epoch"):
         blocks(unseeded)
-
-
-@pytest.mark.parametrize("how", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
-def test_copies_of_blocks(how):
-    problem = blocks()
-    res = [ksdmin.minimize(p, rng=0, options={"maxiter": 2}) for p in (problem, how(problem))]
-    assert torch.equal(res[0].x, res[1].x)

@@ -1,7 +1,6 @@
 """A model in float32 ends in float64, where rounding would hide what further steps gain."""
 
 import copy
-import pickle
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from torch import nn
 
 import ksdmin
 from tests.adapters.torch.dense import directions
-from tests.run import runs
 
 RNG = np.random.default_rng(0)
 X = torch.as_tensor(RNG.standard_normal((80, 2)), dtype=torch.float32)
@@ -111,25 +109,6 @@ def test_data_of_every_epoch():
         assert twin.value(x, drawn) == twin.value(x, data(epoch)) == pytest.approx(right, rel=1e-15)
 
 
-def test_a_dataset_is_not_read_again():
-    class Augmented(torch.utils.data.Dataset):
-        reads = 0
-
-        def __len__(self):
-            return 80
-
-        def __getitem__(self, i):
-            self.reads += 1
-            return X[i] + self.reads, Y[i]
-
-    data = Augmented()
-    single = ksdmin.from_torch(net(), nn.MSELoss(), data)
-    before = data.reads
-    twin = single.in_finer_arithmetic()
-    assert data.reads == before
-    assert twin.value(twin.x0) == pytest.approx(single.value(single.x0), rel=1e-5)
-
-
 def test_the_module_stays_as_it_is():
     model = net(normalised=True)
     before = copy.deepcopy(model.state_dict())
@@ -138,21 +117,6 @@ def test_the_module_stays_as_it_is():
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
         assert tensor.dtype == before[name].dtype
-
-
-def test_it_sees_buffers_as_they_are_when_the_run_turns():
-    model = net(normalised=True)
-    problem = squares(model=model)
-    problem.in_finer_arithmetic()
-    model[2].running_mean += 1
-    twin = problem.in_finer_arithmetic()
-    assert twin.value(twin.x0) == pytest.approx(problem.value(problem.x0), rel=1e-5)
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
-def test_copies_have_it_too(copied):
-    twin, other = (p.in_finer_arithmetic() for p in (squares(), copied(squares())))
-    assert twin.value(twin.x0) == other.value(other.x0)
 
 
 def test_where_there_is_none():
@@ -202,46 +166,10 @@ def test_until_it_turns_the_run_is_the_same_and_the_point_is_evaluated_once_more
         np.testing.assert_array_equal(off[name][:turn], on[name][:turn])
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch.func's own
-def test_a_physics_informed_net_comes_closer():
-    """A small differential equation: u' = -u, u(0) = 1."""
-
-    def equation(net, x):
-        u, u_x = torch.func.jvp(net, (x,), (torch.ones_like(x),))
-        return u_x + u
-
-    def start(net, x):
-        return net(x) - 1
-
-    def decay(word):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(1, 40), nn.Tanh(), nn.Linear(40, 1))
-        inner = torch.linspace(0, 1, 20)[:, None]
-        parts = [(equation, inner), (start, torch.zeros(1, 1))]
-        return ksdmin.from_torch(model, residuals=parts, precision=word)
-
-    off, on = (
-        run(decay(word), options={"gtol": 1e-12, "maxiter": 60}) for word in ("float32", "highest")
-    )
-    assert off.status == ksdmin.Status.PRECISION_LOSS
-    assert on.x.dtype == torch.float64
-    assert on.fun < 1e-4 * off.fun
-
-
-def test_saved_runs_are_tried_with_one_that_turns():
-    assert ksdmin.minimize(**runs.from_single_to_double()).x.dtype == torch.float64
-
-
 def test_without_the_rule_it_does_not_turn():
     res = run(squares(), options={"without": ["finer_arithmetic"]})
     assert res.x.dtype == torch.float32
     assert res.status == ksdmin.Status.PRECISION_LOSS
-
-
-@pytest.mark.parametrize("word", ["high", "bfloat16"])
-def test_coarser_beginnings_end_there_too(word):
-    assert run(squares(word), options={"maxiter": 100}).x.dtype == torch.float64
 
 
 def test_what_the_run_shows_of_its_iterates():
@@ -262,20 +190,6 @@ def test_bounds():
     assert res.success, res.message
     assert float(res.x.max()) == np.float32(0.7)  # the bound as the run began with it
     assert float(res.x.min()) >= -1
-
-
-def test_sets_of_samples():
-    subsets = ksdmin.Subsets(80, 0.5, 0.25, 0.25)
-    res = run(squares(), subsets=subsets, options={"maxiter": 100, "gtol": 1e-7})
-    assert res.x.dtype == torch.float64
-    assert res.success, res.message
-
-
-@pytest.mark.parametrize("make", [of_a_module, of_tensors])
-def test_plain_functions(make):
-    res = run(make(torch.float32))
-    assert res.success, res.message
-    assert res.x.dtype == torch.float64
 
 
 def test_load_rounds_to_what_the_module_has():

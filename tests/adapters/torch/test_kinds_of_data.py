@@ -108,7 +108,7 @@ def test_data_frames(make):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abc"), index=range(100, 140))
     found = minimized(make(frame, pandas.Series(CLASSES, index=frame.index)))
-    assert np.array_equal(found, expected)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)  # other strides, other rounding
 
 
 def test_a_frame_of_words():

@@ -91,39 +91,6 @@ def test_calls(name):
     assert_product(problem, x, gauss_newton(outputs, H, x))
 
 
-def test_one_name_of_three():
-    """Those left out keep their defaults, and their parameters have no gradient."""
-    problem = ksdmin.from_torch(Keywords(), nn.MSELoss(), ({"a": A}, Y))
-    right = (Keywords()(A) - Y).square().mean()
-    assert problem.value(problem.x0) == pytest.approx(right.item(), rel=1e-14)
-    assert not problem.value_and_gradient(problem.x0)[1][9:21].any()
-
-
-def test_a_sample_of_a_set():
-    problem = ksdmin.from_torch(One(), nn.MSELoss(), ({"a": A, "b": B}, Y))
-    some = torch.tensor([5, 1])
-    assert problem.value(problem.x0, some) == pytest.approx(
-        losses_of(problem.x0)[some].mean().item(), rel=1e-14
-    )
-
-
-class Slope(Keywords):
-    """It differentiates in its inputs, which must not have flags of their own."""
-
-    def forward(self, a, b=None):
-        a.requires_grad_()
-        z = super().forward(a, b)
-        return torch.autograd.grad(z.sum(), a, create_graph=True)[0]
-
-
-@pytest.mark.parametrize("inputs", [{"a": A, "b": B}, Fields(A, B)], ids=["dict", "namedtuple"])
-def test_a_model_that_differentiates_in_its_inputs(inputs):
-    problem = ksdmin.from_torch(Slope(), nn.MSELoss(), (inputs, Y))
-    one = ksdmin.from_torch(Slope(), nn.MSELoss(), ((A, B), Y))
-    assert problem.value(problem.x0) == one.value(one.x0)
-    assert not A.requires_grad
-
-
 class Shifting(nn.Module):
     """Writes into its input."""
 

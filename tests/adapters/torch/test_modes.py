@@ -1,8 +1,5 @@
 """Train and eval mode: a run keeps those of from_torch's time, whatever the user sets meanwhile."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 from torch import nn
@@ -84,12 +81,12 @@ def look(net, problem, x, mode):
     net(X)
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("make_problem", "make"),
+    ("make_problem", "make", "mode"),
     [
-        *((problem, make) for problem in KINDS for make in (plain, scaled)),
-        *((problem, Split) for problem in KINDS[:2]),  # nothing seeds the dropout of a function
+        *((problem, scaled, "eval") for problem in KINDS),
+        *((problem, Split, "train") for problem in KINDS[:2]),  # nothing seeds that of a function
+        (of_model, plain, "eval"),
     ],
 )
 def test_a_run_is_the_same_function_in_every_mode(make_problem, make, mode):
@@ -112,15 +109,6 @@ def test_a_run_is_the_same_function_in_every_mode(make_problem, make, mode):
     for iteration in steps:
         look(net, problem, iteration.x, mode)
     assert torch.equal(steps.result().x, expected.x)
-
-
-def test_a_model_in_eval_mode_at_first():
-    net = net_of(Split).eval()
-    problem = of_model(net)
-    expected = problem.value(problem.x0)
-    net.train()
-    assert problem.value(problem.x0) == expected
-    assert all(modes(net))
 
 
 def test_the_users_modes_come_back_after_an_exception():
@@ -150,25 +138,6 @@ def test_a_loss_with_a_mode():
     assert not loss.training
 
 
-def test_a_module_that_is_added_later_has_its_own_mode():
-    net = net_of(plain)
-    problem = of_model(net)
-    expected = problem.value(problem.x0)
-    net.append(Scaled().eval())
-    assert problem.value(problem.x0) == expected
-    net[-1].train()
-    assert problem.value(problem.x0) != expected
-
-
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
-def test_copies_keep_the_modes(duplicate):
-    net = net_of(scaled)
-    problem = of_model(net)
-    expected = problem.value(problem.x0)
-    net.eval()
-    assert duplicate(problem).value(problem.x0) == expected
-
-
 @PROBLEMS
 def test_the_same_in_float64(make_problem):
     """The copy in double precision has the modes that the model was given with."""
@@ -186,26 +155,6 @@ def test_the_same_in_float64(make_problem):
     expected = problem.value(problem.x0)
     net.eval()
     assert problem.in_double().value(problem.x0.double()) == pytest.approx(expected, rel=1e-5)
-
-
-def test_activation_checkpoints_in_another_mode():
-    class Checkpointed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), Scaled())
-            self.head = nn.Linear(4, 1)
-
-        def forward(self, x):
-            z = torch.utils.checkpoint.checkpoint(self.body, x, use_reentrant=False)
-            return self.head(z)
-
-    net = net_of(Checkpointed)
-    problem = of_model(net)
-    g = problem.value_and_gradient(problem.x0)[1]
-    Hg = problem.curvature(problem.x0)(g)
-    net.eval()
-    assert torch.equal(problem.value_and_gradient(problem.x0)[1], g)
-    assert torch.equal(problem.curvature(problem.x0)(g), Hg)
 
 
 def test_the_optimizer_does_not_mind():

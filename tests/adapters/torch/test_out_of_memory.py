@@ -7,7 +7,6 @@ import pytest
 
 import ksdmin
 from ksdmin._ksd.steps import gauss_newton
-from ksdmin._problem.arrays import is_out_of_memory
 from ksdmin._problem.team import ALONE
 from tests.run import runs
 
@@ -81,14 +80,6 @@ def test_a_product_that_runs_out_of_memory_later(monkeypatch):
     product = problem.curvature(x, slice(None))
     torch.testing.assert_close(product(v), wanted)
     assert calls == [300, 150, 150]
-
-
-def test_one_sample_that_does_not_fit(room):
-    arguments = runs.net()
-    room["samples"] = 0
-    with pytest.raises(torch.cuda.OutOfMemoryError) as caught:
-        ksdmin.minimize(**arguments)
-    assert caught.value.ksdmin_result.status == ksdmin.Status.FAILED
 
 
 # Damped steps, which hold the rows of the Jacobian of all samples
@@ -188,15 +179,6 @@ def test_where_the_equations_do_not_fit_likewise(curve, error, monkeypatch, capl
     assert said(caplog) == [KRYLOV]
 
 
-def test_other_errors_of_a_damped_step_are_not_hidden(curve, monkeypatch):
-    def equations(*args):
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    monkeypatch.setattr(gauss_newton, "GaussNewton", equations)
-    with pytest.raises(RuntimeError, match="illegal memory access"):
-        curve.fitted()
-
-
 def test_one_of_several_processes_does_not_change_its_mind_alone(curve, monkeypatch):
     problem = curve.problem()
     curve.room = 0
@@ -214,22 +196,6 @@ def test_a_run_goes_on_with_krylov_spaces_from_a_file(curve, tmp_path):
     res = ksdmin.resume(path, problem, options={"maxiter": 4})
     assert not curve.calls
     np.testing.assert_array_equal(res.x, whole.x)
-
-
-def test_what_says_that_memory_is_too_small():
-    jax = pytest.importorskip("jax")
-    exhausted = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to ...")
-    assert is_out_of_memory(exhausted)
-    assert not is_out_of_memory(jax.errors.JaxRuntimeError("INTERNAL: ..."))
-    assert not is_out_of_memory(ValueError("RESOURCE_EXHAUSTED"))
-
-
-def test_chunks_do_not_depend_on_what_is_free(monkeypatch):
-    def chunks_with(free):
-        monkeypatch.setattr(memory.os, "sysconf", lambda name: free if "AVPHYS" in name else 2**17)
-        return runs.net()["fun"]._sums._max_rows
-
-    assert chunks_with(free=1) == chunks_with(free=2**30)
 
 
 def test_inference_mode_is_refused_by_name():

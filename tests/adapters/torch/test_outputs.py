@@ -1,7 +1,6 @@
 """What models return: one tensor, several, and which of them the loss gets."""
 
 import copy
-import pickle
 from collections import namedtuple
 from dataclasses import dataclass
 
@@ -127,20 +126,6 @@ def test_curvature_of_several_outputs():
     assert_product(make(None), x, gauss_newton(outputs, H, x))
 
 
-def test_outputs_of_other_shapes_and_a_field_of_none():
-    """Matrices and numbers per sample, side by side; None stays None."""
-    seen = []
-
-    def loss(z, y):
-        seen.append((z.mean.shape[1:], z.variance.shape[1:], z.note))
-        return of_pair(z.mean, z.variance[:, None], y)
-
-    model, (X, y) = Net(Prediction, ()), data()
-    problem = ksdmin.from_torch(model, loss, (X, y))
-    problem.value(problem.x0)
-    assert set(seen) == {((2,), (), None)}
-
-
 CHOICES = {
     "the logits": (with_logits, None),
     "a name": (as_dict, "mean"),
@@ -167,14 +152,6 @@ def test_one_of_several_outputs(name):
     ):
         assert torch.equal(torch.as_tensor(a), torch.as_tensor(b))
     assert torch.equal(one.curvature(x)(x), other.curvature(x)(x))
-
-
-def test_a_chosen_tuple():
-    model, (X, y) = Net(lambda m, v: {"m": m, "v": v, "step": 3}), data()
-    loss = lambda z, y: of_pair(*z, y)  # noqa: E731
-    problem = ksdmin.from_torch(model, loss, (X, y), output=lambda z: (z["m"], z["v"]))
-    usual = ksdmin.from_torch(Net(pair), loss, (X, y))
-    assert problem.value(problem.x0) == usual.value(usual.x0)
 
 
 REFUSED = {
@@ -215,11 +192,6 @@ def test_outputs_that_are_refused(name):
         ksdmin.from_torch(Net(form), loss, data(), **options)
 
 
-def test_output_goes_with_a_model():
-    with pytest.raises(TypeError, match="output= goes with a model"):
-        ksdmin.from_torch(lambda t: t.sum(), x0=torch.ones(2), output=0)
-
-
 def test_outputs_that_change_their_shapes():
     model, (X, y) = Net(pair), data()
     problem = ksdmin.from_torch(model, lambda z, y: z[0].sum(1) + z[1].sum(1), (X, y))
@@ -228,46 +200,16 @@ def test_outputs_that_change_their_shapes():
         problem.value(problem.x0)
 
 
-class OwnModule(nn.Module):
-    """A loss of the user's that has a reduction, and a parameter."""
-
-    def __init__(self):
-        super().__init__()
-        self.reduction = "mean"
-        self.scale = nn.Parameter(torch.tensor(2.0, dtype=torch.float64))
-
-    def forward(self, z, y):
-        return self.scale * (z["mean"] - y).square() * z["variance"]
-
-
-def test_a_module_of_the_users():
-    with pytest.raises(ValueError, match=r"the loss OwnModule has parameters of its own \('scale'"):
-        ksdmin.from_torch(Net(as_dict), OwnModule(), data())
-    problem = ksdmin.from_torch(Net(as_dict), OwnModule().requires_grad_(False), data())
-    X, y = data()
-    m, v = call(Net(pair), problem.x0, X)
-    assert problem.value(problem.x0) == pytest.approx((2 * (m - y).square() * v).mean().item())
-
-
-def own_squares(z, y):
-    return of_pair(z.mean, z.variance, y)
-
-
-def test_pickled():
-    problem = ksdmin.from_torch(Net(Prediction), own_squares, data())
-    again = pickle.loads(pickle.dumps(problem))
-    assert again.value(again.x0) == problem.value(problem.x0)
-
-
 # A Gaussian whose mean and variance are both outputs
 
 
 VARIANCES = {"each": (2,), "a column": (1,), "a number": ()}
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("shape", VARIANCES.values(), ids=VARIANCES)
+@pytest.mark.parametrize(
+    ("shape", "full", "reduction"),
+    [(VARIANCES["each"], True, "sum"), *((shape, False, "mean") for shape in VARIANCES.values())],
+)
 def test_a_gaussian_of_mean_and_variance(shape, full, reduction):
     model, (X, y) = Net(pair, shape), data()
     loss = nn.GaussianNLLLoss(full=full, reduction=reduction)
@@ -313,18 +255,6 @@ def test_labels_drawn_from_mean_and_variance(reduction):
     assert (drawn - expected).norm() <= 0.05 * expected.norm()
 
 
-def test_the_function_of_that_name():
-    (X, y), model = data(), Net(pair)
-    one, other = (
-        ksdmin.from_torch(model, loss, (X, y))
-        for loss in (F.gaussian_nll_loss, nn.GaussianNLLLoss())
-    )
-    assert one.value(one.x0) == other.value(other.x0)
-    assert one.value(one.x0) == pytest.approx(
-        F.gaussian_nll_loss(call(model, one.x0, X)[0], y, call(model, one.x0, X)[1]).item()
-    )
-
-
 def test_a_variance_below_eps():
     """As in torch, the loss has eps in its place, and derivatives pay no heed to that."""
     model, (X, y) = Net(pair), data()
@@ -360,13 +290,3 @@ def test_a_variance_that_becomes_negative():
     x = problem.x0.clone()
     x[-2:] -= 10.0  # the bias of the variance
     assert problem.value(x) != problem.value(x)
-
-
-def test_a_run():
-    generator = torch.Generator().manual_seed(0)
-    X, noise = (torch.randn(60, k, generator=generator, dtype=torch.float64) for k in (3, 2))
-    y = X[:, :2] + 0.5 * noise
-    problem = ksdmin.from_torch(Net(pair), nn.GaussianNLLLoss(), (X, y), l2=0.1)
-    res = ksdmin.minimize(problem, subsets=ksdmin.Subsets(60, 1.0, 1.0, 1.0, disjoint=False))
-    assert res.success
-    assert problem.value_and_gradient(res.x)[1].norm() < 1e-4

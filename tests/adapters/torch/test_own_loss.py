@@ -135,19 +135,6 @@ def test_its_curvature(reduction):
         make("fisher")
 
 
-def test_the_same_as_with_the_loss_apart():
-    """The labels as targets, with torch's loss."""
-    batch = encoded()
-    labels = batch.pop("labels")
-    apart = ksdmin.from_torch(Classifier(), nn.CrossEntropyLoss(), (batch, labels))
-    own = ksdmin.from_torch(Classifier(), data=encoded())
-    x, some = point(own), torch.tensor([7, 2, 4])
-    assert own.value(x, some) == pytest.approx(apart.value(x, some), rel=1e-13)
-    torch.testing.assert_close(
-        own.curvature(x, some)(x), apart.curvature(x, some)(x), rtol=1e-11, atol=1e-14
-    )
-
-
 FORMS = {
     "a scalar": (None, None),
     "a dict": (lambda loss, logits: {"loss": loss}, None),
@@ -160,8 +147,10 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(
+    ("name", "reduction"),
+    [*((name, "mean") for name in FORMS), ("a scalar", "none"), ("a column", "none")],
+)
 def test_without_logits_the_default_is_the_hessian(name, reduction):
     form, output = FORMS[name]
     make = lambda **kind: ksdmin.from_torch(  # noqa: E731
@@ -224,30 +213,6 @@ def test_a_mean_over_words_is_refused(n, dropout):
     assert model.training
 
 
-def test_what_its_message_advises():
-    """The mean over all words of the set, whatever the chunks."""
-    batch = tagged(True)
-    labels = batch.pop("labels")
-    problem = ksdmin.from_torch(
-        Tagger2(), nn.CrossEntropyLoss(ignore_index=-100), (batch, labels), chunk_size=2
-    )
-    right = Tagger()(**batch, labels=labels).loss
-    assert problem.value(problem.x0) == pytest.approx(right.item(), rel=1e-13)
-
-
-class Tagger2(Tagger):
-    """The same without a loss; torch has the classes along axis 1."""
-
-    def forward(self, input_ids=None, attention_mask=None):
-        return ModelOutput(logits=self.logits(input_ids, attention_mask).transpose(1, 2))
-
-
-def test_words_of_one_number_are_fine():
-    model, batch = Tagger(), tagged(False)
-    problem = ksdmin.from_torch(model, data=batch, chunk_size=2)
-    assert problem.value(problem.x0) == pytest.approx(model(**batch).loss.item(), rel=1e-13)
-
-
 class Summed(OnlyLoss):
     def forward(self, **batch):
         return super().forward(**batch).sum()
@@ -292,18 +257,3 @@ def test_weights_of_samples(reduction, refused):
     plain = ksdmin.from_torch(model, data=encoded())
     singles = [plain.value(plain.x0, [i]) for i in range(N)]
     assert problem.value(problem.x0) == pytest.approx(np.average(singles, weights=weights))
-
-
-def test_no_graphs_for_a_mean():
-    """A chunk that is padded would have another mean."""
-    from ksdmin._adapters.torch.sums import EagerExecutor
-
-    problem = ksdmin.from_torch(Classifier(), data=encoded(), graphs=True)
-    assert isinstance(problem._sums._executor, EagerExecutor)
-
-
-def test_a_run():
-    problem = ksdmin.from_torch(Classifier(), data=encoded(), l2=1e-2)
-    res = ksdmin.minimize(problem, subsets=ksdmin.Subsets(N, 1.0, 1.0, 1.0, disjoint=False))
-    assert res.success
-    assert problem.value_and_gradient(res.x)[1].norm() < 1e-4

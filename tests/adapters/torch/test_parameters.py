@@ -30,7 +30,7 @@ def test_load(convert):
         problem.load(np.ones(3))
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", ["mlp", "normed", "tied", "dropped"])
 def test_nothing_else_changes_the_model(name):
     case = ZOO[name]()
     before = {key: value.clone() for key, value in case.model.state_dict().items()}

@@ -9,7 +9,7 @@ import pytest
 import scipy.optimize
 import torch
 from torch import nn
-from torch.func import functional_call, hessian, jvp, vmap
+from torch.func import functional_call
 
 import ksdmin
 from ksdmin import from_torch, minimize
@@ -86,12 +86,6 @@ def test_a_tensor(shape, dtype):
     check_descent(problem)
 
 
-def test_a_parameter():
-    problem = from_torch(bowl, x0=nn.Parameter(draw(5)))
-    assert problem.x0.shape == (5,)
-    check_derivatives(problem, bowl)
-
-
 def test_nested_containers():
     x0 = {"w": draw(2, 3), "more": [draw(2, seed=1), Pair(draw(seed=2), (draw(1, seed=3),))]}
 
@@ -112,13 +106,6 @@ def test_nested_containers():
     problem.load(res.x)
     assert torch.equal(x0["w"].reshape(-1), res.x[:6])
     assert torch.equal(x0["more"][1].a, res.x[8])
-
-
-def test_keys_may_look_alike():
-    problem = from_torch(
-        lambda theta: bowl(theta["a"]["b"], theta["a.b"]), x0={"a": {"b": draw(2)}, "a.b": draw(3)}
-    )
-    check_derivatives(problem, lambda x: bowl(x[:2], x[2:]))
 
 
 def test_an_iterator_of_parameters():
@@ -142,13 +129,6 @@ def test_an_iterator_of_parameters():
     problem.load(res.x)
     assert torch.equal(torch.cat([p.detach().reshape(-1) for p in net.parameters()]), res.x)
     assert all(p.requires_grad and p.is_leaf for p in net.parameters())
-
-
-def test_a_frozen_parameter_stays():
-    free, frozen = nn.Parameter(draw(3)), nn.Parameter(draw(2, seed=1), requires_grad=False)
-    problem = from_torch(lambda theta: bowl(*theta), x0=[free, frozen])
-    check_derivatives(problem, lambda x: bowl(x, frozen))
-    assert torch.equal(problem.unflatten(problem.x0)[1], frozen)
 
 
 def by_the_argument(net, inputs):
@@ -220,47 +200,6 @@ def test_tied_parameters_count_once():
 # --- What a function may do ---
 
 
-def poisson_residual(u, points):
-    """The mean of (u'' + sin)^2 and of the boundary values, u'' by autograd."""
-    points = points.clone().requires_grad_()
-    values = u(points)
-    (slope,) = torch.autograd.grad(values.sum(), points, create_graph=True)
-    (second,) = torch.autograd.grad(slope.sum(), points, create_graph=True)
-    return ((second + points.sin()) ** 2).mean() + (u(points[[0, -1]]) ** 2).mean()
-
-
-def test_a_physics_informed_function():
-    net, points = tiny_net(), torch.linspace(0, np.pi, 12, dtype=FLOAT)[:, None]
-    problem = from_torch(lambda module: poisson_residual(module, points), x0=net)
-    shapes = {name: p.shape for name, p in net.named_parameters()}
-    frame = copy.deepcopy(net)
-
-    def reference(x):
-        parts = x.split([shape.numel() for shape in shapes.values()])
-        named = {n: p.view(s) for (n, s), p in zip(shapes.items(), parts, strict=True)}
-        return poisson_residual(lambda inputs: functional_call(frame, named, (inputs,)), points)
-
-    check_derivatives(problem, reference)
-    check_descent(problem)
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own
-def test_functional_transforms_inside():
-    points = torch.linspace(-1, 1, 6, dtype=FLOAT)
-
-    def fun(theta):
-        def u(t):
-            return (theta["out"] * torch.tanh(theta["in"] * t)).sum()
-
-        slopes = vmap(lambda t: jvp(u, (t,), (torch.ones_like(t),))[1])(points)
-        second = vmap(hessian(u))(points)
-        return ((second + slopes - 1) ** 2).mean()
-
-    problem = from_torch(fun, x0={"in": draw(3), "out": draw(3, seed=1)})
-    check_derivatives(problem, lambda x: fun({"in": x[:3], "out": x[3:]}))
-    check_descent(problem)
-
-
 def test_it_is_differentiated_under_no_grad():
     problem = from_torch(bowl, x0=draw(3))
     expected = problem.value_and_gradient(problem.x0)
@@ -292,24 +231,6 @@ def test_products_stay_where_they_were_made():
     x += 1
     problem.curvature(x)(v)
     assert torch.equal(product(v), before)
-
-
-def test_a_value_of_shape_one_will_do():
-    problem = from_torch(lambda theta: (theta**2).sum()[None], x0=draw(3))
-    assert minimize(problem).success
-
-
-def test_it_counts():
-    calls = []
-
-    def fun(theta):
-        calls.append(theta)
-        return bowl(theta)
-
-    problem = from_torch(fun, x0=draw(6))
-    res = minimize(problem, options={"maxiter": 5})
-    assert res.nhev > 0
-    assert res.njev <= res.nfev <= len(calls) <= res.nfev + res.nit + 1  # a graph for each product
 
 
 # --- Options ---
@@ -387,16 +308,6 @@ def test_load_moves_x0():
     assert x0.tolist() == [[0, 0], [0, 0]]
     with pytest.raises(ValueError, match=r"x has shape \(3,\), expected \(4,\)"):
         problem.load(np.zeros(3))
-
-
-def test_scipys_methods_and_callables():
-    problem = from_torch(lambda theta: bowl(theta) + theta.sum(), x0=draw(3))
-    res = minimize(problem, method="trust-ncg", tol=1e-8)
-    assert type(res.x) is torch.Tensor
-    theirs = scipy.optimize.minimize(
-        problem.fun, problem.x0.numpy(), jac=problem.jac, hessp=problem.hessp, method="newton-cg"
-    )
-    np.testing.assert_allclose(res.x.numpy(), theirs.x, atol=1e-4)
 
 
 # --- Samples ---
@@ -581,18 +492,6 @@ def test_minimize_differentiates_a_torch_function(method):
     assert START.tolist() == [-1.2, 1.0, 0.5, 2.0]
 
 
-def test_that_takes_fewer_evaluations():
-    fun, seen = watched(rosen)
-    exact, differenced = minimize(fun, START), minimize(rosen, START, jac="2-point")
-    assert exact.success
-    assert exact.nfev < differenced.nfev / 2
-    assert exact.nhev > 0
-    assert differenced.nhev == 0
-    assert torch.equal(seen[0], START)
-    assert not torch.equal(seen[1], START) or exact.nhev  # the first call is not made again
-    assert len(seen) <= exact.nfev + exact.nit + 1
-
-
 def test_the_trial_calls_are_counted():
     fun, seen = watched(rosen)
     res = minimize(fun, START, options={"maxiter": 0})
@@ -689,12 +588,6 @@ def test_an_error_comes_as_before():
         minimize(rosen, START.view(2, 2))
     with pytest.raises(ValueError, match="must return a scalar value"):
         minimize(lambda x: x**2, START)
-
-
-def test_integers_become_floats():
-    res = minimize(lambda x: ((x - 1) ** 2).sum(), torch.tensor([3, 4]))
-    assert res.success
-    assert res.x.dtype == FLOAT
 
 
 # --- On a GPU ---

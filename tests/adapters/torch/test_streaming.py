@@ -17,7 +17,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ksdmin
 from ksdmin._adapters.torch.data.samples import Samples
-from ksdmin._adapters.torch.data.streaming import DEPTH, Prefetcher
 from tests.adapters.torch.dense import assert_close, directions
 from tests.adapters.torch.test_data import Pairs, memmap
 
@@ -113,15 +112,6 @@ def test_a_run(device, tmp_path):
     assert one.nfev == other.nfev
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_what_fits_is_brought_to_the_device(device, tmp_path):
-    for kind in ("memmap", "Dataset", "tensors"):
-        problem = make(STREAMED[kind](tmp_path), device, memory_budget=1e6)
-        assert not problem._sums.samples._streamed
-        ((X, y),) = problem._sums.samples._source.batches([slice(None)])
-        assert X.device.type == y.device.type == device
-
-
 @pytest.fixture(autouse=True)
 def older_threads(monkeypatch):
     """Those of problems that other tests keep."""
@@ -142,24 +132,6 @@ def assert_no_threads():
     while threads() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not threads()
-
-
-def test_the_next_chunks_are_made_meanwhile():
-    ready, asked = threading.Event(), []
-
-    def make(i):
-        asked.append(i)
-        if i == DEPTH:
-            ready.set()
-        return i
-
-    results = Prefetcher().ahead([lambda i=i: make(i) for i in range(6)])
-    assert next(results) == 0
-    assert ready.wait(10)  # without asking again
-    assert max(asked) == DEPTH
-    assert list(results) == [1, 2, 3, 4, 5]
-    del results
-    assert_no_threads()
 
 
 class Failing(TensorDataset):

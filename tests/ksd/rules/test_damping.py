@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ksdmin
-from ksdmin._ksd.rules.damping import FIRST_REACH, Damping, limits
+from ksdmin._ksd.outcome import NextDamping, Outcome
+from ksdmin._ksd.rules.damping import (
+    FIRST_REACH,
+    LARGEST_CUT,
+    DampedStep,
+    Damping,
+    limits,
+    lowered,
+    raised,
+)
 from tests.ksd.rules.outcomes import NAN, better_and_worse, outcome, outcomes, positive
 
 dampings = st.builds(Damping, st.floats(0, 1e100), st.booleans())
@@ -189,3 +198,50 @@ def test_damping_is_gone_once_the_sets_are_whole():
     assert res.success
     assert res.passes < 1700
     assert res.history["size_B"][-1] == 400
+
+
+def told(before=1.0, after=0.5, **fields):
+    given = {"actual": before - after, "predicted_on_C": 1.0, "model_reduction": 1.0}
+    return Outcome(**given | {"value": after, "work": 1.0, "step_norm": 3.0} | fields)
+
+
+def damped(before=1.0, after=0.5, **fields):
+    return told(before, after, exact=True, **{"damping": NextDamping(0.1, 64, 0.0)} | fields)
+
+
+def test_the_first_damping_follows_the_scale_of_the_curvature():
+    assert DampedStep().start(1e3) == pytest.approx(1e6 * DampedStep().start(1e-3))
+
+
+def test_the_damping_is_that_of_the_last_step_but_not_less_than_rounding():
+    rule = DampedStep().after(damped())
+    assert rule.last.value == rule.start(1.0) == 0.1
+    assert DampedStep(NextDamping(1e-20, 64, 0.0)).start(1.0) == pytest.approx(1e-15)
+
+
+def test_the_damping_falls_after_a_good_step_and_rises_ever_faster_after_bad_ones():
+    assert lowered(1.0, 1.0) == lowered(1.0, 9.0) == LARGEST_CUT
+    assert lowered(1.0, 0.5) == 1.0
+    assert lowered(1.0, 0.0) == lowered(1.0, -1.0) == 2.0
+    assert raised(*raised(1.0, 2.0)) == (8.0, 8.0)
+
+
+def test_it_falls_as_long_as_each_step_leaves_less():
+    rule = DampedStep()
+    for value, falls in ((0.1, True), (0.03, True), (0.03, False), (0.02, True), (0.2, False)):
+        rule = rule.after(damped(damping=NextDamping(value, 64, 0.0)))
+        assert rule.falls is falls
+
+
+def test_other_steps_change_nothing():
+    rule = DampedStep()
+    assert rule.after(told(measured=False)) is rule
+    assert rule.after(told()) is rule
+
+
+def test_finer_arithmetic_begins_with_the_least_damping():
+    rule = DampedStep()
+    assert rule.in_finer_arithmetic() == rule
+    for value in (1e-3, 1e-9, 0.5):
+        rule = rule.after(damped(damping=NextDamping(value, 64, 0.1)))
+    assert rule.in_finer_arithmetic().last.value == 1e-9

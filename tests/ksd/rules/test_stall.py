@@ -2,15 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit
 
 import ksdmin
 from ksdmin._ksd import presets
 from ksdmin._ksd.rules import set_sizes
-from ksdmin._ksd.rules.stall import Stall
-from tests.ksd.rules.outcomes import NAN, better_and_worse, outcome, outcomes
+from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
+from tests.ksd.rules.outcomes import NAN, better_and_worse, finite, not_negative, outcome, outcomes
 
 PROGRESS = outcome(gradient_norm=1.0)
 NONE = outcome(0.0, gradient_norm=1.0)
@@ -111,3 +113,175 @@ def test_sets_that_grow_to_everything_start_with_fresh_patience(losses, monkeypa
     assert sum(refused) == 3
     assert res.history["size_B"][-1] == losses.n
     assert res.success
+
+
+M, N, L2, DIGITS = 3000, 6, 1e-3, 1e-4
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((M, N)) * np.geomspace(1, 10, N)
+Y = np.where(RNG.random(M) < expit(X @ np.ones(N) / 4), 1.0, -1.0)
+
+
+# The rule
+
+
+@given(finite, finite, not_negative)
+def test_a_larger_gain_never_asks_for_it_where_a_smaller_does_not(one, other, noise):
+    rule = FinerArithmetic()
+    less, more = (
+        rule.after(outcome(predicted=gain, value_noise=noise)).due for gain in sorted([one, other])
+    )
+    assert less >= more
+
+
+@given(finite, not_negative, not_negative)
+def test_more_rounding_never_asks_for_less(gain, one, other):
+    rule = FinerArithmetic()
+    less, more = (
+        rule.after(outcome(predicted=gain, value_noise=noise)).due for noise in sorted([one, other])
+    )
+    assert more >= less
+
+
+def test_it_is_due_where_rounding_hides_the_gain():
+    rule = FinerArithmetic()
+    assert rule.after(outcome(predicted=1e-6, value_noise=1e-6)).due
+    assert rule.after(outcome(predicted=0.0, value_noise=1e-6)).due
+    assert not rule.after(outcome(predicted=1.0, value_noise=1e-6)).due
+
+
+@given(outcomes)
+def test_steps_that_are_short_on_purpose_say_nothing(told):
+    assert not FinerArithmetic().after(told, short_on_purpose=True).due
+
+
+@given(not_negative, not_negative, not_negative, not_negative)
+def test_a_larger_error_of_differences_never_asks_for_less(one, other, norm, gtol):
+    less, more = (
+        FinerArithmetic().after(outcome(gradient_error=error, gradient_norm=norm), gtol=gtol).due
+        for error in sorted([one, other])
+    )
+    assert more >= less or one * other == 0  # 0: exact, where the gain decides
+
+
+def test_it_is_due_where_differences_hide_both_the_gradient_and_gtol():
+    def due(error, norm, gtol, before=1.0):
+        told = outcome(gradient_error=error, gradient_norm=norm, previous_gradient_norm=before)
+        return FinerArithmetic().after(told, gtol=gtol).due
+
+    assert due(error=1e-4, norm=1e-4, gtol=1e-5)
+    assert due(error=1e-4, norm=1e-6, gtol=1e-5)  # converged by chance?
+    assert not due(error=1e-4, norm=1.0, gtol=1e-5)
+    assert not due(error=1e-8, norm=1e-6, gtol=1e-5)
+    assert not due(error=1e-4, norm=np.nan, gtol=1e-5)  # the step was refused, back to 1.0
+    assert due(error=1e-4, norm=np.nan, gtol=1e-5, before=1e-4)
+
+
+def test_a_run_that_would_give_up_asks_first():
+    assert FinerArithmetic().after(outcome(), stalled=True).due
+    assert not FinerArithmetic.off().after(outcome(), stalled=True).due
+
+
+@given(outcomes)
+def test_off_never_asks(told):
+    assert not FinerArithmetic.off().after(told).due
+
+
+# Runs
+
+
+class Logistic:
+    """A mean of losses whose values are exact to `noise`; a finer one may be at hand."""
+
+    subsets = M
+
+    def __init__(self, noise=None, finer=None):
+        self.digits, self.finer, self.asked = noise, finer, 0
+        self.traits = ksdmin.Traits(noise=noise, has_finer_arithmetic=True)
+
+    def value(self, w, idx):
+        value = float(np.logaddexp(0, -Y[idx] * (X[idx] @ w)).mean() + L2 / 2 * w @ w)
+        return value if self.digits is None else round(value / self.digits) * self.digits
+
+    def value_and_gradient(self, w, idx):
+        s = Y[idx] * expit(-Y[idx] * (X[idx] @ w))
+        g = L2 * w - s @ X[idx] / len(s)
+        coarse = 0.0 if self.digits is None else self.digits * np.sin(1e6 * w)
+        return self.value(w, idx), g + coarse
+
+    def curvature(self, w, idx):
+        s = expit(X[idx] @ w)
+        return lambda v: (s * (1 - s) * (X[idx] @ v)) @ X[idx] / len(s) + L2 * v
+
+    def in_finer_arithmetic(self):
+        self.asked += 1
+        return self.finer
+
+
+def run(problem, **options):
+    return ksdmin.minimize(problem, np.zeros(N), rng=0, options={"gtol": 1e-8, **options})
+
+
+def test_coarse_values_end_in_precision_loss():
+    res = run(Logistic(DIGITS))
+    assert res.status == ksdmin.Status.PRECISION_LOSS
+    assert not res.success
+
+
+def test_finer_values_lead_to_the_optimum():
+    exact = Logistic()
+    coarse = Logistic(DIGITS, exact)
+    res = run(coarse)
+    assert res.success
+    assert np.abs(exact.value_and_gradient(res.x, slice(None))[1]).max() <= 1e-8
+    assert res.fun == exact.value(res.x, slice(None))  # not one of the coarse values
+    assert coarse.asked == 1
+
+
+def test_switched_off_it_is_not_asked_for():
+    coarse = Logistic(DIGITS, Logistic())
+    res = run(coarse, without=["finer_arithmetic"])
+    assert res.status == ksdmin.Status.PRECISION_LOSS
+    assert coarse.asked == 0
+
+
+def test_the_point_is_evaluated_once_more():
+    coarse, finer = (run(Logistic(DIGITS, finer)).history for finer in (None, Logistic()))
+    both = zip(coarse["njev"], finer["njev"], strict=False)
+    assert next(b - a for a, b in both if a != b) == 1
+
+
+def test_steps_that_are_clear_ask_for_nothing():
+    problem = Logistic(1e-12, Logistic())
+    assert run(problem, gtol=1e-3).success
+    assert problem.asked == 0
+
+
+def net(precision):
+    torch = pytest.importorskip("torch")
+    inputs, targets = torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(Y > 0).long()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(N, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    loss = torch.nn.CrossEntropyLoss()
+    return ksdmin.from_torch(model, loss, (inputs, targets), l2=L2, precision=precision)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "highest"])
+def test_a_net_converges_whatever_its_products(precision):
+    res = ksdmin.minimize(net(precision), rng=0, options={"gtol": 1e-4})
+    assert res.success, res.message
+
+
+def test_a_first_step_that_is_short_on_purpose_asks_for_nothing():
+    problem, asked = net("bfloat16"), []
+    problem.in_finer_arithmetic = lambda: asked.append(True)
+    ksdmin.minimize(problem, rng=0, options={"maxiter": 1, "damping": 1e6})
+    assert not asked
+
+
+def test_a_net_that_rounding_stops_comes_to_an_end():
+    """Its sets grow until they are everything, and do not go on for ever."""
+    options = {"gtol": 1e-5, "without": ["finer_arithmetic"]}
+    res = ksdmin.minimize(net("bfloat16"), rng=0, options=options)
+    assert res.status == ksdmin.Status.PRECISION_LOSS
+    assert res.history["size_B"][-1] == M

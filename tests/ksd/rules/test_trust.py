@@ -162,36 +162,6 @@ def test_on_samples_it_has_to_come_down_faster_from_the_first_step_on(slopes_lef
     assert trust.pays_on_samples(here, forecast) is pays
 
 
-def turn(trust, lowest):
-    """A step of the model, from 2 to `lowest` in two passes, and one with products after it."""
-    start = record(2, 2.0, trust.end.passes)
-    middle, end = record(3, lowest, start.passes + 2), record(4, lowest - 0.01, start.passes + 12)
-    first = trust.foreseen(2.0, 1 / 3)
-    trust = trust.on_samples(step(start, middle, measured=False, forecast=first), paired=True)
-    second = trust.foreseen(lowest, (lowest - 1) / 3)
-    return trust.on_samples(step(middle, end, forecast=second), paired=True)
-
-
-def test_on_samples_a_model_that_proves_slower_pauses_ever_longer():
-    trust, _ = after_the_space(2.0, 10, slopes_left=3.0)
-    slower = turn(trust, 1.99)
-    assert (slower.pause, slower.last_pause) == (2, 2)
-    assert not slower.pays_on_samples(record(5, 1.98, slower.end.passes), Forecast(1.98, 1.0))
-    longer = turn(replace(slower, start=SPACE[0], end=SPACE[1], forecast=trust.forecast), 1.99)
-    assert (longer.pause, longer.last_pause) == (4, 4)
-    faster = turn(replace(longer, start=SPACE[0], end=SPACE[1], forecast=trust.forecast), 1.2)
-    assert (faster.pause, faster.last_pause) == (0, 1)
-
-
-def test_a_pause_ends_after_so_many_steps_with_products():
-    trust = replace(after_the_space(2.0, 10, slopes_left=3.0)[0], pause=2, last_pause=2)
-    for left in (1, 0, 0):
-        begin = trust.end
-        end = record(0, begin.value - 0.1, begin.passes + 5)
-        trust = trust.on_samples(step(begin, end), paired=True)
-        assert (trust.pause, trust.last_pause) == (left, 2)
-
-
 @pytest.mark.parametrize("unknown", ["start", "forecast"])
 def test_on_samples_both_have_to_be_known(unknown):
     trust, (here, forecast) = after_the_space(2.0, 10, slopes_left=2.0)

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.sparse import issparse
 
-from tests.problems import LARGE, PROBLEMS, SMALL, all_problems
+from examples.benchmarks.comparison.classic_functions import LARGE, PROBLEMS, SMALL, all_problems
 
 # f(x0), in closed form or to the digits commonly listed (in MINPACK's test results, for CUTE)
 START = {

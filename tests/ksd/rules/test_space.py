@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import ksdmin
 from ksdmin._ksd.krylov import krylov_basis
 from ksdmin._ksd.precond import IDENTITY
-from ksdmin._ksd.rules.forcing import LARGEST, Forcing
+from ksdmin._ksd.rules.space import LARGEST, Forcing, Width
 from ksdmin._problem.arrays import Space
 from tests.ksd.rules.outcomes import NAN, outcome, outcomes
 
@@ -142,3 +142,21 @@ def test_a_right_model_is_solved_well():
     )
     assert res.success
     assert res.nit <= 6
+
+
+@given(outcomes)
+def test_where_products_are_cheap_no_step_changes_it(told):
+    assert Width().after(told) == Width()
+    assert Width.off().after(told) == Width.off()
+
+
+@pytest.mark.parametrize(
+    ("measured", "accepted", "factor"),
+    [(True, True, 2), (True, False, 1), (False, True, 1)],
+)
+def test_of_differences_each_step_with_products_that_is_taken_allows_twice_as_many(
+    measured, accepted, factor
+):
+    first = Width.of_differences()
+    after = first.after(outcome(measured=measured, accepted=accepted))
+    assert after.most == factor * first.most
