@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import ksdmin
-from ksdmin._ksd.rules import damping, stall
+from ksdmin._ksd.rules import space, stall
 from ksdmin._options import RULES
 
 pytest.importorskip("sphinx")
@@ -130,7 +130,7 @@ def test_every_option_and_status_is_told(site):
 def test_every_rule_is_told_with_its_thresholds(site):
     shown = (site / "how.html").read_text()
     assert [name for name in RULES if f">{name}<" not in shown] == []
-    for module in (damping, stall):
+    for module in (space, stall):
         constants = [name for name in vars(module) if name.isupper()]
         assert constants
         assert [name for name in constants if name not in shown] == []
