@@ -30,7 +30,8 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 MAIN_PAGES = (
-    *("index", "start", "doors", "tutorials/index", "loop", "paper", "experiments", "benchmarks"),
+    *("index", "start", "entry_points", "tutorials/index", "loop", "paper", "experiments"),
+    *("benchmarks", "for_scipy_users", "for_data_scientists", "for_torch_users", "for_jax_users"),
     *("reference/index", "reference/options", "how", "faq", "contributing", "changelog"),
 )
 
@@ -38,9 +39,10 @@ MAIN_PAGES = (
 def build(folder, *arguments):
     """Build from a copy, so that neither a checkout nor another build is touched."""
     ignored = shutil.ignore_patterns("_build", "tutorials", "generated", "__pycache__")
-    for name in ("docs", "examples", "ksdmin"):
+    for name in (".ci", "docs", "examples", "ksdmin"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-    for path in [*ROOT.glob("*.md"), ROOT / "LICENSE", ROOT / "CITATION.cff"]:
+    alone = ("LICENSE", "CITATION.cff", "pyproject.toml")
+    for path in [*ROOT.glob("*.md"), *(ROOT / name for name in alone)]:
         shutil.copy(path, folder)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", *arguments]
@@ -128,10 +130,10 @@ def test_every_option_and_status_is_told(site):
 
 
 def test_every_rule_is_told_with_its_thresholds(site):
-    shown = (site / "how.html").read_text()
+    shown = (site / "steps.html").read_text()
     assert [name for name in RULES if f">{name}<" not in shown] == []
     for module in (space, stall):
-        constants = [name for name in vars(module) if name.isupper()]
+        constants = [name for name in vars(module) if name.isupper() and name != "EPS"]
         assert constants
         assert [name for name in constants if name not in shown] == []
 
