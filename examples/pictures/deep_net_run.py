@@ -33,7 +33,7 @@ def picture() -> Picture:
         origin=f"{one['hardware']}, {_all(runs.values(), 'date')}, commit "
         f"{_all(runs.values(), 'commit')}, seed 0",
         source=RESULTS / "mnist-ae.json",
-        limits={"ylim": (0.8, 200)},
+        limits={"ylim": (0.5, 200)},
     )
 
 
