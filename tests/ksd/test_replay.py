@@ -10,7 +10,7 @@ from scipy.special import expit
 
 import ksdmin
 from ksdmin import _solver
-from ksdmin._hf.state import HFState
+from ksdmin._hf import HFState
 from ksdmin._ksd.state import KSDState
 from tests.ksd.snapshots import snapshot
 from tests.ksd.twice import Twice
