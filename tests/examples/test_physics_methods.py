@@ -48,7 +48,9 @@ def test_every_method_lowers_the_loss(method):
     "problem", [pytest.param(p, marks=[pytest.mark.slow] * (p not in FAST)) for p in EXPERIMENTS]
 )
 def test_every_problem_is_a_run(problem):
-    run = perform(Config(problem, "lm", 0, **LIMITS | {"passes": 30.0}), CPU)
+    by_grad = problem.startswith(("helmholtz", "dispersive"))  # not under torch.func, as lm needs
+    method, passes = ("ksd", 300.0) if by_grad else ("lm", 30.0)
+    run = perform(Config(problem, method, 0, **LIMITS | {"passes": passes}), CPU)
     assert run["trace"]["loss"][-1] < 0.9 * run["trace"]["loss"][0]
     assert run["trace"]["passes"][-1] > 0
     axes = len(EXPERIMENTS[problem].make(0, True).domain)
