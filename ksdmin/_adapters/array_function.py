@@ -125,8 +125,3 @@ def _leaves_of_jax(leaf: Any) -> list[Any]:
     if jax is None or isinstance(leaf, (float, int, str, np.ndarray, np.generic)):
         return []
     return list(jax.tree_util.tree_leaves(leaf))
-
-
-def rows_at_once(shape: tuple[int, int], most: float) -> int:
-    """How many rows (or columns) of a Jacobian are made at once, for at most so many numbers."""
-    return max(1, int(most // max(shape)))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.array_function import ArrayFunction, rows_at_once
+from ksdmin._adapters.array_function import ArrayFunction
 from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.flat_model import names_of
 from ksdmin._adapters.torch.plain_function import NO_GRAPH, FlatFunction
@@ -82,7 +82,7 @@ class HostFunction(ArrayFunction):
     ) -> Any:
         """The derivative of each entry of y, as rows; many at once, where vmap takes them."""
         most = ENTRIES_ON_DEVICE if y.is_cuda else ENTRIES_AT_ONCE
-        size, rows = rows_at_once(shape, most) if self._batched else 1, []
+        size, rows = max(1, most // max(shape)) if self._batched else 1, []
         for start in range(0, len(y), size):
             units = torch.zeros(min(size, len(y) - start), len(y), dtype=y.dtype, device=y.device)
             units.diagonal(start).fill_(1)
@@ -135,7 +135,8 @@ def _joined(values: Any) -> Tensor:
     """What the function returned, as one vector."""
     leaves = tree_leaves(values)
     if not all(isinstance(leaf, Tensor) and not leaf.is_complex() for leaf in leaves):
-        kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves}))
+        found = {str(getattr(leaf, "dtype", type(leaf).__name__)) for leaf in leaves}
+        kinds = ", ".join(sorted(found))
         raise TypeError(
             f"fun returned {kinds}: expected the residuals as a tensor of real numbers, or a dict, "
             "list or tuple of tensors"
