@@ -21,6 +21,25 @@ from ksdmin._problem.subsets import WHOLE, Subsets
 from ksdmin._problem.team import Team
 from ksdmin._problem.values import changed
 
+# A Gauss-Newton product has the operations of so many forward passes: two passes back through the
+# model. (Counted in torch: 5 to 7, and 2.4 for a net of one layer that is differentiated twice in
+# its inputs.)
+FORWARD_PASSES = 6.0
+# In operations of a large matrix product: one of a net's own matrix products, which are small (2 to
+# 3 on a processor, for nets of 481 to 9,873 parameters), and an element that any other function
+# writes (about 5 ns on a processor; on a device, which waits for its memory, some picoseconds).
+SMALL_PRODUCT, ELEMENT = 3.0, 100.0
+
+
+def product_cost(products: float, elements: float, samples: int) -> float | None:
+    """That of a Gauss-Newton product for each sample; None where nothing has been counted.
+
+    The values of so many samples are made of these operations of matrix products, and so many
+    elements that other functions write.
+    """
+    forward = (SMALL_PRODUCT * products + ELEMENT * elements) / samples
+    return FORWARD_PASSES * forward or None
+
 
 class Sums:
     """What is computed of a model at a point x: sums over the samples of a set.

@@ -244,3 +244,26 @@ def assert_differences(problem, library, idx):
     difference = (np.asarray(above) - np.asarray(below)) / 2e-5
     np.testing.assert_allclose(np.asarray(product), difference, rtol=1e-6, atol=1e-8)
     assert (up - down) / 2e-5 == pytest.approx(float(g @ v), rel=1e-6)
+
+
+def test_jax_and_torch_count_the_same_work():
+    """A product of a net, as far as both libraries have the same operations."""
+    settings = 0.0, "gauss-newton", None, None
+    cost = {name: model_problem(name, *settings).traits.product_cost for name in ("torch", "jax")}
+    assert 0.5 < cost["jax"] / cost["torch"] < 2
+
+
+def test_operations_within_loops_and_branches_are_counted():
+    from ksdmin._adapters.functional.jax_chunks import operations
+
+    W = np.ones((5, 7))
+
+    def loop(x):
+        def step(x, _):
+            return jax.jit(lambda x: jax.numpy.tanh(W.T @ (W @ x)))(x), None
+
+        return jax.lax.scan(step, x, length=3)[0]
+
+    products, elements = operations(jax.make_jaxpr(loop)(np.ones(7)).jaxpr)
+    assert products == 3 * (2 * 35 + 2 * 35)
+    assert 3 * 7 <= elements <= 3 * (7 + 35)  # a transpose may be an operation of its own

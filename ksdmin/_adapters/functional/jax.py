@@ -38,6 +38,7 @@ from ksdmin._adapters.functional.jax_chunks import (
     host_chunk,
     host_chunk_like,
     is_large,
+    operations,
     picked,
     preferred_rows,
     sums_over_samples,
@@ -182,6 +183,10 @@ class Jax(Library):
     def shape_of(self, kernel: Kernel, *args: Any) -> tuple[int, ...]:
         """The shape of the result of a kernel; nothing is computed."""
         return tuple(jax.eval_shape(lambda *args: kernel(*map(as_chunk, args)), *args).shape)
+
+    def operations(self, kernel: Kernel, *args: Any) -> tuple[float, float] | None:
+        """Those of the matrix products of a kernel, and the elements that it writes otherwise."""
+        return operations(jax.make_jaxpr(kernel)(*map(as_chunk, args)).jaxpr)
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the results of a kernel hold."""

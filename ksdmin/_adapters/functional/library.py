@@ -147,6 +147,13 @@ class Library:
         """The shape of the result of a kernel that is not compiled."""
         return tuple(kernel(*args).shape)
 
+    def operations(self, kernel: Kernel, *args: Any) -> tuple[float, float] | None:
+        """Those of the matrix products of a kernel, and the elements that it writes otherwise.
+
+        The kernel is not compiled; None where they are not counted.
+        """
+        return None
+
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the results of a kernel hold."""
         raise NotImplementedError

@@ -65,7 +65,7 @@ class FunctionalProblem(ModelProblem):
         if isinstance(precond, str) and not sampled:
             precond = None  # a plain function has no gradients of single samples
         noise = library.noise if sampled and x0.dtype.itemsize == 4 else None
-        traits = Traits(nonlinear=sums.nonlinear, noise=noise)
+        traits = Traits(nonlinear=sums.nonlinear, noise=noise, product_cost=sums.product_cost)
         base = x0, subsets, traits, precond
         kernels = sums.linear_matrix, sums.jacobian_rows
         means = Means(l2, library.xp, library.compile_shared)

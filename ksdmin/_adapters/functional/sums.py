@@ -26,7 +26,7 @@ from ksdmin._adapters.functional.jacobian import (
 )
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.losses import RandomGenerator
-from ksdmin._adapters.model_problem import Sums
+from ksdmin._adapters.model_problem import Sums, product_cost
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
 
@@ -63,6 +63,8 @@ class SampleSums(Sums):
         How many outputs a sample has.
     nonlinear : bool
         Whether the model is anything but linear in its parameters.
+    product_cost : float or None
+        As in :class:`Traits`; None where it is not counted.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class SampleSums(Sums):
         self._max_kept_samples = self._max_diagonal_samples = samples.n
         self.linear_matrix: LinearMatrix | None = None
         self.jacobian_rows: JacobianRows | None = None
+        self.product_cost: float | None = None
         self._max_jacobian_rows = 1
 
     def indices(self, idx: Any) -> Any:
@@ -132,6 +135,9 @@ class SampleSums(Sums):
         self.linear_matrix = self._linear_matrix(x, budget)
         if rows is not None and self.nonlinear and self._has_diagonal_hessian(rows, x, probe):
             self.jacobian_rows = rows
+            counted = library.operations(self._losses, x, probe)
+            if counted is not None:
+                self.product_cost = product_cost(*counted, min(MEMORY_PROBE_SAMPLES, n))
 
     def _linear_matrix(self, x: Array, budget: float) -> LinearMatrix | None:
         """What computes the curvature matrix of a linear model, where it is affordable."""
@@ -365,7 +371,7 @@ class PlainFunction(Sums):
     """
 
     elements, is_weighted, nonlinear = 1, False, False  # of outputs and samples that it has not
-    linear_matrix = jacobian_rows = None
+    linear_matrix = jacobian_rows = product_cost = None
 
     def __init__(self, library: Library, function: Callable[..., Any], sampled: bool) -> None:
         self._library, self._function, self._sampled = library, function, sampled

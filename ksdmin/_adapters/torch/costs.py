@@ -13,20 +13,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from ksdmin._adapters.model_problem import product_cost
 from ksdmin._adapters.torch.flat_model import differentiates
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.trees import tree_leaves
 from ksdmin._problem.protocol import CALL_COST
 
-# A Gauss-Newton product has the operations of so many forward passes: two passes back through the
-# model. (Counted: 5 to 7, and 2.4 for a net of one layer that is differentiated twice in its
-# inputs. The products themselves are not counted: torch 2.13 may end the process when a model with
+# (Gauss-Newton products are not counted: torch 2.13 may end the process when a model with
 # nested torch.func.hessian is differentiated once more under a dispatch mode.)
-FORWARD_PASSES = 6.0
-# In operations of a large matrix product: one of a net's own matrix products, which are small (2 to
-# 3 on a processor, for nets of 481 to 9,873 parameters), and an element that any other function
-# writes (about 5 ns on a processor; on a device, which waits for its memory, some picoseconds).
-SMALL_PRODUCT, ELEMENT = 3.0, 100.0
 # To begin a function: 12 microseconds on a processor; on a device, in a captured graph, 3, in which
 # it could do this many operations in float64. A gradient has the functions of about 2.5 forward
 # passes.
@@ -91,10 +85,10 @@ def costs_of(kernels: Kernels, counted: Functions | None, samples: int, nonlinea
     unknown = Costs(None, CALL_ON_DEVICE if on_device else CALL_COST, on_device)
     if not nonlinear or not kernels.curvature or kernels.fault or counted is None:
         return unknown
-    forward = (SMALL_PRODUCT * counted.products + ELEMENT * counted.elements) / samples
     function = FUNCTION_ON_DEVICE if on_device else FUNCTION
     call = FUNCTIONS_OF_GRADIENT * function * counted.functions
-    return Costs(FORWARD_PASSES * forward, call, on_device) if forward else unknown
+    product = product_cost(counted.products, counted.elements, samples)
+    return Costs(product, call, on_device) if product else unknown
 
 
 class Functions(TorchDispatchMode):  # type: ignore[no-untyped-call]
