@@ -74,11 +74,6 @@ class LeadersTurn:
         now = rate * math.exp(-decay * self.second.work / 2)
         return now * -math.expm1(-decay * work) / decay
 
-    @property
-    def ends_soon(self) -> bool:
-        """Whether each step gains less than half of what the one before it has gained."""
-        return self.decay * self.work / self.steps > math.log(2)
-
 
 @dataclass(frozen=True)
 class Contest:
@@ -122,10 +117,6 @@ class Contest:
         long_enough = turn.steps >= FIRST_TURN and turn.second.work and turn.work >= self.length
         if self.trial is not None or not long_enough or cost > TRIAL_SHARE * turn.work:
             return self
-        if turn.ends_soon:
-            return changed(
-                self, turn=LeadersTurn(turn.second, Gain(), turn.steps), length=2 * turn.work
-            )
         return changed(self, trial=Gain())
 
     def after(self, first: bool, gained: float, work: float, kept_short: bool = False) -> Contest:

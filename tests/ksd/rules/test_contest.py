@@ -52,8 +52,12 @@ def test_what_costs_more_than_a_trial_may_is_not_tried():
     assert not all(race(share(0.05), share(0.9), work=(1.0, dear), steps=2 * FIRST_TURN))
 
 
-def test_a_leader_that_is_about_to_end_the_run_is_not_challenged():
-    assert all(race(share(0.9), share(0.9), steps=20))
+def test_one_dear_step_of_the_leader_does_not_put_off_the_other_ones_trial():
+    contest = Contest(leads=False, length=20.0)
+    for gained, work in [(1.0, 1.0)] * 13 + [(0.1, 1.0), (0.7, 30.0)]:
+        assert not contest.first_is_next
+        contest = contest.challenged(3.7).after(False, gained, work)
+    assert contest.challenged(3.7).first_is_next
 
 
 def test_a_kind_that_becomes_the_better_one_later_takes_the_lead():
