@@ -71,7 +71,12 @@ class KroneckerKernel:
         """The entries of all factors."""
         sums = {weight: FactorSums(block, x) for weight, block in self._of_weight.items()}
         forward = self._forward(x, chunk)
-        g = self._back(forward, lambda use, a, b: sums[use.weight].add(use, a, b))
+
+        def take(use: Use, a: Tensor, b: Tensor) -> None:
+            if use.weight is not None:
+                sums[use.weight].add(use, a, b)
+
+        g = self._back(forward, take)
         n = len(chunk[2])
         # Gradients are independent, with mean zero, where labels are drawn, or have random signs:
         # then the square of their sum is on average the sum of their squares.
@@ -149,6 +154,7 @@ class KroneckerKernel:
         }
 
         def take(use: Use, a: Tensor, b: Tensor) -> None:
+            assert use.weight is not None
             whole = made[use.weight]
             uses[use.weight] += len(b)
             if use.looks_up:

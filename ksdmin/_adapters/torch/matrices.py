@@ -4,11 +4,13 @@ With the losses' second derivatives M in the outputs, the Gauss-Newton matrix is
 diagonal, the rows of M^1/2 J are those of a sum of squares. There are three ways to them:
 
 - "vmap": a reverse pass for each sample, all at once. It takes no longer than one over all samples.
-- "uses": one reverse pass over all samples, for a model that differentiates its outputs with
-  ``torch.autograd.grad``, which vmap over samples does not take. At each product of a weight with a
-  row a sample, what comes back for a sample and what it was made of are a and b: its row is the sum
-  of all a b^T. A few parameters that are used in other ways, such as an unknown coefficient, have
-  their columns from products with the Jacobian.
+- "uses": one reverse pass over all samples, for a model that vmap over samples does not take: one
+  that differentiates its outputs with ``torch.autograd.grad``, or a recurrent one. At each product
+  of a weight with rows of a sample, what comes back for a row and what it was made of are a and b:
+  the sample's row of the Jacobian is the sum of all a b^T. Where a sample has several rows, one for
+  each position, either these are next to each other, or those of one position are. A few parameters
+  that are used in other ways, such as an unknown coefficient, have their columns from products with
+  the Jacobian.
 - "graphs": reverse passes over a few samples for all of their outputs at once, for such a model
   with many parameters that are used in other ways.
 """
@@ -69,6 +71,7 @@ class JacobianRows:
     def __init__(self, kernels: Kernels, elements: int, way: str, max_rows: int) -> None:
         self._kernels, self._model = kernels, kernels.model
         self.elements, self.max_rows, self.way = elements, max_rows, way
+        self._by_position = False
 
     @property
     def products(self) -> int:
@@ -105,6 +108,24 @@ class JacobianRows:
         if self.way == "uses":
             return self._pulled_by_uses(forward, U)
         return self._pulled_together(forward.parameters, forward.z, U, retain_graph=True)
+
+    def find_order(self, probing: Probing) -> None:
+        """Find out in which order a sample has its rows, where it has several.
+
+        Only those of the first sample get anything from a pass back from its outputs.
+        """
+        forward, first = probing.forward, []
+        samples, slopes = len(forward.z), torch.zeros_like(forward.z)
+        slopes[0] = 1
+
+        def take(use: Use, a: Tensor, b: Tensor) -> None:
+            reached = (a if use.looks_up else a.abs().sum(1)) * b.abs().sum(1)
+            if len(a) > samples:
+                first.append(reached.reshape(-1, samples)[:, 1:].count_nonzero() == 0)
+
+        uses = uses_of(forward.z, forward.parameters).by_node.values()
+        pull_back(self._model, forward.parameters, forward.z, slopes, uses, take, retain_graph=True)
+        self._by_position = samples > 1 and len(first) > 0 and all(map(bool, first))
 
     def keeps_order(self, probing: Probing, u: Tensor) -> bool:
         """Whether the rows of samples in reverse are theirs: a model may sort its samples."""
@@ -161,7 +182,8 @@ class JacobianRows:
         self, parameters: list[Tensor], z: Tensor, *, retain_graph: bool = False
     ) -> Tensor:
         """J, of shape (samples, outputs, n), from a reverse pass for each of a sample's outputs."""
-        made, J = RowsOfUses(self._model, uses_of(z, parameters), len(z)), []
+        order = len(z), self._by_position
+        made, J = RowsOfUses(self._model, uses_of(z, parameters), *order), []
         columns = self._columns(parameters, z, made.others)
         for k in range(self.elements):
             slopes = torch.zeros_like(z).reshape(len(z), -1)
@@ -239,6 +261,8 @@ class RowsOfUses:
         How these are used.
     samples : int
         How many there are.
+    by_position : bool
+        Whether the rows of a position are next to each other, where a sample has several.
 
     Attributes
     ----------
@@ -248,11 +272,11 @@ class RowsOfUses:
         The parameters that are used in other ways.
     """
 
-    def __init__(self, model: FlatModel, uses: Uses, samples: int) -> None:
+    def __init__(self, model: FlatModel, uses: Uses, samples: int, by_position: bool) -> None:
         count = len(model.sizes)
         weights = {i for i in range(count) if uses.of_weight(i)}
         biases = {i for i in range(count) if uses.of_bias(i)}
-        self._sizes, self._samples = model.sizes, samples
+        self._sizes, self._samples, self._by_position = model.sizes, samples, by_position
         self.uses = [
             use for use in uses.by_node.values() if {use.weight, use.bias} & (weights | biases)
         ]
@@ -263,11 +287,19 @@ class RowsOfUses:
 
     def take(self, use: Use, a: Tensor, b: Tensor) -> None:
         """Note the vectors of a use."""
-        if use.looks_up or len(a) != self._samples:
-            raise NotImplementedError("a weight is not multiplied by one row a sample")
-        self._of_weight[use.weight].append((a, b))
+        if use.looks_up or len(a) % self._samples:
+            raise NotImplementedError("a weight is not multiplied by rows of samples")
+        a, b = self._of_samples(a), self._of_samples(b)
+        if use.weight is not None:
+            self._of_weight[use.weight].append((a, b))
         if use.bias is not None:
-            self._of_bias[use.bias].append(b if use.bias_is_row else a)
+            self._of_bias[use.bias].append((b if use.bias_is_row else a).sum(1))
+
+    def _of_samples(self, rows: Tensor) -> Tensor:
+        """The rows of each sample."""
+        if self._by_position:
+            return rows.reshape(-1, self._samples, rows.shape[1]).transpose(0, 1)
+        return rows.reshape(self._samples, -1, rows.shape[1])
 
     @torch.no_grad()
     def joined(self, z: Tensor, columns: dict[int, Tensor]) -> Tensor:
@@ -278,7 +310,7 @@ class RowsOfUses:
                 pieces.append(columns[i])
             elif i in self._known and self._of_weight[i]:
                 a, b = zip(*self._of_weight[i], strict=True)
-                pieces.append((torch.stack(a, 2) @ torch.stack(b, 1)).reshape(-1, size))
+                pieces.append((torch.cat(a, 1).mT @ torch.cat(b, 1)).reshape(-1, size))
             elif i in self._known and self._of_bias[i]:
                 pieces.append(torch.stack(self._of_bias[i]).sum(0))
             else:  # the outputs do not depend on it
@@ -309,7 +341,9 @@ def jacobian_rows(probing: Probing, budget: float) -> JacobianRows | None:
         return None
     if not x.is_cuda:
         most = min(most, max(1, CACHED_ENTRIES // entries))
-    for way in ("vmap", "uses", "graphs"):
+    # A reverse pass for each sample writes an array of the size of a weight at each of its uses
+    ways = ("uses", "vmap") if model.is_recurrent else ("vmap", "uses")
+    for way in (*ways, "graphs"):
         rows = JacobianRows(kernels, elements, way, most)
         if _agrees(rows, probing):
             return rows
@@ -337,6 +371,8 @@ def _agrees(rows: JacobianRows, probing: Probing) -> bool:
         MJv = kernels.output_hessian(forward.z.detach(), forward.targets, forward.w)(
             jvp(probing.direction)
         )
+        if rows.way == "uses":
+            rows.find_order(probing)
         mixed = torch.linspace(0, 7, MJv.numel(), dtype=MJv.dtype, device=MJv.device).cos()
         u = mixed.reshape(MJv.shape)
         found, other = rows.transposed(probing, torch.stack([MJv, u]).detach())

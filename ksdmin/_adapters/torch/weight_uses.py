@@ -41,8 +41,9 @@ class Use:
     ----------
     node : any
         The node.
-    weight, bias : int, int or None
-        The positions of the weight among the variables, and of the bias that is added there.
+    weight, bias : int or None
+        The positions of the weight among the variables, and of the bias that is added there; one of
+        them may be missing.
     vectors : callable
         The vectors of its gradient.
     bias_is_row : bool
@@ -52,7 +53,7 @@ class Use:
     """
 
     node: Any
-    weight: int
+    weight: int | None
     bias: int | None
     vectors: Vectors
     bias_is_row: bool = False
@@ -226,7 +227,23 @@ def _of_embedding(node: Any, position: dict[int, int]) -> Use | None:
     return Use(node, weight, None, lambda g: (indices, g.reshape(-1, g.shape[-1])), looks_up=True)
 
 
+def _of_sum(node: Any, position: dict[int, int]) -> Use | None:
+    """L + R, where R or L is a bias that is added to each row of the other."""
+    edges = node.next_functions
+    found = [_parameter(edge, position)[0] for edge in edges]
+    biases = [i for i in found if i is not None]
+    if len(edges) != 2 or len(biases) != 1:
+        return None
+
+    def rows(g: Tensor) -> tuple[Tensor, Tensor]:
+        flat = g.reshape(-1, g.shape[-1])
+        return flat, flat
+
+    return Use(node, None, biases[0], rows, bias_is_row=True)
+
+
 _KINDS: dict[str, Callable[[Any, dict[int, int]], Use | None]] = {
+    "AddBackward0": _of_sum,
     "AddmmBackward0": _of_addmm,
     "MmBackward0": _of_mm,
     "ConvolutionBackward0": _of_convolution,

@@ -27,7 +27,28 @@ def net(outputs=1):
         return nn.Sequential(nn.Linear(1, 6), nn.Tanh(), nn.Linear(6, outputs)).double()
 
 
-MODELS = {"one output": net, "three outputs": lambda: net(3), "nested": lambda: Slope(net())}
+class Recurrent(nn.Module):
+    """What the last state of some steps says; a sample has one row for each step."""
+
+    def __init__(self, samples_first):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.steps = nn.GRU(1, 3, 2, batch_first=samples_first).double()
+            self.last = nn.Linear(3, 1).double()
+
+    def forward(self, x):
+        x = torch.stack([x, x**2, x.cos(), 1 - x], 1)
+        return self.last(self.steps(x if self.steps.batch_first else x.transpose(0, 1))[1][-1])
+
+
+MODELS = {
+    "one output": net,
+    "three outputs": lambda: net(3),
+    "nested": lambda: Slope(net()),
+    "samples first": lambda: Recurrent(samples_first=True),
+    "steps first": lambda: Recurrent(samples_first=False),
+}
 
 
 def made(name, **given):
@@ -49,8 +70,8 @@ def test_it_is_the_curvature_and_the_gradient(name, given):
     torch.testing.assert_close(J.residuals @ J.rows + J.penalty * x, g)
 
 
-def test_nested_derivatives_have_their_rows_from_one_pass_back():
-    assert [made(name)._rows.way for name in MODELS] == ["vmap", "vmap", "uses"]
+def test_nested_derivatives_and_recurrent_nets_have_their_rows_from_one_pass_back():
+    assert [made(name)._rows.way for name in MODELS] == ["vmap", "vmap", "uses", "uses", "uses"]
 
 
 @pytest.mark.parametrize(
