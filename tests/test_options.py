@@ -144,7 +144,7 @@ def test_the_options_of_the_other_method_are_refused(method, wrong, right):
 
 def test_every_rule_has_a_name():
     """The others: what kinds of step remember, what chooses among them, a part of set_sizes."""
-    others = {"quasi_newton", "exact_space", "damped_step", "contest", "one_set"}
+    others = {"quasi_newton", "newton", "gauss_newton", "contest", "one_set"}
     assert set(RULES) | others == {field.name for field in fields(Rules)}
 
 

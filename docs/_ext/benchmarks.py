@@ -23,7 +23,7 @@ NAMES = {
     "ksd, gradients only": "KSD without products",
     "ksd, PAPER": "KSD as in the paper",
     "ksd, from_torch": "KSD by from_torch",
-    "ksd without exact_space": "KSD without Newton steps",
+    "ksd without newton": "KSD without Newton steps",
     "ksd-paper": "KSD as in the paper",
     "ksd-everything": "KSD with larger first sets",
     "Newton-CG-sum": "Newton-CG on the sum",

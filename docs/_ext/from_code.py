@@ -84,7 +84,7 @@ BUYS = {
     "stop_inner_search": "Fewer evaluations: the search ends when the next iteration would gain "
     "little, or in a sum less than its share of the step's cost.",
     "accepts": "The value on A never rises by more than rounding.",
-    "fewest": "Few samples of a linear model are not sampled: exact steps are cheap there.",
+    "fewest": "Few samples of a linear model are not sampled: Newton steps are cheap there.",
     "per_root": "Of many samples a few show the first steps, at a fraction of a pass.",
     "compares": "Where A is a part, steps are judged on samples that the gradient has not seen.",
     "tilted": "The search on C keeps the slope of A: it does not undo what the gradient says.",

@@ -15,13 +15,13 @@ from ksdmin._ksd.rules import Rules
 # Beside the rules: constants that they, or the sizes of a run, rest on.
 ALSO = {
     "damping": ["ksdmin._run.levenberg_marquardt"],
-    "exact_space": ["ksdmin._ksd.cost_model"],
+    "newton": ["ksdmin._ksd.cost_model"],
 }
 # What a kind of step remembers has the name of the kind; what chooses among them has none.
 OF_KINDS = {
     "quasi_newton": "quasi-newton",
-    "exact_space": "newton",
-    "damped_step": "gauss-newton",
+    "newton": "newton",
+    "gauss_newton": "gauss-newton",
     "contest": "",
 }
 NO_THRESHOLDS = {"EPS", "PAPER"}

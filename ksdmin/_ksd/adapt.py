@@ -1,4 +1,4 @@
-"""How the rules go on after a step, and what they change: sets, arithmetic, search, model.
+"""How the rules go on after a step, and what they change: arithmetic, search, model.
 
 Every rule's `after` is called here. The order matters: the sizes of the sets depend on the stall,
 the damping on the new sets, the choice of quasi-Newton steps on what all of it has cost.
@@ -10,28 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from ksdmin._ksd.one_set import resize_one_set
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.damping import limits
 from ksdmin._ksd.rules.quasi_newton import Forecast, QuasiNewtonChoice, StepTaken
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
-from ksdmin._problem.subsets import Sizes
 from ksdmin._problem.values import changed, made
 from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Evaluator
-from ksdmin._run.run import Sampling
 
 
 def note_progress(rules: Rules, outcome: Outcome) -> Rules:
     """What the next space may be, and whether the run has stalled."""
-    damped_step = rules.damped_step.after(outcome)
+    gauss_newton = rules.gauss_newton.after(outcome)
     if outcome.work > 0:
         damped = outcome.damping is not None
         gained = outcome.accepted and outcome.actual > outcome.noise
         contest = rules.contest.after(
-            damped, outcome.actual if gained else 0.0, outcome.work, damped and damped_step.falls
+            damped, outcome.actual if gained else 0.0, outcome.work, damped and gauss_newton.falls
         )
         rules = changed(rules, contest=contest)
     return changed(
@@ -39,59 +36,9 @@ def note_progress(rules: Rules, outcome: Outcome) -> Rules:
         forcing=rules.forcing.after(outcome),
         width=rules.width.after(outcome),
         stall=rules.stall.after(outcome),
-        exact_space=rules.exact_space.after(outcome),
-        damped_step=damped_step,
+        newton=rules.newton.after(outcome),
+        gauss_newton=gauss_newton,
     )
-
-
-def resize_sets(
-    run: KSDRun,
-    evaluator: Evaluator,
-    state: KSDState,
-    sampling: Sampling,
-    outcome: Outcome,
-    there: Evaluated,
-) -> KSDState:
-    """The sets of the next iteration: those of `sampling`, or larger ones."""
-    rules, before = state.rules, state.rules.set_sizes.sizes
-    after = state if sampling is state.sampling else changed(state, sampling=sampling)
-    if before is None or run.subsets.everything(before):
-        return after
-    converged_on_A = run.preset.compares and run.subsets.is_full(there.idx)
-    if before.together:
-        after = resize_one_set(run, evaluator, after, outcome, converged=converged_on_A)
-        sizes = after.rules.set_sizes.sizes
-        if sizes is None or sizes == before:
-            return after
-        return enlarge_sets(run, evaluator, after, before, sizes)
-    set_sizes = rules.set_sizes.after(
-        outcome,
-        stalled=rules.stall.stalled,
-        converged_on_A=converged_on_A,
-        matrix_renewed=outcome.exact and state.model.base is not None,
-        damped=state.damping > 0,
-    )
-    if set_sizes is rules.set_sizes or set_sizes.sizes is None:
-        return after
-    after = changed(after, rules=changed(rules, set_sizes=set_sizes))
-    return enlarge_sets(run, evaluator, after, before, set_sizes.sizes)
-
-
-def enlarge_sets(
-    run: KSDRun, evaluator: Evaluator, state: KSDState, before: Sizes, sizes: Sizes
-) -> KSDState:
-    """Larger sets: what failed on the smaller ones may succeed, and A has another gradient."""
-    larger, stall = run.draw(state.record.iteration + 1, sizes), state.rules.stall
-    if sizes.A == before.A:
-        sets = changed(larger, A=state.sets.A)
-        rules = changed(state.rules, stall=stall.cleared())
-        return changed(state, sampling=changed(state.sampling, sets=sets), rules=rules)
-    others = run.others(state.record.iteration + 1, sizes)
-    state = changed(state, sampling=changed(state.sampling, sets=larger, others=others))
-    if state.here.idx is larger.A:
-        rules = changed(state.rules, stall=stall.restarted(state.gradient_norm))
-        return changed(state, rules=rules)
-    return reevaluate(run, evaluator, state, larger.A)
 
 
 def refine_arithmetic(

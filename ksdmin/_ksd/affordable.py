@@ -65,17 +65,18 @@ def first_curvature_samples(run: KSDRun, traits: Traits) -> int | None:
 
 
 def first_jacobian_samples(run: KSDRun, traits: Traits, N: int) -> int | None:
-    """The same for the rows of damped steps: of all samples, or of as many as there is room for.
+    """The same for rows of Gauss-Newton steps: of all samples, or of as many as there is room for.
 
     They are the first steps only where rows cost a few gradients, as those of differential
     equations do; or where fewer samples would say little of the whole, and it fits.
     """
     B, whole = samples_that_fit(run, traits), costs_of(run, traits, N, N)
-    cheap = whole.exact <= MATRIX_IN_GRADIENTS * whole.gradient
+    cheap = whole.whole_curvature <= MATRIX_IN_GRADIENTS * whole.gradient
     few = B == N and whole.rows <= SAMPLES_PER_UNKNOWN * whole.n
     if not B or not (cheap or few):
         return None
-    return B if costs_of(run, traits, N, B).exact <= whole.krylov(run.dims.whole_dim) else None
+    least = costs_of(run, traits, N, B).whole_curvature
+    return B if least <= whole.krylov(run.dims.whole_dim) else None
 
 
 def samples_that_fit(run: KSDRun, traits: Traits) -> int:
@@ -110,7 +111,7 @@ def step_costs(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Costs | No
     if not traits.has_matrix and not traits.has_jacobian:
         return None
     costs = costs_on_sets(run, traits, state.here.idx, state.sampling.sets.B)
-    return None if costs is None else costs.with_rank(state.rules.damped_step.rank)
+    return None if costs is None else costs.with_rank(state.rules.gauss_newton.rank)
 
 
 def costs_on_sets(run: KSDRun, traits: Traits, A: Any, B: Any) -> Costs | None:

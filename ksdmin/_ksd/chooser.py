@@ -4,7 +4,7 @@ Where a sum of squares offers Gauss-Newton steps, these compete with all others,
 (``_ksd/rules/contest.py``). Among the others, a quasi-Newton step is made as long as it is expected
 to come down faster, for its passes, than the last step with products did
 (``_ksd/rules/quasi_newton.py``), or, where it rests on a factorised matrix, as long as this serves
-(``_ksd/rules/exact_space.py``).
+(``_ksd/rules/newton.py``).
 Otherwise it is a Newton step where the matrix is less work than products, or else a Krylov step.
 
 To add a kind: a file in ``_ksd/steps``, a line in `CHOICES`, its name in ``ksdmin._options.KINDS``.
@@ -64,9 +64,9 @@ def challenged(turn: Turn, costs: Costs) -> Turn:
     if contest.is_new:
         contest = changed(contest, leads=costs.rows_are_less_work(K))
     others = costs.reused if may_rest_on_model(turn) else costs.krylov(K) + costs.gradient
-    kept_short = contest.leads and state.rules.damped_step.falls
+    kept_short = contest.leads and state.rules.gauss_newton.falls
     if contest.idle or not kept_short:
-        contest = contest.challenged(others if contest.leads else costs.damped(1))
+        contest = contest.challenged(others if contest.leads else costs.gauss_newton(1))
     if contest is state.rules.contest:
         return turn
     return turn._replace(state=changed(state, rules=changed(state.rules, contest=contest)))
@@ -77,7 +77,7 @@ def is_next(turn: Turn) -> bool:
     if turn.costs is None:
         return False
     rules = turn.state.rules
-    return rules.contest.first_is_next and not rules.exact_space.failed
+    return rules.contest.first_is_next and not rules.newton.failed
 
 
 def may_rest_on_model(turn: Turn) -> bool:
@@ -87,8 +87,8 @@ def may_rest_on_model(turn: Turn) -> bool:
     """
     state, rules = turn.state, turn.state.rules
     if state.model.base is not None and turn.costs is not None:
-        return rules.exact_space.reusable(turn.costs)
-    contested = turn.costs is not None and turn.costs.rows > 0 and rules.damped_step.allowed
+        return rules.newton.reusable(turn.costs)
+    contested = turn.costs is not None and turn.costs.rows > 0 and rules.gauss_newton.allowed
     may_follow = rules.quasi_newton.may_follow or (contested and rules.contest.idle)
     return may_follow and not (rules.damping.initial_phase and state.damping > 0)
 
@@ -109,7 +109,7 @@ def is_less_work(turn: Turn) -> bool:
     if costs is None:
         return False
     reused = serves_more_steps(run, state)
-    return state.rules.exact_space.worthwhile(costs, run.dims.whole_dim, reused=reused)
+    return state.rules.newton.worthwhile(costs, run.dims.whole_dim, reused=reused)
 
 
 def always(turn: Turn) -> bool:

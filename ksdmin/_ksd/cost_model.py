@@ -44,7 +44,7 @@ class Costs:
     matrix_cost, product_cost, call_cost : float or None, float or None, float
         As the problem's traits have it.
     rows : float
-        Of the Jacobian that damped steps are made of; 0 where there is a matrix instead.
+        Of the Jacobian that Gauss-Newton steps are made of; 0 where there is a matrix instead.
     rank : float
         How many columns a factor of its equations has.
     """
@@ -92,14 +92,14 @@ class Costs:
 
     def rows_are_less_work(self, K: float) -> bool:
         """Whether the whole Jacobian is less work than such a space."""
-        return self.exact <= self.krylov(K)
+        return self.whole_curvature <= self.krylov(K)
 
     def replaced(self, K: int) -> float:
         """The products that a factorised matrix replaces, where a space has at most K vectors."""
         return self.krylov(REPLACED_SHARE * K)
 
     @property
-    def exact(self) -> float:
+    def whole_curvature(self) -> float:
         """The whole curvature: the matrix, and its factorisation.
 
         With a Jacobian the matrix is of the smaller of its two dimensions, and may be of low rank.
@@ -122,9 +122,9 @@ class Costs:
         """The same with a factor of so many columns; None where that is not known."""
         return self if rank is None else replace(self, rank=rank)
 
-    def damped(self, evaluations: int) -> float:
-        """A damped step with so many values, and the gradient at its end."""
-        return self.exact + self.gradient + evaluations * self.value
+    def gauss_newton(self, evaluations: int) -> float:
+        """A Gauss-Newton step with so many values, and the gradient at its end."""
+        return self.whole_curvature + self.gradient + evaluations * self.value
 
     @property
     def reused(self) -> float:
@@ -147,7 +147,7 @@ class MarginalGain:
     """
 
     def __init__(self, left: float, costs: Costs) -> None:
-        self._left, self._rest = left, (costs.exact + costs.gradient) / costs.value
+        self._left, self._rest = left, (costs.whole_curvature + costs.gradient) / costs.value
         self._fall, self._evaluations = 0.0, 0  # up to the last time, as a logarithm
 
     def __call__(self, gained: float, evaluations: int) -> bool:
@@ -180,5 +180,5 @@ def curvature_samples(whole: Costs, K: int) -> int | None:
     affordable = MATRIX_IN_GRADIENTS * whole.gradient / per_sample
     enough = max(int(affordable), SAMPLES_PER_UNKNOWN * whole.n)
     B = whole.B if 2 * enough > whole.B else enough
-    exact = replace(whole, B=B).exact
-    return B if exact <= whole.replaced(K) else None
+    cost = replace(whole, B=B).whole_curvature
+    return B if cost <= whole.replaced(K) else None

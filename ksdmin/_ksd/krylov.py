@@ -56,7 +56,7 @@ class Basis:
         The dimension of its Krylov part.
     products : callable or None
         E -> E H V, the products of combinations of the basis vectors, from what was computed.
-    exact : bool
+    of_matrix : bool
         Whether it is made of the whole curvature matrix, not of products.
     factor : Factor or None
         That matrix, factorised, where it is positive definite and was to be kept.
@@ -70,7 +70,7 @@ class Basis:
     finite: bool = True
     krylov_dim: int = 0
     products: Callable[[Small], Array] | None = None
-    exact: bool = False
+    of_matrix: bool = False
     factor: Factor | None = None
 
     @property
@@ -373,7 +373,7 @@ class Growth:
             finite=self.finite,
             krylov_dim=krylov_dim,
             products=self._products,
-            exact=False,
+            of_matrix=False,
             factor=None,
         )
 

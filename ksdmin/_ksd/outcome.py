@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class NextDamping:
-    """What a damped step leaves to the next one.
+    """What a Gauss-Newton step leaves to the next one.
 
     Attributes
     ----------
@@ -59,9 +59,10 @@ class Outcome:
     slope_is_hidden : bool
         Whether the error of differences hides the slope along the step.
     new_curvature : bool
-        Whether the curvature of this step was computed by products.
-    exact : bool
-        Whether it was made of the whole curvature matrix.
+        Whether the curvature was computed for this step, by products, a matrix or rows: not for a
+        quasi-Newton step.
+    whole_curvature : bool
+        Whether it was made of the whole curvature: a matrix, or rows.
     without_products : bool
         Whether no step of the run may have any: Krylov steps are switched off.
     last_resort : bool
@@ -73,7 +74,7 @@ class Outcome:
     work : float
         What the step has cost, where the whole curvature is available (``_ksd/cost_model.py``).
     damping : NextDamping or None
-        What a damped step leaves to the next one; None after any other step.
+        What a Gauss-Newton step leaves to the next one; None after any other step.
     step_norm : float
         The length of the step, 0 where it was not taken.
     gradient_norm, previous_gradient_norm : float
@@ -93,7 +94,7 @@ class Outcome:
     moved: bool = True
     slope_is_hidden: bool = False
     new_curvature: bool = True
-    exact: bool = False
+    whole_curvature: bool = False
     without_products: bool = False
     last_resort: bool = True
     newton_reduction: float = float("nan")

@@ -10,23 +10,22 @@ from dataclasses import fields, replace
 from ksdmin._ksd.adapt import reevaluate
 from ksdmin._ksd.affordable import (
     costs_on_sets,
-    first_curvature_samples,
     matrix_fits,
     samples_that_fit,
 )
 from ksdmin._ksd.dimensions import choose_dimensions
-from ksdmin._ksd.one_set import first_one_set
 from ksdmin._ksd.presets import PAPER, PRESETS
 from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.contest import Contest
-from ksdmin._ksd.rules.damping import DampedStep, Damping
-from ksdmin._ksd.rules.exact_space import ExactSpace
-from ksdmin._ksd.rules.one_set import OneSet
+from ksdmin._ksd.rules.damping import SearchDamping
+from ksdmin._ksd.rules.gauss_newton import GaussNewtonDamping
+from ksdmin._ksd.rules.newton import NewtonChoice
 from ksdmin._ksd.rules.quasi_newton import QuasiNewtonChoice
-from ksdmin._ksd.rules.set_sizes import SetSizes
+from ksdmin._ksd.rules.set_sizes import OneSet, SetSizes
 from ksdmin._ksd.rules.space import Forcing, Width
 from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
+from ksdmin._ksd.sets import first_sizes
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.gauss_newton import GaussNewtonStep
 from ksdmin._ksd.steps.levenberg_marquardt import first_fit
@@ -45,13 +44,6 @@ from ksdmin._run.start import first_fields
 # B and C have the share 1 / parts of the samples, so that K products cost two passes. (Half of it
 # and twice it change no passes beyond chance.)
 PARTS = PAPER["krylov_dim"]
-
-
-# Roots of the number of samples in B and C, with Kronecker factors; the second number on a device,
-# which has done with few samples before it is told what comes next. With one there, three of six
-# nets take 1.3 times as long on an H200, the others 0.9 to 1.1 times (two seeds). With two on a
-# processor, small nets have up to four times the loss after 50 passes.
-FACTORED_ROOTS = 1, 2
 
 
 def prepare(run: Run, options: Options, traits: Traits) -> KSDRun:
@@ -89,7 +81,7 @@ def start(run: KSDRun, ledger: Ledger, x0: Array) -> KSDState:
         sizes = first_sizes(run, traits)
         sampling = run.first_sets(sizes)  # line 3
         sets = sampling.sets
-        diagonal = not first_step_is_exact(run, traits, sets)
+        diagonal = not first_step_needs_no_diagonal(run, traits, sets)
         first = first_fields(run, evaluator, sampling, x0, diagonal=diagonal)  # lines 4 and 5
         return KSDState(
             **first,
@@ -112,45 +104,16 @@ def first_model(run: KSDRun) -> QuasiNewton:
     return QuasiNewton(run.dims.pairs, drift=Drift() if drifting else None)
 
 
-def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
-    """The sizes of the first sets: of very many samples they are few.
-
-    Where the whole curvature matrix is affordable, B alone may be a sample: each further step costs
-    a gradient, and all samples teach it. Where fewer samples would cost no less, there are all; as
-    there are without Krylov steps, the only ones that a sample of the gradient serves.
-    """
-    if not run.sampled:
-        return Sizes(1, 1, 1)
-    N = run.subsets.n
-    few = N is not None and N <= traits.least_set and run.preset.compares
-    if N is not None and not run.subsets.asked and (few or not run.applies("krylov")):
-        return Sizes(N, N, N)
-    fewest, per_root = run.preset.fewest, run.preset.per_root
-    roots = FACTORED_ROOTS[traits.least_set > 0] if traits.has_factors else None
-    sizes = run.subsets.sizes(
-        run.parts,
-        fewest,
-        per_root,
-        nonlinear=traits.nonlinear,
-        roots=roots,
-        least=int(traits.fewest_samples),
-    )
-    B = first_curvature_samples(run, traits)
-    if sizes is None or run.subsets.n is None or B is None:
-        return sizes
-    return first_one_set(run, traits) or Sizes(run.subsets.n, B, run.subsets.n)
-
-
-def first_step_is_exact(run: KSDRun, traits: Traits, sets: Sets) -> bool:
+def first_step_needs_no_diagonal(run: KSDRun, traits: Traits, sets: Sets) -> bool:
     """Whether the first step is made of the whole curvature: it needs no diagonal beside that."""
     costs = costs_on_sets(run, traits, sets.A, sets.B)
     if costs is None or sets.C is not sets.A:
         return False
     K = run.dims.whole_dim
     if costs.rows:
-        return first_damped_step(run, traits).allowed and costs.rows_are_less_work(K)
+        return first_gauss_newton(run, traits).allowed and costs.rows_are_less_work(K)
     reused = run.dims.pairs > 0 and run.box is None
-    return first_exact_space(run, traits).worthwhile(costs, K, reused=reused)
+    return first_newton(run, traits).worthwhile(costs, K, reused=reused)
 
 
 def first_rules(
@@ -165,7 +128,7 @@ def first_rules(
     on, norm = run.applies, record.gradient_norm
     damped = on("damping") and sets.B is not here.idx
     return Rules(
-        damping=first_damping(run, traits, here) if damped else Damping.off(),
+        damping=first_damping(run, traits, here) if damped else SearchDamping.off(),
         forcing=Forcing() if on("forcing") else Forcing.off(),
         width=first_width(run, traits) if on("width") else Width.off(),
         set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
@@ -173,8 +136,8 @@ def first_rules(
         quasi_newton=QuasiNewtonChoice(record)
         if on("quasi-newton")
         else QuasiNewtonChoice.off(record),
-        exact_space=first_exact_space(run, traits),
-        damped_step=first_damped_step(run, traits),
+        newton=first_newton(run, traits),
+        gauss_newton=first_gauss_newton(run, traits),
         contest=Contest(),
         finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),
         stall=Stall(norm) if on("stall") else Stall.off(norm),
@@ -187,25 +150,25 @@ def first_width(run: KSDRun, traits: Traits) -> Width:
     return Width.of_differences() if differenced else Width()
 
 
-def first_damped_step(run: KSDRun, traits: Traits) -> DampedStep:
+def first_gauss_newton(run: KSDRun, traits: Traits) -> GaussNewtonDamping:
     """Where the problem has rows of a Jacobian, and there is room for enough of them."""
     rows = traits.has_jacobian and samples_that_fit(run, traits) > 0
-    return DampedStep() if rows else DampedStep.off()
+    return GaussNewtonDamping() if rows else GaussNewtonDamping.off()
 
 
-def first_exact_space(run: KSDRun, traits: Traits) -> ExactSpace:
+def first_newton(run: KSDRun, traits: Traits) -> NewtonChoice:
     """Where there is room for the whole curvature, or for such rows."""
-    fits = first_damped_step(run, traits).allowed or matrix_fits(run, traits)
-    return ExactSpace() if fits else ExactSpace.off()
+    fits = first_gauss_newton(run, traits).allowed or matrix_fits(run, traits)
+    return NewtonChoice() if fits else NewtonChoice.off()
 
 
-def first_damping(run: KSDRun, traits: Traits, here: Evaluated) -> Damping:
+def first_damping(run: KSDRun, traits: Traits, here: Evaluated) -> SearchDamping:
     """The option's, or what suits a model that is not linear in its parameters."""
     if run.options.damping is not None:
-        return Damping(run.options.damping)
+        return SearchDamping(run.options.damping)
     if not traits.nonlinear:
-        return Damping(0.0)
-    return Damping.first(run.space.norm(here.gradient), run.space.norm(here.x))
+        return SearchDamping(0.0)
+    return SearchDamping.first(run.space.norm(here.gradient), run.space.norm(here.x))
 
 
 def moved(run: KSDRun, state: KSDState) -> tuple[KSDRun, KSDState]:
@@ -213,7 +176,7 @@ def moved(run: KSDRun, state: KSDState) -> tuple[KSDRun, KSDState]:
 
     Point and previous directions are converted; the point is evaluated again, as a value with less
     rounding is not to be compared with those before. What was learned of the curvature, and of how
-    damped steps do, is dropped: its last differences were mostly rounding.
+    Gauss-Newton steps do, is dropped: its last differences were mostly rounding.
     """
     problem = state.ledger.problem
     space = problem.home(run.space)
@@ -253,7 +216,7 @@ def recorded(evaluator: Evaluator, state: KSDState) -> KSDState:
     rules = changed(
         state.rules,
         quasi_newton=QuasiNewtonChoice(record, allowed=state.rules.quasi_newton.allowed),
-        damped_step=state.rules.damped_step.in_finer_arithmetic(),
+        gauss_newton=state.rules.gauss_newton.in_finer_arithmetic(),
         contest=Contest(),
     )
     return changed(state, record=record, rules=rules, ledger=evaluator.ledger)

@@ -149,7 +149,7 @@ class KSDState(State):
         """The test of convergence that the steps have found to hold here."""
         if self.fit is not None:
             return self.fit.held
-        met = self.rules.damped_step.met
+        met = self.rules.gauss_newton.met
         return met.held if met is not None and met.x is self.here.x else None
 
     @property
@@ -203,7 +203,7 @@ class Trial:
     basis : Basis or None
         The subspace; None where no product was computed.
     damping : NextDamping or None
-        What a damped step leaves to the next one; None after any other step.
+        What a Gauss-Newton step leaves to the next one; None after any other step.
     products : StepProducts or None
         The products of the step, where they were computed all at once.
     slope_is_hidden : bool
@@ -236,8 +236,8 @@ class Trial:
         return self.basis is not None and self.basis.factor is not None
 
     @property
-    def is_damped(self) -> bool:
-        """Whether it is a damped step."""
+    def is_gauss_newton(self) -> bool:
+        """Whether it is a Gauss-Newton step."""
         return self.damping is not None
 
     @property
@@ -246,15 +246,15 @@ class Trial:
         return self.basis is None and self.damping is None
 
     @property
-    def is_exact(self) -> bool:
+    def has_whole_curvature(self) -> bool:
         """Whether it was made of the whole curvature."""
-        return self.damping is not None or (self.basis is not None and self.basis.exact)
+        return self.damping is not None or (self.basis is not None and self.basis.of_matrix)
 
     @property
     def newton_reduction(self) -> float:
         """What that predicted for its Newton step; NaN where it was not made of it."""
-        if self.is_damped:
+        if self.is_gauss_newton:
             return self.model_reduction
-        if self.basis is None or not self.basis.exact:
+        if self.basis is None or not self.basis.of_matrix:
             return math.nan
         return self.basis.newton_decrease

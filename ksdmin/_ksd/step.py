@@ -11,19 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ksdmin._ksd.adapt import (
-    adjust_damping,
-    learn,
-    note_progress,
-    refine_arithmetic,
-    resize_sets,
-)
+from ksdmin._ksd.adapt import adjust_damping, learn, note_progress, refine_arithmetic
 from ksdmin._ksd.affordable import step_costs
 from ksdmin._ksd.chooser import proposal
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.rules import Rules
+from ksdmin._ksd.sets import next_sets, resize_sets
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Turn
 from ksdmin._ksd.steps.levenberg_marquardt import fit_step
@@ -32,7 +27,7 @@ from ksdmin._problem.arrays import Space
 from ksdmin._problem.values import changed, made
 from ksdmin._result import Record
 from ksdmin._run.evaluator import Evaluated, Evaluator
-from ksdmin._run.run import Sampling, write_record
+from ksdmin._run.run import write_record
 
 
 def step(run: KSDRun, state: KSDState) -> KSDState:
@@ -77,18 +72,6 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         )
 
 
-def next_sets(run: KSDRun, state: KSDState, trial: Trial) -> Sampling:
-    """The sets of the next iteration, of the sizes that they have by now.
-
-    Where only B is drawn, and the step had no use for it, another one would be no better.
-    """
-    iteration, sizes = state.record.iteration + 1, state.rules.set_sizes.sizes
-    only_B = run.subsets.n is not None and run.subsets.is_full(state.sets.C)
-    if (only_B and trial.is_of_model) or (sizes is not None and sizes.together):
-        return state.sampling
-    return run.next_sets(state.sampling, state.here.idx, iteration, sizes)
-
-
 def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A: Any) -> Evaluated:
     """What the next iteration starts from; nothing new where A has just served as C.
 
@@ -112,7 +95,7 @@ def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A
 
 def rests_on_matrix(state: KSDState, trial: Trial) -> bool:
     """Whether the step was made of a matrix, which has a diagonal of its own."""
-    return trial.has_factor or trial.is_damped or state.model.base is not None
+    return trial.has_factor or trial.is_gauss_newton or state.model.base is not None
 
 
 def value_before(
@@ -174,7 +157,7 @@ def judge_step(
     noise = evaluator.noise * max(abs(before), abs(value))
     accepted = run.preset.accepts(actual, noise)
     of_model, products = trial.is_of_model, trial.products and trial.products_to(there)
-    exact = not of_model and trial.is_exact
+    whole_curvature = not of_model and trial.has_whole_curvature
     step_norm, gradient_norm, error = 0.0, np.nan, 0.0
     if accepted and products is not None:
         step_norm, gradient_norm = products.step_norm, products.gradient_norm
@@ -200,10 +183,10 @@ def judge_step(
         moved=moved,
         slope_is_hidden=trial.slope_is_hidden,
         new_curvature=not of_model,
-        exact=exact,
+        whole_curvature=whole_curvature,
         without_products="krylov" in run.off,
-        last_resort=not exact and (costs is None or not damped_steps_are_left(state, costs)),
-        newton_reduction=trial.newton_reduction if exact else np.nan,
+        last_resort=not whole_curvature and not gauss_newton_steps_are_left(state, costs),
+        newton_reduction=trial.newton_reduction if whole_curvature else np.nan,
         value=value,
         work=np.nan if costs is None else work(evaluator, state, trial, costs),
         damping=trial.damping,
@@ -213,19 +196,19 @@ def judge_step(
     )
 
 
-def damped_steps_are_left(state: KSDState, costs: Costs) -> bool:
-    """Whether a damped step may come after this one."""
-    return costs.rows > 0 and state.rules.damped_step.allowed
+def gauss_newton_steps_are_left(state: KSDState, costs: Costs | None) -> bool:
+    """Whether a Gauss-Newton step may come after this one."""
+    return costs is not None and costs.rows > 0 and state.rules.gauss_newton.allowed
 
 
 def work(evaluator: Evaluator, state: KSDState, trial: Trial, costs: Costs) -> float:
     """What the step has cost, by the cost model."""
     evaluations = evaluator.counts.nfev - state.ledger.counts.nfev
     if trial.damping is not None:
-        return costs.with_rank(trial.damping.rank).damped(evaluations)
+        return costs.with_rank(trial.damping.rank).gauss_newton(evaluations)
     if trial.is_of_model:
         return evaluations * costs.gradient + costs.call_cost
-    space = costs.exact if trial.is_exact else costs.krylov(trial.dim)
+    space = costs.whole_curvature if trial.has_whole_curvature else costs.krylov(trial.dim)
     return evaluations * costs.gradient + space
 
 

@@ -9,7 +9,7 @@ def test_more_samples_cost_more_of_everything_but_the_factorisation():
     few, many = (Costs(100, size, size, None) for size in (1000, 10_000))
     assert few.gradient < many.gradient
     assert few.matrix < many.matrix
-    assert few.exact - few.matrix == pytest.approx(many.exact - many.matrix)
+    assert few.whole_curvature - few.matrix == pytest.approx(many.whole_curvature - many.matrix)
 
 
 def test_a_matrix_of_a_linear_model_has_the_operations_of_n_half_products():
@@ -18,8 +18,8 @@ def test_a_matrix_of_a_linear_model_has_the_operations_of_n_half_products():
 
 @pytest.mark.parametrize("K", [10, 100])
 def test_a_few_unknowns_are_cheaper_by_the_matrix_and_many_by_products(K):
-    assert Costs(20, 5000, 5000, None).exact < Costs(20, 5000, 5000, None).krylov(K)
-    assert Costs(5000, 5000, 5000, None).exact > Costs(5000, 5000, 5000, None).krylov(K)
+    assert Costs(20, 5000, 5000, None).whole_curvature < Costs(20, 5000, 5000, None).krylov(K)
+    assert Costs(5000, 5000, 5000, None).whole_curvature > Costs(5000, 5000, 5000, None).krylov(K)
 
 
 def test_products_of_a_dense_hessian_need_the_matrix_first():
@@ -30,7 +30,7 @@ def test_products_of_a_dense_hessian_need_the_matrix_first():
 
 def test_a_step_on_a_matrix_at_hand_costs_little_more_than_a_gradient():
     costs = Costs(300, 50_000, 50_000, None)
-    assert costs.gradient < costs.reused < 2 * costs.gradient < costs.exact
+    assert costs.gradient < costs.reused < 2 * costs.gradient < costs.whole_curvature
 
 
 @pytest.mark.parametrize("n", [50, 100])
@@ -53,10 +53,10 @@ def test_no_space_has_more_vectors_than_unknowns():
     assert costs.replaced(100) == costs.krylov(3)
 
 
-def test_a_damped_step_ends_where_its_last_evaluation_gained_less_than_the_step_so_far():
+def test_a_gauss_newton_step_ends_where_its_last_evaluation_gained_less_than_the_step_so_far():
     """For its work, to which the Jacobian and the gradient belong."""
     costs = Costs(10, 1, 1, 1.0, rows=5.0)
-    rest = (costs.exact + costs.gradient) / costs.value
+    rest = (costs.whole_curvature + costs.gradient) / costs.value
     enough = MarginalGain(1.0, costs)
     each = 1 / (rest + 1)  # what the first evaluation has gained, per unit of work, in halvings
     assert not enough(1 - 0.5, 1)
@@ -64,7 +64,7 @@ def test_a_damped_step_ends_where_its_last_evaluation_gained_less_than_the_step_
     assert enough(1 - 0.5 ** (1 + 1.5 * each + 0.5 * each), 3)  # the third does not
 
 
-def test_a_damped_step_goes_on_while_it_has_gained_nothing():
+def test_a_gauss_newton_step_goes_on_while_it_has_gained_nothing():
     enough = MarginalGain(1.0, Costs(10, 1, 1, 1.0, rows=5.0))
     assert not enough(-1.0, 1)
     assert not enough(0.5, 2)
@@ -75,4 +75,4 @@ def test_a_damped_step_goes_on_while_it_has_gained_nothing():
 def test_rows_that_are_there_cost_nothing():
     made, there = (Costs(100, 50, 50, cost, rows=50.0) for cost in (None, 0.0))
     assert there.jacobian < made.jacobian
-    assert there.exact < made.exact
+    assert there.whole_curvature < made.whole_curvature

@@ -158,7 +158,7 @@ def kinds_of_passes(problem, subsets=None, **options):
     return kinds, res
 
 
-def test_a_net_with_damped_steps_computes_none():
+def test_a_net_with_gauss_newton_steps_computes_none():
     kinds, res = kinds_of_passes(curve())
     assert res.history["dim"].max() == 1
     assert set(kinds) == {"gradient"}

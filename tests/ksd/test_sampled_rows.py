@@ -1,4 +1,4 @@
-"""Damped steps with the rows of a sample, where there is no room for all."""
+"""Gauss-Newton steps with the rows of a sample, where there is no room for all."""
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ def test_bounds_hold():
 def test_every_step_can_be_replayed(replayed):
     problem = equation()
     states = replayed(problem, rng=0, options=options(problem, maxiter=5))
-    assert all(state.rules.damped_step.last.value > 0 for state in states)
+    assert all(state.rules.gauss_newton.last.value > 0 for state in states)
 
 
 def test_no_room_for_as_many_rows_as_a_krylov_space_has_vectors():

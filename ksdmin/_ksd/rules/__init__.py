@@ -17,11 +17,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ksdmin._ksd.rules.contest import Contest
-from ksdmin._ksd.rules.damping import DampedStep, Damping
-from ksdmin._ksd.rules.exact_space import ExactSpace
-from ksdmin._ksd.rules.one_set import OneSet
+from ksdmin._ksd.rules.damping import SearchDamping
+from ksdmin._ksd.rules.gauss_newton import GaussNewtonDamping
+from ksdmin._ksd.rules.newton import NewtonChoice
 from ksdmin._ksd.rules.quasi_newton import QuasiNewtonChoice
-from ksdmin._ksd.rules.set_sizes import SetSizes
+from ksdmin._ksd.rules.set_sizes import OneSet, SetSizes
 from ksdmin._ksd.rules.space import Forcing, Width
 from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
 
@@ -32,7 +32,7 @@ class Rules:
 
     Attributes
     ----------
-    damping : Damping
+    damping : SearchDamping
         How far a step on samples may go.
     forcing : Forcing
         When the Krylov space is large enough.
@@ -44,9 +44,9 @@ class Rules:
         The same where all three are one set.
     quasi_newton : QuasiNewtonChoice
         When a step may rest on the quasi-Newton model alone.
-    exact_space : ExactSpace
+    newton : NewtonChoice
         When a step takes the whole curvature matrix.
-    damped_step : DampedStep
+    gauss_newton : GaussNewtonDamping
         The dampings of a step that takes the Jacobian of residuals, and when it does.
     contest : Contest
         Whether such a step is the next one, where it can be made.
@@ -56,14 +56,14 @@ class Rules:
         When a run makes no progress.
     """
 
-    damping: Damping
+    damping: SearchDamping
     forcing: Forcing
     width: Width
     set_sizes: SetSizes
     one_set: OneSet
     quasi_newton: QuasiNewtonChoice
-    exact_space: ExactSpace
-    damped_step: DampedStep
+    newton: NewtonChoice
+    gauss_newton: GaussNewtonDamping
     contest: Contest
     finer_arithmetic: FinerArithmetic
     stall: Stall

@@ -33,7 +33,7 @@ from functools import partial
 from ksdmin._ksd.cost_model import Costs, MarginalGain
 from ksdmin._ksd.gauss_newton import GaussNewton
 from ksdmin._ksd.outcome import NextDamping
-from ksdmin._ksd.rules.damping import DampedStep, Met, lowered, raised
+from ksdmin._ksd.rules.gauss_newton import GaussNewtonDamping, Met, lowered, raised
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
 from ksdmin._ksd.steps.residual_tests import held_at, held_at_the_end
@@ -56,7 +56,7 @@ class GaussNewtonStep:
         _, _, state, costs = turn
         if costs is None or not costs.rows or state.C_is_other:
             return None
-        return Offer(partial(self._propose, turn)) if state.rules.damped_step.allowed else None
+        return Offer(partial(self._propose, turn)) if state.rules.gauss_newton.allowed else None
 
     def _propose(self, turn: Turn) -> Proposal:
         """The step; none where there is no Jacobian after all, or memory is too small.
@@ -66,7 +66,7 @@ class GaussNewtonStep:
         """
         run, evaluator, state, costs = turn
         try:
-            return damped_step(run, evaluator, state, costs)
+            return gauss_newton_step(run, evaluator, state, costs)
         except Exception as error:
             if run.team.size > 1 or not is_out_of_memory(error):
                 raise
@@ -74,7 +74,7 @@ class GaussNewtonStep:
         log.warning(
             "out of memory: from here on steps have Krylov spaces, not the rows of a Jacobian"
         )
-        rules = changed(state.rules, damped_step=DampedStep.off())
+        rules = changed(state.rules, gauss_newton=GaussNewtonDamping.off())
         return Proposal(changed(state, rules=rules), None)
 
 
@@ -101,7 +101,7 @@ class Found:
     evaluations: int
 
 
-def damped_step(
+def gauss_newton_step(
     run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None
 ) -> Proposal:
     """The step; none where there is no Jacobian after all, or where a test of convergence holds."""
@@ -115,7 +115,7 @@ def damped_step(
     if jacobian is None or not space.max_abs(g):
         return nothing
     kept = None if run.box is None else free(space.xp.ones_like(here.x))
-    equations = GaussNewton(space, jacobian, g, kept, state.rules.damped_step.whole_below)
+    equations = GaussNewton(space, jacobian, g, kept, state.rules.gauss_newton.whole_below)
     if not 0 < equations.scale < math.inf:  # zero: losses without curvature
         return nothing
     whole = not run.sampled or run.subsets.is_full(here.idx)
@@ -125,7 +125,7 @@ def damped_step(
         if whole:
             return Proposal(state, None)
     path = Path(run, evaluator, state, jacobian, equations, g, costs)
-    trial = path.trial(state.rules.damped_step.start(equations.scale))
+    trial = path.trial(state.rules.gauss_newton.start(equations.scale))
     if run.unit_free and whole and trial.d is None:
         held = held_at_the_end(evaluator, state, equations, g)
         if held is not None:
@@ -135,8 +135,8 @@ def damped_step(
 
 def with_met(state: KSDState, held: Held) -> KSDState:
     """The state in which this test is known to hold."""
-    damped_step = changed(state.rules.damped_step, met=Met(state.here.x, held))
-    return changed(state, rules=changed(state.rules, damped_step=damped_step))
+    gauss_newton = changed(state.rules.gauss_newton, met=Met(state.here.x, held))
+    return changed(state, rules=changed(state.rules, gauss_newton=gauss_newton))
 
 
 class Path:

@@ -45,13 +45,13 @@ class NewtonStep:
         """A step of this kind, where there is room for the matrix."""
         _, _, state, costs = turn
         fits = costs is not None and not costs.rows and not state.C_is_other
-        allowed = fits and state.rules.exact_space.allowed
+        allowed = fits and state.rules.newton.allowed
         return Offer(partial(self._propose, turn)) if allowed else None
 
     def _propose(self, turn: Turn) -> Proposal:
         """The step; none where nothing is free to move, or there is no matrix after all."""
         run, evaluator, state, costs = turn
-        basis = exact_basis(run, evaluator, state)
+        basis = newton_basis(run, evaluator, state)
         if basis is None:
             return Proposal(state, None)
         if not basis.finite:
@@ -64,8 +64,8 @@ def serves_more_steps(run: KSDRun, state: KSDState) -> bool:
     return state.model.capacity > 0 and run.box is None
 
 
-def exact_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
-    """The exact space; None where nothing is free to move, or there is no matrix after all."""
+def newton_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
+    """The directions; None where nothing is free to move, or there is no matrix after all."""
     here = state.here
     free = free_variables(run, here)
     g = to_host(here.gradient)[free]
@@ -81,7 +81,7 @@ def exact_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | N
     asymmetry = relative_asymmetry(H)
     H = H if free.all() else H[np.ix_(free, free)]
     H = (H + H.T) / 2 if asymmetry > MIN_REMAINDER * EPS else H
-    damped = state.curvature_is_sampled or state.rules.exact_space.damped
+    damped = state.curvature_is_sampled or state.rules.newton.damped
     found = newton_directions(H, g, run.floor, damped=damped)
     V = orthonormal(found.rows)
     factor = None
@@ -96,7 +96,7 @@ def exact_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | N
         asymmetry=asymmetry,
         products=lambda E: run.space.to_device(E) @ HV,
         factor=factor,
-        exact=True,
+        of_matrix=True,
     )
 
 

@@ -129,7 +129,7 @@ def share_of_cost(
     A, B, C = (run.subsets.size_of(idx) or 1 for idx in of_step)
     start, counts = state.record, evaluator.counts
     known = float((counts.nhev - start.nhev) * B + (A if state.C_is_other else 0))
-    if basis.exact and costs is not None:
+    if basis.of_matrix and costs is not None:
         known = A * costs.replaced(run.dims.whole_dim) / costs.gradient
     values = 1 + basis.dim if evaluator.gradient_error else 1  # slopes by differences
     return lambda: C / max(C, known + (counts.nfev - start.nfev) / values * C)
@@ -244,7 +244,7 @@ class SubspaceObjective:
         # unless A serves as C, when the next iteration wants that gradient. (But where it computes
         # a diagonal, it computes the gradient, too.)
         traits, same = evaluator.traits, C is here.idx
-        unused = traits.gradient_travels and traits.has_diagonal and not basis.exact
+        unused = traits.gradient_travels and traits.has_diagonal and not basis.of_matrix
         worthwhile = traits.separate_gradient or unused or not same
         self._projects = traits.has_projected_gradient and worthwhile and box is None
         self._clips = box is not None and (not same or damping > 0)

@@ -9,19 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ksdmin
-from ksdmin._ksd.outcome import NextDamping, Outcome
-from ksdmin._ksd.rules.damping import (
-    FIRST_REACH,
-    LARGEST_CUT,
-    DampedStep,
-    Damping,
-    limits,
-    lowered,
-    raised,
-)
+from ksdmin._ksd.rules.damping import FIRST_REACH, SearchDamping, limits
 from tests.ksd.rules.outcomes import NAN, better_and_worse, outcome, outcomes, positive
 
-dampings = st.builds(Damping, st.floats(0, 1e100), st.booleans())
+dampings = st.builds(SearchDamping, st.floats(0, 1e100), st.booleans())
 
 
 # The rule
@@ -30,7 +21,7 @@ dampings = st.builds(Damping, st.floats(0, 1e100), st.booleans())
 @given(st.floats(0, 1e100), better_and_worse())
 def test_a_better_reduction_never_gives_more_damping(value, reductions):
     predicted, better, worse = reductions
-    damping = Damping(value, initial_phase=False)
+    damping = SearchDamping(value, initial_phase=False)
     after = [damping.after(outcome(actual, predicted)).value for actual in (better, worse)]
     assert after[0] <= after[1]
 
@@ -40,7 +31,7 @@ def test_nor_in_the_initial_phase_up_to_what_was_predicted(value, reductions):
     """What gains more than that has deviated from the model, too."""
     predicted, better, worse = reductions
     after = [
-        Damping(value).after(outcome(min(actual, predicted), predicted)).value
+        SearchDamping(value).after(outcome(min(actual, predicted), predicted)).value
         for actual in (better, worse)
     ]
     assert after[0] <= after[1]
@@ -60,7 +51,7 @@ def test_the_initial_phase_does_not_come_back(damping, told, later):
 
 @given(positive)
 def test_it_falls_faster_in_the_initial_phase(value):
-    first, later = (Damping(value, phase).after(outcome()) for phase in (True, False))
+    first, later = (SearchDamping(value, phase).after(outcome()) for phase in (True, False))
     assert first.value < later.value < value
     assert first.initial_phase
 
@@ -70,14 +61,14 @@ def test_it_falls_faster_in_the_initial_phase(value):
     ("actual", "predicted"), [(-1.0, 1.0), (0.0, 1.0), (NAN, 1.0), (1.0, NAN), (1.0, -1.0)]
 )
 def test_a_bad_step_raises_it_and_ends_the_initial_phase(actual, predicted, initial_phase):
-    after = Damping(6.0, initial_phase).after(outcome(actual, predicted))
+    after = SearchDamping(6.0, initial_phase).after(outcome(actual, predicted))
     assert after.value > 6
     assert not after.initial_phase
 
 
 @given(positive, st.integers(1, 20))
 def test_good_steps_bring_it_down_again(value, bad):
-    damping = Damping(value)
+    damping = SearchDamping(value)
     for actual in [-1.0] * bad + [1.0] * 10 * bad:
         damping = damping.after(outcome(actual))
     assert damping.value < value
@@ -90,18 +81,18 @@ def test_values_that_were_not_compared_leave_it_as_it_is(damping, told):
 
 @given(outcomes)
 def test_off_stays_off(told):
-    assert Damping.off().after(told) == Damping.off()
-    assert not limits(Damping.off().value, outcome(step_norm=told.step_norm))
+    assert SearchDamping.off().after(told) == SearchDamping.off()
+    assert not limits(SearchDamping.off().value, outcome(step_norm=told.step_norm))
 
 
 @given(positive, positive)
 def test_the_first_one_bounds_the_first_step(gradient_norm, x_norm):
-    step = gradient_norm / Damping.first(gradient_norm, x_norm).value
+    step = gradient_norm / SearchDamping.first(gradient_norm, x_norm).value
     assert step == pytest.approx(FIRST_REACH * x_norm)
 
 
 def test_there_is_none_at_a_start_of_zeros():
-    assert Damping.first(1.0, 0.0).value == 0
+    assert SearchDamping.first(1.0, 0.0).value == 0
 
 
 def test_a_step_is_limited_where_the_damping_costs_much_of_the_gain():
@@ -198,50 +189,3 @@ def test_damping_is_gone_once_the_sets_are_whole():
     assert res.success
     assert res.passes < 1700
     assert res.history["size_B"][-1] == 400
-
-
-def told(before=1.0, after=0.5, **fields):
-    given = {"actual": before - after, "predicted_on_C": 1.0, "model_reduction": 1.0}
-    return Outcome(**given | {"value": after, "work": 1.0, "step_norm": 3.0} | fields)
-
-
-def damped(before=1.0, after=0.5, **fields):
-    return told(before, after, exact=True, **{"damping": NextDamping(0.1, 64, 0.0)} | fields)
-
-
-def test_the_first_damping_follows_the_scale_of_the_curvature():
-    assert DampedStep().start(1e3) == pytest.approx(1e6 * DampedStep().start(1e-3))
-
-
-def test_the_damping_is_that_of_the_last_step_but_not_less_than_rounding():
-    rule = DampedStep().after(damped())
-    assert rule.last.value == rule.start(1.0) == 0.1
-    assert DampedStep(NextDamping(1e-20, 64, 0.0)).start(1.0) == pytest.approx(1e-15)
-
-
-def test_the_damping_falls_after_a_good_step_and_rises_ever_faster_after_bad_ones():
-    assert lowered(1.0, 1.0) == lowered(1.0, 9.0) == LARGEST_CUT
-    assert lowered(1.0, 0.5) == 1.0
-    assert lowered(1.0, 0.0) == lowered(1.0, -1.0) == 2.0
-    assert raised(*raised(1.0, 2.0)) == (8.0, 8.0)
-
-
-def test_it_falls_as_long_as_each_step_leaves_less():
-    rule = DampedStep()
-    for value, falls in ((0.1, True), (0.03, True), (0.03, False), (0.02, True), (0.2, False)):
-        rule = rule.after(damped(damping=NextDamping(value, 64, 0.0)))
-        assert rule.falls is falls
-
-
-def test_other_steps_change_nothing():
-    rule = DampedStep()
-    assert rule.after(told(new_curvature=False)) is rule
-    assert rule.after(told()) is rule
-
-
-def test_finer_arithmetic_begins_with_the_least_damping():
-    rule = DampedStep()
-    assert rule.in_finer_arithmetic() == rule
-    for value in (1e-3, 1e-9, 0.5):
-        rule = rule.after(damped(damping=NextDamping(value, 64, 0.1)))
-    assert rule.in_finer_arithmetic().last.value == 1e-9

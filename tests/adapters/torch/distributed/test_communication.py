@@ -63,7 +63,7 @@ def estimated(rank, size):
 
 
 @pytest.mark.parametrize("kind", ["wide", "medium"])
-def test_a_damped_step_sends_rows_once_and_residuals_for_each_point(two, kind):
+def test_a_gauss_newton_step_sends_rows_once_and_residuals_for_each_point(two, kind):
     n, rows = cases.problem(kind).x0.numel(), cases.N  # one residual a sample
     for _, spent in iterations(two(cases.run_in_group, kind, {"maxiter": 4})[0]):
         gradients, points = spent["njev"], spent["nfev"] - spent["njev"]

@@ -1,4 +1,4 @@
-"""The exact space: Newton directions from the whole matrix, in real runs."""
+"""Newton steps: directions from the whole matrix, in real runs."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The rule of the exact space."""
+"""When a step takes the whole curvature matrix."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.outcome import Outcome
-from ksdmin._ksd.rules.exact_space import ExactSpace
+from ksdmin._ksd.rules.newton import NewtonChoice
 
 CHEAP, DEAR = Costs(50, 5000, 5000, None), Costs(4000, 5000, 5000, None)
 
@@ -18,7 +18,7 @@ def outcome(before=1.0, after=0.1, **fields):
 
 
 def exact(before=1.0, after=0.1, **fields):
-    return outcome(before, after, exact=True, newton_reduction=1.0, **fields)
+    return outcome(before, after, whole_curvature=True, newton_reduction=1.0, **fields)
 
 
 def reused(before=1.0, after=0.1, **fields):
@@ -27,60 +27,60 @@ def reused(before=1.0, after=0.1, **fields):
 
 @pytest.mark.parametrize("again", [True, False])
 def test_the_matrix_is_taken_where_it_is_less_work(again):
-    assert ExactSpace().worthwhile(CHEAP, 100, reused=again)
-    assert not ExactSpace().worthwhile(DEAR, 100, reused=again)
+    assert NewtonChoice().worthwhile(CHEAP, 100, reused=again)
+    assert not NewtonChoice().worthwhile(DEAR, 100, reused=again)
 
 
 def test_switched_off_it_is_never_taken():
-    off = ExactSpace.off()
+    off = NewtonChoice.off()
     assert not off.worthwhile(CHEAP, 100, reused=True)
     assert not off.reusable(CHEAP)
     assert off.after(exact()) is off
 
 
 def test_after_a_new_matrix_the_next_step_rests_on_it():
-    assert ExactSpace().after(exact()).reusable(CHEAP)
+    assert NewtonChoice().after(exact()).reusable(CHEAP)
 
 
 def test_as_long_as_the_gradient_falls():
-    rule = ExactSpace().after(exact())
+    rule = NewtonChoice().after(exact())
     falling, rising = rule.after(reused(1.0, 0.3)), rule.after(reused(1.0, 2.0))
     assert falling.reusable(CHEAP)
     assert not rising.reusable(CHEAP)
 
 
 def test_the_last_step_decides():
-    rule = ExactSpace().after(exact())
+    rule = NewtonChoice().after(exact())
     for _ in range(3):
         rule = rule.after(reused(1.0, 0.1))
     assert not rule.after(reused(1.0, 1.1)).reusable(CHEAP)
 
 
 def test_a_step_that_is_not_taken_ends_it_at_once():
-    rule = ExactSpace().after(exact()).after(reused(1.0, 0.1))
+    rule = NewtonChoice().after(exact()).after(reused(1.0, 0.1))
     assert not rule.after(reused(after=math.nan, accepted=False)).reusable(CHEAP)
 
 
 def test_the_dearer_a_new_matrix_the_longer_the_old_one_serves():
-    rule = ExactSpace().after(exact(1.0, 1e-3)).after(reused(1.0, 0.8))
+    rule = NewtonChoice().after(exact(1.0, 1e-3)).after(reused(1.0, 0.8))
     assert rule.reusable(Costs(900, 50_000, 50_000, None))
     assert not rule.reusable(Costs(10, 10, 10, None))
 
 
 def test_a_poor_step_brings_damped_directions_next_time():
-    assert not ExactSpace().after(exact(actual=0.9)).damped
-    assert ExactSpace().after(exact(actual=0.1)).damped
-    assert ExactSpace().after(exact(actual=math.nan)).damped
+    assert not NewtonChoice().after(exact(actual=0.9)).damped
+    assert NewtonChoice().after(exact(actual=0.1)).damped
+    assert NewtonChoice().after(exact(actual=math.nan)).damped
 
 
 def test_a_step_of_products_changes_nothing():
-    rule = ExactSpace().after(exact())
+    rule = NewtonChoice().after(exact())
     assert rule.after(outcome()) is rule
 
 
 @pytest.mark.parametrize("how", [{"accepted": False, "after": math.nan}, {"moved": False}])
 def test_a_step_that_leads_nowhere_brings_a_krylov_space(how):
-    rule = ExactSpace().after(exact(**how))
+    rule = NewtonChoice().after(exact(**how))
     assert not rule.worthwhile(CHEAP, 100, reused=True)
     assert not rule.reusable(CHEAP)
     assert rule.after(outcome()).worthwhile(CHEAP, 100, reused=True)

@@ -43,7 +43,7 @@ def expected(R, g, penalty, damping):
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 @pytest.mark.parametrize("penalty", [0.0, 0.1])
 @pytest.mark.parametrize("more", [0.0, 1.0], ids=["", "with a remainder"])
-def test_the_damped_step(kind, shape, penalty, more):
+def test_the_step(kind, shape, penalty, more):
     R, r = rows(kind, shape)
     g = r @ R + (penalty + more) * R[0]
     at = equations(R, r, penalty, g)
@@ -229,7 +229,7 @@ def test_it_repeats_itself():
 
 def test_every_step_can_be_replayed(replayed):
     states = replayed(curve(), rng=0, options=OPTIONS)
-    assert all(state.rules.damped_step.last.value > 0 for state in states)
+    assert all(state.rules.gauss_newton.last.value > 0 for state in states)
 
 
 def test_a_run_goes_on_from_a_file(tmp_path):

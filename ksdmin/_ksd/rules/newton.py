@@ -1,4 +1,4 @@
-"""Exact space: when a step takes the whole curvature matrix in place of a Krylov space.
+"""Newton: when a step takes the whole curvature matrix in place of a Krylov space.
 
 It does where the matrix and its factorisation cost less than the Krylov spaces that they replace
 (``_ksd/cost_model.py``). The factorised matrix serves further steps, which cost no more than a
@@ -18,7 +18,7 @@ from ksdmin._problem.values import changed
 
 
 @dataclass(frozen=True)
-class ExactSpace:
+class NewtonChoice:
     """What the last steps show of the choice between a Krylov space and the matrix.
 
     Attributes
@@ -43,28 +43,28 @@ class ExactSpace:
     allowed: bool = True
 
     @classmethod
-    def off(cls) -> ExactSpace:
+    def off(cls) -> NewtonChoice:
         """The paper: always a Krylov space."""
         return cls(allowed=False)
 
     def worthwhile(self, costs: Costs, K: int, *, reused: bool) -> bool:
         """Whether the matrix is less work than Krylov spaces, which have K vectors at most."""
         instead = costs.replaced(K) if reused else costs.krylov(K)
-        return self.allowed and not self.failed and costs.exact <= instead
+        return self.allowed and not self.failed and costs.whole_curvature <= instead
 
     def reusable(self, costs: Costs) -> bool:
         """Whether the next step may rest on the last matrix."""
-        share = costs.reused / (costs.reused + costs.exact)
+        share = costs.reused / (costs.reused + costs.whole_curvature)
         return self.allowed and not self.failed and self.reused_fall > share * self.fall
 
-    def after(self, outcome: Outcome) -> ExactSpace:
+    def after(self, outcome: Outcome) -> NewtonChoice:
         """The rule after a step."""
-        if outcome.new_curvature and not outcome.exact:
+        if outcome.new_curvature and not outcome.whole_curvature:
             return changed(self, failed=False) if self.failed else self
         if not self.allowed:
             return self
         fall = logarithmic_fall(outcome)
-        if outcome.exact:
+        if outcome.whole_curvature:
             damped = not outcome.actual >= MIN_REDUCTION * outcome.newton_reduction
             failed = not (outcome.accepted and outcome.moved)
             known = changed(self, fall=max(fall, 0.0), reused_fall=math.inf)
