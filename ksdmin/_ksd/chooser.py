@@ -5,7 +5,8 @@ Where a sum of squares offers Gauss-Newton steps, these compete with all others,
 to come down faster, for its passes, than the last step with products did
 (``_ksd/rules/quasi_newton.py``), or, where it rests on a factorised matrix, as long as this serves
 (``_ksd/rules/newton.py``).
-Otherwise it is a Newton step where the matrix is less work than products, or else a Krylov step.
+Otherwise it is a Newton step where the matrix is less work than products, a Gauss-Newton step
+where that is much less work, or else a Krylov step.
 
 To add a kind: a file in ``_ksd/steps``, a line in `CHOICES`, its name in ``ksdmin._options.KINDS``.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ksdmin._ksd.cost_model import Costs
+from ksdmin._ksd.rules.contest import TRIAL_SHARE
 from ksdmin._ksd.rules.quasi_newton import Forecast
 from ksdmin._ksd.steps.gauss_newton import GaussNewtonStep
 from ksdmin._ksd.steps.kind import Kind, Offer, Proposal, Turn
@@ -112,6 +114,18 @@ def is_less_work(turn: Turn) -> bool:
     return state.rules.newton.worthwhile(costs, run.dims.whole_dim, reused=reused)
 
 
+def replaces_products(turn: Turn) -> bool:
+    """Whether a Gauss-Newton step costs so little beside a Krylov step that it comes before it.
+
+    Both bring new curvature. The contest compares Gauss-Newton steps with those that cost little,
+    too: where it has decided for the others, a Krylov step of many times the work may come next.
+    """
+    costs = turn.costs
+    if costs is None or not costs.rows or turn.state.rules.newton.failed:
+        return False
+    return costs.gauss_newton(1) <= TRIAL_SHARE * costs.krylov(turn.run.dims.whole_dim)
+
+
 def always(turn: Turn) -> bool:
     """Whatever came of the other kinds, a Krylov step can be made."""
     return True
@@ -122,5 +136,6 @@ CHOICES: tuple[tuple[Kind, Callable[[Turn], bool]], ...] = (
     (GaussNewtonStep(), is_next),
     (QuasiNewtonStep(), may_rest_on_model),
     (NewtonStep(), is_less_work),
+    (GaussNewtonStep(), replaces_products),
     (KrylovStep(), always),
 )

@@ -86,6 +86,28 @@ def test_targets_that_cannot_be_fitted_are_no_trap():
     assert res.success
 
 
+class Adder(torch.nn.Module):
+    """A recurrent net: a product costs many gradients' worth of small operations."""
+
+    def __init__(self):
+        super().__init__()
+        self.recurrent = torch.nn.RNN(2, 12, batch_first=True)
+        self.readout = torch.nn.Linear(12, 1)
+
+    def forward(self, x):
+        return self.readout(self.recurrent(x)[1][0])
+
+
+def test_a_krylov_step_is_not_taken_where_a_gauss_newton_step_is_far_less_work():
+    """Though quasi-Newton steps lead."""
+    torch.manual_seed(0)
+    X = torch.rand(400, 12, 2)
+    problem = ksdmin.from_torch(Adder(), torch.nn.MSELoss(), (X, X[:, :, :1].sum(dim=1)))
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 60})
+    assert set(res.kinds) == {"gauss-newton", "quasi-newton"}
+    assert res.kinds["quasi-newton"] > res.nit / 2
+
+
 ALONE = {
     "krylov": valley,
     "quasi-newton": valley,
