@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from ksdmin._ksd.adapt import reevaluate
 from ksdmin._ksd.affordable import (
     costs_on_sets,
     matrix_fits,
@@ -25,7 +24,7 @@ from ksdmin._ksd.rules.quasi_newton import QuasiNewtonChoice
 from ksdmin._ksd.rules.set_sizes import OneSet, SetSizes
 from ksdmin._ksd.rules.space import Forcing, Width
 from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
-from ksdmin._ksd.sets import first_sizes
+from ksdmin._ksd.sets import first_sizes, reevaluate
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.gauss_newton import GaussNewtonStep
 from ksdmin._ksd.steps.levenberg_marquardt import first_fit

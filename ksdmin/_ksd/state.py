@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from ksdmin._ksd.dimensions import Dimensions
-from ksdmin._ksd.fit import Fit
 from ksdmin._ksd.krylov import Basis
 from ksdmin._ksd.outcome import NextDamping
 from ksdmin._ksd.precond import diagonal_preconditioner
@@ -17,12 +16,12 @@ from ksdmin._ksd.quasi_newton import InverseHessian, QuasiNewton
 from ksdmin._ksd.recorded import RecordedSteps, StepProducts, Workspace
 from ksdmin._ksd.rules import Rules
 from ksdmin._options import Options
-from ksdmin._problem.arrays import Array
+from ksdmin._problem.arrays import Array, Small
 from ksdmin._problem.counting import CountingProblem
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluated, KeptFactors
-from ksdmin._run.fit_tests import Held
+from ksdmin._run.fit_tests import FitTests, Held
 from ksdmin._run.run import Run, State
 
 
@@ -84,6 +83,46 @@ class KSDRun(Run):
     def applies(self, rule: str) -> bool:
         """Whether a rule or a kind of step is switched on."""
         return rule not in self.off
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Where a fit stands; ``steps/levenberg_marquardt.py`` makes its steps.
+
+    Attributes
+    ----------
+    scale : array
+        The diagonal of D, the scale of the variables: zero before the first step, unless it is the
+        user's.
+    scaled : bool
+        Whether it is the user's, and stays.
+    radius, shift : float
+        Those of the next step; the radius is NaN before the first.
+    bend : array
+        S: what the Gauss-Newton matrix lacks of the Hessian, as far as steps have shown.
+    tests : FitTests
+        The tests of convergence.
+    bends : bool
+        Whether S is part of the model of the next step.
+    held : Held or None
+        The test of convergence that holds here; None: none does.
+    stuck : bool
+        Whether no step lowers the value, as far as rounding lets one see.
+    reweighting : float
+        Of a robust loss with very many unknowns: how much of the weights of iteratively reweighted
+        least squares the rows have, 1 at first, and how much of the curvature of the losses.
+    """
+
+    scale: Small
+    radius: float
+    shift: float
+    bend: Small
+    tests: FitTests
+    scaled: bool = False
+    bends: bool = False
+    held: Held | None = None
+    stuck: bool = False
+    reweighting: float = 1.0
 
 
 @dataclass(frozen=True)

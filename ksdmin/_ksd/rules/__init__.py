@@ -8,7 +8,7 @@ A rule is a frozen value with its state and its constants, and says where these 
 
 `first_rules` in ``_ksd/start.py`` is the one place where they are switched on or off: by the option
 ``without``, and by the presets. To add a rule: a file here, a field of `Rules`, a line in
-`first_rules`, its name in ``ksdmin._options.RULES``, and the place in ``_ksd/adapt.py`` where its
+`first_rules`, its name in ``ksdmin._options.RULES``, and the place in ``_ksd/step.py`` where its
 value changes a run.
 """
 

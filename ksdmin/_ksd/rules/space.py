@@ -11,7 +11,7 @@ regressions other draws alone change the passes by 4%.
 Width: how many vectors a Krylov space may have, by what the run has shown so far.
 
 On samples: more than two passes pay for, where the model is linear, as far as the samples of C show
-that it pays (``_ksd/steps/widening.py``). Without wide spaces badly scaled regressions (`decades`,
+that it pays (``_ksd/steps/krylov.py``). Without wide spaces badly scaled regressions (`decades`,
 `many` of examples/benchmarks/regression.py) take 1.6 to 4.8 times the passes; 20 sets of losses
 that nothing was tuned on take 10% more.
 

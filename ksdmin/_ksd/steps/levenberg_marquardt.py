@@ -32,9 +32,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ksdmin._ksd.fit import Fit
 from ksdmin._ksd.sparse_model import FIRST_SHIFT, SparseModel
-from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._ksd.state import Fit, KSDRun, KSDState
 from ksdmin._ksd.trust_region import (
     GaussNewtonModel,
     Indices,
