@@ -27,8 +27,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ksdmin._ksd.krylov import MIN_REMAINDER
-from ksdmin._ksd.line_search import EPS
-from ksdmin._problem.arrays import Array, Small, Space
+from ksdmin._problem.arrays import EPS, Array, Small, Space
 from ksdmin._problem.protocol import Jacobian
 
 # Columns at first. Every further block has half as many as all before it.

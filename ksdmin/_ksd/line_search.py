@@ -12,14 +12,15 @@ Zhang).
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-EPS = sys.float_info.epsilon
+from ksdmin._problem.arrays import EPS
+
+MARGIN = 10  # times rounding, or an error at its best: a decimal digit, as both are estimates
 ARMIJO = 1e-4  # of what the slope predicts: a sufficient decrease
 WOLFE = 0.9  # of the slope: at a step that is long enough no more of it is left
-MAX_TRIALS = 30  # evaluations in a line search
+MAX_TRIALS = 30  # evaluations in a line search, shifts in the search for a radius
 MAX_FACTOR = 10.0  # by which a step is made longer, or shorter at first, at a time
 # Failures in a row which show that more of the same is no use: cuts of a step, iterations without
 # progress, products without negative curvature. Measured by examples/benchmarks/ablation.py, of

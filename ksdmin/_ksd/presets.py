@@ -15,7 +15,7 @@ import numpy as np
 
 from ksdmin._ksd.factor import cholesky, eigenvectors
 from ksdmin._options import KINDS, Options
-from ksdmin._problem.arrays import Small
+from ksdmin._problem.arrays import EPS, Small
 from ksdmin._problem.values import changed
 
 # How are the eigenvalues of H_bar made positive?  (H_bar, floor, gram) -> H_hat
@@ -65,7 +65,7 @@ def _recomposed(H_bar: Small, positive: Callable[[Small], Small], gram: Small | 
 def _roots(gram: Small) -> tuple[Small, Small]:
     """B with B B^T = gram, which is positive definite but for rounding; and its inverse."""
     values, E = eigenvectors(gram)
-    rounding = len(gram) * np.finfo(np.float64).eps
+    rounding = len(gram) * EPS
     lengths = np.maximum(values, rounding * values[-1]) ** 0.5
     return E * lengths, (E / lengths).T
 

@@ -25,9 +25,8 @@ from scipy.sparse.linalg import LinearOperator
 
 from ksdmin._ksd.factor import Factor, eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
-from ksdmin._ksd.line_search import EPS
 from ksdmin._ksd.precond import IDENTITY, Preconditioner, by_inverse
-from ksdmin._problem.arrays import Array, Entries, Small, Space
+from ksdmin._problem.arrays import EPS, Array, Entries, Small, Space
 from ksdmin._problem.user_values import counted
 from ksdmin._problem.values import changed
 

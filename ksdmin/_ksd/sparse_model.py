@@ -20,16 +20,15 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.sparse import bsr_array, csc_array, csr_array, eye_array
 from scipy.sparse.linalg import splu
 
-from ksdmin._ksd.trust_region import Indices
+from ksdmin._ksd.line_search import MARGIN, MAX_FACTOR
+from ksdmin._ksd.trust_region import INEXACT, Indices
 from ksdmin._problem.arrays import EPS, Small
 from ksdmin._problem.structure import Structure
 
-# The first shift, of squared columns of length one, and by how much a shift grows where rounding
-# hides that the matrix is positive definite.
-FIRST_SHIFT, GROWTH = 1e-4, 10.0
-# How small the residual of the equations gets by conjugate gradients, of what it was (a forcing
-# term: Ceres has the same one), that of the whole step, and after how many products they end.
-FORCING, WHOLE_FORCING, MOST_PRODUCTS = 0.1, 1e-3, 1000
+FIRST_SHIFT = 1e-4  # of squared columns of length one
+# How small conjugate gradients make the residual for the whole step, of what it was, and after how
+# many products they end.
+WHOLE_FORCING, MOST_PRODUCTS = 1e-3, 1000
 
 Solve = Callable[[Small], Small]
 
@@ -60,7 +59,7 @@ class SparseModel:
             scales[free] = 1 / D[free]
         self._R, self._r, self._scales = R, r, scales
         self._equations = SparseEquations(R, scales, structure)
-        self._least = 10 * EPS * max(R.shape)
+        self._least = MARGIN * EPS * max(R.shape)
         self._solve: Solve | None = None
         self._shift = math.nan
         self._whole: Small | None = None
@@ -76,13 +75,13 @@ class SparseModel:
 
     def _solved(self, e: Small, shift: float) -> Small:
         if self._solve is None or shift != self._shift:
-            self._solve, self._shift = self._factorised(shift, FORCING)
+            self._solve, self._shift = self._factorised(shift, INEXACT)
         return self._solve(e)
 
     def _factorised(self, shift: float, forcing: float) -> tuple[Solve, float]:
         solve = self._equations.solver(shift, forcing)
         while solve is None:
-            shift *= GROWTH
+            shift *= MAX_FACTOR  # rounding hides that the matrix is positive definite
             solve = self._equations.solver(shift, forcing)
         return solve, shift
 
@@ -155,7 +154,7 @@ class SparseEquations:
             self._padding[structure.places] = 0.0
             self._G = bsr_array(csr_array(self._E.T @ self._K).tobsr((b, c)))
 
-    def solver(self, shift: float, accuracy: float = FORCING) -> Solve | None:
+    def solver(self, shift: float, accuracy: float = INEXACT) -> Solve | None:
         """e -> q; None where rounding hides that the matrix is positive definite."""
         structure = self._structure
         inverse = self._inverse(shift) if structure.blocks else None

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dgesdd
 
+from ksdmin._ksd.line_search import MAX_TRIALS
 from ksdmin._problem.arrays import EPS, Small
 
-# How exactly a step ends on the radius, and after how many tries it may not.
-RADIUS_ERROR = 0.1
-MOST_TRIES = 30
+# How exactly the step of a fit is found: its length, of the radius (Moré's); where conjugate
+# gradients find it, the residual of its equations, of what it was (Ceres has the same one).
+INEXACT = 0.1
 # Where Newton's step leaves the bounds, the next try is at least this share of the upper one.
 LEAST_SHARE = 1e-3
 
@@ -142,19 +143,19 @@ def within(
     """The minimum within the radius: q, the shift, and |q|."""
     if full is not None:
         length = length_of(full)
-        if length <= (1 + RADIUS_ERROR) * radius:
+        if length <= (1 + INEXACT) * radius:
             return full, 0.0, length
     low = max(0.0, -float(w.min()))
     high = low + length_of(c) / radius
     if not low < high < math.inf:
         return np.zeros_like(c), low, 0.0
     shift = guess if low < guess < high else low + max(LEAST_SHARE * (high - low), EPS * low)
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIALS):
         shifted = w + shift
         q = -c / shifted
         length = length_of(q)
         excess = length - radius
-        if abs(excess) <= RADIUS_ERROR * radius:
+        if abs(excess) <= INEXACT * radius:
             break
         low, high = (shift, high) if excess > 0 else (low, shift)
         slope = float(q.dot(q / shifted)) / length if length else 0.0

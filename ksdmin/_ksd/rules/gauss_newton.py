@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ksdmin._ksd.line_search import EPS
 from ksdmin._ksd.outcome import NextDamping, Outcome
-from ksdmin._problem.arrays import Array
+from ksdmin._problem.arrays import EPS, Array
 from ksdmin._problem.values import changed
 from ksdmin._run.fit_tests import Held
 

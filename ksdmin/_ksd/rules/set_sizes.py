@@ -16,9 +16,9 @@ One set in the place of A, B and C: whether it has too few samples.
 The run minimises the loss on the set, as if there were no other samples. As many other samples show
 what that is worth. Their loss may well be the larger one, as long as it comes down, too: steps on
 twice the samples would cost twice as much. So the set is too small where the others' loss is more
-than twice as large, and falls by less than half as much, on a logarithmic scale, over the last
-steps. Both are sums of squares, of which nothing is left at zero: a scale for losses of other kinds
-would depend on a constant that somebody adds to them.
+than twice as large, which is no chance, and falls by less than half as much, on a logarithmic
+scale, over the last steps. Both are sums of squares, of which nothing is left at zero: a scale for
+losses of other kinds would depend on a constant that somebody adds to them.
 """
 
 from __future__ import annotations
@@ -109,10 +109,6 @@ def doubled(size: int, n: int) -> int:
     return n if 2 * size > n / 2 else 2 * size
 
 
-# Times the loss on a set: on as many other samples, more than that is no chance.
-FITTED_ONLY_HERE = 2.0
-
-
 @dataclass(frozen=True)
 class OneSet:
     """What is known of the set.
@@ -145,8 +141,8 @@ class OneSet:
         """Whether steps on more samples would gain more for their cost."""
         if self.elsewhere == math.inf:
             return True
-        fitted = not self.elsewhere <= FITTED_ONLY_HERE * self.here
-        return fitted and self.fall_elsewhere < self.fall_here / 2
+        fitted = not MIN_REDUCTION * self.elsewhere <= self.here
+        return fitted and self.fall_elsewhere < MIN_REDUCTION * self.fall_here
 
 
 def _fall(before: float, after: float) -> float:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ksdmin._ksd.line_search import PATIENCE
+from ksdmin._ksd.line_search import MARGIN, PATIENCE
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._problem.values import changed
 
@@ -77,11 +77,6 @@ class Stall:
         return changed(self, count=0, least_gradient=gradient_norm)
 
 
-# Times the rounding of the value: a step that is predicted to gain less. One decimal digit as a
-# margin: near the rounding itself a step is taken or refused by chance.
-REFINE_BELOW = 10
-
-
 @dataclass(frozen=True)
 class FinerArithmetic:
     """Whether it is time to ask for it.
@@ -117,7 +112,8 @@ class FinerArithmetic:
         if outcome.gradient_error:
             hidden = outcome.slope_is_hidden or gradient_hidden(outcome, gtol)
         else:
-            hidden = outcome.predicted_on_C <= REFINE_BELOW * outcome.value_noise
+            # With a margin: near the rounding itself a step is taken or refused by chance.
+            hidden = outcome.predicted_on_C <= MARGIN * outcome.value_noise
         due = self.allowed and ((hidden and not short_on_purpose) or stalled)
         return self if due == self.due else changed(self, due=due)
 

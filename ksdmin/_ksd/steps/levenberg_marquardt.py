@@ -27,11 +27,13 @@ Tests of convergence do not depend on units (`fit_tests.py`).
 from __future__ import annotations
 
 import math
+import sys
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ksdmin._ksd.line_search import ARMIJO, MARGIN, MAX_FACTOR
 from ksdmin._ksd.sparse_model import FIRST_SHIFT, SparseModel
 from ksdmin._ksd.state import Fit, KSDRun, KSDState
 from ksdmin._ksd.trust_region import (
@@ -49,26 +51,23 @@ from ksdmin._problem.values import changed
 from ksdmin._result import Record, Status
 from ksdmin._run.evaluator import Evaluated, Evaluator
 from ksdmin._run.fit_tests import FitTests, Held
+from ksdmin._run.levenberg_marquardt import GOOD, POOR
 from ksdmin._run.run import write_record
 
 NAME = "gauss-newton"  # of which kind these steps are, too
 # Beyond, a decomposition takes longer than Krylov spaces.
 MOST_UNKNOWNS = 300
-# Moré's: a step is taken if it gains this share of what was predicted, ...
-LEAST_GAIN = 1e-4
-# ... below the first share the radius shrinks, to a tenth at least; above the second it grows.
-POOR, GOOD = 0.25, 0.75
-LEAST_SHRINKAGE = 0.1
+# As Moré has it, a step is taken if it gains the share `ARMIJO` of what was predicted; below `POOR`
+# the radius shrinks, to this share at least; above `GOOD` it grows.
+LEAST_SHRINKAGE = 1 / MAX_FACTOR
 # A correction may be this share of the last one, or of the step, at most. (GSL has the same limit
 # for the acceleration: beyond, the second order is no correction.)
 CONTRACTION = 0.75
 # A model gives way where the other one was so many times as exact. That of Gauss and Newton only if
-# it was off by more than this share, too: otherwise it contracts as fast, and goes less astray.
-MORE_EXACT, OFF = 3.0, 0.25
-# Differences are off by so many times the error that they have at best: a digit as a margin.
-DIFFERENCES_OFF = 10
+# its step was not a good one, too: otherwise it contracts as fast, and goes less astray.
+MORE_EXACT = 3.0
 # Below, products of slopes underflow.
-LEAST_SLOPE = 1e-150
+LEAST_SLOPE = sys.float_info.min**0.5
 NO_GRADIENT = Held(
     Status.NOT_FINITE,
     "The value is lower at a point near by, where the Jacobian is not finite.",
@@ -270,7 +269,7 @@ class Search:
             self._radius = self._size or length_of(point.r)
         self._tries, self._other_was_tried = 0, False
         self._refused = False  # a lower value, for a gradient that is not finite
-        self._error = DIFFERENCES_OFF * evaluator.gradient_error
+        self._error = MARGIN * evaluator.gradient_error
 
     def next_state(self) -> KSDState:
         """The state after the step, or that of a run which is at its end here."""
@@ -298,7 +297,7 @@ class Search:
                 tried = self._corrected(tried, shift, length, predicted)
             actual = point.value - tried.value
             gain = actual / predicted
-            if gain >= LEAST_GAIN:
+            if gain >= ARMIJO:
                 there = evaluator.evaluate(tried.x, self._state.here.idx, diagonal=False)
                 if math.isfinite(self._run.space.max_abs(there.gradient)):
                     self._adapt_radius(gain, tried, length, shift)
@@ -350,7 +349,7 @@ class Search:
     def _other_is_better(self, predicted: float, other: float, actual: float) -> bool:
         """Whether the model that did not make the step has predicted it better."""
         error = abs(predicted - actual)
-        if not self._bends and error <= OFF * predicted:
+        if not self._bends and error <= (1 - GOOD) * predicted:
             return False
         return bool(self._point.S.any()) and MORE_EXACT * abs(other - actual) < error
 

@@ -23,11 +23,10 @@ from scipy.linalg import lapack
 
 from ksdmin._ksd.factor import Factor, cholesky, eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
-from ksdmin._ksd.line_search import EPS
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
 from ksdmin._ksd.steps.search import search
-from ksdmin._problem.arrays import Array, Small, to_host
+from ksdmin._problem.arrays import EPS, Array, Small, to_host
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluated, Evaluator
 

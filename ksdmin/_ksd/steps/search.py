@@ -14,9 +14,9 @@ from scipy.optimize import OptimizeWarning
 from ksdmin._ksd.cost_model import MATRIX_IN_GRADIENTS, Costs
 from ksdmin._ksd.factor import largest_entry
 from ksdmin._ksd.krylov import Basis
-from ksdmin._ksd.line_search import EPS, contradicted, line_search
+from ksdmin._ksd.line_search import contradicted, line_search
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
-from ksdmin._problem.arrays import Array, Small
+from ksdmin._problem.arrays import EPS, Array, Small
 from ksdmin._problem.box import Box
 from ksdmin._problem.values import made
 from ksdmin._run.evaluator import Evaluated, Evaluator
