@@ -101,7 +101,7 @@ def array_function(
 
 def host_function(like: Any) -> Any:
     """The class for functions of arrays like this one, or of a module of torch."""
-    name = "functional.jax_host_function" if is_jax_array(like) else "torch.host_function"
+    name = "functional.jax" if is_jax_array(like) else "torch.host_function"
     return import_module(f"ksdmin._adapters.{name}").HostFunction
 
 

@@ -13,8 +13,7 @@ from ksdmin._adapters.names import Names
 from ksdmin._problem.arrays import Array, Space, namespace_of
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Jacobian, Traits
-from ksdmin._problem.stratified import StratifiedSubsets
-from ksdmin._problem.subsets import WHOLE, Drawn, Subsets
+from ksdmin._problem.subsets import WHOLE, Drawn, StratifiedSubsets, Subsets
 from ksdmin._problem.team import Team
 from ksdmin._problem.values import changed
 

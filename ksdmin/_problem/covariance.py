@@ -19,8 +19,7 @@ from ksdmin._problem.differences import second_differences, value_count
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.protocol import Problem, Product
 from ksdmin._problem.residuals import ResidualProblem
-from ksdmin._problem.stratified import StratifiedSubsets
-from ksdmin._problem.subsets import PLAIN, Subsets
+from ksdmin._problem.subsets import PLAIN, StratifiedSubsets, Subsets
 
 MAX_DENSE = 1000  # unknowns: so many products, and a matrix of 8 MB
 MAX_SHIFT = 0.1  # standard errors: an estimate as near to the minimum as that will do

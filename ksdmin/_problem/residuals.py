@@ -17,10 +17,10 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import EPS, Array, Small
 from ksdmin._problem.counting import Counts, Memo, Remembered
+from ksdmin._problem.differences import Sparsity, require_shape
 from ksdmin._problem.functions import FunctionProblem, check_derivative
 from ksdmin._problem.protocol import VALUE_ROUNDINGS, Jacobian, Product, Traits
 from ksdmin._problem.robust_losses import Loss, as_loss, linear
-from ksdmin._problem.sparsity import Sparsity, require_shape
 from ksdmin._problem.structure import SparseRows, Structure, as_structure
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
 from ksdmin._problem.user_values import given, samples

@@ -66,8 +66,7 @@ from ksdmin._adapters.torch.model_and_loss import (
     probe_of,
     residual_kernels,
 )
-from ksdmin._adapters.torch.model_calls import check_output
-from ksdmin._adapters.torch.modes import BATCH_SAMPLES, seeded_generators
+from ksdmin._adapters.torch.model_calls import BATCH_SAMPLES, check_output, seeded_generators
 from ksdmin._adapters.torch.plain_function import FlatFunction, TorchFunctionProblem
 from ksdmin._adapters.torch.probing import Probing, lean_convolutions_work
 from ksdmin._adapters.torch.problem import Findings, InDouble, TorchProblem, refuse_inference_mode

@@ -33,8 +33,8 @@ from ksdmin._adapters.torch.kernels import (
     nodes,
 )
 from ksdmin._adapters.torch.losses import as_loss_module
-from ksdmin._adapters.torch.model_calls import detached
-from ksdmin._adapters.torch.modes import (
+from ksdmin._adapters.torch.model_calls import (
+    detached,
     generator_states,
     set_generator_states,
     takes_statistics,

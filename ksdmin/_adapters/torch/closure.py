@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ksdmin._adapters.torch.flat_model import not_compiled
 from ksdmin._adapters.torch.kernels import RETAINED, Product, contradicts
-from ksdmin._adapters.torch.modes import generator_states
+from ksdmin._adapters.torch.model_calls import generator_states
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import CountingProblem, Counts

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ksdmin._adapters.torch.flat_model import flatten
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
-from ksdmin._adapters.torch.modes import generator_states, set_generator_states
+from ksdmin._adapters.torch.model_calls import generator_states, set_generator_states
 from ksdmin._adapters.torch.probing import LinearUse, Probing
 from ksdmin._adapters.trees import tree_map
 

@@ -16,8 +16,16 @@ from torch.nn.parameter import is_lazy
 
 from ksdmin._adapters.curvature import is_bent, is_nonlinear
 from ksdmin._adapters.names import Names
-from ksdmin._adapters.torch.model_calls import OneTensor, Reader, arguments, detached, row_count
-from ksdmin._adapters.torch.modes import KeptModes, batch_norms, restored_generators
+from ksdmin._adapters.torch.model_calls import (
+    KeptModes,
+    OneTensor,
+    Reader,
+    arguments,
+    batch_norms,
+    detached,
+    restored_generators,
+    row_count,
+)
 from ksdmin._adapters.trees import tree_map
 from ksdmin._problem.arrays import to_host
 

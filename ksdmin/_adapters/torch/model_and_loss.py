@@ -31,9 +31,9 @@ from ksdmin._adapters.torch.model_calls import (
     field,
     reader_of,
     row_count,
+    seeded_generators,
     takes,
 )
-from ksdmin._adapters.torch.modes import seeded_generators
 from ksdmin._adapters.trees import entries_or_fields, tree_leaves, tree_map
 from ksdmin._problem.subsets import WHOLE
 

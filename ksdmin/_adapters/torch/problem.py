@@ -20,7 +20,7 @@ from ksdmin._adapters.torch.costs import Costs, chunk_budget
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel, names_of
 from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.matrices import JacobianRows, MatrixKernel, scaled_slopes
-from ksdmin._adapters.torch.modes import FEWEST_SAMPLES, STATISTICS_SAMPLES
+from ksdmin._adapters.torch.model_calls import FEWEST_SAMPLES, STATISTICS_SAMPLES
 from ksdmin._adapters.torch.sums import SampleSums
 from ksdmin._problem.arrays import is_out_of_memory, rounded_like, to_host
 from ksdmin._problem.counting import Counts

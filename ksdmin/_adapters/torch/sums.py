@@ -19,7 +19,7 @@ from ksdmin._adapters.torch.data.arrays import cast
 from ksdmin._adapters.torch.data.samples import EpochSamples, Samples
 from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
 from ksdmin._adapters.torch.matrices import JacobianRows, MatrixKernel
-from ksdmin._adapters.torch.modes import seeded_generators, taking_statistics, tracking
+from ksdmin._adapters.torch.model_calls import seeded_generators, taking_statistics, tracking
 from ksdmin._adapters.trees import tree_map
 
 log = logging.getLogger("ksdmin")

@@ -15,8 +15,17 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from ksdmin._adapters.arguments import as_weights
 from ksdmin._adapters.flat_problem import host_indices, picked_rows, seed_for_set
 from ksdmin._adapters.torch.costs import free_budget
-from ksdmin._adapters.torch.data.arrays import Arrays, as_pair, as_tree, cast, same_trees, take_rows
-from ksdmin._adapters.torch.data.dataset import Fetched, from_dataset, from_loader
+from ksdmin._adapters.torch.data.arrays import (
+    Arrays,
+    Fetched,
+    as_pair,
+    as_tree,
+    cast,
+    from_dataset,
+    from_loader,
+    same_trees,
+    take_rows,
+)
 from ksdmin._adapters.torch.data.streaming import (
     KeptSets,
     Prefetcher,

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from ksdmin._adapters.arguments import Arguments, Block
 from ksdmin._adapters.blocks import BlockProblem, Term
-from ksdmin._adapters.torch.data.dataset import options_of
+from ksdmin._adapters.torch.data.arrays import options_of
 from ksdmin._adapters.torch.data.samples import Samples, is_function_of_epoch
 from ksdmin._adapters.torch.distributed.link import Link
 from ksdmin._adapters.torch.distributed.sums import Shards, Shares
