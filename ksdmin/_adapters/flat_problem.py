@@ -235,20 +235,28 @@ MAX_SLOPE_ERROR = 1e-2
 
 
 def is_gradient(problem: FlatProblem, x: Array, g: Array, idx: Any) -> bool:
-    """Whether `g` agrees with a central difference along one direction.
+    """Whether `g` agrees with the values of a problem: see `is_slope`."""
+    space = Space(x)
+
+    def values_beside(d: Small) -> float:
+        return problem.value(x + space.to_device(d), idx)
+
+    return is_slope(values_beside, space.norm(x), to_host(g), space.eps)
+
+
+def is_slope(values_beside: Callable[[Small], Any], size: float, slopes: Small, eps: float) -> bool:
+    """Whether a gradient, or a Jacobian, agrees with a central difference along one direction.
 
     It does not where a function leaves a part of x out of its graph (``x.sum().item()`` in one
-    term, ``jax.lax.stop_gradient``).
+    term, ``jax.lax.stop_gradient``). The values are those at x + d, and |x| is the `size`.
     """
-    space, gradient = Space(x), to_host(g)
-    h = space.eps ** (1 / 3) * max(1.0, space.norm(x))
-    u = np.random.default_rng(0).standard_normal(space.n)
+    h = eps ** (1 / 3) * max(1.0, size)
+    u = np.random.default_rng(0).standard_normal(slopes.shape[-1])
     u /= np.linalg.norm(u)
-    d = space.to_device(h * u)
-    above, below = problem.value(x + d, idx), problem.value(x - d, idx)
-    error = abs((above - below) / (2 * h) - float(gradient @ u))
-    rounding = 100 * space.eps * max(abs(above), abs(below)) / h
-    return not error > MAX_SLOPE_ERROR * float(np.linalg.norm(gradient)) + rounding
+    above, below = (np.asarray(values_beside(t * u), np.float64) for t in (h, -h))
+    error = np.linalg.norm((above - below) / (2 * h) - slopes @ u)
+    rounding = 100 * eps * max(np.linalg.norm(above), np.linalg.norm(below)) / h
+    return not error > MAX_SLOPE_ERROR * np.linalg.norm(slopes) + rounding
 
 
 def host_indices(idx: Any, n: int) -> npt.NDArray[np.int64]:

@@ -372,23 +372,24 @@ class Evaluator:
     def factors(self, x: Array, idx: Any) -> Factors:
         """Kronecker factors of the curvature on `idx`."""
         self._begin()
-        factors, before = self._problem.factors(x, idx), self.counts.passes
-        self._charge(idx)
-        size = self.subsets.size_of(self.subsets.full if self._set.full else idx)
-        if factors.samples is not None and size:  # they are of a part of the set
-            spent = self.counts.passes - before
-            self.counts.passes = before + spent * min(1.0, factors.samples / size)
+        factors = self._problem.factors(x, idx)
+        size = self.subsets.size_of(self.subsets.full if self.subsets.is_full(idx) else idx)
+        # They may be of a part of the set
+        part = min(1.0, factors.samples / size) if factors.samples is not None and size else 1.0
+        self._charge(idx, part=part)
         return factors
 
-    def _charge(self, idx: Any, x: Array | None = None, value: float = math.nan) -> None:
-        """Turn what the problem has just counted into passes over the data.
+    def _charge(
+        self, idx: Any, x: Array | None = None, value: float = math.nan, part: float = 1.0
+    ) -> None:
+        """Turn what the problem has just counted, on this part of the set, into passes.
 
         Where it was a value, the point may be the best one.
         """
         if self._set.idx is not idx:  # mostly it is the one of the last call
             self._set = self._known(idx)
         work, best = self.counts.work, self.best
-        self.counts.passes += (work - self._passed) * self._set.share
+        self.counts.passes += (work - self._passed) * self._set.share * part
         self._passed = work
         # -inf is a fault, or there is no minimum: not a point to return.
         if (best is None or value < best[1]) and self._set.full and value > -math.inf:
