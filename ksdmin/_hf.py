@@ -35,40 +35,21 @@ PATIENCE = 3  # iterations in a row without a step: the run has stalled
 
 @dataclass(frozen=True)
 class HFRun(Run):
-    """What stays the same.
+    """What stays the same."""
 
-    Attributes
-    ----------
-    options : HFOptions
-        The user's.
-    sizes : Sizes or None
-        Of the sets; None where the user draws them.
-    """
-
-    options: HFOptions
-    sizes: Sizes | None
+    options: HFOptions  # the user's
+    sizes: Sizes | None  # of the sets; None where the user draws them
 
 
 @dataclass(frozen=True)
 class HFState(State):
-    """Where it stands.
+    """Where it stands."""
 
-    Attributes
-    ----------
-    damping : float
-        Martens' lambda.
-    factors : KeptFactors or None
-        Kronecker factors for the preconditioner, where the problem has any.
-    solution : array or None
-        The last end of the conjugate gradients.
-    refused : int
-        Iterations in a row without a step.
-    """
-
-    damping: float
+    damping: float  # Martens' lambda
+    # Kronecker factors for the preconditioner, where the problem has any.
     factors: KeptFactors | None
-    solution: Array | None
-    refused: int
+    solution: Array | None  # the last end of the conjugate gradients
+    refused: int  # iterations in a row without a step
 
     @property
     def stalled(self) -> bool:

@@ -21,15 +21,9 @@ from ksdmin._problem.arrays import Small
 
 
 class ArrayFunction:
-    """The function, called with vectors of numpy; each library has its own.
+    """The function, called with vectors of numpy; each library has its own."""
 
-    Attributes
-    ----------
-    x0 : array
-        Where it starts, as one vector in float64.
-    """
-
-    x0: Small
+    x0: Small  # where it starts, as one vector in float64
 
     def __call__(self, x: Small) -> Any:
         """The values, as one vector of numpy in the dtype that they have."""

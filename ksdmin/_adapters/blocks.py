@@ -25,21 +25,11 @@ LEAST_SQUARE = 1e-30
 
 @dataclass(frozen=True)
 class Term:
-    """A block as a problem of its own: the mean of its squared residuals.
+    """A block as a problem of its own: the mean of its squared residuals."""
 
-    Attributes
-    ----------
-    problem : FlatProblem
-        Without a penalty.
-    weight : float
-        Its factor in the sum.
-    elements : int
-        How many residuals a sample has.
-    """
-
-    problem: FlatProblem
-    weight: float
-    elements: int
+    problem: FlatProblem  # without a penalty
+    weight: float  # its factor in the sum
+    elements: int  # how many residuals a sample has
 
 
 class BlockProblem(FlatProblem):

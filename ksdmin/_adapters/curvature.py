@@ -170,29 +170,18 @@ def unit_scale(z: Any) -> float:
 
 @dataclass(frozen=True)
 class SampleLoss:
-    """A loss as the adapters need it.
+    """A loss as the adapters need it."""
 
-    Attributes
-    ----------
-    losses : callable
-        (outputs, targets) -> one loss per sample.
-    hessian : callable or None
-        (outputs, targets, weights) -> product with the Hessian in the outputs; None: by autodiff.
-    draw : callable or None
-        (outputs, targets, generator) -> targets drawn from the model's predictive distribution;
-        None: the loss is not a log-likelihood.
-    sample_weights : callable or None
-        targets -> the weight of each sample in the loss's own mean; None: all the same.
-    likelihood_scale : callable
-        outputs -> the factor between the loss and the negative log-likelihood: 1 / elements for a
-        mean over the elements of a sample.
-    has_diagonal_hessian : bool or None
-        Whether the Hessian in the outputs is diagonal; None: not known.
-    """
-
-    losses: Callable[[Any, Any], Any]
+    losses: Callable[[Any, Any], Any]  # (outputs, targets) -> one loss per sample
+    # (outputs, targets, weights) -> product with the Hessian in the outputs; None: by autodiff.
     hessian: Callable[[Any, Any, Any], Product] | None = None
+    # (outputs, targets, generator) -> targets drawn from the model's predictive distribution; None:
+    # the loss is not a log-likelihood.
     draw: Callable[[Any, Any, Any], Any] | None = None
+    # targets -> the weight of each sample in the loss's own mean; None: all the same.
     sample_weights: Callable[[Any], Any] | None = None
+    # outputs -> the factor between the loss and the negative log-likelihood: 1 / elements for a
+    # mean over the elements of a sample.
     likelihood_scale: Callable[[Any], float] = unit_scale
+    # Whether the Hessian in the outputs is diagonal; None: not known.
     has_diagonal_hessian: bool | None = None

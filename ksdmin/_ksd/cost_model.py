@@ -33,30 +33,19 @@ EXPECTED_RANK = 256
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of a step's parts.
+    """The costs of a step's parts."""
 
-    Attributes
-    ----------
-    n : int
-        The number of unknowns.
-    A, B : int
-        How many samples the gradient is of, and the curvature; 1 for a plain function.
-    matrix_cost, product_cost, call_cost : float or None, float or None, float
-        As the problem's traits have it.
-    rows : float
-        Of the Jacobian that Gauss-Newton steps are made of; 0 where there is a matrix instead.
-    rank : float
-        How many columns a factor of its equations has.
-    """
-
-    n: int
+    n: int  # the number of unknowns
+    # How many samples the gradient is of, and the curvature; 1 for a plain function.
     A: int
     B: int
-    matrix_cost: float | None
+    matrix_cost: float | None  # as the problem's traits have it
+    # Of the Jacobian that Gauss-Newton steps are made of; 0 where there is a matrix instead.
     rows: float = 0.0
+    # As the problem's traits have them.
     product_cost: float | None = None
     call_cost: float = CALL_COST
-    rank: float = EXPECTED_RANK
+    rank: float = EXPECTED_RANK  # how many columns a factor of its equations has
 
     @property
     def gradient(self) -> float:

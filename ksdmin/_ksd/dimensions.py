@@ -30,27 +30,15 @@ FACTORED_DIM = 4
 
 @dataclass(frozen=True)
 class Dimensions:
-    """What an iteration keeps at most, in vectors.
+    """What an iteration keeps at most, in vectors."""
 
-    Attributes
-    ----------
-    krylov_dim, whole_dim : int
-        K while the curvature is of a sample, at most; and where it is of the whole set.
-    memory : int
-        Previous directions that are adjoined, where there is no model.
-    pairs : int
-        Of the quasi-Newton model.
-    nonlinear : bool
-        Whether the model is not linear in its parameters.
-    model_is_cheap : bool
-        Whether the quasi-Newton model certainly costs less than a product.
-    """
-
+    # K while the curvature is of a sample, at most; and where it is of the whole set.
     krylov_dim: int
     whole_dim: int
-    memory: int
-    pairs: int
-    nonlinear: bool = False
+    memory: int  # previous directions that are adjoined, where there is no model
+    pairs: int  # of the quasi-Newton model
+    nonlinear: bool = False  # whether the model is not linear in its parameters
+    # Whether the quasi-Newton model certainly costs less than a product.
     model_is_cheap: bool = True
 
     @property

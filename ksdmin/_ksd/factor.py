@@ -15,17 +15,10 @@ class Factor:
     """H = S^-1 L L^T S^-1, positive definite.
 
     It is kept in the user's namespace, as all of a run's state is; the host solves with it.
-
-    Attributes
-    ----------
-    lower : array
-        L, lower triangular; what stands above the diagonal does not count.
-    scale : array
-        The diagonal of S.
     """
 
-    lower: Array
-    scale: Array
+    lower: Array  # L, lower triangular; what stands above the diagonal does not count
+    scale: Array  # the diagonal of S
 
     @property
     def steepest(self) -> float:

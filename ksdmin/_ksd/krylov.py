@@ -38,39 +38,21 @@ ORTHOGONAL = 0.75
 
 @dataclass(frozen=True)
 class Basis:
-    """A basis and the model within it.
+    """A basis and the model within it."""
 
-    Attributes
-    ----------
-    V : array
-        The basis vectors, one per row.
-    H_bar, g_bar : ndarray
-        V H V^T and V g.
-    orthonormal : bool
-        Whether V V^T is the identity.
-    asymmetry : float
-        The largest |v_j^T H v_k - v_k^T H v_j| seen, relative to the largest entry of H_bar.
-    finite : bool
-        False where a product was not finite and the construction ended there.
-    krylov_dim : int
-        The dimension of its Krylov part.
-    products : callable or None
-        E -> E H V, the products of combinations of the basis vectors, from what was computed.
-    of_matrix : bool
-        Whether it is made of the whole curvature matrix, not of products.
-    factor : Factor or None
-        That matrix, factorised, where it is positive definite and was to be kept.
-    """
-
-    V: Array
+    V: Array  # the basis vectors, one per row
+    # V H V^T and V g.
     H_bar: Small
     g_bar: Small
-    orthonormal: bool = True
+    orthonormal: bool = True  # whether V V^T is the identity
+    # The largest |v_j^T H v_k - v_k^T H v_j| seen, relative to the largest entry of H_bar.
     asymmetry: float = 0.0
-    finite: bool = True
-    krylov_dim: int = 0
+    finite: bool = True  # False where a product was not finite and the construction ended there
+    krylov_dim: int = 0  # the dimension of its Krylov part
+    # E -> E H V, the products of combinations of the basis vectors, from what was computed.
     products: Callable[[Small], Array] | None = None
-    of_matrix: bool = False
+    of_matrix: bool = False  # whether it is made of the whole curvature matrix, not of products
+    # That matrix, factorised, where it is positive definite and was to be kept.
     factor: Factor | None = None
 
     @property

@@ -17,28 +17,16 @@ MEAN_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Preconditioner:
-    """A positive definite matrix P: its inverse, and itself where that is at hand.
+    """A positive definite matrix P: its inverse, and itself where that is at hand."""
 
-    Attributes
-    ----------
-    solve : callable
-        w -> P^-1 w.
-    times : callable or None
-        v -> P v; None where only the inverse is known.
-    is_diagonal, is_identity : bool
-        Whether P is.
-    arrays : tuple of arrays
-        What it is made of, where it can be made again of other arrays of these shapes.
-    again : callable or None
-        Makes it of such arrays.
-    """
-
-    solve: Callable[[Array], Array]
-    times: Callable[[Array], Array] | None = None
+    solve: Callable[[Array], Array]  # w -> P^-1 w
+    times: Callable[[Array], Array] | None = None  # v -> P v; None where only the inverse is known
+    # Whether P is.
     is_diagonal: bool = False
     is_identity: bool = False
+    # What it is made of, where it can be made again of other arrays of these shapes.
     arrays: tuple[Array, ...] = ()
-    again: Callable[..., Preconditioner] | None = None
+    again: Callable[..., Preconditioner] | None = None  # makes it of such arrays
 
     @classmethod
     def diagonal(cls, D: Array | None) -> Preconditioner:

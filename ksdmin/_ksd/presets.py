@@ -98,52 +98,30 @@ def if_not_worse(actual: float, noise: float) -> bool:
 
 @dataclass(frozen=True)
 class Preset:
-    """One answer to each question that the loop asks.
+    """One answer to each question that the loop asks."""
 
-    Attributes
-    ----------
-    name : str
-        As the option `preset` has it.
-    without : frozenset of str
-        The rules and the kinds of step that are switched off.
-    spectrum : callable
-        How the eigenvalues of H_bar are made positive.
-    stop_inner_search : callable
-        When the inner search ends early.
-    accepts : callable
-        Whether a step is taken.
-    fewest : int
-        Samples in B and in C, where the user asks for no size: fewer are not worth sampling. A
-        model that is not linear in its parameters takes fewer: many rough steps train it best.
-    per_root : int or None
-        B and C have at most twice so many times the root of the number of samples at first, where
-        the user asks for no size. For a model that is not linear in its parameters they have half
-        of that, and A so many times as much, if this is half of all at most: from a bad start, few
-        samples show the way. None: 1 / K of the samples, and everything.
-    compares : bool
-        Whether the value before a step is computed on the samples of the value after it, where A
-        is a part and those are others.
-    tilted : bool
-        Whether the search objective gets the slope of A at zero.
-    first_direction : bool
-        Whether e_1 stands in for the previous direction on the first iteration.
-    drifting : bool
-        Whether the quasi-Newton model follows how the curvature changes, for linear models.
-    krylov_dim, memory, pairs, floor, diagonal_power, damping : optional
-        The options where the user gives none; None: chosen by the problem.
-    """
-
-    name: str
-    without: frozenset[str]
+    name: str  # as the option `preset` has it
+    without: frozenset[str]  # the rules and the kinds of step that are switched off
+    # How the eigenvalues of H_bar are made positive.
     spectrum: Callable[[Small, float, Gram], Small]
-    stop_inner_search: Callable[[float, float, float], bool]
-    accepts: Callable[[float, float], bool]
+    stop_inner_search: Callable[[float, float, float], bool]  # when the inner search ends early
+    accepts: Callable[[float, float], bool]  # whether a step is taken
+    # Samples in B and in C, where the user asks for no size: fewer are not worth sampling. A model
+    # that is not linear in its parameters takes fewer: many rough steps train it best.
     fewest: int
+    # B and C have at most twice so many times the root of the number of samples at first, where the
+    # user asks for no size. For a model that is not linear in its parameters they have half of
+    # that, and A so many times as much, if this is half of all at most: from a bad start, few
+    # samples show the way. None: 1 / K of the samples, and everything.
     per_root: int | None
+    # Whether the value before a step is computed on the samples of the value after it, where A is a
+    # part and those are others.
     compares: bool
-    tilted: bool
-    first_direction: bool
+    tilted: bool  # whether the search objective gets the slope of A at zero
+    first_direction: bool  # whether e_1 stands in for the previous direction on the first iteration
+    # Whether the quasi-Newton model follows how the curvature changes, for linear models.
     drifting: bool
+    # The options where the user gives none; None: chosen by the problem.
     krylov_dim: int | None
     memory: int | None
     pairs: int | None

@@ -48,17 +48,11 @@ class Drift:
     b = y_i^T s what is measured, a = s_i^T y, but stays at 1 where the step has nothing to do with
     the pair, minimises (f b - a)^2 + (f - 1)^2: it is (1 + a b) / (1 + b^2). A step knows of one
     direction only. So two in a row have to agree: the median of their factors and of 1 is taken.
-
-    Attributes
-    ----------
-    factors : ndarray
-        What the curvature along each pair is multiplied with by now, the oldest first.
-    last : ndarray
-        Those of the last step alone.
     """
 
+    # What the curvature along each pair is multiplied with by now, the oldest first.
     factors: Small = field(default_factory=_none)
-    last: Small = field(default_factory=_none)
+    last: Small = field(default_factory=_none)  # those of the last step alone
 
     def after_step(self, measured: Small, expected: Small) -> Drift:
         """After the pair (s, y) of a step: all s_i^T y, and all y_i^T s, of the pairs that stay."""
@@ -99,56 +93,32 @@ class Solved:
 
 
 class PairProducts(NamedTuple):
-    """The pair of a step, and all that the model has to know of it.
+    """The pair of a step, and all that the model has to know of it."""
 
-    Attributes
-    ----------
-    s2, along, y2 : float
-        s^T s, s^T y and y^T y.
-    scaled : array
-        s and y, (2, 1, n), scaled so that s^T y = 1.
-    columns : ndarray
-        So scaled, all s^T y with the new y, of the pairs that stay and of itself.
-    solved : Solved
-        The direction of the model with it.
-    """
-
+    # s^T s, s^T y and y^T y.
     s2: float
     along: float
     y2: float
-    scaled: Array
-    columns: Small
-    solved: Solved
+    scaled: Array  # s and y, (2, 1, n), scaled so that s^T y = 1
+    columns: Small  # so scaled, all s^T y with the new y, of the pairs that stay and of itself
+    solved: Solved  # the direction of the model with it
 
 
 @dataclass(frozen=True)
 class QuasiNewton:
-    """The model: a positive definite matrix P that agrees with the last pairs, P s = y.
+    """The model: a positive definite matrix P that agrees with the last pairs, P s = y."""
 
-    Attributes
-    ----------
-    capacity : int
-        How many pairs are kept; the oldest go first.
-    pairs : Entries or None
-        All s, and all y, as rows, the oldest first; each pair is scaled so that s^T y = 1.
-    R_inverse : ndarray
-        With the s as the rows of S, the y as those of Y, and R the upper triangle of S Y^T: R^-1.
-    scale : float
-        1 / y^T y of the last pair.
-    base : Factor or None
-        The curvature matrix that the pairs change, where a step computed one.
-    drift : Drift or None
-        How the curvature along the pairs has changed since; None: that is not looked at.
-    solved : Solved or None
-        What the model says at the end of the last step, where that came with its pair.
-    """
-
-    capacity: int
+    capacity: int  # how many pairs are kept; the oldest go first
+    # All s, and all y, as rows, the oldest first; each pair is scaled so that s^T y = 1.
     pairs: Entries | None = None
+    # With the s as the rows of S, the y as those of Y, and R the upper triangle of S Y^T: R^-1.
     R_inverse: Small = field(default_factory=_nothing)
-    scale: float = 1.0
+    scale: float = 1.0  # 1 / y^T y of the last pair
+    # The curvature matrix that the pairs change, where a step computed one.
     base: Factor | None = None
+    # How the curvature along the pairs has changed since; None: that is not looked at.
     drift: Drift | None = None
+    # What the model says at the end of the last step, where that came with its pair.
     solved: Solved | None = None
 
     def __len__(self) -> int:

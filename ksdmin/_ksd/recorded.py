@@ -26,25 +26,14 @@ from ksdmin._problem.cuda import Arrival, Graph, cache_bytes, new_pool, stack_in
 
 
 class StepProducts(NamedTuple):
-    """What is known at the end of a step of the model.
+    """What is known at the end of a step of the model."""
 
-    Attributes
-    ----------
-    slope : float
-        g^T u there, of the step along -u.
-    step_norm, gradient_norm : float
-        Of the step the Euclidean one, of the gradient the largest magnitude.
-    d : array
-        The step.
-    pair : callable
-        () -> what it teaches.
-    """
-
-    slope: float
+    slope: float  # g^T u there, of the step along -u
+    # Of the step the Euclidean one, of the gradient the largest magnitude.
     step_norm: float
     gradient_norm: float
-    d: Array
-    pair: Callable[[], PairProducts]
+    d: Array  # the step
+    pair: Callable[[], PairProducts]  # () -> what it teaches
 
 
 Measure = Callable[[Array, Array], StepProducts]
@@ -57,22 +46,14 @@ NUMBERS = ("g^T u at the end", "d^T d", "the largest of g", "d^T y", "y^T y")
 
 
 class Known(NamedTuple):
-    """What the host knows of a step's pair before the rest arrives.
+    """What the host knows of a step's pair before the rest arrives."""
 
-    Attributes
-    ----------
-    s2, along, y2 : float
-        As in `PairProducts`.
-    pairs : int
-        How many the model has with it.
-    g, D : array, array or None
-        The gradient at the end of the step, and the diagonal: the next direction is made of them.
-    """
-
+    # As in `PairProducts`.
     s2: float
     along: float
     y2: float
-    pairs: int
+    pairs: int  # how many the model has with it
+    # The gradient at the end of the step, and the diagonal: the next direction is made of them.
     g: Array
     D: Array | None
 

@@ -27,32 +27,16 @@ from ksdmin._run.run import Run, State
 
 @dataclass(frozen=True)
 class KSDRun(Run):
-    """What stays the same.
+    """What stays the same."""
 
-    Attributes
-    ----------
-    options : Options
-        The user's, completed by the preset.
-    preset : Preset
-        The paper's choices, or ours.
-    parts : int
-        Sets B and C have the share 1 / parts of the samples at first.
-    dims : Dimensions
-        How many vectors are kept.
-    off : frozenset of str
-        The rules and kinds of step that the preset or the user has switched off.
-    workspace : Workspace
-        What the Krylov spaces share.
-    recorded : RecordedSteps
-        What the steps of the model share on a CUDA device.
-    """
-
-    options: Options
-    preset: Preset
-    parts: int
-    dims: Dimensions
-    off: frozenset[str]
+    options: Options  # the user's, completed by the preset
+    preset: Preset  # the paper's choices, or ours
+    parts: int  # sets B and C have the share 1 / parts of the samples at first
+    dims: Dimensions  # how many vectors are kept
+    off: frozenset[str]  # the rules and kinds of step that the preset or the user has switched off
+    # What the Krylov spaces share.
     workspace: Workspace = field(default_factory=Workspace, compare=False, repr=False)
+    # What the steps of the model share on a CUDA device.
     recorded: RecordedSteps = field(default_factory=RecordedSteps, compare=False, repr=False)
 
     @property
@@ -87,69 +71,36 @@ class KSDRun(Run):
 
 @dataclass(frozen=True)
 class Fit:
-    """Where a fit stands; ``steps/levenberg_marquardt.py`` makes its steps.
+    """Where a fit stands; ``steps/levenberg_marquardt.py`` makes its steps."""
 
-    Attributes
-    ----------
-    scale : array
-        The diagonal of D, the scale of the variables: zero before the first step, unless it is the
-        user's.
-    scaled : bool
-        Whether it is the user's, and stays.
-    radius, shift : float
-        Those of the next step; the radius is NaN before the first.
-    bend : array
-        S: what the Gauss-Newton matrix lacks of the Hessian, as far as steps have shown.
-    tests : FitTests
-        The tests of convergence.
-    bends : bool
-        Whether S is part of the model of the next step.
-    held : Held or None
-        The test of convergence that holds here; None: none does.
-    stuck : bool
-        Whether no step lowers the value, as far as rounding lets one see.
-    reweighting : float
-        Of a robust loss with very many unknowns: how much of the weights of iteratively reweighted
-        least squares the rows have, 1 at first, and how much of the curvature of the losses.
-    """
-
+    # The diagonal of D, the scale of the variables: zero before the first step, unless it is the
+    # user's.
     scale: Small
+    # Those of the next step; the radius is NaN before the first.
     radius: float
     shift: float
-    bend: Small
-    tests: FitTests
-    scaled: bool = False
-    bends: bool = False
-    held: Held | None = None
-    stuck: bool = False
+    bend: Small  # S: what the Gauss-Newton matrix lacks of the Hessian, as far as steps have shown
+    tests: FitTests  # the tests of convergence
+    scaled: bool = False  # whether it is the user's, and stays
+    bends: bool = False  # whether S is part of the model of the next step
+    held: Held | None = None  # the test of convergence that holds here; None: none does
+    stuck: bool = False  # whether no step lowers the value, as far as rounding lets one see
+    # Of a robust loss with very many unknowns: how much of the weights of iteratively reweighted
+    # least squares the rows have, 1 at first, and how much of the curvature of the losses.
     reweighting: float = 1.0
 
 
 @dataclass(frozen=True)
 class KSDState(State):
-    """Where it stands.
+    """Where it stands."""
 
-    Attributes
-    ----------
-    d_prev : tuple of arrays
-        The previous search directions, newest first.
-    factors : KeptFactors or None
-        Kronecker factors for the preconditioner, where the problem has any.
-    model : QuasiNewton
-        What has been learned of the curvature.
-    rules : Rules
-        What adapts.
-    warned : bool
-        Whether the user has been warned of a product that is not symmetric.
-    fit : Fit or None
-        Where the steps of a fit stand; None where the steps are of other kinds.
-    """
-
-    d_prev: tuple[Array, ...]
+    d_prev: tuple[Array, ...]  # the previous search directions, newest first
+    # Kronecker factors for the preconditioner, where the problem has any.
     factors: KeptFactors | None
-    model: QuasiNewton
-    rules: Rules
-    warned: bool
+    model: QuasiNewton  # what has been learned of the curvature
+    rules: Rules  # what adapts
+    warned: bool  # whether the user has been warned of a product that is not symmetric
+    # Where the steps of a fit stand; None where the steps are of other kinds.
     fit: Fit | None = None
 
     @property
@@ -219,50 +170,27 @@ def learned_curvature(run: KSDRun, state: KSDState) -> dict[str, InverseHessian]
 
 @dataclass(frozen=True)
 class Trial:
-    """A step that a search proposes: the direction d, to the point x.
+    """A step that a search proposes: the direction d, to the point x."""
 
-    Attributes
-    ----------
-    kind : str
-        The name of its kind.
-    x, d : array, array or None
-        The point, and the way to it; None where the search found nothing better.
-    value, gradient : float, array or None
-        On C, as far as the search computed them.
-    predicted : float
-        The reduction of the objective of the search, without the damping.
-    model_reduction : float
-        The reduction of the quadratic model; NaN where no product was computed.
-    inner_iterations : int
-        Of the search.
-    dim : int
-        The dimension of the subspace that it searched.
-    steepest : float
-        The largest curvature in there: an entry of H_bar.
-    basis : Basis or None
-        The subspace; None where no product was computed.
-    damping : NextDamping or None
-        What a Gauss-Newton step leaves to the next one; None after any other step.
-    products : StepProducts or None
-        The products of the step, where they were computed all at once.
-    slope_is_hidden : bool
-        Whether the error of differences hides the slope along it.
-    """
-
-    kind: str
+    kind: str  # the name of its kind
+    # The point, and the way to it; None where the search found nothing better.
     x: Array
     d: Array | None
+    # On C, as far as the search computed them.
     value: float
     gradient: Array | None
-    predicted: float
+    predicted: float  # the reduction of the objective of the search, without the damping
+    # The reduction of the quadratic model; NaN where no product was computed.
     model_reduction: float
-    inner_iterations: int
-    dim: int
-    steepest: float = 0.0
-    basis: Basis | None = None
+    inner_iterations: int  # of the search
+    dim: int  # the dimension of the subspace that it searched
+    steepest: float = 0.0  # the largest curvature in there: an entry of H_bar
+    basis: Basis | None = None  # the subspace; None where no product was computed
+    # What a Gauss-Newton step leaves to the next one; None after any other step.
     damping: NextDamping | None = None
+    # The products of the step, where they were computed all at once.
     products: StepProducts | None = None
-    slope_is_hidden: bool = False
+    slope_is_hidden: bool = False  # whether the error of differences hides the slope along it
 
     def products_to(self, there: Evaluated) -> StepProducts | None:
         """`products`, if what was evaluated `there` is what the search evaluated."""

@@ -366,14 +366,9 @@ class Watcher:
         The user's.
     verbose : int
         2 prints a line for each iteration.
-
-    Attributes
-    ----------
-    loop : Loop or None
-        The run.
     """
 
-    loop: Loop | None = None
+    loop: Loop | None = None  # the run
 
     def __init__(self, callback: Callable[..., Any] | None, verbose: int) -> None:
         self._callback, self._verbose = callback, verbose

@@ -334,25 +334,16 @@ class Memo:
 
 @dataclass(frozen=True)
 class Remembered:
-    """The same, as it is saved: matrices may be of any kind, and are computed again.
+    """The same, as it is saved: matrices may be of any kind, and are computed again."""
 
-    Attributes
-    ----------
-    x, idx : array, object
-        The point and the set.
-    value, gradient : float or None, array or None
-        As far as they are known.
-    recomputed : tuple of str
-        Which matrices were known.
-    hess_works, hess_is_dense, hess_is_used : bool
-        What calls of `hess` have shown of it.
-    """
-
+    # The point and the set.
     x: Array
     idx: Any
+    # As far as they are known.
     value: float | None
     gradient: Array | None
-    recomputed: tuple[str, ...]
+    recomputed: tuple[str, ...]  # which matrices were known
+    # What calls of `hess` have shown of it.
     hess_works: bool
     hess_is_dense: bool
     hess_is_used: bool

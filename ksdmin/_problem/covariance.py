@@ -30,30 +30,14 @@ Tick = Callable[[int], None]
 
 
 class Estimate(NamedTuple):
-    """Where the covariance is taken: a problem on its whole set, and the variables that are free.
+    """Where the covariance is taken: a problem on its whole set, the variables that are free."""
 
-    Attributes
-    ----------
-    problem : CountingProblem
-        By its best differences, if it has any.
-    x : array
-        The estimate.
-    space : Space
-        Of x.
-    full : object
-        The whole set of samples.
-    box : Box or None
-        The bounds.
-    free : indices
-        The variables that no bound holds.
-    """
-
-    problem: CountingProblem
-    x: Array
-    space: Space
-    full: Any
-    box: Box | None
-    free: Indices
+    problem: CountingProblem  # by its best differences, if it has any
+    x: Array  # the estimate
+    space: Space  # of x
+    full: Any  # the whole set of samples
+    box: Box | None  # the bounds
+    free: Indices  # the variables that no bound holds
 
     def gradient(self) -> Small:
         """In the free variables."""

@@ -262,19 +262,12 @@ NOISY = 100.0  # times the rounding of a value: noise above that makes the steps
 
 
 class Curvature(NamedTuple):
-    """The Hessian and the gradient in the free variables, from values.
+    """The Hessian and the gradient in the free variables, from values."""
 
-    Attributes
-    ----------
-    H, g : arrays
-        The Hessian, near `x`, and the gradient at `x`.
-    accuracy : float
-        The relative error of a diagonal entry by the noise of values.
-    """
-
+    # The Hessian, near `x`, and the gradient at `x`.
     H: Small
     g: Small
-    accuracy: float
+    accuracy: float  # the relative error of a diagonal entry by the noise of values
 
 
 class Lines(NamedTuple):

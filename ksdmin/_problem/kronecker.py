@@ -38,34 +38,19 @@ MOST_TRIALS = 8
 
 @dataclass(frozen=True)
 class Block:
-    """The parameters that share a pair of factors, as a matrix M.
+    """The parameters that share a pair of factors, as a matrix M."""
 
-    Attributes
-    ----------
-    start : int
-        Where the weight begins in the flat vector, which has it row by row.
-    rows, columns : int
-        The shape of the weight.
-    bias : int or None
-        Where the bias begins that is one more column of M, or one more row.
-    bias_is_row : bool
-        Whether it is a row: of a layer that multiplies by M from the right.
-    diagonal_rows, diagonal_columns : bool
-        Whether only the diagonal of the factor of that side is known.
-    structured : bool
-        False: one number stands for both factors.
-    uses : float
-        How many vectors a sample adds to its factors: one, or one for each position.
-    """
-
-    start: int
+    start: int  # where the weight begins in the flat vector, which has it row by row
+    # The shape of the weight.
     rows: int
     columns: int
-    bias: int | None = None
-    bias_is_row: bool = False
+    bias: int | None = None  # where the bias begins that is one more column of M, or one more row
+    bias_is_row: bool = False  # whether it is a row: of a layer that multiplies by M from the right
+    # Whether only the diagonal of the factor of that side is known.
     diagonal_rows: bool = False
     diagonal_columns: bool = False
-    structured: bool = True
+    structured: bool = True  # False: one number stands for both factors
+    # How many vectors a sample adds to its factors: one, or one for each position.
     uses: float = 1.0
 
     @property
@@ -131,23 +116,12 @@ def solve_cost(blocks: tuple[Block, ...]) -> float:
 
 @dataclass(frozen=True)
 class Factors:
-    """The factors of blocks that have each parameter once.
+    """The factors of blocks that have each parameter once."""
 
-    Attributes
-    ----------
-    blocks : tuple of Block
-        The blocks.
-    entries : array
-        The entries of all factors, one factor after the other: a mean over samples.
-    penalty : float
-        The curvature of a penalty, which all parameters have beside the factors.
-    samples : int or None
-        How many samples of the set they are estimated from; None: from all of them.
-    """
-
-    blocks: tuple[Block, ...]
-    entries: Array
-    penalty: float = 0.0
+    blocks: tuple[Block, ...]  # the blocks
+    entries: Array  # the entries of all factors, one factor after the other: a mean over samples
+    penalty: float = 0.0  # the curvature of a penalty, which all parameters have beside the factors
+    # How many samples of the set they are estimated from; None: from all of them.
     samples: int | None = None
 
     def damped(self, space: Space, damping: float) -> DampedFactors | None:
@@ -175,33 +149,18 @@ class Factors:
 
 @dataclass(frozen=True)
 class Stack:
-    """Factors of one shape, as one array: few operations for many layers.
+    """Factors of one shape, as one array: few operations for many layers."""
 
-    Attributes
-    ----------
-    array : array
-        The factors.
-    places : list of int
-        Where each stands among all factors.
-    """
-
-    array: Array
-    places: list[int]
+    array: Array  # the factors
+    places: list[int]  # where each stands among all factors
 
 
 @dataclass(frozen=True)
 class DampedFactors:
-    """A positive definite matrix P, and its inverse, as factors.
+    """A positive definite matrix P, and its inverse, as factors."""
 
-    Attributes
-    ----------
-    blocks : tuple of Block
-        The blocks.
-    times, solves : array
-        The entries of the factors of P, and those of P^-1.
-    """
-
-    blocks: tuple[Block, ...]
+    blocks: tuple[Block, ...]  # the blocks
+    # The entries of the factors of P, and those of P^-1.
     times: Array
     solves: Array
 

@@ -42,21 +42,11 @@ MOST_ENTRIES = 2e8
 
 @dataclass(frozen=True)
 class Pattern:
-    """Where a Jacobian has entries, as blocks of columns.
+    """Where a Jacobian has entries, as blocks of columns."""
 
-    Attributes
-    ----------
-    block_of : indices
-        The block of each column.
-    sizes : indices
-        How many columns each block has.
-    graph : csr_array
-        Which blocks share a row.
-    """
-
-    block_of: Indices
-    sizes: Indices
-    graph: csr_array
+    block_of: Indices  # the block of each column
+    sizes: Indices  # how many columns each block has
+    graph: csr_array  # which blocks share a row
 
 
 class Structure:
@@ -226,21 +216,12 @@ def separator(graph: csr_array, sizes: Indices) -> float:
 
 
 class SparseRows(NamedTuple):
-    """A sparse Jacobian, and what its pattern says.
+    """A sparse Jacobian, and what its pattern says."""
 
-    Attributes
-    ----------
-    matrix : csr_array
-        The Jacobian.
-    structure : Structure
-        How its normal equations are solved.
-    weights : pair of arrays or None
-        For rows with the weights of a robust loss: the least and the largest ones that a step may
-        take, relative to these.
-    """
-
-    matrix: csr_array
-    structure: Structure
+    matrix: csr_array  # the Jacobian
+    structure: Structure  # how its normal equations are solved
+    # For rows with the weights of a robust loss: the least and the largest ones that a step may
+    # take, relative to these.
     weights: tuple[Small, Small] | None = None
 
 

@@ -43,15 +43,9 @@ class Sets:
 
 
 class Drawn:
-    """A set that a function of the iteration has drawn, and that can be drawn again.
+    """A set that a function of the iteration has drawn, and that can be drawn again."""
 
-    Attributes
-    ----------
-    drawn_in : int or None
-        The iteration; None of a part of such a set.
-    """
-
-    drawn_in: int | None
+    drawn_in: int | None  # the iteration; None of a part of such a set
 
     def is_again(self, other: Any) -> bool:
         """Whether another set has the same samples."""
@@ -60,20 +54,13 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many samples each set has.
+    """How many samples each set has."""
 
-    Attributes
-    ----------
-    A, B, C : int
-        The numbers.
-    together : bool
-        Whether all three are one set, which is kept until it grows.
-    """
-
+    # The numbers.
     A: int
     B: int
     C: int
-    together: bool = False
+    together: bool = False  # whether all three are one set, which is kept until it grows
 
     @classmethod
     def one(cls, size: int) -> Sizes:

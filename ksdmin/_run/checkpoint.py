@@ -31,45 +31,20 @@ OPTIONAL_COUNTS = ("size_A", "size_B", "size_C")  # columns of the history that 
 
 @dataclass(frozen=True)
 class Saved:
-    """What is in the file, beside its header.
+    """What is in the file, beside its header."""
 
-    Attributes
-    ----------
-    options : Options or HFOptions
-        The user's, but for objects that cannot be saved.
-    seed : tuple of int
-        Of the random sets.
-    bounds : tuple of arrays, or None
-        Lower and upper.
-    state : State
-        After the last finished iteration.
-    remembered : Remembered or None
-        What the problem knows of its last point.
-    sets_taken : int
-        How many the user's iterable of sets had given.
-    records : array
-        The history, a row for each record.
-    watched : Watched
-        What is kept of the iterates.
-    validates : bool
-        Whether there was a validation function.
-    patience : int or None
-        For how many iterations it may not fall. (Options of their own have none without it.)
-    seconds : float
-        Spent so far.
-    """
-
-    options: Options | HFOptions
-    seed: tuple[int, ...]
-    bounds: tuple[Array, Array] | None
-    state: State
-    remembered: Remembered | None
-    sets_taken: int
-    records: Array
-    watched: Watched
-    validates: bool
+    options: Options | HFOptions  # the user's, but for objects that cannot be saved
+    seed: tuple[int, ...]  # of the random sets
+    bounds: tuple[Array, Array] | None  # lower and upper
+    state: State  # after the last finished iteration
+    remembered: Remembered | None  # what the problem knows of its last point
+    sets_taken: int  # how many the user's iterable of sets had given
+    records: Array  # the history, a row for each record
+    watched: Watched  # what is kept of the iterates
+    validates: bool  # whether there was a validation function
+    # For how many iterations it may not fall. (Options of their own have none without it.)
     patience: int | None
-    seconds: float
+    seconds: float  # spent so far
 
 
 def saved(run: Run, state: Any, observer: Observer) -> Saved:
@@ -93,21 +68,11 @@ def saved(run: Run, state: Any, observer: Observer) -> Saved:
 
 @dataclass(frozen=True)
 class Identity:
-    """Which run a file is of.
+    """Which run a file is of."""
 
-    Attributes
-    ----------
-    run : str
-        A name that no other run has.
-    method : str
-        "ksd" or "hf".
-    problem : str
-        The class of the problem.
-    """
-
-    run: str
-    method: str
-    problem: str
+    run: str  # a name that no other run has
+    method: str  # "ksd" or "hf"
+    problem: str  # the class of the problem
 
     @classmethod
     def new(cls, method: str, problem: Any) -> Identity:

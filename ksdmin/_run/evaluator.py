@@ -119,24 +119,15 @@ class Budget:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What a run has spent and found so far.
+    """What a run has spent and found so far."""
 
-    Attributes
-    ----------
-    problem : CountingProblem
-        In the arithmetic that is in force, with what it remembers of its last point.
-    counts : Counts
-        Not to be changed: an evaluator goes on from a copy.
-    best : tuple or None
-        The point with the lowest value on the whole set, and that value.
-    refined : int
-        How often the run has turned to finer arithmetic.
-    """
-
+    # In the arithmetic that is in force, with what it remembers of its last point.
     problem: CountingProblem
+    # Not to be changed: an evaluator goes on from a copy.
     counts: Counts = field(default_factory=Counts)
+    # The point with the lowest value on the whole set, and that value.
     best: tuple[Array, float] | None = None
-    refined: int = 0
+    refined: int = 0  # how often the run has turned to finer arithmetic
 
 
 class Evaluator:
@@ -425,18 +416,10 @@ ITERATIONS = 5
 
 @dataclass(frozen=True)
 class KeptFactors:
-    """The factors of an iteration.
+    """The factors of an iteration."""
 
-    Attributes
-    ----------
-    damped : DampedFactors or None
-        None where they were of no use: not finite, or all zero.
-    iteration : int
-        When they were computed.
-    """
-
-    damped: DampedFactors | None
-    iteration: int
+    damped: DampedFactors | None  # None where they were of no use: not finite, or all zero
+    iteration: int  # when they were computed
 
 
 def renewed(

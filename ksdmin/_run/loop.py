@@ -40,52 +40,30 @@ log = logging.getLogger("ksdmin")
 
 
 class Method(NamedTuple):
-    """What a method brings to a run.
+    """What a method brings to a run."""
 
-    Attributes
-    ----------
-    name : str
-        As the argument `method` has it.
-    options, state : type
-        The classes of its options and of its states.
-    prepare : callable
-        (run, options, traits) -> the run with what the method adds to it.
-    start, step : callable
-        (run, ledger, x0) -> state, and (run, state) -> state.
-    escape : callable or None
-        (run, state) -> (state, whether it lies further down): where the gradient has vanished.
-    move : callable or None
-        (run, state) -> (run, state), in the dtype of the problem, which may be another one by now.
-    extras : callable or None
-        (run, state) -> fields of the result that only this method has.
-    """
-
-    name: str
+    name: str  # as the argument `method` has it
+    # The classes of its options and of its states.
     options: type[MethodOptions]
     state: type[State]
-    prepare: Callable[..., Any]
+    prepare: Callable[..., Any]  # (run, options, traits) -> the run with what the method adds to it
+    # (run, ledger, x0) -> state, and (run, state) -> state.
     start: Callable[..., Any]
     step: Callable[..., Any]
+    # (run, state) -> (state, whether it lies further down): where the gradient has vanished.
     escape: Callable[..., tuple[Any, bool]] | None = None
+    # (run, state) -> (run, state), in the dtype of the problem, which may be another one by now.
     move: Callable[..., tuple[Any, Any]] | None = None
+    # (run, state) -> fields of the result that only this method has.
     extras: Callable[..., dict[str, Any]] | None = None
 
 
 class Source(NamedTuple):
-    """What a run is of.
+    """What a run is of."""
 
-    Attributes
-    ----------
-    problem : Problem
-        The user's own, or what was made of the user's functions.
-    subsets : object
-        What was given beside it.
-    keep : bool
-        Whether a result keeps it alive: functions, but not an object of the user's with data.
-    """
-
-    problem: Any
-    subsets: Any
+    problem: Any  # the user's own, or what was made of the user's functions
+    subsets: Any  # what was given beside it
+    # Whether a result keeps it alive: functions, but not an object of the user's with data.
     keep: bool
 
 

@@ -21,36 +21,18 @@ from ksdmin._run.run import State
 
 @dataclass
 class Watched:
-    """Iterates, their average, the best of them by validation; and how the history is thinned.
+    """Iterates, their average, the best of them by validation; and how the history is thinned."""
 
-    Attributes
-    ----------
-    allvecs : list of arrays, or None
-        Every iterate, where they are asked for.
-    average : array or None
-        The exponential average, once it has begun.
-    best : array or None
-        The point with the lowest validation value.
-    best_value, best_iteration : float, int
-        That value, and when it was found.
-    best_is_average : bool
-        Whether the point is an average.
-    stride : int
-        The history has every so many-th iteration, and the last.
-    called_back : bool
-        Whether the callback has seen the last record.
-    kinds : tuple of pairs
-        How many steps of each kind there were: names and counts, in the order of the first ones.
-    """
-
-    allvecs: list[Array] | None = None
-    average: Array | None = None
-    best: Array | None = None
+    allvecs: list[Array] | None = None  # every iterate, where they are asked for
+    average: Array | None = None  # the exponential average, once it has begun
+    best: Array | None = None  # the point with the lowest validation value
+    # That value, and when it was found.
     best_value: float = math.inf
     best_iteration: int = 0
-    best_is_average: bool = False
-    stride: int = 1
-    called_back: bool = True
+    best_is_average: bool = False  # whether the point is an average
+    stride: int = 1  # the history has every so many-th iteration, and the last
+    called_back: bool = True  # whether the callback has seen the last record
+    # How many steps of each kind there were: names and counts, in the order of the first ones.
     kinds: tuple[tuple[str, int], ...] = ()
 
     def note(self, records: list[Record], record: Record, most: int | None) -> None:

@@ -24,42 +24,19 @@ from ksdmin._run.fit_tests import Held
 
 @dataclass(frozen=True)
 class Run:
-    """What every method has; a method may add its own.
+    """What every method has; a method may add its own."""
 
-    Attributes
-    ----------
-    space : Space
-        Where the vectors live.
-    subsets : Subsets
-        The samples, or the user's own sets.
-    options : MethodOptions
-        The user's.
-    budget : Budget
-        Evaluations and seconds.
-    seed : tuple of int
-        Of the random sets: with the iteration it decides them.
-    maxiter : float
-        The largest number of iterations.
-    box : Box or None
-        The bounds.
-    team : Team
-        The processes that make it.
-    sampled : bool
-        Whether there are sets of samples, rather than a plain function.
-    unit_free : bool
-        Whether steps make tests of convergence that do not depend on units, in the place of those
-        of the gradient: of residuals, where no tolerance is given.
-    """
-
-    space: Space
-    subsets: Subsets
-    options: MethodOptions
-    budget: Budget
-    seed: tuple[int, ...]
-    maxiter: float
-    box: Box | None
-    team: Team
-    sampled: bool
+    space: Space  # where the vectors live
+    subsets: Subsets  # the samples, or the user's own sets
+    options: MethodOptions  # the user's
+    budget: Budget  # evaluations and seconds
+    seed: tuple[int, ...]  # of the random sets: with the iteration it decides them
+    maxiter: float  # the largest number of iterations
+    box: Box | None  # the bounds
+    team: Team  # the processes that make it
+    sampled: bool  # whether there are sets of samples, rather than a plain function
+    # Whether steps make tests of convergence that do not depend on units, in the place of those of
+    # the gradient: of residuals, where no tolerance is given.
     unit_free: bool = field(default=False, kw_only=True)
 
     def evaluating(self, ledger: Ledger, *, limited: bool = False) -> Evaluator:
@@ -173,61 +150,29 @@ class Run:
 
 @dataclass(frozen=True)
 class Sampling:
-    """The sets of the coming iteration.
+    """The sets of the coming iteration."""
 
-    Attributes
-    ----------
-    sets : Sets
-        A, B and C.
-    rest : Stream or None
-        What is left of the user's iterable of sets, where there is one.
-    exhausted : bool
-        Whether that had no more for this iteration.
-    others : object or None
-        Where A, B and C are one set, as many other samples: they show whether it is too small.
-    """
-
-    sets: Sets
-    rest: Stream | None
-    exhausted: bool = False
+    sets: Sets  # A, B and C
+    rest: Stream | None  # what is left of the user's iterable of sets, where there is one
+    exhausted: bool = False  # whether that had no more for this iteration
+    # Where A, B and C are one set, as many other samples: they show whether it is too small.
     others: Any = None
 
 
 @dataclass(frozen=True)
 class State:
-    """A value from which a method's `step` makes the next one; nothing else changes in a run.
+    """A value from which a method's `step` makes the next one; nothing else changes in a run."""
 
-    Attributes
-    ----------
-    here : Evaluated
-        The point, with value, gradient and diagonal on a set A.
-    gradient_norm : float
-        The largest magnitude in the gradient here.
-    first_norm : float
-        The same at x0, on the whole set; NaN where that is not known.
-    sampling : Sampling
-        The sets of the coming iteration.
-    ledger : Ledger
-        What has been spent and found, and the arithmetic in force.
-    last_decrease : float
-        What the last step did to the value; NaN where it must not count for `ftol` and `xtol`.
-    lowest : float
-        A value below which the objective counts as unbounded.
-    broken : bool
-        Whether the curvature gave no finite product at all.
-    record : Record
-        The last line of the history.
-    """
-
-    here: Evaluated
-    gradient_norm: float
-    first_norm: float
-    sampling: Sampling
-    ledger: Ledger
+    here: Evaluated  # the point, with value, gradient and diagonal on a set A
+    gradient_norm: float  # the largest magnitude in the gradient here
+    first_norm: float  # the same at x0, on the whole set; NaN where that is not known
+    sampling: Sampling  # the sets of the coming iteration
+    ledger: Ledger  # what has been spent and found, and the arithmetic in force
+    # What the last step did to the value; NaN where it must not count for `ftol` and `xtol`.
     last_decrease: float
-    lowest: float
-    broken: bool
-    record: Record
+    lowest: float  # a value below which the objective counts as unbounded
+    broken: bool  # whether the curvature gave no finite product at all
+    record: Record  # the last line of the history
 
     @property
     def sets(self) -> Sets:

@@ -66,21 +66,12 @@ NO_RATE = "KSD has no learning rate: setting lr (by a scheduler?) has no effect"
 
 
 class Kept(NamedTuple):
-    """What a step leaves to the next one in this process, beside what is saved.
+    """What a step leaves to the next one in this process, beside what is saved."""
 
-    Attributes
-    ----------
-    loop : Loop
-        The run, without the closure. What it has recorded on the device is worth many steps.
-    options : Options
-        Those of its steps.
-    saved : object
-        How its state was saved.
-    """
-
+    # The run, without the closure. What it has recorded on the device is worth many steps.
     loop: Loop
-    options: Options
-    saved: Any
+    options: Options  # those of its steps
+    saved: Any  # how its state was saved
 
     def goes_on(self, x: Tensor, options: Options, saved: Any) -> bool:
         """Whether this is the run that was saved, with these options, where the parameters are."""

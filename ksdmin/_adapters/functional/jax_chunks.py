@@ -41,30 +41,15 @@ CHUNKS_OF_LARGE_DATA = 8
 )
 @dataclass(frozen=True)
 class Picked:
-    """A chunk that is formed where it is used, within a compiled function.
+    """A chunk that is formed where it is used, within a compiled function."""
 
-    Attributes
-    ----------
-    data : tuple
-        All inputs and targets, on the device.
-    weights : array or None
-        Of all samples.
-    rows : array or None
-        Which samples the chunk has, padded to its length; None: all as they are.
-    samples : int or None
-        How many of them are no padding.
-    dtype : dtype
-        Of the weights.
-    spread : NamedSharding or None
-        How rows are spread over devices: those of a chunk shall be, too, so that each device
-        computes with its share of them.
-    """
-
-    data: Any
-    weights: Array | None
-    rows: Array | None
-    samples: Any
-    dtype: Any
+    data: Any  # all inputs and targets, on the device
+    weights: Array | None  # of all samples
+    rows: Array | None  # which samples the chunk has, padded to its length; None: all as they are
+    samples: Any  # how many of them are no padding
+    dtype: Any  # of the weights
+    # How rows are spread over devices: those of a chunk shall be, too, so that each device computes
+    # with its share of them.
     spread: Any = None
 
     def formed(self) -> Chunk:

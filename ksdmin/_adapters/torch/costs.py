@@ -32,21 +32,11 @@ CALL_ON_DEVICE = 2e10
 
 @dataclass(frozen=True)
 class Costs:
-    """In floating-point operations of a large matrix product.
+    """In floating-point operations of a large matrix product."""
 
-    Attributes
-    ----------
-    product : float or None
-        Of a product, for each sample; None where there is nothing to count.
-    call : float
-        Of a call, beside its work.
-    on_device : bool
-        Whether a device does the work while it is told what to do.
-    """
-
-    product: float | None
-    call: float
-    on_device: bool = False
+    product: float | None  # of a product, for each sample; None where there is nothing to count
+    call: float  # of a call, beside its work
+    on_device: bool = False  # whether a device does the work while it is told what to do
 
     @property
     def least_set(self) -> float:

@@ -119,25 +119,14 @@ Kernel = Callable[[Tensor, Chunk], tuple[Tensor, ...]]
 
 @dataclass(frozen=True)
 class Forward:
-    """A forward pass with its graph, over which anything may be differentiated.
+    """A forward pass with its graph, over which anything may be differentiated."""
 
-    Attributes
-    ----------
-    parameters : list of Tensor
-        The leaves of the graph.
-    z : Tensor
-        The outputs; of a model that returns its own loss, the losses.
-    targets, w
-        Of the samples.
-    logits : Tensor or None
-        What a model's own loss is computed from, where there is such.
-    """
-
-    parameters: list[Tensor]
-    z: Tensor
+    parameters: list[Tensor]  # the leaves of the graph
+    z: Tensor  # the outputs; of a model that returns its own loss, the losses
+    # Of the samples.
     targets: Any
     w: Tensor
-    logits: Tensor | None = None
+    logits: Tensor | None = None  # what a model's own loss is computed from, where there is such
 
 
 class Kernels:

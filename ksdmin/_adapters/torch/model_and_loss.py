@@ -60,17 +60,10 @@ def check_outputs(model: FlatModel, samples: Samples | EpochSamples) -> None:
 
 
 class First(NamedTuple):
-    """What the first pass of a few samples, at x0, has shown.
+    """What the first pass of a few samples, at x0, has shown."""
 
-    Attributes
-    ----------
-    z : Tensor
-        The outputs.
-    bytes_per_sample : int or None
-        What it keeps of a sample for the backward pass; None where it takes no hooks.
-    """
-
-    z: Tensor
+    z: Tensor  # the outputs
+    # What it keeps of a sample for the backward pass; None where it takes no hooks.
     bytes_per_sample: int | None
 
 

@@ -20,22 +20,14 @@ from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, nodes
 
 @dataclass
 class LinearUse:
-    """A Linear layer that sees each sample once, as one row of its inputs.
+    """A Linear layer that sees each sample once, as one row of its inputs."""
 
-    Attributes
-    ----------
-    layer : nn.Linear
-        The layer.
-    weight, bias : int or None
-        The positions of its parameters among the variables; None: not a variable, or used
-        elsewhere too.
-    overwritten : bool
-        Whether the model writes into the layer's outputs (a relu in place): it then gets a copy.
-    """
-
-    layer: nn.Linear
+    layer: nn.Linear  # the layer
+    # The positions of its parameters among the variables; None: not a variable, or used elsewhere
+    # too.
     weight: int | None
     bias: int | None
+    # Whether the model writes into the layer's outputs (a relu in place): it then gets a copy.
     overwritten: bool
 
     def watch(self, seen: dict[nn.Module, tuple[Tensor, Tensor]]) -> RemovableHandle:

@@ -158,36 +158,17 @@ class TensorProblem(ModelProblem):
 
 @dataclass(frozen=True)
 class Findings:
-    """What a few samples show of a model.
+    """What a few samples show of a model."""
 
-    Attributes
-    ----------
-    nonlinear : bool
-        Whether it is nonlinear in its parameters.
-    bytes_per_sample : int
-        What a forward pass keeps of a sample for the backward pass.
-    max_kept_samples : int
-        How many samples' products fit into the memory budget.
-    max_gradients : int or None
-        How many samples' gradients do; None where the diagonal needs none.
-    matrix : MatrixKernel or None
-        What computes the curvature matrix of a linear model, where that is affordable.
-    rows : JacobianRows or None
-        What computes the Jacobian of any other model, likewise.
-    blocks : tuple of Block or None
-        What the Kronecker factors are of, where they were asked for.
-    costs : Costs
-        Of a product.
-    """
-
-    nonlinear: bool
-    bytes_per_sample: int
-    max_kept_samples: int
-    max_gradients: int | None
+    nonlinear: bool  # whether it is nonlinear in its parameters
+    bytes_per_sample: int  # what a forward pass keeps of a sample for the backward pass
+    max_kept_samples: int  # how many samples' products fit into the memory budget
+    max_gradients: int | None  # how many samples' gradients do; None where the diagonal needs none
+    # What computes the curvature matrix of a linear model, where that is affordable.
     matrix: MatrixKernel | None
-    rows: JacobianRows | None
-    blocks: tuple[Block, ...] | None
-    costs: Costs
+    rows: JacobianRows | None  # what computes the Jacobian of any other model, likewise
+    blocks: tuple[Block, ...] | None  # what the Kronecker factors are of, where they were asked for
+    costs: Costs  # of a product
 
     def max_rows(self, model: FlatModel) -> int:
         """How many samples a chunk may have."""

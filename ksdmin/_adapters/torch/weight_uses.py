@@ -35,48 +35,25 @@ Vectors = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Use:
-    """A node of the graph that is linear in a weight.
+    """A node of the graph that is linear in a weight."""
 
-    Attributes
-    ----------
-    node : any
-        The node.
-    weight, bias : int or None
-        The positions of the weight among the variables, and of the bias that is added there; one of
-        them may be missing.
-    vectors : callable
-        The vectors of its gradient.
-    bias_is_row : bool
-        Whether the bias goes with the columns of the weight.
-    looks_up : bool
-        Whether it looks up rows of the weight: then a has their numbers.
-    """
-
-    node: Any
+    node: Any  # the node
+    # The positions of the weight among the variables, and of the bias that is added there; one of
+    # them may be missing.
     weight: int | None
     bias: int | None
-    vectors: Vectors
-    bias_is_row: bool = False
-    looks_up: bool = False
+    vectors: Vectors  # the vectors of its gradient
+    bias_is_row: bool = False  # whether the bias goes with the columns of the weight
+    looks_up: bool = False  # whether it looks up rows of the weight: then a has their numbers
 
 
 @dataclass(frozen=True)
 class Uses:
-    """What the graph of a forward pass shows.
+    """What the graph of a forward pass shows."""
 
-    Attributes
-    ----------
-    by_node : dict
-        The linear uses, by their nodes.
-    readers : dict
-        The nodes that read what another node computes.
-    leaves : dict
-        The nodes of the parameters, by their positions.
-    """
-
-    by_node: dict[Any, Use]
-    readers: dict[Any, list[Any]]
-    leaves: dict[int, Any]
+    by_node: dict[Any, Use]  # the linear uses, by their nodes
+    readers: dict[Any, list[Any]]  # the nodes that read what another node computes
+    leaves: dict[int, Any]  # the nodes of the parameters, by their positions
 
     def of_weight(self, weight: int) -> list[Use]:
         """The uses of a weight; none where it is also used in any other way."""

@@ -28,42 +28,17 @@ from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of a run, each as it stands.
+    """The rules of a run, each as it stands."""
 
-    Attributes
-    ----------
-    damping : SearchDamping
-        How far a step on samples may go.
-    forcing : Forcing
-        When the Krylov space is large enough.
-    width : Width
-        Whether it may be wide on samples.
-    set_sizes : SetSizes
-        How many samples A, B and C have.
-    one_set : OneSet
-        The same where all three are one set.
-    quasi_newton : QuasiNewtonChoice
-        When a step may rest on the quasi-Newton model alone.
-    newton : NewtonChoice
-        When a step takes the whole curvature matrix.
-    gauss_newton : GaussNewtonDamping
-        The dampings of a step that takes the Jacobian of residuals, and when it does.
-    contest : Contest
-        Whether such a step is the next one, where it can be made.
-    finer_arithmetic : FinerArithmetic
-        When the problem is asked for less rounding.
-    stall : Stall
-        When a run makes no progress.
-    """
-
-    damping: SearchDamping
-    forcing: Forcing
-    width: Width
-    set_sizes: SetSizes
-    one_set: OneSet
-    quasi_newton: QuasiNewtonChoice
-    newton: NewtonChoice
+    damping: SearchDamping  # how far a step on samples may go
+    forcing: Forcing  # when the Krylov space is large enough
+    width: Width  # whether it may be wide on samples
+    set_sizes: SetSizes  # how many samples A, B and C have
+    one_set: OneSet  # the same where all three are one set
+    quasi_newton: QuasiNewtonChoice  # when a step may rest on the quasi-Newton model alone
+    newton: NewtonChoice  # when a step takes the whole curvature matrix
+    # The dampings of a step that takes the Jacobian of residuals, and when it does.
     gauss_newton: GaussNewtonDamping
-    contest: Contest
-    finer_arithmetic: FinerArithmetic
-    stall: Stall
+    contest: Contest  # whether such a step is the next one, where it can be made
+    finer_arithmetic: FinerArithmetic  # when the problem is asked for less rounding
+    stall: Stall  # when a run makes no progress

@@ -29,18 +29,10 @@ NEGLIGIBLE = 0.1
 
 @dataclass(frozen=True)
 class SearchDamping:
-    """The weight of |d|^2 / 2 in the next search.
+    """The weight of |d|^2 / 2 in the next search."""
 
-    Attributes
-    ----------
-    value : float
-        The weight.
-    initial_phase : bool
-        Whether every step so far was a good one.
-    """
-
-    value: float
-    initial_phase: bool = True
+    value: float  # the weight
+    initial_phase: bool = True  # whether every step so far was a good one
 
     @classmethod
     def off(cls) -> SearchDamping:

@@ -20,43 +20,23 @@ LARGEST_CUT = 1 / 3
 
 @dataclass(frozen=True)
 class Met:
-    """A test of convergence that holds at a point.
+    """A test of convergence that holds at a point."""
 
-    Attributes
-    ----------
-    x : array
-        The point.
-    held : Held
-        The test.
-    """
-
-    x: Array
-    held: Held
+    x: Array  # the point
+    held: Held  # the test
 
 
 @dataclass(frozen=True)
 class GaussNewtonDamping:
-    """What the last Gauss-Newton step has left to the next one.
+    """What the last Gauss-Newton step has left to the next one."""
 
-    Attributes
-    ----------
-    last : NextDamping or None
-        What the last step has left; None before the first.
-    least : float
-        The least damping that a step has left.
-    falls : bool
-        Whether the last step has left a lower one than it began with: it was kept short, and the
-        next ones will show more of what this kind of step can do.
-    allowed : bool
-        Whether there is such a step at all.
-    met : Met or None
-        The test of convergence that held where the last step began, if any did.
-    """
-
-    last: NextDamping | None = None
-    least: float = math.inf
+    last: NextDamping | None = None  # what the last step has left; None before the first
+    least: float = math.inf  # the least damping that a step has left
+    # Whether the last step has left a lower one than it began with: it was kept short, and the next
+    # ones will show more of what this kind of step can do.
     falls: bool = True
-    allowed: bool = True
+    allowed: bool = True  # whether there is such a step at all
+    # The test of convergence that held where the last step began, if any did.
     met: Met | None = None
 
     @classmethod

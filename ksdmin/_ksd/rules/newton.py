@@ -19,28 +19,17 @@ from ksdmin._problem.values import changed
 
 @dataclass(frozen=True)
 class NewtonChoice:
-    """What the last steps show of the choice between a Krylov space and the matrix.
+    """What the last steps show of the choice between a Krylov space and the matrix."""
 
-    Attributes
-    ----------
-    fall : float
-        By which factor, as a logarithm, the last step with a new matrix reduced the gradient.
-    reused_fall : float
-        The same of the last step since then, which rested on that matrix; infinite before it.
-    damped : bool
-        Whether the last step with a new matrix gained much less than the matrix predicted: the next
-        one has damped directions, too.
-    failed : bool
-        Whether that step led nowhere: the next one has a Krylov space.
-    allowed : bool
-        Whether the matrix may be taken at all.
-    """
-
+    # By which factor, as a logarithm, the last step with a new matrix reduced the gradient.
     fall: float = math.inf
+    # The same of the last step since then, which rested on that matrix; infinite before it.
     reused_fall: float = math.inf
+    # Whether the last step with a new matrix gained much less than the matrix predicted: the next
+    # one has damped directions, too.
     damped: bool = False
-    failed: bool = False
-    allowed: bool = True
+    failed: bool = False  # whether that step led nowhere: the next one has a Krylov space
+    allowed: bool = True  # whether the matrix may be taken at all
 
     @classmethod
     def off(cls) -> NewtonChoice:

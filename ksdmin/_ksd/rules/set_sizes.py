@@ -38,18 +38,10 @@ MIN_REDUCTION = 0.5
 
 @dataclass(frozen=True)
 class SetSizes:
-    """The sizes of the next sets.
+    """The sizes of the next sets."""
 
-    Attributes
-    ----------
-    sizes : Sizes or None
-        None where the user draws the sets.
-    n : int or None
-        The number of samples; None: the sizes are fixed.
-    """
-
-    sizes: Sizes | None
-    n: int | None
+    sizes: Sizes | None  # None where the user draws the sets
+    n: int | None  # the number of samples; None: the sizes are fixed
 
     @classmethod
     def off(cls, sizes: Sizes | None) -> SetSizes:
@@ -111,19 +103,13 @@ def doubled(size: int, n: int) -> int:
 
 @dataclass(frozen=True)
 class OneSet:
-    """What is known of the set.
+    """What is known of the set."""
 
-    Attributes
-    ----------
-    here, elsewhere : float
-        The loss on it, and on the other samples, after the last step.
-    fall_here, fall_elsewhere : float
-        The logarithms of the factors by which both have fallen; every step counts half as much as
-        the next.
-    """
-
+    # The loss on it, and on the other samples, after the last step.
     here: float = math.nan
     elsewhere: float = math.nan
+    # The logarithms of the factors by which both have fallen; every step counts half as much as the
+    # next.
     fall_here: float = 0.0
     fall_elsewhere: float = 0.0
 

@@ -86,17 +86,10 @@ FIRST_PRODUCTS = MATRIX_IN_GRADIENTS // 2
 
 @dataclass(frozen=True)
 class Width:
-    """How wide the next space may be.
+    """How wide the next space may be."""
 
-    Attributes
-    ----------
-    wide : bool
-        Whether a space on samples may have more vectors than two passes pay for.
-    most : int or None
-        How many vectors the next space of the whole function may have; None: as many as K.
-    """
-
-    wide: bool = True
+    wide: bool = True  # whether a space on samples may have more vectors than two passes pay for
+    # How many vectors the next space of the whole function may have; None: as many as K.
     most: int | None = None
 
     @classmethod

@@ -28,21 +28,11 @@ from ksdmin._problem.values import changed
 
 @dataclass(frozen=True)
 class Stall:
-    """Iterations in a row without progress.
+    """Iterations in a row without progress."""
 
-    Attributes
-    ----------
-    least_gradient : float
-        The smallest gradient norm so far.
-    count : int
-        Iterations without progress.
-    patience : float
-        How many are too many.
-    """
-
-    least_gradient: float
-    count: int = 0
-    patience: float = PATIENCE
+    least_gradient: float  # the smallest gradient norm so far
+    count: int = 0  # iterations without progress
+    patience: float = PATIENCE  # how many are too many
 
     @classmethod
     def off(cls, gradient_norm: float) -> Stall:
@@ -79,18 +69,10 @@ class Stall:
 
 @dataclass(frozen=True)
 class FinerArithmetic:
-    """Whether it is time to ask for it.
+    """Whether it is time to ask for it."""
 
-    Attributes
-    ----------
-    due : bool
-        Whether the last step showed that.
-    allowed : bool
-        Whether the run may ask at all.
-    """
-
-    due: bool = False
-    allowed: bool = True
+    due: bool = False  # whether the last step showed that
+    allowed: bool = True  # whether the run may ask at all
 
     @classmethod
     def off(cls) -> FinerArithmetic:

@@ -83,25 +83,14 @@ class GaussNewtonStep:
 
 @dataclass(frozen=True)
 class Found:
-    """The best point for one damping.
+    """The best point for one damping."""
 
-    Attributes
-    ----------
-    x, value : array, float
-        The point, and the value there.
-    predicted : float
-        The reduction that the linear model predicted for the first step.
-    curvature : float
-        That of the linear model along it.
-    evaluations : int
-        How many points were tried.
-    """
-
+    # The point, and the value there.
     x: Array
     value: float
-    predicted: float
-    curvature: float
-    evaluations: int
+    predicted: float  # the reduction that the linear model predicted for the first step
+    curvature: float  # that of the linear model along it
+    evaluations: int  # how many points were tried
 
 
 def gauss_newton_step(

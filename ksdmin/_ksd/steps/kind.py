@@ -15,50 +15,27 @@ from ksdmin._run.evaluator import Evaluator, renewed
 
 
 class Turn(NamedTuple):
-    """What a kind looks at when the next step is chosen and made.
+    """What a kind looks at when the next step is chosen and made."""
 
-    Attributes
-    ----------
-    run, evaluator, state
-        Those of the iteration.
-    costs : Costs or None
-        What the parts of a step cost; None where there is room for no matrix.
-    """
-
+    # Those of the iteration.
     run: KSDRun
     evaluator: Evaluator
     state: KSDState
-    costs: Costs | None
+    costs: Costs | None  # what the parts of a step cost; None where there is room for no matrix
 
 
 class Proposal(NamedTuple):
-    """A step that was made.
+    """A step that was made."""
 
-    Attributes
-    ----------
-    state : KSDState
-        That of the turn, with what was computed or found out on the way.
-    trial : Trial or None
-        The step; None where it could not be made after all.
-    """
-
-    state: KSDState
-    trial: Trial | None
+    state: KSDState  # that of the turn, with what was computed or found out on the way
+    trial: Trial | None  # the step; None where it could not be made after all
 
 
 class Offer(NamedTuple):
-    """A step that can be made.
+    """A step that can be made."""
 
-    Attributes
-    ----------
-    propose : callable
-        Makes it.
-    forecast : Forecast or None
-        What it will gain, where the kind can tell.
-    """
-
-    propose: Callable[[], Proposal]
-    forecast: Forecast | None = None
+    propose: Callable[[], Proposal]  # makes it
+    forecast: Forecast | None = None  # what it will gain, where the kind can tell
 
 
 class Kind(Protocol):
@@ -66,14 +43,9 @@ class Kind(Protocol):
 
     Its memory (a damping, the age of a matrix, a width) is a frozen value among the rules of the
     state, which every outcome informs.
-
-    Attributes
-    ----------
-    name : str
-        As in ``res.history["kind"]`` and in the option ``without``.
     """
 
-    name: str
+    name: str  # as in ``res.history["kind"]`` and in the option ``without``
 
     def offer(self, turn: Turn) -> Offer | None:
         """A step of this kind; None where none can be made here."""

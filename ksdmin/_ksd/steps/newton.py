@@ -124,21 +124,11 @@ def relative_asymmetry(H: Small) -> float:
 
 @dataclass
 class Directions:
-    """Directions as rows; for a definite H, the Cholesky factor in scaled variables, too.
+    """Directions as rows; for a definite H, the Cholesky factor in scaled variables, too."""
 
-    Attributes
-    ----------
-    rows : ndarray
-        The directions.
-    scale : ndarray
-        What the variables are multiplied by.
-    lower : ndarray or None
-        The factor; None where H is not definite.
-    """
-
-    rows: Small
-    scale: Small
-    lower: Small | None
+    rows: Small  # the directions
+    scale: Small  # what the variables are multiplied by
+    lower: Small | None  # the factor; None where H is not definite
 
 
 def newton_directions(H: Small, g: Small, floor: float, *, damped: bool) -> Directions:

@@ -215,27 +215,14 @@ def own_share(data: Any, link: Link) -> Any:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a process has found out about the model with its own samples.
+    """What a process has found out about the model with its own samples."""
 
-    Attributes
-    ----------
-    samples : int
-        How many it has.
-    mean_weight : float
-        Of its samples.
-    traits : Traits
-        Of the problem that it has made of them.
-    kernel : tuple or None
-        The kind of its kernel for a curvature matrix or a Jacobian, and what that counts as.
-    max_diagonal_samples : int
-        How many the diagonal is estimated from.
-    """
-
-    samples: int
-    mean_weight: float
-    traits: Traits
+    samples: int  # how many it has
+    mean_weight: float  # of its samples
+    traits: Traits  # of the problem that it has made of them
+    # The kind of its kernel for a curvature matrix or a Jacobian, and what that counts as.
     kernel: tuple[str, int] | None
-    max_diagonal_samples: int
+    max_diagonal_samples: int  # how many the diagonal is estimated from
 
 
 def facts_of(problem: TorchProblem, samples: Samples, count: int) -> Facts:

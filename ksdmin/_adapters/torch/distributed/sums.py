@@ -30,24 +30,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A set of samples, and those of it that are here.
+    """A set of samples, and those of it that are here."""
 
-    Attributes
-    ----------
-    idx : slice or Tensor
-        The set, as indices of all samples, on the host.
-    size : int
-        How many samples it has in all processes.
-    here : slice, Tensor or None
-        Those that are here, as indices of this process's samples; None where there are none.
-    places : slice or Tensor
-        Where these stand in the set.
-    """
-
-    idx: Any
-    size: int
+    idx: Any  # the set, as indices of all samples, on the host
+    size: int  # how many samples it has in all processes
+    # Those that are here, as indices of this process's samples; None where there are none.
     here: Any
-    places: Any
+    places: Any  # where these stand in the set
 
 
 class Shards:
