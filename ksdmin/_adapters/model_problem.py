@@ -178,8 +178,6 @@ class ModelProblem(FlatProblem):
     ----------
     sums, means
         What a library computes.
-    x0, subsets, traits, precond
-        As in :class:`FlatProblem`.
     curvature : str, callable or None
         A provider's name, or the user's own (x, idx) -> product, of the mean loss.
     matrix, rows : kernel or None

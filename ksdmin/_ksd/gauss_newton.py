@@ -44,12 +44,8 @@ class GaussNewton:
 
     Parameters
     ----------
-    space : Space
-        Where the vectors live.
     jacobian : Jacobian
         R, r and the penalty.
-    g : array
-        The gradient.
     free : array or None
         1 for each variable that may move, 0 for one that a bound holds; None: all may.
     whole_below : float
@@ -181,10 +177,6 @@ class ShiftedOuterProduct:
 
     Parameters
     ----------
-    space : Space
-        Of A's arrays.
-    A : array
-        A matrix.
     whole_below : float
         For such a shift and below, the whole matrix is known to be less work.
 

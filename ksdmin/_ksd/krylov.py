@@ -436,8 +436,6 @@ class Rows:
 
     Parameters
     ----------
-    space : Space
-        Where the vectors live.
     P : Preconditioner
         The images are kept where P itself is not known.
     capacity : int

@@ -362,8 +362,6 @@ class Watcher:
 
     Parameters
     ----------
-    callback : callable or None
-        The user's.
     verbose : int
         2 prints a line for each iteration.
     """

@@ -140,12 +140,8 @@ class Evaluator:
     ----------
     ledger : Ledger
         Where it goes on from; it is not changed.
-    space : Space
-        Where the vectors live.
     subsets : Subsets
         Knows the sizes of sets, and which one is everything.
-    budget : Budget
-        What the run may spend.
     traits_of : callable
         problem -> its traits, as far as the method uses them.
     as_preconditioner : callable

@@ -148,16 +148,8 @@ class Loop:
 
     Parameters
     ----------
-    method : Method
-        What makes its steps.
-    run : Run
-        What stays the same.
     ledger : Ledger
         What has been spent and found, and the problem.
-    x0 : array
-        Where it starts.
-    observer : Observer
-        Who watches it.
     source : Source, optional
         What its results are of.
     state : State, optional

@@ -110,14 +110,8 @@ class Given(Mapping[str, Any]):
 
     Parameters
     ----------
-    problem : Problem
-        The user's.
     space : Space
         Where the run's vectors are going to live.
-    sets : Subsets
-        The user's.
-    content : mapping
-        Of the file.
     hosted : bool
         Whether the vectors in it were kept as numpy for another library.
     """

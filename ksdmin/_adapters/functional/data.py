@@ -22,8 +22,6 @@ class Samples:
     ----------
     data : pair
         (inputs, targets): arrays, or nested tuples, lists and dictionaries of them.
-    library : Library
-        Takes rows of arrays.
     x : array
         The parameters: data of at most `budget` bytes are put on their device, others are
         brought there chunk by chunk.

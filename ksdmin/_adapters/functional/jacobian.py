@@ -25,16 +25,12 @@ class JacobianRows:
 
     Parameters
     ----------
-    library : Library
-        What differentiates and compiles.
     outputs : callable
         (x, inputs) -> outputs, one row per sample.
     losses : callable
         (outputs, targets) -> the losses.
     output_hessian, slopes : callable
         (outputs, targets, weights) -> the product with M, and the gradient of the losses.
-    elements : int
-        How many outputs a sample has.
 
     Attributes
     ----------
@@ -91,16 +87,10 @@ class LinearMatrix:
 
     Parameters
     ----------
-    library : Library
-        What differentiates and compiles.
     outputs : callable
         (x, inputs) -> outputs, one row per sample, linear in x.
     output_hessian : callable
         (outputs, targets, weights) -> the product with M.
-    samples : Samples
-        The data.
-    elements : int
-        How many outputs a sample has.
 
     Attributes
     ----------

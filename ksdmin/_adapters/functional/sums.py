@@ -42,14 +42,10 @@ class SampleSums(Sums):
 
     Parameters
     ----------
-    library : Library
-        What differentiates and compiles.
     model : callable
         (x, inputs) -> outputs, one row per sample.
     loss : SampleLoss
         (outputs, targets) -> one loss per sample.
-    samples : Samples
-        The data.
     curvature : str
         A provider's name.
     seed : int
@@ -362,8 +358,6 @@ class PlainFunction(Sums):
 
     Parameters
     ----------
-    library : Library
-        What differentiates and compiles.
     function : callable
         ``function(x)``, or where it is `sampled` ``function(x, idx)``, the mean over `idx`.
     sampled : bool

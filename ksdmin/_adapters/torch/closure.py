@@ -41,13 +41,7 @@ NO_SECOND_DERIVATIVE = (
 
 
 class FlatParameters:
-    """Parameters as one flat vector: those that require a gradient now.
-
-    Parameters
-    ----------
-    tensors : sequence of Tensor
-        All parameters of an optimizer.
-    """
+    """Parameters as one flat vector: those that require a gradient now."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.sizes = [p.numel() if p.requires_grad else 0 for p in tensors]
@@ -105,10 +99,6 @@ class Closure:
     ----------
     function : callable
         ``closure() -> loss``.
-    parameters : FlatParameters
-        What it reads.
-    eager : bool, optional
-        As the attribute.
 
     Attributes
     ----------
@@ -210,15 +200,7 @@ class Closure:
 
 
 class ClosureProblem(CountingProblem):
-    """A closure as a run takes it; it has been called once, so that its kind is known.
-
-    Parameters
-    ----------
-    closure : Closure
-        Of this step.
-    space : Space
-        Where the vectors live.
-    """
+    """A closure as a run takes it; it has been called once, so that its kind is known."""
 
     def __init__(self, closure: Closure, space: Space) -> None:
         self._closure, self._space, self._counts = closure, space, Counts()

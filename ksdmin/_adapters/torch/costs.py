@@ -136,11 +136,6 @@ def _pages(name: str) -> float:
 class SavedBytes:
     """What is kept for a backward pass, within `watching`, but for the parameters.
 
-    Parameters
-    ----------
-    parameters : sequence of Tensor
-        Those of the pass.
-
     Attributes
     ----------
     was_read : bool

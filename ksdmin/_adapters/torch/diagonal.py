@@ -58,10 +58,6 @@ class Diagonal:
 
     Parameters
     ----------
-    kernels : Kernels
-        The model and its loss.
-    linear_uses : list of LinearUse
-        The Linear layers that see each sample once.
     budget : float
         Bytes for the gradients of single samples.
 

@@ -53,10 +53,6 @@ class JacobianRows:
 
     Parameters
     ----------
-    kernels : Kernels
-        The model and its loss.
-    elements : int
-        How many outputs a sample has.
     way : {"vmap", "uses", "graphs"}
         How the rows are made.
     max_rows : int
@@ -255,12 +251,6 @@ class RowsOfUses:
 
     Parameters
     ----------
-    model : FlatModel
-        Whose parameters they are.
-    uses : Uses
-        How these are used.
-    samples : int
-        How many there are.
     by_position : bool
         Whether the rows of a position are next to each other, where a sample has several.
 

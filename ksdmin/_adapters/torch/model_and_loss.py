@@ -215,8 +215,6 @@ class OwnLosses:
         The outputs for `rows` samples, which show what the loss is like.
     rows : int
         How many samples.
-    model : str
-        The name of the model.
 
     Attributes
     ----------
@@ -254,15 +252,7 @@ class OwnLosses:
 
 
 class OwnLossKernels(Kernels):
-    """The computations for a model that returns its own loss.
-
-    Parameters
-    ----------
-    model : FlatModel
-        The model; its reader is `losses`.
-    losses : OwnLosses
-        Reads the losses.
-    """
+    """The computations for a model that returns its own loss."""
 
     def __init__(self, model: FlatModel, losses: OwnLosses) -> None:
         super().__init__(model, SampleLoss(_as_they_are), "hessian")

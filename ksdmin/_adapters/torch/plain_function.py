@@ -337,8 +337,6 @@ class FunctionSums(Sums):
 
     Parameters
     ----------
-    function : FlatFunction
-        The function.
     sampled : bool
         Whether it takes a set of samples.
     graphs : bool

@@ -49,15 +49,7 @@ class LinearUse:
 
 
 class LinearCalls:
-    """Notes, within it, every call of a Linear layer.
-
-    Parameters
-    ----------
-    model : FlatModel
-        The model.
-    samples : int
-        How many it is called with.
-    """
+    """Notes, within it, every call of a Linear layer."""
 
     def __init__(self, model: FlatModel, samples: int) -> None:
         self._model, self._samples = model, samples
@@ -122,13 +114,6 @@ MAX_DIFFERENCE = 1e-2
 
 class Probing:
     """A forward pass of a few samples beside x0, and what is differentiated over its graph.
-
-    Parameters
-    ----------
-    kernels : Kernels
-        The model and its loss.
-    chunk : Chunk
-        The samples.
 
     Attributes
     ----------

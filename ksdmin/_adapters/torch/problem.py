@@ -286,11 +286,6 @@ class InDouble:
 
     (It is not kept: buffers and frozen parameters of the module may change between two runs.) A
     model that fails in float64 is tried once, and the user is told.
-
-    Parameters
-    ----------
-    make : callable
-        () -> the problem.
     """
 
     def __init__(self, make: Callable[[], FlatProblem]) -> None:

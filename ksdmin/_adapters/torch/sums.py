@@ -80,10 +80,6 @@ class SampleSums(Sums):
 
     Parameters
     ----------
-    kernels : Kernels
-        What is computed on a chunk.
-    samples : Samples or EpochSamples
-        The data.
     max_rows : int
         How many samples one chunk has at most; and a batch of BatchNorm in train mode.
     max_kept_samples : int
@@ -94,11 +90,6 @@ class SampleSums(Sums):
     seed : int
         Of what the model draws itself (dropout), of the labels of "fisher", of the samples that
         the diagonal is estimated from, and of the batches of a set.
-
-    Attributes
-    ----------
-    samples, seed
-        As given.
     """
 
     def __init__(

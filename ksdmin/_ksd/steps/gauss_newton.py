@@ -136,8 +136,6 @@ class Path:
 
     Parameters
     ----------
-    run, evaluator, state, costs
-        Those of the iteration.
     jacobian, equations : Jacobian, GaussNewton
         At the point.
     g : array
@@ -247,13 +245,7 @@ class Path:
 
 
 class BeyondSample:
-    """By how much the loss on all samples is above that on B, to first order around x.
-
-    Parameters
-    ----------
-    evaluator, state
-        Those of the iteration.
-    """
+    """By how much the loss on all samples is above that on B, to first order around x."""
 
     def __init__(self, evaluator: Evaluator, state: KSDState) -> None:
         here = state.here

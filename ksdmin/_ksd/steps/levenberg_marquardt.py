@@ -137,19 +137,7 @@ def fit_step(run: KSDRun, state: KSDState, fit: Fit) -> KSDState:
 
 
 class Point:
-    """Where a step begins: the models there.
-
-    Parameters
-    ----------
-    run : KSDRun
-        For its bounds.
-    jacobian : Jacobian
-        R and r.
-    here : Evaluated
-        The point.
-    fit : Fit
-        What is known from the steps before.
-    """
+    """Where a step begins: the models there."""
 
     def __init__(self, run: KSDRun, jacobian: Jacobian, here: Evaluated, fit: Fit) -> None:
         rows = jacobian.rows
@@ -249,15 +237,7 @@ class Point:
 
 
 class Search:
-    """The search for a step that is taken.
-
-    Parameters
-    ----------
-    run, evaluator, state
-        Those of the iteration.
-    point : Point
-        Where it begins.
-    """
+    """The search for a step that is taken."""
 
     def __init__(self, run: KSDRun, evaluator: Evaluator, state: KSDState, point: Point) -> None:
         self._run, self._evaluator, self._state, self._point = run, evaluator, state, point

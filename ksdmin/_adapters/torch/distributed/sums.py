@@ -125,8 +125,6 @@ class Shares(Sums):
         Over the samples that are here.
     samples : Shards
         The samples of all processes.
-    link : Link
-        To the others.
     seed : int
         Of the samples that the diagonal is estimated from.
     max_diagonal_samples : int
