@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from numbers import Real
@@ -65,30 +65,29 @@ CALLED_AS = (
 
 
 @contextmanager
-def noting_samples(sampled: bool) -> Iterator[None]:
+def noting(note: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Add a note to errors of these kinds."""
+    try:
+        yield
+    except kinds as error:
+        with suppress(Exception):  # an exception may refuse it
+            error.add_note(note)
+        raise
+
+
+def noting_samples(sampled: bool) -> AbstractContextManager[None]:
     """Add to errors of a plain function how it was called: it may not know of `idx`."""
-    try:
-        yield
-    except (TypeError, IndexError, KeyError) as error:
-        if sampled:
-            with suppress(Exception):  # an exception may refuse it
-                error.add_note(CALLED_AS)
-        raise
+    return noting(CALLED_AS, *((TypeError, IndexError, KeyError) if sampled else ()))
 
 
-@contextmanager
-def noting_foreign_functions() -> Iterator[None]:
+def noting_foreign_functions() -> AbstractContextManager[None]:
     """Add to errors of a function that is traced what may not be traced."""
-    try:
-        yield
-    except TypeError as error:  # such as jax's TracerArrayConversionError
-        with suppress(Exception):
-            error.add_note(
-                "Within the function use the library's own numpy and arrays. Where it needs "
-                "scipy.sparse or other code that cannot be differentiated, give the derivatives: "
-                "ksdmin.minimize(fun, x0, jac=jac)"
-            )
-        raise
+    return noting(
+        "Within the function use the library's own numpy and arrays. Where it needs "
+        "scipy.sparse or other code that cannot be differentiated, give the derivatives: "
+        "ksdmin.minimize(fun, x0, jac=jac)",
+        TypeError,  # such as jax's TracerArrayConversionError
+    )
 
 
 def from_frame(data: Any) -> Any:
@@ -273,12 +272,6 @@ def check_block_curvature(curvature: Any) -> None:
         )
 
 
-@contextmanager
-def noting_block(number: int) -> Iterator[None]:
+def noting_block(number: int) -> AbstractContextManager[None]:
     """Errors within say which block of the residuals they are about."""
-    try:
-        yield
-    except Exception as error:
-        with suppress(Exception):  # an exception may refuse it
-            error.add_note(f"in block {number} of residuals=")
-        raise
+    return noting(f"in block {number} of residuals=", Exception)

@@ -251,12 +251,13 @@ def is_slope(values_beside: Callable[[Small], Any], size: float, slopes: Small, 
     term, ``jax.lax.stop_gradient``). The values are those at x + d, and |x| is the `size`.
     """
     h = eps ** (1 / 3) * max(1.0, size)
-    u = np.random.default_rng(0).standard_normal(slopes.shape[-1])
+    u = np.random.default_rng(0).standard_normal(int(slopes.shape[-1]))
     u /= np.linalg.norm(u)
     above, below = (np.asarray(values_beside(t * u), np.float64) for t in (h, -h))
-    error = np.linalg.norm((above - below) / (2 * h) - slopes @ u)
-    rounding = 100 * eps * max(np.linalg.norm(above), np.linalg.norm(below)) / h
-    return not error > MAX_SLOPE_ERROR * np.linalg.norm(slopes) + rounding
+    error = float(np.linalg.norm((above - below) / (2 * h) - slopes @ u))
+    largest = max(float(np.linalg.norm(above)), float(np.linalg.norm(below)))
+    rounding = 100 * eps * largest / h
+    return not error > MAX_SLOPE_ERROR * float(np.linalg.norm(slopes)) + rounding
 
 
 def host_indices(idx: Any, n: int) -> npt.NDArray[np.int64]:

@@ -32,13 +32,23 @@ Sample = tuple[float, Any]
 """What one variable is, and the value there: a number, or a vector."""
 
 
-def slope(fun: Function, x: Array, v: Array, h: float, f0: float, scheme: str) -> float:
-    """The derivative of `fun` at `x` along `v`, by a difference of step `h`."""
+def slope(
+    fun: Callable[[Array], Any],
+    x: Array,
+    v: Array,
+    h: float,
+    value: Callable[[], Any],
+    scheme: str,
+) -> Any:
+    """The derivative of a number or a vector `fun` along `v`, by a difference of step `h`.
+
+    `value` gives the one at x, where it is needed.
+    """
     if scheme == "cs":
-        return complex(fun(x + 1j * h * v)).imag / h
+        return np.imag(fun(x + 1j * h * v)) / h
     if scheme == "3-point":
         return (fun(x + h * v) - fun(x - h * v)) / (2 * h)
-    return (fun(x + h * v) - f0) / h
+    return (fun(x + h * v) - value()) / h
 
 
 def gradient(
@@ -53,7 +63,7 @@ def gradient(
     for i in range(space.n):
         h = relative * max(1.0, abs(float(x[i])))
         if scheme == "cs":
-            slopes[i] = slope(fun, x, space.unit(i), h, 0.0, scheme)
+            slopes[i] = slope(fun, x, space.unit(i), h, value, scheme)
         else:
             slopes[i] = _partial(fun, x, i, h, value, scheme, space, box)
     return space.to_device(slopes)
@@ -77,7 +87,7 @@ def jacobian(
     for i in range(space.n):
         h = float(steps[i])
         if scheme == "cs":
-            J[:, i] = vector_slope(fun, x, space.unit(i), h, r0, scheme)
+            J[:, i] = slope(fun, x, space.unit(i), h, lambda: r0, scheme)
         else:
             J[:, i] = _partial(fun, x, i, h, lambda: r0, scheme, space, box)
     return J
@@ -168,29 +178,12 @@ def relative_steps(x: Small, scheme: str, eps: float, least: Small | None = None
     return np.asarray(np.abs(steps) if scheme == "cs" else steps)
 
 
-def slopes_along(fun: Function, x: Array, V: Array, f0: float, scheme: str, space: Space) -> Small:
-    """The slopes along the rows of `V` only: as many evaluations as there are rows."""
-    h = space.eps ** STEP_POWER[scheme] * max(1.0, space.max_abs(x))
-    return np.array([slope(fun, x, V[k, :], h, f0, scheme) for k in range(V.shape[0])])
-
-
-def vector_slopes_along(
-    fun: Callable[[Array], Small], x: Array, V: Array, r0: Small, scheme: str, space: Space
+def slopes_along(
+    fun: Callable[[Array], Any], x: Array, V: Array, f0: Any, scheme: str, space: Space
 ) -> Small:
-    """The derivatives of a vector `fun` along the rows of `V`, one row each."""
+    """The derivatives along the rows of `V` only: as many evaluations as there are rows."""
     h = space.eps ** STEP_POWER[scheme] * max(1.0, space.max_abs(x))
-    return np.array([vector_slope(fun, x, V[k, :], h, r0, scheme) for k in range(V.shape[0])])
-
-
-def vector_slope(
-    fun: Callable[[Array], Small], x: Array, v: Array, h: float, r0: Small, scheme: str
-) -> Small:
-    """The derivative of a vector `fun` along `v`."""
-    if scheme == "cs":
-        return np.imag(fun(x + 1j * h * v)) / h
-    if scheme == "3-point":
-        return (fun(x + h * v) - fun(x - h * v)) / (2 * h)
-    return (fun(x + h * v) - r0) / h
+    return np.array([slope(fun, x, V[k, :], h, lambda: f0, scheme) for k in range(V.shape[0])])
 
 
 def product(
@@ -209,32 +202,19 @@ def product(
     """
     reach = error ** STEP_POWER[scheme] * max(1.0, space.norm(x))
     if box is None:
-        return lambda v: _quotient(grad, x, lambda: g0, v, reach / (space.norm(v) or 1.0), scheme)
+        return lambda v: slope(grad, x, v, reach / (space.norm(v) or 1.0), lambda: g0, scheme)
 
     def times(v: Array) -> Array:
         h = reach / (space.norm(v) or 1.0)
         forth, back = box.contains(x + h * v), box.contains(x - h * v)
         if (forth and back) if scheme == "3-point" else (forth or back):
-            return _quotient(grad, x, lambda: g0, v, h if forth else -h, scheme)
+            return slope(grad, x, v, h if forth else -h, lambda: g0, scheme)
         v, h = _shortened(v, h, box.margins(reach), space)
-        return _quotient(grad, inner(), inner_gradient, v, h, scheme)
+        return slope(grad, inner(), v, h, inner_gradient, scheme)
 
     inner = cache(lambda: box.inner(x, reach))
     inner_gradient = cache(lambda: grad(inner()))
     return times
-
-
-def _quotient(
-    grad: Callable[[Array], Array],
-    x: Array,
-    g0: Callable[[], Array],
-    v: Array,
-    h: float,
-    scheme: str,
-) -> Array:
-    if scheme == "3-point":
-        return (grad(x + h * v) - grad(x - h * v)) / (2 * h)
-    return (grad(x + h * v) - g0()) / h
 
 
 def _shortened(v: Array, h: float, margins: Array, space: Space) -> tuple[Array, float]:

@@ -245,7 +245,7 @@ class ResidualProblem(FunctionProblem):
         memo, space = self._recall(x, idx), self._at(x)
         value, r = self.value(x, idx), self._residuals(memo, x, idx)
         probe = partial(self._probed, idx=idx)
-        slopes = differences.vector_slopes_along(probe, x, V, r, str(self._jac), space)
+        slopes = differences.slopes_along(probe, x, V, r, str(self._jac), space)
         return value, slopes @ self._force(r)
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
