@@ -73,11 +73,6 @@ def test_a_poor_step_brings_damped_directions_next_time():
     assert NewtonChoice().after(exact(actual=math.nan)).damped
 
 
-def test_a_step_of_products_changes_nothing():
-    rule = NewtonChoice().after(exact())
-    assert rule.after(outcome()) is rule
-
-
 @pytest.mark.parametrize("how", [{"accepted": False, "after": math.nan}, {"moved": False}])
 def test_a_step_that_leads_nowhere_brings_a_krylov_space(how):
     rule = NewtonChoice().after(exact(**how))
