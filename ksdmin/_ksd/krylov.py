@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ksdmin._ksd.factor import Factor, largest_entry
+from ksdmin._ksd.line_search import PATIENCE
 from ksdmin._ksd.precond import Preconditioner
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.values import made
@@ -29,7 +30,6 @@ from ksdmin._problem.values import made
 # space is exhausted, or the vector lies in the span already. A smaller eigenvalue, or part of a
 # gradient, is not known, nor is the Cholesky factor of a matrix whose condition is no better.
 MIN_REMAINDER = 100
-ROUNDS = 3  # of orthogonalisation, at most
 # As a power of the rounding error: how far two vectors may be from orthogonal. 0.5 is the least
 # that keeps H_bar accurate, but a quadratic function is solved to half of the digits then; 0.75
 # costs twice as many full orthogonalisations, still a tenth of all.
@@ -253,7 +253,7 @@ class Growth:
         enough (Kahan and Parlett): what does not come to rest then is rounding.
         """
         rows, space = self._rows, self._space
-        for _ in range(ROUNDS):
+        for _ in range(PATIENCE):
             c = rows.orthogonalise(self.dim)
             z = rows.P.solve(rows.r)
             squared, c = space.to_host(space.inner(rows.r, z), c)

@@ -23,9 +23,10 @@ WOLFE = 0.9  # of the slope: at a step that is long enough no more of it is left
 MAX_TRIALS = 30  # evaluations in a line search, shifts in the search for a radius
 MAX_FACTOR = 10.0  # by which a step is made longer, or shorter at first, at a time
 # Failures in a row which show that more of the same is no use: cuts of a step, iterations without
-# progress, products without negative curvature. Measured by examples/benchmarks/ablation.py, of
-# iterations: none of 90 runs that converge changes by it; on 35 that run until they stall, 2 saves
-# 9% of the work (and one ended with a gradient 5000 times larger), 6 costs 28% more.
+# progress, products without negative curvature, rounds of orthogonalisation. Measured by
+# examples/benchmarks/ablation.py, of iterations: none of 90 runs that converge changes by it; on 35
+# that run until they stall, 2 saves 9% of the work (and one ended with a gradient 5000 times
+# larger), 6 costs 28% more.
 PATIENCE = 3
 
 

@@ -34,7 +34,8 @@ LEAST_WEIGHT = EPS
 LEAST_SHARE = 0.1
 # The size that differences take a variable for, at least, of that at the start.
 LEAST_SIZE = 1e-2
-# A sparse Jacobian or an operator of so few unknowns and entries is as good as a dense one.
+# A sparse Jacobian or an operator of so few unknowns and entries is as good as a dense one; with
+# more unknowns, a decomposition takes longer than Krylov spaces.
 FEW_UNKNOWNS, FEW_ENTRIES = 300, 1e7
 
 # The operations of a decomposition that confirms a test of convergence, at most.

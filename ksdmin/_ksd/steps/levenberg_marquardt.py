@@ -46,6 +46,7 @@ from ksdmin._ksd.trust_region import (
 from ksdmin._problem.arrays import EPS, Small
 from ksdmin._problem.differences import LONGER
 from ksdmin._problem.protocol import Jacobian
+from ksdmin._problem.residuals import FEW_UNKNOWNS
 from ksdmin._problem.structure import SparseRows
 from ksdmin._problem.values import changed
 from ksdmin._result import Record, Status
@@ -55,8 +56,6 @@ from ksdmin._run.levenberg_marquardt import GOOD, POOR
 from ksdmin._run.run import write_record
 
 NAME = "gauss-newton"  # of which kind these steps are, too
-# Beyond, a decomposition takes longer than Krylov spaces.
-MOST_UNKNOWNS = 300
 # As Moré has it, a step is taken if it gains the share `ARMIJO` of what was predicted; below `POOR`
 # the radius shrinks, to this share at least; above `GOOD` it grows.
 LEAST_SHRINKAGE = 1 / MAX_FACTOR
@@ -96,7 +95,7 @@ def first_fit(run: KSDRun, evaluator: Evaluator, here: Evaluated) -> Fit | None:
     """Before the first step; None where a run is not of this kind."""
     space = run.space
     sparse = evaluator.has_sparse_jacobian
-    few = evaluator.traits.has_jacobian and space.n <= MOST_UNKNOWNS
+    few = evaluator.traits.has_jacobian and space.n <= FEW_UNKNOWNS
     if run.sampled or not (few or sparse):
         return None
     own = space.numpy and not space.hosted and space.eps == EPS
