@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -200,10 +201,12 @@ def least_squares(
     x0 = _start(x0)
     lower, upper = limits_of(bounds, x0)
     tolerances = _tolerances(ftol, xtol, gtol)
+    if kwargs:
+        fun, jac = (partial(f, **kwargs) if callable(f) else f for f in (fun, jac))
     problem = as_problem(
-        residuals=_with_keywords(fun, kwargs),
+        residuals=fun,
         args=tuple(args) if isinstance(args, list) else args,
-        jac=_with_keywords(jac, kwargs) if callable(jac) else None if jac == "2-point" else jac,
+        jac=None if isinstance(jac, str) and jac == "2-point" else jac,
         loss=loss,
         f_scale=f_scale,
     )
@@ -340,21 +343,6 @@ def _steps(diff_step: Any, x0: Small) -> Small | None:
             "variable"
         )
     return np.broadcast_to(np.abs(steps), x0.shape)
-
-
-def _with_keywords(function: Any, kwargs: Mapping[str, Any] | None) -> Any:
-    return WithKeywords(function, dict(kwargs)) if kwargs else function
-
-
-class WithKeywords:
-    """A function with keyword arguments; no closure, so that a problem can be pickled."""
-
-    def __init__(self, function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
-        self._function, self._kwargs = function, kwargs
-
-    def __call__(self, *args: Any) -> Any:
-        """The function's value."""
-        return self._function(*args, **self._kwargs)
 
 
 class Watcher:

@@ -7,6 +7,7 @@ this kind, so that little is done here for each.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
@@ -162,28 +163,15 @@ class Line:
         return -float(self._evaluator.space.inner(moving, self._u))
 
 
+@dataclass(slots=True, eq=False)
 class LinePoint:
-    """Where phi has been evaluated.
+    """Where phi has been evaluated."""
 
-    Attributes
-    ----------
-    x, value : array, float
-        The point, and the value there.
-    gradient : array or None
-        The gradient, where it was computed.
-    stopped : array or None
-        Which variables a bound has stopped on the way.
-    products : StepProducts or None
-        Those of the step to it, where they are computed all at once.
-    """
-
-    __slots__ = ("gradient", "products", "stopped", "value", "x")
-
-    def __init__(
-        self, x: Array, value: float, gradient: Array | None, stopped: Array | None
-    ) -> None:
-        self.x, self.value, self.gradient, self.stopped = x, value, gradient, stopped
-        self.products: StepProducts | None = None
+    x: Array
+    value: float
+    gradient: Array | None  # where it was computed
+    stopped: Array | None  # which variables a bound has stopped on the way
+    products: StepProducts | None = None  # of the step to it, where all are computed at once
 
 
 class HiddenSlope:

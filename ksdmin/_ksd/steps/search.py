@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -337,48 +338,26 @@ class SubspaceObjective:
         return self._along_basis(moving), g
 
 
+@dataclass(slots=True, eq=False)
 class SubspacePoint:
-    """A point of the subspace where the objective has been evaluated.
+    """A point of the subspace where the objective has been evaluated."""
 
-    Attributes
-    ----------
-    a, c : ndarray
-        The point in whitened co-ordinates, and in terms of the rows of V.
-    x : array
-        The point in the whole space.
-    loss, value : float
-        f_C and phi there.
-    whole_gradient : array or None
-        The gradient on C in the whole space, where it was computed.
-    slopes : ndarray or None
-        V^T g, where it came with the value.
-    stopped : array or None
-        Within a box, which variables a bound has stopped on the way.
-    """
-
-    def __init__(
-        self,
-        objective: SubspaceObjective,
-        a: Small,
-        c: Small,
-        x: Array,
-        loss: float,
-        value: float,
-        whole_gradient: Array | None,
-        slopes: Small | None,
-        stopped: Array | None,
-    ) -> None:
-        self._objective, self.slopes, self.stopped = objective, slopes, stopped
-        self.a, self.c, self.x = a, c, x
-        self.loss, self.value = loss, value
-        self.whole_gradient = whole_gradient
-        self._gradient: Small | None = None
+    objective: SubspaceObjective
+    a: Small  # the point in whitened co-ordinates
+    c: Small  # the same in terms of the rows of V
+    x: Array  # the same in the whole space
+    loss: float  # f_C there
+    value: float  # phi there
+    whole_gradient: Array | None  # that on C in the whole space, where it was computed
+    slopes: Small | None  # V^T g, where it came with the value
+    stopped: Array | None  # within a box, which variables a bound has stopped on the way
+    _gradient: Small | None = None
 
     @property
     def gradient(self) -> Small:
         """The gradient of phi with respect to a; computed when it is first looked at."""
         if self._gradient is None:  # (a cached_property locks, which takes longer than this)
-            self._gradient, self.whole_gradient = self._objective.gradient(self)
+            self._gradient, self.whole_gradient = self.objective.gradient(self)
         return self._gradient
 
 
