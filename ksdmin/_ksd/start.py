@@ -18,12 +18,11 @@ from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.contest import Contest
 from ksdmin._ksd.rules.damping import SearchDamping
-from ksdmin._ksd.rules.gauss_newton import GaussNewtonDamping
-from ksdmin._ksd.rules.newton import NewtonChoice
 from ksdmin._ksd.rules.quasi_newton import QuasiNewtonChoice
 from ksdmin._ksd.rules.set_sizes import OneSet, SetSizes
 from ksdmin._ksd.rules.space import Forcing, Width
 from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
+from ksdmin._ksd.rules.whole_curvature import GaussNewtonDamping, NewtonChoice
 from ksdmin._ksd.sets import first_sizes, reevaluate
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.gauss_newton import GaussNewtonStep

@@ -18,12 +18,11 @@ from dataclasses import dataclass
 
 from ksdmin._ksd.rules.contest import Contest
 from ksdmin._ksd.rules.damping import SearchDamping
-from ksdmin._ksd.rules.gauss_newton import GaussNewtonDamping
-from ksdmin._ksd.rules.newton import NewtonChoice
 from ksdmin._ksd.rules.quasi_newton import QuasiNewtonChoice
 from ksdmin._ksd.rules.set_sizes import OneSet, SetSizes
 from ksdmin._ksd.rules.space import Forcing, Width
 from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
+from ksdmin._ksd.rules.whole_curvature import GaussNewtonDamping, NewtonChoice
 
 
 @dataclass(frozen=True)

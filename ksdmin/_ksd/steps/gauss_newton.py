@@ -34,7 +34,7 @@ from typing import NamedTuple
 from ksdmin._ksd.cost_model import Costs, MarginalGain
 from ksdmin._ksd.gauss_newton import GaussNewton
 from ksdmin._ksd.outcome import NextDamping
-from ksdmin._ksd.rules.gauss_newton import GaussNewtonDamping, Met, lowered, raised
+from ksdmin._ksd.rules.whole_curvature import GaussNewtonDamping, Met, lowered, raised
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
 from ksdmin._options import MethodOptions

@@ -3,7 +3,7 @@
 import pytest
 
 from ksdmin._ksd.outcome import NextDamping, Outcome
-from ksdmin._ksd.rules.gauss_newton import LARGEST_CUT, GaussNewtonDamping, lowered, raised
+from ksdmin._ksd.rules.whole_curvature import LARGEST_CUT, GaussNewtonDamping, lowered, raised
 
 
 def told(before=1.0, after=0.5, **fields):

@@ -6,7 +6,7 @@ import pytest
 
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.outcome import Outcome
-from ksdmin._ksd.rules.newton import NewtonChoice
+from ksdmin._ksd.rules.whole_curvature import NewtonChoice
 
 CHEAP, DEAR = Costs(50, 5000, 5000, None), Costs(4000, 5000, 5000, None)
 

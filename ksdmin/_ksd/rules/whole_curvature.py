@@ -1,7 +1,16 @@
-"""Gauss newton: the damping of Gauss-Newton steps (``_ksd/steps/gauss_newton.py``).
+"""What the last steps made of the whole curvature leave to the next one.
+
+Gauss newton: the damping of Gauss-Newton steps (``_ksd/steps/gauss_newton.py``).
 
 It follows what a step gained of what the linear model predicted, as Nielsen has it (1999): gently
 down after good steps, ever faster up after bad ones.
+
+Newton: when a step takes the whole curvature matrix in place of a Krylov space.
+
+It does where the matrix and its factorisation cost less than the Krylov spaces that they replace
+(``_ksd/cost_model.py``). The factorised matrix serves further steps, which cost no more than a
+gradient each, as long as the gradient falls faster in the last of them, for what it cost, than in
+the last step with a new matrix.
 """
 
 from __future__ import annotations
@@ -9,7 +18,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.outcome import NextDamping, Outcome
+from ksdmin._ksd.rules.set_sizes import MIN_REDUCTION
 from ksdmin._problem.arrays import EPS, Array
 from ksdmin._problem.values import changed
 from ksdmin._run.fit_tests import Held
@@ -89,3 +100,55 @@ def lowered(damping: float, gain: float) -> float:
 def raised(damping: float, growth: float) -> tuple[float, float]:
     """The damping after one whose step failed, and by how much it grows the next time."""
     return damping * growth, 2 * growth
+
+
+@dataclass(frozen=True)
+class NewtonChoice:
+    """What the last steps show of the choice between a Krylov space and the matrix."""
+
+    # By which factor, as a logarithm, the last step with a new matrix reduced the gradient.
+    fall: float = math.inf
+    # The same of the last step since then, which rested on that matrix; infinite before it.
+    reused_fall: float = math.inf
+    # Whether the last step with a new matrix gained much less than the matrix predicted: the next
+    # one has damped directions, too.
+    damped: bool = False
+    failed: bool = False  # whether that step led nowhere: the next one has a Krylov space
+    allowed: bool = True  # whether the matrix may be taken at all
+
+    @classmethod
+    def off(cls) -> NewtonChoice:
+        """The paper: always a Krylov space."""
+        return cls(allowed=False)
+
+    def worthwhile(self, costs: Costs, K: int, *, reused: bool) -> bool:
+        """Whether the matrix is less work than Krylov spaces, which have K vectors at most."""
+        instead = costs.replaced(K) if reused else costs.krylov(K)
+        return self.allowed and not self.failed and costs.whole_curvature <= instead
+
+    def reusable(self, costs: Costs) -> bool:
+        """Whether the next step may rest on the last matrix."""
+        share = costs.reused / (costs.reused + costs.whole_curvature)
+        return self.allowed and not self.failed and self.reused_fall > share * self.fall
+
+    def after(self, outcome: Outcome) -> NewtonChoice:
+        """The rule after a step."""
+        if outcome.new_curvature and not outcome.whole_curvature:
+            return changed(self, failed=False) if self.failed else self
+        if not self.allowed:
+            return self
+        fall = logarithmic_fall(outcome)
+        if outcome.whole_curvature:
+            damped = not outcome.actual >= MIN_REDUCTION * outcome.newton_reduction
+            failed = not (outcome.accepted and outcome.moved)
+            known = changed(self, fall=max(fall, 0.0), reused_fall=math.inf)
+            return changed(known, damped=damped, failed=failed)
+        return changed(self, reused_fall=fall)
+
+
+def logarithmic_fall(outcome: Outcome) -> float:
+    """log(|g_before| / |g_after|); minus infinity where no step was taken."""
+    before, after = outcome.previous_gradient_norm, outcome.gradient_norm
+    if not (outcome.accepted and outcome.moved and before > 0):
+        return -math.inf
+    return math.log(before / after) if after > 0 else math.inf
