@@ -100,19 +100,15 @@ class Sums:
 
 
 class Means:
-    """Means of sums over so many samples, with the penalty (l2 / 2) |x|^2.
+    """Means of sums over so many samples, with the penalty (l2 / 2) |x|^2."""
 
-    Parameters
-    ----------
-    l2 : number, array or None
-        The weight of each entry's square; None: there is no penalty.
-    xp : namespace
-        Of the sums, with numpy's names; they may be numpy arrays, too.
-    compiled : callable
-        What compiles a function of them.
-    """
-
-    def __init__(self, l2: Any, xp: Any, compiled: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        # number, array or None: the weight of each entry's square; None: there is no penalty.
+        l2: Any,
+        xp: Any,  # of the sums, with numpy's names; they may be numpy arrays, too
+        compiled: Callable[[Any], Any],  # what compiles a function of them
+    ) -> None:
         self.l2, self._xp = l2, xp
         self._mean = compiled(_mean)
         self._mean_squares = compiled(_mean_squares)
@@ -172,29 +168,24 @@ def _half_square(l2: Any, x: Array) -> Array:
 
 
 class ModelProblem(FlatProblem):
-    """A model, or a function, as a problem.
-
-    Parameters
-    ----------
-    sums, means
-        What a library computes.
-    curvature : str, callable or None
-        A provider's name, or the user's own (x, idx) -> product, of the mean loss.
-    matrix, rows : kernel or None
-        What computes the curvature matrix, and the rows of the Jacobian, where they are affordable.
-    """
+    """A model, or a function, as a problem."""
 
     _precision: tuple[Any, Any] = (None, None)  # of values and gradients, and of products
 
     def __init__(
         self,
+        # What a library computes.
         sums: Any,
         means: Means,
         x0: Array,
         subsets: Subsets | None,
         traits: Traits,
         precond: Any,
+        # str, callable or None: a provider's name, or the user's own (x, idx) -> product, of the
+        # mean loss.
         curvature: Any,
+        # kernel or None: what computes the curvature matrix, and the rows of the Jacobian, where
+        # they are affordable.
         matrix: Any = None,
         rows: Any = None,
     ) -> None:

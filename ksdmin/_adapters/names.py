@@ -27,22 +27,15 @@ class Names:
     """The parameters of a problem by their names, such as ``encoder.0.weight``.
 
     A name also stands for all parameters beneath it: ``encoder`` or ``encoder.``.
-
-    Parameters
-    ----------
-    shapes : iterable of (name, shape)
-        The parameters in the order of the flat vector.
-    aliases : mapping
-        Other names, and the parameters that they stand for.
-    constant : iterable of str
-        Names of parameters that are not varied.
     """
 
     def __init__(
         self,
+        # The parameters in the order of the flat vector.
         shapes: Iterable[tuple[str, tuple[int, ...]]],
+        # Other names, and the parameters that they stand for.
         aliases: Mapping[str, str] | None = None,
-        constant: Iterable[str] = (),
+        constant: Iterable[str] = (),  # names of parameters that are not varied
     ) -> None:
         self._parts: dict[str, Part] = {}
         end = 0

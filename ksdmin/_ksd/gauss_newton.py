@@ -42,15 +42,6 @@ OrthogonalFactor = tuple[Array, Array]  # Q and M: F F^T = Q M Q^T, with orthono
 class GaussNewton:
     """The equations at a point.
 
-    Parameters
-    ----------
-    jacobian : Jacobian
-        R, r and the penalty.
-    free : array or None
-        1 for each variable that may move, 0 for one that a bound holds; None: all may.
-    whole_below : float
-        For such a shift m and below, low rank is known to be no less work.
-
     Attributes
     ----------
     matrix : ShiftedOuterProduct
@@ -64,9 +55,11 @@ class GaussNewton:
     def __init__(
         self,
         space: Space,
-        jacobian: Jacobian,
+        jacobian: Jacobian,  # R, r and the penalty
         g: Array,
+        # 1 for each variable that may move, 0 for one that a bound holds; None: all may.
         free: Array | None,
+        # For such a shift m and below, low rank is known to be no less work.
         whole_below: float = 0.0,
     ) -> None:
         R, r = space.in_double(jacobian.rows), space.in_double(jacobian.residuals)

@@ -434,15 +434,6 @@ class Orthogonality:
 class Rows:
     """The vectors of a basis as rows of V, their images under P, and the last remainder r.
 
-    Parameters
-    ----------
-    P : Preconditioner
-        The images are kept where P itself is not known.
-    capacity : int
-        How many vectors there may be.
-    room : list of arrays, optional
-        Arrays for the vectors, and for the images, that are there already.
-
     Attributes
     ----------
     V : array
@@ -452,7 +443,12 @@ class Rows:
     """
 
     def __init__(
-        self, space: Space, P: Preconditioner, capacity: int, room: Sequence[Array] = ()
+        self,
+        space: Space,
+        P: Preconditioner,  # the images are kept where P itself is not known
+        capacity: int,  # how many vectors there may be
+        # Arrays for the vectors, and for the images, that are there already.
+        room: Sequence[Array] = (),
     ) -> None:
         self.space, self.P = space, P
         self.V, *images = room or [space.rows(capacity) for _ in range(arrays(P))]

@@ -34,24 +34,15 @@ Solve = Callable[[Small], Small]
 
 
 class SparseModel:
-    """|r + R p|^2 / 2, in the variables D p.
-
-    Parameters
-    ----------
-    R : csr_array
-        The Jacobian.
-    r : array
-        The residuals.
-    D : array
-        The scale of each variable.
-    free : array of int or None
-        The variables that may move; None: all.
-    structure : Structure
-        What the pattern of R says.
-    """
+    """|r + R p|^2 / 2, in the variables D p."""
 
     def __init__(
-        self, R: csr_array, r: Small, D: Small, free: Indices | None, structure: Structure
+        self,
+        R: csr_array,  # the Jacobian
+        r: Small,  # the residuals
+        D: Small,  # the scale of each variable
+        free: Indices | None,  # the variables that may move; None: all
+        structure: Structure,  # what the pattern of R says
     ) -> None:
         scales = 1 / D
         if free is not None:
@@ -129,18 +120,14 @@ class SparseEquations:
     Cholesky's factors, by sparse ones, or by conjugate gradients with the diagonal blocks of that
     matrix as a preconditioner, where it is never formed. G has blocks, too, so that products go
     block by block.
-
-    Parameters
-    ----------
-    J : csr_array
-        The Jacobian.
-    scales : array
-        The diagonal of D^-1: zero for a variable that does not move.
-    structure : Structure
-        What the pattern of J says.
     """
 
-    def __init__(self, J: csr_array, scales: Small, structure: Structure) -> None:
+    def __init__(
+        self,
+        J: csr_array,  # the Jacobian
+        scales: Small,  # the diagonal of D^-1: zero for a variable that does not move
+        structure: Structure,  # what the pattern of J says
+    ) -> None:
         self._structure, self._scales, n = structure, scales, J.shape[1]
         kept, gone = structure.kept, structure.eliminated
         size = structure.block * structure.blocks

@@ -28,24 +28,17 @@ Indices = npt.NDArray[np.intp]
 
 
 class QuadraticModel:
-    """A model of the value along steps p, in the variables D p and a basis of eigenvectors.
-
-    Parameters
-    ----------
-    w, c : array
-        Eigenvalues and slopes.
-    full : array or None
-        The coefficients of the minimum; None where there is none.
-    basis : array
-        Its columns are the eigenvectors.
-    D : array
-        The scale of each variable.
-    free : array of int or None
-        The variables that may move; None: all.
-    """
+    """A model of the value along steps p, in the variables D p and a basis of eigenvectors."""
 
     def __init__(
-        self, w: Small, c: Small, full: Small | None, basis: Small, D: Small, free: Indices | None
+        self,
+        # Eigenvalues and slopes.
+        w: Small,
+        c: Small,
+        full: Small | None,  # the coefficients of the minimum; None where there is none
+        basis: Small,  # its columns are the eigenvectors
+        D: Small,  # the scale of each variable
+        free: Indices | None,  # the variables that may move; None: all
     ) -> None:
         self._w, self._c, self.full, self._basis = w, c, full, basis
         self._D, self._free = D, free

@@ -61,21 +61,15 @@ def bounds_of(fun: ArrayFunction, bounds: Any) -> Any:
 
 
 class ModelOfArrays:
-    """A model of ``curve_fit`` that takes arrays of torch or jax, called with vectors of numpy.
+    """A model of ``curve_fit`` that takes arrays of torch or jax, called with vectors of numpy."""
 
-    Parameters
-    ----------
-    f : callable
-        The user's.
-    xdata : array, or anything
-        For `f`: an array of numpy becomes one of its library.
-    start : array
-        The parameters at first.
-    like : array
-        Of that library, on the device of the data.
-    """
-
-    def __init__(self, f: Callable[..., Any], xdata: Any, start: Small, like: Any) -> None:
+    def __init__(
+        self,
+        f: Callable[..., Any],  # the user's
+        xdata: Any,  # for `f`: an array of numpy becomes one of its library
+        start: Small,  # the parameters at first
+        like: Any,  # of that library, on the device of the data
+    ) -> None:
         self._made_of, self._start = (xdata, start, like), start
         self._made = host_function(like).of_model
         self._function = self._made(f, *self._made_of)

@@ -377,23 +377,16 @@ class StratifiedSubsets(Subsets):
     The mean over each block enters the objective by itself: so each block gets the same number of
     samples, as far as it has them, and never none. (Shares in proportion to the blocks would
     leave a small one with next to nothing.)
-
-    Parameters
-    ----------
-    block_sizes : sequence of int
-        How many samples each block has.
-    gradient, curvature, search : float or int, optional
-        The sizes of A, B and C, over all blocks together: as in :class:`Subsets`.
-    disjoint : bool, optional
-        Whether B and C have no sample in common in the blocks that hold both.
     """
 
     def __init__(
         self,
-        block_sizes: Sequence[int],
+        block_sizes: Sequence[int],  # how many samples each block has
+        # The sizes of A, B and C, over all blocks together: as in :class:`Subsets`.
         gradient: float | None = None,
         curvature: float | None = None,
         search: float | None = None,
+        # Whether B and C have no sample in common in the blocks that hold both.
         disjoint: bool = True,
     ) -> None:
         self.block_sizes = tuple(block_sizes)

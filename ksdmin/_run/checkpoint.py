@@ -179,22 +179,15 @@ log = logging.getLogger("ksdmin")
 
 
 class Keeper:
-    """Decides when the checkpoint of a run is written.
-
-    Parameters
-    ----------
-    path : Path
-        Of the file.
-    every : int or float
-        After how many iterations, or seconds.
-    write : callable
-        Writes a file.
-    begun : bool
-        Whether the run has been saved before.
-    """
+    """Decides when the checkpoint of a run is written."""
 
     def __init__(
-        self, path: Path, every: float, write: Callable[[Path], None], *, begun: bool
+        self,
+        path: Path,  # of the file
+        every: float,  # after how many iterations, or seconds
+        write: Callable[[Path], None],  # writes a file
+        *,
+        begun: bool,  # whether the run has been saved before
     ) -> None:
         self._path, self._every, self._write = path, every, write
         self._iterations, self._written = 0, time.monotonic()

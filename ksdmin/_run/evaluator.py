@@ -136,22 +136,6 @@ class Evaluator:
     So what has been spent by then is known. (Its own methods, as contextlib's decorator sets
     attributes of exceptions, and some refuse that.)
 
-    Parameters
-    ----------
-    ledger : Ledger
-        Where it goes on from; it is not changed.
-    subsets : Subsets
-        Knows the sizes of sets, and which one is everything.
-    traits_of : callable
-        problem -> its traits, as far as the method uses them.
-    as_preconditioner : callable
-        (traits, diagonal) -> what the method makes of a diagonal.
-    limited : bool, optional
-        Whether an evaluation may not even begin when time is up. The start and the end of a run are
-        not, nor is the end of a step whose work would be lost (`let_finish`).
-    gives_up : bool, optional
-        Whether the step is given up then: not on samples, where its work would be lost.
-
     Attributes
     ----------
     traits : Traits
@@ -162,14 +146,19 @@ class Evaluator:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: Ledger,  # where it goes on from; it is not changed
         space: Space,
-        subsets: Subsets,
+        subsets: Subsets,  # knows the sizes of sets, and which one is everything
         budget: Budget,
+        # problem -> its traits, as far as the method uses them.
         traits_of: Callable[[CountingProblem], Traits],
+        # (traits, diagonal) -> what the method makes of a diagonal.
         as_preconditioner: Callable[[Traits, Array], Array],
         *,
+        # Whether an evaluation may not even begin when time is up. The start and the end of a run
+        # are not, nor is the end of a step whose work would be lost (`let_finish`).
         limited: bool = False,
+        # Whether the step is given up then: not on samples, where its work would be lost.
         gives_up: bool = False,
     ) -> None:
         self.space, self.subsets, self.budget = space, subsets, budget

@@ -146,17 +146,6 @@ def compared(options: MethodOptions, method: str, subsets: Subsets) -> dict[str,
 class Loop:
     """A run, and where it stands.
 
-    Parameters
-    ----------
-    ledger : Ledger
-        What has been spent and found, and the problem.
-    source : Source, optional
-        What its results are of.
-    state : State, optional
-        That of a run that goes on.
-    identity : Identity, optional
-        By which the files of a run that goes on are known.
-
     Attributes
     ----------
     state : State or None
@@ -169,12 +158,12 @@ class Loop:
         self,
         method: Method,
         run: Run,
-        ledger: Ledger,
+        ledger: Ledger,  # what has been spent and found, and the problem
         x0: Array,
         observer: Observer,
-        source: Source | None = None,
-        state: State | None = None,
-        identity: Identity | None = None,
+        source: Source | None = None,  # what its results are of
+        state: State | None = None,  # that of a run that goes on
+        identity: Identity | None = None,  # by which the files of a run that goes on are known
     ) -> None:
         self.method, self.run, self.observer, self.source = method, run, observer, source
         self._identity = identity  # of a new run, from its first file on

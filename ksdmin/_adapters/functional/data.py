@@ -16,23 +16,17 @@ from ksdmin._problem.arrays import Array
 
 
 class Samples:
-    """Inputs and targets, in chunks, on the device where the library computes.
-
-    Parameters
-    ----------
-    data : pair
-        (inputs, targets): arrays, or nested tuples, lists and dictionaries of them.
-    x : array
-        The parameters: data of at most `budget` bytes are put on their device, others are
-        brought there chunk by chunk.
-    budget : float
-        How many bytes.
-    sample_weight : vector, optional
-        A weight for each sample.
-    """
+    """Inputs and targets, in chunks, on the device where the library computes."""
 
     def __init__(
-        self, data: Any, library: Library, x: Array, budget: float, sample_weight: Any = None
+        self,
+        data: Any,  # (inputs, targets): arrays, or nested tuples, lists and dictionaries of them
+        library: Library,
+        # The parameters: data of at most `budget` bytes are put on their device, others are brought
+        # there chunk by chunk.
+        x: Array,
+        budget: float,  # how many bytes
+        sample_weight: Any = None,  # a weight for each sample
     ) -> None:
         if not isinstance(data, (tuple, list)) or len(data) != 2:
             raise TypeError(f"data: expected (inputs, targets), not {type(data).__name__}")

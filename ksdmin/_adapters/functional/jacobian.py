@@ -23,15 +23,6 @@ ROW_COPIES = 4  # memory of a chunk, in units of its rows
 class JacobianRows:
     """The rows of one model.
 
-    Parameters
-    ----------
-    outputs : callable
-        (x, inputs) -> outputs, one row per sample.
-    losses : callable
-        (outputs, targets) -> the losses.
-    output_hessian, slopes : callable
-        (outputs, targets, weights) -> the product with M, and the gradient of the losses.
-
     Attributes
     ----------
     products : int
@@ -41,8 +32,9 @@ class JacobianRows:
     def __init__(
         self,
         library: Library,
-        outputs: Callable[[Array, Any], Array],
-        losses: Callable[[Array, Any], Array],
+        outputs: Callable[[Array, Any], Array],  # (x, inputs) -> outputs, one row per sample
+        losses: Callable[[Array, Any], Array],  # (outputs, targets) -> the losses
+        # (outputs, targets, weights) -> the product with M, and the gradient of the losses.
         output_hessian: Callable[[Array, Any, Array], Product],
         slopes: Callable[[Array, Any, Array], Array],
         elements: int,
@@ -85,13 +77,6 @@ BUDGET_SHARE = 1 / 4  # of the memory budget, for J; a product with M is as larg
 class LinearMatrix:
     """The matrices of one model on sets of samples.
 
-    Parameters
-    ----------
-    outputs : callable
-        (x, inputs) -> outputs, one row per sample, linear in x.
-    output_hessian : callable
-        (outputs, targets, weights) -> the product with M.
-
     Attributes
     ----------
     cost : float
@@ -105,7 +90,9 @@ class LinearMatrix:
     def __init__(
         self,
         library: Library,
+        # (x, inputs) -> outputs, one row per sample, linear in x.
         outputs: Callable[[Array, Any], Array],
+        # (outputs, targets, weights) -> the product with M.
         output_hessian: Callable[[Array, Any, Array], Product],
         samples: Samples,
         elements: int,

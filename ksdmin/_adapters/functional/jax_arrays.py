@@ -131,18 +131,13 @@ Flat = Callable[[list[Any]], list[Array]]
 
 
 class Program:
-    """A function of trees of arrays, compiled for each of their structures and shapes.
-
-    Parameters
-    ----------
-    function : callable
-        What is traced: a pure function.
-    options : mapping, optional
-        Of XLA. Where its version does not know one of them, it has to do without all.
-    """
+    """A function of trees of arrays, compiled for each of their structures and shapes."""
 
     def __init__(
-        self, function: Callable[..., Any], options: Mapping[str, Any] | None = None
+        self,
+        function: Callable[..., Any],  # what is traced: a pure function
+        # Of XLA. Where its version does not know one of them, it has to do without all.
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self.function, self._options = function, dict(options or {})
         self._known: dict[Any, tuple[Flat, Any]] = {}

@@ -40,17 +40,6 @@ class SampleSums(Sums):
 
     (In another precision the kernels are compiled otherwise: see `compiled_by`.)
 
-    Parameters
-    ----------
-    model : callable
-        (x, inputs) -> outputs, one row per sample.
-    loss : SampleLoss
-        (outputs, targets) -> one loss per sample.
-    curvature : str
-        A provider's name.
-    seed : int
-        Of the labels that "fisher" draws, and of the samples that the diagonal is estimated from.
-
     Attributes
     ----------
     library : Library
@@ -66,10 +55,11 @@ class SampleSums(Sums):
     def __init__(
         self,
         library: Library,
-        model: Callable[[Array, Any], Array],
-        loss: SampleLoss,
+        model: Callable[[Array, Any], Array],  # (x, inputs) -> outputs, one row per sample
+        loss: SampleLoss,  # (outputs, targets) -> one loss per sample
         samples: Samples,
-        curvature: str,
+        curvature: str,  # a provider's name
+        # Of the labels that "fisher" draws, and of the samples that the diagonal is estimated from.
         seed: int,
     ) -> None:
         self._model, self._loss = model, loss

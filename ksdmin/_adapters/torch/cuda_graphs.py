@@ -107,22 +107,18 @@ class GraphExecutor:
 
 
 class Graphed:
-    """A kernel (x, values) -> tensors, captured with `buffers`, which have the values' shapes.
+    """A kernel (x, values) -> tensors, captured with `buffers`, which have the values' shapes."""
 
-    Parameters
-    ----------
-    kernel : callable
-        Of x, and the tree of values that it reads beside it.
-    x : Tensor
-        A point.
-    buffers : tree of tensors
-        What the graph reads; each run fills them.
-    probe, filled : tree of tensors
-        Values that it is warmed up with, and compared with eager on; and those that fill the
-        buffers with them.
-    """
-
-    def __init__(self, kernel: Kernel, x: Tensor, buffers: Any, probe: Any, filled: Any) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,  # of x, and the tree of values that it reads beside it
+        x: Tensor,  # a point
+        buffers: Any,  # tree of tensors: what the graph reads; each run fills them
+        # tree of tensors: values that it is warmed up with, and compared with eager on; and those
+        # that fill the buffers with them.
+        probe: Any,
+        filled: Any,
+    ) -> None:
         self._x, self._buffers = x.clone(), buffers
 
         def rounded(i: int) -> Callable[[], Tensor]:

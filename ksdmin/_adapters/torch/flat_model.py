@@ -38,22 +38,18 @@ LOCK = RLock()
 
 
 class FlatModel:
-    """`model` with its trainable parameters in one vector; it sees views of that vector.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Its parameters that require a gradient are the variables; tied ones count once.
-    params : iterable of str or Parameter, optional
-        Only these parameters are variables. The name of a module stands for those of its
-        parameters that require a gradient.
-    precision : {"highest", "high", "bfloat16"}
-        How matrix products of float32 parameters are computed: in float32, with TF32, or in
-        bfloat16 through autocast.
-    """
+    """`model` with its trainable parameters in one vector; it sees views of that vector."""
 
     def __init__(
-        self, model: nn.Module, params: Iterable[str | Tensor] | None, precision: str
+        self,
+        # Its parameters that require a gradient are the variables; tied ones count once.
+        model: nn.Module,
+        # Only these parameters are variables. The name of a module stands for those of its
+        # parameters that require a gradient.
+        params: Iterable[str | Tensor] | None,
+        # {"highest", "high", "bfloat16"}: how matrix products of float32 parameters are computed:
+        # in float32, with TF32, or in bfloat16 through autocast.
+        precision: str,
     ) -> None:
         precision = "highest" if precision == "float32" else precision  # it never turns to float64
         if precision not in PRECISIONS:

@@ -347,20 +347,15 @@ def _as_they_are(losses: Tensor, targets: Any) -> Tensor:
 
 
 class ResidualModel(FlatModel):
-    """The residuals of one block, as outputs of a flat vector.
-
-    Parameters
-    ----------
-    model : nn.Module
-        What the block's function gets; its own forward pass need not be used.
-    block : Block
-        The function and its samples.
-    params, precision
-        As in :class:`FlatModel`.
-    """
+    """The residuals of one block, as outputs of a flat vector."""
 
     def __init__(
-        self, model: nn.Module, block: Block, params: Iterable[str | Tensor] | None, precision: str
+        self,
+        model: nn.Module,  # what the block's function gets; its own forward pass need not be used
+        block: Block,  # the function and its samples
+        # As in :class:`FlatModel`.
+        params: Iterable[str | Tensor] | None,
+        precision: str,
     ) -> None:
         super().__init__(model, params, precision)
         self.block, self._residuals = block, block.residuals

@@ -102,17 +102,13 @@ class OneTensor:
 
 
 class SeveralTensors:
-    """Several outputs, laid side by side.
+    """Several outputs, laid side by side."""
 
-    Parameters
-    ----------
-    output : str, int, callable or None
-        As in :func:`ksdmin.from_torch`.
-    example : tree
-        The chosen outputs for a few samples.
-    """
-
-    def __init__(self, output: Any, example: Any) -> None:
+    def __init__(
+        self,
+        output: Any,  # str, int, callable or None: as in :func:`ksdmin.from_torch`
+        example: Any,  # the chosen outputs for a few samples
+    ) -> None:
         self._output = output
         leaves = [leaf for _, leaf in paths(example, entries_or_fields)]
         bare = (leaf if leaf is None else leaf.detach() for leaf in leaves)

@@ -76,29 +76,20 @@ def fitting(
 
 
 class SampleSums(Sums):
-    """Sums over the samples of a set, chunk by chunk.
-
-    Parameters
-    ----------
-    max_rows : int
-        How many samples one chunk has at most; and a batch of BatchNorm in train mode.
-    max_kept_samples : int
-        How many samples a set may have for its products to keep what they share; with more it is
-        computed again for every product.
-    graphs : bool
-        Whether to try CUDA graphs.
-    seed : int
-        Of what the model draws itself (dropout), of the labels of "fisher", of the samples that
-        the diagonal is estimated from, and of the batches of a set.
-    """
+    """Sums over the samples of a set, chunk by chunk."""
 
     def __init__(
         self,
         kernels: Kernels,
         samples: Samples | EpochSamples,
+        # How many samples one chunk has at most; and a batch of BatchNorm in train mode.
         max_rows: int,
+        # How many samples a set may have for its products to keep what they share; with more it is
+        # computed again for every product.
         max_kept_samples: int,
-        graphs: bool,
+        graphs: bool,  # whether to try CUDA graphs
+        # Of what the model draws itself (dropout), of the labels of "fisher", of the samples that
+        # the diagonal is estimated from, and of the batches of a set.
         seed: int,
     ) -> None:
         self.samples, self.seed = samples, seed

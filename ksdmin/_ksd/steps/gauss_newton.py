@@ -132,24 +132,17 @@ def with_met(state: KSDState, held: Held) -> KSDState:
 
 
 class Path:
-    """The steps from one point, for one damping after the other.
-
-    Parameters
-    ----------
-    jacobian, equations : Jacobian, GaussNewton
-        At the point.
-    g : array
-        The gradient, of the variables that may move.
-    """
+    """The steps from one point, for one damping after the other."""
 
     def __init__(
         self,
         run: KSDRun,
         evaluator: Evaluator,
         state: KSDState,
+        # At the point.
         jacobian: Jacobian,
         equations: GaussNewton,
-        g: Array,
+        g: Array,  # the gradient, of the variables that may move
         costs: Costs,
     ) -> None:
         self._run, self._evaluator, self._state = run, evaluator, state

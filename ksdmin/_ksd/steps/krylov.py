@@ -128,19 +128,14 @@ class Widening:
     A whole step gains the most for its work where its last part gains as much for its own (the
     marginal value theorem). The question is answered at the first number of vectors, and whenever
     there are twice as many as at the last answer.
-
-    Parameters
-    ----------
-    curvature : callable
-        () -> (v -> Hv) on other samples than those of the space.
-    first : int
-        The first number of vectors.
-    rest : float
-        The work of the step beside its products, in products.
     """
 
     def __init__(
-        self, curvature: Callable[[], Callable[[Array], Array]], first: int, rest: float
+        self,
+        # () -> (v -> Hv) on other samples than those of the space.
+        curvature: Callable[[], Callable[[Array], Array]],
+        first: int,  # the first number of vectors
+        rest: float,  # the work of the step beside its products, in products
     ) -> None:
         self._curvature, self._first, self._rest = curvature, first, rest
         self._dim, self._gain = 0, 0.0  # at the last answer

@@ -60,23 +60,6 @@ class Source(Protocol):
 class Samples:
     """Inputs and targets; ``chunks`` brings them to the device piece by piece.
 
-    Parameters
-    ----------
-    data : pair, dict, Dataset or DataLoader
-        As :func:`ksdmin.from_torch` takes them.
-    device : torch.device
-        Where the model is.
-    dtype : torch.dtype
-        That of the model; floating-point data are brought to it.
-    split_targets : bool, optional
-        Whether the data consist of inputs and targets. Otherwise all are inputs, and the targets
-        are an empty tuple.
-    sample_weight : vector, optional
-        A weight for each sample.
-    memory_budget : float, optional
-        Data of so many bytes are put on the device at once; of more, chunk by chunk. By default
-        what `free_budget` says.
-
     Attributes
     ----------
     n : int
@@ -91,12 +74,16 @@ class Samples:
 
     def __init__(
         self,
-        data: Any,
-        device: torch.device,
-        dtype: torch.dtype,
+        data: Any,  # pair, dict, Dataset or DataLoader: as :func:`ksdmin.from_torch` takes them
+        device: torch.device,  # where the model is
+        dtype: torch.dtype,  # that of the model; floating-point data are brought to it
         *,
+        # Whether the data consist of inputs and targets. Otherwise all are inputs, and the targets
+        # are an empty tuple.
         split_targets: bool = True,
-        sample_weight: Any = None,
+        sample_weight: Any = None,  # a weight for each sample
+        # Data of so many bytes are put on the device at once; of more, chunk by chunk. By default
+        # what `free_budget` says.
         memory_budget: float | None = None,
     ) -> None:
         self._device, self.dtype = device, dtype

@@ -110,20 +110,16 @@ CHUNKS_ON_DEVICE = 2
 
 
 class Slot:
-    """Pinned memory for one chunk, used again and again.
+    """Pinned memory for one chunk, used again and again."""
 
-    Parameters
-    ----------
-    chunk : tuple
-        Inputs, targets and weights of all samples, on the host.
-    rows : int
-        How many samples it is for.
-    dtype : torch.dtype
-        Inputs and targets of wider floating-point numbers are brought to it on the host, narrower
-        ones on the device: so little is copied.
-    """
-
-    def __init__(self, chunk: Chunk, rows: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        chunk: Chunk,  # inputs, targets and weights of all samples, on the host
+        rows: int,  # how many samples it is for
+        # Inputs and targets of wider floating-point numbers are brought to it on the host, narrower
+        # ones on the device: so little is copied.
+        dtype: torch.dtype,
+    ) -> None:
         *pair, w = chunk
         narrowed = tree_map(lambda leaf: _pinned(leaf, rows, dtype), tuple(pair))
         self._chunk, self._buffers = chunk, (*narrowed, _pinned(w, rows, w.dtype))

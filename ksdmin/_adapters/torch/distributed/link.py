@@ -34,17 +34,13 @@ PAIR = SHIFT**2
 
 
 class Link(Team):
-    """The processes of a group.
+    """The processes of a group."""
 
-    Parameters
-    ----------
-    group : ProcessGroup
-        Of torch.distributed.
-    like : Tensor
-        Of the dtype and on the device of the model's parameters.
-    """
-
-    def __init__(self, group: dist.ProcessGroup, like: Tensor) -> None:
+    def __init__(
+        self,
+        group: dist.ProcessGroup,  # of torch.distributed
+        like: Tensor,  # of the dtype and on the device of the model's parameters
+    ) -> None:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         if self.rank < 0:
             raise ValueError("process_group: this process is not a member of the group")

@@ -42,22 +42,18 @@ class Part:
 class Shards:
     """The samples of all processes.
 
-    Parameters
-    ----------
-    samples : Samples
-        Those that are here.
-    sizes : sequence of int
-        How many each process has; none is fine.
-    rank : int
-        Which process this is.
-
     Attributes
     ----------
     n : int
         How many there are in all.
     """
 
-    def __init__(self, samples: Samples, sizes: Sequence[int], rank: int) -> None:
+    def __init__(
+        self,
+        samples: Samples,  # those that are here
+        sizes: Sequence[int],  # how many each process has; none is fine
+        rank: int,  # which process this is
+    ) -> None:
         self.n, self._samples = sum(sizes), samples
         self._start = sum(sizes[:rank])
         self._stop = self._start + sizes[rank]
@@ -118,21 +114,15 @@ class Shares(Sums):
 
     Nothing is sent: the problem does that. Where this process has failed, or has no sample of the
     set, it adds zeros: the link says so to the others with the next message.
-
-    Parameters
-    ----------
-    local : SampleSums
-        Over the samples that are here.
-    samples : Shards
-        The samples of all processes.
-    seed : int
-        Of the samples that the diagonal is estimated from.
-    max_diagonal_samples : int
-        How many these are at most.
     """
 
     def __init__(
-        self, local: SampleSums, samples: Shards, link: Link, seed: int, max_diagonal_samples: int
+        self,
+        local: SampleSums,  # over the samples that are here
+        samples: Shards,  # the samples of all processes
+        link: Link,
+        seed: int,  # of the samples that the diagonal is estimated from
+        max_diagonal_samples: int,  # how many these are at most
     ) -> None:
         self.samples, self._local, self._link, self._seed = samples, local, link, seed
         self._max_diagonal_samples = max_diagonal_samples
