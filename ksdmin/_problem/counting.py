@@ -59,31 +59,17 @@ class Counts:
 
 
 class CountingProblem:
-    """A problem as a run takes it: it counts its own evaluations.
+    """A problem as a run takes it: it counts its own evaluations."""
 
-    Attributes
-    ----------
-    traits : Traits
-        What a method must know of it.
-    team : Team
-        The processes that evaluate it together.
-    variable_scale : array or None
-        What the user wants steps of each variable to be multiplied by, to be alike (1 / x_scale).
-    unit_free : bool
-        Whether tests of convergence are to be free of units, whatever the steps are.
-    has_sparse_jacobian : bool
-        Whether ``sparse_jacobian`` has the rows: known once they were computed.
-    sees_nothing : bool
-        Whether no residual changed by any difference of the last Jacobian.
-    gradient_is_written : bool
-        Whether a user has written the gradient beside the value: the two may contradict each other.
-    """
-
-    traits: Traits
+    traits: Traits  # what a method must know of it
+    # What the user wants steps of each variable to be multiplied by, to be alike (1 / x_scale).
     variable_scale: Small | None = None
+    # Whether tests of convergence are to be free of units, whatever the steps are.
     unit_free = False
+    # Whether ``sparse_jacobian`` has the rows: known once they were computed.
     has_sparse_jacobian = False
-    sees_nothing = False
+    sees_nothing = False  # whether no residual changed by any difference of the last Jacobian
+    # Whether a user has written the gradient beside the value: the two may contradict each other.
     gradient_is_written = False
     _counts: Counts
 

@@ -411,16 +411,12 @@ class Sparsity:
     ----------
     pattern : array or sparse matrix, shape (m, n)
         Not zero there.
-
-    Attributes
-    ----------
-    groups : array of int
-        For each column that of its group: columns of a group share no row.
     """
 
     def __init__(self, pattern: Any) -> None:
         self._pattern = csc_array(pattern)
         self.shape: tuple[int, int] = self._pattern.shape
+        # For each column that of its group: columns of a group share no row.
         self.groups = grouped(self._pattern)
 
     def jacobian(

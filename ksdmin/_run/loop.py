@@ -144,15 +144,7 @@ def compared(options: MethodOptions, method: str, subsets: Subsets) -> dict[str,
 
 
 class Loop:
-    """A run, and where it stands.
-
-    Attributes
-    ----------
-    state : State or None
-        After the last finished iteration; None: x0 has not been evaluated yet.
-    status : Status or None
-        Why it has ended; None: it goes on.
-    """
+    """A run, and where it stands."""
 
     def __init__(
         self,
@@ -167,8 +159,9 @@ class Loop:
     ) -> None:
         self.method, self.run, self.observer, self.source = method, run, observer, source
         self._identity = identity  # of a new run, from its first file on
-        self.status: Status | None = None
+        self.status: Status | None = None  # why it has ended; None: it goes on
         self._x0, self._ledger = x0, watched(ledger, run)
+        # After the last finished iteration; None: x0 has not been evaluated yet.
         self.state = None if state is None else changed(state, ledger=self._ledger)
         self._to_save = self.state  # without what a look at the end has cost: it is looked again
         self._cut: tuple[Status, Ledger] | None = None  # by an exception

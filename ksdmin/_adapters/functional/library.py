@@ -28,20 +28,11 @@ class Library:
     """The operations in which autograd and jax differ.
 
     The defaults are those of a library that computes with numpy, on the host, and compiles nothing.
-
-    Attributes
-    ----------
-    xp : namespace
-        Its numpy.
-    noise : float
-        The relative rounding error of a mean loss in float32.
-    has_rows : bool
-        Whether there is `rows_of_samples`.
     """
 
-    xp: Any
-    noise: float
-    has_rows = False
+    xp: Any  # its numpy
+    noise: float  # the relative rounding error of a mean loss in float32
+    has_rows = False  # whether there is `rows_of_samples`
 
     @property
     def finer(self) -> Library | None:

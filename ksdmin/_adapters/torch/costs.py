@@ -134,16 +134,10 @@ def _pages(name: str) -> float:
 
 
 class SavedBytes:
-    """What is kept for a backward pass, within `watching`, but for the parameters.
-
-    Attributes
-    ----------
-    was_read : bool
-        Whether there was a backward pass, too.
-    """
+    """What is kept for a backward pass, within `watching`, but for the parameters."""
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
-        self.was_read = False
+        self.was_read = False  # whether there was a backward pass, too
         self._own = {piece.untyped_storage().data_ptr() for piece in parameters}
         self._kept: dict[tuple[int, torch.Size], Tensor] = {}
 

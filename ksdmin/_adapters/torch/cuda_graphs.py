@@ -141,13 +141,7 @@ class Graphed:
 
 
 class GraphedProduct:
-    """A curvature, likewise: a graph for what all products share, and one for a product.
-
-    Attributes
-    ----------
-    owner : object
-        For whoever shares it: whose point it is set up at.
-    """
+    """A curvature, likewise: a graph for what all products share, and one for a product."""
 
     def __init__(
         self,
@@ -157,7 +151,7 @@ class GraphedProduct:
         probe: Any,
         filled: Any,
     ) -> None:
-        self.owner: object = None
+        self.owner: object = None  # for whoever shares it: whose point it is set up at
         self._x, self._buffers = x.clone(), buffers
         self._v = torch.randn_like(x)
         eager = warm_up(lambda: kernel(x, probe)(self._v), x.device)

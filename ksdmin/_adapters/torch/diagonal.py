@@ -60,11 +60,6 @@ class Diagonal:
     ----------
     budget : float
         Bytes for the gradients of single samples.
-
-    Attributes
-    ----------
-    max_samples : int or None
-        How many samples' gradients `budget` holds; None where none are needed.
     """
 
     def __init__(self, kernels: Kernels, linear_uses: list[LinearUse], budget: float) -> None:
@@ -72,6 +67,7 @@ class Diagonal:
         self._linear_uses = linear_uses
         covered = {i for use in linear_uses for i in (use.weight, use.bias)}
         self._others = [i for i in range(len(self._model.sizes)) if i not in covered]
+        # How many samples' gradients `budget` holds; None where none are needed.
         self.max_samples: int | None = None
         if self._others:
             size = sum(self._model.sizes[i] for i in self._others)

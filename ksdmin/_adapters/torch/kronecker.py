@@ -37,11 +37,6 @@ class KroneckerKernel:
     ----------
     probing : Probing
         A pass of a few samples, which shows how the parameters are used.
-
-    Attributes
-    ----------
-    blocks : tuple of Block
-        What the factors are of.
     """
 
     def __init__(self, probing: Probing) -> None:
@@ -65,7 +60,7 @@ class KroneckerKernel:
         unstructured = (
             Block(self._starts[i], self._model.sizes[i], 1, structured=False) for i in self._rest
         )
-        self.blocks = (*self._of_weight.values(), *unstructured)
+        self.blocks = (*self._of_weight.values(), *unstructured)  # what the factors are of
 
     def __call__(self, x: Tensor, chunk: Chunk) -> tuple[Tensor]:
         """The entries of all factors."""

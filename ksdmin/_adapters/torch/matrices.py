@@ -253,13 +253,6 @@ class RowsOfUses:
     ----------
     by_position : bool
         Whether the rows of a position are next to each other, where a sample has several.
-
-    Attributes
-    ----------
-    uses : list of Use
-        Those that take part in the pass.
-    others : list of int
-        The parameters that are used in other ways.
     """
 
     def __init__(self, model: FlatModel, uses: Uses, samples: int, by_position: bool) -> None:
@@ -267,9 +260,11 @@ class RowsOfUses:
         weights = {i for i in range(count) if uses.of_weight(i)}
         biases = {i for i in range(count) if uses.of_bias(i)}
         self._sizes, self._samples, self._by_position = model.sizes, samples, by_position
+        # Those that take part in the pass.
         self.uses = [
             use for use in uses.by_node.values() if {use.weight, use.bias} & (weights | biases)
         ]
+        # The parameters that are used in other ways.
         self.others = sorted(set(uses.leaves) - weights - biases)
         self._known = weights | biases
         self._of_weight: dict[int, list[tuple[Tensor, Tensor]]] = defaultdict(list)
@@ -408,23 +403,16 @@ VMAP_COST = 8
 
 
 class LinearMatrix:
-    """The kernel for a model that is one Linear layer.
+    """The kernel for a model that is one Linear layer."""
 
-    Attributes
-    ----------
-    cost : float
-        Of a matrix, in floating-point operations of a product.
-    products : int
-        What a matrix counts as: the data are read once.
-    """
-
-    products = 1
+    products = 1  # what a matrix counts as: the data are read once
 
     def __init__(self, kernels: Kernels, use: LinearUse, outputs: int) -> None:
         self._kernels, self._use, self._outputs = kernels, use, outputs
         weight, bias = use.weight is not None, use.bias is not None
         features = use.layer.in_features if weight else 0
         self._ones = bias
+        # Of a matrix, in floating-point operations of a product.
         self.cost = (features + bias) * (outputs + 1) / 4
         # Where each parameter stands among (output, feature), the bias being the last feature.
         place = torch.arange(outputs * (features + bias)).reshape(outputs, features + bias)

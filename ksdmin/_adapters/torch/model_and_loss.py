@@ -215,11 +215,6 @@ class OwnLosses:
         The outputs for `rows` samples, which show what the loss is like.
     rows : int
         How many samples.
-
-    Attributes
-    ----------
-    is_scalar : bool
-        Whether it is one number, the mean over a batch.
     """
 
     def __init__(self, output: Any, outputs: Any, rows: int, model: str) -> None:
@@ -238,7 +233,7 @@ class OwnLosses:
                 f"expected their mean, a scalar, or one loss per sample, shape ({rows},). If it "
                 "returns outputs rather than a loss, then loss= is missing"
             )
-        self.is_scalar = loss.ndim == 0
+        self.is_scalar = loss.ndim == 0  # whether it is one number, the mean over a batch
 
     def _loss(self, outputs: Any) -> Any:
         if self._output is None:

@@ -113,24 +113,16 @@ MAX_DIFFERENCE = 1e-2
 
 
 class Probing:
-    """A forward pass of a few samples beside x0, and what is differentiated over its graph.
-
-    Attributes
-    ----------
-    x : Tensor
-        Where the pass is made: at x0 itself a fitted model has nothing left but rounding.
-    forward : Forward
-        The pass.
-    total : Tensor
-        The sum of the losses, with its graph.
-    """
+    """A forward pass of a few samples beside x0, and what is differentiated over its graph."""
 
     def __init__(self, kernels: Kernels, chunk: Chunk) -> None:
         self.kernels, self.chunk, self._model = kernels, chunk, kernels.model
+        # Where the pass is made: at x0 itself a fitted model has nothing left but rounding.
         self.x = self._model.near_x0()
         self._linear = LinearCalls(self._model, len(chunk[2]))
         with self._model.restored_randomness(), self._linear:
             self.forward: Forward = kernels.forward(self.x, chunk)
+        # The sum of the losses, with its graph.
         self.total = kernels.total_loss(self.forward.z, chunk[1], chunk[2])
 
     def gradients(self) -> tuple[Tensor | None, ...]:
