@@ -42,14 +42,14 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
     with run.evaluating(state.ledger, limited=True) as evaluator:
         turn = Turn(run, evaluator, state, step_costs(run, evaluator, state))
         (state, trial), forecast = proposal(turn)  # Alg. 3, lines 6 to 12
+        turn = turn._replace(state=state)
         if trial is None:
             return changed(state, ledger=evaluator.ledger)
         if run.sampled:  # what was found on samples counts once it is judged
             evaluator.let_finish()
         sampling = next_sets(run, state, trial) if run.sampled else state.sampling  # line 3
-        there = evaluate(run, evaluator, state, trial, sampling.sets.A)  # lines 13, 4, 5
-        before = value_before(run, evaluator, state.here, trial, there)
-        outcome = judge_step(run, evaluator, state, trial, before, there, turn.costs)
+        there = evaluate(turn, trial, sampling.sets.A)  # lines 13, 4, 5
+        outcome = judge_step(turn, trial, value_before(turn, trial, there), there)
         rules = note_progress(state.rules, outcome)
         after = accept_or_refuse(run, state, trial, there, outcome, rules)
         if run.sampled:
@@ -74,12 +74,13 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         )
 
 
-def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A: Any) -> Evaluated:
+def evaluate(turn: Turn, trial: Trial, A: Any) -> Evaluated:
     """What the next iteration starts from; nothing new where A has just served as C.
 
     A step of the model leaves the diagonal as it is: another would cost as much as the step. After
     one that was made of a matrix there is none until a Krylov space needs it.
     """
+    run, evaluator, state, _ = turn
     of_model, here = trial.is_of_model, state.here
     kept = here.diagonal if of_model else None
     wanted = evaluator.traits.has_diagonal and not rests_on_matrix(state, trial)
@@ -100,15 +101,14 @@ def rests_on_matrix(state: KSDState, trial: Trial) -> bool:
     return trial.has_factor or trial.is_gauss_newton or state.model.base is not None
 
 
-def value_before(
-    run: KSDRun, evaluator: Evaluator, here: Evaluated, trial: Trial, there: Evaluated
-) -> float:
+def value_before(turn: Turn, trial: Trial, there: Evaluated) -> float:
     """The value before the step, on the samples of the value after it; NaN: not to be compared."""
+    here = turn.state.here
     if trial.d is None:
         return there.value
     if here.idx is there.idx:
         return here.value
-    return evaluator.value(here.x, there.idx) if run.preset.compares else np.nan
+    return turn.evaluator.value(here.x, there.idx) if turn.run.preset.compares else np.nan
 
 
 def step_record(evaluator: Evaluator, state: KSDState, trial: Trial, outcome: Outcome) -> Record:
@@ -144,16 +144,9 @@ def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, basis: Basis) -> bool:
     return True
 
 
-def judge_step(
-    run: KSDRun,
-    evaluator: Evaluator,
-    state: KSDState,
-    trial: Trial,
-    before: float,
-    there: Evaluated,
-    costs: Costs | None,
-) -> Outcome:
+def judge_step(turn: Turn, trial: Trial, before: float, there: Evaluated) -> Outcome:
     """The outcome of the step to `there`; `before` is the value at `here` on the same samples."""
+    run, evaluator, state, costs = turn
     here, value, actual = state.here, there.value, before - there.value
     compared, moved = before == before, trial.d is not None
     noise = evaluator.noise * max(abs(before), abs(value))
@@ -187,10 +180,10 @@ def judge_step(
         new_curvature=not of_model,
         whole_curvature=whole_curvature,
         without_products="krylov" in run.off,
-        last_resort=not whole_curvature and not gauss_newton_steps_are_left(state, costs),
+        last_resort=not whole_curvature and not gauss_newton_steps_are_left(turn),
         newton_reduction=trial.newton_reduction if whole_curvature else np.nan,
         value=value,
-        work=np.nan if costs is None else work(evaluator, state, trial, costs),
+        work=np.nan if costs is None else work(turn, trial, costs),
         damping=trial.damping,
         step_norm=step_norm,
         gradient_norm=gradient_norm,
@@ -198,14 +191,15 @@ def judge_step(
     )
 
 
-def gauss_newton_steps_are_left(state: KSDState, costs: Costs | None) -> bool:
+def gauss_newton_steps_are_left(turn: Turn) -> bool:
     """Whether a Gauss-Newton step may come after this one."""
-    return costs is not None and costs.rows > 0 and state.rules.gauss_newton.allowed
+    rows = turn.costs is not None and turn.costs.rows > 0
+    return rows and turn.state.rules.gauss_newton.allowed
 
 
-def work(evaluator: Evaluator, state: KSDState, trial: Trial, costs: Costs) -> float:
+def work(turn: Turn, trial: Trial, costs: Costs) -> float:
     """What the step has cost, by the cost model."""
-    evaluations = evaluator.counts.nfev - state.ledger.counts.nfev
+    evaluations = turn.evaluator.counts.nfev - turn.state.ledger.counts.nfev
     if trial.damping is not None:
         return costs.with_rank(trial.damping.rank).gauss_newton(evaluations)
     if trial.is_of_model:

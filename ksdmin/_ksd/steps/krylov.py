@@ -42,7 +42,7 @@ class KrylovStep:
 
         No step where the first product is not finite: the state is broken.
         """
-        run, evaluator, state, costs = turn
+        run, evaluator, state, _ = turn
         if evaluator.traits.has_diagonal and state.here.diagonal is None:
             here = evaluator.evaluate(state.here.x, state.here.idx, diagonal=True)
             state = changed(state, here=here)
@@ -50,7 +50,7 @@ class KrylovStep:
         basis = krylov_space(run, evaluator, state)  # Alg. 3, line 6
         if not basis.finite and basis.dim == 0:
             return Proposal(changed(state, broken=True), None)
-        return Proposal(state, search(self.name, run, evaluator, state, basis, costs))
+        return Proposal(state, search(turn._replace(state=state), self.name, basis))
 
 
 def krylov_space(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:

@@ -49,13 +49,13 @@ class NewtonStep:
 
     def _propose(self, turn: Turn) -> Proposal:
         """The step; none where nothing is free to move, or there is no matrix after all."""
-        run, evaluator, state, costs = turn
+        run, evaluator, state, _ = turn
         basis = newton_basis(run, evaluator, state)
         if basis is None:
             return Proposal(state, None)
         if not basis.finite:
             return Proposal(changed(state, broken=True), None)
-        return Proposal(state, search(self.name, run, evaluator, state, basis, costs))
+        return Proposal(state, search(turn, self.name, basis))
 
 
 def serves_more_steps(run: KSDRun, state: KSDState) -> bool:

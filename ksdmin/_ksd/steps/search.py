@@ -12,11 +12,12 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.optimize import OptimizeWarning
 
-from ksdmin._ksd.cost_model import MATRIX_IN_GRADIENTS, Costs
+from ksdmin._ksd.cost_model import MATRIX_IN_GRADIENTS
 from ksdmin._ksd.factor import largest_entry
 from ksdmin._ksd.krylov import Basis
 from ksdmin._ksd.line_search import contradicted, line_search
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
+from ksdmin._ksd.steps.kind import Turn
 from ksdmin._problem.arrays import EPS, Array, Small
 from ksdmin._problem.box import Box
 from ksdmin._problem.values import made
@@ -30,15 +31,9 @@ SMALL_GAIN = 0.02
 NEAR = 0.25
 
 
-def search(
-    kind: str,
-    run: KSDRun,
-    evaluator: Evaluator,
-    state: KSDState,
-    basis: Basis,
-    costs: Costs | None,
-) -> Trial:
+def search(turn: Turn, kind: str, basis: Basis) -> Trial:
     """The optimum of the objective on C within the subspace."""
+    run, evaluator, state, _ = turn
     here, damping = state.here, state.damping
     if basis.dim == 0:  # no slope on this A, and no previous direction
         return Trial(kind, here.x, None, here.value, here.gradient, 0.0, 0.0, 0, 0, basis=basis)
@@ -67,7 +62,7 @@ def search(
         noise=evaluator.noise * abs(origin.value),
         slope_noise=slope_noise(run, evaluator, here, steepest, whitening),
         lowest=state.lowest,
-        enough=end_of_search(run, evaluator, state, basis, costs),
+        enough=end_of_search(turn, basis),
         dear=first_search_limit(evaluator, state, basis.dim),
         spent=evaluator.spent,
     )
@@ -103,29 +98,26 @@ def first_search_limit(
     return lambda: evaluator.counts.nfev >= limit
 
 
-def end_of_search(
-    run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis, costs: Costs | None
-) -> Callable[[float, float], bool]:
+def end_of_search(turn: Turn, basis: Basis) -> Callable[[float, float], bool]:
     """When the search ends early: its next iteration would gain less than its share.
 
     In a sum of losses that is its share of the step's cost, if that is more: sums of losses take
     0.965 of the passes by that (0.984 of the half set aside). Plain functions would take 2% less
     work, but some of them, as Rosenbrock's of 100 unknowns, would end in a higher minimum.
     """
-    enough = run.preset.stop_inner_search
-    if not run.sampled:
+    enough = turn.run.preset.stop_inner_search
+    if not turn.run.sampled:
         return lambda predicted, gained: enough(predicted, gained, SMALL_GAIN)
-    share = share_of_cost(run, evaluator, state, basis, costs)
+    share = share_of_cost(turn, basis)
     return lambda predicted, gained: enough(predicted, gained, max(SMALL_GAIN, share()))
 
 
-def share_of_cost(
-    run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis, costs: Costs | None
-) -> Callable[[], float]:
+def share_of_cost(turn: Turn, basis: Basis) -> Callable[[], float]:
     """What an iteration of the search is of the step's cost so far, that of its end included.
 
     In samples, a gradient for each. A matrix counts as the products that it replaces.
     """
+    run, evaluator, state, costs = turn
     of_step = state.here.idx, state.sets.B, state.sets.C
     A, B, C = (run.subsets.size_of(idx) or 1 for idx in of_step)
     start, counts = state.record, evaluator.counts
