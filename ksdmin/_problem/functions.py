@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from array_api_compat import is_array_api_obj
@@ -38,12 +37,7 @@ class Noting(AbstractContextManager[None]):
     def __init__(self, called_as: str) -> None:
         self._called_as = called_as
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, (TypeError, IndexError, KeyError)):
             with suppress(Exception):  # an exception may refuse it
                 error.add_note(self._called_as)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from ksdmin._problem.arrays import Array, Small, Space
@@ -173,12 +172,7 @@ class Evaluator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             with suppress(Exception):
                 setattr(error, LEDGER, self.ledger)

@@ -10,7 +10,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -420,12 +420,7 @@ class OnCtrlC:
         if self._handler is not None:
             self._handler.runs.append(self._interrupt)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._handler is None:
             return
         self._handler.runs.remove(self._interrupt)
