@@ -21,17 +21,19 @@ CANDIDATES, AT_ONCE = 10, 20_000  # for each point; whose residuals are computed
 
 def redrawn(setting: Setting, rounds: int, seed: int) -> Setting:
     """The setting, whose first block has other points in each of so many equal parts of a run."""
-    return replace(setting, share=setting.share / rounds, following=_next(setting, rounds, seed))
+    return _round(replace(setting, share=setting.share / rounds), rounds, seed)
 
 
-def _next(setting: Setting, rounds: int, seed: int) -> partial[Setting] | None:
-    return partial(_round, setting, rounds - 1, seed + 1) if rounds > 1 else setting.following
+def _round(setting: Setting, left: int, seed: int) -> Setting:
+    """The setting with its points, for the next of the rounds that are left."""
+    following = partial(_next, setting, left - 1, seed + 1) if left > 1 else setting.following
+    return replace(setting, following=following)
 
 
-def _round(setting: Setting, rounds: int, seed: int) -> Setting:
+def _next(setting: Setting, left: int, seed: int) -> Setting:
     (equation, points, weight), *others = setting.residuals
     block = equation, harder(setting, len(points), seed), weight
-    return redrawn(replace(setting, residuals=[block, *others]), rounds, seed)
+    return _round(replace(setting, residuals=[block, *others]), left, seed)
 
 
 def harder(setting: Setting, count: int, seed: int) -> Tensor:

@@ -19,7 +19,7 @@ from ksdmin._problem.protocol import Traits
 from ksdmin._run.evaluator import Evaluator
 
 HELD_ROWS = 2  # at a time: those of the blocks and of all of them, or a copy in float64
-HELD_MATRICES = 4  # at a time: what the problem computed, ours, its factor, its inverse
+HELD_MATRICES = 5  # at a time: a factor, two products, what they add up to, its factor
 
 
 def matrix_fits(run: KSDRun, traits: Traits, samples: int | None = None) -> bool:

@@ -12,7 +12,8 @@ which holds at their points only.)
 
 Algorithm: in variables scaled by D^1/2, one factorisation for each damping, of R^T R + m I where
 there are fewer unknowns than rows, m = p + l; or else of R R^T + m I, which is smaller. Either is
-of low rank as far as m allows (`ShiftedOuterProduct`). With the second,
+of low rank as far as m allows, and factorised twice where its rounding would hide m
+(`ShiftedOuterProduct`). With the second,
 
     d = -(R^T u + q / m),   (R R^T + m I) u = e - R q / m.
 
@@ -23,10 +24,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from ksdmin._ksd.krylov import MIN_REMAINDER
+from ksdmin._ksd.line_search import MARGIN
 from ksdmin._problem.arrays import EPS, Array, Small, Space
 from ksdmin._problem.protocol import Jacobian
 
@@ -36,6 +40,7 @@ FIRST_BLOCK = 64
 LARGEST_SHARE = 1 / 4
 
 Solve = Callable[[Array], Array]
+Step = Callable[[Array], Array]  # e -> d
 OrthogonalFactor = tuple[Array, Array]  # Q and M: F F^T = Q M Q^T, with orthonormal columns of Q
 
 
@@ -77,6 +82,11 @@ class GaussNewton:
         size, left, largest = space.floats(trace, (q @ q) ** 0.5, (trace * (r @ r)) ** 0.5)
         self._q = q if left > MIN_REMAINDER * space.eps * largest else None
         self.scale = size / self.matrix.order + self._penalty
+
+    @property
+    def least_damping(self) -> float:
+        """Less than this says nothing: it is lost in the rounding of the rows."""
+        return self.matrix.least_shift or EPS * self.scale
 
     def _scaled(self, u: Array) -> Array:
         return u if self._scales is None else u * self._scales
@@ -122,29 +132,27 @@ class GaussNewton:
         d = self._space.in_double(d)
         return d if self._scales is None else d / self._scales
 
-    def solver(self, damping: float) -> Callable[[Array], Array] | None:
+    def solver(self, damping: float) -> Step | None:
         """e -> d; None where the equations are lost in rounding."""
         shift = damping + self._penalty
-        solve = self.matrix.solver(shift)
-        if solve is None:
+        solved = self.matrix.solver(shift)
+        if solved is None:
             return None
         by = self._by_rows if self._few_rows else self._by_unknowns
 
         def step(e: Array) -> Array:
-            d = self._scaled(by(solve, self._space.in_double(e), shift))
+            d = self._scaled(by(solved, self._space.in_double(e), shift))
             return self._space.in_own_dtype(d)
 
         return step
 
-    def _by_rows(self, solve: Callable[[Array], Array], e: Array, shift: float) -> Array:
+    def _by_rows(self, solved: Solved, e: Array, shift: float) -> Array:
         if self._q is None:
-            return -(solve(e) @ self._R)
-        u = solve(e - self._R @ self._q / shift)
-        return -(u @ self._R) - self._q / shift
+            return -solved.then_transposed(e)
+        return -solved.then_transposed(e - self._R @ self._q / shift) - self._q / shift
 
-    def _by_unknowns(self, solve: Callable[[Array], Array], e: Array, shift: float) -> Array:
-        slopes = e @ self._R
-        return -solve(slopes if self._q is None else slopes + self._q)
+    def _by_unknowns(self, solved: Solved, e: Array, shift: float) -> Array:
+        return -solved.of_product(e, self._q)
 
 
 def variable_scales(space: Space, R: Array) -> Array:
@@ -166,7 +174,8 @@ class ShiftedOuterProduct:
     2022). A block of pivots at a time, it goes on until the trace of the rest, which bounds its
     eigenvalues, is not above s. The draws are evenly spaced along the diagonal's running sum
     instead of random, so that the same matrix has the same factor. Where that would take a large
-    share of all columns, A A^T is computed and factorised as a whole.
+    share of all columns, A A^T is computed and factorised as a whole. For shifts that its rounding
+    would hide it is factorised twice (`Refined`).
 
     Parameters
     ----------
@@ -183,6 +192,9 @@ class ShiftedOuterProduct:
         Columns of the last factor; as many as the matrix has where it is taken as a whole.
     whole_below : float
         The same as the parameter, or the shift since then for which that was found out.
+    least_shift : float
+        Shifts below it are lost in the rounding of A. 0 where vectors have less than double
+        precision: there nothing is factorised twice.
     """
 
     def __init__(self, space: Space, A: Array, whole_below: float = 0.0) -> None:
@@ -194,14 +206,34 @@ class ShiftedOuterProduct:
         self._whole: Array | None = None  # its lower triangle
         self._within: OrthogonalFactor | None = None  # for the shifts from `_least` on
         self._least = math.inf
+        precise = space.eps <= EPS
+        # Cholesky's factorisation fails for shifts up to a third of that, and for those up to all of
+        # it solutions have less than three digits.
+        self._hidden_below = MARGIN * EPS * float(self.trace) if precise else 0.0
+        self.least_shift = self.order * EPS * self._hidden_below
+        self._refined: Refined | None = None
 
-    def solver(self, shift: float) -> Solve | None:
-        """b -> u; None where the equations are lost in rounding."""
+    def solver(self, shift: float) -> Solved | None:
+        """For this shift; None where the equations are lost in rounding."""
+        if self.least_shift <= shift < self._hidden_below:
+            return self._finer_solver(shift)
         if shift < self._least:
             self._factorise(shift)
         if self._within is not None:
-            return low_rank_solver(self._space, self._within, shift)
-        return self._space.definite_solver(self._whole, shift)
+            solve = low_rank_solver(self._space, self._within, shift)
+        else:
+            solve = self._space.definite_solver(self._whole, shift)
+        return None if solve is None else SolvedAtOnce(self._A, solve)
+
+    def _finer_solver(self, shift: float) -> Solved | None:
+        self.rank = self.order
+        if self._refined is None:
+            self._whole = self._space.lower_product(self._A)
+            L = self._space.lower_factor(self._whole, self._hidden_below)
+            if L is None:
+                return None
+            self._refined = Refined(self._space, self._A, L)
+        return self._refined.solver(shift)
 
     def _factorise(self, shift: float) -> None:
         """For this shift and any larger one."""
@@ -258,3 +290,88 @@ def low_rank_solver(space: Space, factor: OrthogonalFactor, shift: float) -> Sol
         return Q @ solve_within(within) + (b - Q @ within) / shift
 
     return solve
+
+
+class Solved(Protocol):
+    """u with (A A^T + s I) u = b."""
+
+    def then_transposed(self, b: Array) -> Array:
+        """A^T u."""
+
+    def of_product(self, e: Array, q: Array | None) -> Array:
+        """u for b = A e, to which q is added."""
+
+
+@dataclass(frozen=True)
+class SolvedAtOnce:
+    """By a solver b -> u."""
+
+    A: Array
+    solve: Solve
+
+    def then_transposed(self, b: Array) -> Array:
+        """A^T u."""
+        return self.solve(b) @ self.A
+
+    def of_product(self, e: Array, q: Array | None) -> Array:
+        """u for b = A e, to which q is added."""
+        b = e @ self.A.T
+        return self.solve(b if q is None else b + q)
+
+
+class Refined:
+    """A A^T + s I for shifts s that the rounding of A A^T would hide.
+
+    Problem: a product A A^T has the squared singular values of A, so that those below the root of
+    the precision are lost: of 16 digits, 8 are left. Solve as if one had a QR factorisation of A,
+    for several shifts, by products and triangular solves alone.
+
+    Algorithm: Cholesky's QR factorisation with a shift (Fukaya et al., 2020). With L L^T equal to
+    A A^T + t I, for a shift t that rounding does not hide,
+
+        A A^T + s I = L G L^T,   G = Q Q^T + s L^-1 L^-T,   Q = L^-1 A.
+
+    G has eigenvalues between s / t and 1, and what A A^T had lost.
+
+    Parameters
+    ----------
+    space : Space
+        Of A's arrays.
+    A : array
+        A matrix.
+    L : array
+        As above.
+    """
+
+    def __init__(self, space: Space, A: Array, L: Array) -> None:
+        self._space, self.L, self.Q = space, L, space.lower_solve(L, A)
+        eye = space.xp.eye(L.shape[0], dtype=L.dtype, device=space.device)
+        self._of_A = space.lower_product(self.Q)
+        self._of_shift = space.lower_product(space.lower_solve(L, eye))
+
+    def solver(self, shift: float) -> RefinedSolved | None:
+        """For this shift; None where even so it is lost in rounding."""
+        G = self._of_A + shift * self._of_shift
+        solve = self._space.definite_solver(G, 0.0)
+        return None if solve is None else RefinedSolved(self._space, self.L, self.Q, solve)
+
+
+@dataclass(frozen=True)
+class RefinedSolved:
+    """By a factor L, Q = L^-1 A, and a solver with G."""
+
+    space: Space
+    L: Array
+    Q: Array
+    solve_within: Solve
+
+    def then_transposed(self, b: Array) -> Array:
+        """A^T u."""
+        return self.solve_within(self.space.lower_solve(self.L, b)) @ self.Q
+
+    def of_product(self, e: Array, q: Array | None) -> Array:
+        """u for b = A e, to which q is added."""
+        b = self.Q @ e
+        if q is not None:
+            b = b + self.space.lower_solve(self.L, q)
+        return self.space.lower_solve(self.L, self.solve_within(b), transposed=True)

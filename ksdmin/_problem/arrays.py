@@ -359,6 +359,18 @@ class Space:
             return lambda b: self.xp.linalg.solve(L.T, self.xp.linalg.solve(L, b))
         return lambda b: self.xp.cholesky_solve(b[:, None], L)[:, 0]
 
+    def lower_solve(self, L: Array, B: Array, *, transposed: bool = False) -> Array:
+        """L^-1 B, or L^-T B, of a lower triangular L and a vector or a matrix."""
+        if self.numpy:
+            return lapack.dtrtrs(L, B, lower=1, trans=int(transposed))[0]
+        if self._immutable:  # its namespace has no solver of triangles
+            return self.xp.linalg.solve(L.T if transposed else L, B)
+        columns = B if B.ndim == 2 else B[:, None]
+        solved = self.xp.linalg.solve_triangular(
+            L.T if transposed else L, columns, upper=transposed
+        )
+        return solved if B.ndim == 2 else solved[:, 0]
+
     def lower_factor(self, M: Array, shift: float) -> Array | None:
         """L with L L^T = M + shift I, by Cholesky; None where that is not definite.
 

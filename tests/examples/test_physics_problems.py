@@ -16,6 +16,7 @@ from examples.physics.burgers_reference import cole_hopf, solved
 from examples.physics.experiment import grid, solution_error, uniform
 from examples.physics.experiments import EXPERIMENTS
 from examples.physics.periodic_net import PeriodicNet
+from examples.physics.redrawn import redrawn
 from examples.physics.spectral import transforms
 from examples.physics.tanh_net import TanhNet
 
@@ -311,6 +312,14 @@ def test_redrawn_points_are_where_the_residuals_are():
     mean_square = lambda points: equation(setting.net, points).square().mean()  # noqa: E731
     assert mean_square(again.residuals[0][1]) > 1.1 * mean_square(uniform_points)
     assert torch.equal(setting.following().residuals[0][1], again.residuals[0][1])
+
+
+def test_rounds_share_the_seconds_of_a_run_evenly():
+    setting, shares = redrawn(EXPERIMENTS["burgers"].make(0, True), 3, 0), []
+    while setting is not None:
+        shares.append(setting.share)
+        setting = setting.following and setting.following()
+    assert shares == pytest.approx([1 / 3] * 3)
 
 
 def test_the_closed_form_is_right_where_the_shock_is_and_at_the_start():

@@ -9,6 +9,12 @@ from ksdmin._ksd.gauss_newton import FIRST_BLOCK, ShiftedOuterProduct, evenly_dr
 from ksdmin._problem.arrays import Space
 
 N = 600
+IN_DOUBLE = (
+    ("numpy", "float64"),
+    ("torch", "float64"),
+    pytest.param(("torch-cuda", "float64"), marks=pytest.mark.cuda),
+    ("jax", "float64"),
+)
 
 
 def matrix(ratio, rows=N, columns=700):
@@ -26,7 +32,7 @@ def product_of(A, kind="numpy", **given):
 
 def dense_inverse(product, like, shift):
     """What the solver does, column by column."""
-    solve, eye = product.solver(shift), np.eye(product.order)
+    solve, eye = product.solver(shift).solve, np.eye(product.order)
     to = torch.tensor if isinstance(like, torch.Tensor) else np.asarray
     return np.stack([np.asarray(solve(to(e))) for e in eye], axis=1)
 
@@ -98,14 +104,38 @@ def test_rows_that_are_the_same_do_no_harm():
 
 def test_a_shift_above_all_eigenvalues_and_a_matrix_of_zeros():
     product, _ = product_of(matrix(0.8))
-    np.testing.assert_allclose(product.solver(1e9)(np.ones(N)), np.full(N, 1e-9))
+    np.testing.assert_allclose(product.solver(1e9).solve(np.ones(N)), np.full(N, 1e-9))
     product, _ = product_of(np.zeros((N, 700)))
-    np.testing.assert_allclose(product.solver(2.0)(np.ones(N)), np.full(N, 0.5))
+    np.testing.assert_allclose(product.solver(2.0).solve(np.ones(N)), np.full(N, 0.5))
+
+
+@pytest.mark.parametrize("shift", [1e-17, 1e-22, 1e-27])
+@pytest.mark.parametrize("backend", IN_DOUBLE, indirect=True)
+def test_shifts_that_the_rounding_of_the_product_hides(backend, shift):
+    """Singular values from 1 to 1e-13: those below 1e-8 are lost in A A^T."""
+    A = matrix(10 ** (-13 / 59), rows=60, columns=90)
+    U, s, Vt = np.linalg.svd(A, full_matrices=False)
+    e, b, taken = np.ones(90), A @ np.ones(90), backend.asarray(A)
+    product = ShiftedOuterProduct(Space(taken[0]), taken)
+    assert product.least_shift < shift
+    solved = product.solver(shift)
+    shares = s / (s * s + shift)
+    found, known = solved.then_transposed(backend.asarray(b)), Vt.T @ (shares * (U.T @ b))
+    np.testing.assert_allclose(backend.to_numpy(found), known, atol=1e-3 * np.linalg.norm(known))
+    known = U @ (shares * (Vt @ e))
+    for part, q in ((e, None), (e / 2, A @ e / 2)):
+        found = solved.of_product(backend.asarray(part), None if q is None else backend.asarray(q))
+        error = np.linalg.norm(backend.to_numpy(found) - known)
+        assert error < (1e-3 if q is None else 1e-1) * np.linalg.norm(known)
 
 
 def test_a_shift_that_rounding_hides():
-    product, _ = product_of(1e4 * np.ones((N, 700)))
+    """In float32, of rows that differ by their rounding alone."""
+    product, _ = product_of(1e4 * np.ones((N, 700), dtype=np.float32))
+    assert product.least_shift == 0.0
     assert product.solver(1e-12) is None
+    product, _ = product_of(1e4 * np.ones((N, 700)))
+    assert product.solver(1e-3 * product.least_shift) is None
 
 
 def test_indices_are_drawn_where_the_weights_are():

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.outcome import NextDamping, Outcome
 from ksdmin._ksd.rules.set_sizes import MIN_REDUCTION
-from ksdmin._problem.arrays import EPS, Array
+from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
 from ksdmin._run.fit_tests import Held
 
@@ -65,13 +65,13 @@ class GaussNewtonDamping:
         """Below which damping a factor is not of low rank, as far as is known."""
         return 0.0 if self.last is None else self.last.whole_below
 
-    def start(self, scale: float) -> float:
+    def start(self, scale: float, least: float) -> float:
         """The damping to begin with, for a curvature whose mean eigenvalue is `scale`.
 
         At first that eigenvalue (where residuals saturate, a thousandth of it led two runs of three
-        into a trap), and never less than its rounding.
+        into a trap), and never less than the `least` one that rounding leaves.
         """
-        return scale if self.last is None else max(self.last.value, EPS * scale)
+        return scale if self.last is None else max(self.last.value, least)
 
     def in_finer_arithmetic(self) -> GaussNewtonDamping:
         """The same with the least damping: what has raised it since then may be rounding."""

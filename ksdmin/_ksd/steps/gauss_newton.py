@@ -117,7 +117,7 @@ def gauss_newton_step(
         if whole:
             return Proposal(state, None)
     path = Path(run, evaluator, state, jacobian, equations, g, costs)
-    trial = path.trial(state.rules.gauss_newton.start(equations.scale))
+    trial = path.trial(state.rules.gauss_newton.start(equations.scale, equations.least_damping))
     if run.unit_free and whole and trial.d is None:
         held = held_at_the_end(evaluator, state, equations, g)
         if held is not None:
