@@ -207,8 +207,8 @@ class ShiftedOuterProduct:
         self._within: OrthogonalFactor | None = None  # for the shifts from `_least` on
         self._least = math.inf
         precise = space.eps <= EPS
-        # Cholesky's factorisation fails for shifts up to a third of that, and for those up to all of
-        # it solutions have less than three digits.
+        # Cholesky's factorisation fails for shifts up to a third of that; for those up to all of it
+        # solutions have less than three digits.
         self._hidden_below = MARGIN * EPS * float(self.trace) if precise else 0.0
         self.least_shift = self.order * EPS * self._hidden_below
         self._refined: Refined | None = None
