@@ -30,7 +30,7 @@ FACTORED_DIM = 4
 
 @dataclass(frozen=True)
 class Dimensions:
-    """The largest numbers of vectors that an iteration keeps.
+    """What an iteration keeps at most, in vectors.
 
     Attributes
     ----------
