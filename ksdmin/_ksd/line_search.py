@@ -17,14 +17,14 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 EPS = sys.float_info.epsilon
-ARMIJO = 1e-4  # a sufficient decrease, as a share of what the slope predicts
-WOLFE = 0.9  # at a step that is long enough, at most this share of the slope is left
+ARMIJO = 1e-4  # of what the slope predicts: a sufficient decrease
+WOLFE = 0.9  # of the slope: at a step that is long enough no more of it is left
 MAX_TRIALS = 30  # evaluations in a line search
-MAX_FACTOR = 10.0  # by which a step grows, or at first shrinks, in one trial
-# So many failures in a row show that going on is useless: cuts of a step, iterations without
-# progress, products without negative curvature. Measured for iterations, by
-# examples/benchmarks/ablation.py: it changes none of 90 runs that converge. On 35 runs that stall,
-# 2 saves 9% of the work (and one ended with a gradient 5000 times larger), 6 costs 28% more.
+MAX_FACTOR = 10.0  # by which a step is made longer, or shorter at first, at a time
+# Failures in a row which show that more of the same is no use: cuts of a step, iterations without
+# progress, products without negative curvature. Measured by examples/benchmarks/ablation.py, of
+# iterations: none of 90 runs that converge changes by it; on 35 that run until they stall, 2 saves
+# 9% of the work (and one ended with a gradient 5000 times larger), 6 costs 28% more.
 PATIENCE = 3
 
 

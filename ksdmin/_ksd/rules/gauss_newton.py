@@ -1,7 +1,7 @@
 """Gauss newton: the damping of Gauss-Newton steps (``_ksd/steps/gauss_newton.py``).
 
-It follows what a step gained of what the linear model predicted, as Nielsen has it (1999): gently
-down after good steps, ever faster up after bad ones.
+It follows the ratio of the gain to the prediction of the linear model, as in Nielsen (1999): it
+falls gently after good steps, and rises faster and faster after bad ones.
 """
 
 from __future__ import annotations
@@ -72,19 +72,19 @@ class GaussNewtonDamping:
 
     @property
     def whole_below(self) -> float:
-        """Below which damping a factor is not of low rank, as far as is known."""
+        """The damping below which a factor of low rank does not pay, as far as is known."""
         return 0.0 if self.last is None else self.last.whole_below
 
     def start(self, scale: float) -> float:
         """The damping to begin with, for a curvature whose mean eigenvalue is `scale`.
 
-        At first that eigenvalue (where residuals saturate, a thousandth of it led two runs of three
-        into a trap), and never less than its rounding.
+        In the first step that eigenvalue, and never less than its rounding. (If residuals
+        saturate, a thousandth of it led two runs of three into a bad local minimum.)
         """
         return scale if self.last is None else max(self.last.value, EPS * scale)
 
     def in_finer_arithmetic(self) -> GaussNewtonDamping:
-        """The same with the least damping: what has raised it since then may be rounding."""
+        """The same with the least damping so far: what has raised it since may be rounding."""
         if self.last is None:
             return self
         return changed(self, last=changed(self.last, value=self.least))
@@ -102,11 +102,11 @@ class GaussNewtonDamping:
 
 
 def lowered(damping: float, gain: float) -> float:
-    """The damping after a step that gained this share of what was predicted."""
+    """The damping after a step that gained this share of the prediction."""
     gain = min(max(gain, 0.0), 1.0)
     return damping * max(LARGEST_CUT, 1 - (2 * gain - 1) ** 3)
 
 
 def raised(damping: float, growth: float) -> tuple[float, float]:
-    """The damping after one whose step failed, and by how much it grows the next time."""
+    """The damping after a failed step, and the factor for the next failure."""
     return damping * growth, 2 * growth

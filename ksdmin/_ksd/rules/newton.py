@@ -1,9 +1,9 @@
-"""Newton: when a step takes the whole curvature matrix in place of a Krylov space.
+"""Newton: when a step takes the whole curvature matrix instead of a Krylov space.
 
-It does where the matrix and its factorisation cost less than the Krylov spaces that they replace
-(``_ksd/cost_model.py``). The factorised matrix serves further steps, which cost no more than a
-gradient each, as long as the gradient falls faster in the last of them, for what it cost, than in
-the last step with a new matrix.
+It does if the matrix and its factorisation cost less than the Krylov spaces that they replace
+(``_ksd/cost_model.py``). Further steps, which cost a gradient each, use the same factor, as long
+as the gradient falls faster for its cost in the last of them than in the last step with a new
+matrix.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class NewtonChoice:
         return cls(allowed=False)
 
     def worthwhile(self, costs: Costs, K: int, *, reused: bool) -> bool:
-        """Whether the matrix is less work than Krylov spaces, which have K vectors at most."""
+        """Whether the matrix is less work than Krylov spaces of at most K vectors."""
         instead = costs.replaced(K) if reused else costs.krylov(K)
         return self.allowed and not self.failed and costs.whole_curvature <= instead
 
     def reusable(self, costs: Costs) -> bool:
-        """Whether the next step may rest on the last matrix."""
+        """Whether the next step may use the last matrix."""
         share = costs.reused / (costs.reused + costs.whole_curvature)
         return self.allowed and not self.failed and self.reused_fall > share * self.fall
 
