@@ -359,7 +359,7 @@ class Growth:
         return self._space.combine(self._rows.V[:k, :], c), float(self._beta0 * c[0])
 
     def basis(self, krylov_dim: int) -> Basis:
-        """The basis so far; the first `krylov_dim` vectors span the Krylov space."""
+        """The basis so far, with the dimension of its Krylov part."""
         dim, largest = self.dim, largest_entry(self.H_bar)
         g_bar = np.zeros(dim)
         g_bar[:1] = self._beta0  # the other vectors are orthogonal to it
@@ -393,8 +393,8 @@ def _root(squared: float | Small) -> float:
 def _orthonormalised(gram: Small, before: Small, rounding: float) -> Small:
     """E with E gram E^T = I; a vector of which only rounding is left has no row.
 
-    `before` has the squared norms that this is relative to. The limit is less strict between the
-    vectors, because a Gram matrix contains squares.
+    Rounding is relative to the squared norms `before`, and to the diagonal of the Gram matrix,
+    which contains squares.
     """
     least = np.maximum(rounding**2 * before, rounding * np.diagonal(gram))
     rows: list[Small] = []
