@@ -419,7 +419,7 @@ def function_problem(
     if isinstance(hess, HessianUpdateStrategy):
         warnings.warn(
             f"hess={type(hess).__name__}() is not used: ksd has a quasi-Newton model of its own, "
-            "and differences of gradients where that does not suffice. Leave hess out",
+            "and differences of gradients if that does not suffice. Leave hess out",
             OptimizeWarning,
             stacklevel=frames_to_the_user(),
         )

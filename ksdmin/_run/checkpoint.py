@@ -166,7 +166,7 @@ def refuse_other_run(path: Path, identity: Identity | None) -> None:
     there = checkpoint_file.read_header(path)
     if identity is None or there.get("run") != identity.run:
         raise FileExistsError(
-            f"{path}: there is a saved run already, and it is not overwritten. Go on with it: "
+            f"{path}: there is a saved run already, which is not overwritten. Continue it: "
             "ksdmin.resume(path, problem); or delete it, or choose another path"
         )
 

@@ -73,7 +73,7 @@ def read(path: Path) -> tuple[dict[str, Any], Any]:
         if digest.hexdigest().encode() != expected:
             raise CheckpointError(
                 f"{path}: the file is damaged or incomplete (its checksum differs). Take another "
-                "copy of it, or begin anew; it has been left as it is"
+                "copy of it, or start again; it has been left as it is"
             )
         file.seek(begins)
         with zipfile.ZipFile(file) as archive:
@@ -168,7 +168,7 @@ def _header(file: IO[bytes], path: Path) -> tuple[dict[str, Any], bytes]:
     except (ValueError, KeyError, TypeError):
         raise CheckpointError(
             f"{path}: the file is damaged or incomplete (its header cannot be read). Take another "
-            "copy of it, or begin anew; it has been left as it is"
+            "copy of it, or start again; it has been left as it is"
         ) from None
     if version != FORMAT:
         raise CheckpointError(
@@ -210,7 +210,7 @@ def _with_arrays(value: Any, archive: zipfile.ZipFile, known: dict[str, SavedArr
 
 T = TypeVar("T")
 
-OTHER_VERSION = "it was saved by another version of ksdmin. Load it with that one, or begin anew"
+OTHER_VERSION = "it was saved by another version of ksdmin. Load it with that one, or start again"
 NOTHING_GIVEN: Mapping[str, Any] = {}
 
 

@@ -494,5 +494,5 @@ class _Handler:
             return signal.default_int_handler(number, frame)
         for run in self.runs:
             run.asked = True
-        log.warning("Ctrl-C: the run ends after this evaluation; once more ends it at once")
+        log.warning("Ctrl-C: the run ends after this evaluation; Ctrl-C again ends it at once")
         return None

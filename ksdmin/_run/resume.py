@@ -226,7 +226,7 @@ def check_dtype(path: Path, header: Mapping[str, Any], space: Space) -> None:
     if dtype_name(space) != header["dtype"]:
         raise CheckpointError(
             f"{path}: the saved run is in {header['dtype']}, the problem in {dtype_name(space)}: "
-            "a run cannot go on in another dtype. Convert the problem, or begin anew from x"
+            "a run cannot go on in another dtype. Convert the problem, or start again from x"
         )
 
 
@@ -248,7 +248,7 @@ def check_value(path: Path, state: State, first: float, error: float) -> None:
     if math.isfinite(here.value) and not abs(value - here.value) <= error * scale:
         raise CheckpointError(
             f"{path}: at the saved point the problem has the value {value:.10g}, the saved run had "
-            f"{here.value:.10g}: are the data, or the function, others?"
+            f"{here.value:.10g}: have the data or the function changed?"
         )
 
 
@@ -260,7 +260,7 @@ def options_again(saved: MethodOptions, given: Mapping[str, Any]) -> Any:
             raise ValueError(f"options: unknown {name!r}{hint(name, names)}")
         if name not in MAY_CHANGE and given[name] != getattr(saved, name):
             raise ValueError(
-                f"option {name}: a saved run goes on as it was begun, with "
+                f"option {name}: a saved run continues as it began, with "
                 f"{name}={getattr(saved, name)!r}; what may be changed: {', '.join(MAY_CHANGE)}"
             )
     return replace(saved, **given)

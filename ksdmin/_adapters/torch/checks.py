@@ -511,5 +511,5 @@ def _wrong(kernels: Kernels, what: str) -> str:
         f"second derivatives of {type(kernels.model.model).__name__} by torch are wrong: {what}. "
         "An autograd.Function in it may be once_differentiable, detach something in its backward "
         "pass, or keep a derivative that it computed in the forward pass; torch's own weight_norm "
-        f"is wrong, too. Mend that, {advice}{OWN_PRODUCTS}"
+        f"is wrong, too. Fix that, {advice}{OWN_PRODUCTS}"
     )

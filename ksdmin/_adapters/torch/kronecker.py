@@ -273,7 +273,7 @@ def kronecker_kernel(probing: Probing, *, asked: bool, affordable: float) -> Kro
     operations than `affordable`.
     """
     if probing.kernels.model.recomputes:
-        reason = "its activations are computed again in the pass back"
+        reason = "its activations are computed again in the backward pass"
     else:
         try:
             kernel = KroneckerKernel(probing)

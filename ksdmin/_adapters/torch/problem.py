@@ -328,7 +328,7 @@ class InDouble:
             warnings.warn(
                 "Rounding in float32 hides what further steps gain, but in float64 the model fails "
                 f"({type(error).__name__}: {error}), so the run stays in float32. {_advice(error)} "
-                "precision='float32' in from_torch says not to try.",
+                "precision='float32' in from_torch switches this off.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -337,5 +337,5 @@ class InDouble:
 
 def _advice(error: Exception) -> str:
     if is_out_of_memory(error):
-        return "Its copy needs room for twice the bytes beside the model itself;"
+        return "Its copy needs twice the memory of the model, besides the model itself;"
     return "Tensors that the model makes or captures should have the dtype of what it is given;"

@@ -78,8 +78,8 @@ NO_GRADIENT = Held(
 
 BLIND = Held(
     Status.PRECISION_LOSS,
-    "No residual changes by a difference, though they are not zero: rounding hides the changes, or "
-    "fun is constant around x. Pass jac, or longer steps by diff_step, or begin elsewhere.",
+    "Finite differences change no residual, though not all are zero: rounding hides changes, or "
+    "fun is constant around x. Pass jac, or longer steps (diff_step), or start elsewhere.",
 )
 
 Model = QuadraticModel | SparseModel

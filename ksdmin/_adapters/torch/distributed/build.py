@@ -70,7 +70,7 @@ def _warn_of_others() -> None:
     warnings.warn(
         f"This process is one of several (WORLD_SIZE={size}), but from_torch was called without "
         "process_group: each process minimises over its own data, and ends at its own minimum. "
-        "Pass process_group='auto' for one run of all of them.",
+        "Pass process_group='auto' for one run over all samples.",
         UserWarning,
         stacklevel=5,  # the call of from_torch
     )

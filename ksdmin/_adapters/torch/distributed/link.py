@@ -266,7 +266,7 @@ class Link(Team):
         except RuntimeError as error:
             raise RuntimeError(
                 f"rank {self.rank} of {self.size} cannot reach the other processes of the group: "
-                "one of them has died, or has not come as far within the time-out of the group, or "
+                "one of them has died, or has not got this far within the timeout of the group, or "
                 f"the backend does not serve {self._device.type} tensors. A saved run goes on "
                 f"with ksdmin.resume, also with fewer processes. ({error})"
             ) from error
