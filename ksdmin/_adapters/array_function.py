@@ -1,7 +1,7 @@
-"""A function of arrays of torch or jax, for an algorithm on the host: residuals, mostly.
+"""A function of torch or jax arrays, for an algorithm on the host; usually residuals.
 
-The function stays on its device. What the host hands in is a vector; what comes back are its values
-as one vector, and their Jacobian, by autodiff.
+The function stays on its device. The host passes a vector, and gets the values as one vector, and
+their Jacobian by autodiff.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ArrayFunction:
     x0: Small  # where it starts, as one vector in float64
 
     def __call__(self, x: Small) -> Any:
-        """The values, as one vector of numpy in the dtype that they have."""
+        """The values, as one numpy vector of their own dtype."""
         raise NotImplementedError
 
     def jacobian(self, x: Small) -> Any:
@@ -38,24 +38,24 @@ class ArrayFunction:
         raise NotImplementedError
 
     def names(self) -> Names:
-        """Of the parts of x0."""
+        """The names of the parts of x0."""
         raise NotImplementedError
 
     @classmethod
     def of_model(cls, f: Any, xdata: Any, start: Small, like: Any) -> Self:
-        """``f(xdata, *parameters)`` in float64, as far as the library has it, where `like` is."""
+        """``f(xdata, *parameters)`` on the device of `like`, in float64 if the library has it."""
         raise NotImplementedError
 
     @property
     def eps(self) -> float:
-        """Of the numbers that the function computes with."""
+        """The eps of the function's dtype."""
         raise NotImplementedError
 
     def is_differentiable(self, *, bounded: bool) -> bool:
-        """Whether autodiff goes through the function, and misses no part of it.
+        """Whether autodiff can differentiate the function, and misses no part of it.
 
-        It is called at x0, and without bounds at two points beside it. Whatever it raises is met
-        again where its values are taken.
+        It is called at x0 and, without bounds, at two points near it. If it raises, it will raise
+        again when its values are needed.
         """
         try:
             J = np.asarray(self.jacobian(self.x0), dtype=np.float64)
@@ -68,7 +68,7 @@ class ArrayFunction:
 def array_function(
     fun: Callable[..., Any], x0: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
 ) -> ArrayFunction | None:
-    """The function of an x0 that has arrays of torch or jax in it; None of any other x0."""
+    """The function, if x0 contains arrays of torch or jax; otherwise None."""
     x0 = list(x0) if isinstance(x0, Iterator) else x0  # such as net.parameters()
     like = x0 if hasattr(x0, "named_parameters") else first_array(x0)
     if like is None:
@@ -83,7 +83,7 @@ def array_function(
 
 
 def host_function(like: Any) -> Any:
-    """The class for functions of arrays like this one, or of a module of torch."""
+    """The class for functions of arrays like this one, or of a torch module."""
     name = "functional.jax" if is_jax_array(like) else "torch.host_function"
     return import_module(f"ksdmin._adapters.{name}").HostFunction
 
@@ -103,7 +103,7 @@ def first_array(*trees: Any) -> Any:
 
 
 def _leaves_of_jax(leaf: Any) -> list[Any]:
-    """Those of a tree of jax's own kind, such as a module of equinox."""
+    """The leaves of a tree that only jax knows, such as a module of equinox."""
     jax = sys.modules.get("jax")
     if jax is None or isinstance(leaf, (float, int, str, np.ndarray, np.generic)):
         return []

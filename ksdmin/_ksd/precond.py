@@ -1,4 +1,4 @@
-"""The preconditioner P of the Krylov space (D in the paper, Algorithm 3, line 5)."""
+"""The preconditioner P of the Krylov space (D in the paper; Algorithm 3, line 5)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.kronecker import DampedFactors
 from ksdmin._problem.values import made
 
-# Of the mean, added to a diagonal of squared gradients: little enough to keep the differences
-# between the parameters that matter. A hundredth changes the excess loss of six nets by 1% to 5%.
+# This share of the mean is added to a diagonal of squared gradients: little enough to keep the
+# differences between parameters. A hundredth changes the excess loss of six nets by 1% to 5%.
 MEAN_SHARE = 0.1
 
 
@@ -75,11 +75,11 @@ IDENTITY = Preconditioner(_same, _same, is_diagonal=True, is_identity=True)
 
 
 def diagonal_preconditioner(space: Space, diagonal: Array, floor: float, power: float) -> Array:
-    """D: `diagonal`, floored to `floor` times its maximum; ones where that is 0 or not finite.
+    """D: `diagonal`, floored to `floor` times its maximum; ones if the maximum is 0 or not finite.
 
-    A power below 1 says that it is one of squared gradients. As in Martens' method, something is
-    added to that first. Without it, parameters which few samples move are moved far: MNIST's
-    auto-encoder trains faster, but generalises worse; that of CURVES does so by chance, and much.
+    A power below 1 means that it is made of squared gradients. As in Martens' method, a constant is
+    added first. Without it, parameters that few samples affect move far: MNIST's auto-encoder
+    trains faster but generalises worse, and that of CURVES sometimes much worse.
     """
     largest = space.largest(diagonal)
     if not 0 < largest < float("inf"):

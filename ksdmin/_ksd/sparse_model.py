@@ -1,12 +1,11 @@
 """The model of a fit with very many unknowns and a sparse Jacobian.
 
-Problem: as in ``trust_region.py``, where eigenvalues are out of reach. A step for a radius would
-take a factorisation for each shift that is tried.
+Problem: as in ``trust_region.py``, but eigenvalues are too expensive. A step for a given radius
+would need a factorisation for each shift that is tried.
 
-Algorithm: the shift leads, not the radius: one factorisation for each step, with the shift that the
-last steps have led to (Marquardt 1963). The first one is that of Ceres. What the whole step would
-gain is found with a shift that is no more than rounding, and only where the step along the gradient
-does not show that it is much.
+Algorithm: the shift is adapted, not the radius: one factorisation for each step (Marquardt 1963).
+The first shift is that of Ceres. The gain of the full step is computed with a shift of the size of
+rounding, and only if the step along the gradient does not already show that it is large.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from ksdmin._problem.arrays import EPS, Small
 from ksdmin._problem.structure import Structure
 
 FIRST_SHIFT = 1e-4  # of squared columns of length one
-# How small conjugate gradients make the residual for the whole step, of what it was, and after how
-# many products they end.
+# The accuracy of the full step, if conjugate gradients find it, and after how many products they
+# end.
 WHOLE_FORCING, MOST_PRODUCTS = 1e-3, 1000
 
 Solve = Callable[[Small], Small]
@@ -56,12 +55,12 @@ class SparseModel:
         self._whole: Small | None = None
 
     def step(self, radius: float, guess: float) -> tuple[Small, float, float]:
-        """The step p, the shift l, and |D p|; `guess` is that of the last step."""
+        """The step p, the shift l, and |D p|; `guess` is the shift of the last step."""
         q = self._solved(self._r, max(guess, self._least))
         return self._scales * q, self._shift, math.sqrt(q @ q)
 
     def solved(self, e: Small, shift: float) -> Small:
-        """The step with other residuals e in the place of r."""
+        """The step with other residuals e instead of r."""
         return np.asarray(self._scales * self._solved(e, shift))
 
     def _solved(self, e: Small, shift: float) -> Small:
@@ -77,9 +76,9 @@ class SparseModel:
         return solve, shift
 
     def full_reduction(self, error: float, enough: float = math.inf) -> float:
-        """What the model predicts for its minimum; no less than `enough`, where it is more.
+        """The gain that the model predicts for its minimum; if it exceeds `enough`, a lower bound.
 
-        Eigenvalues that are zero but for the relative `error` of the Jacobian say nothing.
+        Eigenvalues that the relative `error` of the Jacobian hides do not count.
         """
         g = self._scales * (self._R.T @ self._r)
         bent = self._R @ (self._scales * g)

@@ -50,7 +50,7 @@ class KSDRun(Run):
         return int(self.options.inner_maxiter or self.dims.whole_dim)
 
     def traits_of(self, problem: CountingProblem) -> Traits:
-        """A problem's traits, as far as they are used: a power is asked for of a diagonal."""
+        """A problem's traits; no Kronecker factors if the user gave a power of the diagonal."""
         traits = problem.traits
         if not traits.has_factors:
             return traits
@@ -59,7 +59,7 @@ class KSDRun(Run):
         return super().traits_of(problem)
 
     def as_preconditioner(self, traits: Traits, diagonal: Array) -> Array:
-        """D (Algorithm 3, line 5): once for a diagonal, which may serve many steps of the model."""
+        """D (Algorithm 3, line 5), made once for a diagonal, which may serve many steps."""
         own = self.options.diagonal_power
         power = traits.diagonal_power if own is None else own
         return diagonal_preconditioner(self.space, diagonal, self.floor, power)
@@ -109,14 +109,14 @@ class KSDState(State):
         return self.rules.stall.stalled if self.fit is None else self.fit.stuck
 
     def with_tolerances(self, given: Mapping[str, float]) -> Self:
-        """The same with these tolerances of a fit in the place of its own."""
+        """The state with these tolerances of a fit instead of its own."""
         if self.fit is None or not given:
             return self
         tests = changed(self.fit.tests, **given)
         return changed(self, fit=changed(self.fit, tests=tests, held=None, stuck=False))
 
     def of_another_function(self) -> Self:
-        """The same with what was learned of the curvature as a preconditioner only."""
+        """The state after a change of the function: the model is now a preconditioner only."""
         rules = changed(
             self.rules,
             stall=self.rules.stall.restarted(self.gradient_norm),
@@ -126,17 +126,17 @@ class KSDState(State):
 
     @property
     def tests_itself(self) -> bool:
-        """Whether tests free of units are those that count, as in a fit."""
+        """Whether the tests without units count, as in a fit."""
         return self.fit is not None or self.ledger.problem.unit_free
 
     @property
     def is_fit(self) -> bool:
-        """Whether the steps make these tests: they know what was predicted."""
+        """Whether the steps make these tests, because they know the predictions."""
         return self.fit is not None
 
     @property
     def held(self) -> Held | None:
-        """The test of convergence that the steps have found to hold here."""
+        """The test of convergence that holds here, as the steps have found."""
         if self.fit is not None:
             return self.fit.held
         met = self.rules.gauss_newton.met
@@ -144,13 +144,13 @@ class KSDState(State):
 
     @property
     def damping(self) -> float:
-        """The damping of the next search: only steps that rest on samples are damped."""
+        """The damping of the next search; only steps on samples are damped."""
         value = self.rules.damping.value
         return value if value and self.curvature_is_sampled else 0.0
 
     @property
     def C_is_other(self) -> bool:
-        """Whether C, the set of the search, is another one than that of the gradient."""
+        """Whether C, the set of the search, differs from A, the set of the gradient."""
         return self.sampling.sets.C is not self.here.idx
 
     @property
@@ -160,9 +160,9 @@ class KSDState(State):
 
 
 def learned_curvature(run: KSDRun, state: KSDState) -> dict[str, InverseHessian]:
-    """The field of the result; none where nothing was learned, or where it is not on the host.
+    """The field `hess_inv` of the result; None if nothing was learned, or the run is on a device.
 
-    A result must not keep a device's memory, nor copy all of it to the host unasked.
+    A result should neither hold device memory nor copy all of it to the host unasked.
     """
     learned = run.space.numpy and (len(state.model) or state.model.base is not None)
     return {"hess_inv": InverseHessian(state.model, run.space)} if learned else {}
@@ -193,7 +193,7 @@ class Trial:
     slope_is_hidden: bool = False  # whether the error of differences hides the slope along it
 
     def products_to(self, there: Evaluated) -> StepProducts | None:
-        """`products`, if what was evaluated `there` is what the search evaluated."""
+        """`products`, if `there` is the point that the search evaluated."""
         products = self.products
         return products if products is None or there.gradient is self.gradient else None
 
@@ -219,7 +219,7 @@ class Trial:
 
     @property
     def newton_reduction(self) -> float:
-        """What that predicted for its Newton step; NaN where it was not made of it."""
+        """The gain that the whole curvature predicted for its Newton step; NaN for other steps."""
         if self.is_gauss_newton:
             return self.model_reduction
         if self.basis is None or not self.basis.of_matrix:

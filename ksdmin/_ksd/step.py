@@ -45,7 +45,7 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         turn = turn._replace(state=state)
         if trial is None:
             return changed(state, ledger=evaluator.ledger)
-        if run.sampled:  # what was found on samples counts once it is judged
+        if run.sampled:  # what was found on samples must be judged first
             evaluator.let_finish()
         sampling = next_sets(run, state, trial) if run.sampled else state.sampling  # line 3
         there = evaluate(turn, trial, sampling.sets.A)  # lines 13, 4, 5
@@ -75,10 +75,10 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
 
 
 def evaluate(turn: Turn, trial: Trial, A: Any) -> Evaluated:
-    """What the next iteration starts from; nothing new where A has just served as C.
+    """Evaluate the new point; nothing new is computed if the search has just evaluated it on A.
 
-    A step of the model leaves the diagonal as it is: another would cost as much as the step. After
-    one that was made of a matrix there is none until a Krylov space needs it.
+    A quasi-Newton step keeps the old diagonal: a new one would cost as much as the step. After a
+    step from a matrix there is none until a Krylov space needs it.
     """
     run, evaluator, state, _ = turn
     of_model, here = trial.is_of_model, state.here
@@ -97,12 +97,12 @@ def evaluate(turn: Turn, trial: Trial, A: Any) -> Evaluated:
 
 
 def rests_on_matrix(state: KSDState, trial: Trial) -> bool:
-    """Whether the step was made of a matrix, which has a diagonal of its own."""
+    """Whether the step used a matrix, which has a diagonal of its own."""
     return trial.has_factor or trial.is_gauss_newton or state.model.base is not None
 
 
 def value_before(turn: Turn, trial: Trial, there: Evaluated) -> float:
-    """The value before the step, on the samples of the value after it; NaN: not to be compared."""
+    """The value before the step, on the samples of the value after it; NaN: not comparable."""
     here = turn.state.here
     if trial.d is None:
         return there.value
@@ -112,7 +112,7 @@ def value_before(turn: Turn, trial: Trial, there: Evaluated) -> float:
 
 
 def step_record(evaluator: Evaluator, state: KSDState, trial: Trial, outcome: Outcome) -> Record:
-    """The line of this iteration in the history."""
+    """The row of this iteration in the history."""
     return write_record(
         evaluator,
         state.record.iteration + 1,
@@ -128,11 +128,11 @@ def step_record(evaluator: Evaluator, state: KSDState, trial: Trial, outcome: Ou
 
 
 def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, basis: Basis) -> bool:
-    """Warn of a product that is not symmetric; what is used is V^T H V, mirrored."""
+    """Warn of a product that is not symmetric; one triangle of V H V^T is used."""
     if evaluator.product_error:
         return False
     asymmetry = basis.asymmetry
-    if asymmetry <= MIN_REMAINDER * run.space.eps**0.5:  # the error of products by differences
+    if asymmetry <= MIN_REMAINDER * run.space.eps**0.5:  # the error of products made of differences
         return False
     warnings.warn(
         f"The curvature product is not symmetric: v^T H u and u^T H v differ by "
@@ -211,10 +211,11 @@ def work(turn: Turn, trial: Trial, costs: Costs) -> float:
 def slope_correction(
     space: Space, here: Evaluated, trial: Trial, actual: float, there: Evaluated
 ) -> float:
-    """By how much the step goes down steeper on the samples of the new value than on the old.
+    """How much steeper the step goes down on the samples of the new value than on the old ones.
 
-    The slope that they have is that of the parabola through the two values and the new gradient. A
-    gradient of few samples is noise in part: that must not pass for an error of the model.
+    The slope on the new samples is that of the parabola through the two values and the new
+    gradient. The gradient of few samples is partly noise, which must not count as an error of the
+    model.
     """
     if there.idx is here.idx or trial.d is None:
         return 0.0

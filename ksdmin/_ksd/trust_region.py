@@ -2,9 +2,9 @@
 
 Problem: minimise c^T q + q^T diag(w) q / 2 over |q| <= radius.
 
-Algorithm: q = -c / (w + l), where l is zero if that is short enough, and otherwise such that |q| is
-the radius to a tenth. 1 / |q| is nearly linear in l, so that a few of Newton's steps find it
-(Hebden 1973, Moré 1978). They are kept between bounds that close in.
+Algorithm: q = -c / (w + l), with l = 0 if that is short enough, and otherwise such that |q| is the
+radius, within a tenth. 1 / |q| is nearly linear in l, so that a few Newton steps find l (Hebden
+1973, Moré 1978). They stay between bounds that tighten.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ksdmin._problem.arrays import EPS, Small
 # How exactly the step of a fit is found: its length, of the radius (Moré's); where conjugate
 # gradients find it, the residual of its equations, of what it was (Ceres has the same one).
 INEXACT = 0.1
-# Where Newton's step leaves the bounds, the next try is at least this share of the upper one.
+# If Newton's step leaves the bounds, the next try is at least this share of the upper bound.
 LEAST_SHARE = 1e-3
 
 Indices = npt.NDArray[np.intp]
@@ -44,7 +44,7 @@ class QuadraticModel:
         self._D, self._free = D, free
 
     def bent(self, S: Small) -> QuadraticModel:
-        """The same with p^T S p / 2."""
+        """The model with p^T S p / 2 added."""
         D, free = self._D, self._free
         inner = S if free is None else S[np.ix_(free, free)]
         scales = D if free is None else D[free]
@@ -58,9 +58,9 @@ class QuadraticModel:
         return QuadraticModel(w, c, full, self._basis @ Q, D, free)
 
     def full_reduction(self, error: float, enough: float = math.inf) -> float:
-        """What the model predicts for its minimum; infinite where there is none.
+        """The gain that the model predicts for its minimum; infinite if there is none.
 
-        Eigenvalues that are zero but for the relative `error` of the Jacobian say nothing.
+        Eigenvalues that the relative `error` of the Jacobian hides do not count.
         """
         if self.full is None:
             return math.inf
@@ -71,18 +71,18 @@ class QuadraticModel:
         return -float(c.dot(full)) / 2
 
     def unseen(self, error: float) -> list[Small]:
-        """The directions of unit length along which this error of the Jacobian hides the slope."""
+        """The unit vectors along which this error of the Jacobian hides the slope."""
         hidden = np.flatnonzero(self._w <= error**2 * self._w.max(initial=0.0))
         units = np.eye(len(self._w))
         return [self.in_variables(units[i]) for i in hidden]
 
     def step(self, radius: float, guess: float) -> tuple[Small, float, float]:
-        """The step p, the shift l, and |D p|; `guess` is that of the last step."""
+        """The step p, the shift l, and |D p|; `guess` is the shift of the last step."""
         q, shift, length = within(self._w, self._c, self.full, radius, guess)
         return self.in_variables(q), shift, length
 
     def in_variables(self, q: Small) -> Small:
-        """The step of these coefficients."""
+        """The step with these coefficients."""
         scaled = self._basis.dot(q)
         if self._free is None:
             return np.asarray(scaled / self._D)
@@ -94,7 +94,7 @@ class QuadraticModel:
 class GaussNewtonModel(QuadraticModel):
     """|r + R p|^2 / 2, by the singular values of R D^-1.
 
-    What is zero but for rounding moves nothing in the full step.
+    The full step leaves out singular values that are zero up to rounding.
     """
 
     def __init__(self, R: Small, r: Small, D: Small, free: Indices | None) -> None:
@@ -109,24 +109,24 @@ class GaussNewtonModel(QuadraticModel):
         super().__init__(s * s, s * along, -along * self._inverse, Vt.T, D, free)
 
     def solved(self, e: Small, shift: float) -> Small:
-        """The step with other residuals e in the place of r, and a shift."""
+        """The step with other residuals e instead of r, and this shift."""
         along, s = e.dot(self._U), self._s
         return self.in_variables(-along * (s / (s * s + shift) if shift else self._inverse))
 
 
 def svd(A: Small) -> tuple[Small, Small, Small]:
-    """U, s and V^T, by LAPACK itself: numpy's call takes twice as long for a small matrix."""
+    """U, s and V^T, by LAPACK directly: numpy's call takes twice as long for a small matrix."""
     U, s, Vt, failed = dgesdd(A, full_matrices=0)
     return np.linalg.svd(A, full_matrices=False) if failed else (U, s, Vt)
 
 
 def length_of(u: Small) -> float:
-    """The Euclidean norm; on few entries, numpy's reductions take three times as long."""
+    """The Euclidean norm; for few entries, numpy's reductions take three times as long."""
     return math.sqrt(u.dot(u))
 
 
 def without_zeros(u: Small) -> Small:
-    """`u` with ones in the place of what is not positive: mostly nothing is."""
+    """`u` with ones instead of entries that are not positive; usually all are."""
     return u if u[u.argmin()] > 0 else np.where(u > 0, u, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Derivatives by differences, for callers who give none."""
+"""Derivatives by finite differences, for callers who give none."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from scipy.sparse import csc_array, csr_array
 from ksdmin._problem.arrays import Array, Small, Space, to_host
 from ksdmin._problem.box import Box
 
-# Powers of eps: the relative error of what a scheme makes of exact values, and its best step. A
-# complex step has no cancellation: any small one does.
+# Powers of eps: the relative error of a scheme with exact values, and its best step. A complex
+# step has no cancellation: any small one does.
 ERROR_POWER = {"2-point": 1 / 2, "3-point": 2 / 3, "cs": 1.0}
 STEP_POWER = {"2-point": 1 / 2, "3-point": 1 / 3, "cs": 1 / 2}
 
-# A variable whose bounds leave it less than this share of a step does not shorten the step: it
-# counts as fixed.
+# A variable whose bounds allow less than this share of a step counts as fixed, and does not
+# shorten the step.
 LEAST_SHARE = 1e-3
 
-# By how much a step grows that changes nothing, and up to which share of the variable.
+# The factor by which a step without effect grows, and the largest share of the variable.
 LONGER, LONGEST = 1e3, 0.1
 
 Function = Callable[[Array], float]
@@ -56,7 +56,7 @@ def gradient(
 ) -> Array:
     """All n slopes: n evaluations of `fun` (2n for "3-point"), none of them outside the box.
 
-    `f0` is the value at x; None where it is not known: where it is needed, it is one more.
+    `f0` is the value at x, or None: then it is one more evaluation if it is needed.
     """
     slopes, relative = np.empty(space.n), space.eps ** STEP_POWER[scheme]
     value = cache(lambda: fun(x) if f0 is None else f0)
@@ -80,8 +80,8 @@ def jacobian(
 ) -> Small:
     """The derivatives of a vector `fun`, whose value at x is `r0`: one column per axis.
 
-    As many evaluations as for a gradient, none of them outside the box. `steps` has the length of
-    that along each axis, and is negative where it goes down.
+    It takes as many evaluations as a gradient, none of them outside the box. `steps` has the step
+    along each axis, which may be negative.
     """
     J = np.empty((r0.shape[0], space.n), dtype=r0.dtype)
     for i in range(space.n):
@@ -103,9 +103,9 @@ def slope_by_longer_steps(
     space: Space,
     box: Box | None,
 ) -> tuple[Small, bool]:
-    """The derivatives along axis i, along which a step h changes nothing, and whether one does.
+    """The derivatives along axis i if a step h changes nothing, and whether a longer step does.
 
-    Steps grow until rounding does not hide the change; they go both ways, as that has less error.
+    Steps grow until rounding does not hide the change; they go both ways, which has less error.
     """
     changed, column = False, np.zeros_like(r0)
 
@@ -131,7 +131,7 @@ def _partial(
     space: Space,
     box: Box | None,
 ) -> Any:
-    """The slope along axis i; 0 where x[i] cannot move. `value` gives the one at x."""
+    """The slope along axis i; 0 if x[i] cannot move. `value` returns the value at x."""
     at, low, high = float(x[i]), -np.inf, np.inf
     if box is not None:
         low, high = float(box.lower[i]), float(box.upper[i])
@@ -158,7 +158,7 @@ def _secant(one: Sample, other: Sample) -> Any:
 
 
 def _parabola(start: Sample, middle: Sample, end: Sample) -> Any:
-    """The slope at `start` of the parabola through all three; of a line, where two are the same."""
+    """The slope at `start` of the parabola through three points, or the line through two."""
     if middle[0] in (start[0], end[0]):
         return _secant(end, start)
     near, far = middle[0] - start[0], end[0] - start[0]
@@ -166,10 +166,10 @@ def _parabola(start: Sample, middle: Sample, end: Sample) -> Any:
 
 
 def relative_steps(x: Small, scheme: str, eps: float, least: Small | None = None) -> Small:
-    """The best step along each axis, relative to the variable itself: units change nothing.
+    """The best step along each axis, relative to the variable itself, so that units do not matter.
 
-    Away from zero, as MINPACK and SciPy have it; values are known to `eps`. A variable that tends
-    to zero counts as `least` at least: its own size would make of differences rounding alone.
+    Steps go away from zero, as in MINPACK and SciPy; values are known to `eps`. A variable counts
+    as at least `least`: with steps relative to a smaller one, differences would be rounding.
     """
     sizes = np.where(x == 0, 1.0, x)
     if least is not None:
@@ -197,8 +197,8 @@ def product(
 ) -> Callable[[Array], Array]:
     """Hv at `x` from gradients whose relative rounding error is `error`; `g0` is the one at x.
 
-    Where a step would leave the box, it is taken the other way; where that would too, from a
-    point that lies further inside by the length of a step: all products share its gradient.
+    If a step would leave the box, it goes the other way. If that leaves it, too, it starts from a
+    point that lies one step further inside; all products share the gradient there.
     """
     reach = error ** STEP_POWER[scheme] * max(1.0, space.norm(x))
     if box is None:
@@ -220,7 +220,7 @@ def product(
 def _shortened(v: Array, h: float, margins: Array, space: Space) -> tuple[Array, float]:
     """`v` and `h` such that h v stays within the margins: a shorter step.
 
-    Variables that would shorten it too much are as good as fixed: `v` becomes zero there.
+    Variables that would shorten it too much count as fixed: `v` becomes zero there.
     """
     xp, steps = space.xp, space.xp.abs(h * v)
     movable = margins >= LEAST_SHARE * steps
@@ -229,16 +229,16 @@ def _shortened(v: Array, h: float, margins: Array, space: Space) -> tuple[Array,
     return xp.where(movable, v, none), h / max(1.0, space.max_abs(ratios))
 
 
-# The Hessian at a minimum from values alone: second differences, n^2 values and some 5 n more.
+# The Hessian at a minimum from values alone: second differences, with n^2 and some 5 n more values.
 
 
-TRIALS = 8  # of a step along an axis, at most: two are enough for a quadratic function
-NEAR = 10.0  # a second difference within this factor of what is wanted will do
+TRIALS = 8  # most trials of a step along an axis: two are enough for a quadratic function
+NEAR = 10.0  # a second difference within this factor of its target is good enough
 LARGEST_CHANGE = 1e3  # factor by which a trial changes a step at most
-NEGLIGIBLE = 1e-8  # a value at the minimum that is so much less than those around it is zero
-FEW_DIGITS = 3 / 8  # power of eps: the share of noise that values smaller than it are taken as
-PROBES = 3  # values on either side of the point, along one line, show the noise
-NOISY = 100.0  # times the rounding of a value: noise above that makes the steps longer
+NEGLIGIBLE = 1e-8  # a value at the minimum so much smaller than those around counts as zero
+FEW_DIGITS = 3 / 8  # power of eps: values below this share of the noise count as this share
+PROBES = 3  # so many values on either side of the point, along a line, show the noise
+NOISY = 100.0  # noise above this many roundings of a value makes the steps longer
 
 
 class Curvature(NamedTuple):
@@ -276,13 +276,13 @@ class Values:
             self.low, self.high = to_host(box.lower)[free], to_host(box.upper)[free]
 
     def __call__(self, z: Small) -> float:
-        """The value where the free variables are `z`."""
+        """The value at the free variables `z`."""
         point = self._x.copy()
         point[self._free] = z
         return self._fun(self._space.to_device(point))
 
     def room(self, i: int, h: float) -> float:
-        """`h`, or less where the bounds of a variable leave no room for it to both sides."""
+        """`h`, or less if the bounds leave no room for it on both sides."""
         return float(min(h, (self.high[i] - self.low[i]) / 2))
 
     def centre(self, steps: Small) -> Small:
@@ -291,7 +291,7 @@ class Values:
         return inner
 
     def along(self, at: Small, i: int, h: float) -> tuple[float, float]:
-        """The values a step above and below `at`."""
+        """The values one step above and below `at`."""
         unit = np.eye(1, self.n, i)[0]
         return self(at + h * unit), self(at - h * unit)
 
@@ -306,9 +306,9 @@ def second_differences(
 ) -> Curvature:
     """The Hessian of `fun` at `x`, from n^2 + O(n) values, none of them outside the box.
 
-    Steps are such that a second difference is the geometric mean of the value and its noise: then
-    half of the digits that values have are left, and the step is short, whatever the units of a
-    variable. Where a bound is in the way, the point that is looked at lies within by a step.
+    Steps make a second difference the geometric mean of the value and its noise. Then half of the
+    digits of the values are left, and the step is short, in any units of a variable. If a bound is
+    in the way, the centre lies one step inside.
     """
     values, eps = Values(fun, x, space, free, box), space.eps
     f0 = values(values.x)
@@ -316,7 +316,7 @@ def second_differences(
     first = eps**0.25 * np.where(values.x == 0, 1.0, np.abs(values.x))
     steps = _steps(values, f0, first, noise, math.sqrt(noise * abs(f0)), tick)
     measured = _noise(values, steps)
-    if measured > NOISY * noise:  # as of an integrator, or of arithmetic in float32
+    if measured > NOISY * noise:  # as from an integrator, or from float32
         noise = measured
         target = math.sqrt(noise * max(abs(f0), noise / eps**FEW_DIGITS))
         steps = _steps(values, f0, np.maximum(steps, first), noise, target, tick)
@@ -355,11 +355,11 @@ def _step(values: Values, i: int, f0: float, h: float, noise: float, target: flo
         middle = f0 if at[i] == values.x[i] else values(at)
         above, below = values.along(at, i, h)
         found, largest = abs(above + below - 2 * middle), max(abs(above), abs(below))
-        # Where the value at the minimum is as good as zero, no rounding is to be feared
+        # If the value at the minimum is nearly zero, rounding does no harm
         zero = abs(f0) <= NEGLIGIBLE * largest < math.inf
         if target / NEAR <= found and (zero or found <= target * NEAR):
             return h
-        known = max(found, NEAR * noise)  # less than that is noise
+        known = max(found, NEAR * noise)  # anything less is noise
         factor = math.sqrt(target / known) if math.isfinite(known) else 1 / LARGEST_CHANGE
         longer = values.room(i, h * min(max(factor, 1 / LARGEST_CHANGE), LARGEST_CHANGE))
         if longer == h:
@@ -394,7 +394,7 @@ def _hessian(
 
 
 def value_count(n: int) -> int:
-    """How many values that takes, about: for a progress bar."""
+    """About how many values that takes, for a progress bar."""
     return n * n + n
 
 

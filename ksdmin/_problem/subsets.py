@@ -33,17 +33,17 @@ class Sets:
         return self.A is idx and self.B is idx and self.C is idx
 
     def with_objects_of(self, *known: Any) -> Sets:
-        """The same sets; one that was drawn again is the object among `known` that it was.
+        """The same sets, with equal sets replaced by the objects among `known`.
 
-        Sets are compared by identity, and whether two are one must not depend on what a function
-        of the user's happens to keep.
+        Sets are compared by identity, and that must not depend on which objects a user's function
+        happens to keep.
         """
         objects = {id(idx): _known(idx, known) for idx in (self.A, self.B, self.C)}
         return Sets(*(objects[id(idx)] for idx in (self.A, self.B, self.C)))
 
 
 class Drawn:
-    """A set that a function of the iteration has drawn, and that can be drawn again."""
+    """A set that a function of the iteration has drawn, and can draw again."""
 
     drawn_in: int | None  # the iteration; None of a part of such a set
 
@@ -64,15 +64,15 @@ class Sizes:
 
     @classmethod
     def one(cls, size: int) -> Sizes:
-        """All three are one set of so many samples."""
+        """One set of so many samples, for all three."""
         return cls(size, size, size, together=True)
 
 
 class Stream:
-    """What is left of a user's iterable of sets, as a value: taking from it again gives the same.
+    """The rest of a user's iterable of sets, as a value: taking from it twice gives the same.
 
-    Each stream keeps its first item, once drawn, and the stream after it. A run keeps the last one
-    only, so that what has been used is freed.
+    Each stream keeps its first item, once drawn, and the stream after it. A run keeps only the last
+    stream, so that used sets are freed.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Stream:
         self._taken: tuple[Sets | None, Stream] | None = None
 
     def take(self) -> tuple[Sets | None, Stream]:
-        """The next sets (None where there are no more), and the stream after them."""
+        """The next sets (None if there are no more), and the stream after them."""
         if self._taken is None:
             self._taken = next(self._sets, None), Stream(self._sets, self.position + 1)
         return self._taken
@@ -153,7 +153,7 @@ class Subsets:
         *,
         full: Any = None,
     ) -> None:
-        if getattr(n, "shape", None) == ():  # one number in an array
+        if getattr(n, "shape", None) == ():  # a number in an array
             n = n.item()  # type: ignore[union-attr]
         self.n = int(n) if _is_count(n) else None
         self.full = WHOLE if full is None and self.n is not None else full
@@ -163,7 +163,7 @@ class Subsets:
         if self.n is not None:
             if self.n < 1:
                 raise ValueError(f"subsets: there must be at least one sample, not {self.n}")
-            self.sizes(parts=2)  # an impossible request is refused here, not in mid-run
+            self.sizes(parts=2)  # fail here, not in the middle of a run
         elif not callable(n) and (not isinstance(n, Iterable) or isinstance(n, (str, bytes))):
             raise TypeError(
                 "subsets: expected the number of samples, a ksdmin.Subsets, a callable(iteration, "
@@ -187,14 +187,14 @@ class Subsets:
         roots: int | None = None,
         least: int = 1,
     ) -> Sizes | None:
-        """The sizes at the start of a run; None where the user draws the sets.
+        """The sizes at the start of a run; None if the user draws the sets.
 
-        Where not asked for, B and C are a share of 1 / `parts`, or `fewest` samples if that is
-        more; or everything, if so many are more than a quarter. With `per_root`, they are at most
-        twice that many times the root of the number of samples. A is everything. Many rough steps
-        train a `nonlinear` model best: its `fewest` is 1, its B and C are at most `per_root` roots,
-        or `roots` in their place, and A is `per_root` times as much as that, if this is half of the
-        samples at most. `fewest` is never below `least`.
+        By default B and C are a share of 1 / `parts`, or `fewest` samples if that is more; if this
+        is more than a quarter, they are everything. With `per_root` they have at most twice that
+        many times the root of the number of samples. A is everything. A `nonlinear` model trains
+        best with many rough steps: its `fewest` is 1, its B and C have at most `per_root` roots,
+        or `roots` if given, and A has `per_root` times as many, if that is at most half of the
+        samples. `fewest` is never below `least`.
         """
         if self.n is None:
             return None
@@ -251,7 +251,7 @@ class Subsets:
         return count
 
     def stream(self) -> Stream | None:
-        """The user's iterable from its start; None where sets are drawn by number or callable."""
+        """The user's iterable from its start; None if sets are drawn by number or by a callable."""
         if self.n is not None or callable(self._source):
             return None
         return Stream(_triples(self._source, self.full))  # type: ignore[arg-type]
@@ -273,15 +273,15 @@ class Subsets:
         return self.full if size >= self.n else np.sort(rng.choice(self.n, size, replace=False))
 
     def adopting(self, subsets: Subsets) -> Subsets:
-        """The sets that a caller asks for, of samples as these."""
+        """The sets that a caller asks for, of the same samples."""
         return subsets
 
     def everything(self, sizes: Sizes | None) -> bool:
-        """Whether sets of these sizes are all the whole set, so that nothing need be drawn."""
+        """Whether all sets of these sizes are the whole set."""
         return sizes is not None and self.n == sizes.A == sizes.B == sizes.C
 
     def size_of(self, idx: Any) -> int | None:
-        """How many samples `idx` names, where that is known."""
+        """How many samples `idx` names, if that is known."""
         if idx is self.full or self.is_full(idx):
             return self.n if self.n is not None else _len(self.full)
         return _len(idx)
@@ -293,7 +293,7 @@ class Subsets:
 
 
 def as_subsets(subsets: Any) -> Subsets:
-    """What the user gave as ``subsets=``, as a :class:`Subsets`."""
+    """The argument ``subsets=`` as a :class:`Subsets`."""
     return subsets if isinstance(subsets, Subsets) else Subsets(subsets)
 
 
@@ -315,14 +315,14 @@ def _len(idx: Any) -> int | None:
 
 
 def _same(idx: Any, other: Any) -> bool:
-    """Whether two names of sets are one: the same object, or equal as Python's own values are."""
+    """Whether two sets are the same: the same object, or equal values of Python's own types."""
     if idx is other:
         return True
     return type(idx) is type(other) and isinstance(idx, (slice, range, str)) and idx == other
 
 
 def _known(idx: Any, known: tuple[Any, ...]) -> Any:
-    """`idx`, or the set among `known` that was drawn before with the same samples."""
+    """`idx`, or the set among `known` with the same samples."""
     if not isinstance(idx, Drawn) or idx.drawn_in is None:
         return idx
     return next((other for other in known if other is idx or idx.is_again(other)), idx)
@@ -341,9 +341,9 @@ def _triples(source: Iterable[Any], full: Any) -> Iterator[Sets]:
 
 
 def _triple(sets: Any, full: Any) -> Sets:
-    """The user's sets: what is the same set becomes the same object, `full` where it is that.
+    """The user's sets; equal sets become the same object, or `full` if they are the whole.
 
-    Index arrays are copied, as the user may fill them again.
+    Index arrays are copied, because the user may fill them again.
     """
     try:
         A, B, C = sets
@@ -361,7 +361,7 @@ def _triple(sets: Any, full: Any) -> Sets:
 
 
 class Plain(Subsets):
-    """The sets of plain functions: a type of their own, so that a copy is known as such."""
+    """The sets of plain functions; a type of its own, to recognise copies."""
 
 
 PLAIN = Plain(1)

@@ -1,4 +1,4 @@
-"""A run as it is saved: everything that decides how it goes on, and when it is written."""
+"""What is saved of a run, so that it can continue; and when it is written."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Saved:
 
 
 def saved(run: Run, state: Any, observer: Observer) -> Saved:
-    """A run at `state`."""
+    """What is saved of a run at `state`."""
     options: Any = replace(run.options, checkpoint=None, validation=None, patience=None)
     rest = state.sampling.rest
     return Saved(
@@ -81,12 +81,12 @@ class Identity:
 
 
 def kind_of(problem: Any) -> str:
-    """The name of its class; of one that several processes share, that of its one process's."""
+    """The name of its class; without what several processes add to it."""
     return str(getattr(problem, "saved_as", type(problem).__name__))
 
 
 def header(identity: Identity, run: Run) -> dict[str, Any]:
-    """What the first line of a file says."""
+    """The header of a file."""
     space = run.space
     return {
         **vars(identity),
@@ -101,7 +101,7 @@ def header(identity: Identity, run: Run) -> dict[str, Any]:
 
 
 def write(path: Path, identity: Identity, run: Run, saved: Saved) -> None:
-    """Write a file; one that is there must be of the same run."""
+    """Write a file; an existing one must be of the same run."""
     given = {"problem": saved.state.ledger.problem, **not_saved(run, saved.state)}
     content = encode(saved, given)
     refuse_other_run(path, identity)
@@ -109,14 +109,14 @@ def write(path: Path, identity: Identity, run: Run, saved: Saved) -> None:
 
 
 def not_saved(run: Run, state: State) -> dict[str, Any]:
-    """Objects within the state that the user brings again, by their names."""
+    """Objects within the state that the user passes again, by name."""
     full, rest = run.subsets.full, state.sampling.rest
     named = {"full": full, "rest": rest}
     return {name: thing for name, thing in named.items() if thing is not None}
 
 
 def refuse_path(path: Path) -> None:
-    """Refuse where a new run cannot be saved, before anything is computed."""
+    """Raise, before anything is computed, if a new run cannot be saved."""
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"option checkpoint={str(path)!r}: there is no folder {str(path.parent)!r}"
@@ -125,13 +125,13 @@ def refuse_path(path: Path) -> None:
 
 
 def refuse_other_run(path: Path, identity: Identity | None) -> None:
-    """Refuse a file that is of another run, or no checkpoint at all: it is not overwritten."""
+    """Raise if the file belongs to another run, or is no checkpoint: it is not overwritten."""
     if not path.exists():
         return
     there = checkpoint_file.read_header(path)
     if identity is None or there.get("run") != identity.run:
         raise FileExistsError(
-            f"{path}: there is a saved run already, and it is not overwritten. Go on with it: "
+            f"{path}: there is a saved run already, which is not overwritten. Continue it: "
             "ksdmin.resume(path, problem); or delete it, or choose another path"
         )
 
@@ -172,7 +172,7 @@ def _entry(name: str, kind: str, value: float) -> Any:
     return {"bool": bool, "float": float}.get(kind, int)(value)
 
 
-# When a run is saved, and what becomes of it where that fails
+# When a run is saved, and what happens if that fails
 
 
 log = logging.getLogger("ksdmin")
@@ -194,12 +194,12 @@ class Keeper:
         self._begun, self._said = begun, False
 
     def at_start(self) -> None:
-        """The first file: where it cannot be written, the run does not begin."""
+        """Write the first file; if that fails, the run does not begin."""
         self._write(self._path)
         self._begun = True
 
     def after_iteration(self, *, ended: bool) -> None:
-        """Write a file if one is due. Where it cannot be written, the run goes on."""
+        """Write a file if one is due; if that fails, the run goes on."""
         self._iterations += 1
         if ended or self._due:
             self._try()
@@ -219,7 +219,7 @@ class Keeper:
         self._iterations = 0
         try:
             self._write(self._path)
-        except Exception as error:  # a full disk, a file that was exchanged meanwhile
+        except Exception as error:  # a full disk, or another file in its place
             log.warning("the checkpoint %s was not written: %s", self._path, error)
             if not self._said:
                 self._said = True

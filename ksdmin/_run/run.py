@@ -1,4 +1,4 @@
-"""A run of any method: what stays the same, where it stands, a line of its history."""
+"""A run of any method: what stays the same, its state, a row of its history."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Run:
     unit_free: bool = field(default=False, kw_only=True)
 
     def evaluating(self, ledger: Ledger, *, limited: bool = False) -> Evaluator:
-        """The evaluations of one step, which go on from `ledger`, as a context.
+        """The evaluations of one step, continuing from `ledger`, as a context.
 
-        Where they are `limited`, none begins when time is up.
+        If they are `limited`, none begins when time is up.
         """
         return Evaluator(
             ledger,
@@ -56,12 +56,12 @@ class Run:
         )
 
     def traits_of(self, problem: CountingProblem) -> Traits:
-        """A problem's traits, as far as the method uses them: factors, or else a diagonal."""
+        """A problem's traits as the method uses them: with factors, or otherwise a diagonal."""
         traits = problem.traits
         return replace(traits, has_diagonal=False) if traits.has_factors else traits
 
     def as_preconditioner(self, traits: Traits, diagonal: Array) -> Array:
-        """What is kept of a problem's diagonal: a method may make its preconditioner of it."""
+        """What is kept of a problem's diagonal; a method may turn it into its preconditioner."""
         return diagonal
 
     def stationarity(self, x: Array, g: Array) -> float:
@@ -77,14 +77,14 @@ class Run:
         return lambda u: box.without(u, held)
 
     def gradient_target(self, first_norm: float) -> float:
-        """How large a gradient may be at a solution, where it was `first_norm` at x0."""
+        """How large the gradient may be at a solution, if it was `first_norm` at x0."""
         gtol, gtol_rel = self.options.gtol, self.options.gtol_rel
         return max(gtol, gtol_rel * first_norm) if gtol_rel and first_norm == first_norm else gtol
 
     def confirm_on_whole_set(
         self, evaluator: Evaluator, there: Evaluated, first_norm: float
     ) -> Evaluated:
-        """`there`; or where a partial set suggests convergence, the same point on the whole set."""
+        """`there`; or the same point on the whole set, if a partial set suggests convergence."""
         if self.subsets.full is None or self.subsets.is_full(there.idx):
             return there
         if self.stationarity(there.x, there.gradient) > self.gradient_target(first_norm):
@@ -106,10 +106,10 @@ class Run:
     def next_sets(
         self, sampling: Sampling, A: Any, iteration: int, sizes: Sizes | None
     ) -> Sampling:
-        """The sets of an iteration after that.
+        """The sets of a later iteration.
 
-        Where an iterable has no more, B and C are the same once more, and the new `A` is
-        everything, or else the last one, which is given.
+        If the user's iterable has no more, B and C stay, and the new `A` is the whole set, or the
+        last one, which is given.
         """
         if sampling.rest is None:
             if self.subsets.everything(sizes) and sampling.sets.all_are(self.subsets.full):
@@ -124,7 +124,7 @@ class Run:
         return Sampling(Sets(A, sampling.sets.B, sampling.sets.C), rest, exhausted=True)
 
     def draw(self, iteration: int, sizes: Sizes | None) -> Sets:
-        """Random sets, or those of the user's callable: the seed and the iteration decide."""
+        """Random sets, or those of the user's callable; seed and iteration decide them."""
         full = self.subsets.full
         if self.subsets.everything(sizes):
             return Sets(full, full, full)
@@ -138,7 +138,7 @@ class Run:
         return Sets(*(self._indices(idx) for idx in (sets.A, sets.B, sets.C)))
 
     def others(self, iteration: int, sizes: Sizes | None) -> Any:
-        """As many samples as the one set has that serves for all three, but others; or None."""
+        """As many other samples as the one set has that serves as A, B and C; or None."""
         if sizes is None or not sizes.together or self.subsets.everything(sizes):
             return None
         rng = np.random.default_rng((*self.seed, iteration))
@@ -181,42 +181,42 @@ class State:
 
     @property
     def curvature_is_sampled(self) -> bool:
-        """Whether B, the set of the curvature, is another one than that of the gradient."""
+        """Whether B, the set of the curvature, differs from A, the set of the gradient."""
         return self.sampling.sets.B is not self.here.idx
 
     def with_tolerances(self, given: Mapping[str, float]) -> Self:
-        """The state of a run that goes on with other tolerances, where it keeps any."""
+        """The state with other tolerances, if it keeps any."""
         return self
 
     def of_another_function(self) -> Self:
-        """The state of a run that goes on with other samples, or parameters set from outside.
+        """The state after a change of samples, or of parameters from outside.
 
-        Here the point is evaluated already.
+        The point is already evaluated.
         """
         return changed(self, last_decrease=math.nan, broken=False)
 
     @property
     def tests_itself(self) -> bool:
-        """Whether tests free of units are those that count."""
+        """Whether the tests without units count."""
         return self.ledger.problem.unit_free
 
     @property
     def is_fit(self) -> bool:
-        """Whether the steps make these tests, and nobody else does."""
+        """Whether the steps alone make these tests."""
         return False
 
     @property
     def held(self) -> Held | None:
-        """That test, where it holds here."""
+        """The test that holds here, if any."""
         return None
 
     @property
     def stalled(self) -> bool:
-        """Whether the last iterations made no progress: a method says what that is."""
+        """Whether the last iterations made no progress; each method defines that."""
         raise NotImplementedError
 
 
-UNBOUNDED_BELOW = -1e20  # times max(1, |f(x0)|): no sensible minimum lies below
+UNBOUNDED_BELOW = -1e20  # times max(1, |f(x0)|): no sensible minimum is below this
 
 
 def lowest_sensible(value: float) -> float:
@@ -237,7 +237,7 @@ def write_record(
     accepted: bool = True,
     kind: str = "",
 ) -> Record:
-    """The line of the history for an iteration."""
+    """The row of the history for an iteration."""
     counts, size_of = evaluator.counts, evaluator.subsets.size_of
     size_A = size_of(here.idx)
     return made(

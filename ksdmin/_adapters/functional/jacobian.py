@@ -1,8 +1,8 @@
 """The rows of the Jacobian of a model, and the curvature matrix of one that is linear.
 
-As in ``_adapters/torch/matrices.py``: M^1/2 J, where M, diagonal, holds the second derivatives of
-the losses in the outputs. Only a library that takes the reverse passes of many samples at once has
-them (jax).
+As in ``_adapters/torch/matrices.py``: M^1/2 J, where the diagonal matrix M has the second
+derivatives of the losses in the outputs. Only jax has them, because it can vectorise the reverse
+passes of many samples.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class JacobianRows:
     def _rows(self, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
         """M^1/2 J, the slopes of the losses, and M^1/2; padding has rows of zeros."""
         xp = self._library.xp
-        # The outputs come with their derivatives: a forward pass of its own takes longer to compile
+        # with the derivatives come the outputs; a forward pass of their own compiles longer
         z, J = self._library.rows_of_samples(self._outputs, x, chunk.inputs)
         curved = self._output_hessian(z, chunk.targets, chunk.w)(xp.ones_like(z))
         root = xp.sqrt(xp.maximum(curved, 0.0)).reshape(-1)
@@ -57,13 +57,13 @@ class JacobianRows:
         return J.reshape(-1, x.shape[0]) * root[:, None], slopes.reshape(-1), root
 
     def _losses_and_slopes(self, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
-        """The weighted losses, summed in part, their slopes in the outputs, and the outputs."""
+        """The partial sums of the weighted losses, their slopes in the outputs, and the outputs."""
         z = self._outputs(x, chunk.inputs)
         losses = self._library.partial_sums(chunk.w * self._losses(z, chunk.targets))
         return losses, self._slopes(z, chunk.targets, chunk.w).reshape(-1), z
 
     def _deviation(self, x: Array, chunk: Chunk) -> Array:
-        """By how much M is anything but diagonal, relative to it."""
+        """The relative size of the off-diagonal part of M."""
         z = self._outputs(x, chunk.inputs)
         return off_diagonal(self._output_hessian(z, chunk.targets, chunk.w), z)
 
@@ -71,7 +71,7 @@ class JacobianRows:
 # The curvature matrix of a model that is linear in its parameters: J^T M J, as matrix products
 
 
-BUDGET_SHARE = 1 / 4  # of the memory budget, for J; a product with M is as large again
+BUDGET_SHARE = 1 / 4  # share of the memory budget for J; a product with M is as large again
 
 
 class LinearMatrix:

@@ -1,8 +1,8 @@
-"""How a model is called, and what it returns, read as one tensor with a row per sample.
+"""How a model is called, and how its outputs become one tensor with a row per sample.
 
-The kernels work with one tensor z. Where the loss takes several outputs, those of each sample are
-laid side by side in z, and the loss takes them apart again: so derivatives in all of them are
-derivatives in z.
+The kernels work with one tensor z. If the loss takes several outputs, those of each sample are
+joined in z, and the loss separates them again, so that derivatives in all of them are derivatives
+in z.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from ksdmin._adapters.trees import (
 
 
 def arguments(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The positional and the keyword arguments that `inputs` are.
+    """The positional and the keyword arguments that `inputs` stand for.
 
-    A tuple is positional arguments. A dict, or a namedtuple, is keyword arguments where the forward
-    pass takes such; else it is the one argument, as it is.
+    A tuple is positional arguments. A dict or a namedtuple is keyword arguments if the forward pass
+    takes these; otherwise it is the only argument.
     """
     named = _named(inputs)
     if named is None:
@@ -43,7 +43,7 @@ def arguments(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str,
 
 
 def _named(inputs: Any) -> dict[str, Any] | None:
-    """The inputs by name; None where they have none."""
+    """The inputs by name; None if they have no names."""
     if isinstance(inputs, Mapping):
         return dict(inputs)
     return inputs._asdict() if is_namedtuple(inputs) else None
@@ -61,7 +61,7 @@ def takes(model: nn.Module, positional: tuple[Any, ...], named: Mapping[str, Any
 
 
 def detached(tree: Any) -> Any:
-    """The tensors without their graphs, and without their own flags requires_grad."""
+    """The tensors without their graphs and requires_grad flags."""
     return tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, tree)
 
 
@@ -84,7 +84,7 @@ class Reader(Protocol):
 
 
 class OneTensor:
-    """The one tensor that a model returns, or that is chosen of its outputs.
+    """The one tensor that a model returns, or that is chosen from its outputs.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class SeveralTensors:
 
 
 def reader_of(outputs: Any, rows: int, output: Any, model: str) -> OneTensor | SeveralTensors:
-    """How the outputs of a model are read, as those for `rows` samples show."""
+    """The reader of a model's outputs, found from those for `rows` samples."""
     kept = chosen(outputs, output)
     if isinstance(kept, Tensor):
         return OneTensor(output)
@@ -190,7 +190,7 @@ def chosen(outputs: Any, output: Any) -> Any:
 
 
 def check_output(output: Any) -> None:
-    """Refuse what does not choose an output."""
+    """Raise for an argument that does not choose an output."""
     whole_number = isinstance(output, int) and not isinstance(output, bool)
     if not (output is None or isinstance(output, str) or whole_number or callable(output)):
         raise TypeError(
@@ -200,7 +200,7 @@ def check_output(output: Any) -> None:
 
 
 def field(outputs: Any, name: str) -> Any:
-    """An entry or attribute by its name; None where there is none."""
+    """An entry or attribute by its name; None if there is none."""
     if isinstance(outputs, Tensor):
         return None
     if isinstance(outputs, Mapping):

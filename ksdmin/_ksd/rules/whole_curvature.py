@@ -2,15 +2,15 @@
 
 Gauss newton: the damping of Gauss-Newton steps (``_ksd/steps/gauss_newton.py``).
 
-It follows what a step gained of what the linear model predicted, as Nielsen has it (1999): gently
-down after good steps, ever faster up after bad ones.
+It follows the ratio of the gain to the prediction of the linear model, as in Nielsen (1999): it
+falls gently after good steps, and rises faster and faster after bad ones.
 
-Newton: when a step takes the whole curvature matrix in place of a Krylov space.
+Newton: when a step takes the whole curvature matrix instead of a Krylov space.
 
-It does where the matrix and its factorisation cost less than the Krylov spaces that they replace
-(``_ksd/cost_model.py``). The factorised matrix serves further steps, which cost no more than a
-gradient each, as long as the gradient falls faster in the last of them, for what it cost, than in
-the last step with a new matrix.
+It does if the matrix and its factorisation cost less than the Krylov spaces that they replace
+(``_ksd/cost_model.py``). Further steps, which cost a gradient each, use the same factor, as long
+as the gradient falls faster for its cost in the last of them than in the last step with a new
+matrix.
 """
 
 from __future__ import annotations
@@ -62,19 +62,20 @@ class GaussNewtonDamping:
 
     @property
     def whole_below(self) -> float:
-        """Below which damping a factor is not of low rank, as far as is known."""
+        """The damping below which a factor of low rank does not pay, as far as is known."""
         return 0.0 if self.last is None else self.last.whole_below
 
     def start(self, scale: float, least: float) -> float:
         """The damping to begin with, for a curvature whose mean eigenvalue is `scale`.
 
-        At first that eigenvalue (where residuals saturate, a thousandth of it led two runs of three
-        into a trap), and never less than the `least` one that rounding leaves.
+        In the first step that eigenvalue, and never less than the `least` one that rounding
+        leaves. (If residuals saturate, a thousandth of it led two runs of three into a bad local
+        minimum.)
         """
         return scale if self.last is None else max(self.last.value, least)
 
     def in_finer_arithmetic(self) -> GaussNewtonDamping:
-        """The same with the least damping: what has raised it since then may be rounding."""
+        """The same with the least damping so far: what has raised it since may be rounding."""
         if self.last is None:
             return self
         return changed(self, last=changed(self.last, value=self.least))
@@ -92,13 +93,13 @@ class GaussNewtonDamping:
 
 
 def lowered(damping: float, gain: float) -> float:
-    """The damping after a step that gained this share of what was predicted."""
+    """The damping after a step that gained this share of the prediction."""
     gain = min(max(gain, 0.0), 1.0)
     return damping * max(LARGEST_CUT, 1 - (2 * gain - 1) ** 3)
 
 
 def raised(damping: float, growth: float) -> tuple[float, float]:
-    """The damping after one whose step failed, and by how much it grows the next time."""
+    """The damping after a failed step, and the factor for the next failure."""
     return damping * growth, 2 * growth
 
 
@@ -122,12 +123,12 @@ class NewtonChoice:
         return cls(allowed=False)
 
     def worthwhile(self, costs: Costs, K: int, *, reused: bool) -> bool:
-        """Whether the matrix is less work than Krylov spaces, which have K vectors at most."""
+        """Whether the matrix is less work than Krylov spaces of at most K vectors."""
         instead = costs.replaced(K) if reused else costs.krylov(K)
         return self.allowed and not self.failed and costs.whole_curvature <= instead
 
     def reusable(self, costs: Costs) -> bool:
-        """Whether the next step may rest on the last matrix."""
+        """Whether the next step may use the last matrix."""
         share = costs.reused / (costs.reused + costs.whole_curvature)
         return self.allowed and not self.failed and self.reused_fall > share * self.fall
 

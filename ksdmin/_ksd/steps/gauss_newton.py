@@ -1,25 +1,25 @@
-"""The Gauss-Newton step of a sum of squares: Levenberg and Marquardt's, corrected along its way.
+"""The Gauss-Newton step of a sum of squares: a Levenberg-Marquardt step, then corrected.
 
-Problem: at x, with residuals r and their Jacobian R, find a step d that lowers the loss as much as
-its work is worth. The first one, with a damping l, solves
+Problem: at x, with residuals r and their Jacobian R, find a step d with the best gain for its
+work. The Levenberg-Marquardt step, with a damping l, solves
 
     R^T (r + R d) + l D d = 0,
 
-where r + R d stands for the residuals r(x + d), and is wrong as far as these bend.
+where r + R d approximates the residuals r(x + d), to first order.
 
-Algorithm: solve the same with the true residuals, R^T r(x + d) + l D d = 0, by fixed-point
+Algorithm: solve the same equation with the true residuals, R^T r(x + d) + l D d = 0, by fixed-point
 iteration (D is that of ``_ksd/gauss_newton.py``):
 
     d_0 = -(R^T R + l D)^-1 R^T r,   d_k+1 = -(R^T R + l D)^-1 R^T (r(x + d_k) - R d_k).
 
 Each correction costs the residuals at one more point, no derivative, and two triangular solves
-with the factor at hand. (The first one is, to second order, the geodesic acceleration of Transtrum
-and Sethna, 2012.) They go on as long as the loss falls by more, for their work, than it has in the
-step so far. Where no point is lower, the damping grows and the Jacobian stays.
+with the same factor. (The first one is, to second order, the geodesic acceleration of Transtrum
+and Sethna, 2012.) Corrections go on as long as they lower the loss by more, for their work, than
+the step so far. If no point is lower, the damping grows and the Jacobian stays.
 
-Where there is no room for all rows, R is that of a sample B, and the gradient g still that of all
-samples. The points are then compared by the loss on B with the slope of all,
-L_B(x + d) + (g - g_B)^T d, and only the last one of a damping by the loss on all samples.
+If not all rows fit into memory, R has the rows of a sample B, and the gradient g is still that of
+all samples. Points are then compared by the loss on B with the slope of all samples,
+L_B(x + d) + (g - g_B)^T d; only the last point of each damping by the loss on all samples.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ TESTS = FitTests.of(MethodOptions())  # no tolerance is given
 
 
 class GaussNewtonStep:
-    """A step from the rows of the Jacobian: only where gradient and search are of one set."""
+    """A step from the rows of the Jacobian; only if gradient and search use the same set."""
 
     name = "gauss-newton"
 
     def offer(self, turn: Turn) -> Offer | None:
-        """A step of this kind, where there is room for the rows."""
+        """A step of this kind, if the rows fit into memory."""
         _, _, state, costs = turn
         if costs is None or not costs.rows or state.C_is_other:
             return None
         return Offer(partial(self._propose, turn)) if state.rules.gauss_newton.allowed else None
 
     def _propose(self, turn: Turn) -> Proposal:
-        """The step; none where there is no Jacobian after all, or memory is too small.
+        """The step; none if there is no Jacobian after all, or memory runs out.
 
-        In the latter case there is none in the next iterations either. Several processes would have
-        to agree on that: there it is an error.
+        If memory runs out, there is none in the next iterations either. Several processes would
+        have to agree on that: there it is an error.
         """
         run, evaluator, state, costs = turn
         try:
@@ -73,7 +73,7 @@ class GaussNewtonStep:
         except Exception as error:
             if run.team.size > 1 or not is_out_of_memory(error):
                 raise
-        # Outside of `except`: the traceback holds on to what was computed.
+        # Outside `except`, because the traceback keeps references to what was computed.
         log.warning(
             "out of memory: from here on steps have Krylov spaces, not the rows of a Jacobian"
         )
@@ -96,7 +96,7 @@ class Found:
 def gauss_newton_step(
     run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None
 ) -> Proposal:
-    """The step; none where there is no Jacobian after all, or where a test of convergence holds."""
+    """The step; none if there is no Jacobian after all, or if a test of convergence holds."""
     nothing = Proposal(state, None)
     if costs is None:
         return nothing
@@ -126,7 +126,7 @@ def gauss_newton_step(
 
 
 def with_met(state: KSDState, held: Held) -> KSDState:
-    """The state in which this test is known to hold."""
+    """The state, with the information that this test holds."""
     gauss_newton = changed(state.rules.gauss_newton, met=Met(state.here.x, held))
     return changed(state, rules=changed(state.rules, gauss_newton=gauss_newton))
 
@@ -168,7 +168,7 @@ class Path:
             damping, growth = raised(damping, growth)
 
     def _trial(self, found: Found, tried: int, damping: float) -> Trial:
-        """To the point, where it is lower, or as low as far as rounding lets one see."""
+        """The step to the point, if it is lower, or equal up to rounding."""
         here, matrix = self._state.here, self._equations.matrix
         d = found.x - here.x
         lower, as_low = found.value < here.value, found.value <= here.value + self._noise
@@ -189,7 +189,7 @@ class Path:
         )
 
     def _found(self, damping: float) -> Found | None:
-        """The best point for a damping; None where rounding hides the equations."""
+        """The best point for a damping; None if rounding makes the equations singular."""
         solve = self._equations.solver(damping)
         if solve is None:
             return None
@@ -205,7 +205,7 @@ class Path:
         return Found(best, value, predicted, curvature, evaluations)
 
     def _corrected(self, d: Array, solve: Callable[[Array], Array]) -> tuple[Array, float, int]:
-        """The best of x + d and the corrected points, its value, and how many were tried."""
+        """The best of x + d and the corrected points, its value, and the number of trials."""
         x, box, lowest = self._state.here.x, self._run.box, self._state.lowest
         best, best_value, evaluations = x, math.inf, 0
         costs = self._costs.with_rank(self._equations.matrix.rank)
@@ -224,13 +224,13 @@ class Path:
             d = solve(self._run.space.in_double(residuals) - self._equations.linear(there - x))
 
     def _left(self) -> float:
-        """What there is to gain at most: all residuals, and the penalty."""
+        """The most that can be gained: all residuals, and the penalty."""
         x, r = self._state.here.x, self._equations.residuals
         squares, penalty = self._run.space.floats(r @ r, x @ x)
         return (squares + self._jacobian.penalty * penalty) / 2
 
     def _residuals(self, x: Array) -> tuple[float, Array | None]:
-        """The value at x, and the residuals; None where the problem has no such verb."""
+        """The value at x, and the residuals; None if the problem cannot compute them."""
         if self._jacobian.at is None:
             return self._evaluator.value(x, self._state.here.idx), None
         value, residuals = self._jacobian.at(x)

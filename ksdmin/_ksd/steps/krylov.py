@@ -40,7 +40,7 @@ class KrylovStep:
     def _propose(self, turn: Turn) -> Proposal:
         """The step, and the state with what the preconditioner needed.
 
-        No step where the first product is not finite: the state is broken.
+        No step if the first product is not finite: the state is broken.
         """
         run, evaluator, state, _ = turn
         if evaluator.traits.has_diagonal and state.here.diagonal is None:
@@ -55,7 +55,7 @@ class KrylovStep:
 
 def krylov_space(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
     """The Krylov space of Algorithm 2, on the set B."""
-    # An old matrix would mislead: products were less work.
+    # An old matrix would mislead, since products were less work.
     state = changed(state, model=state.model.without_base())
     here, rules = state.here, state.rules
     P = preconditioner(run, state, with_model=model_preconditions(run, state))
@@ -71,11 +71,11 @@ def krylov_space(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis:
         free(here.gradient),
         P,
         product if run.box is None else lambda v: free(product(v)),
-        # A model knows the curvature along them already.
+        # A model already knows the curvature along them.
         () if state.learns or P.times is None else [free(d) for d in state.d_prev],
         largest_dim(run, state),
         enough,
-        # Where it will hardly end before K, the device need not wait for the host.
+        # If the space will probably reach K, the device need not wait for the host.
         ahead=run.space.remote and (rules.forcing.value is None or state.curvature_is_sampled),
         noise=max(evaluator.product_error, evaluator.traits.noise or 0.0),
         rows_of=run.workspace.rows,

@@ -335,10 +335,10 @@ def _brought(source: Source, device: torch.device, dtype: torch.dtype, budget: f
     return source
 
 
-# Samples that a function of the epoch returns: another set for each iteration of a run
+# Samples that a function of the epoch returns: a new set for each iteration of a run
 
 
-# Sets that are kept: that of the iteration, and the one before.
+# Sets that are kept: that of this iteration, and the one before.
 KEPT_SETS = 2
 
 
@@ -369,7 +369,7 @@ class EpochSet(Drawn):
         return EpochSet(self.data, samples, self.rows, self.drawn_in)
 
     def is_again(self, other: Any) -> bool:
-        """Whether another set has the same samples: of arrays the same numbers."""
+        """Whether another set has the same samples; for arrays, the same numbers."""
         if not isinstance(other, EpochSet) or other.rows is not self.rows:
             return False
         return other.data is self.data or _equal(other.data, self.data)
@@ -408,7 +408,7 @@ class EpochSamples:
         self.dtype = first.samples.dtype
 
     def in_dtype(self, dtype: torch.dtype) -> EpochSamples:
-        """The same for a model of another dtype; it takes the sets of this one, too."""
+        """The same for a model of another dtype, which accepts the sets of this one, too."""
         return EpochSamples(self._data, partial(self._make, dtype=dtype))
 
     @property
@@ -418,7 +418,7 @@ class EpochSamples:
 
     @property
     def subsets(self) -> Subsets:
-        """The sets that a run takes: all samples of the epoch, for the gradient and the rest."""
+        """The sets of a run: all samples of the epoch, for A, B and C."""
         return Subsets(self._draw)
 
     def _draw(self, epoch: int, rng: Any) -> tuple[EpochSet, ...]:
@@ -471,7 +471,7 @@ class EpochSamples:
         """Divide, in every set, by the mean of the weights in the loss's own mean."""
         self._class_weights = sample_weights
         self._kept.clear()
-        self._at(0)  # one without any is refused here
+        self._at(0)  # raises for an empty set
 
     def check_weights(self) -> None:
         """Every set is checked when it is made."""
