@@ -47,6 +47,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    if name in ("plotting", "torch"):  # not before it is asked for: it imports torch
+    if name in ("plotting", "torch"):  # only when it is used: it imports torch
         return _import_module(f"ksdmin.{name}")
     raise AttributeError(f"module 'ksdmin' has no attribute {name!r}{_nearest(name, __all__)}")

@@ -1,4 +1,4 @@
-"""``covariance``, as the user calls it: of a result, a problem or a function."""
+"""``covariance``, for a result, a problem or a function."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def covariance(
 
 
 def _watched_by(stack: ExitStack, progress: bool) -> Callable[[int], Tick]:
-    """What makes a progress bar of so many parts, if one is wanted."""
+    """A function that makes a progress bar of so many parts, if wanted."""
 
     def watched(total: int) -> Tick:
         if not progress:
@@ -150,7 +150,7 @@ def _watched_by(stack: ExitStack, progress: bool) -> Callable[[int], Tick]:
 
 
 def _refuse_beside_result(*others: Any) -> None:
-    """A result brings all of them."""
+    """Raise for arguments that a result already has."""
     if any(not (one is None or (isinstance(one, tuple) and not one)) for one in others):
         raise TypeError(
             "beside a result, which knows its problem, its minimum and its bounds, covariance "
@@ -182,7 +182,7 @@ def _of_result(res: OptimizeResult) -> tuple[Problem, Any, Any, Any]:
 
 
 def _located(problem: Problem, x: Any) -> Array:
-    """`x` where the problem lives: what it brings as x0 says that."""
+    """`x` in the namespace and on the device of the problem, as of its x0."""
     x, own = as_vector(x), getattr(problem, "x0", None)
     if own is None:
         return x

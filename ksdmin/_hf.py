@@ -1,11 +1,11 @@
 """Hessian-free optimisation (Martens 2010), on the same verbs as Krylov Subspace Descent.
 
-An iteration minimises the quadratic model of the curvature set B, damped by lambda |d|^2 / 2, with
-conjugate gradients; goes back along their iterates as long as that lowers the loss on A; and takes
-a step along what is left. How well the model predicted the loss on B decides the next lambda.
+An iteration minimises the quadratic model on the curvature set B, damped by lambda |d|^2 / 2, with
+conjugate gradients. It goes back along their iterates as long as that lowers the loss on A, and
+takes a step along the result. How well the model predicted the loss on B decides the next lambda.
 
-On an indefinite Hessian conjugate gradients end at the first direction of curvature that is not
-positive, and the iterate before it is taken (where it is the first: the preconditioned gradient).
+On an indefinite Hessian conjugate gradients end at the first direction without positive curvature,
+and the iterate before it is taken (if it is the first one, the preconditioned gradient).
 """
 
 from __future__ import annotations
@@ -25,50 +25,31 @@ from ksdmin._run.levenberg_marquardt import adjusted
 from ksdmin._run.run import Run, Sampling, State, write_record
 from ksdmin._run.start import first_fields
 
-PARTS = 8  # B has this share of the samples, unless asked for otherwise
-FEWEST = 1000  # samples in B for a linear model, as in KSD
-MIN_DIAGONAL = 1e-10  # of the largest entry, where there is no damping
-SHRINK = 0.95  # of the last solution: where conjugate gradients start
+PARTS = 8  # B has this share of the samples, unless the user asks for another size
+FEWEST = 1000  # least number of samples in B for a linear model, as in KSD
+MIN_DIAGONAL = 1e-10  # share of the largest entry, if there is no damping
+SHRINK = 0.95  # conjugate gradients start from this share of the last solution
 ARMIJO, STEP_FACTOR, MAX_TRIALS = 1e-2, 0.8, 60
 PATIENCE = 3  # iterations in a row without a step: the run has stalled
 
 
 @dataclass(frozen=True)
 class HFRun(Run):
-    """What stays the same.
+    """What stays the same."""
 
-    Attributes
-    ----------
-    options : HFOptions
-        The user's.
-    sizes : Sizes or None
-        Of the sets; None where the user draws them.
-    """
-
-    options: HFOptions
-    sizes: Sizes | None
+    options: HFOptions  # the user's
+    sizes: Sizes | None  # of the sets; None where the user draws them
 
 
 @dataclass(frozen=True)
 class HFState(State):
-    """Where it stands.
+    """Where it stands."""
 
-    Attributes
-    ----------
-    damping : float
-        Martens' lambda.
-    factors : KeptFactors or None
-        Kronecker factors for the preconditioner, where the problem has any.
-    solution : array or None
-        The last end of the conjugate gradients.
-    refused : int
-        Iterations in a row without a step.
-    """
-
-    damping: float
+    damping: float  # Martens' lambda
+    # Kronecker factors for the preconditioner, where the problem has any.
     factors: KeptFactors | None
-    solution: Array | None
-    refused: int
+    solution: Array | None  # the last end of the conjugate gradients
+    refused: int  # iterations in a row without a step
 
     @property
     def stalled(self) -> bool:
@@ -85,7 +66,7 @@ def prepare(run: Run, options: HFOptions, traits: Traits) -> HFRun:
 
 
 def start(run: HFRun, ledger: Ledger, x0: Array) -> HFState:
-    """Where HF begins."""
+    """The first state of HF."""
     with run.evaluating(ledger) as evaluator:
         first = first_fields(run, evaluator, run.first_sets(run.sizes), x0)
         damping = run.options.damping
@@ -103,7 +84,7 @@ def step(run: HFRun, state: HFState) -> HFState:
         d, value = walk_back(evaluator, state, found.kept)
         actual, predicted = reductions(evaluator, state, d, H)
         rate = line_search(evaluator, state, d, value)
-        if run.sampled:  # what was found on samples counts once it is judged
+        if run.sampled:  # what was found on samples must be judged first
             evaluator.let_finish()
         sampling = run.next_sets(state.sampling, here.idx, iteration + 1, run.sizes)
         after = accept_step(run, evaluator, state, rate * d, rate > 0, sampling, found.iterations)
@@ -146,7 +127,7 @@ def preconditioner(run: HFRun, state: HFState) -> Callable[[Array], Array]:
 
 
 def walk_back(evaluator: Evaluator, state: HFState, kept: list[Array]) -> tuple[Array, float]:
-    """The iterate that the loss on A prefers, from the last one back; and that loss."""
+    """The iterate with the lowest loss on A, going back from the last one; and that loss."""
     here = state.here
     best, value = kept[-1], evaluator.value(here.x + kept[-1], here.idx)
     for d in kept[-2::-1]:
@@ -160,7 +141,7 @@ def walk_back(evaluator: Evaluator, state: HFState, kept: list[Array]) -> tuple[
 def reductions(
     evaluator: Evaluator, state: HFState, d: Array, H: Callable[[Array], Array]
 ) -> tuple[float, float]:
-    """The actual reduction on B, and what the undamped model predicted."""
+    """The actual reduction on B, and that predicted by the undamped model."""
     here, B = state.here, state.sets.B
     inner = evaluator.space.inner
     predicted = -float(inner(d, H(d))) / 2 - float(inner(here.gradient, d))
@@ -169,7 +150,7 @@ def reductions(
 
 
 def line_search(evaluator: Evaluator, state: HFState, d: Array, value: float) -> float:
-    """How much of d to go, by Armijo's test on A; 0 where no part of it lowers the loss."""
+    """The share of d to take, by Armijo's test on A; 0 if no share lowers the loss."""
     here, rate = state.here, 1.0
     slope = float(evaluator.space.inner(here.gradient, d))
     for _ in range(MAX_TRIALS):
@@ -224,14 +205,14 @@ def accept_step(
 
 # Conjugate gradients on the damped quadratic model, as Martens ends and keeps them
 
-MIN_PROGRESS = 5e-4  # of the model per iteration, relative: with less they end
+MIN_PROGRESS = 5e-4  # relative improvement of the model per iteration below which they end
 WINDOW, WINDOW_SHARE = 10, 0.1  # over so many iterations, or this share of them
 FIRST_KEPT, SPACING = 5, 1.3  # the iterates that the step may go back to
 
 
 @dataclass(frozen=True)
 class Solution:
-    """What conjugate gradients came to: the iterates kept, the last one last; how many."""
+    """The result of conjugate gradients: the kept iterates, and the number of iterations."""
 
     kept: list[Array]
     iterations: int
@@ -273,7 +254,7 @@ def conjugate_gradients(
         p = (along / before) * p - y
     steps = len(values) - 1
     if steps == 0 and begin is None:
-        d = -y  # no curvature to go by
+        d = -y  # no positive curvature
     if not kept or kept[-1] is not d:
         kept.append(d)
     return Solution(kept, steps)

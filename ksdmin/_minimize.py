@@ -276,7 +276,7 @@ def ksd(
 
 
 def delegate(problem: Problem, x0: Any, subsets: Any, **kwargs: Any) -> OptimizeResult:
-    """Hand a problem to one of SciPy's methods: numpy callables on the whole set."""
+    """Pass a problem to one of SciPy's methods, as numpy callables on the whole set."""
     sets = resolve_subsets(problem, subsets)
     if sets.full is None:
         raise ValueError(
@@ -309,7 +309,7 @@ def delegate(problem: Problem, x0: Any, subsets: Any, **kwargs: Any) -> Optimize
         if callable(kwargs["method"]) or name in TAKES_HESSP:
             second_order = {"hessp": hessp}
         res = scipy.optimize.minimize(fun, host_x0, jac=True, **second_order, **kwargs)
-    for field in ("x", "jac"):  # back to where the problem lives
+    for field in ("x", "jac"):  # back to the problem's namespace and device
         if isinstance(res.get(field), np.ndarray) and res[field].shape == (space.n,):
             res[field] = space.to_device(res[field])
     return res

@@ -20,7 +20,7 @@ HESSIAN_FREE = "hessian-free"
 RULES = ("damping", "finer_arithmetic", "forcing", "set_sizes", "stall", "width")
 _NO_RATE = "there is no learning rate: the length of a step follows from the curvature"
 _NO_EPOCHS = "iterations are counted, not epochs: maxiter=..., or seconds, maxtime=..."
-# What other libraries call it, or have and we do not.
+# Names in other libraries, and options that only they have.
 ELSEWHERE = {
     "lr": _NO_RATE,
     "learning_rate": _NO_RATE,
@@ -38,23 +38,23 @@ ELSEWHERE = {
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """A hint for an option that is not known, in brackets; nothing where there is none."""
+    """A hint for an unknown option, in brackets; empty if there is none."""
     return f" ({ELSEWHERE[name]})" if name in ELSEWHERE else nearest(name, known)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: ``" (did you mean 'gtol'?)"``; nothing where none is near."""
+    """A hint for a misspelt name: ``" (did you mean 'gtol'?)"``; empty if none is similar."""
     found = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 class NotGiven(float):
-    """A default of which one can see that the user did not give it."""
+    """A default that can be recognised as not given by the user."""
 
 
 @dataclass(frozen=True, repr=False)
 class MethodOptions:
-    """What every method takes."""
+    """The options of every method."""
 
     maxiter: float | None = None
     maxfun: float = math.inf
@@ -85,13 +85,13 @@ class MethodOptions:
             self._check(name, -math.inf if name == "fmin" else 0)
         if not self.gtol_rel < 1:
             raise ValueError(f"option gtol_rel={self.gtol_rel!r}: expected a share, less than 1")
-        for name in ("disp", "progress", "return_all"):  # SciPy's callers pass whole numbers, too
+        for name in ("disp", "progress", "return_all"):  # SciPy's callers pass integers, too
             value = getattr(self, name)
             if not isinstance(value, (bool, int, np.bool_, np.integer, type(None))):
                 raise TypeError(f"option {name}={value!r}: expected True or False")
 
     def __repr__(self) -> str:
-        """What was given, as one would write it: all options would fill a screen."""
+        """The options that were given; all of them would fill a screen."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         given = [
             f"{name}={value!r}"
@@ -133,16 +133,16 @@ class MethodOptions:
             )
 
     def _check_count(self, name: str) -> None:
-        """Refuse a limit that is no number; SciPy's callers pass -1, infinity and 100.1, too."""
+        """Raise for a limit that is no number; SciPy's callers pass -1, infinity and 100.1, too."""
         value = getattr(self, name)
         number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
         if value is not None and not (number and value == value):
             raise ValueError(f"option {name}={value!r}: expected a whole number (1e3, too), or inf")
         if value is not None and abs(value) < math.inf:
-            object.__setattr__(self, name, math.floor(value))  # of at most 2.5 there are 2
+            object.__setattr__(self, name, math.floor(value))  # at most 2.5 means at most 2
 
     def _check(self, name: str, least: float, *, whole: bool = False) -> None:
-        """Refuse what is not a number from `least` up; None where that is the default."""
+        """Raise for anything but a number from `least` up, or None as the default."""
         value = getattr(self, name)
         if value is None:
             return
@@ -172,8 +172,8 @@ class Options(MethodOptions):
     gtol : float
         Success when the largest magnitude in the gradient over all samples is at most this. (For
         ``as_problem(residuals=...)`` without subsets it is a cosine, 1e-10, as in
-        :func:`least_squares`. For other residuals, tests free of units take its place where neither
-        it, `ftol` nor `xtol` is given: :doc:`/residuals`.)
+        :func:`least_squares`. For other residuals, tests that do not depend on units replace it,
+        unless it, `ftol` or `xtol` is given: :doc:`/residuals`.)
     gtol_rel : float
         Success also when the largest magnitude in the gradient is at most this share of its value
         at x0. 0 turns the test off. (A gradient that is small everywhere passes `gtol` far from a
@@ -197,10 +197,10 @@ class Options(MethodOptions):
     average : float, optional
         Keep an exponential average of the iterates: each iteration keeps this share of the
         average before it. It begins with iteration ``1 / (1 - average)``. ``res.average`` has its
-        `x` and `fun`; `validation` looks at it, too.
+        `x` and `fun`; `validation` checks it, too.
     history : int, optional
-        The most records in ``res.history``. Of more, every second one is dropped, then every
-        second one of the rest, and so on. By default all are kept.
+        The most records in ``res.history``. If there are more, every second one is dropped, then
+        every second one of the rest, and so on. By default all are kept.
     disp : bool
         Print a summary at the end.
     progress : bool
@@ -221,7 +221,7 @@ class Options(MethodOptions):
         of a sample, otherwise 1.
     memory_budget : float, optional
         The most bytes for the basis, its products, the previous directions and the model of
-        `pairs`. The model goes first, then K and the memory shrink. By default there is no bound.
+        `pairs`. Pairs are dropped first, then K and the memory shrink. None: no bound.
     pairs : int, optional
         The number of pairs (step, change of the gradient) in the quasi-Newton model. It
         preconditions the Krylov space, and replaces it as long as that saves work. By default 40,
@@ -235,9 +235,9 @@ class Options(MethodOptions):
         first. By default 0.75 for the diagonal of a Fisher matrix, and 1 for your own. If it is
         given, a net has a diagonal in place of Kronecker factors.
     damping : float, optional
-        The first weight of ``|d|^2 / 2`` beside the loss of a step d, with subsets. The run adjusts
-        it. By default it bounds the first step to a hundredth of ``|x0|`` for a model that is not
-        linear in its parameters (``from_torch`` and the like, or ``as_problem(...,
+        The first weight of ``|d|^2 / 2``, added to the loss of a step d, with subsets. The run
+        adjusts it. By default it bounds the first step to a hundredth of ``|x0|`` for a model that
+        is not linear in its parameters (``from_torch`` and the like, or ``as_problem(...,
         nonlinear=True)``), and is 0 otherwise.
     inner_maxiter : int, optional
         The largest number of iterations of BFGS in the subspace. By default the largest dimension
@@ -280,7 +280,7 @@ class Options(MethodOptions):
             self._check(name, least, whole=True)
         for name in ("damping", "diagonal_power", "memory_budget", "floor"):
             self._check(name, 0)
-        # Below that, rounding decides whether H_hat is definite.
+        # Below this, rounding decides whether H_hat is definite.
         if self.floor is not None and not 1e-14 <= self.floor < 1:
             raise ValueError(f"option floor={self.floor!r}: expected a share from 1e-14 to 1")
         _check_name("preset", self.preset, PRESETS)
@@ -352,8 +352,7 @@ def parse_options(
 ) -> Chosen:
     """The user's options, with SciPy's warning for those that are not known.
 
-    One that belongs to another method only is refused. `frames` is how many calls up the user's own
-    line is.
+    Raises for an option of another method. `frames` is how many calls up the user's line is.
     """
     if isinstance(given, MethodOptions):
         return _as_object(given, kind, tol)
@@ -374,7 +373,7 @@ def parse_options(
 
 
 def _paper(given: Any) -> str:
-    """A hint for whoever looks for the paper's algorithm."""
+    """A hint for users who look for the paper's algorithm."""
     asked = isinstance(given, str) and given.lower() == "paper"
     return " (for the paper's algorithm: options=ksdmin.PAPER)" if asked else ""
 
@@ -387,7 +386,7 @@ def _as_object(given: MethodOptions, kind: type[Chosen], tol: float | None) -> C
 
 
 def _refuse_foreign(names: list[str], kind: type[MethodOptions]) -> None:
-    """Refuse options of another method: without effect, they would mislead."""
+    """Raise for options of another method, which would have no effect."""
     if not names:
         return
     method = next(name for name, options in METHODS.items() if options is kind)

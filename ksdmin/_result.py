@@ -177,9 +177,9 @@ class History(Sequence[Record]):
 
 
 class Origin(NamedTuple):
-    """What a result is of: the problem, or None where it is gone.
+    """The problem of a result, or None if it no longer exists.
 
-    `x` is the minimum as the problem takes it, where ``res.x`` has the form of the user's x0.
+    `x` is the minimum as a vector of the problem, if ``res.x`` has the form of the user's x0.
     """
 
     problem: Any
@@ -210,7 +210,7 @@ class Result(OptimizeResult):  # type: ignore[misc]
     """
 
     def origin(self) -> Origin | None:
-        """The problem that it is of; None where that is not known."""
+        """The problem of the result; None if it is not known."""
         known: Origin | None = self.__dict__.get("_origin")
         if known is None:
             return None
@@ -218,15 +218,15 @@ class Result(OptimizeResult):  # type: ignore[misc]
         return known._replace(problem=problem() if isinstance(problem, ref) else problem)
 
     def come_from(self, origin: Origin, *, keep: bool) -> None:
-        """Remember the problem; without `keep` only as long as others keep it."""
+        """Remember the problem; without `keep`, only as long as others keep it."""
         problem = origin.problem
         if not keep:
-            with suppress(TypeError):  # a class may not allow it
+            with suppress(TypeError):  # a class may not allow weak references
                 problem = ref(problem)
         self.__dict__["_origin"] = origin._replace(problem=problem)
 
     def __getstate__(self) -> None:
-        """Nothing but its fields is pickled, or deep-copied."""
+        """Only the fields are pickled or deep-copied."""
         return None
 
     def __copy__(self) -> Result:
@@ -252,9 +252,9 @@ class Result(OptimizeResult):  # type: ignore[misc]
         return f"({name})" if name else ""
 
 
-WHOLE = 12  # entries up to which a vector is shown whole
-EDGE = 3  # entries shown at either end of a longer one
-COLUMNS = 79  # that lines of text fit in
+WHOLE = 12  # vectors with at most so many entries are shown whole
+EDGE = 3  # entries shown at both ends of a longer one
+COLUMNS = 79  # width of lines of text
 BLOCKS = "▁▂▃▄▅▆▇█"
 BARS = 24  # of a curve in text
 WIDTH, HEIGHT, MARGIN = 240, 48, 4  # of a curve in HTML, in pixels
@@ -277,7 +277,7 @@ def as_text(result: Mapping[str, Any], status: str) -> str:
 
 
 def _folded(title: str, value: str) -> list[str]:
-    """A line, or as many as it takes, with the title before the first."""
+    """One or more lines, with the title before the first."""
     inset = " " * len(title)
     lines = [
         line
@@ -288,7 +288,7 @@ def _folded(title: str, value: str) -> list[str]:
 
 
 def as_html(result: Mapping[str, Any], status: str) -> str:
-    """The same as a table. Colours are the page's own, so that it reads in the dark too."""
+    """The same as a table, in the colours of the page, for dark themes, too."""
     cells = [
         f'<tr><th style="text-align:right;vertical-align:top">{escape(name)}</th>'
         f'<td style="text-align:left">{escape(value)}'
@@ -299,7 +299,7 @@ def as_html(result: Mapping[str, Any], status: str) -> str:
 
 
 def _rows(result: Mapping[str, Any], status: str) -> list[tuple[str, str]]:
-    """Name and value of what `result` has (a user may have taken fields out, or put some in)."""
+    """Names and values of the fields (a user may have removed or added some)."""
     shown: dict[str, Callable[[Any], str]] = {
         "message": str,
         "success": str,
@@ -326,7 +326,7 @@ def _rows(result: Mapping[str, Any], status: str) -> list[tuple[str, str]]:
 
 
 def _mentioned(name: Any, value: Any) -> str:
-    """A field that is named rather than shown: with its word, or its shape."""
+    """A field that is only named, with a word or its shape."""
     shape = getattr(value, "shape", None)
     if isinstance(value, str) and len(value) <= COLUMNS // 2:
         return f"{name} {value!r}"
@@ -341,7 +341,7 @@ def _number(value: Any, digits: int = 10) -> str:
 
 
 def _vector(v: Any, *, magnitude: bool = False) -> str:
-    """A vector, or the ends of a long one: a device is asked for no more than is shown."""
+    """A vector, or the ends of a long one; only what is shown is copied from a device."""
     try:
         n = int(v.shape[0])
         ends = [to_host(part) for part in ((v,) if n <= WHOLE else (v[:EDGE], v[-EDGE:]))]
@@ -383,7 +383,7 @@ def _levels(history: Sequence[Any]) -> list[float]:
 
 
 def _picked(n: int, most: int) -> list[int]:
-    """At most so many of n positions, first and last among them."""
+    """At most so many of n positions, with the first and the last."""
     return [int(i) for i in np.linspace(0, n - 1, min(n, most)).round()]
 
 

@@ -1,4 +1,4 @@
-"""The methods of this package; a run in the hands of its user, iteration by iteration."""
+"""The methods of this package; runs that the user drives, iteration by iteration."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ precond, rng
         loop = self._loop
         try:
             more = loop.advance()
-        except StopIteration as error:  # of user code: it must not look like the end
+        except StopIteration as error:  # from user code: it must not look like the end of the run
             raise RuntimeError("a function of the problem raised StopIteration") from error
         if not more or loop.state is None:
             loop.observer.close()
@@ -260,7 +260,7 @@ def resume(
 
 
 def own_method(method: Any) -> Method:
-    """A method of ours by its name; others are refused."""
+    """A method of this package by its name; raises for others."""
     name = "" if callable(method) else str(method or "ksd").lower()
     if name not in METHODS:
         hint = nearest(name, METHODS)
@@ -274,7 +274,7 @@ def own_method(method: Any) -> Method:
 def differentiated(
     problem: Problem, fun: Any, x0: Any, args: Any, precond: Any, bounds: Any
 ) -> Problem:
-    """The problem with torch's or jax's derivatives, where `fun` has them at an `x0` of theirs."""
+    """The problem with derivatives by torch or jax, if x0 is theirs and `fun` has derivatives."""
     name = "torch.plain_function" if is_torch_array(x0) else "functional.jax"
     known = is_torch_array(x0) or is_jax_array(x0)
     if problem is fun or not isinstance(problem, FunctionProblem) or not known:
@@ -292,7 +292,7 @@ def differentiated(
 
 
 def refuse_constraints(constraints: Any, method: str) -> None:
-    """None of our methods takes any."""
+    """Raise for constraints: no method of this package takes them."""
     empty = isinstance(constraints, (tuple, list, dict)) and not constraints
     if constraints is not None and not empty:
         raise ValueError(

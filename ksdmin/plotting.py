@@ -31,7 +31,7 @@ def convergence(
     *,
     ax: Any = None,
 ) -> Any:
-    """Draw how runs came down, as curves to compare.
+    """Draw the progress of runs, as curves to compare.
 
     Parameters
     ----------
@@ -39,19 +39,18 @@ def convergence(
         What ``minimize`` returned, or objects with such a `history`; the keys of a mapping are the
         labels.
     against : {"passes", "seconds", "evaluations", "iterations"}
-        What the runs are compared by. Where passes are not known for all of them, evaluations take
-        their place.
+        The horizontal axis. If passes are not known for all runs, evaluations replace them.
     show : {"gap", "value", "gradient_norm"}, optional
-        What is drawn. Where not given, the value above the lowest one that any of the runs has
-        seen, if these values span a factor of 30 or more; otherwise the value.
+        What is drawn. By default the value above the lowest one of all runs, if these values span a
+        factor of 30 or more; otherwise the value.
     ax : matplotlib axes, optional
-        Where to draw; a new figure where not given.
+        Where to draw; by default in a new figure.
 
     Returns
     -------
     matplotlib axes
-        With axes that are logarithmic where the numbers span a factor of 30 or more. The points of
-        a single run have a colour for each kind of step.
+        With logarithmic axes where the numbers span a factor of 30 or more. The points of a single
+        run have a colour for each kind of step.
 
     Examples
     --------
@@ -82,7 +81,7 @@ def convergence(
 
 
 def _mark_kinds(ax: Any, history: Any, across: Any, heights: Any) -> None:
-    """Points in a colour for each kind of step, where a run has steps of several kinds."""
+    """Points in a colour for each kind of step, if a run has several kinds."""
     kinds = np.array([getattr(record, "kind", "") for record in history])
     names = [kind for kind in KINDS if (kinds == kind).any()]
     for name in names if len(names) > 1 else ():

@@ -8,7 +8,7 @@ from scipy.sparse.linalg import LinearOperator
 
 import ksdmin
 from examples.benchmarks.structured_suite import others, scenes
-from ksdmin._ksd.sparse_equations import SparseEquations
+from ksdmin._ksd.sparse_model import SparseEquations
 from ksdmin._problem.structure import Structure
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from numbers import Real
@@ -20,9 +20,9 @@ from ksdmin._problem.arrays import to_host
 
 @dataclass(frozen=True)
 class Arguments:
-    """What the user gave to a function that documents it; what this does not take has its default.
+    """The arguments of a public adapter; those that it does not take have their defaults.
 
-    One value, from the public function down to where each is used.
+    They are passed as one value to where each is used.
     """
 
     model: Any
@@ -45,13 +45,13 @@ class Arguments:
     process_group: Any = None
 
     def refuse(self, instead: str, *names: str) -> None:
-        """Refuse arguments that go with `instead`, where they are given."""
+        """Raise if arguments are given that belong to `instead`."""
         for name in names:
             if getattr(self, name) is not None:
                 raise TypeError(f"{name}= goes with {instead}: leave it out")
 
     def require(self, by: str, *names: str) -> None:
-        """Refuse the lack of arguments that are needed `by` something."""
+        """Raise if arguments are missing that are needed `by` something."""
         for name in names:
             if getattr(self, name) is None:
                 raise TypeError(f"{name}= is missing: {by} needs {' and '.join(names)}")
@@ -65,34 +65,33 @@ CALLED_AS = (
 
 
 @contextmanager
-def noting_samples(sampled: bool) -> Iterator[None]:
-    """Add to errors of a plain function how it was called: it may not know of `idx`."""
+def noting(note: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Add a note to errors of these kinds."""
     try:
         yield
-    except (TypeError, IndexError, KeyError) as error:
-        if sampled:
-            with suppress(Exception):  # an exception may refuse it
-                error.add_note(CALLED_AS)
+    except kinds as error:
+        with suppress(Exception):  # an exception may refuse a note
+            error.add_note(note)
         raise
 
 
-@contextmanager
-def noting_foreign_functions() -> Iterator[None]:
-    """Add to errors of a function that is traced what may not be traced."""
-    try:
-        yield
-    except TypeError as error:  # such as jax's TracerArrayConversionError
-        with suppress(Exception):
-            error.add_note(
-                "Within the function use the library's own numpy and arrays. Where it needs "
-                "scipy.sparse or other code that cannot be differentiated, give the derivatives: "
-                "ksdmin.minimize(fun, x0, jac=jac)"
-            )
-        raise
+def noting_samples(sampled: bool) -> AbstractContextManager[None]:
+    """Add to errors of a plain function how it was called: it may not take `idx`."""
+    return noting(CALLED_AS, *((TypeError, IndexError, KeyError) if sampled else ()))
+
+
+def noting_foreign_functions() -> AbstractContextManager[None]:
+    """Add to errors of a traced function what cannot be traced."""
+    return noting(
+        "Within the function use the library's own numpy and arrays. Where it needs "
+        "scipy.sparse or other code that cannot be differentiated, give the derivatives: "
+        "ksdmin.minimize(fun, x0, jac=jac)",
+        TypeError,  # such as jax's TracerArrayConversionError
+    )
 
 
 def from_frame(data: Any) -> Any:
-    """A DataFrame, or a column of one, as an array; anything else as it is."""
+    """A DataFrame, or a column of one, as an array; anything else unchanged."""
     if not hasattr(data, "to_numpy"):
         return data
     array = data.to_numpy()
@@ -113,7 +112,7 @@ def from_frame(data: Any) -> Any:
 
 
 def refuse_sparse(data: Any) -> None:
-    """Refuse sparse data: of scipy, or tensors of torch."""
+    """Raise for sparse data of scipy or torch."""
     if issparse(data) or "sparse" in str(getattr(data, "layout", "")):
         kind = getattr(data, "layout", None) or f"{data.format} matrix of scipy.sparse"
         raise TypeError(
@@ -127,9 +126,9 @@ def refuse_sparse(data: Any) -> None:
 def check_deterministic(
     name: str, first: float, second: float, tolerance: float, otherwise: str = ""
 ) -> None:
-    """Refuse a model that gave two values for the same parameters and samples.
+    """Raise if a model gave two values for the same parameters and samples.
 
-    `otherwise` is another way to mend it than to remove the randomness.
+    `otherwise` is another remedy than removing the randomness.
     """
     if abs(first - second) > tolerance * abs(first):
         raise ValueError(
@@ -140,7 +139,7 @@ def check_deterministic(
 
 
 def check_curvature_of_function(curvature: Any) -> None:
-    """Refuse a curvature that a plain function does not have."""
+    """Raise for a curvature that a plain function does not have."""
     if curvature not in (None, "hessian") and not callable(curvature):
         raise ValueError(
             f"curvature={curvature!r} needs a model with outputs and a loss, which a plain "
@@ -151,7 +150,7 @@ def check_curvature_of_function(curvature: Any) -> None:
 def as_precond(precond: Any, *names: str) -> Any:
     """The argument `precond`: one of these `names`, None, an array or a callable.
 
-    "fisher" is what the diagonal was called before.
+    "fisher" is the former name of "diagonal".
     """
     if isinstance(precond, str) and precond == "fisher":
         return "diagonal"
@@ -165,7 +164,7 @@ def as_precond(precond: Any, *names: str) -> Any:
     )
 
 
-# The weights of samples, as the user gives them
+# The weights of samples
 
 
 def as_weights(sample_weight: Any, n: int) -> npt.NDArray[np.float64]:
@@ -191,7 +190,7 @@ def as_weights(sample_weight: Any, n: int) -> npt.NDArray[np.float64]:
 
 
 def adapter(name: str) -> Any:
-    """The module that adapts a library, which is imported now."""
+    """The module that adapts a library; imports both."""
     module = "torch.build" if name == "torch" else f"functional.{name}"
     try:
         return import_module(f"ksdmin._adapters.{module}")
@@ -201,7 +200,7 @@ def adapter(name: str) -> Any:
         raise ImportError(f"ksdmin.from_{name} needs {name}: pip install {name}") from error
 
 
-# What the user gives as ``residuals=``: blocks of residuals, checked
+# The argument ``residuals=``: blocks of residuals, checked
 
 
 @dataclass(frozen=True)
@@ -214,7 +213,7 @@ class Block:
 
 
 def as_blocks(residuals: Any) -> list[Block]:
-    """What the user gave as ``residuals=``: (r, data) or (r, data, weight) for each block."""
+    """The argument ``residuals=``: (r, data) or (r, data, weight) for each block."""
     if not isinstance(residuals, Iterable) or isinstance(residuals, (str, bytes)):
         raise TypeError(
             "residuals: expected a list of (r, data) or (r, data, weight), not "
@@ -249,7 +248,7 @@ def _as_block(number: int, entry: Any) -> Block:
 
 
 def check_rows(shape: tuple[int, ...], rows: int | None) -> None:
-    """Refuse residuals that are not one row per sample (`rows` None: one vector of them)."""
+    """Raise if residuals are not one row per sample (`rows` None: one vector of them)."""
     if not shape:
         wanted = "a vector (for a single one reshape(1))" if rows is None else "one row per sample"
         raise ValueError(
@@ -265,7 +264,7 @@ def check_rows(shape: tuple[int, ...], rows: int | None) -> None:
 
 
 def check_block_curvature(curvature: Any) -> None:
-    """Refuse a user's own curvature, of which the terms are not known."""
+    """Raise for a user's own curvature, whose terms are not known."""
     if curvature is not None and not isinstance(curvature, str):
         raise TypeError(
             "curvature: with residuals= expected a name, such as 'gauss-newton' or 'hessian', not "
@@ -273,12 +272,6 @@ def check_block_curvature(curvature: Any) -> None:
         )
 
 
-@contextmanager
-def noting_block(number: int) -> Iterator[None]:
-    """Errors within say which block of the residuals they are about."""
-    try:
-        yield
-    except Exception as error:
-        with suppress(Exception):  # an exception may refuse it
-            error.add_note(f"in block {number} of residuals=")
-        raise
+def noting_block(number: int) -> AbstractContextManager[None]:
+    """Add to errors which block of the residuals they are about."""
+    return noting(f"in block {number} of residuals=", Exception)

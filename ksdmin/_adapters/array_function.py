@@ -1,7 +1,7 @@
-"""A function of arrays of torch or jax, for an algorithm on the host: residuals, mostly.
+"""A function of torch or jax arrays, for an algorithm on the host; usually residuals.
 
-The function stays on its device. What the host hands in is a vector; what comes back are its values
-as one vector, and their Jacobian, by autodiff.
+The function stays on its device. The host passes a vector, and gets the values as one vector, and
+their Jacobian by autodiff.
 """
 
 from __future__ import annotations
@@ -14,25 +14,19 @@ from typing import Any, Self
 import numpy as np
 from array_api_compat import is_jax_array, is_torch_array
 
-from ksdmin._adapters.flat_problem import MAX_SLOPE_ERROR
+from ksdmin._adapters.flat_problem import is_slope
 from ksdmin._adapters.names import Names
 from ksdmin._adapters.trees import tree_leaves
 from ksdmin._problem.arrays import Small
 
 
 class ArrayFunction:
-    """The function, called with vectors of numpy; each library has its own.
+    """The function, called with vectors of numpy; each library has its own."""
 
-    Attributes
-    ----------
-    x0 : array
-        Where it starts, as one vector in float64.
-    """
-
-    x0: Small
+    x0: Small  # where it starts, as one vector in float64
 
     def __call__(self, x: Small) -> Any:
-        """The values, as one vector of numpy in the dtype that they have."""
+        """The values, as one numpy vector of their own dtype."""
         raise NotImplementedError
 
     def jacobian(self, x: Small) -> Any:
@@ -44,48 +38,37 @@ class ArrayFunction:
         raise NotImplementedError
 
     def names(self) -> Names:
-        """Of the parts of x0."""
+        """The names of the parts of x0."""
         raise NotImplementedError
 
     @classmethod
     def of_model(cls, f: Any, xdata: Any, start: Small, like: Any) -> Self:
-        """``f(xdata, *parameters)`` in float64, as far as the library has it, where `like` is."""
+        """``f(xdata, *parameters)`` on the device of `like`, in float64 if the library has it."""
         raise NotImplementedError
 
     @property
     def eps(self) -> float:
-        """Of the numbers that the function computes with."""
+        """The eps of the function's dtype."""
         raise NotImplementedError
 
     def is_differentiable(self, *, bounded: bool) -> bool:
-        """Whether autodiff goes through the function, and misses no part of it.
+        """Whether autodiff can differentiate the function, and misses no part of it.
 
-        It is called at x0, and without bounds at two points beside it. Whatever it raises is met
-        again where its values are taken.
+        It is called at x0 and, without bounds, at two points near it. If it raises, it will raise
+        again when its values are needed.
         """
         try:
             J = np.asarray(self.jacobian(self.x0), dtype=np.float64)
         except Exception:
             return False
-        return bounded or self._agrees(J)
-
-    def _agrees(self, J: Small) -> bool:
-        """Whether the Jacobian agrees with a central difference along one direction."""
-        x = self.x0
-        h = self.eps ** (1 / 3) * max(1.0, float(np.linalg.norm(x)))
-        u = np.random.default_rng(0).standard_normal(x.size)
-        u /= np.linalg.norm(u)
-        above, below = (np.asarray(self(x + t * u), np.float64) for t in (h, -h))
-        error = float(np.linalg.norm((above - below) / (2 * h) - J @ u))
-        size = max(float(np.linalg.norm(above)), float(np.linalg.norm(below)))
-        rounding = 100 * self.eps * size / h
-        return not error > MAX_SLOPE_ERROR * float(np.linalg.norm(J)) + rounding
+        x, size = self.x0, float(np.linalg.norm(self.x0))
+        return bounded or is_slope(lambda d: self(x + d), size, J, self.eps)
 
 
 def array_function(
     fun: Callable[..., Any], x0: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
 ) -> ArrayFunction | None:
-    """The function of an x0 that has arrays of torch or jax in it; None of any other x0."""
+    """The function, if x0 contains arrays of torch or jax; otherwise None."""
     x0 = list(x0) if isinstance(x0, Iterator) else x0  # such as net.parameters()
     like = x0 if hasattr(x0, "named_parameters") else first_array(x0)
     if like is None:
@@ -100,8 +83,8 @@ def array_function(
 
 
 def host_function(like: Any) -> Any:
-    """The class for functions of arrays like this one, or of a module of torch."""
-    name = "functional.jax_host_function" if is_jax_array(like) else "torch.host_function"
+    """The class for functions of arrays like this one, or of a torch module."""
+    name = "functional.jax" if is_jax_array(like) else "torch.host_function"
     return import_module(f"ksdmin._adapters.{name}").HostFunction
 
 
@@ -120,7 +103,7 @@ def first_array(*trees: Any) -> Any:
 
 
 def _leaves_of_jax(leaf: Any) -> list[Any]:
-    """Those of a tree of jax's own kind, such as a module of equinox."""
+    """The leaves of a tree that only jax knows, such as a module of equinox."""
     jax = sys.modules.get("jax")
     if jax is None or isinstance(leaf, (float, int, str, np.ndarray, np.generic)):
         return []

@@ -13,43 +13,32 @@ from ksdmin._adapters.names import Names
 from ksdmin._problem.arrays import Array, Space, namespace_of
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Jacobian, Traits
-from ksdmin._problem.stratified import StratifiedSubsets
-from ksdmin._problem.subsets import WHOLE, Drawn, Subsets
+from ksdmin._problem.subsets import WHOLE, Drawn, StratifiedSubsets, Subsets
 from ksdmin._problem.team import Team
 from ksdmin._problem.values import changed
 
-# Sets on a device whose parts are kept: A, B and C of an iteration, and one more.
+# The number of sets on a device whose parts are kept: A, B and C of an iteration, and one more.
 KEPT_SETS = 4
-# Added to the mean square that a diagonal is divided by, which may be zero; float32 holds it.
+# Added to the mean square that a diagonal is divided by, which may be zero; float32 can hold it.
 LEAST_SQUARE = 1e-30
 
 
 @dataclass(frozen=True)
 class Term:
-    """A block as a problem of its own: the mean of its squared residuals.
+    """A block as a problem of its own: the mean of its squared residuals."""
 
-    Attributes
-    ----------
-    problem : FlatProblem
-        Without a penalty.
-    weight : float
-        Its factor in the sum.
-    elements : int
-        How many residuals a sample has.
-    """
-
-    problem: FlatProblem
-    weight: float
-    elements: int
+    problem: FlatProblem  # without a penalty
+    weight: float  # its factor in the sum
+    elements: int  # how many residuals a sample has
 
 
 class BlockProblem(FlatProblem):
     """The weighted sum of problems over the same variables, each with samples of its own.
 
     Made by ``from_torch``, ``from_jax`` and ``from_autograd`` with ``residuals=``. The samples of
-    the blocks follow each other: a set of samples is an index into all of them, and the term of
-    each block is the mean over its own samples in the set. Where a block has other samples in every
-    epoch, a set is that of an epoch, and what ``subsets`` draws.
+    all blocks are numbered one after the other: a set of samples is an index into all of them, and
+    the term of each block is the mean over its own samples in the set. If a block has other samples
+    in every epoch, a set is that of an epoch, as ``subsets`` draws it.
 
     Attributes
     ----------
@@ -76,12 +65,12 @@ class BlockProblem(FlatProblem):
             matrix_memory=blocks[0].traits.matrix_memory,
             product_cost=_mean(sizes, [block.traits.product_cost for block in blocks]),
             call_cost=sum(block.traits.call_cost for block in blocks),
-            # Reached by all samples where every block reaches its own
+            # all samples reach this where each block reaches its own
             least_set=sum(map(min, sizes, [block.traits.least_set for block in blocks])),
             has_finer_arithmetic=True,
         )
         if isinstance(precond, str) and not all(block.traits.has_diagonal for block in blocks):
-            precond = None  # that of some of the terms is not the sum's
+            precond = None  # a matrix of some terms is not that of the sum
         super().__init__(blocks[0].x0, subsets, traits, precond)
         self._blocks, self._l2 = blocks, l2
         self._weights = tuple(term.weight for term in terms)
@@ -93,7 +82,7 @@ class BlockProblem(FlatProblem):
         return [size, f"blocks of samples: {sizes}", *rest[1:]]
 
     def in_finer_arithmetic(self) -> Any:
-        """The same with less rounding, float64 in the end; None where there is none."""
+        """The problem with less rounding, in the end float64; None if there is none."""
         finer = [block.in_finer_arithmetic() for block in self._blocks]
         if None in finer:
             return self.in_double()
@@ -102,7 +91,7 @@ class BlockProblem(FlatProblem):
         return changed(self, _blocks=tuple(finer), traits=traits)
 
     def counting(self, counts: Counts) -> Self:
-        """A copy for one run; what the blocks count themselves is part of what the sum counts."""
+        """A copy for one run; the counts of the blocks are part of those of the sum."""
         blocks = tuple(block.counting(Counts()) for block in self._blocks)
         return changed(self, _counts=counts, _blocks=blocks)
 
@@ -115,7 +104,7 @@ class BlockProblem(FlatProblem):
         self.x0 = self._blocks[0].x0
 
     def unflatten(self, x: Any) -> Any:
-        """A flat vector (also one of numpy) as the parameters that the residuals take."""
+        """A flat vector (also of numpy) as the parameters that the residuals take."""
         return self._of_first("unflatten", "load(x) writes a vector into the module")(x)
 
     def _of_first(self, verb: str, instead: str) -> Callable[[Any], Any]:
@@ -134,7 +123,7 @@ class BlockProblem(FlatProblem):
         return self._sum(values, *self._penalty(x))
 
     def told_by(self, team: Team) -> Self:
-        """A copy whose sums tell these processes of a failure."""
+        """A copy whose sums report a failure to these processes."""
         return changed(self, _blocks=tuple(block.told_by(team) for block in self._blocks))
 
     def _share(self, x: Array, idx: Any) -> tuple[list[Any], Array, Callable[[Any], Any]]:
@@ -144,14 +133,14 @@ class BlockProblem(FlatProblem):
         return list(values), along, lambda values: self._sum(values, *self._penalty(x))
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
-        """The product v -> Hv with the curvature that was asked for."""
+        """The product v -> Hv with the chosen curvature."""
         products = [block.curvature(x, part) for block, part in self._parts(idx)]
 
         def multiply(v: Array) -> Array:
             before = [block._counts.nfev for block in self._blocks]
             own, again = self._sum([p(v) for p in products]), self._count_forward_pass
             total = self.team.joint_product(own, self._counts, again)
-            # A forward pass that some of the blocks make again is one of the sum
+            # a repeated forward pass of some blocks counts once for the sum
             made = zip(self._blocks, before, strict=True)
             self._counts.nfev += max(block._counts.nfev - count for block, count in made)
             return _added(total, self._l2_times(v))
@@ -191,7 +180,7 @@ class BlockProblem(FlatProblem):
         return Jacobian(rows, residuals, penalty, at if all(p.at for p in parts) else None)
 
     def _most(self, before: Sequence[int]) -> int:
-        """What the block with the most products since then has counted."""
+        """The counts of the block with the most products since then."""
         counted = zip(self._blocks, before, strict=True)
         return max(block._counts.nhev - count for block, count in counted)
 
@@ -218,8 +207,8 @@ class BlockProblem(FlatProblem):
     def _summed_diagonals(self, values: Sequence[Any], diagonals: Sequence[Array]) -> Array:
         """The diagonal of the empirical Fisher matrix, in the scale of the Gauss-Newton matrix.
 
-        A squared gradient of r^2 holds r^2: a block whose residuals are small would hardly count.
-        So each block's is that of a Gaussian likelihood whose variance is its mean square.
+        A squared gradient of r^2 has the factor r^2, so that a block with small residuals would
+        hardly count. So each counts as a Gaussian likelihood whose variance is its mean square.
         """
         scaled = [
             elements / 2 * squares / (value + LEAST_SQUARE)
@@ -241,11 +230,11 @@ class BlockProblem(FlatProblem):
             block._counts.passes = 0.0
 
     def _parts(self, idx: Any) -> list[tuple[FlatProblem, Any]]:
-        """Every block with its own part of a set."""
+        """Each block with its part of a set."""
         return list(zip(self._blocks, self._partition.split(idx, self._space), strict=True))
 
     def _sum(self, terms: Sequence[Any], *more: Any) -> Any:
-        """Every block's times its weight, and the penalty's: nothing is fetched from a device."""
+        """The weighted sum over the blocks, and the penalty; nothing is copied from a device."""
         total, *others = (w * term for w, term in zip(self._weights, terms, strict=True))
         return _added(total, (*others, *more))
 
@@ -261,11 +250,11 @@ class Partition:
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes, self.n = tuple(sizes), sum(sizes)
-        # A set, which may be on a device, its version, and its parts: to split it waits for it
+        # a set, its version, and its parts; to split a set on a device waits for the device
         self._known: list[tuple[Any, int, list[Any]]] = []
 
     def split(self, idx: Any, space: Space) -> list[Any]:
-        """The part of a set that each block has, as an index of its own samples."""
+        """The part of a set that belongs to each block, as an index of its own samples."""
         if isinstance(idx, slice):
             rows = range(*idx.indices(self.n))
             return [WHOLE] * len(self.sizes) if len(rows) == self.n else self._split(list(rows))
@@ -308,7 +297,7 @@ def _is_number(l2: Any) -> bool:
 
 
 def _mean(sizes: Sequence[int], costs: Sequence[float | None]) -> Any:
-    """Per sample, over blocks of these sizes; None where it is not known of each."""
+    """The mean per sample over blocks of these sizes; None if a block's is not known."""
     known = [cost for cost in costs if cost is not None]
     if len(known) < len(sizes):
         return None
@@ -316,7 +305,7 @@ def _mean(sizes: Sequence[int], costs: Sequence[float | None]) -> Any:
 
 
 def _joined(blocks: Sequence[FlatProblem]) -> tuple[Partition | EpochPartition, Subsets]:
-    """Where the samples of the blocks lie in a set, and the sets that a run draws by default."""
+    """The partition of the samples into blocks, and the default sets of a run."""
     own = [block.subsets for block in blocks if block.subsets is not None]
     sizes = [subsets.n for subsets in own if subsets.n is not None]
     if len(sizes) == len(blocks):
@@ -325,7 +314,7 @@ def _joined(blocks: Sequence[FlatProblem]) -> tuple[Partition | EpochPartition, 
     return epochs, epochs.subsets
 
 
-# Blocks of residuals whose samples are drawn anew: a set has one part for each block
+# Blocks whose samples are drawn again in every epoch: a set has one part for each block
 
 
 class JoinedSet(Drawn):
@@ -345,7 +334,7 @@ class JoinedSet(Drawn):
         self.parts, self.shape, self.drawn_in = list(parts), (size,), drawn_in
 
     def is_again(self, other: Any) -> bool:
-        """Whether another set has the same samples of every block."""
+        """Whether another set has the same samples in every block."""
         return isinstance(other, JoinedSet) and all(map(_is_again, self.parts, other.parts))
 
 
@@ -354,7 +343,7 @@ def _is_again(part: Any, other: Any) -> bool:
 
 
 class EpochPartition:
-    """What `Partition` is for fixed samples, where some blocks have other ones in every epoch.
+    """Like `Partition`, if some blocks have other samples in every epoch.
 
     Parameters
     ----------
@@ -370,7 +359,7 @@ class EpochPartition:
 
     @property
     def subsets(self) -> Subsets:
-        """The sets that a run takes: all samples of the epoch, for the gradient and the rest."""
+        """The sets of a run: all samples of the epoch, for A, B and C."""
         return Subsets(self.draw)
 
     def draw(self, epoch: int, rng: Any) -> tuple[JoinedSet, ...]:
@@ -380,7 +369,7 @@ class EpochPartition:
         return (JoinedSet(parts, size, epoch),) * 3
 
     def split(self, idx: Any, space: Space) -> list[Any]:
-        """The part of a set that each block has."""
+        """The part of a set that belongs to each block."""
         if isinstance(idx, JoinedSet):
             return idx.parts
         if isinstance(idx, slice) and idx == WHOLE:

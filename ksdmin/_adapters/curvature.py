@@ -89,15 +89,15 @@ def gaussian(z: Array, y: tuple[Array, Array], w: Array, scale: float = 1.0) -> 
     return lambda u: diagonal * u
 
 
-# Relative difference between a diagonal matrix and the diagonal that its row sums make: less is
-# rounding, and a loss in which outputs meet has far more.
+# Relative difference between a diagonal matrix and its row sums: anything less is rounding, and a
+# loss that couples outputs has far more.
 DIAGONAL_TOL = 1e-4
 
 
 def off_diagonal(hessian: Product, z: Array) -> Array:
-    """By how much a matrix on the outputs is anything but diagonal, relative to it.
+    """The relative size of the off-diagonal part of a matrix on the outputs.
 
-    At most `DIAGONAL_TOL` where the outputs of a sample enter its loss apart from each other.
+    It is at most `DIAGONAL_TOL` if the loss of a sample is a sum over its outputs.
     """
     xp = namespace_of(z)
     u = xp.reshape(xp.cos(xp.cumsum(xp.reshape(xp.ones_like(z), (-1,)), 0)), z.shape)
@@ -120,7 +120,7 @@ def _column(w: Array, like: Array) -> Array:
 
 
 def check_provider(curvature: Any) -> None:
-    """Refuse a name that is not a provider's."""
+    """Raise if there is no provider with this name."""
     if isinstance(curvature, str) and curvature not in PROVIDERS:
         raise ValueError(
             f"curvature={curvature!r}: expected one of {', '.join(map(repr, PROVIDERS))}, or a "
@@ -131,8 +131,8 @@ def check_provider(curvature: Any) -> None:
 # Whether a model is linear in its parameters, judged from its outputs along a line
 
 
-# Second difference relative to the first, along a line: less is rounding (float32 has 1e-7, TF32
-# 5e-4), and a net has far more.
+# Second difference relative to the first, along a line: anything less is rounding (float32 has
+# 1e-7, TF32 5e-4), and a net has far more.
 LINEARITY_TOL = 1e-3
 
 
@@ -150,9 +150,9 @@ def is_nonlinear(outputs: Callable[[Array], Array], x: Array) -> bool:
 
 
 def is_bent(start: Small, between: Small, end: Small, share: float, rounding: float = 0.0) -> bool:
-    """Whether outputs at a point between two others, at a share of the way, are off their line.
+    """Whether outputs between two points, at a share of the way, are off the line between theirs.
 
-    Less than so many times the outputs is `rounding`.
+    Deviations below `rounding` times the outputs do not count.
     """
     line = (1 - share) * start + share * end
     deviation, change = (np.abs(u).max(initial=0.0) for u in (between - line, end - start))
@@ -160,7 +160,7 @@ def is_bent(start: Small, between: Small, end: Small, share: float, rounding: fl
     return not deviation <= LINEARITY_TOL * share * change + rounding * size
 
 
-# A loss per sample, with the derivatives in the outputs that the adapters know in closed form
+# A loss per sample, with its derivatives in the outputs in closed form, if known
 
 
 def unit_scale(z: Any) -> float:
@@ -170,29 +170,18 @@ def unit_scale(z: Any) -> float:
 
 @dataclass(frozen=True)
 class SampleLoss:
-    """A loss as the adapters need it.
+    """A loss as the adapters need it."""
 
-    Attributes
-    ----------
-    losses : callable
-        (outputs, targets) -> one loss per sample.
-    hessian : callable or None
-        (outputs, targets, weights) -> product with the Hessian in the outputs; None: by autodiff.
-    draw : callable or None
-        (outputs, targets, generator) -> targets drawn from the model's predictive distribution;
-        None: the loss is not a log-likelihood.
-    sample_weights : callable or None
-        targets -> the weight of each sample in the loss's own mean; None: all the same.
-    likelihood_scale : callable
-        outputs -> the factor between the loss and the negative log-likelihood: 1 / elements for a
-        mean over the elements of a sample.
-    has_diagonal_hessian : bool or None
-        Whether the Hessian in the outputs is diagonal; None: not known.
-    """
-
-    losses: Callable[[Any, Any], Any]
+    losses: Callable[[Any, Any], Any]  # (outputs, targets) -> one loss per sample
+    # (outputs, targets, weights) -> product with the Hessian in the outputs; None: by autodiff.
     hessian: Callable[[Any, Any, Any], Product] | None = None
+    # (outputs, targets, generator) -> targets drawn from the model's predictive distribution; None:
+    # the loss is not a log-likelihood.
     draw: Callable[[Any, Any, Any], Any] | None = None
+    # targets -> the weight of each sample in the loss's own mean; None: all the same.
     sample_weights: Callable[[Any], Any] | None = None
+    # outputs -> the factor between the loss and the negative log-likelihood: 1 / elements for a
+    # mean over the elements of a sample.
     likelihood_scale: Callable[[Any], float] = unit_scale
+    # Whether the Hessian in the outputs is diagonal; None: not known.
     has_diagonal_hessian: bool | None = None

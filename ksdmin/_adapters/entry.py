@@ -149,7 +149,7 @@ def from_torch(
     `loss`: all of `data` are its inputs, ``from_torch(net, data={"input_ids": ..., "labels":
     ...})``. It returns the loss itself, or outputs with a field ``loss`` (or what `output` names):
     one loss per sample, or the mean over the samples of a batch. A mean over all words of a batch,
-    of which samples have different numbers, is refused: give `loss` and the labels as targets.
+    if samples have different numbers of words, is an error: give `loss` and the labels as targets.
     The curvature is by default the Gauss-Newton matrix of the loss as a function of the ``logits``
     among the outputs; without them (or if the loss depends on more) it is the Hessian. With a mean
     there are no CUDA graphs, as chunks cannot be padded, and no weights of samples.
@@ -189,18 +189,17 @@ def from_torch(
     `sample_weight`, or a ``torch.utils.data.Subset``.
 
     **A function of the epoch**, ``data(epoch)``, gives every iteration a set of its own, of any
-    size, for gradient, curvature and search alike: collocation points that are drawn anew, say. The
-    epoch is the number of the iteration, so that a saved run goes on with the same sets, and the
-    function must return the same samples for the same epoch: seed what it draws. Where it returns
-    the same numbers again (of a Dataset: the same object), the run goes on with the same set,
-    which is better for its steps than another one every time: ``points(epoch // 50)``. The values
-    before and after a step are always compared on one set, the new one. A step that is refused
-    keeps the gradient of the set before. No set is the whole, so such a run ends by ``maxiter``,
-    ``maxtime`` or the callback, never with ``success``, and the result's values are those of the
-    last set. SciPy's methods do not take such a problem. ``problem.value(x, idx)`` and
-    the other verbs take as `idx` what the function returned (of blocks: what ``problem.subsets``
-    draws); without `idx` they take the set of epoch 0. Blocks whose data are no function are whole
-    in every set.
+    size, for gradient, curvature and search: new collocation points, say. The epoch is the number
+    of the iteration, so that a saved run continues with the same sets. The function must return the
+    same samples for the same epoch: seed what it draws. If it returns the same numbers again (for a
+    Dataset: the same object), the run keeps the set, which is better for its steps than a new one
+    every time: ``points(epoch // 50)``. The values before and after a step are always compared on
+    one set, the new one. After a refused step the run keeps the gradient on the set before. No set
+    is the whole, so such a run ends by ``maxiter``, ``maxtime`` or the callback, never with
+    ``success``, and the result's values are those of the last set. SciPy's methods do not take
+    such a problem. ``problem.value(x, idx)`` and the other verbs take as `idx` what the function
+    returned (for blocks: what ``problem.subsets`` draws); without `idx` they take the set of epoch
+    0. Blocks whose data are not a function are whole in every set.
 
     **From float32 to float64.** When rounding hides what further steps gain, a run of "ksd" goes on
     with a copy of the model in float64, its buffers included, and the samples, which keep the
@@ -381,8 +380,7 @@ def from_jax(
         (outputs, targets) -> one loss per sample, differentiated in the outputs.
     data : (inputs, targets)
         Arrays with one row per sample, or nested tuples, lists and dictionaries of them. Numpy
-        arrays are put on the device of `params`, or where they exceed `memory_budget` brought there
-        chunk by chunk.
+        arrays are copied to the device of `params`; if they exceed `memory_budget`, chunk by chunk.
     residuals : list of (r, data) or (r, data, weight), optional
         In place of `model`, `loss` and `data`: blocks of residuals whose squares are summed.
         ``r(params, batch)`` returns one row per sample of the tree of arrays `data`;

@@ -1,4 +1,4 @@
-"""What the problems of all adapters share: counting, preconditioner, SciPy's callables, sets."""
+"""What the problems of all adapters share: counts, the preconditioner, SciPy's callables, sets."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from ksdmin._problem.values import changed
 # rounding of float32 is 6e-8, of TF32 5e-4 and of bfloat16 4e-3; those of the many products in a
 # mean loss partly cancel.
 VALUE_NOISE = {"highest": 1e-7, "high": 1e-5, "bfloat16": 1e-3}
-# Where the diagonal takes the gradient of every sample, it is estimated from so many samples: the
-# gradients of all samples cost twice what their sum does for a convolution, and 20 to 100 times as
-# much for a recurrent net.
+# If the diagonal needs the gradient of every sample, it is estimated from so many samples: the
+# gradients of single samples cost twice as much as their sum for a convolution, and 20 to 100 times
+# as much for a recurrent net.
 DIAGONAL_SAMPLES = 256
 # The power of the Fisher diagonal that Martens (2010) uses: between no preconditioner (0) and the
 # diagonal itself (1).
 FISHER_POWER = 0.75
-# Memory of a curvature product, in units of what a forward pass keeps: the pass that gives J v
-# keeps as much again, and both work in temporary arrays of about that size.
+# Memory of a curvature product, in units of what a forward pass keeps: the pass for J v keeps as
+# much again, and both use temporary arrays of about that size.
 WORKING_COPIES = 4
 
 
@@ -54,9 +54,9 @@ class FlatProblem(CountingProblem):
         The diagonal of the empirical Fisher matrix, no preconditioner, or the user's own.
     """
 
-    _curvature: Any = None  # as it was asked for: a word, or the user's own function
+    _curvature: Any = None  # as given: a name, or the user's own function
     _double: Callable[[], FlatProblem | None] | None = None  # makes the problem in float64
-    lock: ClassVar[AbstractContextManager[Any]] = nullcontext()  # what a sum leaves is its own
+    lock: ClassVar[AbstractContextManager[Any]] = nullcontext()  # a sum returns an array of its own
 
     def __init__(self, x0: Array, subsets: Subsets | None, traits: Traits, precond: Any) -> None:
         self.x0, self.subsets = x0, subsets
@@ -68,7 +68,7 @@ class FlatProblem(CountingProblem):
         self._space, self._precond, self._counts = Space(x0), precond, Counts()
         self._team: Team | None = None
         if hasattr(precond, "shape"):
-            self._space.vector(precond, "precond")  # checked here: a run may not need it
+            self._space.vector(precond, "precond")  # checked here, because a run may not use it
 
     def _described(self) -> list[str]:
         kind = given("curvature", self._curvature)
@@ -76,15 +76,15 @@ class FlatProblem(CountingProblem):
 
     @property
     def team(self) -> Team:
-        """The processes that evaluate it, where their sums meet."""
+        """The processes that evaluate it together."""
         return self._team or ALONE
 
     def spread_over(self, team: Team) -> Self:
-        """A copy that evaluates what these processes have together."""
+        """A copy that evaluates the samples of all these processes."""
         return changed(self, _team=team)
 
     def in_step_with(self, watch: Watch) -> Self:
-        """A copy for a run that `watch` may end, where processes have to agree on that."""
+        """A copy for a run that `watch` may end, if several processes agree."""
         if self._team is None:
             return self
         team = self._team.for_run(watch)
@@ -95,7 +95,7 @@ class FlatProblem(CountingProblem):
         raise NotImplementedError
 
     def home(self, space: Space) -> Space:
-        """Where the vectors of a run live that had them in `space` so far."""
+        """Where the vectors of a run live, which were in `space` so far."""
         own = self._space
         return space if space.hosted or own.dtype == space.dtype else own
 
@@ -110,12 +110,12 @@ class FlatProblem(CountingProblem):
 
         A name is a path such as ``layers.0.w``, with the names of a torch module or the keys and
         positions of a tree. It also stands for all parameters beneath it, as ``layers``. The index
-        is a slice, or an array where these do not follow each other.
+        is a slice, or an array if these are not contiguous.
         """
         return self._names().index(name)
 
     def named_bounds(self, bounds: Mapping[str, Any]) -> Bounds:
-        """Bounds by name as those of the flat vector."""
+        """Bounds by name as bounds of the flat vector."""
         return Bounds(*self._names().limits(bounds))
 
     # What each adapter computes
@@ -125,7 +125,7 @@ class FlatProblem(CountingProblem):
         raise NotImplementedError
 
     def _value(self, x: Array, idx: Any) -> Any:
-        """The mean loss, still where it was computed: a number, or a scalar on a device."""
+        """The mean loss, as a number, or as a scalar on its device."""
         raise NotImplementedError
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
@@ -133,14 +133,14 @@ class FlatProblem(CountingProblem):
         raise NotImplementedError
 
     def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
-        """Value, gradient and, where it is asked for, the diagonal of the preconditioner."""
+        """Value, gradient and, if asked for, the diagonal of the preconditioner."""
         raise NotImplementedError
 
     def _share(self, x: Array, idx: Any) -> tuple[list[Any], Array, Callable[[Any], Any]]:
-        """What this process adds: numbers, and its part of the gradient.
+        """The contribution of this process: numbers, and its part of the gradient.
 
-        Also the function that makes the value of the sums of the numbers. What belongs to no sample
-        is in the gradient of the first process.
+        Also the function that computes the value from the sums of the numbers. The penalty is in
+        the gradient of the first process.
         """
         raise NotImplementedError
 
@@ -156,7 +156,7 @@ class FlatProblem(CountingProblem):
         return (float(value), *vectors)
 
     def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
-        """The value and V^T g, in one transfer; processes send these numbers, and no gradient."""
+        """The value and V^T g, in one transfer; several processes send only these numbers."""
         if self._team is None:
             value, g = self._evaluate(x, idx, False)
             value, slopes = self._space.to_host(value, V @ g)
@@ -182,7 +182,7 @@ class FlatProblem(CountingProblem):
         return counted
 
     def _count_forward_pass(self) -> None:
-        """A product had to make its forward pass again."""
+        """Count a forward pass that a product had to repeat."""
         self._counts.nfev += 1
 
     # The same on the whole set, for SciPy's methods: numpy in, numpy out
@@ -200,11 +200,11 @@ class FlatProblem(CountingProblem):
         return to_host(self.curvature(self._point(x))(self._point(p)))
 
     def _point(self, x: Any) -> Array:
-        """A vector of any kind, as the verbs take it."""
+        """A vector of any library, as the verbs take it."""
         return self._to_device(x)
 
     def _to_device(self, x: Any) -> Array:
-        """A vector of any kind, in the namespace, dtype and device of the problem."""
+        """A vector of any library, in the namespace, dtype and device of the problem."""
         self._check_shape(x)
         x = np.asarray(x, dtype=float) if isinstance(x, (list, tuple)) else x
         return x if self._space.holds(x) else self._space.to_device(to_host(x))
@@ -217,7 +217,7 @@ class FlatProblem(CountingProblem):
     # Copies and pickles
 
     def __copy__(self) -> Self:
-        # A shallow copy shares everything: it must not go through __getstate__.
+        # A shallow copy shares everything, so it must not go through __getstate__.
         return changed(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -229,32 +229,41 @@ class FlatProblem(CountingProblem):
         self._space = Space(self.x0)
 
 
-# Of |g|: by more a difference along one direction must not contradict the gradient. Curvature and
-# rounding make far less of it.
+# A difference along a direction may deviate from the gradient by at most this share of |g|.
+# Curvature and rounding cause far less.
 MAX_SLOPE_ERROR = 1e-2
 
 
 def is_gradient(problem: FlatProblem, x: Array, g: Array, idx: Any) -> bool:
-    """Whether `g` agrees with a central difference along one direction.
+    """Whether `g` agrees with the values of a problem: see `is_slope`."""
+    space = Space(x)
 
-    It does not where a function leaves a part of x out of its graph (``x.sum().item()`` in one
-    term, ``jax.lax.stop_gradient``).
+    def values_beside(d: Small) -> float:
+        return problem.value(x + space.to_device(d), idx)
+
+    return is_slope(values_beside, space.norm(x), to_host(g), space.eps)
+
+
+def is_slope(values_beside: Callable[[Small], Any], size: float, slopes: Small, eps: float) -> bool:
+    """Whether a gradient, or a Jacobian, agrees with a central difference along one direction.
+
+    It does not if a function leaves a part of x out of its graph (``x.sum().item()`` in one term,
+    ``jax.lax.stop_gradient``). The values are those at x + d, and |x| is the `size`.
     """
-    space, gradient = Space(x), to_host(g)
-    h = space.eps ** (1 / 3) * max(1.0, space.norm(x))
-    u = np.random.default_rng(0).standard_normal(space.n)
+    h = eps ** (1 / 3) * max(1.0, size)
+    u = np.random.default_rng(0).standard_normal(int(slopes.shape[-1]))
     u /= np.linalg.norm(u)
-    d = space.to_device(h * u)
-    above, below = problem.value(x + d, idx), problem.value(x - d, idx)
-    error = abs((above - below) / (2 * h) - float(gradient @ u))
-    rounding = 100 * space.eps * max(abs(above), abs(below)) / h
-    return not error > MAX_SLOPE_ERROR * float(np.linalg.norm(gradient)) + rounding
+    above, below = (np.asarray(values_beside(t * u), np.float64) for t in (h, -h))
+    error = float(np.linalg.norm((above - below) / (2 * h) - slopes @ u))
+    largest = max(float(np.linalg.norm(above)), float(np.linalg.norm(below)))
+    rounding = 100 * eps * largest / h
+    return not error > MAX_SLOPE_ERROR * float(np.linalg.norm(slopes)) + rounding
 
 
 def host_indices(idx: Any, n: int) -> npt.NDArray[np.int64]:
-    """A set as a vector of indices on the host; those of samples that do not exist are refused.
+    """A set as a vector of indices on the host; raises if samples do not exist.
 
-    (Jax would take the nearest sample instead, and CUDA end the process.)
+    (Jax would take the nearest sample instead, and CUDA would end the process.)
     """
     rows = np.asarray(idx)
     if rows.dtype == bool and rows.shape == (n,):
@@ -270,18 +279,18 @@ def host_indices(idx: Any, n: int) -> npt.NDArray[np.int64]:
             f"a set of samples has the index {high if high >= n else low}, but there are {n} "
             f"samples: expected indices from 0 to {n - 1}"
         )
-    rows = rows.astype(np.int64)  # always a copy: the caller may fill its array again
+    rows = rows.astype(np.int64)  # always a copy, because the caller may fill its array again
     return np.where(rows < 0, rows + n, rows) if low < 0 else rows
 
 
 # Seeds: one for a problem, and from it one for each set of samples
 
 
-MAX_SEED = 2**62  # seeds that are drawn lie below: they fit an int64 with room to count up
+MAX_SEED = 2**62  # drawn seeds are below this: an int64 can hold them and count on
 
 
 def seed_from_rng(rng: Any) -> int:
-    """The seed of a problem, from whatever ``numpy.random.default_rng`` takes.
+    """The seed of a problem, from any argument of ``numpy.random.default_rng``.
 
     An integer of at most 64 bits is the seed itself.
     """
@@ -298,9 +307,9 @@ def draw_seed(rng: Any) -> int:
 
 
 def picked_rows(size: int, count: int, seed: int) -> npt.NDArray[np.int64]:
-    """`count` of `size` rows, each as likely as any other, in their order.
+    """`count` of `size` rows, drawn uniformly, in ascending order.
 
-    (Every k-th one would miss most of what is periodic in the data.)
+    (Every k-th row would be biased for periodic data.)
     """
     rng = np.random.default_rng(seed)
     return np.sort(rng.choice(size, count, replace=False, shuffle=False))
@@ -309,8 +318,8 @@ def picked_rows(size: int, count: int, seed: int) -> npt.NDArray[np.int64]:
 def seed_for_set(seed: int, idx: Any) -> int:
     """A seed that depends on the set of samples.
 
-    So the labels, dropout masks and samples that are drawn for a set are always the same, and those
-    of another set are different.
+    So the labels, dropout masks and samples drawn for a set are always the same, and those of other
+    sets differ.
     """
     content = repr(idx).encode() if isinstance(idx, slice) else to_host(idx).tobytes()
     digest = hashlib.blake2b(content, digest_size=6, key=seed.to_bytes(8, "little")).digest()

@@ -1,7 +1,7 @@
 """The mean loss of a model over samples, with a penalty: one problem for every library.
 
-What a library brings are sums over samples (:class:`Sums`) and means of them (:class:`Means`); a
-plain function is a sum of one term.
+Each library provides sums over samples (:class:`Sums`) and means of them (:class:`Means`). A plain
+function is a sum of one term.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from ksdmin._problem.subsets import WHOLE, Subsets
 from ksdmin._problem.team import Team
 from ksdmin._problem.values import changed
 
-# A Gauss-Newton product has the operations of so many forward passes: two passes back through the
-# model. (Counted in torch: 5 to 7, and 2.4 for a net of one layer that is differentiated twice in
-# its inputs.)
+# A Gauss-Newton product has the operations of so many forward passes: it has two backward passes
+# through the model. (Counted in torch: 5 to 7, and 2.4 for a net of one layer that is
+# differentiated twice in its inputs.)
 FORWARD_PASSES = 6.0
-# In operations of a large matrix product: one of a net's own matrix products, which are small (2 to
-# 3 on a processor, for nets of 481 to 9,873 parameters), and an element that any other function
-# writes (about 5 ns on a processor; on a device, which waits for its memory, some picoseconds).
+# In operations of a large matrix product: an operation in a net's own, small matrix products (2 to
+# 3 on a CPU, for nets of 481 to 9,873 parameters), and an element that any other function writes
+# (about 5 ns on a CPU; on a GPU, which is limited by its memory, some picoseconds).
 SMALL_PRODUCT, ELEMENT = 3.0, 100.0
 
 
 def product_cost(products: float, elements: float, samples: int) -> float | None:
-    """That of a Gauss-Newton product for each sample; None where nothing has been counted.
+    """The cost of a Gauss-Newton product for each sample; None if nothing was counted.
 
-    The values of so many samples are made of these operations of matrix products, and so many
-    elements that other functions write.
+    The values of so many samples take these operations in matrix products, and write so many
+    elements in other functions.
     """
     forward = (SMALL_PRODUCT * products + ELEMENT * elements) / samples
     return FORWARD_PASSES * forward or None
@@ -44,21 +44,21 @@ def product_cost(products: float, elements: float, samples: int) -> float | None
 class Sums:
     """What is computed of a model at a point x: sums over the samples of a set.
 
-    `precision` is what a library calls it; one that has none leaves it aside.
+    `precision` is the library's name for it; a library without precisions ignores it.
     """
 
-    has_squares = True  # whether the squared gradients of samples can be had
+    has_squares = True  # whether the squared gradients of samples can be computed
 
     def for_run(self) -> Any:
-        """The same for a run, or for the next step of one."""
+        """The sums for a run, or for its next step."""
         return self
 
     def told_by(self, team: Team) -> Any:
-        """The same for a run of these processes, which have to hear of a failure."""
+        """The sums for a run of these processes, to which failures are reported."""
         return self
 
     def indices(self, idx: Any) -> Any:
-        """A set of the user's, as the others take it."""
+        """A user's set, as the other methods take it."""
         return idx
 
     def size(self, idx: Any) -> int:
@@ -80,7 +80,7 @@ class Sums:
     def product(
         self, x: Array, idx: Any, precision: Any, on_recompute: Callable[[], None]
     ) -> Product:
-        """The curvature; `on_recompute` is called where a forward pass is made again."""
+        """The curvature product; `on_recompute` is called if a forward pass is repeated."""
         raise NotImplementedError
 
     def matrix(self, kernel: Any, x: Array, idx: Any, precision: Any) -> Array:
@@ -100,19 +100,15 @@ class Sums:
 
 
 class Means:
-    """Means of sums over so many samples, with the penalty (l2 / 2) |x|^2.
+    """Means of sums over so many samples, with the penalty (l2 / 2) |x|^2."""
 
-    Parameters
-    ----------
-    l2 : number, array or None
-        The weight of each entry's square; None: there is no penalty.
-    xp : namespace
-        Of the sums, with numpy's names; they may be numpy arrays, too.
-    compiled : callable
-        What compiles a function of them.
-    """
-
-    def __init__(self, l2: Any, xp: Any, compiled: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        # number, array or None: the weight of each entry's square; None: there is no penalty.
+        l2: Any,
+        xp: Any,  # of the sums, with numpy's names; they may be numpy arrays, too
+        compiled: Callable[[Any], Any],  # what compiles a function of them
+    ) -> None:
         self.l2, self._xp = l2, xp
         self._mean = compiled(_mean)
         self._mean_squares = compiled(_mean_squares)
@@ -135,7 +131,7 @@ class Means:
         return self._mean(total, float(size), self.l2, v)
 
     def own_product(self, product: Array, v: Array) -> Array:
-        """The same with a mean that the user has computed."""
+        """The same for a mean that the user has computed."""
         return product if self.l2 is None else product + self.l2 * v
 
     def matrix(self, total: Array, size: int) -> Array:
@@ -156,13 +152,13 @@ class Means:
 
 
 def _mean(total: Array, size: float, l2: Any, x: Array) -> Array:
-    """The mean of gradients (or products) and the penalty's."""
+    """The mean of gradients (or products), plus that of the penalty."""
     mean = total / size if l2 is None else total / size + l2 * x
     return mean.astype(x.dtype, copy=False)
 
 
 def _mean_squares(total: Array, size: float, l2: Any, x: Array) -> Array:
-    """The mean of squared gradients, and the penalty's diagonal."""
+    """The mean of squared gradients, plus the diagonal of the penalty."""
     mean = total / size if l2 is None else total / size + l2
     return mean.astype(x.dtype, copy=False)
 
@@ -172,31 +168,24 @@ def _half_square(l2: Any, x: Array) -> Array:
 
 
 class ModelProblem(FlatProblem):
-    """A model, or a function, as a problem.
-
-    Parameters
-    ----------
-    sums, means
-        What a library computes.
-    x0, subsets, traits, precond
-        As in :class:`FlatProblem`.
-    curvature : str, callable or None
-        A provider's name, or the user's own (x, idx) -> product, of the mean loss.
-    matrix, rows : kernel or None
-        What computes the curvature matrix, and the rows of the Jacobian, where they are affordable.
-    """
+    """A model, or a function, as a problem."""
 
     _precision: tuple[Any, Any] = (None, None)  # of values and gradients, and of products
 
     def __init__(
         self,
+        # What a library computes.
         sums: Any,
         means: Means,
         x0: Array,
         subsets: Subsets | None,
         traits: Traits,
         precond: Any,
+        # str, callable or None: a provider's name, or the user's own (x, idx) -> product, of the
+        # mean loss.
         curvature: Any,
+        # kernel or None: what computes the curvature matrix, and the rows of the Jacobian, where
+        # they are affordable.
         matrix: Any = None,
         rows: Any = None,
     ) -> None:
@@ -219,11 +208,11 @@ class ModelProblem(FlatProblem):
         return changed(super().counting(counts), _sums=self._sums.for_run())
 
     def told_by(self, team: Team) -> Self:
-        """A copy whose sums tell these processes of a failure."""
+        """A copy whose sums report a failure to these processes."""
         return changed(self, _sums=self._sums.told_by(team))
 
     def in_finer_arithmetic(self) -> Any:
-        """The same with less rounding, float64 in the end; None where there is none."""
+        """The problem with less rounding, in the end float64; None if there is none."""
         finer = self._finer()
         if finer is None:
             return self.in_double()
@@ -233,7 +222,7 @@ class ModelProblem(FlatProblem):
     # What each library adds
 
     def _finer(self) -> tuple[float | None, dict[str, Any]] | None:
-        """The noise of values in a finer arithmetic, and what changes; None: there is none."""
+        """The noise of values in finer arithmetic, and what changes; None: there is none."""
         raise NotImplementedError
 
     def _checked(self, x: Any, idx: Any) -> tuple[Array, Any]:
@@ -267,7 +256,7 @@ class ModelProblem(FlatProblem):
                 return value, g
             if squared:
                 return value, g, self._estimated_diagonal(x, chosen)
-            if isinstance(self._precond, str):  # a preconditioner that changes nothing
+            if isinstance(self._precond, str):  # the identity as preconditioner
                 return value, g, self._space.xp.ones_like(x)
             return value, g, self._user_diagonal(x, idx)
 
@@ -296,7 +285,7 @@ class ModelProblem(FlatProblem):
         return self._means.squares(squares, self._sums.size(chosen), x)
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
-        """The product v -> Hv with the curvature that was asked for."""
+        """The product v -> Hv with the chosen curvature."""
         means = self._means
         if callable(self._curvature):
             own = self._own_product(x, idx)
@@ -334,7 +323,7 @@ class ModelProblem(FlatProblem):
         with self.lock:
             own = sums.jacobian(kernel, x, idx, self._precision[1])
             R, slopes, root = self.team.joint_parts(own, self._counts)
-        self._counts.nhev += kernel.products  # not those of rows that have not fitted into memory
+        self._counts.nhev += kernel.products  # without those of rows that did not fit into memory
         scale = size**-0.5
 
         def at(y: Array) -> tuple[Any, Array]:

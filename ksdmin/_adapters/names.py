@@ -27,22 +27,15 @@ class Names:
     """The parameters of a problem by their names, such as ``encoder.0.weight``.
 
     A name also stands for all parameters beneath it: ``encoder`` or ``encoder.``.
-
-    Parameters
-    ----------
-    shapes : iterable of (name, shape)
-        The parameters in the order of the flat vector.
-    aliases : mapping
-        Other names, and the parameters that they stand for.
-    constant : iterable of str
-        Names of parameters that are not varied.
     """
 
     def __init__(
         self,
+        # The parameters in the order of the flat vector.
         shapes: Iterable[tuple[str, tuple[int, ...]]],
+        # Other names, and the parameters that they stand for.
         aliases: Mapping[str, str] | None = None,
-        constant: Iterable[str] = (),
+        constant: Iterable[str] = (),  # names of parameters that are not varied
     ) -> None:
         self._parts: dict[str, Part] = {}
         end = 0
@@ -53,14 +46,14 @@ class Names:
         self.n = end
 
     def index(self, name: str) -> slice | npt.NDArray[np.int64]:
-        """Where in the flat vector a parameter is, or all parameters beneath a name."""
+        """The indices in the flat vector of a parameter, or of all parameters beneath a name."""
         parts = [part.at for part in self._found(name, "index").values()]
         if all(one.stop == other.start for one, other in pairwise(parts)):
             return slice(parts[0].start, parts[-1].stop)
         return np.concatenate([np.arange(part.start, part.stop) for part in parts])
 
     def limits(self, bounds: Mapping[str, Any]) -> tuple[Small, Small]:
-        """Lower and upper bounds of the flat vector; of two names the longer path has the say."""
+        """Lower and upper bounds of the flat vector; of two names the longer path wins."""
         low, high = np.full(self.n, -np.inf), np.full(self.n, np.inf)
         found = {name: self._found(name, "bounds") for name in bounds}
         if len({_path(name) for name in found}) < len(found):
@@ -100,7 +93,7 @@ class Names:
 
 
 def _path(name: str) -> tuple[str, ...]:
-    """The steps of a path; a dot at its end changes nothing."""
+    """The parts of a path; a dot at its end has no effect."""
     return tuple(name.removesuffix(".").split(".")) if name else ()
 
 

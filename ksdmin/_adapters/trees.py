@@ -1,6 +1,6 @@
-"""Trees: nested dicts (and other mappings), lists, tuples and namedtuples; all else is a leaf.
+"""Trees: nested dicts (and other mappings), lists, tuples and namedtuples; anything else is a leaf.
 
-Model outputs may be dataclasses, too: functions below take another `entries` for them.
+Model outputs may be dataclasses, too; for them functions below take another `entries`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def is_namedtuple(tree: Any) -> bool:
 
 
 def entries(tree: Any) -> list[tuple[Any, Any]] | None:
-    """What a container holds, with keys, names or positions; None for a leaf."""
+    """The entries of a container, with keys, names or positions; None for a leaf."""
     if isinstance(tree, Mapping):
         return list(tree.items())
     if isinstance(tree, (tuple, list)):
@@ -27,7 +27,7 @@ def entries(tree: Any) -> list[tuple[Any, Any]] | None:
 
 
 def entries_or_fields(tree: Any) -> list[tuple[Any, Any]] | None:
-    """The same, of a dataclass the fields that it is made with."""
+    """The same; for a dataclass its init fields."""
     if dataclasses.is_dataclass(tree) and not isinstance(tree, (type, Mapping)):
         return [(f.name, getattr(tree, f.name)) for f in dataclasses.fields(tree) if f.init]
     return entries(tree)
@@ -58,7 +58,7 @@ def tree_leaves(tree: Any, entries: Entries = entries) -> list[Any]:
 
 
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """A tree of `function` of every leaf, and of those of other trees in its place."""
+    """A tree of `function` of every leaf and the corresponding leaves of other trees."""
     if isinstance(tree, Mapping):
         made = {k: tree_map(function, part, *(o[k] for o in others)) for k, part in tree.items()}
         return like(tree, made)
@@ -78,7 +78,7 @@ def rebuilt(tree: Any, leaves: Iterator[Any], entries: Entries = entries) -> Any
 
 def like(tree: Any, made: dict[Any, Any]) -> Any:
     """A container like `tree`, of other entries."""
-    if isinstance(tree, Mapping):  # a defaultdict takes something else first
+    if isinstance(tree, Mapping):  # the first argument of a defaultdict differs
         return made if isinstance(tree, dict) else type(tree)(made)  # type: ignore[call-arg]
     if is_namedtuple(tree):
         return type(tree)(*made.values())

@@ -1,4 +1,4 @@
-"""Whether the whole curvature, a matrix or the rows of a Jacobian, fits into memory; its costs."""
+"""Whether the whole curvature (a matrix, or the rows of a Jacobian) fits into memory; its cost."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.protocol import Traits
 from ksdmin._run.evaluator import Evaluator
 
-HELD_ROWS = 2  # at a time: those of the blocks and of all of them, or a copy in float64
-HELD_MATRICES = 5  # at a time: a factor, two products, what they add up to, its factor
+HELD_ROWS = 2  # held at the same time: the rows of the blocks and all rows, or a copy in float64
+HELD_MATRICES = 5  # held at the same time: a factor, two products, their sum, its factor
 
 
 def matrix_fits(run: KSDRun, traits: Traits, samples: int | None = None) -> bool:
-    """Whether the problem has its whole curvature, the run may take it, and there is room for it.
+    """Whether the problem has the whole curvature, the run may use it, and it fits into memory.
 
-    Of so many samples; of all, where that is not said.
+    For so many `samples`; None: for all of them.
 
-    A net without a Jacobian keeps its Krylov spaces: six small ones of 61 to 97 parameters gained
-    nothing by the matrix.
+    A net without a Jacobian keeps its Krylov spaces: six small nets of 61 to 97 parameters gained
+    nothing from the matrix.
     """
     n = run.space.n
     if traits.has_jacobian:
@@ -40,20 +40,20 @@ def matrix_fits(run: KSDRun, traits: Traits, samples: int | None = None) -> bool
 
 
 def held_bytes(n: int, rows: float) -> float:
-    """What it takes: the rows, if there are any, and matrices in the smaller dimension."""
+    """The memory needed: the rows, if there are any, and matrices in the smaller dimension."""
     small = min(n, rows) if rows else n
     in_double = np.dtype(np.float64).itemsize
     return in_double * (HELD_ROWS * rows * n + HELD_MATRICES * small**2)
 
 
 def room(run: KSDRun, traits: Traits) -> float:
-    """How many bytes it may take."""
+    """How many bytes the whole curvature may take."""
     most = MAX_BASIS_BYTES if traits.matrix_memory is None else traits.matrix_memory
     return min(most, run.options.memory_budget or math.inf)
 
 
 def first_curvature_samples(run: KSDRun, traits: Traits) -> int | None:
-    """How many samples B has at first for a matrix, A and C being everything; None: no matrix."""
+    """How many samples B begins with for a matrix, with all samples in A and C; None: no matrix."""
     N = run.subsets.n
     if N is None or run.subsets.asked:
         return None
@@ -65,10 +65,10 @@ def first_curvature_samples(run: KSDRun, traits: Traits) -> int | None:
 
 
 def first_jacobian_samples(run: KSDRun, traits: Traits, N: int) -> int | None:
-    """The same for rows of Gauss-Newton steps: of all samples, or of as many as there is room for.
+    """The same for the rows of Gauss-Newton steps: all samples, or as many as fit into memory.
 
-    They are the first steps only where rows cost a few gradients, as those of differential
-    equations do; or where fewer samples would say little of the whole, and it fits.
+    A run begins with these steps only if rows cost a few gradients, as for differential
+    equations, or if fewer samples would say little about the whole set, and the whole set fits.
     """
     B, whole = samples_that_fit(run, traits), costs_of(run, traits, N, N)
     cheap = whole.whole_curvature <= MATRIX_IN_GRADIENTS * whole.gradient
@@ -80,9 +80,9 @@ def first_jacobian_samples(run: KSDRun, traits: Traits, N: int) -> int | None:
 
 
 def samples_that_fit(run: KSDRun, traits: Traits) -> int:
-    """All samples, or the largest of half of them, a quarter, ... whose rows there is room for.
+    """All samples, or the largest of a half, a quarter, ... of them whose rows fit into memory.
 
-    0 where these say less than a Krylov space: there are fewer of them than it has vectors.
+    0 if these rows say less than a Krylov space: there are fewer of them than it has vectors.
     """
     B = run.subsets.n or 1
     while not matrix_fits(run, traits, B):
@@ -106,7 +106,7 @@ def costs_of(run: KSDRun, traits: Traits, A: int, B: int) -> Costs:
 
 
 def step_costs(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Costs | None:
-    """What the next step costs; None where there is to be no matrix."""
+    """What the next step costs; None if no matrix is to be used."""
     traits = evaluator.traits
     if not traits.has_matrix and not traits.has_jacobian:
         return None

@@ -4,7 +4,7 @@ Where a sum of squares offers Gauss-Newton steps, these compete with all others,
 (``_ksd/rules/contest.py``). Among the others, a quasi-Newton step is made as long as it is expected
 to come down faster, for its passes, than the last step with products did
 (``_ksd/rules/quasi_newton.py``), or, where it rests on a factorised matrix, as long as this serves
-(``_ksd/rules/newton.py``).
+(``_ksd/rules/whole_curvature.py``).
 Otherwise it is a Newton step where the matrix is less work than products, a Gauss-Newton step
 where that is much less work, or else a Krylov step.
 

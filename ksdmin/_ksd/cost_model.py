@@ -11,52 +11,41 @@ from dataclasses import dataclass, replace
 
 from ksdmin._problem.protocol import CALL_COST
 
-# All measured once, on one core of a Xeon at 2.5 GHz with OpenBLAS, n from 50 to 1000. An operation
-# of a matrix-vector product waits for memory: it takes 4 to 17 times as long as one of a matrix
-# product.
+# All measured once, on one core of a Xeon at 2.5 GHz with OpenBLAS, n from 50 to 1000. A
+# matrix-vector product is limited by memory: an operation takes 4 to 17 times as long as in a
+# matrix product.
 MEMORY_BOUND = 8
-# A factorised matrix serves several steps. It replaces as many products as this share of the
-# vectors that a Krylov space may have. With twice as many, regressions of 10 classes or with more
-# unknowns than samples took the matrix, and twice as long as with products.
+# A factorised matrix serves several steps. The number of products that it replaces, as a share of
+# the vectors that a Krylov space may have. With twice this share, regressions of 10 classes or
+# with more unknowns than samples used the matrix, and took twice as long as with products.
 REPLACED_SHARE = 1 / 4
-# What the first matrix of a run may cost, in gradients of all samples: a run takes about ten of
-# them beside it.
+# What the first matrix of a run may cost, in gradients over all samples. A run needs about ten
+# of these as well.
 MATRIX_IN_GRADIENTS = 10
-# An entry of the Jacobian of a net, written by reverse passes and read again (torch, 2 cores of an
-# aarch64 server: 200 to 600, nets of 481 to 9,873 parameters).
+# Writing an entry of a net's Jacobian by reverse passes, and reading it again (torch, 2 cores of
+# an aarch64 server: 200 to 600, nets of 481 to 9,873 parameters).
 ROW_ENTRY = 300
 SAMPLES_PER_UNKNOWN = 4
-# Columns of a factor of low rank, where that is not known yet (physics-informed nets: 64 at first,
+# The rank of a low-rank factor, as long as it is not known (physics-informed nets: 64 at first,
 # 200 to 600 half way).
 EXPECTED_RANK = 256
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of a step's parts.
+    """The costs of a step's parts."""
 
-    Attributes
-    ----------
-    n : int
-        The number of unknowns.
-    A, B : int
-        How many samples the gradient is of, and the curvature; 1 for a plain function.
-    matrix_cost, product_cost, call_cost : float or None, float or None, float
-        As the problem's traits have it.
-    rows : float
-        Of the Jacobian that Gauss-Newton steps are made of; 0 where there is a matrix instead.
-    rank : float
-        How many columns a factor of its equations has.
-    """
-
-    n: int
+    n: int  # the number of unknowns
+    # How many samples the gradient is of, and the curvature; 1 for a plain function.
     A: int
     B: int
-    matrix_cost: float | None
+    matrix_cost: float | None  # as the problem's traits have it
+    # Of the Jacobian that Gauss-Newton steps are made of; 0 where there is a matrix instead.
     rows: float = 0.0
+    # As the problem's traits have them.
     product_cost: float | None = None
     call_cost: float = CALL_COST
-    rank: float = EXPECTED_RANK
+    rank: float = EXPECTED_RANK  # how many columns a factor of its equations has
 
     @property
     def gradient(self) -> float:
@@ -69,15 +58,15 @@ class Costs:
 
     @property
     def value(self) -> float:
-        """A value alone, of the samples of the curvature: half a gradient (torch: 0.4 to 0.7)."""
+        """A value alone, on the samples of the curvature: half a gradient (torch: 0.4 to 0.7)."""
         return (self.call_cost + self._per_sample * self.B) / 2
 
     @property
     def product(self) -> float:
-        """One curvature product: with a matrix, where there is no other way to it."""
+        """One curvature product; with the matrix, if that is the only way."""
         if self.matrix_cost == 0 and not self.rows:
             return self.call_cost + read(self.n**2)
-        return self.gradient  # of as many samples: on fewer, a space is of less use
+        return self.gradient  # on as many samples: on fewer, a space is less useful
 
     @property
     def matrix(self) -> float:
@@ -86,7 +75,7 @@ class Costs:
         return self.call_cost + products * self.B * 2 * read(self.n) / MEMORY_BOUND
 
     def krylov(self, K: float) -> float:
-        """A Krylov space of K vectors: products, and for each vector a call of our own."""
+        """A Krylov space of K vectors: the products, and a call of our own for each vector."""
         needed = self.matrix if self.matrix_cost == 0 and not self.rows else 0.0
         return needed + min(K, self.n) * (self.product + self.call_cost)
 
@@ -95,7 +84,7 @@ class Costs:
         return self.whole_curvature <= self.krylov(K)
 
     def replaced(self, K: int) -> float:
-        """The products that a factorised matrix replaces, where a space has at most K vectors."""
+        """How many products a factorised matrix replaces, if a space has at most K vectors."""
         return self.krylov(REPLACED_SHARE * K)
 
     @property
@@ -119,7 +108,7 @@ class Costs:
         return self.call_cost + 2 * self.product + ROW_ENTRY * self.rows * self.n
 
     def with_rank(self, rank: float | None) -> Costs:
-        """The same with a factor of so many columns; None where that is not known."""
+        """The same with a factor of so many columns; None: not known."""
         return self if rank is None else replace(self, rank=rank)
 
     def gauss_newton(self, evaluations: int) -> float:
@@ -128,15 +117,15 @@ class Costs:
 
     @property
     def reused(self) -> float:
-        """A step that rests on a matrix at hand."""
+        """A step that uses a matrix computed before."""
         return self.call_cost + self.gradient
 
 
 class MarginalGain:
-    """When a Gauss-Newton step should end: another one would gain more for its work.
+    """When a Gauss-Newton step should end: when a new step would gain more for its work.
 
-    It goes on as long as its last evaluation has lowered what is left to gain by a larger factor
-    than the step has done so far for each evaluation's worth of its work, the Jacobian included.
+    The step goes on as long as its last evaluation lowered what is left to gain by a larger factor
+    than the step so far, per evaluation's worth of work (with that of the Jacobian).
 
     Parameters
     ----------
@@ -148,10 +137,10 @@ class MarginalGain:
 
     def __init__(self, left: float, costs: Costs) -> None:
         self._left, self._rest = left, (costs.whole_curvature + costs.gradient) / costs.value
-        self._fall, self._evaluations = 0.0, 0  # up to the last time, as a logarithm
+        self._fall, self._evaluations = 0.0, 0  # the logarithm at the last call
 
     def __call__(self, gained: float, evaluations: int) -> bool:
-        """Whether it should end, having gained so much."""
+        """Whether the step should end after this gain."""
         if not 0 < gained < self._left:
             return gained > 0
         fall = -math.log1p(-gained / self._left)
@@ -161,20 +150,20 @@ class MarginalGain:
 
 
 def read(numbers: float) -> float:
-    """So many numbers of a matrix read once, each multiplied and added to a sum."""
+    """Reading so many numbers of a matrix once, multiplying and adding each."""
     return MEMORY_BOUND * 2.0 * numbers
 
 
 def factorisation(order: float, rank: float) -> float:
-    """That of a matrix: for Cholesky's a third of the operations, at a third of the speed."""
+    """Factorising a matrix: Cholesky has a third of the operations, at a third of the speed."""
     return order * float(rank) ** 2
 
 
 def curvature_samples(whole: Costs, K: int) -> int | None:
-    """How many samples the first matrix should be of; `whole` has all of them for B, too.
+    """How many samples the first matrix should use; in `whole`, B is all samples, too.
 
-    It may cost as much as some gradients. Of fewer samples than a few for each unknown it would say
-    little of the whole. None where even that is more work than Krylov spaces of K vectors.
+    It may cost as much as some gradients. With fewer than a few samples for each unknown it would
+    say little about the whole. None if even that is more work than Krylov spaces of K vectors.
     """
     per_sample = (whole.matrix - whole.call_cost) / whole.B
     affordable = MATRIX_IN_GRADIENTS * whole.gradient / per_sample

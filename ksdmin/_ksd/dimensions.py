@@ -11,51 +11,39 @@ from ksdmin._options import Options
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.protocol import CALL_COST
 
-# Intervals measured by examples/benchmarks/ablation.py. Of the Krylov space, where every set
-# is the whole; on samples, the most. 50 takes 20% more passes on regressions, 200 changes nothing.
+# Intervals are measured by examples/benchmarks/ablation.py. K if every set is the whole; on
+# samples, the largest K. 50 takes 20% more passes on regressions, 200 changes nothing.
 PLAIN_DIM = 100
-MAX_BASIS_BYTES = 2**30  # a basis is made wider than need be only as far as this
+MAX_BASIS_BYTES = 2**30  # a basis grows beyond its default only up to this
 # Previous steps: on samples, directions that are adjoined (the paper has 1); of a plain function
 # with very many unknowns, pairs of the model. On samples 1 and 2 take 6% and 3% fewer passes on
 # regressions (other draws: 4%), 10 2% more, and leaves nets 19% more excess.
 MEMORY = 5
-# Of the quasi-Newton model. With 20 sums of losses take 10% [4%, 18%] more passes, with 80 4% [1%,
-# 8%] fewer, for twice the memory.
+# Pairs of the quasi-Newton model. With 20, sums of losses take 10% [4%, 18%] more passes; with 80,
+# 4% [1%, 8%] fewer, for twice the memory.
 PAIRS = 40
-# The Krylov space with Kronecker factors, which leave less to do; the directions are the paper's
-# then. Of K = 2, 4, 8 and 20 and 0, 1 and 5 directions these are the best or close to it on MNIST's
-# auto-encoder, a convolutional net and a transformer.
+# K with Kronecker factors, which leave less to do; then there is one previous direction, as in the
+# paper. Among K = 2, 4, 8 and 20 with 0, 1 and 5 directions these are the best, or close to it, on
+# MNIST's auto-encoder, a convolutional net and a transformer.
 FACTORED_DIM = 4
 
 
 @dataclass(frozen=True)
 class Dimensions:
-    """What an iteration keeps at most, in vectors.
+    """What an iteration keeps at most, in vectors."""
 
-    Attributes
-    ----------
-    krylov_dim, whole_dim : int
-        K while the curvature is of a sample, at most; and where it is of the whole set.
-    memory : int
-        Previous directions that are adjoined, where there is no model.
-    pairs : int
-        Of the quasi-Newton model.
-    nonlinear : bool
-        Whether the model is not linear in its parameters.
-    model_is_cheap : bool
-        Whether the quasi-Newton model certainly costs less than a product.
-    """
-
+    # K while the curvature is of a sample, at most; and where it is of the whole set.
     krylov_dim: int
     whole_dim: int
-    memory: int
-    pairs: int
-    nonlinear: bool = False
+    memory: int  # previous directions that are adjoined, where there is no model
+    pairs: int  # of the quasi-Newton model
+    nonlinear: bool = False  # whether the model is not linear in its parameters
+    # Whether the quasi-Newton model certainly costs less than a product.
     model_is_cheap: bool = True
 
     @property
     def vectors(self) -> int:
-        """The most at a time: the basis, the directions; with a model, the products and pairs."""
+        """The most at one time: the basis and directions; with a model, the products and pairs."""
         K, m = max(self.krylov_dim, self.whole_dim), self.memory
         return K + 2 * m + (K + m + 2 * self.pairs if self.pairs else 0)
 
@@ -68,8 +56,8 @@ def affordable(space: Space) -> int:
 def choose_pairs(space: Space, plain: bool, nonlinear: bool) -> int:
     """How many pairs the model has.
 
-    A plain function with many unknowns may be cheap, so that the model costs more than it does; a
-    net may be so large that memory is short.
+    A plain function with many unknowns may be cheaper than the model; a net may be so large that
+    memory is short.
     """
     if plain:
         return min(PAIRS, MEMORY + cheap_pairs(space.n))
@@ -77,7 +65,7 @@ def choose_pairs(space: Space, plain: bool, nonlinear: bool) -> int:
 
 
 def cheap_pairs(n: int) -> int:
-    """How many pairs take no longer than a call: both vectors are read, forth and back."""
+    """How many pairs take no longer than a call: both loops read both vectors of a pair."""
     return int(CALL_COST // (2 * read(2 * n)))
 
 
@@ -88,9 +76,9 @@ def choose_dimensions(
     nonlinear: bool = False,
     factored: bool = False,
 ) -> Dimensions:
-    """The options', or the defaults: with sets of 1 / `parts` of the samples, or for the whole.
+    """The user's options, or the defaults, for sets of 1 / `parts` of the samples or for the whole.
 
-    `factored`: the preconditioner is made of Kronecker factors.
+    `factored`: the preconditioner has Kronecker factors.
     """
     usual, directions = (FACTORED_DIM, PAPER["memory"]) if factored else (parts, MEMORY)
     K = int(options.krylov_dim or usual or PLAIN_DIM)
@@ -107,7 +95,7 @@ def choose_dimensions(
 
 
 def within(wanted: Dimensions, vectors: int, options: Options) -> Dimensions:
-    """No more than so many vectors: the model gives way first, then K and the memory alike."""
+    """At most so many vectors: pairs are dropped first, then K and the directions in proportion."""
     if wanted.vectors <= vectors:
         return wanted
     if vectors < 1:

@@ -1,4 +1,4 @@
-"""A factorised curvature matrix, that further steps rest on."""
+"""A factorised curvature matrix, which further steps use."""
 
 from __future__ import annotations
 
@@ -15,17 +15,10 @@ class Factor:
     """H = S^-1 L L^T S^-1, positive definite.
 
     It is kept in the user's namespace, as all of a run's state is; the host solves with it.
-
-    Attributes
-    ----------
-    lower : array
-        L, lower triangular; what stands above the diagonal does not count.
-    scale : array
-        The diagonal of S.
     """
 
-    lower: Array
-    scale: Array
+    lower: Array  # L, lower triangular; what stands above the diagonal does not count
+    scale: Array  # the diagonal of S
 
     @property
     def steepest(self) -> float:
@@ -43,9 +36,9 @@ class Factor:
 
 
 def cholesky(H: Small, least: float) -> Small | None:
-    """The lower factor of H; None where H has no condition number, or one above 1 / least.
+    """The lower factor of H; None if H is indefinite, or its condition number is above 1 / least.
 
-    What stands above the diagonal of the factor does not count.
+    Entries above the diagonal of the factor do not count.
     """
     lower, failed = lapack.dpotrf(H, lower=1, clean=0)
     if failed:
@@ -55,10 +48,10 @@ def cholesky(H: Small, least: float) -> Small | None:
 
 
 def eigenvectors(H: Small) -> tuple[Small, Small]:
-    """The eigenvalues of a symmetric H, the least first, and its eigenvectors as columns.
+    """The eigenvalues of a symmetric H, in ascending order, and its eigenvectors as columns.
 
-    The routine that ``numpy.linalg.eigh`` calls, too: of a matrix of few entries, that takes five
-    times as long.
+    LAPACK's routine itself: for a small matrix ``numpy.linalg.eigh``, which calls it, too, takes
+    five times as long.
     """
     values, E, failed = lapack.dsyevd(H, lower=1)
     if failed:
@@ -67,10 +60,10 @@ def eigenvectors(H: Small) -> tuple[Small, Small]:
 
 
 def largest_entry(H: Small) -> float:
-    """The largest magnitude of an entry; 0 where there is none."""
+    """The largest magnitude of an entry; 0 if there is none."""
     return float(lapack.dlange("M", H)) if H.size else 0.0
 
 
 def _on_host(u: Array) -> Small:
-    """In float64, copied only where it is anything else."""
+    """In float64; copied only if the dtype differs."""
     return u if isinstance(u, np.ndarray) and u.dtype == np.float64 else to_host(u)

@@ -1,18 +1,18 @@
 """The damped Gauss-Newton equations of a Jacobian's rows, for any damping and any residuals.
 
-Problem: with the curvature H = R^T R + p I at x, and the gradient g = R^T r + q, both without the
-variables that a bound holds, solve (H + l D) d = -(R^T e + q) for a damping l, and any residuals e
-in the place of r. D, diagonal, has the lengths of the columns of R: half way, on a logarithmic
-scale, between Levenberg's identity and Marquardt's diagonal. (On nets, either does as well or
-better than that one; with scales that differ much, so does the other.) A penalty says that the
-variables are alike: D is the identity there, and q the penalty's gradient. D is the identity, too,
-where there are fewer rows than unknowns: many steps then solve R d = -r, and the damping says which
-one, the shortest. (With the lengths of the columns, physics-informed nets came to a loss of zero
-which holds at their points only.)
+Problem: the curvature at x is H = R^T R + p I, and the gradient g = R^T r + q, where p and q come
+from a penalty. Both leave out the variables that a bound holds. Solve (H + l D) d = -(R^T e + q)
+for a damping l and any residuals e in place of r. D is diagonal, with the lengths of the columns
+of R: half way, on a logarithmic scale, between Levenberg's identity and Marquardt's diagonal. (It
+does as well as the better of the two, on nets and where the scales of variables differ much.)
+D is the identity in two cases. With a penalty, because that treats all variables alike. And with
+fewer rows than unknowns: then many steps solve R d = -r, and the damping selects the shortest.
+(With the lengths of the columns, physics-informed nets came to a loss of zero at their points,
+but not between them.)
 
-Algorithm: in variables scaled by D^1/2, one factorisation for each damping, of R^T R + m I where
-there are fewer unknowns than rows, m = p + l; or else of R R^T + m I, which is smaller. Either is
-of low rank as far as m allows, and factorised twice where its rounding would hide m
+Algorithm: in variables scaled by D^1/2, factorise once for each damping: R^T R + m I with m = p + l
+if there are fewer unknowns than rows, and otherwise R R^T + m I, which is smaller. Both use low
+rank as far as m allows, and are factorised twice where rounding would hide m
 (`ShiftedOuterProduct`). With the second,
 
     d = -(R^T u + q / m),   (R R^T + m I) u = e - R q / m.
@@ -30,17 +30,14 @@ from typing import Protocol
 import numpy as np
 
 from ksdmin._ksd.krylov import MIN_REMAINDER
-from ksdmin._ksd.line_search import EPS
-from ksdmin._problem.arrays import Array, Small, Space
+from ksdmin._ksd.line_search import MARGIN
+from ksdmin._problem.arrays import EPS, Array, Small, Space
 from ksdmin._problem.protocol import Jacobian
 
-# Columns at first. Every further block has half as many as all before it.
+# Columns in the first block. Each further block has half as many as all before it.
 FIRST_BLOCK = 64
-# Of all columns: with more, the whole matrix is less work.
+# A share of all columns: beyond it, the whole matrix is less work.
 LARGEST_SHARE = 1 / 4
-# Of a matrix's trace times the precision: Cholesky's factorisation fails for shifts up to a third
-# of that, and for those up to all of it solutions have less than three digits.
-HIDDEN = 10
 
 Solve = Callable[[Array], Array]
 Step = Callable[[Array], Array]  # e -> d
@@ -49,19 +46,6 @@ OrthogonalFactor = tuple[Array, Array]  # Q and M: F F^T = Q M Q^T, with orthono
 
 class GaussNewton:
     """The equations at a point.
-
-    Parameters
-    ----------
-    space : Space
-        Where the vectors live.
-    jacobian : Jacobian
-        R, r and the penalty.
-    g : array
-        The gradient.
-    free : array or None
-        1 for each variable that may move, 0 for one that a bound holds; None: all may.
-    whole_below : float
-        For such a shift m and below, low rank is known to be no less work.
 
     Attributes
     ----------
@@ -76,9 +60,11 @@ class GaussNewton:
     def __init__(
         self,
         space: Space,
-        jacobian: Jacobian,
+        jacobian: Jacobian,  # R, r and the penalty
         g: Array,
+        # 1 for each variable that may move, 0 for one that a bound holds; None: all may.
         free: Array | None,
+        # For such a shift m and below, low rank is known to be no less work.
         whole_below: float = 0.0,
     ) -> None:
         R, r = space.in_double(jacobian.rows), space.in_double(jacobian.residuals)
@@ -106,19 +92,19 @@ class GaussNewton:
         return u if self._scales is None else u * self._scales
 
     def cosine(self, g: Array, norm: float) -> float:
-        """The largest between a column, and residuals of this norm with this gradient."""
+        """The largest cosine between a column of R and residuals with this norm and gradient."""
         lengths = (self._space.xp.linalg.vector_norm(self._R, axis=0) ** 2 + self._penalty) ** 0.5
         slopes = self._scaled(self._space.in_double(g))
         return self._space.max_abs(slopes / self._space.xp.where(lengths > 0, lengths, 1.0)) / norm
 
     def largest_term(self, x: Array) -> float:
-        """A bound of |R| |x|: what residuals that are linear in x would be made of."""
+        """A bound of |R| |x|, the size of the terms of residuals that are linear in x."""
         x = self._in_scaled_variables(x)
         trace, square = self._space.floats(self.matrix.trace, x @ x)
         return math.sqrt(trace * square)
 
     def left(self, x: Array) -> float:
-        """The share of r in |R| |x|, row by row, as a root mean square."""
+        """The size of r relative to |R| |x|, row by row, as a root mean square."""
         xp, x = self._space.xp, abs(self._in_scaled_variables(x))
         rows = max(1, self.matrix.order**2 // len(x))  # no more memory than the matrix takes
         total = 0.0
@@ -130,7 +116,7 @@ class GaussNewton:
         return math.sqrt(total / len(self.residuals))
 
     def linear(self, d: Array) -> Array:
-        """R d: by how much a step d changes the residuals, to first order."""
+        """R d: the change of the residuals by a step d, to first order."""
         return self._R @ self._in_scaled_variables(d)
 
     def square(self, d: Array) -> Array:
@@ -147,7 +133,7 @@ class GaussNewton:
         return d if self._scales is None else d / self._scales
 
     def solver(self, damping: float) -> Step | None:
-        """e -> d; None where the equations are lost in rounding."""
+        """e -> d; None if rounding makes the equations singular."""
         shift = damping + self._penalty
         solved = self.matrix.solver(shift)
         if solved is None:
@@ -170,7 +156,7 @@ class GaussNewton:
 
 
 def variable_scales(space: Space, R: Array) -> Array:
-    """D^-1/2. A column that is lost beside the longest makes no variable move more freely."""
+    """D^-1/2. Very short columns count as longer, so that their variables do not move too far."""
     lengths = space.xp.linalg.vector_norm(R, axis=0)
     least = EPS**0.5 * space.xp.max(lengths)
     return space.xp.where(lengths > least, lengths, least + (least == 0)) ** -0.5
@@ -193,10 +179,6 @@ class ShiftedOuterProduct:
 
     Parameters
     ----------
-    space : Space
-        Of A's arrays.
-    A : array
-        A matrix.
     whole_below : float
         For such a shift and below, the whole matrix is known to be less work.
 
@@ -225,12 +207,14 @@ class ShiftedOuterProduct:
         self._within: OrthogonalFactor | None = None  # for the shifts from `_least` on
         self._least = math.inf
         precise = space.eps <= EPS
-        self._hidden_below = HIDDEN * EPS * float(self.trace) if precise else 0.0
+        # Cholesky's factorisation fails for shifts up to a third of that; for those up to all of it
+        # solutions have less than three digits.
+        self._hidden_below = MARGIN * EPS * float(self.trace) if precise else 0.0
         self.least_shift = self.order * EPS * self._hidden_below
         self._refined: Refined | None = None
 
     def solver(self, shift: float) -> Solved | None:
-        """For this shift; None where the equations are lost in rounding."""
+        """For this shift; None if rounding makes the equations singular."""
         if self.least_shift <= shift < self._hidden_below:
             return self._finer_solver(shift)
         if shift < self._least:
@@ -252,7 +236,7 @@ class ShiftedOuterProduct:
         return self._refined.solver(shift)
 
     def _factorise(self, shift: float) -> None:
-        """For this shift and any larger one."""
+        """Factorise for this shift, and for any larger one."""
         F = None
         if shift > self.whole_below:
             F = partial_factor(self._space, self._A, self._diagonal, shift)
@@ -266,7 +250,7 @@ class ShiftedOuterProduct:
 
 
 def partial_factor(space: Space, A: Array, diagonal: Array, tolerance: float) -> Array | None:
-    """F with a rest A A^T - F F^T of a trace up to the tolerance; None: the whole is less work."""
+    """F such that A A^T - F F^T has at most this trace; None: the whole matrix is less work."""
     (left,) = space.to_host(diagonal)
     noise = float(np.sum(left)) * float(np.finfo(left.dtype).eps)
     F = A[:, :0]
@@ -288,7 +272,7 @@ def partial_factor(space: Space, A: Array, diagonal: Array, tolerance: float) ->
 
 
 def evenly_drawn(weights: Small, count: int) -> Small:
-    """Up to `count` different indices, more of them where weights are larger."""
+    """Up to `count` different indices, denser where weights are larger."""
     sums = np.cumsum(weights)
     places = (np.arange(count) + 0.5) * (sums[-1] / count)
     return np.unique(np.minimum(np.searchsorted(sums, places), len(weights) - 1))

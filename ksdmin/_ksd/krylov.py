@@ -5,10 +5,10 @@ the preconditioner, D in the paper. Letters as in the paper, but a basis vector 
 that it is contiguous.
 
 The paper orthogonalises each vector against all before it. Here the basis is orthonormal in the
-inner product of P (V P V^T = I), in which P^-1 H is symmetric: so each vector has to be
-orthogonalised against the last two only (Lanczos), and H_bar = V H V^T is tridiagonal. Rounding
-makes the basis lose its orthogonality in time. A recurrence for its loss (Simon 1984) says when,
-and then a vector is orthogonalised against all.
+inner product of P (V P V^T = I), in which P^-1 H is symmetric. So each vector is orthogonalised
+against the last two only (Lanczos), and H_bar = V H V^T is tridiagonal. Rounding slowly destroys
+the orthogonality. A recurrence (Simon 1984) estimates the loss; where it is too large, a vector
+is orthogonalised against all others.
 """
 
 from __future__ import annotations
@@ -21,56 +21,38 @@ from typing import Any
 import numpy as np
 
 from ksdmin._ksd.factor import Factor, largest_entry
+from ksdmin._ksd.line_search import PATIENCE
 from ksdmin._ksd.precond import Preconditioner
 from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.values import made
 
-# In roundings: what is smaller is noise. Where orthogonalisation leaves no more of a vector, the
-# space is exhausted, or the vector lies in the span already. A smaller eigenvalue, or part of a
-# gradient, is not known, nor is the Cholesky factor of a matrix whose condition is no better.
+# In units of rounding; anything smaller is noise. If orthogonalisation leaves no more of a vector,
+# the space is exhausted, or the vector lies in the span. Smaller eigenvalues, and smaller parts of
+# a gradient, are unknown, and so is the Cholesky factor of a matrix that is worse conditioned.
 MIN_REMAINDER = 100
-ROUNDS = 3  # of orthogonalisation, at most
-# As a power of the rounding error: how far two vectors may be from orthogonal. 0.5 is the least
-# that keeps H_bar accurate, but a quadratic function is solved to half of the digits then; 0.75
-# costs twice as many full orthogonalisations, still a tenth of all.
+# A power of the rounding error: how far from orthogonal two vectors may be. 0.5 is the least that
+# keeps H_bar accurate, but then a quadratic function is solved to half of the digits only. 0.75
+# needs twice as many full orthogonalisations, which is still a tenth of all.
 ORTHOGONAL = 0.75
 
 
 @dataclass(frozen=True)
 class Basis:
-    """A basis and the model within it.
+    """A basis and the model within it."""
 
-    Attributes
-    ----------
-    V : array
-        The basis vectors, one per row.
-    H_bar, g_bar : ndarray
-        V H V^T and V g.
-    orthonormal : bool
-        Whether V V^T is the identity.
-    asymmetry : float
-        The largest |v_j^T H v_k - v_k^T H v_j| seen, relative to the largest entry of H_bar.
-    finite : bool
-        False where a product was not finite and the construction ended there.
-    krylov_dim : int
-        The dimension of its Krylov part.
-    products : callable or None
-        E -> E H V, the products of combinations of the basis vectors, from what was computed.
-    of_matrix : bool
-        Whether it is made of the whole curvature matrix, not of products.
-    factor : Factor or None
-        That matrix, factorised, where it is positive definite and was to be kept.
-    """
-
-    V: Array
+    V: Array  # the basis vectors, one per row
+    # V H V^T and V g.
     H_bar: Small
     g_bar: Small
-    orthonormal: bool = True
+    orthonormal: bool = True  # whether V V^T is the identity
+    # The largest |v_j^T H v_k - v_k^T H v_j| seen, relative to the largest entry of H_bar.
     asymmetry: float = 0.0
-    finite: bool = True
-    krylov_dim: int = 0
+    finite: bool = True  # False where a product was not finite and the construction ended there
+    krylov_dim: int = 0  # the dimension of its Krylov part
+    # E -> E H V, the products of combinations of the basis vectors, from what was computed.
     products: Callable[[Small], Array] | None = None
-    of_matrix: bool = False
+    of_matrix: bool = False  # whether it is made of the whole curvature matrix, not of products
+    # That matrix, factorised, where it is positive definite and was to be kept.
     factor: Factor | None = None
 
     @property
@@ -176,11 +158,11 @@ class Growth:
         self.dim, self.finite = 0, True
         self._space, self._rows, self._eager = space, rows, ahead
         self._orthogonality = Orthogonality(capacity, space.eps, noise)
-        self._ahead: Array = None  # the product of the vector that waits, where asked for already
+        self._ahead: Array = None  # the waiting vector's product, if asked for already
         self._H_bar = np.zeros((capacity, capacity))
-        self._coefficients = np.zeros((capacity, capacity))  # of H v_k, in terms of the u
-        self._alpha, self._beta, self._beta0 = 0.0, 0.0, 0.0  # the last ones, and the first norm
-        self._largest = 0.0  # of all of them
+        self._coefficients = np.zeros((capacity, capacity))  # coefficients of H v_k in the u
+        self._alpha, self._beta, self._beta0 = 0.0, 0.0, 0.0  # the last norms, and the first
+        self._largest = 0.0  # all of them
         self._pivot, self._share = 1.0, 1.0  # of the LDL^T factors of H_bar; see `residual`
         self._across, self._gap = 0.0, 0.0  # the last w^T v of the next v; see `asymmetry`
 
@@ -190,7 +172,7 @@ class Growth:
         return self._H_bar[: self.dim, : self.dim]
 
     def begin(self, g: Array) -> bool:
-        """The first vector, along P^-1 g; False where that vanishes."""
+        """The first vector, along P^-1 g; False if that vanishes."""
         g, scale = self._within_range(g)
         z = self._rows.P.solve(g)
         squared = float(self._space.inner(g, z))
@@ -202,7 +184,7 @@ class Growth:
         return True
 
     def _within_range(self, g: Array) -> tuple[Array, float]:
-        """`g`, and what it was divided by lest the square of its norm underflow or overflow."""
+        """`g` over a scale, so that the square of its norm stays within range; and the scale."""
         tiny = self._space.eps**2
         if tiny < float(self._space.inner(g, g)) < 1 / tiny:
             return g, 1.0
@@ -210,9 +192,9 @@ class Growth:
         return (g / largest, largest) if 0 < largest < np.inf else (g, 1.0)
 
     def measure(self, product: Callable[[Array], Array], follow: bool) -> bool:
-        """Multiply the vector that waits and take it in; then make the next, if it shall `follow`.
+        """Multiply the waiting vector and take it in; then make the next one, if it is to `follow`.
 
-        Returns whether one waits: False where the product is not finite, too.
+        Returns whether a vector waits. If the product is not finite, none does.
         """
         k, space, rows = self.dim, self._space, self._rows
         w, self._ahead = product(rows.V[k, :]) if self._ahead is None else self._ahead, None
@@ -265,13 +247,13 @@ class Growth:
         return self._keeps(norm)
 
     def _orthogonalised(self) -> tuple[Array, float]:
-        """P^-1 r and its norm, for a remainder r that is orthogonal to all vectors.
+        """P^-1 r and its norm, for a remainder r made orthogonal to all vectors.
 
-        Where more is taken out than is left, rounding has to be taken out once more. Twice is
-        enough (Kahan and Parlett): what does not come to rest then is rounding.
+        If more is taken out than is left, orthogonalise again, because of rounding. Twice is enough
+        (Kahan and Parlett): what still changes then is rounding.
         """
         rows, space = self._rows, self._space
-        for _ in range(ROUNDS):
+        for _ in range(PATIENCE):
             c = rows.orthogonalise(self.dim)
             z = rows.P.solve(rows.r)
             squared, c = space.to_host(space.inner(rows.r, z), c)
@@ -282,7 +264,7 @@ class Growth:
         return z, 0.0
 
     def _take_in(self, h: Small) -> bool:
-        """Note what vector k has been found to have; False where that is not finite."""
+        """Record the numbers of vector k; False if they are not finite."""
         k, beta = self.dim, self._beta
         across, alpha = h.tolist() if k else (0.0, float(h[0]))
         if not math.isfinite(across + alpha):
@@ -302,22 +284,22 @@ class Growth:
         return True
 
     def _is_left(self, norm: float) -> bool:
-        """Whether a remainder of this norm is more than rounding of the products so far.
+        """Whether a remainder of this norm is more than the rounding of the products so far.
 
-        Of the last one alone, rounding would count as much: that of a vector which is rounding.
+        All products count: the last one may itself be of a vector that is mostly rounding.
         """
         self._largest = max(self._largest, abs(self._alpha), self._beta)
         before = math.hypot(norm, self._largest)
         return MIN_REMAINDER * self._space.eps * before < norm < math.inf
 
     def _keeps(self, norm: float) -> bool:
-        """Whether enough is left of a product for another vector; its norm is noted."""
+        """Whether enough is left of a product for another vector; records its norm."""
         left = self._is_left(norm)
         self._beta = norm
         return left
 
     def adjoin(self, directions: Sequence[Array], product: Callable[[Array], Array]) -> None:
-        """Take in what of the directions lies outside the basis, with its products."""
+        """Add the parts of the directions that lie outside the basis, with their products."""
         space, rows, k, times = self._space, self._rows, self.dim, self._rows.P.times
         assert times is not None
         V, D = rows.V[:k, :], space.xp.stack(list(directions))
@@ -334,7 +316,7 @@ class Growth:
             self._take_in_adjoined(space.to_host(h)[0])
 
     def _take_in_adjoined(self, h: Small) -> None:
-        """Note v^T H v_j of the adjoined vectors v with all of them."""
+        """Record v^T H v_j of the added vectors v with all vectors."""
         if not np.isfinite(h).all():
             self.finite = False
             return
@@ -352,14 +334,14 @@ class Growth:
         return abs(self._beta * self._share / self._pivot) if self._pivot else math.inf
 
     def newton_step(self, k: int) -> tuple[Array, float]:
-        """The Newton step in the first k vectors, and how steep it goes: g^T d."""
+        """The Newton step in the first k vectors, and its slope g^T d."""
         g_bar = np.zeros(k)
         g_bar[0] = self._beta0
         c = -np.linalg.lstsq(self.H_bar[:k, :k], g_bar, rcond=None)[0]
         return self._space.combine(self._rows.V[:k, :], c), float(self._beta0 * c[0])
 
     def basis(self, krylov_dim: int) -> Basis:
-        """What has been measured; so many of the vectors are of the Krylov space."""
+        """The basis so far, with the dimension of its Krylov part."""
         dim, largest = self.dim, largest_entry(self.H_bar)
         g_bar = np.zeros(dim)
         g_bar[:1] = self._beta0  # the other vectors are orthogonal to it
@@ -386,15 +368,15 @@ class Growth:
 
 
 def _root(squared: float | Small) -> float:
-    """The square root; 0 for what rounding has made negative."""
+    """The square root; 0 where rounding has made the argument negative."""
     return math.sqrt(squared) if squared > 0 else 0.0
 
 
 def _orthonormalised(gram: Small, before: Small, rounding: float) -> Small:
-    """E with E gram E^T = I; where only rounding is left of a vector, it has no row.
+    """E with E gram E^T = I; a vector of which only rounding is left has no row.
 
-    Relative to what they had `before`, squared; the others may leave less of one, as a Gram matrix
-    has squares.
+    Rounding is relative to the squared norms `before`, and to the diagonal of the Gram matrix,
+    which contains squares.
     """
     least = np.maximum(rounding**2 * before, rounding * np.diagonal(gram))
     rows: list[Small] = []
@@ -408,9 +390,9 @@ def _orthonormalised(gram: Small, before: Small, rounding: float) -> Small:
 
 
 class Orthogonality:
-    """How orthogonal the vectors still are, without a look at them (Simon 1984).
+    """An estimate of how orthogonal the vectors still are, without computing it (Simon 1984).
 
-    An estimate of the largest v_j^T P v_k, j < k, that rounding leaves.
+    It is of the largest v_j^T P v_k, j < k, that rounding leaves.
     """
 
     def __init__(self, capacity: int, eps: float, noise: float = 0.0) -> None:
@@ -419,10 +401,10 @@ class Orthogonality:
         self._again = False
 
     def lost_by(self, T: Small, k: int, beta: float) -> bool:
-        """Whether vector k + 1 with the norm `beta` would no longer be orthogonal to the first.
+        """Whether vector k + 1 with the norm `beta` would no longer be orthogonal to all before it.
 
-        True means that the caller makes it so; that also goes for the one after it, since the
-        recurrence has three terms.
+        If True, the caller orthogonalises it, and the one after it as well, because the recurrence
+        has three terms.
         """
         if not 0 < beta < math.inf:
             return False
@@ -430,7 +412,7 @@ class Orthogonality:
         this[k] = 1.0
         error = self._eps * (abs(alpha) + beta)
         largest = error
-        if k:  # into `last`, which is not needed again
+        if k:  # written into `last`, which is not needed again
             estimates = last[:k]
             estimates *= -T[k, k - 1]
             estimates += T[:k, : k + 1].dot(this[: k + 1])
@@ -452,17 +434,6 @@ class Orthogonality:
 class Rows:
     """The vectors of a basis as rows of V, their images under P, and the last remainder r.
 
-    Parameters
-    ----------
-    space : Space
-        Where the vectors live.
-    P : Preconditioner
-        The images are kept where P itself is not known.
-    capacity : int
-        How many vectors there may be.
-    room : list of arrays, optional
-        Arrays for the vectors, and for the images, that are there already.
-
     Attributes
     ----------
     V : array
@@ -472,7 +443,12 @@ class Rows:
     """
 
     def __init__(
-        self, space: Space, P: Preconditioner, capacity: int, room: Sequence[Array] = ()
+        self,
+        space: Space,
+        P: Preconditioner,  # the images are kept where P itself is not known
+        capacity: int,  # how many vectors there may be
+        # Arrays for the vectors, and for the images, that are there already.
+        room: Sequence[Array] = (),
     ) -> None:
         self.space, self.P = space, P
         self.V, *images = room or [space.rows(capacity) for _ in range(arrays(P))]
@@ -493,27 +469,24 @@ class Rows:
         return self.P.times(self.space.times(c, self.V[first:end, :]))
 
     def along(self, k: int, w: Array) -> Array:
-        """Of the product w of row k: its own products with the row before, if any, and with row k.
+        """For the product w of row k: w^T v of the row before, if any, and of row k.
 
-        But for rounding, w is orthogonal to all earlier ones.
+        Up to rounding, w is orthogonal to all earlier rows.
         """
         return self.space.dots(self.V[max(k - 1, 0) : k + 1, :], w)
 
     def leave(self, k: int, w: Array, h: Array) -> None:
-        """The remainder of w, where `along` returned h."""
+        """The remainder of w after the parts h that `along` returned."""
         self.r = w - self.image(h, max(k - 1, 0), k + 1)
 
     def orthogonalise(self, k: int) -> Array:
-        """Take what lies in the span of the first k vectors out of the remainder."""
+        """Remove the span of the first k vectors from the remainder."""
         c = self.space.inner(self.V[:k, :], self.r)
         self.r = self.r - self.image(c, 0, k)
         return c
 
     def advance(self, k: int, w: Array) -> Array:
-        """Row k, from the product w of the one before it; returns what the host has to know.
-
-        That is `split` there.
-        """
+        """Row k, from the product w of the row before; returns what the host needs: `split`."""
         h = self.along(k - 1, w)
         self.leave(k - 1, w, h)
         c = self.orthogonalise(k)
@@ -530,5 +503,5 @@ def arrays(P: Preconditioner) -> int:
 
 
 def split(numbers: Small, k: int) -> tuple[float, float, Small, Small]:
-    """Of `Rows.advance`: r^T P^-1 r, w^T v_k, what was taken out of r, w^T v of the last two."""
+    """The result of `Rows.advance`: r^T P^-1 r, w^T v_k, what r has lost, w^T v of two rows."""
     return float(numbers[0]), float(numbers[1]), numbers[2 : 2 + k], numbers[2 + k :]

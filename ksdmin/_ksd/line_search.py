@@ -1,30 +1,32 @@
 """A line search for the weak Wolfe conditions, with few evaluations of a noisy function.
 
 Problem: phi(t) falls at t = 0, and t = 1 should be about right. Each evaluation is a pass over
-data, and phi carries rounding noise: values that differ by less than `noise` are equal.
+the data, and phi has rounding noise: values that differ by less than `noise` count as equal.
 
-Algorithm: bisection between a step that is too short and one that is too long, by the parabola
-through what is known; a step that is too short grows by the secant of the slopes. The search never
-fights the noise: where values cannot decide, slopes do (the approximate Wolfe test of Hager and
+Algorithm: between a step that is too short and one that is too long, take the minimum of the
+parabola through what is known. A step that is too short grows by the secant of the slopes. Where
+noise hides the difference of values, slopes decide (the approximate Wolfe test of Hager and
 Zhang).
 """
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-EPS = sys.float_info.epsilon
+from ksdmin._problem.arrays import EPS
+
+MARGIN = 10  # times rounding, or an error at its best: a decimal digit, as both are estimates
 ARMIJO = 1e-4  # of what the slope predicts: a sufficient decrease
 WOLFE = 0.9  # of the slope: at a step that is long enough no more of it is left
-MAX_TRIALS = 30  # evaluations in a line search
+MAX_TRIALS = 30  # evaluations in a line search, shifts in the search for a radius
 MAX_FACTOR = 10.0  # by which a step is made longer, or shorter at first, at a time
 # Failures in a row which show that more of the same is no use: cuts of a step, iterations without
-# progress, products without negative curvature. Measured by examples/benchmarks/ablation.py, of
-# iterations: none of 90 runs that converge changes by it; on 35 that run until they stall, 2 saves
-# 9% of the work (and one ended with a gradient 5000 times larger), 6 costs 28% more.
+# progress, products without negative curvature, rounds of orthogonalisation. Measured by
+# examples/benchmarks/ablation.py, of iterations: none of 90 runs that converge changes by it; on 35
+# that run until they stall, 2 saves 9% of the work (and one ended with a gradient 5000 times
+# larger), 6 costs 28% more.
 PATIENCE = 3
 
 
@@ -80,7 +82,7 @@ def line_search(
         if spent():
             break
         point = at(t)
-        if point.value <= lowest:  # bottomless: see how far it goes
+        if point.value <= lowest:  # unbounded, perhaps: see how far it goes
             found = point, t
             if point.value == -math.inf:
                 break
@@ -102,10 +104,10 @@ def line_search(
 
 
 def contradicted(t: float, start: Valued, there: Valued, predicted: float, noise: float) -> bool:
-    """Whether a first line search came to nothing although slopes promised much: they are wrong.
+    """Whether a first line search failed although its slope predicted much: then slopes are wrong.
 
-    Much: noise cannot hide even the share of it that Armijo's test asks for. Close to a minimum,
-    where values are noise, it can.
+    Much means that noise cannot hide even the share of it that Armijo's test asks for. Close to a
+    minimum, where values are noise, it can.
     """
     tiny = t <= EPS**0.5
     return tiny and there.value >= start.value and ARMIJO * predicted > noise
@@ -114,10 +116,10 @@ def contradicted(t: float, start: Valued, there: Valued, predicted: float, noise
 def descent(
     point: P, slope_at: Callable[[P], float], value: float, t: float, slope: float, noise: float
 ) -> float | None:
-    """The slope at `point` if the value there is low enough, None if not (or not finite).
+    """The slope at `point` if the value there is low enough; None if it is not, or is not finite.
 
-    Low enough is Armijo's test. Where the noise hides the decrease it asks for, the value may be
-    up to the noise higher provided that the slope proves the decrease.
+    Low enough means Armijo's test. If noise hides the decrease that it asks for, the value may be
+    higher by the noise, provided that the slope shows the decrease.
     """
     armijo = point.value <= value + ARMIJO * t * slope
     if not armijo and not point.value <= value + noise:
@@ -131,26 +133,26 @@ def descent(
 def shorter(
     low: float, value: float, slope: float, high: float, high_value: float, shrunk: int
 ) -> float:
-    """A step between low and high: where the parabola through what is known has its minimum.
+    """A step between low and high: the minimum of the parabola through what is known.
 
-    At most the middle; where the value is not finite, as short as may be. After some failures the
-    scale must be wrong, by an unknown factor: from then on each one cuts ten times more than the
-    last.
+    It is at most the middle, and as short as allowed if the value is not finite. After some
+    failures the scale must be wrong by an unknown factor: then each one cuts ten times more than
+    the last.
     """
     width = high - low
     curvature = high_value - value - slope * width
     share = 0.5 if curvature <= 0 else -slope * width / (2 * curvature)
-    share = min(0.5, max(1 / MAX_FACTOR, share))  # in this order NaN comes to nothing
+    share = min(0.5, max(1 / MAX_FACTOR, share))  # in this order NaN has no effect
     return low + share * min(1.0, MAX_FACTOR ** (PATIENCE - shrunk)) * width
 
 
 def between(low: float, high: float) -> float:
-    """The middle, in scale where the two are far apart."""
+    """The middle; the geometric mean if the two are far apart."""
     return (low + high) / 2 if high < MAX_FACTOR * low else (low * high) ** 0.5
 
 
 def longer(last: float, last_slope: float, low: float, low_slope: float) -> float:
-    """A step beyond low: where the slope should vanish, at least twice and at most ten times."""
+    """A step beyond low, where the slope should vanish: at least twice, at most ten times low."""
     curvature = low_slope - last_slope
     step = -low_slope * (low - last) / curvature if curvature > 0 else math.inf
     return min(max(low + step, 2 * low), MAX_FACTOR * low)

@@ -7,20 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class NextDamping:
-    """What a Gauss-Newton step leaves to the next one.
+    """What a Gauss-Newton step leaves to the next one."""
 
-    Attributes
-    ----------
-    value : float
-        The damping to begin with.
-    rank : int
-        How many columns the last factor of its equations had.
-    whole_below : float
-        For such a shift and below, a factor of low rank was no less work than the whole.
-    """
-
-    value: float
-    rank: int
+    value: float  # the damping to begin with
+    rank: int  # how many columns the last factor of its equations had
+    # For such a shift and below, a factor of low rank was no less work than the whole.
     whole_below: float
 
 
@@ -31,77 +22,40 @@ class Outcome:
     Reductions are of the value on a set: positive is down. The new value may be of other samples
     than A, the set that the gradient was of: `slope_correction` is by how much the step goes down
     steeper on those.
-
-    Attributes
-    ----------
-    actual : float
-        The reduction on the samples of the new value; NaN where it was not computed.
-    predicted_on_C : float
-        What the search found on C, with the slope of A and without the damping.
-    model_reduction : float
-        What the quadratic model of B predicted, with the slope of A; NaN for a step without
-        products.
-    slope_correction : float
-        See above; 0 where the samples are the same.
-    noise : float
-        The rounding error of `actual`.
-    value_noise, gradient_noise : float
-        The rounding error of the value before the step, and the error of a value change that a
-        gradient made of differences predicts.
-    gradient_error : float
-        The error of an entry of a gradient made of differences; 0 where gradients are exact.
-    compared : bool
-        Whether values before and after the step are of the same samples.
-    accepted : bool
-        Whether the step is taken.
-    moved : bool
-        Whether the search left the point.
-    slope_is_hidden : bool
-        Whether the error of differences hides the slope along the step.
-    new_curvature : bool
-        Whether the curvature was computed for this step, by products, a matrix or rows: not for a
-        quasi-Newton step.
-    whole_curvature : bool
-        Whether it was made of the whole curvature: a matrix, or rows.
-    without_products : bool
-        Whether no step of the run may have any: Krylov steps are switched off.
-    last_resort : bool
-        Whether there is no step of another kind to try where this one fails.
-    newton_reduction : float
-        What the quadratic model of such a space predicted for its Newton step; NaN otherwise.
-    value : float
-        The value after the step, if that was taken.
-    work : float
-        What the step has cost, where the whole curvature is available (``_ksd/cost_model.py``).
-    damping : NextDamping or None
-        What a Gauss-Newton step leaves to the next one; None after any other step.
-    step_norm : float
-        The length of the step, 0 where it was not taken.
-    gradient_norm, previous_gradient_norm : float
-        The largest magnitude in the gradient after the step (NaN where not taken), and before.
     """
 
-    actual: float
-    predicted_on_C: float
+    actual: float  # the reduction on the samples of the new value; NaN where it was not computed
+    predicted_on_C: float  # what the search found on C, with the slope of A and without the damping
+    # What the quadratic model of B predicted, with the slope of A; NaN for a step without products.
     model_reduction: float
-    slope_correction: float = 0.0
-    noise: float = 0.0
+    slope_correction: float = 0.0  # see above; 0 where the samples are the same
+    noise: float = 0.0  # the rounding error of `actual`
+    # The rounding error of the value before the step, and the error of a value change that a
+    # gradient made of differences predicts.
     value_noise: float = 0.0
     gradient_noise: float = 0.0
+    # The error of an entry of a gradient made of differences; 0 where gradients are exact.
     gradient_error: float = 0.0
-    compared: bool = True
-    accepted: bool = True
-    moved: bool = True
-    slope_is_hidden: bool = False
+    compared: bool = True  # whether values before and after the step are of the same samples
+    accepted: bool = True  # whether the step is taken
+    moved: bool = True  # whether the search left the point
+    slope_is_hidden: bool = False  # whether the error of differences hides the slope along the step
+    # Whether the curvature was computed for this step, by products, a matrix or rows: not for a
+    # quasi-Newton step.
     new_curvature: bool = True
-    whole_curvature: bool = False
+    whole_curvature: bool = False  # whether it was made of the whole curvature: a matrix, or rows
+    # Whether no step of the run may have any: Krylov steps are switched off.
     without_products: bool = False
-    last_resort: bool = True
+    last_resort: bool = True  # whether there is no step of another kind to try where this one fails
+    # What the quadratic model of such a space predicted for its Newton step; NaN otherwise.
     newton_reduction: float = float("nan")
-    value: float = float("nan")
+    value: float = float("nan")  # the value after the step, if that was taken
+    # What the step has cost, where the whole curvature is available (``_ksd/cost_model.py``).
     work: float = float("nan")
+    # What a Gauss-Newton step leaves to the next one; None after any other step.
     damping: NextDamping | None = None
-    step_norm: float = 0.0
+    step_norm: float = 0.0  # the length of the step, 0 where it was not taken
+    # The largest magnitude in the gradient after the step (NaN where not taken), and before.
     gradient_norm: float = float("nan")
     previous_gradient_norm: float = float("nan")
 

@@ -1,4 +1,4 @@
-"""The preconditioner P of the Krylov space (D in the paper, Algorithm 3, line 5)."""
+"""The preconditioner P of the Krylov space (D in the paper; Algorithm 3, line 5)."""
 
 from __future__ import annotations
 
@@ -10,35 +10,23 @@ from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.kronecker import DampedFactors
 from ksdmin._problem.values import made
 
-# Of the mean, added to a diagonal of squared gradients: little enough to keep the differences
-# between the parameters that matter. A hundredth changes the excess loss of six nets by 1% to 5%.
+# This share of the mean is added to a diagonal of squared gradients: little enough to keep the
+# differences between parameters. A hundredth changes the excess loss of six nets by 1% to 5%.
 MEAN_SHARE = 0.1
 
 
 @dataclass(frozen=True)
 class Preconditioner:
-    """A positive definite matrix P: its inverse, and itself where that is at hand.
+    """A positive definite matrix P: its inverse, and itself where that is at hand."""
 
-    Attributes
-    ----------
-    solve : callable
-        w -> P^-1 w.
-    times : callable or None
-        v -> P v; None where only the inverse is known.
-    is_diagonal, is_identity : bool
-        Whether P is.
-    arrays : tuple of arrays
-        What it is made of, where it can be made again of other arrays of these shapes.
-    again : callable or None
-        Makes it of such arrays.
-    """
-
-    solve: Callable[[Array], Array]
-    times: Callable[[Array], Array] | None = None
+    solve: Callable[[Array], Array]  # w -> P^-1 w
+    times: Callable[[Array], Array] | None = None  # v -> P v; None where only the inverse is known
+    # Whether P is.
     is_diagonal: bool = False
     is_identity: bool = False
+    # What it is made of, where it can be made again of other arrays of these shapes.
     arrays: tuple[Array, ...] = ()
-    again: Callable[..., Preconditioner] | None = None
+    again: Callable[..., Preconditioner] | None = None  # makes it of such arrays
 
     @classmethod
     def diagonal(cls, D: Array | None) -> Preconditioner:
@@ -87,11 +75,11 @@ IDENTITY = Preconditioner(_same, _same, is_diagonal=True, is_identity=True)
 
 
 def diagonal_preconditioner(space: Space, diagonal: Array, floor: float, power: float) -> Array:
-    """D: `diagonal`, floored to `floor` times its maximum; ones where that is 0 or not finite.
+    """D: `diagonal`, floored to `floor` times its maximum; ones if the maximum is 0 or not finite.
 
-    A power below 1 says that it is one of squared gradients. As in Martens' method, something is
-    added to that first. Without it, parameters which few samples move are moved far: MNIST's
-    auto-encoder trains faster, but generalises worse; that of CURVES does so by chance, and much.
+    A power below 1 means that it is made of squared gradients. As in Martens' method, a constant is
+    added first. Without it, parameters that few samples affect move far: MNIST's auto-encoder
+    trains faster but generalises worse, and that of CURVES sometimes much worse.
     """
     largest = space.largest(diagonal)
     if not 0 < largest < float("inf"):

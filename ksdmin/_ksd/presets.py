@@ -1,7 +1,6 @@
-"""Presets: what the one loop leaves open, as the paper has it and as we have it.
+"""Presets: the choices that the loop leaves open, as in the paper and as in our defaults.
 
-A preset says which rules apply, how the step is made and judged, and what the options are where the
-user gives none.
+A preset says which rules apply, how a step is made and judged, and the defaults of the options.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 
 from ksdmin._ksd.factor import cholesky, eigenvectors
 from ksdmin._options import KINDS, Options
-from ksdmin._problem.arrays import Small
+from ksdmin._problem.arrays import EPS, Small
 from ksdmin._problem.values import changed
 
 # How are the eigenvalues of H_bar made positive?  (H_bar, floor, gram) -> H_hat
@@ -27,7 +26,7 @@ Gram = Callable[[], Small | None]
 def floored(H_bar: Small, floor: float, gram: Gram = lambda: None) -> Small:
     """H_bar with its eigenvalues floored to `floor` times the largest (the paper's rule).
 
-    The largest magnitude stands in where no eigenvalue is positive; the identity where all
+    The largest magnitude takes its place if no eigenvalue is positive, and the identity if all
     vanish. The eigenvalues are those in an orthonormal basis.
     """
 
@@ -39,8 +38,8 @@ def floored(H_bar: Small, floor: float, gram: Gram = lambda: None) -> Small:
 
 
 def absolute(H_bar: Small, floor: float, gram: Gram = lambda: None) -> Small:
-    """H_bar with |lambda| in place of lambda, floored: negative curvature has a scale too."""
-    # Most often all eigenvalues lie above the floor, which Cholesky shows cheaply.
+    """H_bar with |lambda| in place of lambda, floored: negative curvature has a scale, too."""
+    # Usually all eigenvalues lie above the floor, which Cholesky shows cheaply.
     if cholesky(H_bar, len(H_bar) * floor) is not None:
         return H_bar
 
@@ -52,7 +51,7 @@ def absolute(H_bar: Small, floor: float, gram: Gram = lambda: None) -> Small:
 
 
 def _recomposed(H_bar: Small, positive: Callable[[Small], Small], gram: Small | None) -> Small:
-    """H_bar with other eigenvalues, which it has in an orthonormal basis."""
+    """H_bar with these eigenvalues in an orthonormal basis."""
     if gram is not None:
         root, inverse = _roots(gram)
         H_hat = _recomposed(inverse @ H_bar @ inverse.T, positive, None)
@@ -63,9 +62,9 @@ def _recomposed(H_bar: Small, positive: Callable[[Small], Small], gram: Small | 
 
 
 def _roots(gram: Small) -> tuple[Small, Small]:
-    """B with B B^T = gram, which is positive definite but for rounding; and its inverse."""
+    """B with B B^T = gram, which is positive definite up to rounding; and its inverse."""
     values, E = eigenvectors(gram)
-    rounding = len(gram) * np.finfo(np.float64).eps
+    rounding = len(gram) * EPS
     lengths = np.maximum(values, rounding * values[-1]) ** 0.5
     return E * lengths, (E / lengths).T
 
@@ -79,7 +78,7 @@ def never(predicted: float, gained: float, share: float) -> bool:
 
 
 def below_share(predicted: float, gained: float, share: float) -> bool:
-    """The next iteration is predicted to gain less than its share of what has been gained."""
+    """The next iteration is predicted to gain less than its share of the gain so far."""
     return predicted < share * gained
 
 
@@ -92,58 +91,36 @@ def always(actual: float, noise: float) -> bool:
 
 
 def if_not_worse(actual: float, noise: float) -> bool:
-    """A step is taken unless the value on A grew by more than noise."""
+    """A step is taken unless the value on A rose by more than noise."""
     return actual >= -noise and actual > -math.inf
 
 
 @dataclass(frozen=True)
 class Preset:
-    """One answer to each question that the loop asks.
+    """One answer to each question that the loop asks."""
 
-    Attributes
-    ----------
-    name : str
-        As the option `preset` has it.
-    without : frozenset of str
-        The rules and the kinds of step that are switched off.
-    spectrum : callable
-        How the eigenvalues of H_bar are made positive.
-    stop_inner_search : callable
-        When the inner search ends early.
-    accepts : callable
-        Whether a step is taken.
-    fewest : int
-        Samples in B and in C, where the user asks for no size: fewer are not worth sampling. A
-        model that is not linear in its parameters takes fewer: many rough steps train it best.
-    per_root : int or None
-        B and C have at most twice so many times the root of the number of samples at first, where
-        the user asks for no size. For a model that is not linear in its parameters they have half
-        of that, and A so many times as much, if this is half of all at most: from a bad start, few
-        samples show the way. None: 1 / K of the samples, and everything.
-    compares : bool
-        Whether the value before a step is computed on the samples of the value after it, where A
-        is a part and those are others.
-    tilted : bool
-        Whether the search objective gets the slope of A at zero.
-    first_direction : bool
-        Whether e_1 stands in for the previous direction on the first iteration.
-    drifting : bool
-        Whether the quasi-Newton model follows how the curvature changes, for linear models.
-    krylov_dim, memory, pairs, floor, diagonal_power, damping : optional
-        The options where the user gives none; None: chosen by the problem.
-    """
-
-    name: str
-    without: frozenset[str]
+    name: str  # as the option `preset` has it
+    without: frozenset[str]  # the rules and the kinds of step that are switched off
+    # How the eigenvalues of H_bar are made positive.
     spectrum: Callable[[Small, float, Gram], Small]
-    stop_inner_search: Callable[[float, float, float], bool]
-    accepts: Callable[[float, float], bool]
+    stop_inner_search: Callable[[float, float, float], bool]  # when the inner search ends early
+    accepts: Callable[[float, float], bool]  # whether a step is taken
+    # Samples in B and in C, where the user asks for no size: fewer are not worth sampling. A model
+    # that is not linear in its parameters takes fewer: many rough steps train it best.
     fewest: int
+    # B and C have at most twice so many times the root of the number of samples at first, where the
+    # user asks for no size. For a model that is not linear in its parameters they have half of
+    # that, and A so many times as much, if this is half of all at most: from a bad start, few
+    # samples show the way. None: 1 / K of the samples, and everything.
     per_root: int | None
+    # Whether the value before a step is computed on the samples of the value after it, where A is a
+    # part and those are others.
     compares: bool
-    tilted: bool
-    first_direction: bool
+    tilted: bool  # whether the search objective gets the slope of A at zero
+    first_direction: bool  # whether e_1 stands in for the previous direction on the first iteration
+    # Whether the quasi-Newton model follows how the curvature changes, for linear models.
     drifting: bool
+    # The options where the user gives none; None: chosen by the problem.
     krylov_dim: int | None
     memory: int | None
     pairs: int | None
@@ -152,9 +129,9 @@ class Preset:
     damping: float | None
 
     def completed(self, options: Options) -> Options:
-        """The user's options, with the preset's own where they say nothing."""
+        """The user's options, completed by those of the preset."""
         missing = {name: getattr(self, name) for name in SET if getattr(options, name) is None}
-        return changed(options, **missing)  # which were checked, and the preset's are ours
+        return changed(options, **missing)  # both are checked already
 
 
 SET = ("krylov_dim", "memory", "pairs", "floor", "diagonal_power", "damping")
@@ -179,13 +156,13 @@ AS_PRINTED = Preset(
     damping=0.0,
 )
 
-# Fewest, by examples/benchmarks/losses.py (its tuning half): 1000 takes 5% to 8% more passes, 100
-# takes 6% more. Per root: examples/benchmarks/many_samples.py has linear models beside 1 / K in B.
-# To sample their A as well saves 10% of the passes and takes 1.5 times the seconds, as copying rows
-# takes longer than a pass over them; half as many in B take twice the passes of a9a where l2 is
-# 1e-7. Small nets of 10,000 and 60,000 samples are mostly as far in half of the passes. On an H200,
-# 1.2 million frames of speech are at a training error of 26% in half of the seconds; the paper's
-# auto-encoders are ahead for two seconds, and up to 3% behind in the next 30.
+# `fewest`, by examples/benchmarks/losses.py (its tuning half): 1000 takes 5% to 8% more passes, 100
+# takes 6% more. `per_root`: examples/benchmarks/many_samples.py compares it with 1 / K in B for
+# linear models. Sampling their A as well saves 10% of the passes, but takes 1.5 times the seconds,
+# because copying rows takes longer than a pass over them; half as many in B take twice the passes
+# on a9a with l2 = 1e-7. Small nets with 10,000 and 60,000 samples mostly need half of the passes.
+# On an H200, 1.2 million frames of speech reach a training error of 26% in half of the seconds;
+# the paper's auto-encoders are ahead for two seconds, and up to 3% behind in the next 30.
 DEFAULT = Preset(
     name="default",
     without=frozenset(),
@@ -210,7 +187,7 @@ PRESETS = {preset.name: preset for preset in (DEFAULT, AS_PRINTED)}
 
 
 class PresetOptions(Mapping[str, Any]):
-    """The options of a preset: a mapping that can be pickled and cannot be changed."""
+    """The options of a preset: a read-only mapping that can be pickled."""
 
     def __init__(self, preset: Preset) -> None:
         self._options = {"preset": preset.name, **{name: getattr(preset, name) for name in SET}}

@@ -1,14 +1,14 @@
 """What a run has learned of the curvature: a limited-memory BFGS model.
 
 It is made of pairs (s, y) with y = H s: from every basis, along the eigenvectors of H_bar (they are
-conjugate, so that all of the basis goes into the model), and from every step, with the difference
-of the gradients. It serves twice: as the preconditioner of the next Krylov space, and, as long as
-that is worthwhile, in place of that space, for steps that cost no product.
+conjugate, so that the whole basis goes into the model), and from every step, with the difference
+of the gradients. It has two uses: as the preconditioner of the next Krylov space, and for steps
+without products, as long as these are worthwhile.
 
-The inverse is applied by the two loops of Nocedal (1980), with matrices in their place: each loop
-solves equations with the triangle R of all s^T y, whose inverse is kept (Byrd, Nocedal and
-Schnabel, 1994). So there are two products with all s and two with all y, and little between them.
-A curvature that has changed along a pair by a factor (`Drift`) divides one number between them.
+The inverse is applied as in the two loops of Nocedal (1980), but with matrices: each loop solves
+equations with the triangle R of all s^T y, whose inverse is kept (Byrd, Nocedal and Schnabel,
+1994). So there are two products with all s and two with all y, and little between them. If the
+curvature along a pair has changed by a factor (`Drift`), one number between them is divided by it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from scipy.sparse.linalg import LinearOperator
 
 from ksdmin._ksd.factor import Factor, eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
-from ksdmin._ksd.line_search import EPS
 from ksdmin._ksd.precond import IDENTITY, Preconditioner, by_inverse
-from ksdmin._problem.arrays import Array, Entries, Small, Space
+from ksdmin._problem.arrays import EPS, Array, Entries, Small, Space
 from ksdmin._problem.user_values import counted
 from ksdmin._problem.values import changed
 
@@ -40,39 +39,33 @@ def _none() -> Small:
 class Drift:
     """By how much the curvature along old pairs has changed since it was measured.
 
-    Problem: the pairs (s_i, y_i) are of points behind. Where the curvature falls along the way, as
-    in a regression that fits its samples better and better, old pairs keep steps short: more pairs
-    then take more passes, not fewer.
+    Problem: the pairs (s_i, y_i) were measured at earlier points. If the curvature falls along the
+    way, as in a regression that fits its samples better and better, old pairs keep steps short.
+    Then more pairs take more passes, not fewer.
 
-    Algorithm: a new pair (s, y) is scaled so that s^T y = 1, as all are. With the curvature H of
-    the old pairs, s_i^T y and y_i^T s would both be s_i^T H s. The factor f that makes the expected
-    b = y_i^T s what is measured, a = s_i^T y, but stays at 1 where the step has nothing to do with
-    the pair, minimises (f b - a)^2 + (f - 1)^2: it is (1 + a b) / (1 + b^2). A step knows of one
-    direction only. So two in a row have to agree: the median of their factors and of 1 is taken.
-
-    Attributes
-    ----------
-    factors : ndarray
-        What the curvature along each pair is multiplied with by now, the oldest first.
-    last : ndarray
-        Those of the last step alone.
+    Algorithm: a new pair (s, y) is scaled so that s^T y = 1, as all pairs are. If the curvature H
+    had not changed, s_i^T y and y_i^T s would both be s_i^T H s. The first, a, is measured; the
+    second, b, is expected. The factor f should make f b equal to a, but stay at 1 if the step has
+    nothing to do with the pair: minimising (f b - a)^2 + (f - 1)^2 gives (1 + a b) / (1 + b^2). A
+    step knows one direction only. So two in a row have to agree: f is the median of both and 1.
     """
 
+    # What the curvature along each pair is multiplied with by now, the oldest first.
     factors: Small = field(default_factory=_none)
-    last: Small = field(default_factory=_none)
+    last: Small = field(default_factory=_none)  # those of the last step alone
 
     def after_step(self, measured: Small, expected: Small) -> Drift:
-        """After the pair (s, y) of a step: all s_i^T y, and all y_i^T s, of the pairs that stay."""
+        """After the pair (s, y) of a step, with all s_i^T y and y_i^T s of the pairs that stay."""
         gone = len(self.factors) - len(measured)
         factors, last = self.factors[gone:], self.last[gone:]
-        with np.errstate(all="ignore"):  # what is not finite is left out
+        with np.errstate(all="ignore"):  # without what is not finite
             seen = (1 + measured * expected) / (1 + factors * expected**2)
         seen = np.where((seen > 0) & np.isfinite(seen), seen, 1.0)
         factors = np.clip(factors * _median(seen, last), EPS, 1 / EPS)
         return Drift(np.append(factors, 1.0), np.append(seen, 1.0))
 
     def after_basis(self, new: int, kept: int) -> Drift:
-        """After so many pairs of a basis, which leave `kept` of all pairs."""
+        """After so many new pairs of a basis, with `kept` of the old pairs left."""
         factors = np.concatenate([self.factors, np.ones(new)])[-kept:]
         return Drift(factors, np.ones(kept))
 
@@ -100,56 +93,32 @@ class Solved:
 
 
 class PairProducts(NamedTuple):
-    """The pair of a step, and all that the model has to know of it.
+    """The pair of a step, and all that the model has to know of it."""
 
-    Attributes
-    ----------
-    s2, along, y2 : float
-        s^T s, s^T y and y^T y.
-    scaled : array
-        s and y, (2, 1, n), scaled so that s^T y = 1.
-    columns : ndarray
-        So scaled, all s^T y with the new y, of the pairs that stay and of itself.
-    solved : Solved
-        The direction of the model with it.
-    """
-
+    # s^T s, s^T y and y^T y.
     s2: float
     along: float
     y2: float
-    scaled: Array
-    columns: Small
-    solved: Solved
+    scaled: Array  # s and y, (2, 1, n), scaled so that s^T y = 1
+    columns: Small  # so scaled, all s^T y with the new y, of the pairs that stay and of itself
+    solved: Solved  # the direction of the model with it
 
 
 @dataclass(frozen=True)
 class QuasiNewton:
-    """The model: a positive definite matrix P that agrees with the last pairs, P s = y.
+    """The model: a positive definite matrix P that agrees with the last pairs, P s = y."""
 
-    Attributes
-    ----------
-    capacity : int
-        How many pairs are kept; the oldest go first.
-    pairs : Entries or None
-        All s, and all y, as rows, the oldest first; each pair is scaled so that s^T y = 1.
-    R_inverse : ndarray
-        With the s as the rows of S, the y as those of Y, and R the upper triangle of S Y^T: R^-1.
-    scale : float
-        1 / y^T y of the last pair.
-    base : Factor or None
-        The curvature matrix that the pairs change, where a step computed one.
-    drift : Drift or None
-        How the curvature along the pairs has changed since; None: that is not looked at.
-    solved : Solved or None
-        What the model says at the end of the last step, where that came with its pair.
-    """
-
-    capacity: int
+    capacity: int  # how many pairs are kept; the oldest go first
+    # All s, and all y, as rows, the oldest first; each pair is scaled so that s^T y = 1.
     pairs: Entries | None = None
+    # With the s as the rows of S, the y as those of Y, and R the upper triangle of S Y^T: R^-1.
     R_inverse: Small = field(default_factory=_nothing)
-    scale: float = 1.0
+    scale: float = 1.0  # 1 / y^T y of the last pair
+    # The curvature matrix that the pairs change, where a step computed one.
     base: Factor | None = None
+    # How the curvature along the pairs has changed since; None: that is not looked at.
     drift: Drift | None = None
+    # What the model says at the end of the last step, where that came with its pair.
     solved: Solved | None = None
 
     def __len__(self) -> int:
@@ -157,13 +126,13 @@ class QuasiNewton:
         return len(self.R_inverse)
 
     def preconditioner(self, space: Space, first: Preconditioner = IDENTITY) -> Preconditioner:
-        """P, which starts from the base, or from a multiple of the matrix `first`."""
+        """P, built on the base, or on a multiple of the matrix `first`."""
         if self.pairs is None and self.base is None:
             return first
         return by_inverse(self.inverse(space, first))
 
     def inverse(self, space: Space, first: Preconditioner) -> Callable[[Array], Array]:
-        """w -> P^-1 w; `first` counts in the size that the last pair says."""
+        """w -> P^-1 w; `first` is scaled by the last pair."""
         if self.pairs is None:
             return first.solve if self.base is None else self.base.solve
         pairs, factors = self.pairs.array, None if self.drift is None else self.drift.factors
@@ -178,7 +147,7 @@ class QuasiNewton:
         return Inverse(space, pairs, R_inverse, start, factors)
 
     def steepest(self, space: Space) -> float:
-        """The largest curvature that is known: along an axis of the base, or of a pair."""
+        """The largest curvature that is known: along an axis of the base, or along a pair."""
         if self.base is not None:
             return self.base.steepest
         if self.pairs is None:
@@ -187,9 +156,9 @@ class QuasiNewton:
         return float(space.to_host(space.gram(Y, Y))[0].diagonal().max())
 
     def beyond(self, space: Space, z: Array) -> tuple[Array, int]:
-        """What of `z` lies outside the span of all s, and how many dimensions are outside.
+        """The part of `z` outside the span of all s, and the number of dimensions outside.
 
-        A base has seen all.
+        A base covers all.
         """
         if self.base is not None:
             return z, 0
@@ -208,7 +177,7 @@ class QuasiNewton:
         return self if self.base is None else changed(self, base=None)
 
     def restricted(self, space: Space, free: Callable[[Array], Array]) -> QuasiNewton:
-        """The model of the free variables alone, the others being held."""
+        """The model of the free variables alone."""
         if self.pairs is None:
             return self
         pairs = free(self.pairs.array)
@@ -218,7 +187,7 @@ class QuasiNewton:
         return QuasiNewton(self.capacity).with_pairs(space, pairs)
 
     def with_pair(self, space: Space, s: Array, y: Array) -> QuasiNewton:
-        """The model after one more pair, unless the curvature along it is not positive."""
+        """The model after one more pair; unchanged if the curvature along it is not positive."""
         if not self.capacity:
             return self
         along, s2, y2 = space.products_of_pair(s, y)
@@ -227,14 +196,14 @@ class QuasiNewton:
         return self._with_scaled(space, space.scaled_pair(s, y, along**-0.5), along / y2)
 
     def with_products(self, space: Space, pair: PairProducts) -> QuasiNewton:
-        """The same after a pair whose products are known."""
+        """The same for a pair whose products are known."""
         if not _is_resolved(space.eps, pair.s2, pair.along, pair.y2):
             return self
         model = self._with_scaled(space, pair.scaled, pair.along / pair.y2, pair.columns)
         return changed(model, solved=pair.solved)
 
     def with_pairs(self, space: Space, pairs: Array) -> QuasiNewton:
-        """The model after more pairs, all s and all y in an array, where they are any good."""
+        """The model after more pairs (all s, all y), without those that are not positive."""
         with np.errstate(all="ignore"):
             each = space.xp.permute_dims(pairs, (1, 0, 2))
             (grams,) = space.to_host(space.gram(each, each))
@@ -251,9 +220,9 @@ class QuasiNewton:
     def _with_scaled(
         self, space: Space, new: Array, scale: float, columns: Small | None = None
     ) -> QuasiNewton:
-        """The model after pairs that are scaled as ours are, and the `scale` of the last one.
+        """The model after pairs that are scaled already, with the `scale` of the last one.
 
-        Their `columns` of R may be known already: those of a model that does not follow a drift.
+        Their `columns` of R may be known already, if the model does not follow a drift.
         """
         count = int(new.shape[1])
         keep = min(self.capacity, len(self.R_inverse) + count)
@@ -272,7 +241,7 @@ class QuasiNewton:
         )
 
     def _columns(self, space: Space, pairs: Array, new: Array) -> tuple[Small, Drift | None]:
-        """All s^T y with the `new` y, which end the `pairs`; and the drift that they show."""
+        """All s^T y with the `new` y, the last ones of `pairs`; and the drift that they show."""
         columns, count = space.gram(pairs[0, :, :], new[1, :, :]), int(new.shape[1])
         if self.drift is None:
             return space.to_host(columns)[0], None
@@ -286,10 +255,10 @@ class QuasiNewton:
     def with_basis(
         self, space: Space, basis: Basis, step: tuple[Array, Array] | None = None
     ) -> QuasiNewton:
-        """The model after a basis, and after the pair of the step that was found in it, if any.
+        """The model after a basis, and after the pair of the step found in it, if any.
 
-        The directions of least curvature count most, and come last. A whole matrix replaces all
-        that was known before; where products were less work, an older one is out of date.
+        The directions of least curvature matter most, and come last. A whole matrix replaces all
+        that was known before. If products were less work, an older matrix is out of date.
         """
         if not self.capacity:
             return self
@@ -302,7 +271,7 @@ class QuasiNewton:
         if products is None or not len(directions):
             return model if step is None else model.with_pair(space, *step)
         new = space.rows(2, len(directions) + (step is not None))
-        some = math.isqrt(len(directions))  # what is in passing takes little memory
+        some = math.isqrt(len(directions))  # temporary arrays take little memory
         for at in range(0, len(directions), some):
             E = directions[at : at + some]
             rows = slice(at, at + len(E))
@@ -320,7 +289,7 @@ def _is_resolved(eps: float, s2: float, along: float, y2: float) -> bool:
 
 
 def _directions(space: Space, H_bar: Small, most: int) -> Small:
-    """Its eigenvectors of the least positive curvature as rows, the very least last."""
+    """The basis's eigenvectors of least positive curvature as rows, the least last."""
     if not len(H_bar):
         return H_bar
     values, E = eigenvectors(H_bar)
@@ -330,13 +299,13 @@ def _directions(space: Space, H_bar: Small, most: int) -> Small:
 
 
 def scaled_by_pair(space: Space, pairs: Array, P: Preconditioner) -> Preconditioner:
-    """P in the size that the last pair says."""
+    """P scaled by the last pair."""
     last = pairs[1, -1, :]
     return P.scaled(space.inner(P.solve(last), last))
 
 
 class Inverse:
-    """w -> P^-1 w, from the inverse of what P starts from."""
+    """w -> P^-1 w, from the inverse of the matrix that P is built on."""
 
     def __init__(
         self,
@@ -354,28 +323,28 @@ class Inverse:
         inner, times, S, Y = self._inner, self._times, self._S, self._Y
         p = times(self._R_inverse, inner(S, w))
         u = self._start(w - times(p, Y))
-        if self._factors is not None:  # as if each y had been multiplied by its factor
+        if self._factors is not None:  # as if each y were multiplied by its factor
             p = p / self._factors
         return u + times(times(p - inner(Y, u), self._R_inverse), S)
 
 
 def _bordered(old: Small, columns: Small) -> Small:
-    """R^-1 for all pairs, from that of the old ones; the `columns` of R are S y of the new ones."""
+    """R^-1 for all pairs, from R^-1 of the old ones and the new `columns` S y of R."""
     kept, new = columns.shape
     rest, gone = kept - new, len(old) - kept + new
     R_inverse = np.zeros((kept, kept))
     R_inverse[:rest, :rest] = old[gone:, gone:]
-    for j in range(rest, kept):  # of s^T y = 1, R has ones on its diagonal
+    for j in range(rest, kept):  # s^T y = 1, so R has ones on its diagonal
         R_inverse[:, j] = R_inverse.dot(-columns[:, j - rest])
         R_inverse[j, j] = 1.0
     return R_inverse
 
 
 class InverseHessian(LinearOperator):  # type: ignore[misc]
-    """`res.hess_inv`, the inverse of the model: rough, but for the directions of the last steps.
+    """`res.hess_inv`, the inverse of the model: rough, except along the last steps.
 
-    As SciPy's ``LbfgsInvHessProduct``, with ``todense``; but outside of the span of its pairs it
-    is scaled by the last one. Nothing is computed before it is used.
+    Like SciPy's ``LbfgsInvHessProduct``, with ``todense``; but outside the span of its pairs it is
+    scaled by the last one. Nothing is computed until it is used.
 
     Parameters
     ----------

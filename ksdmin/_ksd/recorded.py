@@ -1,15 +1,14 @@
-"""Work on a CUDA device that is recorded, and then launched all at once.
+"""Work on a CUDA device that is recorded once, and then launched as a whole.
 
-With few unknowns, launching an operation takes longer than the operation, and waiting for a number
-longer than both.
+With few unknowns, launching an operation takes longer than the operation itself, and waiting for a
+number takes longer than both.
 
-A step of the model has some forty operations: for the slope at its end and two norms; then for the
+A quasi-Newton step has some forty operations: for the slope at its end and two norms; then for the
 new pair, its products, and the direction of the next step. Here they are two recorded graphs. The
-numbers of the first are waited for; those of the second come to the host while that judges the
-step.
+host waits for the numbers of the first. Those of the second arrive while the host judges the step.
 
-A step of Lanczos' recurrence has some twenty, on few vectors. On other devices, and on the host, a
-`Workspace` keeps the room for the vectors alone.
+A step of Lanczos' recurrence has some twenty operations, on few vectors. On other devices, and on
+the host, a `Workspace` only keeps the memory for the vectors.
 """
 
 from __future__ import annotations
@@ -26,59 +25,40 @@ from ksdmin._problem.cuda import Arrival, Graph, cache_bytes, new_pool, stack_in
 
 
 class StepProducts(NamedTuple):
-    """What is known at the end of a step of the model.
+    """What is known at the end of a step of the model."""
 
-    Attributes
-    ----------
-    slope : float
-        g^T u there, of the step along -u.
-    step_norm, gradient_norm : float
-        Of the step the Euclidean one, of the gradient the largest magnitude.
-    d : array
-        The step.
-    pair : callable
-        () -> what it teaches.
-    """
-
-    slope: float
+    slope: float  # g^T u there, of the step along -u
+    # Of the step the Euclidean one, of the gradient the largest magnitude.
     step_norm: float
     gradient_norm: float
-    d: Array
-    pair: Callable[[], PairProducts]
+    d: Array  # the step
+    pair: Callable[[], PairProducts]  # () -> what it teaches
 
 
 Measure = Callable[[Array, Array], StepProducts]
 """Measures a step, from the point and the gradient at its end."""
 
-# What a graph is given and what it leaves, in this order; and what the host has to know at once.
+# The inputs and outputs of a graph, in this order; and what the host has to know at once.
 VECTORS = ("x", "g", "x at the end", "g at the end", "u", "D")
 RESULTS = ("d", "s of the pair", "y of the pair", "u at the end")
 NUMBERS = ("g^T u at the end", "d^T d", "the largest of g", "d^T y", "y^T y")
 
 
 class Known(NamedTuple):
-    """What the host knows of a step's pair before the rest arrives.
+    """What the host knows of a step's pair before the rest arrives."""
 
-    Attributes
-    ----------
-    s2, along, y2 : float
-        As in `PairProducts`.
-    pairs : int
-        How many the model has with it.
-    g, D : array, array or None
-        The gradient at the end of the step, and the diagonal: the next direction is made of them.
-    """
-
+    # As in `PairProducts`.
     s2: float
     along: float
     y2: float
-    pairs: int
+    pairs: int  # how many the model has with it
+    # The gradient at the end of the step, and the diagonal: the next direction is made of them.
     g: Array
     D: Array | None
 
 
 class PendingPair:
-    """A curvature pair whose inner products are still being copied to the host: a call waits."""
+    """A curvature pair; a call waits for its inner products to be copied to the host."""
 
     def __init__(self, arrival: Arrival, known: Known, results: Array) -> None:
         self._arrival, self._known, self._results = arrival, known, results
@@ -105,8 +85,8 @@ class RecordedStep:
         xp, like = space.xp, {"dtype": space.dtype, "device": space.device}
         self.space, self.capacity, self._filled = space, capacity, 0
         self._pairs = xp.zeros((2, capacity + 1, space.n), **like)  # the new one is the last
-        self._R = xp.zeros((capacity, capacity), **like)  # R^-1 of the old ones,
-        self._R_new = space.put(xp.zeros_like(self._R), (-1, -1), 1.0)  # and of those that stay
+        self._R = xp.zeros((capacity, capacity), **like)  # R^-1 of the old pairs,
+        self._R_new = space.put(xp.zeros_like(self._R), (-1, -1), 1.0)  # and of the pairs that stay
         self._vectors = xp.zeros((len(VECTORS), space.n), **like)
         self._ones = xp.ones(space.n, **like)
         self._results = xp.zeros((len(RESULTS), space.n), **like)
@@ -117,10 +97,10 @@ class RecordedStep:
         self._pool = new_pool() if space.remote else None
 
     def fill(self, model: QuasiNewton) -> None:
-        """Take the pairs of the model; most often they are here, one place to the right."""
+        """Copy the pairs of the model; usually they are here already, one place to the right."""
         assert model.pairs is not None
         first, last, filled = self.capacity - len(model), self._last, self._filled
-        self._last, self._filled = None, self.capacity  # it may be interrupted
+        self._last, self._filled = None, self.capacity  # in case it is interrupted
         if last is not None and last().solved is model.solved:
             self._repeat("shift", self._shift)
         else:
@@ -140,7 +120,7 @@ class RecordedStep:
         """Measure the step along -u from x to x_end."""
         last, self._last = self._last, None
         if last is not None:
-            last()  # what it waits for will be overwritten
+            last()  # the arrays that it waits for will be overwritten
         stack_into(self._vectors, [x, g, x_end, g_end, u, self._ones if D is None else D])
         self._repeat("compare", self._compare)
         self._at_once.expect()
@@ -153,7 +133,7 @@ class RecordedStep:
         return StepProducts(slope, s2**0.5, largest, results[0, :], self._last)
 
     def _compare(self) -> None:
-        """The step with its start: what is waited for."""
+        """Compare the end of the step with its start; the host waits for this."""
         inner, xp, change = self.space.inner, self.space.xp, self._results[:2, :]
         x, g, x_end, g_end, u, _ = self._vectors
         d, y = x_end - x, g_end - g
@@ -163,7 +143,7 @@ class RecordedStep:
         self._at_once.take(xp.concat([numbers, self._along]))
 
     def _learn(self) -> None:
-        """The pair, and the direction of the model with it."""
+        """Compute the pair, and the direction of the model with it."""
         space, inner, times = self.space, self.space.inner, self.space.times
         *_, g, _, D = self._vectors
         pairs, pair = self._pairs[:, 1:, :], self._along[0] ** -0.5 * self._results[:2, :]
@@ -178,7 +158,7 @@ class RecordedStep:
         stack_into(self._results[1:, :], [*pair, u])
 
     def _repeat(self, name: str, operations: Callable[[], None]) -> None:
-        """Recorded the first time, and repeated then."""
+        """Record the first time, then repeat."""
         if name in self._recorded:
             self._recorded[name]()
         elif self.space.remote:
@@ -196,10 +176,10 @@ class RecordedSteps:
     def measure(
         self, space: Space, model: QuasiNewton, x: Array, g: Array, u: Array, D: Array | None
     ) -> Measure | None:
-        """How the step along -u from x, where the gradient is g, is measured; None: as any other.
+        """How to measure the step along -u from x, where the gradient is g; None: like any other.
 
-        Only where the pairs fit into the device's cache: otherwise computing takes longer than
-        launching, and a second array of pairs is too much.
+        Only if the pairs fit into the device's cache: otherwise computing takes longer than
+        launching, and a second array of pairs is too large.
         """
         if not is_recordable(space, model):
             return None
@@ -241,13 +221,13 @@ class RecordedRows(Rows):
         return capacity <= self.capacity and shapes[0] == shapes[1]
 
     def begin(self, P: Preconditioner) -> None:
-        """Make room for the next basis."""
+        """Prepare for the next basis."""
         for own, given in zip(self._arrays, P.arrays, strict=True):
             own[:] = given
 
     def advance(self, k: int, w: Array) -> Array:
-        """As `Rows` do: eagerly the first time, then recorded."""
-        if k not in self._seen:  # in a run of one or two iterations it would not pay
+        """Like `Rows.advance`: eagerly the first time, then recorded."""
+        if k not in self._seen:  # recording would not pay in a run of one or two iterations
             self._seen.add(k)
             return super().advance(k, w)
         self._w[:] = w
@@ -269,9 +249,9 @@ class RecordedRows(Rows):
 class Workspace:
     """What the bases of a run share.
 
-    Room for a hundred vectors takes longer to get from the system, and to give back, than a small
-    basis takes to make: with NumPy it is kept. (Torch keeps it by itself, jax never writes into
-    it.)
+    Memory for a hundred vectors takes longer to get from the system, and to give back, than a small
+    basis takes to make. With NumPy it is kept. (Torch keeps memory anyway, and jax never writes
+    into arrays.)
     """
 
     def __init__(self) -> None:
@@ -279,7 +259,7 @@ class Workspace:
         self._room: list[Array] = []
 
     def rows(self, space: Space, P: Preconditioner, capacity: int) -> Rows:
-        """Rows for the next basis, which ends the use of those before."""
+        """Rows for the next basis; those of the last one are overwritten."""
         if space.numpy:
             return Rows(space, P, capacity, self._arrays(space, arrays(P), capacity))
         if not (space.remote and (P.is_identity or P.again is not None)):
@@ -294,7 +274,7 @@ class Workspace:
         return {"_rows": None, "_room": []}  # a graph belongs to its process: a copy has its own
 
     def _arrays(self, space: Space, count: int, capacity: int) -> list[Array]:
-        """So many arrays with room for at least so many vectors."""
+        """So many arrays, each for at least so many vectors."""
         if any(room.shape[0] < capacity for room in self._room):
             self._room = []  # free them first
         self._room += [space.rows(capacity) for _ in range(count - len(self._room))]

@@ -1,23 +1,25 @@
 """The sets A, B and C: how large they are at first, and from step to step.
 
-Most often each is drawn by itself, and the rule of ``rules/set_sizes.py`` enlarges it. Elsewhere
-there is one sample in the place of all three sets, for Gauss-Newton steps of very many points.
+Usually each set is drawn by itself, and the rule of ``rules/set_sizes.py`` enlarges it. For
+Gauss-Newton steps with very many points, one sample takes the place of all three sets.
 
-Problem: the equations of a physics-informed net hold everywhere; its points are as many as somebody
-cares to draw. A step made of few of them costs little, and is as good as one made of all, as long
-as the others come down with these.
+Problem: the equations of a physics-informed net hold everywhere, and the user may draw any number
+of points. A step made of few points costs little. It is as good as a step made of all of them, as
+long as the residuals at the others fall, too.
 
 Algorithm: A, B and C are one set, and the run minimises the loss on it, as if there were no other
-samples. As many other samples show whether it is too small (`OneSet` there): then it is drawn
-anew, and twice as large. So is one on which the run has stalled. Beyond half of the samples, and
-where the run has converged, comes everything.
+samples. As many other samples show whether it is too small (`OneSet` there). Then a new set of
+twice the size is drawn; also if the run has stalled. Beyond half of the samples, and when the run
+has converged, the set becomes the whole.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from ksdmin._ksd.adapt import reevaluate
+import numpy as np
+
 from ksdmin._ksd.affordable import first_curvature_samples, matrix_fits, samples_that_fit
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.rules.set_sizes import OneSet, doubled
@@ -29,19 +31,19 @@ from ksdmin._run.ending import small_change
 from ksdmin._run.evaluator import Evaluated, Evaluator
 from ksdmin._run.run import Sampling
 
-# Roots of the number of samples in B and C, with Kronecker factors; the second number on a device,
-# which has done with few samples before it is told what comes next. With one there, three of six
-# nets take 1.3 times as long on an H200, the others 0.9 to 1.1 times (two seeds). With two on a
-# processor, small nets have up to four times the loss after 50 passes.
+# With Kronecker factors B and C have so many times the root of the number of samples; the second
+# number is for a GPU, which finishes few samples before the next launch. With 1 there, three of six
+# nets take 1.3 times as long on an H200, the others 0.9 to 1.1 times (two seeds). With 2 on a CPU,
+# small nets have up to four times the loss after 50 passes.
 FACTORED_ROOTS = 1, 2
 
 
 def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
-    """The sizes of the first sets: of very many samples they are few.
+    """The sizes of the first sets.
 
-    Where the whole curvature matrix is affordable, B alone may be a sample: each further step costs
-    a gradient, and all samples teach it. Where fewer samples would cost no less, there are all; as
-    there are without Krylov steps, the only ones that a sample of the gradient serves.
+    If the whole curvature matrix is affordable, only B may be a sample: each further step costs a
+    gradient, and all samples teach the model. If fewer samples would cost no less, the sets are the
+    whole. So they are without Krylov steps, the only kind that can use a sampled gradient.
     """
     if not run.sampled:
         return Sizes(1, 1, 1)
@@ -66,7 +68,7 @@ def first_sizes(run: KSDRun, traits: Traits) -> Sizes | None:
 
 
 def first_one_set(run: KSDRun, traits: Traits) -> Sizes | None:
-    """The first set, 2 `per_root` roots of the number of samples; None: other rules apply."""
+    """The first size of a single set, 2 `per_root` roots of the number of samples; None: three."""
     N, per_root = run.subsets.n, run.preset.per_root
     suits = traits.has_jacobian and traits.sum_of_squares and run.applies("set_sizes")
     if N is None or per_root is None or not suits:
@@ -77,9 +79,9 @@ def first_one_set(run: KSDRun, traits: Traits) -> Sizes | None:
 
 
 def next_sets(run: KSDRun, state: KSDState, trial: Trial) -> Sampling:
-    """The sets of the next iteration, of the sizes that they have by now.
+    """The sets of the next iteration, with their present sizes.
 
-    Where only B is drawn, and the step had no use for it, another one would be no better.
+    If only B is drawn, and the step did not use it, it stays.
     """
     iteration, sizes = state.record.iteration + 1, state.rules.set_sizes.sizes
     only_B = run.subsets.n is not None and run.subsets.is_full(state.sets.C)
@@ -126,7 +128,7 @@ def resize_one_set(
 ) -> KSDState:
     """The state after a step, with the sizes of the next sets in its rules.
 
-    A test of the user's that holds on the set is one to be made on all samples.
+    If the user's test of convergence holds on the set, it is repeated on all samples.
     """
     rules, N = state.rules, run.subsets.n
     sizes = rules.set_sizes.sizes
@@ -152,7 +154,7 @@ def _with_sizes(state: KSDState, sizes: Sizes) -> KSDState:
 
 
 def whole_sizes(run: KSDRun, traits: Traits, N: int) -> Sizes:
-    """Everything; the rows are of as many samples as there is room for."""
+    """The whole set; the rows are those of as many samples as fit into memory."""
     return Sizes(N, samples_that_fit(run, traits) or N, N)
 
 
@@ -171,3 +173,11 @@ def enlarge_sets(
         rules = changed(state.rules, stall=stall.restarted(state.gradient_norm))
         return changed(state, rules=rules)
     return reevaluate(run, evaluator, state, larger.A)
+
+
+def reevaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, A: Any) -> KSDState:
+    """The state at the same point for another function: of other samples, or with less rounding."""
+    here = evaluator.evaluate(state.here.x, A, diagonal=state.here.diagonal is not None)
+    norm = run.stationarity(here.x, here.gradient)
+    rules = changed(state.rules, stall=state.rules.stall.restarted(norm))
+    return changed(state, here=here, gradient_norm=norm, last_decrease=np.nan, rules=rules)

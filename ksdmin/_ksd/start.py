@@ -1,13 +1,12 @@
 """How a run of Krylov Subspace Descent begins: its dimensions, its first state, its rules.
 
-And how it goes on in another dtype: in float64, when rounding in float32 hides its steps.
+Also how it moves to float64, when rounding in float32 hides its steps.
 """
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from ksdmin._ksd.adapt import reevaluate
 from ksdmin._ksd.affordable import (
     costs_on_sets,
     matrix_fits,
@@ -19,13 +18,12 @@ from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
 from ksdmin._ksd.rules import Rules
 from ksdmin._ksd.rules.contest import Contest
 from ksdmin._ksd.rules.damping import SearchDamping
-from ksdmin._ksd.rules.gauss_newton import GaussNewtonDamping
-from ksdmin._ksd.rules.newton import NewtonChoice
 from ksdmin._ksd.rules.quasi_newton import QuasiNewtonChoice
 from ksdmin._ksd.rules.set_sizes import OneSet, SetSizes
 from ksdmin._ksd.rules.space import Forcing, Width
 from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
-from ksdmin._ksd.sets import first_sizes
+from ksdmin._ksd.rules.whole_curvature import GaussNewtonDamping, NewtonChoice
+from ksdmin._ksd.sets import first_sizes, reevaluate
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.gauss_newton import GaussNewtonStep
 from ksdmin._ksd.steps.levenberg_marquardt import first_fit
@@ -41,8 +39,8 @@ from ksdmin._run.fit_tests import GTOL, FitTests
 from ksdmin._run.run import Run, write_record
 from ksdmin._run.start import first_fields
 
-# B and C have the share 1 / parts of the samples, so that K products cost two passes. (Half of it
-# and twice it change no passes beyond chance.)
+# B and C have the share 1 / parts of the samples, so that K products cost two passes. (With half
+# or twice the share, passes change by chance only.)
 PARTS = PAPER["krylov_dim"]
 
 
@@ -74,7 +72,7 @@ def prepare(run: Run, options: Options, traits: Traits) -> KSDRun:
 
 
 def start(run: KSDRun, ledger: Ledger, x0: Array) -> KSDState:
-    """Where Algorithm 3 begins."""
+    """The first state of Algorithm 3."""
     with run.evaluating(ledger) as evaluator:
         traits = evaluator.traits
         e_1 = (run.space.unit(0),) if run.preset.first_direction else ()  # Alg. 3, line 1
@@ -97,15 +95,16 @@ def start(run: KSDRun, ledger: Ledger, x0: Array) -> KSDState:
 def first_model(run: KSDRun) -> QuasiNewton:
     """The quasi-Newton model before the first pair.
 
-    It follows how the curvature changes where that is alike along all pairs: in sums of losses of
-    linear models. Small nets take 8% more passes to the end with it; plain functions gain nothing.
+    It follows changes of the curvature in sums of losses of linear models, where they are similar
+    along all pairs. Small nets take 8% more passes to the end with it; plain functions gain
+    nothing.
     """
     drifting = run.preset.drifting and run.sampled and not run.dims.nonlinear
     return QuasiNewton(run.dims.pairs, drift=Drift() if drifting else None)
 
 
 def first_step_needs_no_diagonal(run: KSDRun, traits: Traits, sets: Sets) -> bool:
-    """Whether the first step is made of the whole curvature: it needs no diagonal beside that."""
+    """Whether the first step uses the whole curvature, and so needs no diagonal."""
     costs = costs_on_sets(run, traits, sets.A, sets.B)
     if costs is None or sets.C is not sets.A:
         return False
@@ -124,7 +123,7 @@ def first_rules(
     sizes: Sizes | None,
     record: Record,
 ) -> Rules:
-    """The rules at the start of a run; this is where each is switched on or off."""
+    """The rules at the start of a run; each is switched on or off here."""
     on, norm = run.applies, record.gradient_norm
     damped = on("damping") and sets.B is not here.idx
     return Rules(
@@ -145,25 +144,25 @@ def first_rules(
 
 
 def first_width(run: KSDRun, traits: Traits) -> Width:
-    """Few vectors at first where each costs a gradient; the option krylov_dim is kept to."""
+    """Few vectors at first if each costs a gradient, unless the user gave krylov_dim."""
     differenced = traits.product_accuracy < 1 and run.options.krylov_dim is None
     return Width.of_differences() if differenced else Width()
 
 
 def first_gauss_newton(run: KSDRun, traits: Traits) -> GaussNewtonDamping:
-    """Where the problem has rows of a Jacobian, and there is room for enough of them."""
+    """On if the problem has the rows of a Jacobian, and enough of them fit into memory."""
     rows = traits.has_jacobian and samples_that_fit(run, traits) > 0
     return GaussNewtonDamping() if rows else GaussNewtonDamping.off()
 
 
 def first_newton(run: KSDRun, traits: Traits) -> NewtonChoice:
-    """Where there is room for the whole curvature, or for such rows."""
+    """On if the whole curvature, or such rows, fit into memory."""
     fits = first_gauss_newton(run, traits).allowed or matrix_fits(run, traits)
     return NewtonChoice() if fits else NewtonChoice.off()
 
 
 def first_damping(run: KSDRun, traits: Traits, here: Evaluated) -> SearchDamping:
-    """The option's, or what suits a model that is not linear in its parameters."""
+    """As the option says, or for models that are not linear in their parameters."""
     if run.options.damping is not None:
         return SearchDamping(run.options.damping)
     if not traits.nonlinear:
@@ -172,11 +171,11 @@ def first_damping(run: KSDRun, traits: Traits, here: Evaluated) -> SearchDamping
 
 
 def moved(run: KSDRun, state: KSDState) -> tuple[KSDRun, KSDState]:
-    """The run and its state in the dtype of its problem; most often nothing changes.
+    """The run and its state in the dtype of its problem; usually nothing changes.
 
-    Point and previous directions are converted; the point is evaluated again, as a value with less
-    rounding is not to be compared with those before. What was learned of the curvature, and of how
-    Gauss-Newton steps do, is dropped: its last differences were mostly rounding.
+    The point and the previous directions are converted. The point is evaluated again, because a
+    value with less rounding cannot be compared with those before. What was learned of the curvature
+    and of Gauss-Newton steps is dropped: its last differences were mostly rounding.
     """
     problem = state.ledger.problem
     space = problem.home(run.space)
@@ -199,7 +198,7 @@ def moved(run: KSDRun, state: KSDState) -> tuple[KSDRun, KSDState]:
 
 
 def recorded(evaluator: Evaluator, state: KSDState) -> KSDState:
-    """The state with the line of the history for the value that it has by now."""
+    """The state with its row of the history updated to its present value."""
     old = state.record
     record = write_record(
         evaluator,

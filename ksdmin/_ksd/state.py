@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from ksdmin._ksd.dimensions import Dimensions
-from ksdmin._ksd.fit import Fit
 from ksdmin._ksd.krylov import Basis
 from ksdmin._ksd.outcome import NextDamping
 from ksdmin._ksd.precond import diagonal_preconditioner
@@ -17,43 +16,27 @@ from ksdmin._ksd.quasi_newton import InverseHessian, QuasiNewton
 from ksdmin._ksd.recorded import RecordedSteps, StepProducts, Workspace
 from ksdmin._ksd.rules import Rules
 from ksdmin._options import Options
-from ksdmin._problem.arrays import Array
+from ksdmin._problem.arrays import Array, Small
 from ksdmin._problem.counting import CountingProblem
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluated, KeptFactors
-from ksdmin._run.fit_tests import Held
+from ksdmin._run.fit_tests import FitTests, Held
 from ksdmin._run.run import Run, State
 
 
 @dataclass(frozen=True)
 class KSDRun(Run):
-    """What stays the same.
+    """What stays the same."""
 
-    Attributes
-    ----------
-    options : Options
-        The user's, completed by the preset.
-    preset : Preset
-        The paper's choices, or ours.
-    parts : int
-        Sets B and C have the share 1 / parts of the samples at first.
-    dims : Dimensions
-        How many vectors are kept.
-    off : frozenset of str
-        The rules and kinds of step that the preset or the user has switched off.
-    workspace : Workspace
-        What the Krylov spaces share.
-    recorded : RecordedSteps
-        What the steps of the model share on a CUDA device.
-    """
-
-    options: Options
-    preset: Preset
-    parts: int
-    dims: Dimensions
-    off: frozenset[str]
+    options: Options  # the user's, completed by the preset
+    preset: Preset  # the paper's choices, or ours
+    parts: int  # sets B and C have the share 1 / parts of the samples at first
+    dims: Dimensions  # how many vectors are kept
+    off: frozenset[str]  # the rules and kinds of step that the preset or the user has switched off
+    # What the Krylov spaces share.
     workspace: Workspace = field(default_factory=Workspace, compare=False, repr=False)
+    # What the steps of the model share on a CUDA device.
     recorded: RecordedSteps = field(default_factory=RecordedSteps, compare=False, repr=False)
 
     @property
@@ -67,7 +50,7 @@ class KSDRun(Run):
         return int(self.options.inner_maxiter or self.dims.whole_dim)
 
     def traits_of(self, problem: CountingProblem) -> Traits:
-        """A problem's traits, as far as they are used: a power is asked for of a diagonal."""
+        """A problem's traits; no Kronecker factors if the user gave a power of the diagonal."""
         traits = problem.traits
         if not traits.has_factors:
             return traits
@@ -76,7 +59,7 @@ class KSDRun(Run):
         return super().traits_of(problem)
 
     def as_preconditioner(self, traits: Traits, diagonal: Array) -> Array:
-        """D (Algorithm 3, line 5): once for a diagonal, which may serve many steps of the model."""
+        """D (Algorithm 3, line 5), made once for a diagonal, which may serve many steps."""
         own = self.options.diagonal_power
         power = traits.diagonal_power if own is None else own
         return diagonal_preconditioner(self.space, diagonal, self.floor, power)
@@ -87,30 +70,37 @@ class KSDRun(Run):
 
 
 @dataclass(frozen=True)
+class Fit:
+    """Where a fit stands; ``steps/levenberg_marquardt.py`` makes its steps."""
+
+    # The diagonal of D, the scale of the variables: zero before the first step, unless it is the
+    # user's.
+    scale: Small
+    # Those of the next step; the radius is NaN before the first.
+    radius: float
+    shift: float
+    bend: Small  # S: what the Gauss-Newton matrix lacks of the Hessian, as far as steps have shown
+    tests: FitTests  # the tests of convergence
+    scaled: bool = False  # whether it is the user's, and stays
+    bends: bool = False  # whether S is part of the model of the next step
+    held: Held | None = None  # the test of convergence that holds here; None: none does
+    stuck: bool = False  # whether no step lowers the value, as far as rounding lets one see
+    # Of a robust loss with very many unknowns: how much of the weights of iteratively reweighted
+    # least squares the rows have, 1 at first, and how much of the curvature of the losses.
+    reweighting: float = 1.0
+
+
+@dataclass(frozen=True)
 class KSDState(State):
-    """Where it stands.
+    """Where it stands."""
 
-    Attributes
-    ----------
-    d_prev : tuple of arrays
-        The previous search directions, newest first.
-    factors : KeptFactors or None
-        Kronecker factors for the preconditioner, where the problem has any.
-    model : QuasiNewton
-        What has been learned of the curvature.
-    rules : Rules
-        What adapts.
-    warned : bool
-        Whether the user has been warned of a product that is not symmetric.
-    fit : Fit or None
-        Where the steps of a fit stand; None where the steps are of other kinds.
-    """
-
-    d_prev: tuple[Array, ...]
+    d_prev: tuple[Array, ...]  # the previous search directions, newest first
+    # Kronecker factors for the preconditioner, where the problem has any.
     factors: KeptFactors | None
-    model: QuasiNewton
-    rules: Rules
-    warned: bool
+    model: QuasiNewton  # what has been learned of the curvature
+    rules: Rules  # what adapts
+    warned: bool  # whether the user has been warned of a product that is not symmetric
+    # Where the steps of a fit stand; None where the steps are of other kinds.
     fit: Fit | None = None
 
     @property
@@ -119,14 +109,14 @@ class KSDState(State):
         return self.rules.stall.stalled if self.fit is None else self.fit.stuck
 
     def with_tolerances(self, given: Mapping[str, float]) -> Self:
-        """The same with these tolerances of a fit in the place of its own."""
+        """The state with these tolerances of a fit instead of its own."""
         if self.fit is None or not given:
             return self
         tests = changed(self.fit.tests, **given)
         return changed(self, fit=changed(self.fit, tests=tests, held=None, stuck=False))
 
     def of_another_function(self) -> Self:
-        """The same with what was learned of the curvature as a preconditioner only."""
+        """The state after a change of the function: the model is now a preconditioner only."""
         rules = changed(
             self.rules,
             stall=self.rules.stall.restarted(self.gradient_norm),
@@ -136,17 +126,17 @@ class KSDState(State):
 
     @property
     def tests_itself(self) -> bool:
-        """Whether tests free of units are those that count, as in a fit."""
+        """Whether the tests without units count, as in a fit."""
         return self.fit is not None or self.ledger.problem.unit_free
 
     @property
     def is_fit(self) -> bool:
-        """Whether the steps make these tests: they know what was predicted."""
+        """Whether the steps make these tests, because they know the predictions."""
         return self.fit is not None
 
     @property
     def held(self) -> Held | None:
-        """The test of convergence that the steps have found to hold here."""
+        """The test of convergence that holds here, as the steps have found."""
         if self.fit is not None:
             return self.fit.held
         met = self.rules.gauss_newton.met
@@ -154,13 +144,13 @@ class KSDState(State):
 
     @property
     def damping(self) -> float:
-        """The damping of the next search: only steps that rest on samples are damped."""
+        """The damping of the next search; only steps on samples are damped."""
         value = self.rules.damping.value
         return value if value and self.curvature_is_sampled else 0.0
 
     @property
     def C_is_other(self) -> bool:
-        """Whether C, the set of the search, is another one than that of the gradient."""
+        """Whether C, the set of the search, differs from A, the set of the gradient."""
         return self.sampling.sets.C is not self.here.idx
 
     @property
@@ -170,9 +160,9 @@ class KSDState(State):
 
 
 def learned_curvature(run: KSDRun, state: KSDState) -> dict[str, InverseHessian]:
-    """The field of the result; none where nothing was learned, or where it is not on the host.
+    """The field `hess_inv` of the result; None if nothing was learned, or the run is on a device.
 
-    A result must not keep a device's memory, nor copy all of it to the host unasked.
+    A result should neither hold device memory nor copy all of it to the host unasked.
     """
     learned = run.space.numpy and (len(state.model) or state.model.base is not None)
     return {"hess_inv": InverseHessian(state.model, run.space)} if learned else {}
@@ -180,53 +170,30 @@ def learned_curvature(run: KSDRun, state: KSDState) -> dict[str, InverseHessian]
 
 @dataclass(frozen=True)
 class Trial:
-    """A step that a search proposes: the direction d, to the point x.
+    """A step that a search proposes: the direction d, to the point x."""
 
-    Attributes
-    ----------
-    kind : str
-        The name of its kind.
-    x, d : array, array or None
-        The point, and the way to it; None where the search found nothing better.
-    value, gradient : float, array or None
-        On C, as far as the search computed them.
-    predicted : float
-        The reduction of the objective of the search, without the damping.
-    model_reduction : float
-        The reduction of the quadratic model; NaN where no product was computed.
-    inner_iterations : int
-        Of the search.
-    dim : int
-        The dimension of the subspace that it searched.
-    steepest : float
-        The largest curvature in there: an entry of H_bar.
-    basis : Basis or None
-        The subspace; None where no product was computed.
-    damping : NextDamping or None
-        What a Gauss-Newton step leaves to the next one; None after any other step.
-    products : StepProducts or None
-        The products of the step, where they were computed all at once.
-    slope_is_hidden : bool
-        Whether the error of differences hides the slope along it.
-    """
-
-    kind: str
+    kind: str  # the name of its kind
+    # The point, and the way to it; None where the search found nothing better.
     x: Array
     d: Array | None
+    # On C, as far as the search computed them.
     value: float
     gradient: Array | None
-    predicted: float
+    predicted: float  # the reduction of the objective of the search, without the damping
+    # The reduction of the quadratic model; NaN where no product was computed.
     model_reduction: float
-    inner_iterations: int
-    dim: int
-    steepest: float = 0.0
-    basis: Basis | None = None
+    inner_iterations: int  # of the search
+    dim: int  # the dimension of the subspace that it searched
+    steepest: float = 0.0  # the largest curvature in there: an entry of H_bar
+    basis: Basis | None = None  # the subspace; None where no product was computed
+    # What a Gauss-Newton step leaves to the next one; None after any other step.
     damping: NextDamping | None = None
+    # The products of the step, where they were computed all at once.
     products: StepProducts | None = None
-    slope_is_hidden: bool = False
+    slope_is_hidden: bool = False  # whether the error of differences hides the slope along it
 
     def products_to(self, there: Evaluated) -> StepProducts | None:
-        """`products`, if what was evaluated `there` is what the search evaluated."""
+        """`products`, if `there` is the point that the search evaluated."""
         products = self.products
         return products if products is None or there.gradient is self.gradient else None
 
@@ -252,7 +219,7 @@ class Trial:
 
     @property
     def newton_reduction(self) -> float:
-        """What that predicted for its Newton step; NaN where it was not made of it."""
+        """The gain that the whole curvature predicted for its Newton step; NaN for other steps."""
         if self.is_gauss_newton:
             return self.model_reduction
         if self.basis is None or not self.basis.of_matrix:

@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from ksdmin._ksd.adapt import adjust_damping, learn, note_progress, refine_arithmetic
 from ksdmin._ksd.affordable import step_costs
 from ksdmin._ksd.chooser import proposal
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
 from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules import Rules
-from ksdmin._ksd.sets import next_sets, resize_sets
+from ksdmin._ksd.rules.damping import limits
+from ksdmin._ksd.rules.quasi_newton import Forecast, QuasiNewtonChoice, StepTaken
+from ksdmin._ksd.sets import next_sets, reevaluate, resize_sets
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Turn
 from ksdmin._ksd.steps.levenberg_marquardt import fit_step
@@ -40,14 +42,14 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
     with run.evaluating(state.ledger, limited=True) as evaluator:
         turn = Turn(run, evaluator, state, step_costs(run, evaluator, state))
         (state, trial), forecast = proposal(turn)  # Alg. 3, lines 6 to 12
+        turn = turn._replace(state=state)
         if trial is None:
             return changed(state, ledger=evaluator.ledger)
-        if run.sampled:  # what was found on samples counts once it is judged
+        if run.sampled:  # what was found on samples must be judged first
             evaluator.let_finish()
         sampling = next_sets(run, state, trial) if run.sampled else state.sampling  # line 3
-        there = evaluate(run, evaluator, state, trial, sampling.sets.A)  # lines 13, 4, 5
-        before = value_before(run, evaluator, state.here, trial, there)
-        outcome = judge_step(run, evaluator, state, trial, before, there, turn.costs)
+        there = evaluate(turn, trial, sampling.sets.A)  # lines 13, 4, 5
+        outcome = judge_step(turn, trial, value_before(turn, trial, there), there)
         rules = note_progress(state.rules, outcome)
         after = accept_or_refuse(run, state, trial, there, outcome, rules)
         if run.sampled:
@@ -72,12 +74,13 @@ def step(run: KSDRun, state: KSDState) -> KSDState:
         )
 
 
-def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A: Any) -> Evaluated:
-    """What the next iteration starts from; nothing new where A has just served as C.
+def evaluate(turn: Turn, trial: Trial, A: Any) -> Evaluated:
+    """Evaluate the new point; nothing new is computed if the search has just evaluated it on A.
 
-    A step of the model leaves the diagonal as it is: another would cost as much as the step. After
-    one that was made of a matrix there is none until a Krylov space needs it.
+    A quasi-Newton step keeps the old diagonal: a new one would cost as much as the step. After a
+    step from a matrix there is none until a Krylov space needs it.
     """
+    run, evaluator, state, _ = turn
     of_model, here = trial.is_of_model, state.here
     kept = here.diagonal if of_model else None
     wanted = evaluator.traits.has_diagonal and not rests_on_matrix(state, trial)
@@ -94,23 +97,22 @@ def evaluate(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial, A
 
 
 def rests_on_matrix(state: KSDState, trial: Trial) -> bool:
-    """Whether the step was made of a matrix, which has a diagonal of its own."""
+    """Whether the step used a matrix, which has a diagonal of its own."""
     return trial.has_factor or trial.is_gauss_newton or state.model.base is not None
 
 
-def value_before(
-    run: KSDRun, evaluator: Evaluator, here: Evaluated, trial: Trial, there: Evaluated
-) -> float:
-    """The value before the step, on the samples of the value after it; NaN: not to be compared."""
+def value_before(turn: Turn, trial: Trial, there: Evaluated) -> float:
+    """The value before the step, on the samples of the value after it; NaN: not comparable."""
+    here = turn.state.here
     if trial.d is None:
         return there.value
     if here.idx is there.idx:
         return here.value
-    return evaluator.value(here.x, there.idx) if run.preset.compares else np.nan
+    return turn.evaluator.value(here.x, there.idx) if turn.run.preset.compares else np.nan
 
 
 def step_record(evaluator: Evaluator, state: KSDState, trial: Trial, outcome: Outcome) -> Record:
-    """The line of this iteration in the history."""
+    """The row of this iteration in the history."""
     return write_record(
         evaluator,
         state.record.iteration + 1,
@@ -126,11 +128,11 @@ def step_record(evaluator: Evaluator, state: KSDState, trial: Trial, outcome: Ou
 
 
 def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, basis: Basis) -> bool:
-    """Warn of a product that is not symmetric; what is used is V^T H V, mirrored."""
+    """Warn of a product that is not symmetric; one triangle of V H V^T is used."""
     if evaluator.product_error:
         return False
     asymmetry = basis.asymmetry
-    if asymmetry <= MIN_REMAINDER * run.space.eps**0.5:  # the error of products by differences
+    if asymmetry <= MIN_REMAINDER * run.space.eps**0.5:  # the error of products made of differences
         return False
     warnings.warn(
         f"The curvature product is not symmetric: v^T H u and u^T H v differ by "
@@ -142,16 +144,9 @@ def warn_if_asymmetric(run: KSDRun, evaluator: Evaluator, basis: Basis) -> bool:
     return True
 
 
-def judge_step(
-    run: KSDRun,
-    evaluator: Evaluator,
-    state: KSDState,
-    trial: Trial,
-    before: float,
-    there: Evaluated,
-    costs: Costs | None,
-) -> Outcome:
+def judge_step(turn: Turn, trial: Trial, before: float, there: Evaluated) -> Outcome:
     """The outcome of the step to `there`; `before` is the value at `here` on the same samples."""
+    run, evaluator, state, costs = turn
     here, value, actual = state.here, there.value, before - there.value
     compared, moved = before == before, trial.d is not None
     noise = evaluator.noise * max(abs(before), abs(value))
@@ -185,10 +180,10 @@ def judge_step(
         new_curvature=not of_model,
         whole_curvature=whole_curvature,
         without_products="krylov" in run.off,
-        last_resort=not whole_curvature and not gauss_newton_steps_are_left(state, costs),
+        last_resort=not whole_curvature and not gauss_newton_steps_are_left(turn),
         newton_reduction=trial.newton_reduction if whole_curvature else np.nan,
         value=value,
-        work=np.nan if costs is None else work(evaluator, state, trial, costs),
+        work=np.nan if costs is None else work(turn, trial, costs),
         damping=trial.damping,
         step_norm=step_norm,
         gradient_norm=gradient_norm,
@@ -196,14 +191,15 @@ def judge_step(
     )
 
 
-def gauss_newton_steps_are_left(state: KSDState, costs: Costs | None) -> bool:
+def gauss_newton_steps_are_left(turn: Turn) -> bool:
     """Whether a Gauss-Newton step may come after this one."""
-    return costs is not None and costs.rows > 0 and state.rules.gauss_newton.allowed
+    rows = turn.costs is not None and turn.costs.rows > 0
+    return rows and turn.state.rules.gauss_newton.allowed
 
 
-def work(evaluator: Evaluator, state: KSDState, trial: Trial, costs: Costs) -> float:
+def work(turn: Turn, trial: Trial, costs: Costs) -> float:
     """What the step has cost, by the cost model."""
-    evaluations = evaluator.counts.nfev - state.ledger.counts.nfev
+    evaluations = turn.evaluator.counts.nfev - turn.state.ledger.counts.nfev
     if trial.damping is not None:
         return costs.with_rank(trial.damping.rank).gauss_newton(evaluations)
     if trial.is_of_model:
@@ -215,10 +211,11 @@ def work(evaluator: Evaluator, state: KSDState, trial: Trial, costs: Costs) -> f
 def slope_correction(
     space: Space, here: Evaluated, trial: Trial, actual: float, there: Evaluated
 ) -> float:
-    """By how much the step goes down steeper on the samples of the new value than on the old.
+    """How much steeper the step goes down on the samples of the new value than on the old ones.
 
-    The slope that they have is that of the parabola through the two values and the new gradient. A
-    gradient of few samples is noise in part: that must not pass for an error of the model.
+    The slope on the new samples is that of the parabola through the two values and the new
+    gradient. The gradient of few samples is partly noise, which must not count as an error of the
+    model.
     """
     if there.idx is here.idx or trial.d is None:
         return 0.0
@@ -246,3 +243,128 @@ def accept_or_refuse(
         last_decrease=outcome.actual if outcome.moved else np.nan,
         rules=rules,
     )
+
+
+# What adapts: every rule's `after` is called here. The order matters: the sizes of the sets depend
+# on the stall, the damping on the new sets, the choice of quasi-Newton steps on what all of it has
+# cost.
+
+
+def note_progress(rules: Rules, outcome: Outcome) -> Rules:
+    """What the next space may be, and whether the run has stalled."""
+    gauss_newton = rules.gauss_newton.after(outcome)
+    if outcome.work > 0:
+        damped = outcome.damping is not None
+        gained = outcome.accepted and outcome.actual > outcome.noise
+        contest = rules.contest.after(
+            damped, outcome.actual if gained else 0.0, outcome.work, damped and gauss_newton.falls
+        )
+        rules = changed(rules, contest=contest)
+    return changed(
+        rules,
+        forcing=rules.forcing.after(outcome),
+        width=rules.width.after(outcome),
+        stall=rules.stall.after(outcome),
+        newton=rules.newton.after(outcome),
+        gauss_newton=gauss_newton,
+    )
+
+
+def refine_arithmetic(
+    run: KSDRun, evaluator: Evaluator, before: KSDState, after: KSDState, outcome: Outcome
+) -> KSDState:
+    """Finer arithmetic from here on, where that is due.
+
+    Where it is of another dtype, the whole run moves there after the step (`start.py: moved`).
+    """
+    rules = after.rules
+    short = before.damping > 0 and before.rules.damping.initial_phase
+    finer = rules.finer_arithmetic.after(
+        outcome,
+        short_on_purpose=short,
+        stalled=rules.stall.stalled,
+        gtol=run.gradient_target(before.first_norm),
+    )
+    if finer is not rules.finer_arithmetic:
+        after = changed(after, rules=changed(rules, finer_arithmetic=finer))
+    if finer.due and evaluator.refine() and not evaluator.moves:
+        return reevaluate(run, evaluator, after, after.here.idx)
+    return after
+
+
+def adjust_damping(before: KSDState, after: KSDState, outcome: Outcome) -> KSDState:
+    """The damping of the next search: of steps on samples only."""
+    sampled = before.curvature_is_sampled or after.curvature_is_sampled
+    if not sampled or not outcome.new_curvature:  # a step of the model is not damped
+        return after
+    rules = after.rules
+    if limits(before.damping, outcome):  # a short step must not end the run by ftol or xtol
+        after = changed(after, last_decrease=np.nan)
+    if not after.curvature_is_sampled:
+        return after
+    return changed(after, rules=changed(rules, damping=rules.damping.after(outcome)))
+
+
+def learn(
+    run: KSDRun,
+    before: KSDState,
+    after: KSDState,
+    record: Record,
+    trial: Trial,
+    there: Evaluated,
+    outcome: Outcome,
+    forecast: Forecast | None,
+) -> tuple[QuasiNewton, QuasiNewtonChoice]:
+    """The quasi-Newton model after the iteration, and whether the next step may rest on it.
+
+    `record` is the line of the iteration, `forecast` that of the model at its start, None where it
+    was not asked.
+    """
+    choice, old, new, model = after.rules.quasi_newton, before.here, after.here, before.model
+    if not outcome.new_curvature and new.x is old.x and new.gradient is not old.gradient:
+        return model, choice  # the same step again, with a finer gradient
+    same_function = new.x is not old.x and new.idx is old.idx
+    taken = made(
+        StepTaken,
+        outcome=outcome,
+        start=before.record,
+        end=record,
+        forecast=forecast,
+        same_function=same_function,
+    )
+    if not before.learns and not trial.has_factor and model.base is None:
+        model = learned_on_samples(run, before, trial, there)
+        of_all = same_function and run.subsets.is_full(new.idx)
+        taken = changed(taken, same_function=of_all)
+        return model, choice.on_samples(taken, paired=len(model) > 0)
+    if trial.basis is not None:
+        pair = (trial.d, there.gradient - old.gradient) if same_function else None
+        model = model.with_basis(run.space, trial.basis, pair)
+    elif same_function:
+        model = learned_from_step(run, before, trial, there)
+    return model, choice.after(taken)
+
+
+def learned_on_samples(
+    run: KSDRun, before: KSDState, trial: Trial, there: Evaluated
+) -> QuasiNewton:
+    """The model after a step whose curvature was of a sample, for steps that rest on it.
+
+    The products teach nothing of A, but the gradients at both ends of the step do, where both are
+    of the same A. A step that A refuses teaches nothing: a sample that can be separated sends it so
+    far that the curvature there says nothing of the one here.
+    """
+    here = before.here
+    if trial.d is None or there.idx is not here.idx:
+        return before.model
+    if not there.value < here.value:
+        return before.model
+    return learned_from_step(run, before, trial, there)
+
+
+def learned_from_step(run: KSDRun, before: KSDState, trial: Trial, there: Evaluated) -> QuasiNewton:
+    """The model after the pair of a step."""
+    products = trial.products and trial.products_to(there)
+    if products is not None:
+        return before.model.with_products(run.space, products.pair())
+    return before.model.with_pair(run.space, trial.d, there.gradient - before.here.gradient)

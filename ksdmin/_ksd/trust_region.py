@@ -2,9 +2,9 @@
 
 Problem: minimise c^T q + q^T diag(w) q / 2 over |q| <= radius.
 
-Algorithm: q = -c / (w + l), where l is zero if that is short enough, and otherwise such that |q| is
-the radius to a tenth. 1 / |q| is nearly linear in l, so that a few of Newton's steps find it
-(Hebden 1973, Moré 1978). They are kept between bounds that close in.
+Algorithm: q = -c / (w + l), with l = 0 if that is short enough, and otherwise such that |q| is the
+radius, within a tenth. 1 / |q| is nearly linear in l, so that a few Newton steps find l (Hebden
+1973, Moré 1978). They stay between bounds that tighten.
 """
 
 from __future__ import annotations
@@ -15,42 +15,36 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dgesdd
 
+from ksdmin._ksd.line_search import MAX_TRIALS
 from ksdmin._problem.arrays import EPS, Small
 
-# How exactly a step ends on the radius, and after how many tries it may not.
-RADIUS_ERROR = 0.1
-MOST_TRIES = 30
-# Where Newton's step leaves the bounds, the next try is at least this share of the upper one.
+# How exactly the step of a fit is found: its length, of the radius (Moré's); where conjugate
+# gradients find it, the residual of its equations, of what it was (Ceres has the same one).
+INEXACT = 0.1
+# If Newton's step leaves the bounds, the next try is at least this share of the upper bound.
 LEAST_SHARE = 1e-3
 
 Indices = npt.NDArray[np.intp]
 
 
 class QuadraticModel:
-    """A model of the value along steps p, in the variables D p and a basis of eigenvectors.
-
-    Parameters
-    ----------
-    w, c : array
-        Eigenvalues and slopes.
-    full : array or None
-        The coefficients of the minimum; None where there is none.
-    basis : array
-        Its columns are the eigenvectors.
-    D : array
-        The scale of each variable.
-    free : array of int or None
-        The variables that may move; None: all.
-    """
+    """A model of the value along steps p, in the variables D p and a basis of eigenvectors."""
 
     def __init__(
-        self, w: Small, c: Small, full: Small | None, basis: Small, D: Small, free: Indices | None
+        self,
+        # Eigenvalues and slopes.
+        w: Small,
+        c: Small,
+        full: Small | None,  # the coefficients of the minimum; None where there is none
+        basis: Small,  # its columns are the eigenvectors
+        D: Small,  # the scale of each variable
+        free: Indices | None,  # the variables that may move; None: all
     ) -> None:
         self._w, self._c, self.full, self._basis = w, c, full, basis
         self._D, self._free = D, free
 
     def bent(self, S: Small) -> QuadraticModel:
-        """The same with p^T S p / 2."""
+        """The model with p^T S p / 2 added."""
         D, free = self._D, self._free
         inner = S if free is None else S[np.ix_(free, free)]
         scales = D if free is None else D[free]
@@ -64,9 +58,9 @@ class QuadraticModel:
         return QuadraticModel(w, c, full, self._basis @ Q, D, free)
 
     def full_reduction(self, error: float, enough: float = math.inf) -> float:
-        """What the model predicts for its minimum; infinite where there is none.
+        """The gain that the model predicts for its minimum; infinite if there is none.
 
-        Eigenvalues that are zero but for the relative `error` of the Jacobian say nothing.
+        Eigenvalues that the relative `error` of the Jacobian hides do not count.
         """
         if self.full is None:
             return math.inf
@@ -77,18 +71,18 @@ class QuadraticModel:
         return -float(c.dot(full)) / 2
 
     def unseen(self, error: float) -> list[Small]:
-        """The directions of unit length along which this error of the Jacobian hides the slope."""
+        """The unit vectors along which this error of the Jacobian hides the slope."""
         hidden = np.flatnonzero(self._w <= error**2 * self._w.max(initial=0.0))
         units = np.eye(len(self._w))
         return [self.in_variables(units[i]) for i in hidden]
 
     def step(self, radius: float, guess: float) -> tuple[Small, float, float]:
-        """The step p, the shift l, and |D p|; `guess` is that of the last step."""
+        """The step p, the shift l, and |D p|; `guess` is the shift of the last step."""
         q, shift, length = within(self._w, self._c, self.full, radius, guess)
         return self.in_variables(q), shift, length
 
     def in_variables(self, q: Small) -> Small:
-        """The step of these coefficients."""
+        """The step with these coefficients."""
         scaled = self._basis.dot(q)
         if self._free is None:
             return np.asarray(scaled / self._D)
@@ -100,7 +94,7 @@ class QuadraticModel:
 class GaussNewtonModel(QuadraticModel):
     """|r + R p|^2 / 2, by the singular values of R D^-1.
 
-    What is zero but for rounding moves nothing in the full step.
+    The full step leaves out singular values that are zero up to rounding.
     """
 
     def __init__(self, R: Small, r: Small, D: Small, free: Indices | None) -> None:
@@ -115,24 +109,24 @@ class GaussNewtonModel(QuadraticModel):
         super().__init__(s * s, s * along, -along * self._inverse, Vt.T, D, free)
 
     def solved(self, e: Small, shift: float) -> Small:
-        """The step with other residuals e in the place of r, and a shift."""
+        """The step with other residuals e instead of r, and this shift."""
         along, s = e.dot(self._U), self._s
         return self.in_variables(-along * (s / (s * s + shift) if shift else self._inverse))
 
 
 def svd(A: Small) -> tuple[Small, Small, Small]:
-    """U, s and V^T, by LAPACK itself: numpy's call takes twice as long for a small matrix."""
+    """U, s and V^T, by LAPACK directly: numpy's call takes twice as long for a small matrix."""
     U, s, Vt, failed = dgesdd(A, full_matrices=0)
     return np.linalg.svd(A, full_matrices=False) if failed else (U, s, Vt)
 
 
 def length_of(u: Small) -> float:
-    """The Euclidean norm; on few entries, numpy's reductions take three times as long."""
+    """The Euclidean norm; for few entries, numpy's reductions take three times as long."""
     return math.sqrt(u.dot(u))
 
 
 def without_zeros(u: Small) -> Small:
-    """`u` with ones in the place of what is not positive: mostly nothing is."""
+    """`u` with ones instead of entries that are not positive; usually all are."""
     return u if u[u.argmin()] > 0 else np.where(u > 0, u, 1.0)
 
 
@@ -142,19 +136,19 @@ def within(
     """The minimum within the radius: q, the shift, and |q|."""
     if full is not None:
         length = length_of(full)
-        if length <= (1 + RADIUS_ERROR) * radius:
+        if length <= (1 + INEXACT) * radius:
             return full, 0.0, length
     low = max(0.0, -float(w.min()))
     high = low + length_of(c) / radius
     if not low < high < math.inf:
         return np.zeros_like(c), low, 0.0
     shift = guess if low < guess < high else low + max(LEAST_SHARE * (high - low), EPS * low)
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIALS):
         shifted = w + shift
         q = -c / shifted
         length = length_of(q)
         excess = length - radius
-        if abs(excess) <= RADIUS_ERROR * radius:
+        if abs(excess) <= INEXACT * radius:
             break
         low, high = (shift, high) if excess > 0 else (low, shift)
         slope = float(q.dot(q / shifted)) / length if length else 0.0

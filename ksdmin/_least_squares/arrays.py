@@ -1,4 +1,4 @@
-"""Fits of functions of torch and jax: the host's arguments for them, and results in their form."""
+"""Fits of torch and jax functions: arguments for the host, and results in the form of x0."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Form = Callable[[Small], Any]
 def jacobian_of(
     fun: ArrayFunction, jac: Any, bounds: Any, args: Any = (), kwargs: Any = None
 ) -> Any:
-    """The user's Jacobian on the host, or that by autodiff, or the name of a scheme.
+    """The user's Jacobian on the host, or one by autodiff, or the name of a scheme.
 
-    Where autodiff does not go through the function, differences take its place.
+    If autodiff cannot differentiate the function, finite differences are used.
     """
     if callable(jac):
         args, kwargs = args if isinstance(args, (tuple, list)) else (args,), kwargs or {}
@@ -45,14 +45,14 @@ def _is_bounded(bounds: Any) -> bool:
 
 
 def on_host(values: Any) -> Any:
-    """Arrays of torch and jax as numpy's, also those of a tuple or list; all else as it is."""
+    """Torch and jax arrays as numpy arrays, also within tuples and lists; others unchanged."""
     if isinstance(values, (tuple, list)) and first_array(values) is not None:
         return [on_host(one) for one in values]
     return to_host(values) if is_torch_array(values) or is_jax_array(values) else values
 
 
 def bounds_of(fun: ArrayFunction, bounds: Any) -> Any:
-    """Bounds as the host takes them: by the names of parts of x0, too."""
+    """Bounds for the host; they may be given by the names of parts of x0."""
     if isinstance(bounds, Mapping):
         return fun.names().limits(bounds)
     if isinstance(bounds, (tuple, list)):
@@ -61,31 +61,25 @@ def bounds_of(fun: ArrayFunction, bounds: Any) -> Any:
 
 
 class ModelOfArrays:
-    """A model of ``curve_fit`` that takes arrays of torch or jax, called with vectors of numpy.
+    """A model of ``curve_fit`` that takes arrays of torch or jax, called with vectors of numpy."""
 
-    Parameters
-    ----------
-    f : callable
-        The user's.
-    xdata : array, or anything
-        For `f`: an array of numpy becomes one of its library.
-    start : array
-        The parameters at first.
-    like : array
-        Of that library, on the device of the data.
-    """
-
-    def __init__(self, f: Callable[..., Any], xdata: Any, start: Small, like: Any) -> None:
+    def __init__(
+        self,
+        f: Callable[..., Any],  # the user's
+        xdata: Any,  # for `f`: an array of numpy becomes one of its library
+        start: Small,  # the parameters at first
+        like: Any,  # of that library, on the device of the data
+    ) -> None:
         self._made_of, self._start = (xdata, start, like), start
         self._made = host_function(like).of_model
         self._function = self._made(f, *self._made_of)
 
     def __call__(self, xdata: Any, *parameters: float) -> Any:
-        """The model's values: of the data that it knows."""
+        """The model's values at its own data."""
         return self._function(np.array(parameters))
 
     def jacobian(self, jac: Any, bounds: Any) -> Any:
-        """The derivatives in the parameters, as ``curve_fit`` takes them: see `jacobian_of`."""
+        """The derivatives in the parameters for ``curve_fit``: see `jacobian_of`."""
         if callable(jac):
             slopes, n = self._made(jac, *self._made_of), len(self._start)
             return lambda xdata, *p: np.reshape(slopes(np.array(p)), (-1, n))
@@ -98,7 +92,7 @@ class ModelOfArrays:
 
 
 def shown_in_form(callback: Callable[..., Any] | None, given: Form) -> Callable[..., Any] | None:
-    """The user's callback, which sees x in the form of x0."""
+    """The user's callback, with x in the form of x0."""
     if not callable(callback):
         return callback
     user = callback

@@ -17,7 +17,7 @@ from ksdmin._least_squares.arrays import ModelOfArrays, on_host
 from ksdmin._least_squares.least_squares import inverse_gram, least_squares, limits_of
 from ksdmin._problem.arrays import Small
 
-# What SciPy's curve_fit hands on to leastsq, and what says the same here.
+# Arguments that SciPy's curve_fit passes to leastsq, and what to use instead here.
 MINPACK_ONLY = {
     "epsfcn": "pass diff_step=sqrt(epsfcn)",
     "factor": "leave it out, as the first radius needs no factor",
@@ -50,12 +50,12 @@ def curve_fit(
     Parameters
     ----------
     f : callable
-        ``f(xdata, *parameters)`` gives the model's values, as many as `ydata` has.
+        ``f(xdata, *parameters)`` returns the model's values, as many as `ydata` has.
     xdata, ydata : array
-        The data: `xdata` is handed to `f` (lists and tuples as arrays), `ydata` is a vector. Where
-        one of `xdata`, `ydata` and `p0` is an array of torch or jax, `f` gets its data and
-        parameters as such, in float64 (as far as jax is set to it), on the device of the data, and
-        is differentiated by autodiff.
+        The data: `xdata` is passed to `f` (lists and tuples as arrays), `ydata` is a vector. If one
+        of `xdata`, `ydata` and `p0` is a torch or jax array, `f` gets data and parameters as such
+        arrays, in float64 (in jax if that is enabled), on the device of the data, and autodiff
+        differentiates it.
     p0 : array, optional
         The start. By default 1 for each parameter of `f`, or a point within its bounds.
     sigma : array, optional
@@ -64,13 +64,13 @@ def curve_fit(
         Whether `sigma` is in the units of `ydata`. If not, only its proportions count: it is scaled
         to match the variance of the residuals.
     check_finite : bool, optional
-        Whether data that are not finite are refused; by default True without `nan_policy`.
+        Whether data that are not finite raise an error; by default True without `nan_policy`.
     bounds : pair of arrays, or Bounds, optional
         As in :func:`least_squares`.
     method : {'ksd', 'trf', 'dogbox', 'lm'}, optional
         As in :func:`least_squares`; 'ksd' by default.
     jac : callable or scheme, optional
-        ``jac(xdata, *parameters)`` gives the derivatives of `f`, shape (m, n); or a scheme of
+        ``jac(xdata, *parameters)`` returns the derivatives of `f`, of shape (m, n); or a scheme of
         :func:`least_squares`.
     full_output : bool, optional
         Whether to return more.
@@ -82,12 +82,12 @@ def curve_fit(
     Returns
     -------
     popt : array
-        The parameters; of torch or jax, where `p0` is an array of these.
+        The parameters; a torch or jax array if `p0` is one.
     pcov : array, (n, n)
         Their covariance; the square roots of its diagonal are the standard errors. Infinite if the
         data do not determine the parameters, zero for one whose bounds are equal.
     infodict, mesg, ier
-        With `full_output`: a dictionary with `nfev` and `fvec`, a sentence why the run ended, and
+        With `full_output`: a dictionary with `nfev` and `fvec`, a message why the run ended, and
         the status of :func:`least_squares`.
 
     Raises
@@ -160,7 +160,7 @@ def curve_fit(
 
 
 def _start(f: Callable[..., Any], p0: Any, bounds: Any) -> Any:
-    """The user's, or 1 for each parameter that the signature of `f` names, within the bounds."""
+    """The user's p0, or 1 for each parameter in the signature of `f`, within the bounds."""
     if p0 is not None:
         return np.atleast_1d(p0).ravel()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -189,7 +189,7 @@ def _data(
         raise ValueError(f"nan_policy={nan_policy!r}: must be one of {{None, 'raise', 'omit'}}")
     checked = nan_policy is None if check_finite is None else check_finite
     ydata = _as_data("ydata", ydata, checked)
-    if isinstance(xdata, (list, tuple, np.ndarray)):  # anything else is for f alone
+    if isinstance(xdata, (list, tuple, np.ndarray)):  # anything else is passed to f unchanged
         xdata = _as_data("xdata", xdata, checked)
     if not ydata.size:
         raise ValueError("ydata is empty")
@@ -221,7 +221,7 @@ def _as_data(name: str, data: Any, checked: bool) -> Small:
 
 
 def _weighing(sigma: Any, m: int) -> Callable[[Small], Small] | None:
-    """What divides residuals, or rows of a Jacobian, by their errors."""
+    """A function that divides residuals, or rows of a Jacobian, by their errors."""
     if sigma is None:
         return None
     sigma = np.asarray(sigma, dtype=np.float64)
@@ -254,16 +254,16 @@ class Fitted:
         self._f, self._x, self._y, self._weigh = f, x, y, weigh
 
     def __call__(self, parameters: Small) -> Any:
-        """At some parameters."""
+        """The value at these parameters."""
         out = np.asarray(self._f(self._x, *parameters))
         out = out if self._y is None else out - self._y
         return out if self._weigh is None else self._weigh(out)
 
 
 def _covariance(res: OptimizeResult, absolute_sigma: bool, free: Any) -> Small:
-    """That of the parameters, for errors that are known, or scaled by the residuals.
+    """The covariance of the parameters, for known errors, or scaled by the residuals.
 
-    Those that are not `free`, as their bounds are equal, are constants.
+    Parameters that are not `free`, because their bounds are equal, are constants.
     """
     covariance = np.zeros((len(res.x), len(res.x)))
     if len(free):
@@ -277,7 +277,7 @@ def _free_covariance(res: OptimizeResult, absolute_sigma: bool, free: Any) -> Sm
     covariance = res.covariance
     inverse = inverse_gram(J[:, free])
     if covariance is not None and np.isinf(covariance).any() and m > n:
-        inverse = None  # columns depend on each other, to the error of differences
+        inverse = None  # columns are linearly dependent up to the error of differences
     if inverse is not None and absolute_sigma:
         return inverse
     if inverse is not None and m > n:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from ksdmin._solver import Solver
 
 SCIPY_METHODS = ("trf", "dogbox", "lm")
 SCHEMES = ("2-point", "3-point", "cs")
-# SciPy's codes; whatever else ends a run is NOT_CONVERGED, and the message says what.
+# SciPy's codes; any other end of a run is NOT_CONVERGED, and the message says why.
 CODES = {
     Status.CONVERGED: 1,
     Status.FTOL: 2,
@@ -74,56 +75,57 @@ def least_squares(
     callback: Callable[..., Any] | None = None,
     workers: Any = None,
 ) -> OptimizeResult:
-    """Minimise half a sum of squared residuals, or of robust losses of them, within bounds.
+    """Minimise half the sum of squared residuals, or of robust losses of them, within bounds.
 
     The order and meaning of the arguments are those of :func:`scipy.optimize.least_squares`.
 
     Parameters
     ----------
     fun : callable
-        ``fun(x, *args, **kwargs)`` gives the vector of the m residuals at x, an array of n
+        ``fun(x, *args, **kwargs)`` returns the vector of the m residuals at x, an array of n
         variables. There may be fewer residuals than variables.
     x0 : array, or tree of arrays of torch or jax
-        Where to start. A torch tensor, a jax array, dicts, lists and tuples of such (for jax any
-        tree) and a torch module: `fun` gets x in this form, on its device and in its dtype, and
-        returns a tensor or a tree of them; so does ``res.x`` (that of a module is a dict by name).
+        Where to start. Besides numpy arrays: a torch tensor, a jax array, dicts, lists and tuples
+        of these (for jax any tree), or a torch module. `fun` gets x in this form, with its device
+        and dtype, and returns a tensor or a tree of tensors. ``res.x`` has the same form (for a
+        module it is a dict by name).
     jac : callable, '2-point', '3-point', 'cs', optional
-        ``jac(x, *args, **kwargs)`` gives the Jacobian, (m, n): an array, a sparse matrix or a
-        LinearOperator. A scheme: by differences; '2-point' ones turn into '3-point' ones where
-        their error comes to hide the steps. Where x0 is of torch or jax and `jac` is not given,
-        autodiff makes it, if it goes through `fun` (which is called up to three times to see).
+        ``jac(x, *args, **kwargs)`` returns the Jacobian, of shape (m, n): an array, a sparse matrix
+        or a LinearOperator. A scheme: finite differences; '2-point' changes to '3-point' when its
+        error begins to hide the steps. If x0 is of torch or jax and `jac` is not given, autodiff
+        computes it, if it can differentiate `fun` (up to three calls find that out).
     bounds : pair of arrays, Bounds, mapping or None, optional
-        ``(lower, upper)``, each an array or a number for all; None: there are none. Nothing is
-        evaluated outside. A variable whose bounds are equal is a constant. For parts of an x0 of
-        torch or jax also by name, ``{"rate": (0, None)}``, as in :func:`minimize`.
+        ``(lower, upper)``, each an array or a number for all variables. Nothing is evaluated
+        outside. A variable whose bounds are equal is a constant. For parts of an x0 of torch or jax
+        also by name, ``{"rate": (0, None)}``, as in :func:`minimize`.
     method : {'ksd', 'trf', 'dogbox', 'lm'}, optional
-        'ksd', or a method of SciPy's, which gets the same arguments.
+        'ksd', or a method of SciPy, which gets the same arguments.
     ftol, xtol, gtol : float or None, optional
         Tests of convergence, which do not depend on units. A run ends with success when the last
-        step has lowered the cost by no more than ``ftol * cost``, and the model predicts no more
-        (status 2); when it has changed the variables, in the scale of the columns of the Jacobian,
-        by no more than `xtol` of their size (3); or when no cosine between the residuals and a
-        column is larger than `gtol` (1). None turns a test off. The defaults are below SciPy's, for
-        six digits or more of each variable: near the solution steps cost little. With SciPy's
-        methods they mean what they mean in SciPy.
+        step lowered the cost by at most ``ftol * cost``, and the model predicts no more (status 2);
+        when it changed the variables, in the scale of the columns of the Jacobian, by at most
+        `xtol` times their size (3); or when no cosine between the residuals and a column is larger
+        than `gtol` (1). None turns a test off. The defaults are smaller than SciPy's, and give six
+        digits or more of each variable: near the solution steps cost little. With SciPy's methods
+        they have SciPy's meaning.
     x_scale : array or 'jac', optional
-        The sizes of changes of the variables that matter equally. By default, and for 'jac', they
-        follow from the columns of the Jacobian.
+        The characteristic scale of each variable. By default, and for 'jac', it follows from the
+        columns of the Jacobian.
     loss : str or callable, optional
         'linear', 'soft_l1', 'huber', 'cauchy', 'arctan', or ``rho(z)`` of squared residuals, which
         returns values, first and second derivatives, shape (3, m).
     f_scale : float, optional
         The size beyond which a residual counts as an outlier.
     diff_step : float or array, optional
-        The steps of differences, relative to each variable.
+        The relative steps of finite differences.
     tr_solver, tr_options : optional
         For SciPy's methods; without effect on 'ksd'.
     jac_sparsity : array or sparse matrix, optional
-        Which entries of the Jacobian may not be zero, for differences of several columns at once.
+        The entries of the Jacobian that may be nonzero, for differences of several columns at once.
     max_nfev : int, optional
-        The most evaluations of `fun`, not counting those of differences.
+        The largest number of evaluations of `fun`, without those for differences.
     verbose : {0, 1, 2}, optional
-        1 prints a line at the end, 2 one for each iteration, too.
+        1 prints a line at the end, 2 also a line for each iteration.
     args, kwargs : tuple, mapping, optional
         Extra arguments of `fun` and `jac`.
     callback : callable, optional
@@ -137,16 +139,16 @@ def least_squares(
     OptimizeResult
         The fields of SciPy's result, and more:
 
-        - x, in the form of x0; all else is of numpy, with the variables as one vector;
+        - x, in the form of x0; all other fields are numpy, with the variables as one vector;
         - cost, fun (the residuals), jac, grad, optimality (the largest magnitude in the
-          gradient, as far as x is free to move), active_mask, nfev, njev, status, message,
-          success. As SciPy's, `jac` has the weights of a robust loss;
-        - covariance: of the estimates, for residuals of equal and unknown variance,
-          ``2 cost / (m - n) * inv(J.T @ J)``; infinite where the data do not determine them, NaN
+          gradient of the variables that may move), active_mask, nfev, njev, status, message,
+          success. As in SciPy, `jac` includes the weights of a robust loss;
+        - covariance of the estimates, for residuals with equal and unknown variance:
+          ``2 cost / (m - n) * inv(J.T @ J)``; infinite if the data do not determine them, NaN
           for a variable on a bound, 0 for one whose bounds are equal; None for more than 1000
           variables, or a LinearOperator;
         - standard_errors: the square roots of its diagonal, or None;
-        - nit, kinds, history: about the iterations, as in :func:`minimize`.
+        - nit, kinds, history: as in :func:`minimize`.
 
         `status` is -3 if a run ended without convergence for another reason than `max_nfev` (0)
         or `callback` (-2), such as rounding; `message` names the reason.
@@ -189,7 +191,7 @@ def least_squares(
         if method not in SCIPY_METHODS:
             known = ("ksd", *SCIPY_METHODS)
             raise ValueError(f"method={method!r}{nearest(str(method), known)}: one of {known}")
-        newer = {"callback": callback, "workers": workers}  # than some versions of SciPy
+        newer = {"callback": callback, "workers": workers}  # than in some versions of SciPy
         return scipy.optimize.least_squares(
             fun, x0, jac, bounds, method, ftol, xtol, gtol,
             1.0 if x_scale is None and method != "lm" else "jac" if x_scale is None else x_scale,
@@ -200,10 +202,12 @@ def least_squares(
     x0 = _start(x0)
     lower, upper = limits_of(bounds, x0)
     tolerances = _tolerances(ftol, xtol, gtol)
+    if kwargs:
+        fun, jac = (partial(f, **kwargs) if callable(f) else f for f in (fun, jac))
     problem = as_problem(
-        residuals=_with_keywords(fun, kwargs),
+        residuals=fun,
         args=tuple(args) if isinstance(args, list) else args,
-        jac=_with_keywords(jac, kwargs) if callable(jac) else None if jac == "2-point" else jac,
+        jac=None if isinstance(jac, str) and jac == "2-point" else jac,
         loss=loss,
         f_scale=f_scale,
     )
@@ -315,7 +319,7 @@ def _tolerances(ftol: float | None, xtol: float | None, gtol: float | None) -> d
 
 
 def _scale(x_scale: Any, x0: Small) -> Small | None:
-    """What D is to be; None: the run finds it."""
+    """The given D; None: the run finds it."""
     if x_scale is None or (isinstance(x_scale, str) and x_scale == "jac"):
         return None
     try:
@@ -342,38 +346,16 @@ def _steps(diff_step: Any, x0: Small) -> Small | None:
     return np.broadcast_to(np.abs(steps), x0.shape)
 
 
-def _with_keywords(function: Any, kwargs: Mapping[str, Any] | None) -> Any:
-    return WithKeywords(function, dict(kwargs)) if kwargs else function
-
-
-class WithKeywords:
-    """A function with keyword arguments; no closure, so that a problem can be pickled."""
-
-    def __init__(self, function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
-        self._function, self._kwargs = function, kwargs
-
-    def __call__(self, *args: Any) -> Any:
-        """The function's value."""
-        return self._function(*args, **self._kwargs)
-
-
 class Watcher:
     """Calls the user's callback as SciPy does, and prints lines.
 
     Parameters
     ----------
-    callback : callable or None
-        The user's.
     verbose : int
         2 prints a line for each iteration.
-
-    Attributes
-    ----------
-    loop : Loop or None
-        The run.
     """
 
-    loop: Loop | None = None
+    loop: Loop | None = None  # the run
 
     def __init__(self, callback: Callable[..., Any] | None, verbose: int) -> None:
         self._callback, self._verbose = callback, verbose
@@ -381,7 +363,7 @@ class Watcher:
 
     @property
     def as_callback(self) -> Callable[..., Any] | None:
-        """What the run calls; None where nobody watches."""
+        """The callback of the run; None if there is nothing to call."""
         watched = self._callback is not None or self._verbose == 2
         return self._see if watched else None
 
@@ -409,7 +391,7 @@ class Watcher:
 
 
 def _result(loop: Loop, result: OptimizeResult, lower: Small, upper: Small) -> LeastSquaresResult:
-    """SciPy's fields, and ours, of a run that has ended."""
+    """SciPy's fields, and ours, for a run that has ended."""
     assert loop.state is not None
     here, problem = loop.state.here, loop.state.ledger.problem
     assert isinstance(problem, ResidualProblem)
@@ -449,7 +431,7 @@ def _result(loop: Loop, result: OptimizeResult, lower: Small, upper: Small) -> L
 
 
 def _covariance(J: Any, cost: float, mask: Any, fixed: Any, error: float) -> Small | None:
-    """2 cost / (m - n) * inv(J^T J), of the variables that are on no bound."""
+    """2 cost / (m - n) * inv(J^T J), for the variables that are not on a bound."""
     n = J.shape[1]
     if n > MAX_COVARIANCE or isinstance(J, LinearOperator):
         return None
@@ -463,16 +445,16 @@ def _covariance(J: Any, cost: float, mask: Any, fixed: Any, error: float) -> Sma
 
 
 def _known_covariance(J: Small, cost: float, error: float) -> Small:
-    """The same of all variables: infinite where there is no inverse."""
+    """The same for all variables; infinite if there is no inverse."""
     m, n = J.shape
     inverse = inverse_gram(J, error) if m > n and np.isfinite(J).all() else None
     return np.full((n, n), np.inf) if inverse is None else 2 * cost / (m - n) * inverse
 
 
 def inverse_gram(J: Small, error: float = EPS) -> Small | None:
-    """inv(J^T J), by singular values; None where columns depend on each other.
+    """inv(J^T J), by singular values; None if columns are linearly dependent.
 
-    `error` is the relative one of J.
+    `error` is the relative error of J.
     """
     if not J.size:
         return np.zeros((J.shape[1], J.shape[1]))

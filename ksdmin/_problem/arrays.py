@@ -38,7 +38,7 @@ TRACED = (
 
 
 def is_traced(x: Any) -> bool:
-    """Whether it stands for an array of jax's in a function that is being traced."""
+    """Whether `x` is a jax tracer."""
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(x, jax.core.Tracer)
 
@@ -46,7 +46,7 @@ def is_traced(x: Any) -> bool:
 def namespace_of(x: Any) -> Any:
     """The namespace of an array.
 
-    Of jax's it is asked here: array_api_compat would make another array to ask, for which jax
+    Jax arrays are handled here: array_api_compat would create an array to ask, for which jax
     compiles two functions.
     """
     return x.__array_namespace__() if is_jax_array(x) else array_namespace(x)
@@ -63,21 +63,21 @@ EPS = sys.float_info.epsilon
 
 _in_double = partial(np.asarray, dtype=np.float64)
 
-PRODUCT_BLOCKS = 8  # of a symmetric product: each is large enough for a device's full rate
+PRODUCT_BLOCKS = 8  # of a symmetric product: each is large enough to use a device fully
 
 
 class Space:
     """Where the vectors of a run live: their namespace, dtype, device and length."""
 
-    hosted = False  # whether user code has them in another library: see `HostedSpace`
+    hosted = False  # whether user code uses another library: see `HostedSpace`
 
     def __init__(self, x: Array) -> None:
         self.xp = namespace_of(x)
         self.numpy = is_numpy_array(x)
         self.dtype = x.dtype
         self.device = device(x)
-        self.remote = is_torch_array(x) and x.is_cuda  # runs on while the host goes on
-        if self.numpy:  # the same numbers, with half of the operator's overhead
+        self.remote = is_torch_array(x) and x.is_cuda  # runs while the host continues
+        if self.numpy:  # the same numbers as the operator, with half of its overhead
             self.inner = self.times = np.ndarray.dot
         if self.numpy and not self.hosted:  # the copy itself, which every evaluation makes
             self.given = np.ndarray.copy  # type: ignore[method-assign,assignment]
@@ -86,14 +86,14 @@ class Space:
         info = self.xp.finfo(x.dtype)
         self.eps, self.itemsize = float(info.eps), int(info.bits) // 8
         self.vector_bytes = self.n * self.itemsize
-        self.recorded: dict[Any, Any] = {}  # of a CUDA device: see `repeated`
+        self.recorded: dict[Any, Any] = {}  # recorded on a CUDA device: see `repeated`
 
     def __reduce__(self) -> Any:
         return Space, (self.unit(0),)  # a namespace is a module: it cannot be pickled
 
     @property
     def library(self) -> str:
-        """The name of the package that the user's arrays are of."""
+        """The name of the user's array library."""
         own = str(self.xp.__name__)
         known = "torch" if "torch" in own else "jax" if own.startswith("jax") else own
         return "numpy" if self.numpy else known
@@ -135,10 +135,10 @@ class Space:
         return u
 
     def matrix(self, H: Any, origin: str) -> Any:
-        """The Hessian that user code returned, if ``H @ v`` is going to be a vector of ours."""
+        """The Hessian that user code returned, if ``H @ v`` will be a vector of this space."""
         operator = issparse(H) or isinstance(H, LinearOperator)
         if self.numpy and not operator:
-            H = np.array(H, ndmin=2)  # our own: the user may fill the same array again
+            H = np.array(H, ndmin=2)  # a copy: the user may fill the same array again
             if H.dtype.kind not in "fiub":
                 raise TypeError(f"{origin} returned values that are not real numbers")
         elif not self.numpy and (not is_array_api_obj(H) or namespace_of(H) is not self.xp):
@@ -185,7 +185,7 @@ class Space:
         return x.copy() if self.numpy else self.xp.asarray(x, copy=True)
 
     def taken(self, x: Array) -> Array:
-        """A vector of the user's as a run keeps it."""
+        """A vector of the user, as a run keeps it."""
         return x
 
     def given(self, x: Array) -> Array:
@@ -202,7 +202,7 @@ class Space:
         return self.xp.eye(self.n, dtype=self.dtype, device=self.device) * entries
 
     def rows(self, *capacity: int) -> Array:
-        """Room for `capacity` vectors, one per row; or for an array of them."""
+        """An array for `capacity` vectors, one per row."""
         if self.numpy:
             return np.empty((*capacity, self.n), dtype=self.dtype)
         return self.xp.empty((*capacity, self.n), dtype=self.dtype, device=self.device)
@@ -222,8 +222,8 @@ class Space:
         return V
 
     def products_of_pair(self, s: Array, y: Array) -> list[float]:
-        """s^T y, s^T s and y^T y; without a warning where they are not finite."""
-        if self.numpy:  # the same numbers as of `inner`, which warns
+        """s^T y, s^T s and y^T y; without a warning if they are not finite."""
+        if self.numpy:  # the same numbers as `inner`, which warns
             return [float(np.vdot(s, y)), float(np.vdot(s, s)), float(np.vdot(y, y))]
         return self.floats(self.inner(s, y), self.inner(s, s), self.inner(y, y))
 
@@ -236,15 +236,15 @@ class Space:
         pair *= scale
         return pair
 
-    # Whatever is computed from all entries of vectors: a space whose vectors are elsewhere in part
-    # has only these to change.
+    # All that is computed from all entries of vectors: a space whose vectors are distributed would
+    # change only these.
 
-    # The inner product of two vectors, or those of rows with a vector. The operator itself, as a
-    # step on a cheap function calls it a dozen times.
+    # The inner product of two vectors, or of rows with a vector. It is the operator itself: a step
+    # on a cheap function calls it a dozen times.
     inner: Callable[[Array, Array], Array] = staticmethod(operator.matmul)
 
-    # The product of small matrices and vectors, or of coefficients and rows: each process has the
-    # whole of its own part of it.
+    # The product of small matrices and vectors, or of coefficients and rows: each process can
+    # compute its part alone.
     times: Callable[[Array, Array], Array] = staticmethod(operator.matmul)
 
     def gram(self, U: Array, W: Array) -> Array:
@@ -254,9 +254,9 @@ class Space:
         return U @ self.xp.matrix_transpose(W)
 
     def lower_product(self, A: Array) -> Array:
-        """The lower triangle of A A^T; what is above it need not be right.
+        """The lower triangle of A A^T; entries above it may be wrong.
 
-        NumPy sees the symmetry by itself. Others multiply block by block, for half of the work.
+        NumPy uses the symmetry by itself. Others multiply block by block, for half the work.
         """
         if self.numpy or self._immutable:
             return A @ A.T
@@ -288,7 +288,7 @@ class Space:
         return self.xp.mean(u)
 
     def dots(self, V: Array, u: Array) -> Array:
-        """The products of `u` with the rows of V, without a warning where they are not finite."""
+        """The products of `u` with the rows of V, without a warning if they are not finite."""
         if not self.numpy:
             return self.inner(V, u)
         with np.errstate(all="ignore"):
@@ -299,7 +299,7 @@ class Space:
         return self.times(self.to_device(c), V)
 
     def to_device(self, c: npt.NDArray[Any]) -> Array:
-        """A host array, sent to where the tall arrays live."""
+        """A host array, sent to the device of the tall arrays."""
         if self.numpy:
             return c.astype(self.dtype, copy=False)
         return self.xp.asarray(c, dtype=self.dtype, device=self.device)
@@ -324,9 +324,9 @@ class Space:
         return fetched
 
     def to_host_async(self, *parts: Array) -> Callable[[], list[Small]]:
-        """The same transfer without waiting: call the result for the arrays.
+        """The same transfer without waiting; call the result for the arrays.
 
-        What is asked of the device meanwhile runs on.
+        The device can do other work meanwhile.
         """
         if self.numpy:
             return lambda: list(map(_in_double, parts))
@@ -338,24 +338,24 @@ class Space:
         return self.xp.concat([self.xp.reshape(part, (-1,)) for part in parts])
 
     def in_double(self, u: Array) -> Array:
-        """In float64, copied only where it is anything else."""
+        """In float64; copied only if the dtype differs."""
         return self.xp.astype(u, self.xp.float64, copy=False)
 
     def in_own_dtype(self, u: Array) -> Array:
-        """In the dtype of the vectors, likewise."""
+        """In the dtype of the vectors; copied only if it differs."""
         return self.xp.astype(u, self.dtype, copy=False)
 
     def definite_solver(self, M: Array, shift: float) -> Callable[[Array], Array] | None:
-        """b -> (M + shift I)^-1 b, by Cholesky's factorisation; None where that fails.
+        """b -> (M + shift I)^-1 b, by Cholesky factorisation; None if that fails.
 
-        M is symmetric, and has no negative eigenvalue but for rounding. Its lower triangle is read.
+        M is symmetric and, up to rounding, positive semidefinite. Its lower triangle is read.
         """
         L = self.lower_factor(M, shift)
         if L is None:
             return None
         if self.numpy:
             return lambda b: lapack.dpotrs(L, b, lower=1)[0]
-        if self._immutable:  # its namespace has no solver with a factor
+        if self._immutable:  # its namespace cannot solve with a factor
             return lambda b: self.xp.linalg.solve(L.T, self.xp.linalg.solve(L, b))
         return lambda b: self.xp.cholesky_solve(b[:, None], L)[:, 0]
 
@@ -372,7 +372,7 @@ class Space:
         return solved if B.ndim == 2 else solved[:, 0]
 
     def lower_factor(self, M: Array, shift: float) -> Array | None:
-        """L with L L^T = M + shift I, by Cholesky; None where that is not definite.
+        """L with L L^T = M + shift I, by Cholesky; None if that is not definite.
 
         Only the lower triangle of M is read.
         """
@@ -380,18 +380,18 @@ class Space:
         if self.numpy:
             L, failed = lapack.dpotrf(shifted, lower=1, overwrite_a=1)
             return None if failed else L
-        if self._immutable:  # it has NaN where it fails
+        if self._immutable:  # it returns NaN if it fails
             L = self.xp.linalg.cholesky(shifted)
             return L if math.isfinite(float(self.xp.sum(L))) else None
         L, failed = self.xp.linalg.cholesky_ex(shifted)
         return None if int(failed) else L
 
     def definite_inverses(self, M: Array) -> tuple[Array, Array]:
-        """The inverses of symmetric matrices, by Cholesky's factorisation; whether one failed.
+        """The inverses of symmetric matrices, by Cholesky factorisation; and whether one failed.
 
-        That is a number, still where it was computed: above zero, or not finite, for a failure.
+        The latter is a number on the device: above zero, or not finite, for a failure.
         """
-        if self._immutable:  # NaN where it fails
+        if self._immutable:  # NaN if it fails
             return self.xp.linalg.inv(M), 0.0 * self.xp.sum(self.xp.linalg.cholesky(M))
         if self.numpy:
             try:
@@ -404,7 +404,7 @@ class Space:
 
 
 def rounded_like(own: Any, x: Array) -> Array:
-    """A point in float64 for a problem in float32: where its last run may have ended."""
+    """A float64 point, where a run may have ended, rounded for a problem in float32."""
     if not (is_torch_array(own) and is_torch_array(x)):
         return x
     single, double = (getattr(sys.modules["torch"], name) for name in ("float32", "float64"))
@@ -417,14 +417,14 @@ def _refuse_none(u: Any, origin: str) -> None:
 
 
 def _split(joined: Small, parts: tuple[Array, ...]) -> list[Small]:
-    """The entries of `joined`, in the shapes of the `parts` that it was made of."""
+    """The entries of `joined`, in the shapes of its `parts`."""
     ends = np.cumsum([math.prod(part.shape) for part in parts])
     pieces = np.split(joined, ends[:-1])
     return [piece.reshape(part.shape) for piece, part in zip(pieces, parts, strict=True)]
 
 
 def _transfer(u: Array) -> Callable[[], Small]:
-    """A transfer to the host that nothing asked of the device later delays."""
+    """A transfer to the host that later work on the device does not delay."""
     if not is_torch_array(u) or not u.is_cuda:
         return lambda: to_host(u)
     copy = u.detach().to("cpu", non_blocking=True)  # into pinned memory
@@ -447,11 +447,11 @@ def to_host(u: Array) -> Small:
 
 
 def detached(u: Array) -> Array:
-    """`u` without the graph that an autograd namespace may have hung on it."""
+    """`u` without an autograd graph."""
     return u.detach() if getattr(u, "requires_grad", False) else u
 
 
-# Room behind the entries, per entry that is kept: when it is full, all are copied.
+# Spare memory behind the entries, per kept entry: when it is full, all entries are copied.
 ROOM = 0.25
 ALL = slice(None)
 
@@ -467,8 +467,8 @@ class Room:
 class Entries:
     """Entries along the second axis of an array of vectors: a value, which never changes.
 
-    A value with more entries shares the memory: they are written behind those of this one, where
-    no other has written yet. Otherwise, and where there is no room, all are copied.
+    A value with more entries shares the memory: new entries are written behind the old ones, if
+    nobody else has written there. Otherwise, or if there is no room, all are copied.
     """
 
     array: Array
@@ -477,7 +477,7 @@ class Entries:
         object.__setattr__(self, "_room", None)
 
     def followed_by(self, space: Space, new: Array, keep: int, capacity: int) -> Entries:
-        """These and some more, of which the last `keep` are left, and there may be `capacity`."""
+        """These entries and some more; the last `keep` are kept, with room for `capacity`."""
         count = int(new.shape[1])
         if count >= keep:
             return Entries(new[:, count - keep :, :])
@@ -495,11 +495,11 @@ class Entries:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says so: Python's own and numpy's, torch's, or jax's."""
+    """Whether an error of Python, numpy, torch or jax means that memory is short."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
         return True
-    # Jax has no class for it, but a code that its message begins with
+    # Jax has no class for it; the message begins with a code
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")
     )

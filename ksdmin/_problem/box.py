@@ -1,4 +1,4 @@
-"""Bounds on the variables: a box, its projection, and what is free to move in it."""
+"""Bounds on the variables: a box, its projection, and which variables are free to move."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Box:
         return bool(self.space.xp.all((x >= self.lower) & (x <= self.upper)))
 
     def margins(self, reach: float) -> Array:
-        """`reach`, or half the distance of a variable's bounds, where that is less."""
+        """`reach`, or half the distance between a variable's bounds if that is less."""
         half = (self.upper - self.lower) / 2
         return self.space.xp.minimum(half, self.space.xp.full_like(half, reach))
 
     def inner(self, x: Array, reach: float) -> Array:
-        """The point nearest to `x` that is away from all bounds by these margins."""
+        """The nearest point to `x` with these margins from all bounds."""
         xp, margins = self.space.xp, self.margins(reach)
         return xp.minimum(xp.maximum(x, self.lower + margins), self.upper - margins)
 
@@ -48,7 +48,7 @@ class Box:
         return self.space.xp.where(held, self.space.xp.zeros_like(u), u)
 
     def stationarity(self, x: Array, g: Array) -> float:
-        """How far, at most, a step along -g moves a variable: zero at a solution."""
+        """The most that a step along -g moves a variable; zero at a solution."""
         return self.space.max_abs(x - self.project(x - g))
 
 
@@ -64,7 +64,7 @@ def as_box(bounds: Any, x0: Array) -> Box | None:
 
 
 def as_limits(lower: Any, upper: Any, space: Space) -> tuple[Small, Small]:
-    """Limits of each variable, of arrays or of numbers for all."""
+    """The limits of each variable, from arrays or from a number for all."""
     lower, upper = _limits(lower, space), _limits(upper, space)
     if (lower > upper).any():
         i = int((lower > upper).argmax())

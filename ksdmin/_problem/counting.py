@@ -1,4 +1,4 @@
-"""What a run spends: counts of evaluations, and problems that keep them."""
+"""What a run spends: counts of evaluations, and problems that keep the counts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ksdmin._problem.values import changed
 
 @dataclass(slots=True)
 class Counts:
-    """What a run has spent so far; a pass is one look at all samples, a product two.
+    """What a run has spent so far; a value or a gradient over all samples is a pass, a product two.
 
-    `differenced` of the `njev` gradients were made of values, which `nfev` counts already. A whole
-    curvature matrix counts in `nhev` as many times as the model was run through for it: once for a
-    linear model and for a user's `hess` or `matrix` (as SciPy counts `hess`), n times where it is
-    made of n products. Where several processes make a run, `reductions` are the sums that they form
-    of what each has found, and `reduced_bytes` what each has handed in for them.
+    `differenced` of the `njev` gradients were made of values, which `nfev` counts already. A
+    curvature matrix counts in `nhev` as often as the model was evaluated for it: once for a linear
+    model and for a user's `hess` or `matrix` (as SciPy counts `hess`), n times if it is made of n
+    products. With several processes, `reductions` counts the sums over them, and `reduced_bytes`
+    what each process has sent.
     """
 
     nfev: int = 0
@@ -42,12 +42,12 @@ class Counts:
         return self.nfev + self.njev - self.differenced + 2 * self.nhev
 
     def copy(self) -> Counts:
-        """Counts that go on from these, which stay as they are."""
+        """A copy of the counts."""
         evaluations = self.nfev, self.njev, self.nhev, self.differenced
         return Counts(*evaluations, self.passes, self.reductions, self.reduced_bytes)
 
     def add_message(self, size: int) -> None:
-        """Count a sum over processes, for which this one hands in `size` bytes."""
+        """Count a sum over processes, for which this one sends `size` bytes."""
         self.reductions += 1
         self.reduced_bytes += size
 
@@ -59,31 +59,17 @@ class Counts:
 
 
 class CountingProblem:
-    """A problem as a run takes it: it counts its own evaluations.
+    """A problem as a run uses it: it counts its own evaluations."""
 
-    Attributes
-    ----------
-    traits : Traits
-        What a method must know of it.
-    team : Team
-        The processes that evaluate it together.
-    variable_scale : array or None
-        What the user wants steps of each variable to be multiplied by, to be alike (1 / x_scale).
-    unit_free : bool
-        Whether tests of convergence are to be free of units, whatever the steps are.
-    has_sparse_jacobian : bool
-        Whether ``sparse_jacobian`` has the rows: known once they were computed.
-    sees_nothing : bool
-        Whether no residual changed by any difference of the last Jacobian.
-    gradient_is_written : bool
-        Whether a user has written the gradient beside the value: the two may contradict each other.
-    """
-
-    traits: Traits
+    traits: Traits  # what a method must know of it
+    # What the user wants steps of each variable to be multiplied by, to be alike (1 / x_scale).
     variable_scale: Small | None = None
+    # Whether tests of convergence are to be free of units, whatever the steps are.
     unit_free = False
+    # Whether ``sparse_jacobian`` has the rows: known once they were computed.
     has_sparse_jacobian = False
-    sees_nothing = False
+    sees_nothing = False  # whether no residual changed by any difference of the last Jacobian
+    # Whether a user has written the gradient beside the value: the two may contradict each other.
     gradient_is_written = False
     _counts: Counts
 
@@ -92,7 +78,7 @@ class CountingProblem:
         return f"<{type(self).__name__}: {described}>" if described else f"<{type(self).__name__}>"
 
     def _described(self) -> list[str]:
-        """What a user wants to know of it at a glance."""
+        """A short description for the user."""
         return []
 
     @property
@@ -101,27 +87,27 @@ class CountingProblem:
         return ALONE
 
     def counting(self, counts: Counts) -> Self:
-        """A copy that counts in `counts`, and remembers what this one does."""
+        """A copy that counts in `counts`, and remembers the same."""
         return changed(self, _counts=counts)
 
     def in_space(self, space: Space) -> CountingProblem:
-        """The problem as a run takes it whose vectors live in `space`."""
+        """The problem for a run whose vectors live in `space`."""
         return self
 
     def in_step_with(self, watch: Watch) -> Self:
-        """A copy for a run that `watch` may end, where processes have to agree on that."""
+        """A copy for a run that `watch` may end, if several processes agree."""
         return self
 
     def largest_cosine(self, x: Array, idx: Any, g: Array, value: float) -> float | None:
-        """Between residuals and a column, where g is not 0; None where columns are not known."""
+        """The largest cosine between residuals and a column with g not 0; None: not known."""
         return None
 
     def predicted_reduction(self, x: Array, idx: Any, g: Array) -> float | None:
-        """What a linear model of the residuals predicts, likewise; None where it is not known."""
+        """The reduction that a linear model of the residuals predicts; None: not known."""
         return None
 
     def in_finer_arithmetic(self) -> CountingProblem | None:
-        """The same with less rounding; None where there is none."""
+        """The problem with less rounding, if there is one."""
         return None
 
     def home(self, space: Space) -> Space:
@@ -129,7 +115,7 @@ class CountingProblem:
         return space
 
     def remembered(self) -> Remembered | None:
-        """What it knows of its last point, to be saved; None where it remembers nothing."""
+        """What it remembers of its last point, to be saved; None: nothing."""
         return None
 
     def recalling(self, remembered: Remembered) -> Self:
@@ -141,7 +127,7 @@ class CountingProblem:
         raise NotImplementedError
 
     def value_beside(self, x: Array, idx: Any) -> float:
-        """The value, where what is remembered of another point is to stay."""
+        """The value, without forgetting another point."""
         return self.value(x, idx)
 
     def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
@@ -157,15 +143,15 @@ class CountingProblem:
         raise NotImplementedError
 
     def matrix(self, x: Array, idx: Any) -> Array | None:
-        """H itself, where the traits say so; None if it turns out to be impossible."""
+        """H itself, if the traits declare it; None if that turns out to be impossible."""
         raise NotImplementedError
 
     def jacobian(self, x: Array, idx: Any) -> Jacobian | None:
-        """The residuals' Jacobian, likewise."""
+        """The Jacobian of the residuals, likewise."""
         raise NotImplementedError
 
     def sparse_jacobian(self, x: Array, idx: Any, reweighting: float) -> Jacobian | None:
-        """The same, where there are so many unknowns that its rows are kept sparse."""
+        """The same with sparse rows, for very many unknowns."""
         return None
 
     def factors(self, x: Array, idx: Any) -> Factors:
@@ -182,7 +168,7 @@ class CheckedProblem(CountingProblem):
     def __init__(self, problem: Problem, space: Space) -> None:
         self.traits = traits_of(problem)
         self._space, self._counts = space, Counts()
-        self._own = Counts() if self.traits.counts_itself else None  # what the user's counts
+        self._own = Counts() if self.traits.counts_itself else None  # counted by the user's problem
         own: Any = problem
         self._problem = own if self._own is None else own.counting(self._own)
 
@@ -191,7 +177,7 @@ class CheckedProblem(CountingProblem):
         finer = self._problem.in_finer_arithmetic()
         if finer is None:
             return None
-        x0 = getattr(finer, "x0", None)  # its dtype may be another one
+        x0 = getattr(finer, "x0", None)  # its dtype may differ
         moves = x0 is not None and not self._space.hosted and x0.dtype != self._space.dtype
         return CheckedProblem(finer, Space(x0) if moves else self._space)
 
@@ -271,7 +257,7 @@ class CheckedProblem(CountingProblem):
         return out
 
     def _at(self, at: Callable[[Array], Any], shape: tuple[int, ...], x: Array) -> Any:
-        """The value and the residuals at another point than that of the Jacobian."""
+        """The value and the residuals at another point than the Jacobian's."""
         out = self._counted(at, self._space.given(x), nfev=1)
         value, residuals = _tuple(out, 2, "Jacobian.at", "(value, residuals)")
         if tuple(np.shape(residuals)) != shape:
@@ -282,7 +268,7 @@ class CheckedProblem(CountingProblem):
         return as_scalar(value, "Jacobian.at"), residuals
 
     def _counted(self, verb: Callable[..., Any], *args: Any, **costs: int) -> Any:
-        """Call a verb of the user's, and count it: `costs`, unless the problem counts itself."""
+        """Call a verb of the user's, and count its `costs` unless the problem counts itself."""
         before = None if self._own is None else self._own.copy()
         out = verb(*args)
         if self._own is None or before is None:
@@ -301,7 +287,7 @@ def _tuple(out: Any, length: int, verb: str, expected: str) -> Any:
 
 
 def as_counting(problem: Any, space: Space) -> CountingProblem:
-    """The problem as a run takes it: our own count themselves, a user's is counted and checked."""
+    """The problem for a run: ours count themselves, a user's is counted and checked."""
     return problem if isinstance(problem, CountingProblem) else CheckedProblem(problem, space)
 
 
@@ -310,7 +296,7 @@ MATRICES = ("hessian", "residuals", "jacobian")
 
 @dataclass(slots=True)
 class Memo:
-    """What was last computed, and where."""
+    """What was computed last, and where."""
 
     x: Array = None
     idx: Any = None
@@ -323,36 +309,27 @@ class Memo:
 
     @property
     def matrices(self) -> tuple[str, ...]:
-        """Which of the larger things are known."""
+        """Which matrices are known."""
         return tuple(name for name in MATRICES if getattr(self, name) is not None)
 
     def copy(self) -> Memo:
-        """A memory that goes on from this one, which stays as it is."""
+        """A copy of the memory."""
         known = self.x, self.idx, self.value, self.gradient
         return Memo(*known, self.hessian, self.residuals, self.jacobian)
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """The same, as it is saved: matrices may be of any kind, and are computed again.
+    """The same, as it is saved: matrices may be of any kind, and are computed again."""
 
-    Attributes
-    ----------
-    x, idx : array, object
-        The point and the set.
-    value, gradient : float or None, array or None
-        As far as they are known.
-    recomputed : tuple of str
-        Which matrices were known.
-    hess_works, hess_is_dense, hess_is_used : bool
-        What calls of `hess` have shown of it.
-    """
-
+    # The point and the set.
     x: Array
     idx: Any
+    # As far as they are known.
     value: float | None
     gradient: Array | None
-    recomputed: tuple[str, ...]
+    recomputed: tuple[str, ...]  # which matrices were known
+    # What calls of `hess` have shown of it.
     hess_works: bool
     hess_is_dense: bool
     hess_is_used: bool

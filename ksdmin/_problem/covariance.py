@@ -19,45 +19,28 @@ from ksdmin._problem.differences import second_differences, value_count
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.protocol import Problem, Product
 from ksdmin._problem.residuals import ResidualProblem
-from ksdmin._problem.stratified import StratifiedSubsets
-from ksdmin._problem.subsets import PLAIN, Subsets
+from ksdmin._problem.subsets import PLAIN, StratifiedSubsets, Subsets
 
 MAX_DENSE = 1000  # unknowns: so many products, and a matrix of 8 MB
-MAX_SHIFT = 0.1  # standard errors: an estimate as near to the minimum as that will do
-RESIDUAL = 1e-10  # of a column by conjugate gradients, relative
+MAX_SHIFT = 0.1  # an estimate this close to the minimum, in standard errors, is good enough
+RESIDUAL = 1e-10  # relative accuracy of a column by conjugate gradients
 
 Indices = npt.NDArray[np.int64]
 Tick = Callable[[int], None]
 
 
 class Estimate(NamedTuple):
-    """Where the covariance is taken: a problem on its whole set, and the variables that are free.
+    """Where the covariance is taken: a problem on its whole set, the variables that are free."""
 
-    Attributes
-    ----------
-    problem : CountingProblem
-        By its best differences, if it has any.
-    x : array
-        The estimate.
-    space : Space
-        Of x.
-    full : object
-        The whole set of samples.
-    box : Box or None
-        The bounds.
-    free : indices
-        The variables that no bound holds.
-    """
-
-    problem: CountingProblem
-    x: Array
-    space: Space
-    full: Any
-    box: Box | None
-    free: Indices
+    problem: CountingProblem  # by its best differences, if it has any
+    x: Array  # the estimate
+    space: Space  # of x
+    full: Any  # the whole set of samples
+    box: Box | None  # the bounds
+    free: Indices  # the variables that no bound holds
 
     def gradient(self) -> Small:
-        """In the free variables."""
+        """The gradient in the free variables."""
         return to_host(self.problem.value_and_gradient(self.x, self.full)[1])[self.free]
 
     def product(self) -> Callable[[Small], Small]:
@@ -87,7 +70,7 @@ def covariance_at(
     watched: Callable[[int], Tick],
     frames: int,
 ) -> Small:
-    """What :func:`ksdmin.covariance` documents; `watched` makes a progress bar of so many parts."""
+    """See :func:`ksdmin.covariance`; `watched` makes a progress bar with so many parts."""
     space = Space(x)
     wanted = np.arange(space.n) if columns is None else _checked_columns(columns, space.n)
     if columns is None and space.n > MAX_DENSE:
@@ -169,7 +152,7 @@ def _by_cg(at: Estimate, own: Indices, watched: Callable[[int], Tick]) -> tuple[
 
 
 def _scale(problem: Any, at: Estimate, sets: Subsets, scale: float | None) -> float:
-    """What the user gave, or what the variance of residuals or a mean over n samples asks for."""
+    """The user's scale; or by default the variance of residuals, or 1 / n for a mean."""
     if scale is not None:
         if not 0 < scale < np.inf:
             raise ValueError(f"scale={scale!r}: expected a positive number")
@@ -200,7 +183,7 @@ def _scale(problem: Any, at: Estimate, sets: Subsets, scale: float | None) -> fl
 def _residual_variance(problem: ResidualProblem, at: Estimate) -> float:
     """The factor of the inverse Hessian: the variance of residuals, times what multiplies RSS.
 
-    With c RSS as the objective its Hessian is 2 c J^T J, so that it is 2 c RSS / (m - n).
+    The objective c RSS has the Hessian 2 c J^T J, so the factor is 2 c RSS / (m - n).
     """
     m, n = problem.residual_count(at.x, at.full), len(at.free)
     if m <= n:
@@ -220,10 +203,10 @@ def _warn_of_slope(
     bounded: bool,
     frames: int,
 ) -> None:
-    """Warn where x is no minimum in the unknowns that are wanted: in units of their errors."""
+    """Warn if x is no minimum in the wanted unknowns, measured in their standard errors."""
     if not own.size:
         return
-    steps = np.abs(inverse.T @ g)  # of Newton's method, as the inverse is symmetric
+    steps = np.abs(inverse.T @ g)  # the Newton step, since the inverse is symmetric
     errors = np.sqrt(scale * inverse[own, np.arange(len(own))])
     shifts = np.divide(steps, errors, out=np.zeros_like(steps), where=errors > 0)
     largest = int(np.argmax(shifts))
@@ -247,7 +230,7 @@ def _inverse(H: Small, accuracy: float, hint: str = "") -> Small:
     H = (H + H.T) / 2
     size = np.sqrt(np.abs(np.diag(H)))
     size[size == 0] = 1.0
-    scaled = H / np.outer(size, size)  # units of the unknowns must not decide what is singular
+    scaled = H / np.outer(size, size)  # units must not decide what is singular
     least = float(eigvalsh(scaled, subset_by_index=[0, 0])[0])
     if least <= len(H) * accuracy:
         hint = hint if least >= -len(H) * accuracy else ""  # more digits would change nothing

@@ -1,6 +1,6 @@
-"""CUDA graphs: operations on a device that are launched all at once.
+"""CUDA graphs: operations on a device that are launched as a whole.
 
-Nothing here imports torch: whoever has arrays on a CUDA device has done so.
+Nothing here imports torch: an array on a CUDA device means that it is imported already.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ksdmin._problem.arrays import Array, Small, Space
 
 @cache
 def side_stream(device: Any) -> Any:
-    """The stream of all captures: one for all, as libraries keep memory for each stream."""
+    """The stream of all captures; there is one, because libraries keep memory for each stream."""
     return sys.modules["torch"].cuda.Stream(device)
 
 
-# Held by whoever uses the side stream: what another thread asked of it would be recorded, too.
+# A lock on the side stream: work of another thread would be recorded, too.
 SIDE = RLock()
 
 
@@ -48,9 +48,8 @@ def undisturbed() -> Iterator[None]:
 def recording(graph: Any, device: Any, pool: Any = None) -> Iterator[None]:
     """What runs within becomes the graph.
 
-    In contrast to ``torch.cuda.graph``, garbage is not collected first, which takes longer than
-    most captures, and torch's cache is emptied only where memory is short: what it holds is not for
-    graphs.
+    Unlike ``torch.cuda.graph``, this does not collect garbage first, which takes longer than most
+    captures, and empties torch's cache only if memory is short, because graphs cannot use it.
     """
     cuda = sys.modules["torch"].cuda
     here, side = cuda.current_stream(device), side_stream(device)
@@ -69,11 +68,10 @@ def recording(graph: Any, device: Any, pool: Any = None) -> Iterator[None]:
 
 
 class Graph:
-    """Operations on arrays that stay where they are, recorded once and then repeated by a call.
+    """Operations on fixed arrays, recorded once and repeated by a call.
 
-    They run once while they are recorded, since libraries initialise themselves then. What they
-    allocate is taken from `pool`, and what they leave there is not kept: graphs with the same pool
-    must follow one another.
+    They run once before they are recorded, because libraries initialise themselves then. They
+    allocate from `pool`, and another graph with the same pool may overwrite what they left there.
     """
 
     def __init__(self, operations: Callable[[], object], device: Any, pool: Any) -> None:
@@ -91,7 +89,7 @@ class Graph:
 
 
 class Recorded:
-    """A function of arrays that is recorded when it is called again, with arrays of its own."""
+    """A function of arrays that is recorded in its second call, with arrays of its own."""
 
     def __init__(self, function: Callable[..., Array], space: Space) -> None:
         self._function, self._space = function, space
@@ -102,7 +100,7 @@ class Recorded:
 
     def __call__(self, *arrays: Array) -> Array:
         """What the function returns."""
-        if not self._called:  # in a run of one or two iterations it would not pay
+        if not self._called:  # recording would not pay in a run of one or two iterations
             self._called = True
             return self._function(*arrays)
         if self._graph is None:
@@ -121,10 +119,10 @@ class Recorded:
 
 
 def repeated(space: Space, name: str, about: Any, function: Any, *arrays: Array) -> Array:
-    """``function(about, *arrays)``; on a CUDA device recorded, and launched all at once.
+    """``function(about, *arrays)``; on a CUDA device recorded, and launched as a whole.
 
-    It is recorded by its name, the object `about` and the shapes of the arrays, for as long as the
-    space lives.
+    A recording belongs to the function's name, the object `about` and the shapes of the arrays. It
+    lives as long as the space.
     """
     if not space.remote or sys.modules["torch"].cuda.is_current_stream_capturing():
         return function(about, *arrays)
@@ -135,15 +133,15 @@ def repeated(space: Space, name: str, about: Any, function: Any, *arrays: Array)
 
 
 def new_pool() -> Any:
-    """For graphs that follow one another."""
+    """A memory pool for graphs that follow one another."""
     return sys.modules["torch"].cuda.graph_pool_handle()
 
 
 class Arrival:
-    """Numbers on the host that operations on a device leave there.
+    """Numbers that operations on a device copy to the host.
 
-    `take` is one of these operations: it may be recorded. Ask for the numbers by `expect` once the
-    operations are launched, and `wait` for them before they are launched again.
+    `take` is one of these operations and may be recorded. Call `expect` after the operations are
+    launched, and `wait` before they are launched again.
     """
 
     def __init__(self, space: Space, count: int) -> None:
@@ -157,7 +155,7 @@ class Arrival:
         self._target.copy_(numbers, non_blocking=True)
 
     def expect(self) -> None:
-        """What was launched by now is what to wait for."""
+        """Mark what has been launched as what to wait for."""
         if self._done is not None:
             self._done.record(sys.modules["torch"].cuda.current_stream(self._device))
 
@@ -168,12 +166,12 @@ class Arrival:
         return np.array(self._numbers, dtype=np.float64)
 
     def __del__(self) -> None:
-        with suppress(Exception):  # as at the end of the process
-            self.wait()  # what is on its way has to arrive somewhere
+        with suppress(Exception):  # at the end of the process
+            self.wait()  # a transfer under way needs its memory
 
 
 def cache_bytes(device: Any) -> int:
-    """The size of the device's cache; 0 where torch (before 2.5) does not tell."""
+    """The size of the device's cache; 0 if torch (before 2.5) does not tell."""
     properties = sys.modules["torch"].cuda.get_device_properties(device)
     return int(getattr(properties, "L2_cache_size", 0))
 

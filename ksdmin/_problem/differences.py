@@ -1,4 +1,4 @@
-"""Derivatives by differences, for callers who give none."""
+"""Derivatives by finite differences, for callers who give none."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csc_array, csr_array
 
 from ksdmin._problem.arrays import Array, Small, Space, to_host
 from ksdmin._problem.box import Box
 
-# Powers of eps: the relative error of what a scheme makes of exact values, and its best step. A
-# complex step has no cancellation: any small one does.
+# Powers of eps: the relative error of a scheme with exact values, and its best step. A complex
+# step has no cancellation: any small one does.
 ERROR_POWER = {"2-point": 1 / 2, "3-point": 2 / 3, "cs": 1.0}
 STEP_POWER = {"2-point": 1 / 2, "3-point": 1 / 3, "cs": 1 / 2}
 
-# A variable whose bounds leave it less than this share of a step does not shorten the step: it
-# counts as fixed.
+# A variable whose bounds allow less than this share of a step counts as fixed, and does not
+# shorten the step.
 LEAST_SHARE = 1e-3
 
-# By how much a step grows that changes nothing, and up to which share of the variable.
+# The factor by which a step without effect grows, and the largest share of the variable.
 LONGER, LONGEST = 1e3, 0.1
 
 Function = Callable[[Array], float]
@@ -31,13 +32,23 @@ Sample = tuple[float, Any]
 """What one variable is, and the value there: a number, or a vector."""
 
 
-def slope(fun: Function, x: Array, v: Array, h: float, f0: float, scheme: str) -> float:
-    """The derivative of `fun` at `x` along `v`, by a difference of step `h`."""
+def slope(
+    fun: Callable[[Array], Any],
+    x: Array,
+    v: Array,
+    h: float,
+    value: Callable[[], Any],
+    scheme: str,
+) -> Any:
+    """The derivative of a number or a vector `fun` along `v`, by a difference of step `h`.
+
+    `value` gives the one at x, where it is needed.
+    """
     if scheme == "cs":
-        return complex(fun(x + 1j * h * v)).imag / h
+        return np.imag(fun(x + 1j * h * v)) / h
     if scheme == "3-point":
         return (fun(x + h * v) - fun(x - h * v)) / (2 * h)
-    return (fun(x + h * v) - f0) / h
+    return (fun(x + h * v) - value()) / h
 
 
 def gradient(
@@ -45,14 +56,14 @@ def gradient(
 ) -> Array:
     """All n slopes: n evaluations of `fun` (2n for "3-point"), none of them outside the box.
 
-    `f0` is the value at x; None where it is not known: where it is needed, it is one more.
+    `f0` is the value at x, or None: then it is one more evaluation if it is needed.
     """
     slopes, relative = np.empty(space.n), space.eps ** STEP_POWER[scheme]
     value = cache(lambda: fun(x) if f0 is None else f0)
     for i in range(space.n):
         h = relative * max(1.0, abs(float(x[i])))
         if scheme == "cs":
-            slopes[i] = slope(fun, x, space.unit(i), h, 0.0, scheme)
+            slopes[i] = slope(fun, x, space.unit(i), h, value, scheme)
         else:
             slopes[i] = _partial(fun, x, i, h, value, scheme, space, box)
     return space.to_device(slopes)
@@ -69,14 +80,14 @@ def jacobian(
 ) -> Small:
     """The derivatives of a vector `fun`, whose value at x is `r0`: one column per axis.
 
-    As many evaluations as for a gradient, none of them outside the box. `steps` has the length of
-    that along each axis, and is negative where it goes down.
+    It takes as many evaluations as a gradient, none of them outside the box. `steps` has the step
+    along each axis, which may be negative.
     """
     J = np.empty((r0.shape[0], space.n), dtype=r0.dtype)
     for i in range(space.n):
         h = float(steps[i])
         if scheme == "cs":
-            J[:, i] = vector_slope(fun, x, space.unit(i), h, r0, scheme)
+            J[:, i] = slope(fun, x, space.unit(i), h, lambda: r0, scheme)
         else:
             J[:, i] = _partial(fun, x, i, h, lambda: r0, scheme, space, box)
     return J
@@ -92,9 +103,9 @@ def slope_by_longer_steps(
     space: Space,
     box: Box | None,
 ) -> tuple[Small, bool]:
-    """The derivatives along axis i, along which a step h changes nothing, and whether one does.
+    """The derivatives along axis i if a step h changes nothing, and whether a longer step does.
 
-    Steps grow until rounding does not hide the change; they go both ways, as that has less error.
+    Steps grow until rounding does not hide the change; they go both ways, which has less error.
     """
     changed, column = False, np.zeros_like(r0)
 
@@ -120,7 +131,7 @@ def _partial(
     space: Space,
     box: Box | None,
 ) -> Any:
-    """The slope along axis i; 0 where x[i] cannot move. `value` gives the one at x."""
+    """The slope along axis i; 0 if x[i] cannot move. `value` returns the value at x."""
     at, low, high = float(x[i]), -np.inf, np.inf
     if box is not None:
         low, high = float(box.lower[i]), float(box.upper[i])
@@ -147,7 +158,7 @@ def _secant(one: Sample, other: Sample) -> Any:
 
 
 def _parabola(start: Sample, middle: Sample, end: Sample) -> Any:
-    """The slope at `start` of the parabola through all three; of a line, where two are the same."""
+    """The slope at `start` of the parabola through three points, or the line through two."""
     if middle[0] in (start[0], end[0]):
         return _secant(end, start)
     near, far = middle[0] - start[0], end[0] - start[0]
@@ -155,10 +166,10 @@ def _parabola(start: Sample, middle: Sample, end: Sample) -> Any:
 
 
 def relative_steps(x: Small, scheme: str, eps: float, least: Small | None = None) -> Small:
-    """The best step along each axis, relative to the variable itself: units change nothing.
+    """The best step along each axis, relative to the variable itself, so that units do not matter.
 
-    Away from zero, as MINPACK and SciPy have it; values are known to `eps`. A variable that tends
-    to zero counts as `least` at least: its own size would make of differences rounding alone.
+    Steps go away from zero, as in MINPACK and SciPy; values are known to `eps`. A variable counts
+    as at least `least`: with steps relative to a smaller one, differences would be rounding.
     """
     sizes = np.where(x == 0, 1.0, x)
     if least is not None:
@@ -167,29 +178,12 @@ def relative_steps(x: Small, scheme: str, eps: float, least: Small | None = None
     return np.asarray(np.abs(steps) if scheme == "cs" else steps)
 
 
-def slopes_along(fun: Function, x: Array, V: Array, f0: float, scheme: str, space: Space) -> Small:
-    """The slopes along the rows of `V` only: as many evaluations as there are rows."""
-    h = space.eps ** STEP_POWER[scheme] * max(1.0, space.max_abs(x))
-    return np.array([slope(fun, x, V[k, :], h, f0, scheme) for k in range(V.shape[0])])
-
-
-def vector_slopes_along(
-    fun: Callable[[Array], Small], x: Array, V: Array, r0: Small, scheme: str, space: Space
+def slopes_along(
+    fun: Callable[[Array], Any], x: Array, V: Array, f0: Any, scheme: str, space: Space
 ) -> Small:
-    """The derivatives of a vector `fun` along the rows of `V`, one row each."""
+    """The derivatives along the rows of `V` only: as many evaluations as there are rows."""
     h = space.eps ** STEP_POWER[scheme] * max(1.0, space.max_abs(x))
-    return np.array([vector_slope(fun, x, V[k, :], h, r0, scheme) for k in range(V.shape[0])])
-
-
-def vector_slope(
-    fun: Callable[[Array], Small], x: Array, v: Array, h: float, r0: Small, scheme: str
-) -> Small:
-    """The derivative of a vector `fun` along `v`."""
-    if scheme == "cs":
-        return np.imag(fun(x + 1j * h * v)) / h
-    if scheme == "3-point":
-        return (fun(x + h * v) - fun(x - h * v)) / (2 * h)
-    return (fun(x + h * v) - r0) / h
+    return np.array([slope(fun, x, V[k, :], h, lambda: f0, scheme) for k in range(V.shape[0])])
 
 
 def product(
@@ -203,43 +197,30 @@ def product(
 ) -> Callable[[Array], Array]:
     """Hv at `x` from gradients whose relative rounding error is `error`; `g0` is the one at x.
 
-    Where a step would leave the box, it is taken the other way; where that would too, from a
-    point that lies further inside by the length of a step: all products share its gradient.
+    If a step would leave the box, it goes the other way. If that leaves it, too, it starts from a
+    point that lies one step further inside; all products share the gradient there.
     """
     reach = error ** STEP_POWER[scheme] * max(1.0, space.norm(x))
     if box is None:
-        return lambda v: _quotient(grad, x, lambda: g0, v, reach / (space.norm(v) or 1.0), scheme)
+        return lambda v: slope(grad, x, v, reach / (space.norm(v) or 1.0), lambda: g0, scheme)
 
     def times(v: Array) -> Array:
         h = reach / (space.norm(v) or 1.0)
         forth, back = box.contains(x + h * v), box.contains(x - h * v)
         if (forth and back) if scheme == "3-point" else (forth or back):
-            return _quotient(grad, x, lambda: g0, v, h if forth else -h, scheme)
+            return slope(grad, x, v, h if forth else -h, lambda: g0, scheme)
         v, h = _shortened(v, h, box.margins(reach), space)
-        return _quotient(grad, inner(), inner_gradient, v, h, scheme)
+        return slope(grad, inner(), v, h, inner_gradient, scheme)
 
     inner = cache(lambda: box.inner(x, reach))
     inner_gradient = cache(lambda: grad(inner()))
     return times
 
 
-def _quotient(
-    grad: Callable[[Array], Array],
-    x: Array,
-    g0: Callable[[], Array],
-    v: Array,
-    h: float,
-    scheme: str,
-) -> Array:
-    if scheme == "3-point":
-        return (grad(x + h * v) - grad(x - h * v)) / (2 * h)
-    return (grad(x + h * v) - g0()) / h
-
-
 def _shortened(v: Array, h: float, margins: Array, space: Space) -> tuple[Array, float]:
     """`v` and `h` such that h v stays within the margins: a shorter step.
 
-    Variables that would shorten it too much are as good as fixed: `v` becomes zero there.
+    Variables that would shorten it too much count as fixed: `v` becomes zero there.
     """
     xp, steps = space.xp, space.xp.abs(h * v)
     movable = margins >= LEAST_SHARE * steps
@@ -248,32 +229,25 @@ def _shortened(v: Array, h: float, margins: Array, space: Space) -> tuple[Array,
     return xp.where(movable, v, none), h / max(1.0, space.max_abs(ratios))
 
 
-# The Hessian at a minimum from values alone: second differences, n^2 values and some 5 n more.
+# The Hessian at a minimum from values alone: second differences, with n^2 and some 5 n more values.
 
 
-TRIALS = 8  # of a step along an axis, at most: two are enough for a quadratic function
-NEAR = 10.0  # a second difference within this factor of what is wanted will do
+TRIALS = 8  # most trials of a step along an axis: two are enough for a quadratic function
+NEAR = 10.0  # a second difference within this factor of its target is good enough
 LARGEST_CHANGE = 1e3  # factor by which a trial changes a step at most
-NEGLIGIBLE = 1e-8  # a value at the minimum that is so much less than those around it is zero
-FEW_DIGITS = 3 / 8  # power of eps: the share of noise that values smaller than it are taken as
-PROBES = 3  # values on either side of the point, along one line, show the noise
-NOISY = 100.0  # times the rounding of a value: noise above that makes the steps longer
+NEGLIGIBLE = 1e-8  # a value at the minimum so much smaller than those around counts as zero
+FEW_DIGITS = 3 / 8  # power of eps: values below this share of the noise count as this share
+PROBES = 3  # so many values on either side of the point, along a line, show the noise
+NOISY = 100.0  # noise above this many roundings of a value makes the steps longer
 
 
 class Curvature(NamedTuple):
-    """The Hessian and the gradient in the free variables, from values.
+    """The Hessian and the gradient in the free variables, from values."""
 
-    Attributes
-    ----------
-    H, g : arrays
-        The Hessian, near `x`, and the gradient at `x`.
-    accuracy : float
-        The relative error of a diagonal entry by the noise of values.
-    """
-
+    # The Hessian, near `x`, and the gradient at `x`.
     H: Small
     g: Small
-    accuracy: float
+    accuracy: float  # the relative error of a diagonal entry by the noise of values
 
 
 class Lines(NamedTuple):
@@ -302,13 +276,13 @@ class Values:
             self.low, self.high = to_host(box.lower)[free], to_host(box.upper)[free]
 
     def __call__(self, z: Small) -> float:
-        """The value where the free variables are `z`."""
+        """The value at the free variables `z`."""
         point = self._x.copy()
         point[self._free] = z
         return self._fun(self._space.to_device(point))
 
     def room(self, i: int, h: float) -> float:
-        """`h`, or less where the bounds of a variable leave no room for it to both sides."""
+        """`h`, or less if the bounds leave no room for it on both sides."""
         return float(min(h, (self.high[i] - self.low[i]) / 2))
 
     def centre(self, steps: Small) -> Small:
@@ -317,7 +291,7 @@ class Values:
         return inner
 
     def along(self, at: Small, i: int, h: float) -> tuple[float, float]:
-        """The values a step above and below `at`."""
+        """The values one step above and below `at`."""
         unit = np.eye(1, self.n, i)[0]
         return self(at + h * unit), self(at - h * unit)
 
@@ -332,9 +306,9 @@ def second_differences(
 ) -> Curvature:
     """The Hessian of `fun` at `x`, from n^2 + O(n) values, none of them outside the box.
 
-    Steps are such that a second difference is the geometric mean of the value and its noise: then
-    half of the digits that values have are left, and the step is short, whatever the units of a
-    variable. Where a bound is in the way, the point that is looked at lies within by a step.
+    Steps make a second difference the geometric mean of the value and its noise. Then half of the
+    digits of the values are left, and the step is short, in any units of a variable. If a bound is
+    in the way, the centre lies one step inside.
     """
     values, eps = Values(fun, x, space, free, box), space.eps
     f0 = values(values.x)
@@ -342,7 +316,7 @@ def second_differences(
     first = eps**0.25 * np.where(values.x == 0, 1.0, np.abs(values.x))
     steps = _steps(values, f0, first, noise, math.sqrt(noise * abs(f0)), tick)
     measured = _noise(values, steps)
-    if measured > NOISY * noise:  # as of an integrator, or of arithmetic in float32
+    if measured > NOISY * noise:  # as from an integrator, or from float32
         noise = measured
         target = math.sqrt(noise * max(abs(f0), noise / eps**FEW_DIGITS))
         steps = _steps(values, f0, np.maximum(steps, first), noise, target, tick)
@@ -381,11 +355,11 @@ def _step(values: Values, i: int, f0: float, h: float, noise: float, target: flo
         middle = f0 if at[i] == values.x[i] else values(at)
         above, below = values.along(at, i, h)
         found, largest = abs(above + below - 2 * middle), max(abs(above), abs(below))
-        # Where the value at the minimum is as good as zero, no rounding is to be feared
+        # If the value at the minimum is nearly zero, rounding does no harm
         zero = abs(f0) <= NEGLIGIBLE * largest < math.inf
         if target / NEAR <= found and (zero or found <= target * NEAR):
             return h
-        known = max(found, NEAR * noise)  # less than that is noise
+        known = max(found, NEAR * noise)  # anything less is noise
         factor = math.sqrt(target / known) if math.isfinite(known) else 1 / LARGEST_CHANGE
         longer = values.room(i, h * min(max(factor, 1 / LARGEST_CHANGE), LARGEST_CHANGE))
         if longer == h:
@@ -420,5 +394,82 @@ def _hessian(
 
 
 def value_count(n: int) -> int:
-    """How many values that takes, about: for a progress bar."""
+    """About how many values that takes, for a progress bar."""
     return n * n + n
+
+
+# Residuals whose Jacobian has few entries: columns that share no row are differenced at once
+
+
+Residuals = Callable[[Array], Small]
+
+
+class Sparsity:
+    """Where a Jacobian may have entries that are not zero.
+
+    Parameters
+    ----------
+    pattern : array or sparse matrix, shape (m, n)
+        Not zero there.
+    """
+
+    def __init__(self, pattern: Any) -> None:
+        self._pattern = csc_array(pattern)
+        self.shape: tuple[int, int] = self._pattern.shape
+        # For each column that of its group: columns of a group share no row.
+        self.groups = grouped(self._pattern)
+
+    def jacobian(
+        self, fun: Residuals, x: Small, r0: Small, scheme: str, steps: Small, box: Box | None
+    ) -> csr_array:
+        """The derivatives of `fun`, whose value at x is `r0`: as many evaluations as groups.
+
+        With "3-point" differences twice as many. Where a step would leave the box, it is taken the
+        other way, or is as long as there is room.
+        """
+        columns = np.repeat(np.arange(self.shape[1]), np.diff(self._pattern.indptr))
+        rows, entries = self._pattern.indices, np.empty(len(columns))
+        low, high = (-np.inf, np.inf) if box is None else (box.lower, box.upper)
+        up = np.where(x + steps > high, np.maximum(x - np.abs(steps), low), x + steps)
+        up = np.where(up < low, np.minimum(x + np.abs(steps), high), up)
+        down = np.clip(2 * x - up, low, high)
+        for group in range(self.groups.max() + 1):
+            own = self.groups == group
+            here = own[columns]
+            i, j = rows[here], columns[here]
+            if scheme == "cs":
+                values = np.imag(fun(np.where(own, x + 1j * np.abs(steps), x)))
+                entries[here] = values[i] / np.abs(steps)[j]
+                continue
+            values, ends = fun(np.where(own, up, x)) - r0, up - x
+            if scheme == "3-point" and (down != x)[own].all():
+                values, ends = values + r0 - fun(np.where(own, down, x)), up - down
+            entries[here] = values[i] / np.where(ends == 0, 1.0, ends)[j]
+        return csr_array((entries, (rows, columns)), shape=self.shape)
+
+
+def grouped(pattern: csc_array) -> npt.NDArray[np.intp]:
+    """A group for each column, the first one whose columns share no row with it.
+
+    Columns with many entries come first (Curtis, Powell and Reid 1974).
+    """
+    m, n = pattern.shape
+    groups = np.zeros(n, dtype=np.intp)
+    taken: list[npt.NDArray[np.bool_]] = []  # the rows of each group
+    for j in np.argsort(-np.diff(pattern.indptr), kind="stable"):
+        rows = pattern.indices[pattern.indptr[j] : pattern.indptr[j + 1]]
+        fitting = (group for group, used in enumerate(taken) if not used[rows].any())
+        groups[j] = next(fitting, len(taken))
+        if groups[j] == len(taken):
+            taken.append(np.zeros(m, dtype=bool))
+        taken[groups[j]][rows] = True
+    return groups
+
+
+def require_shape(shape: tuple[int, ...], expected: tuple[int, int], what: str) -> None:
+    """Refuse a Jacobian, or its pattern, of another shape."""
+    if shape != expected:
+        raise ValueError(
+            f"{what} shape {shape}, expected {expected}: one row per residual, one column per "
+            "variable"
+        )

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from array_api_compat import is_array_api_obj
@@ -28,24 +27,19 @@ CALLED_AS = (
     "hessp(x, p, idx, *args); idx is slice(None) or a sorted array of int64 rows below the number "
     "of samples that subsets= says (are there so many?), or what your own subsets hold"
 )
-SMALL_SPARSE = 100  # unknowns: a sparse Hessian of so few may be made dense
+SMALL_SPARSE = 100  # a sparse Hessian with so few unknowns may be made dense
 BY_POSITION = "the rows idx of a pandas object are df.iloc[idx], or df.to_numpy()[idx], not df[idx]"
 
 
 class Noting(AbstractContextManager[None]):
-    """Adds to errors of functions how they were called: they may not know of `idx`."""
+    """Adds to errors of user functions how they were called: the function may not take `idx`."""
 
     def __init__(self, called_as: str) -> None:
         self._called_as = called_as
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, (TypeError, IndexError, KeyError)):
-            with suppress(Exception):  # an exception may refuse it
+            with suppress(Exception):  # an exception may refuse a note
                 error.add_note(self._called_as)
                 if isinstance(error, KeyError):
                     error.add_note(BY_POSITION)
@@ -54,7 +48,7 @@ class Noting(AbstractContextManager[None]):
 class FunctionProblem(CountingProblem):
     """SciPy-style callables as a problem; made by :func:`as_problem`.
 
-    ``fun(x, *args)``, or ``fun(x, idx, *args)`` where there are subsets, likewise the others.
+    They are called as ``fun(x, *args)``, or with subsets as ``fun(x, idx, *args)``.
     """
 
     called_as = CALLED_AS
@@ -72,14 +66,14 @@ class FunctionProblem(CountingProblem):
     ) -> None:
         self._fun, self._args, self._jac = fun, args, jac
         self._hess, self._hessp, self._precond = hess, hessp, precond
-        self._hess_works = False  # whether it has returned something
+        self._hess_works = False  # whether `hess` has returned something
         self._hess_is_dense = callable(hess)  # until its first call shows otherwise
         self._scheme = hess if isinstance(hess, str) and hess != "cs" else "2-point"
         self.subsets = subsets
         self.traits = self._traits(nonlinear)
         self._counts = Counts()
-        self._memo: Memo | None = None  # only in a run's own copy: see `counting`
-        self._space: Any = None  # that of the last point: each verb finds it, by `_recall` or `_at`
+        self._memo: Memo | None = None  # only in the copy of a run: see `counting`
+        self._space: Any = None  # of the last point; each verb finds it by `_recall` or `_at`
         self._box: Box | None = None
         self._watch: Callable[[], None] | None = None  # called between the values of a difference
 
@@ -94,7 +88,7 @@ class FunctionProblem(CountingProblem):
             has_diagonal=self._precond is not None,
             separate_gradient=self._jac is not True,
             has_matrix=self._hess_is_dense and callable(self._hess),
-            # Without hessp, products need the whole matrix, too
+            # without hessp, products need the whole matrix, too
             matrix_cost=0.0 if self._hessp is None else None,
         )
 
@@ -104,16 +98,16 @@ class FunctionProblem(CountingProblem):
         return functions + samples(self.subsets)
 
     def counting(self, counts: Counts) -> Self:
-        """A copy for a run: counts in `counts` and remembers the last point it was asked at.
+        """A copy for a run, which counts in `counts` and remembers the last point.
 
-        The memory compares points by identity, which is right for the solver (it never writes
-        into a point) and would not be for a user who reuses an array.
+        The memory compares points by identity. That is right for the solver, which never writes
+        into a point, but not for a user who reuses an array.
         """
         memo = Memo() if self._memo is None else self._memo.copy()
         return changed(self, _counts=counts, _memo=memo)
 
     def in_space(self, space: Space) -> Self:
-        """A copy for a run in `space`; a diagonal that is an array is checked, needed or not."""
+        """A copy for a run in `space`; a diagonal given as an array is checked."""
         if self._precond is not None and not callable(self._precond):
             self._check_diagonal(space, space.vector(self._precond, "precond"))
         return changed(self, _space=space)
@@ -130,7 +124,7 @@ class FunctionProblem(CountingProblem):
         )
 
     def recalling(self, remembered: Remembered) -> Self:
-        """A copy that remembers what another one did; calls that this takes are not counted."""
+        """A copy that remembers what another one did; calls for this are not counted."""
         known = remembered
         recalling = changed(
             self,
@@ -149,11 +143,11 @@ class FunctionProblem(CountingProblem):
             self._recall(known.x, known.idx).hessian = self._hessian(known.x, known.idx)
 
     def within(self, box: Box) -> Self:
-        """A copy that calls the user's functions in the box only."""
+        """A copy that calls the user's functions within the box only."""
         return changed(self, _box=box)
 
     def watched(self, watch: Callable[[], None]) -> Self:
-        """A copy for a run whose gradients, where they are many values, may be given up halfway."""
+        """A copy whose gradients, if they are many values, may be given up halfway."""
         return changed(self, _watch=watch)
 
     def _look_around(self) -> None:
@@ -161,7 +155,7 @@ class FunctionProblem(CountingProblem):
             self._watch()
 
     def by_best_differences(self) -> Self:
-        """A copy for few products that must be accurate: 3-point, where they are differences."""
+        """A copy for a few accurate products: 3-point, if they are differences."""
         best = changed(self, _scheme="3-point")
         return changed(best, traits=best._traits(self.traits.nonlinear))
 
@@ -215,7 +209,7 @@ class FunctionProblem(CountingProblem):
         error = space.eps**self.traits.gradient_accuracy
 
         def grad(at: Array) -> Array:
-            at = at if self._box is None else self._box.project(at)  # it may be out by a rounding
+            at = at if self._box is None else self._box.project(at)  # it may be outside by rounding
             if self._jac is True:
                 return self._fun_and_jac(at, idx)[1]
             return self._gradient(at, idx, None)
@@ -223,21 +217,21 @@ class FunctionProblem(CountingProblem):
         return differences.product(grad, x, g0, self._scheme, error, space, self._box)
 
     def matrix(self, x: Array, idx: Any = WHOLE) -> Array | None:
-        """What `hess` returned; None where that is not dense, from then on.
+        """What `hess` returned; None, from then on, if that is not dense.
 
-        A small sparse matrix is as good as a dense one.
+        A small sparse matrix counts as dense.
         """
         H = self._hessian(x, idx)
         if issparse(H) and H.shape[0] <= SMALL_SPARSE:
             H = H.toarray()
         if H is not None and not is_array_api_obj(H):
-            self._recall(x, idx).hessian = H  # for the products that are asked for instead
+            self._recall(x, idx).hessian = H  # for the products that are used instead
             self._hess_is_dense, H = False, None
             self.traits = self._traits(self.traits.nonlinear)
         return H
 
     def _hessian(self, x: Array, idx: Any) -> Any:
-        """What `hess` returned: a matrix, sparse or not, or an operator; None where it raised."""
+        """What `hess` returned: a matrix, sparse or not, or an operator; None if it raised."""
         H = self._recall(x, idx).hessian
         if H is None:
             given = self._given_hessian(x, idx)
@@ -250,7 +244,7 @@ class FunctionProblem(CountingProblem):
     # How they call the user's functions
 
     def _returned(self, function: Callable[..., Any], *vectors: Array, idx: Any) -> Any:
-        """What one returns for fresh copies, which it may overwrite; and `idx`, with subsets."""
+        """What a user function returns for copies, which it may overwrite; `idx` with subsets."""
         own = map(self._space.given, vectors)
         if self.subsets is None:
             return function(*own, *self._args)
@@ -258,9 +252,9 @@ class FunctionProblem(CountingProblem):
             return function(*own, idx, *self._args)
 
     def _given_hessian(self, x: Array, idx: Any) -> tuple[Any] | None:
-        """What `hess` returns; None where it raises in its first call: it is left unused then.
+        """What `hess` returns; None if it raises in its first call: then it is not used.
 
-        Other libraries hand over such, as placeholders. Wrong arguments are the user's to mend.
+        Other libraries pass such functions as placeholders. A wrong signature is still an error.
         """
         try:
             H = self._returned(self._hess, x, idx=idx)  # type: ignore[arg-type]
@@ -306,7 +300,7 @@ class FunctionProblem(CountingProblem):
         return space.vector(self._returned(self._hessp, x, v, idx=idx), "hessp")
 
     def _probe(self, idx: Any) -> Callable[[Array], Any]:
-        """`fun` as the difference formulas call it: counted, and complex where they step so."""
+        """`fun` for the difference formulas: counted, and complex for complex steps."""
 
         def fun(at: Array) -> Any:
             self._look_around()
@@ -324,12 +318,12 @@ class FunctionProblem(CountingProblem):
         if not callable(diagonal):
             return space.vector(diagonal, "precond")
         D = space.vector(self._returned(diagonal, x, idx=idx), "precond")
-        if value is not None and math.isfinite(value):  # otherwise the run is at its end
+        if value is not None and math.isfinite(value):  # otherwise the run ends
             self._check_diagonal(space, D)
         return D
 
     def _check_diagonal(self, space: Space, D: Array) -> None:
-        """Zeros are floored later; all may vanish where a function gives them, at a solution."""
+        """Zeros are floored later; a function may return only zeros, at a solution."""
         xp = space.xp
         wrong = ~((D >= 0) & (D < math.inf))
         if xp.any(wrong):
@@ -348,7 +342,7 @@ class FunctionProblem(CountingProblem):
         new = Memo(x, idx)
         if known is not None:
             self._memo = new
-        if known is None or self._space is None:  # all points of a run are of one space
+        if known is None or self._space is None:  # all points of a run have one space
             self._at(x)
         return new
 
@@ -364,7 +358,7 @@ class FunctionProblem(CountingProblem):
 
 
 class DifferencedProblem(FunctionProblem):
-    """Callables without a gradient: the search differences along the basis, not all n axes."""
+    """Callables without a gradient: the search takes differences along the basis, not n axes."""
 
     def _traits(self, nonlinear: bool) -> Traits:
         return replace(
@@ -374,9 +368,9 @@ class DifferencedProblem(FunctionProblem):
         )
 
     def in_finer_arithmetic(self) -> Self | None:
-        """The same by 3-point differences, where they were 2-point ones: 500 times as accurate.
+        """The problem with 3-point instead of 2-point differences, 500 times as accurate.
 
-        What is known of the last point stays known but for its gradient.
+        What is known of the last point is kept, except for its gradient.
         """
         if self._jac != "2-point":
             return None
@@ -385,7 +379,7 @@ class DifferencedProblem(FunctionProblem):
         return changed(finer, traits=finer._traits(self.traits.nonlinear))
 
     def by_best_differences(self) -> Self:
-        """Those of the gradient, too."""
+        """The same; the gradient, too, by 3-point differences."""
         return super(DifferencedProblem, self.in_finer_arithmetic() or self).by_best_differences()
 
     def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
@@ -395,7 +389,7 @@ class DifferencedProblem(FunctionProblem):
 
 
 def _flat(g: Any) -> Any:
-    """A gradient that is a row or a column of a matrix as a vector; any other matrix as it is."""
+    """A gradient given as a row or column, as a vector; any other matrix unchanged."""
     return g.reshape(-1) if 1 in g.shape else g
 
 
@@ -419,7 +413,7 @@ def function_problem(
     if isinstance(hess, HessianUpdateStrategy):
         warnings.warn(
             f"hess={type(hess).__name__}() is not used: ksd has a quasi-Newton model of its own, "
-            "and differences of gradients where that does not suffice. Leave hess out",
+            "and differences of gradients if that does not suffice. Leave hess out",
             OptimizeWarning,
             stacklevel=frames_to_the_user(),
         )
@@ -435,7 +429,7 @@ def function_problem(
 
 
 def check_derivative(name: str, given: Any, expected: str) -> None:
-    """Refuse what is neither a function nor a scheme."""
+    """Raise if it is neither a function nor a scheme."""
     if not callable(given) and not isinstance(given, str):
         raise TypeError(
             f"{name} must be a function, {name}(x, *args), or the name of a scheme, not a "

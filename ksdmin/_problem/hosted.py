@@ -1,9 +1,8 @@
-"""Runs whose vectors are kept as numpy, while user code sees the arrays of its own library.
+"""Runs whose vectors are numpy arrays, while user code gets the arrays of its own library.
 
 Jax compiles every operation for every shape, and a run has bases of many sizes: hundreds of
-compilations. Where its arrays lie in the host's memory (on the CPU) there is a better way: numpy
-does the algebra, and what user code gets and returns is converted. On other devices the algebra is
-done by jax, where the arrays are.
+compilations. If its arrays are on the CPU, numpy does the algebra instead, and what user code gets
+and returns is converted. On other devices jax does the algebra.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ksdmin._problem.values import changed
 
 
 class HostedSpace(Space):
-    """Vectors in numpy, whose user has them in another library.
+    """Vectors in numpy, for a user of another library.
 
     Parameters
     ----------
@@ -38,7 +37,7 @@ class HostedSpace(Space):
     def __init__(self, x: Array) -> None:
         super().__init__(np.asarray(x))
         self._users = Space(x)
-        # An array that jax may move must not become one that it may not: it would compile again.
+        # An array that jax may move must stay such an array, or jax would compile again.
         self._where = {"device": x.device} if getattr(x, "committed", False) else {}
 
     @property
@@ -47,15 +46,15 @@ class HostedSpace(Space):
         return self._users.library
 
     def holds(self, x: Array) -> bool:
-        """Whether `x` is one of ours; complex ones are, too: differences may step so."""
+        """Whether `x` is a vector of this space; also a complex one, for complex steps."""
         return isinstance(x, np.ndarray) and x.shape == (self.n,)
 
     def taken(self, x: Array) -> Array:
-        """Our own copy of a vector of the user's."""
+        """A numpy copy of a user's vector."""
         return np.array(x, dtype=self.dtype)
 
     def given(self, x: Array) -> Array:
-        """A copy in the library of the user, to keep."""
+        """A copy in the user's library, which the user may keep."""
         return sys.modules["jax"].device_put(np.array(x), **self._where)
 
     def vector(self, u: Any, origin: str) -> Array:
@@ -79,10 +78,7 @@ class HostedSpace(Space):
 
 
 class HostedProblem(CountingProblem):
-    """A problem of an adapter, whose verbs take vectors of numpy as they are.
-
-    What they return becomes numpy.
-    """
+    """A problem of an adapter whose verbs accept numpy vectors; what they return becomes numpy."""
 
     def __init__(self, problem: CountingProblem) -> None:
         self._problem, self.traits = problem, problem.traits
@@ -129,7 +125,7 @@ class HostedProblem(CountingProblem):
 
 
 def _at(at: Callable[[Array], tuple[Any, Array]], x: Array) -> tuple[Any, Array]:
-    """What ``Jacobian.at`` gives, in numpy."""
+    """The result of ``Jacobian.at``, in numpy."""
     value, residuals = at(x)
     return value, np.array(residuals)
 
@@ -140,12 +136,12 @@ def space_of_run(x0: Array) -> Space:
 
 
 def is_hosted(x: Array) -> bool:
-    """Whether it is an array of jax in the memory of the host, where numpy does its algebra."""
+    """Whether it is a jax array on the CPU, for which numpy does the algebra."""
     return is_jax_array(x) and all(device.platform == "cpu" for device in x.devices())
 
 
 def problem_of_run(problem: Any, space: Space) -> CountingProblem:
-    """The problem as a run in `space` takes it."""
+    """The problem for a run in `space`."""
     taken = as_counting(problem, space).in_space(space)
     if not space.hosted or isinstance(taken, (CheckedProblem, FunctionProblem)):
         return taken

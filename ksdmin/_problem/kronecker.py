@@ -1,9 +1,9 @@
 """Kronecker factors of a curvature: the preconditioner of a model that has layers (K-FAC).
 
-The gradient of a layer's weight matrix M is a sum of outer products a b^T: of what comes back
-through the layer with what went into it. Its block of the Fisher matrix is about
+The gradient of a layer's weight matrix M is a sum of outer products a b^T, where b are the layer's
+inputs and a the gradients of its outputs. Its block of the Fisher matrix is about
 E[a a^T] (x) E[b b^T] (Martens and Grosse, 2015), and the inverse of that needs two small matrices:
-P^-1 takes M to A^-1 M B^-1. A parameter without such a structure has one number for all of it.
+P^-1 takes M to A^-1 M B^-1. A parameter without this structure has one number for all its entries.
 
 With a damping, the block is (A + pi r I) (x) (B + r / pi I), where r^2 is the damping and pi^2 the
 mean eigenvalue of A divided by that of B ("factored Tikhonov damping").
@@ -23,49 +23,35 @@ import numpy as np
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.cuda import repeated
 
-# The least damping, of the mean of the diagonal. With less, directions that the samples of the
-# factors hardly have are taken too far: a small auto-encoder has 20% more loss after 80 passes with
-# 1e-6. With 0.01 a convolutional net has twice the loss of one seed, and the same of another.
+# The least damping, relative to the mean of the diagonal. With less, steps are too long along
+# directions that the samples of the factors hardly show: a small auto-encoder has 20% more loss
+# after 80 passes with 1e-6. With 0.01 a convolutional net has twice the loss for one seed, and the
+# same for another.
 LEAST_DAMPING = 1e-3
-# Vectors for each row of a factor. From fewer than one, the factors of MNIST's and CURVES'
-# auto-encoders have no part in some directions, which are then taken too far: the train error is up
-# to twice as large after five seconds on an H200. From 20 it is no better.
+# Vectors for each row of a factor. With less than one, the factors of MNIST's and CURVES'
+# auto-encoders miss some directions, along which steps are then too long: the training error is up
+# to twice as large after five seconds on an H200. With 20 it is no better.
 VECTORS_PER_ROW = 5
-FACTOR_SAMPLES = 1000  # at least: the positions of one sample are much alike
-MORE = 10.0  # times as much, where a factor is not definite for rounding all the same
+FACTOR_SAMPLES = 1000  # at least: the positions of one sample are similar
+MORE = 10.0  # times as much, if rounding still makes a factor indefinite
 MOST_TRIALS = 8
 
 
 @dataclass(frozen=True)
 class Block:
-    """The parameters that share a pair of factors, as a matrix M.
+    """The parameters that share a pair of factors, as a matrix M."""
 
-    Attributes
-    ----------
-    start : int
-        Where the weight begins in the flat vector, which has it row by row.
-    rows, columns : int
-        The shape of the weight.
-    bias : int or None
-        Where the bias begins that is one more column of M, or one more row.
-    bias_is_row : bool
-        Whether it is a row: of a layer that multiplies by M from the right.
-    diagonal_rows, diagonal_columns : bool
-        Whether only the diagonal of the factor of that side is known.
-    structured : bool
-        False: one number stands for both factors.
-    uses : float
-        How many vectors a sample adds to its factors: one, or one for each position.
-    """
-
-    start: int
+    start: int  # where the weight begins in the flat vector, which has it row by row
+    # The shape of the weight.
     rows: int
     columns: int
-    bias: int | None = None
-    bias_is_row: bool = False
+    bias: int | None = None  # where the bias begins that is one more column of M, or one more row
+    bias_is_row: bool = False  # whether it is a row: of a layer that multiplies by M from the right
+    # Whether only the diagonal of the factor of that side is known.
     diagonal_rows: bool = False
     diagonal_columns: bool = False
-    structured: bool = True
+    structured: bool = True  # False: one number stands for both factors
+    # How many vectors a sample adds to its factors: one, or one for each position.
     uses: float = 1.0
 
     @property
@@ -84,7 +70,7 @@ class Block:
         return tuple((side,) if diagonal else (side, side) for side, diagonal in sides)
 
     def matrix(self, space: Space, v: Array) -> Array:
-        """M of a flat vector, or of each row of an array of them."""
+        """M from a flat vector, or from each row of an array."""
         before, end = tuple(v.shape[:-1]), self.start + self.rows * self.columns
         M = space.xp.reshape(v[..., self.start : end], (*before, self.rows, self.columns))
         if self.bias is None:
@@ -95,7 +81,7 @@ class Block:
         return space.xp.concat([M, b[..., :, None]], axis=-1)
 
     def pieces(self, space: Space, M: Array) -> Iterator[tuple[int, Array]]:
-        """The pieces of the flat vector that M is made of, and where each begins."""
+        """The pieces of the flat vector that make M, and where each begins."""
         weight, size = M[..., : self.rows, : self.columns], self.rows * self.columns
         yield self.start, space.xp.reshape(weight, (*M.shape[:-2], size))
         if self.bias is not None:
@@ -120,7 +106,7 @@ def samples_needed(blocks: tuple[Block, ...]) -> int:
 
 
 def solve_cost(blocks: tuple[Block, ...]) -> float:
-    """The operations of a multiplication by such a matrix, or by its inverse."""
+    """The operations of a multiplication by such a matrix or its inverse."""
     return sum(
         2.0 * math.prod(block.shape) * side
         for block in blocks
@@ -131,27 +117,16 @@ def solve_cost(blocks: tuple[Block, ...]) -> float:
 
 @dataclass(frozen=True)
 class Factors:
-    """The factors of blocks that have each parameter once.
+    """The factors of blocks that have each parameter once."""
 
-    Attributes
-    ----------
-    blocks : tuple of Block
-        The blocks.
-    entries : array
-        The entries of all factors, one factor after the other: a mean over samples.
-    penalty : float
-        The curvature of a penalty, which all parameters have beside the factors.
-    samples : int or None
-        How many samples of the set they are estimated from; None: from all of them.
-    """
-
-    blocks: tuple[Block, ...]
-    entries: Array
-    penalty: float = 0.0
+    blocks: tuple[Block, ...]  # the blocks
+    entries: Array  # the entries of all factors, one factor after the other: a mean over samples
+    penalty: float = 0.0  # the curvature of a penalty, which all parameters have beside the factors
+    # How many samples of the set they are estimated from; None: from all of them.
     samples: int | None = None
 
     def damped(self, space: Space, damping: float) -> DampedFactors | None:
-        """The matrix with a damping, and its inverse; None where the factors are of no use."""
+        """The matrix with a damping, and its inverse; None if the factors are unusable."""
         pairs = list(_unpacked(space, self.blocks, self.entries))
         stacks = _stacked(space, list(itertools.chain(*pairs)))
         each = iter(_mean_eigenvalues(space, stacks))
@@ -175,38 +150,23 @@ class Factors:
 
 @dataclass(frozen=True)
 class Stack:
-    """Factors of one shape, as one array: few operations for many layers.
+    """Factors of one shape, as one array, so that few operations serve many layers."""
 
-    Attributes
-    ----------
-    array : array
-        The factors.
-    places : list of int
-        Where each stands among all factors.
-    """
-
-    array: Array
-    places: list[int]
+    array: Array  # the factors
+    places: list[int]  # where each stands among all factors
 
 
 @dataclass(frozen=True)
 class DampedFactors:
-    """A positive definite matrix P, and its inverse, as factors.
+    """A positive definite matrix P, and its inverse, as factors."""
 
-    Attributes
-    ----------
-    blocks : tuple of Block
-        The blocks.
-    times, solves : array
-        The entries of the factors of P, and those of P^-1.
-    """
-
-    blocks: tuple[Block, ...]
+    blocks: tuple[Block, ...]  # the blocks
+    # The entries of the factors of P, and those of P^-1.
     times: Array
     solves: Array
 
     def multiply(self, space: Space, v: Array) -> Array:
-        """P v, or that of each row of an array."""
+        """P v, for a vector or for each row of an array."""
         return multiply(space, self.blocks, self.times, v, "multiply")
 
     def solve(self, space: Space, w: Array) -> Array:
@@ -217,7 +177,7 @@ class DampedFactors:
 def multiply(
     space: Space, blocks: tuple[Block, ...], entries: Array, v: Array, name: str = ""
 ) -> Array:
-    """The matrix with these factors, times a vector, or times each row of an array."""
+    """The matrix with these factors, times a vector or times each row of an array."""
     return repeated(space, name, blocks, partial(_multiply, space), entries, v)
 
 
@@ -249,7 +209,7 @@ def _unpacked(space: Space, blocks: tuple[Block, ...], entries: Array) -> Iterat
 
 
 def _stacked(space: Space, factors: list[Array]) -> list[Stack]:
-    """The factors in float64, those of a shape together."""
+    """The factors in float64, those of each shape together."""
     by_shape: dict[tuple[int, ...], list[int]] = {}
     for i, factor in enumerate(factors):
         by_shape.setdefault(tuple(factor.shape), []).append(i)
@@ -291,7 +251,7 @@ def _shifted(space: Space, stack: Stack, shifts: list[float]) -> Stack:
 
 
 def _inverses(space: Space, stacks: list[Stack]) -> list[Stack] | None:
-    """The inverse of each factor; None where one is not positive definite."""
+    """The inverse of each factor; None if one is not positive definite."""
     found, failures = [], []
     for stack in stacks:
         if stack.array.ndim < 3:

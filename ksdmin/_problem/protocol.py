@@ -1,8 +1,8 @@
 """A problem: a few verbs (methods) at (x, idx), and its traits, which say what else it can do.
 
-The methods of minimisation call these verbs and nothing else. `idx` names the samples that a verb
-takes its mean over: `WHOLE` (``slice(None)``, so that ``X[idx]`` copies nothing), a sorted int64
-array, or any object of the user's own subsets.
+The minimisers call these verbs and nothing else. `idx` names the samples that a verb averages over:
+`WHOLE` (``slice(None)``, so that ``X[idx]`` copies nothing), a sorted int64 array, or any object of
+the user's own subsets.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ksdmin._problem.arrays import Array
 
 Product = Callable[[Array], Array]
 
-# Values computed in a dtype carry some roundings; a problem may declare its own (`Traits.noise`).
+# Values contain some roundings of their dtype; a problem may declare more (`Traits.noise`).
 VALUE_ROUNDINGS = 30
-# What a call takes beside its work, of the user's function or of ours: 20 to 50 microseconds, in
-# operations of a large matrix product (one core of a Xeon at 2.5 GHz with OpenBLAS).
+# The overhead of a call, of the user's function or of ours: 20 to 50 microseconds, in operations
+# of a large matrix product (one core of a Xeon at 2.5 GHz with OpenBLAS).
 CALL_COST = 1e6
 
 
@@ -223,7 +223,7 @@ class Problem(Protocol):
         """A product v -> Hv that keeps what it computed once for all of its calls."""
 
 
-# The verbs that a problem has only where its traits say so.
+# The verbs that a problem has only if its traits declare them.
 OPTIONAL_VERBS = {
     "has_projected_gradient": "value_and_projected_gradient",
     "has_matrix": "matrix",
@@ -235,10 +235,10 @@ OPTIONAL_VERBS = {
 
 
 def traits_of(problem: Problem) -> Traits:
-    """What a problem declares of itself; the defaults where it declares nothing.
+    """The traits that a problem declares, or the defaults.
 
-    A trait that stands beside ``traits``, or a verb that is not declared, would be ignored without
-    a word: it is refused.
+    A trait outside ``traits``, or a verb that is not declared, would be ignored silently: it is an
+    error.
     """
     kind, declared = type(problem).__name__, getattr(problem, "traits", None)
     if declared is None:

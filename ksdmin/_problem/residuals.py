@@ -17,27 +17,28 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import EPS, Array, Small
 from ksdmin._problem.counting import Counts, Memo, Remembered
+from ksdmin._problem.differences import Sparsity, require_shape
 from ksdmin._problem.functions import FunctionProblem, check_derivative
 from ksdmin._problem.protocol import VALUE_ROUNDINGS, Jacobian, Product, Traits
 from ksdmin._problem.robust_losses import Loss, as_loss, linear
-from ksdmin._problem.sparsity import Sparsity, require_shape
 from ksdmin._problem.structure import SparseRows, Structure, as_structure
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
 from ksdmin._problem.user_values import given, samples
 from ksdmin._problem.values import changed
 
-# The weight of a residual in the Gauss-Newton matrix, at least: that of an outlier is negative
-# (SciPy's least_squares has the same floor).
+# The least weight of a residual in the Gauss-Newton matrix: that of an outlier is negative (SciPy's
+# least_squares has the same floor).
 LEAST_WEIGHT = EPS
 
-# The weight of a residual in a step, at least, of the slope of its loss.
+# The least weight of a residual in a step, as a share of the slope of its loss.
 LEAST_SHARE = 0.1
-# The size that differences take a variable for, at least, of that at the start.
+# For differences a variable counts as at least this share of its size at the start.
 LEAST_SIZE = 1e-2
-# A sparse Jacobian or an operator of so few unknowns and entries is as good as a dense one.
+# A sparse Jacobian or an operator with so few unknowns and entries is made dense; with more
+# unknowns, a decomposition takes longer than Krylov spaces.
 FEW_UNKNOWNS, FEW_ENTRIES = 300, 1e7
 
-# The operations of a decomposition that confirms a test of convergence, at most.
+# The most operations of a decomposition that confirms a test of convergence.
 MOST_WORK = 1e11
 
 NUMPY_ONLY = (
@@ -49,8 +50,8 @@ NUMPY_ONLY = (
 class ResidualProblem(FunctionProblem):
     """Squared residuals as a problem; made by :func:`ksdmin.as_problem` with ``residuals=``.
 
-    The value is 0.5 * sum(rho(r^2)), in units of `f_scale`; with subsets the mean takes the place
-    of the sum. The curvature is the Gauss-Newton matrix J^T d J, with d = rho' + 2 rho'' r^2.
+    The value is 0.5 * sum(rho(r^2)), in units of `f_scale`; with subsets it is the mean instead of
+    the sum. The curvature is the Gauss-Newton matrix J^T d J, with d = rho' + 2 rho'' r^2.
     """
 
     called_as = (
@@ -74,8 +75,8 @@ class ResidualProblem(FunctionProblem):
         self._plain = loss is linear and subsets is None  # half the sum of squares
         self._rows_are_dense = True  # until the first call of `jac` shows otherwise
         self._kept: Memo | None = None  # what is known of the last point with a Jacobian
-        self._rows = 1  # of a plain function, until its first call
-        self._called = False  # whether there was one
+        self._rows = 1  # for a plain function, until its first call
+        self._called = False  # whether there was a call
         self._diff_step: Small | None = None  # relative, for each variable
         self._sparsity: Sparsity | None = None
         self._structure: Structure | None = None  # what the pattern of a sparse Jacobian says
@@ -84,9 +85,9 @@ class ResidualProblem(FunctionProblem):
         self.unit_free = subsets is None
         self._counts_probes = True  # whether `nfev` counts the values of differences
         self._checks_jac = True  # whether a run compares `jac` with the residuals
-        self._refines = False  # whether differences may turn into better ones
-        self._takes_arrays = False  # of JAX and PyTorch, too
-        self._eps = 0.0  # of the coarsest numbers that `residuals` has returned
+        self._refines = False  # whether 2-point differences may become 3-point ones
+        self._takes_arrays = False  # functions of JAX and PyTorch, too
+        self._eps = 0.0  # eps of the coarsest dtype that `residuals` has returned
         super().__init__(residuals, args, jac, None, None, subsets, precond, nonlinear)
 
     def _traits(self, nonlinear: bool) -> Traits:
@@ -114,7 +115,7 @@ class ResidualProblem(FunctionProblem):
     def as_least_squares(
         self, x0: Small, diff_step: Small | None, sparsity: Any, variable_scale: Small | None
     ) -> Self:
-        """A copy as SciPy's ``least_squares`` has it: its evaluations are those of steps alone."""
+        """A copy that counts as SciPy's ``least_squares`` does: without values for differences."""
         return changed(
             self,
             _diff_step=diff_step,
@@ -127,9 +128,9 @@ class ResidualProblem(FunctionProblem):
         )
 
     def predicted_reduction(self, x: Array, idx: Any, g: Array) -> float | None:
-        """What the linear model predicts for its minimum; None where that is too much work.
+        """The gain that the linear model predicts for its minimum; None if that is too much work.
 
-        Variables without a slope in g are held, or have arrived.
+        Variables without a slope in g do not move: a bound holds them, or they have converged.
         """
         r, J = self.residuals_and_jacobian(x, idx)
         if not isinstance(J, np.ndarray) or J.shape[0] * J.shape[1] * min(J.shape) > MOST_WORK:
@@ -146,7 +147,7 @@ class ResidualProblem(FunctionProblem):
         return max(float(-(change @ e) - change @ change / 2) - hidden, 0.0)
 
     def largest_cosine(self, x: Array, idx: Any, g: Array, value: float) -> float | None:
-        """Between the residuals and a column, for a gradient without variables that are held."""
+        """The largest cosine between the residuals and a column of a variable that may move."""
         J = self._jacobian(self._recall(x, idx), x, idx)
         if isinstance(J, LinearOperator):
             return None
@@ -168,7 +169,7 @@ class ResidualProblem(FunctionProblem):
         return self._checks_jac and super().gradient_is_written
 
     def residuals_and_jacobian(self, x: Array, idx: Any = WHOLE) -> tuple[Small, Any]:
-        """What the user's functions give: r, and J as it is."""
+        """r, and J as the user's function returns it."""
         memo = self._recall(x, idx)
         return self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
 
@@ -183,12 +184,12 @@ class ResidualProblem(FunctionProblem):
         return diags_array(root) @ J if issparse(J) else J * root[:, None]
 
     def refining(self) -> Self:
-        """A copy whose 2-point differences turn into 3-point ones where their error shows."""
+        """A copy whose 2-point differences become 3-point ones when their error shows."""
         refining = changed(self, _refines=True)
         return changed(refining, traits=refining._traits(self.traits.nonlinear))
 
     def in_finer_arithmetic(self) -> Self | None:
-        """The same by 3-point differences, where they were 2-point ones."""
+        """The problem with 3-point instead of 2-point differences."""
         if self._jac != "2-point":
             return None
         memo = self._memo and replace(self._memo, gradient=None, jacobian=None)
@@ -196,12 +197,12 @@ class ResidualProblem(FunctionProblem):
         return changed(finer, traits=finer._traits(self.traits.nonlinear))
 
     def by_best_differences(self) -> Self:
-        """A copy for few products that must be accurate: 3-point, where J is by differences."""
+        """A copy for a few accurate products: 3-point, if J is made of differences."""
         return self.in_finer_arithmetic() or self
 
     @property
     def has_only_values(self) -> bool:
-        """No: the Gauss-Newton matrix takes no more than the Jacobian."""
+        """False: the Gauss-Newton matrix needs the Jacobian only."""
         return False
 
     def residual_count(self, x: Array, idx: Any) -> int:
@@ -245,7 +246,7 @@ class ResidualProblem(FunctionProblem):
         memo, space = self._recall(x, idx), self._at(x)
         value, r = self.value(x, idx), self._residuals(memo, x, idx)
         probe = partial(self._probed, idx=idx)
-        slopes = differences.vector_slopes_along(probe, x, V, r, str(self._jac), space)
+        slopes = differences.slopes_along(probe, x, V, r, str(self._jac), space)
         return value, slopes @ self._force(r)
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
@@ -261,11 +262,11 @@ class ResidualProblem(FunctionProblem):
         return times
 
     def jacobian(self, x: Array, idx: Any = WHOLE) -> Jacobian | None:
-        """The rows; None where `jac` is not dense, from then on.
+        """The rows; None, from then on, if `jac` is not dense.
 
-        The weight of an outlier, whose curvature is negative, is a share of rho', which is that of
-        iteratively reweighted least squares. (Nothing, as in SciPy, takes 1.2 times as many
-        Jacobians, and rho' itself 1.4 times.)
+        The weight of an outlier, whose curvature is negative, is a share of rho', the weight of
+        iteratively reweighted least squares. (Zero, as in SciPy, takes 1.2 times as many Jacobians,
+        and rho' itself 1.4 times.)
         """
         memo = self._recall(x, idx)
         r, J = self._residuals(memo, x, idx), self._jacobian(memo, x, idx)
@@ -281,13 +282,13 @@ class ResidualProblem(FunctionProblem):
 
     @property
     def has_sparse_jacobian(self) -> bool:  # type: ignore[override]
-        """Whether the last Jacobian was sparse, and is too large for a dense one."""
+        """Whether the last Jacobian was sparse, and too large to be made dense."""
         memo = self._memo
         J = None if memo is None else memo.jacobian
         return issparse(J) and not _is_small(J)
 
     def sparse_jacobian(self, x: Array, idx: Any, reweighting: float) -> Jacobian | None:
-        """The same with sparse rows; None where `jac` is not sparse.
+        """The same with sparse rows; None if `jac` is not sparse.
 
         The weight of a residual lies between the second derivative of its loss, kept positive, and
         rho', that of iteratively reweighted least squares: `reweighting` is 0 or 1 for these two.
@@ -329,7 +330,7 @@ class ResidualProblem(FunctionProblem):
         return np.asarray((dense.T * self._weights(r)) @ dense)
 
     def _diagonal(self, x: Array, idx: Any, value: float | None) -> Array:
-        """The user's, or that of the Gauss-Newton matrix; all the same for a LinearOperator."""
+        """The user's diagonal, or that of the Gauss-Newton matrix; ones for a LinearOperator."""
         if self._precond is not None:
             return super()._diagonal(x, idx, value)
         memo = self._recall(x, idx)
@@ -339,7 +340,7 @@ class ResidualProblem(FunctionProblem):
         return self._at(x).vector(_squared_columns(J, self._weights(r)), "jac")
 
     def _rho(self, r: Small) -> Small:
-        with np.errstate(over="ignore", invalid="ignore"):  # far away: such a step is refused
+        with np.errstate(over="ignore", invalid="ignore"):  # far away; such a step is refused
             return self._loss((r / self._f_scale) ** 2)
 
     def _weights(self, r: Small) -> Small:
@@ -370,7 +371,7 @@ class ResidualProblem(FunctionProblem):
         return changed(self, _counts=counts, _memo=memo, _kept=kept)
 
     def _recall(self, x: Array, idx: Any) -> Memo:
-        """Beside the last point the last one with a Jacobian: where the steps of a fit begin."""
+        """Remember the last point with a Jacobian, too, where the steps of a fit begin."""
         last, kept = self._memo, self._kept
         if last is None or (last.x is x and last.idx is idx):
             return super()._recall(x, idx)
@@ -392,7 +393,7 @@ class ResidualProblem(FunctionProblem):
         return residuals
 
     def _note_rows(self, rows: int) -> None:
-        """How many residuals a plain function has shows in its first call."""
+        """Note the number of residuals of a plain function, in its first call."""
         if self._called and rows != self._rows:
             raise ValueError(
                 f"residuals returned {rows} values, before {self._rows}: expected as many at each x"
@@ -406,7 +407,7 @@ class ResidualProblem(FunctionProblem):
         """What the user's function returned, as a vector of float64 (or complex numbers)."""
         space = self._at(x)
         if self.subsets is None and is_double(r, 1) and space.numpy and not space.hosted and r.size:
-            self._note_rows(len(r))  # mostly it is what it should be
+            self._note_rows(len(r))  # the usual case
             return np.array(r)
         if self._takes_arrays:
             r = _as_numpy(r)
@@ -456,7 +457,7 @@ class ResidualProblem(FunctionProblem):
         return memo.jacobian
 
     def _steps(self, x: Array, scheme: str) -> Small:
-        """How far the differences go along each axis."""
+        """The step of the differences along each axis."""
         if self._diff_step is not None:
             away = np.where(x == 0, 1.0, x)
             return np.asarray(self._diff_step * (np.abs(away) if scheme == "cs" else away))
@@ -466,7 +467,7 @@ class ResidualProblem(FunctionProblem):
         )
 
     def _look_further(self, J: Small, probe: Any, x: Array, r: Small, steps: Small) -> None:
-        """Fill in columns of zeros by longer steps, unless the steps are the user's."""
+        """Fill in columns of zeros by longer steps, unless the user gave the steps."""
         seen = np.asarray(J.any(0))
         if self._diff_step is None and self._least_sizes is not None and not seen.all():
             longest = differences.LONGEST * np.maximum(np.abs(x), self._least_sizes)
@@ -477,7 +478,7 @@ class ResidualProblem(FunctionProblem):
         self.sees_nothing = not seen.any()
 
     def _probed(self, at: Array, idx: Any) -> Small:
-        """The residuals as the difference formulas call them: counted, complex for "cs"."""
+        """The residuals for the difference formulas: counted, and complex for "cs"."""
         self._look_around()
         self._counts.nfev += self._counts_probes
         r = self._returned(self._fun, at, idx=idx)
@@ -512,7 +513,7 @@ def residual_problem(
 
 
 def _is_real(number: Any) -> bool:
-    """Whether it is a number, of Python or of numpy: an array without axes, too."""
+    """Whether it is a number of Python or numpy, or an array without axes."""
     if isinstance(number, (int, float)):
         return True
     return isinstance(number, (np.generic, np.ndarray)) and (
@@ -521,14 +522,14 @@ def _is_real(number: Any) -> bool:
 
 
 def _as_numpy(values: Any) -> Any:
-    """What a function of JAX or PyTorch returned, as an array of numpy; all else as it is."""
+    """What a function of JAX or PyTorch returned, as a numpy array; anything else unchanged."""
     if is_torch_array(values):
         return np.asarray(values.detach())
     return np.asarray(values) if is_jax_array(values) else values
 
 
 def is_double(values: Any, axes: int) -> bool:
-    """Whether it is an array of numpy in float64, with so many axes."""
+    """Whether it is a numpy array in float64 with so many axes."""
     return type(values) is np.ndarray and values.dtype == np.float64 and values.ndim == axes
 
 
@@ -554,7 +555,7 @@ def _matrix(J: Any, shape: tuple[int, int]) -> Any:
 
 
 def _dense(J: Any) -> Small | None:
-    """A Jacobian as an array; None where it is not one, and too large to be made one."""
+    """A Jacobian as an array; None if it is not dense, and too large to be made dense."""
     if isinstance(J, np.ndarray):
         return J
     if not _is_small(J):

@@ -1,8 +1,8 @@
-"""Whether a gradient is that of the values: they are looked at beside a point, along it.
+"""Whether a gradient agrees with the values near a point.
 
-One value more, a step down, agrees with a right gradient. Where it does not, the values have the
-last word only if they tell the same slope on both sides of the point, at three lengths of the step:
-then neither rounding, noise of the values, curvature nor a kink has made it.
+If the gradient is right, one more value, a step down, agrees with it. If not, the gradient counts
+as wrong only if the values show the same slope on both sides of the point, for three lengths of the
+step: then the difference is not due to rounding, noise, curvature or a kink.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import numpy as np
 
 from ksdmin._problem.arrays import Array, Small, Space, to_host
 
-# By how much the slope of the values may differ from that which the gradient says, relatively; in
-# arithmetic of half as many digits more. A function is smooth where slopes differ by half of that.
+# The relative difference allowed between the slope of the values and that of the gradient; more in
+# arithmetic with half as many digits. A function counts as smooth if slopes differ by half of that.
 TOLERANCE, COARSE_TOLERANCE = 0.05, 0.2
-COARSE_EPS = 1e-10  # between that of float64 and that of float32
-ROUNDINGS = 30  # that a value carries
-# The rounding error of values is to be this share of what a step changes them by. In float32 that
-# change is relative to the value, far above the error of products in bfloat16.
+COARSE_EPS = 1e-10  # eps between those of float64 and float32
+ROUNDINGS = 30  # roundings that a value contains
+# A step should change values so much that their rounding error is this share of the change. In
+# float32 the change is relative to the value, far above the error of products in bfloat16.
 ROUNDING_SHARE, COARSE_CHANGE = 0.01, 0.02
 COARSE_MAX_STEP = 0.01  # relative to the point
 COARSE_STEP = float(np.finfo(np.float32).eps) ** 0.5  # of differences in float32, likewise
-# Times the step: where slopes are compared once more. In float32 the step is long already.
+# Slopes are compared once more over this many steps. In float32 the step is long already.
 OTHER_STEPS, COARSE_OTHER_STEPS = (3.0, 9.0), (1 / 3, 1 / 9)
-MOST_ENTRIES = 50  # unknowns: so many entries of a gradient are looked at one by one
-NAMED = 3  # entries, at most
+MOST_ENTRIES = 50  # with so few unknowns, the entries of a gradient are checked one by one
+NAMED = 3  # most entries that are named
 
 
 def slope_ratio(
@@ -39,11 +39,11 @@ def slope_ratio(
     noise: float | None = None,
     movable: Callable[[Array], Array] = lambda u: u,
 ) -> float | None:
-    """How many times steeper than `g` says the values beside `x` are; None: they agree with it.
+    """The slope of the values near `x`, relative to that of `g`; None: they agree, or cannot tell.
 
-    Also where they cannot tell. One value is computed where the gradient is right, and no more than
-    two where the function is not smooth. `noise` is the relative error of values; `movable` zeroes
-    the components of a vector along which x must not move.
+    It costs one value if the gradient is right, and at most two if the function is not smooth.
+    `noise` is the relative error of values; `movable` zeroes the components of a vector along which
+    x must not move.
     """
     d = movable(direction(g, space))
     length = space.norm(d)
@@ -77,10 +77,10 @@ def slope_ratio(
 def slope_over_longer_steps(
     value_at: Callable[[Array], float], x: Array, value: float, space: Space
 ) -> float:
-    """The slope over steps as long as those of differences in float32; 0 where there is none.
+    """The slope over steps as long as those of differences in float32; 0 if there is none.
 
-    It counts where it is the same on both sides, and over steps of a half: then curvature has not
-    made it.
+    It counts only if it is the same on both sides and over half the step, so that it is not due to
+    curvature.
     """
     u = space.taken(space.to_device(np.random.default_rng(0).standard_normal(space.n)))
     h = COARSE_STEP * max(1.0, space.max_abs(x)) / space.norm(u)
@@ -93,14 +93,14 @@ def slope_over_longer_steps(
 def direction(g: Array, space: Space) -> Array:
     """A direction along which `g` rises, with a share of every axis.
 
-    An entry that is zero by mistake does not show along g itself.
+    Along g itself, an entry that is zero by mistake would not show.
     """
     xp, typical = space.xp, space.norm(g) / space.n**0.5
     return g + typical * xp.where(g < 0, -xp.ones_like(g), xp.ones_like(g))
 
 
 def longest_step(space: Space, x: Array) -> float:
-    """How far from x values are computed at most."""
+    """The largest distance from x at which values are computed."""
     scale = max(1.0, space.max_abs(x))
     if space.eps > COARSE_EPS:
         return COARSE_MAX_STEP * scale
@@ -108,16 +108,16 @@ def longest_step(space: Space, x: Array) -> float:
 
 
 def smooth_slope(back: float, forth: float, rounding: float, tolerance: float) -> float | None:
-    """The slope between those on either side; None where they differ, or are not to be trusted."""
+    """The mean of the slopes on both sides; None if they differ, or cannot be trusted."""
     largest = max(abs(forth), abs(back))
-    if not 0 < largest < math.inf:  # values that are rounded to the same number tell nothing
+    if not 0 < largest < math.inf:  # values rounded to the same number show nothing
         return None
     error = abs(forth - back) / 2 + rounding
     return (forth + back) / 2 if error <= tolerance / 2 * max(1.0, largest) else None
 
 
 def step_length(space: Space, x: Array, value: float, size: float, noise: float) -> float:
-    """As short as rounding allows: so curvature, kinks and limits of the domain matter least."""
+    """The shortest step that rounding allows, where curvature, kinks and limits matter least."""
     scale = max(1.0, space.max_abs(x))
     if space.eps > COARSE_EPS:
         longest = COARSE_MAX_STEP * scale
@@ -134,9 +134,9 @@ def wrong_entries(
     space: Space,
     movable: Callable[[Array], Array] = lambda u: u,
 ) -> list[tuple[int, float, float]]:
-    """(entry, what g says, what values say) of the entries that contradict most; of few unknowns.
+    """(entry, slope by g, slope by values) of the entries that differ most, for few unknowns.
 
-    Two values for each.
+    It takes two values for each entry.
     """
     if space.n > MOST_ENTRIES or space.eps > COARSE_EPS:
         return []

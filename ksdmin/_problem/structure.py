@@ -1,14 +1,14 @@
-"""What the pattern of a sparse Jacobian says of its normal equations.
+"""How to solve normal equations, from the pattern of a sparse Jacobian.
 
-Problem: J^T J is to be factorised, or to be multiplied by, many times with other entries in the
-same places. Find out once which way is least work.
+Problem: J^T J will be factorised, or multiplied, many times with different entries in the same
+places. Find out once which way is least work.
 
 Algorithm: columns with entries in the same rows are a block, such as the three coordinates of a
-point. Blocks that share no row with each other can be eliminated at once, as J^T J has no entries
-between them: an independent set of the graph of blocks, those with few neighbours first. (The
-points of a bundle adjustment are such a set: what is left is its Schur complement in the cameras.)
-What is left is dense, or is sparse and has a separator, which says what its factors cost; where
-they cost too much, conjugate gradients are left.
+point. Blocks that share no row can be eliminated together, because J^T J has no entries between
+them. They are an independent set of the graph of blocks; those with few neighbours are taken first.
+(The points of a bundle adjustment are such a set, and what remains is the Schur complement in the
+cameras.) The remaining matrix is dense; or it is sparse, and a separator shows what its factors
+cost; if they cost too much, conjugate gradients solve it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ksdmin._problem.arrays import Small
 Indices = npt.NDArray[np.intp]
 Way = Literal["dense", "sparse", "iterative"]
 
-# Blocks of more columns are not eliminated one by one.
+# Larger blocks are not eliminated.
 MOST_COLUMNS = 16
-# How many times as long as in dense factors an operation takes in a sparse product, and in sparse
-# factors. (Measured on one core of a Xeon at 2.5 GHz, with SuperLU.)
+# The time of an operation in a sparse product, and in sparse factors, relative to dense factors.
+# (Measured on one core of a Xeon at 2.5 GHz, with SuperLU.)
 PRODUCT_COST, FACTOR_COST = 10.0, 40.0
 # Factors of planar graphs cost about so many times those of their separator (George 1973).
 BESIDE_SEPARATOR = 10.0
-# How many products a solution by conjugate gradients is taken for: it cannot be known before.
+# A guess of the number of products of a solution by conjugate gradients.
 ITERATIONS = 1000
 # The most entries of a matrix, or of its factors.
 MOST_ENTRIES = 2e8
@@ -42,21 +42,11 @@ MOST_ENTRIES = 2e8
 
 @dataclass(frozen=True)
 class Pattern:
-    """Where a Jacobian has entries, as blocks of columns.
+    """Where a Jacobian has entries, as blocks of columns."""
 
-    Attributes
-    ----------
-    block_of : indices
-        The block of each column.
-    sizes : indices
-        How many columns each block has.
-    graph : csr_array
-        Which blocks share a row.
-    """
-
-    block_of: Indices
-    sizes: Indices
-    graph: csr_array
+    block_of: Indices  # the block of each column
+    sizes: Indices  # how many columns each block has
+    graph: csr_array  # which blocks share a row
 
 
 class Structure:
@@ -89,13 +79,13 @@ class Structure:
         self.way: Way = "iterative"
         self._keep(every, np.ones(n, dtype=np.intp), every[:0], every[:0])
         if _squares(J.indptr) > MOST_ENTRIES:
-            return  # J^T J is dense, and too large
+            return  # J^T J is dense and too large
         pattern = pattern_of(J)
         products = ITERATIONS * PRODUCT_COST * 4.0 * J.nnz
         whole, way = factor_cost(pattern.graph, pattern.sizes)
         chosen = independent_blocks(pattern)
         left, left_way = eliminated_cost(pattern, chosen)
-        if left < whole or products < whole:  # products gain by fewer unknowns, too
+        if left < whole or products < whole:  # products, too, are faster with fewer unknowns
             whole, way = left, left_way
         else:
             chosen[:] = False
@@ -103,7 +93,7 @@ class Structure:
         self._arrange(pattern, chosen)
 
     def _arrange(self, pattern: Pattern, chosen: npt.NDArray[np.bool_]) -> None:
-        """Columns by blocks, those of the `chosen` ones apart."""
+        """The columns by blocks, with those of the `chosen` blocks apart."""
         order = np.argsort(pattern.block_of, kind="stable")
         inside = chosen[pattern.block_of[order]]
         kept, eliminated = order[~inside], order[inside]
@@ -119,7 +109,7 @@ class Structure:
         self.places: Indices = np.repeat(np.arange(len(of)), of) * self.block + within
 
     def suits(self, J: csr_array) -> bool:
-        """Whether J has entries only where this pattern has them."""
+        """Whether J has entries only where this pattern has."""
         if J.shape != self.shape:
             return False
         if len(J.indices) == len(self._indices) and np.array_equal(J.indptr, self._indptr):
@@ -127,7 +117,7 @@ class Structure:
         return bool(self._with(J).nnz == len(self._indices))
 
     def widened(self, J: csr_array) -> Structure:
-        """That of both patterns."""
+        """The structure of both patterns together."""
         return Structure(self._with(J))
 
     def _with(self, J: csr_array) -> csr_array:
@@ -140,7 +130,7 @@ def pattern_of(J: csr_array) -> Pattern:
     """The blocks of columns, and which of them share a row."""
     m, n = J.shape
     columns = csr_array((np.ones(J.nnz), J.indices, J.indptr), shape=(m, n)).tocsc()
-    # A number for each set of rows: two sets have the same one by chance of 2^-64.
+    # A number for each set of rows; two sets have the same number with probability 2^-64.
     keys = np.random.default_rng(0).integers(0, 2**63, m, dtype=np.uint64)
     sums = np.zeros(n, dtype=np.uint64)
     filled = np.diff(columns.indptr) > 0
@@ -151,15 +141,15 @@ def pattern_of(J: csr_array) -> Pattern:
     first = np.concatenate([first, empty])
     sizes = np.bincount(block_of)
     some = csr_array(columns[:, first])
-    graph = csr_array(some.T @ some + eye_array(len(sizes)))  # one without entries, too
+    graph = csr_array(some.T @ some + eye_array(len(sizes)))  # also one without entries
     graph.data[:] = 1.0
     return Pattern(block_of.astype(np.intp), sizes.astype(np.intp), graph)
 
 
 def independent_blocks(pattern: Pattern) -> npt.NDArray[np.bool_]:
-    """Blocks of which no two share a row, as many as are found, those with few neighbours first.
+    """A set of blocks of which no two share a row, preferably with few neighbours.
 
-    In each round all those are taken that come before all of their neighbours (Luby 1986).
+    Each round takes all blocks that come before all of their neighbours (Luby 1986).
     """
     graph, sizes = pattern.graph, pattern.sizes
     indptr, indices = graph.indptr, graph.indices
@@ -181,7 +171,7 @@ def independent_blocks(pattern: Pattern) -> npt.NDArray[np.bool_]:
 
 
 def factor_cost(graph: csr_array, sizes: Indices) -> tuple[float, Way]:
-    """What factors take, in operations of dense ones, and of which kind they are."""
+    """The cost of factors, in operations of dense factors, and their kind."""
     n = float(sizes.sum())
     dense = n**3 / 3 if n * n <= MOST_ENTRIES else np.inf
     width = separator(graph, sizes)
@@ -193,7 +183,7 @@ def factor_cost(graph: csr_array, sizes: Indices) -> tuple[float, Way]:
 
 
 def eliminated_cost(pattern: Pattern, chosen: npt.NDArray[np.bool_]) -> tuple[float, Way]:
-    """The same with the elimination of the `chosen` blocks: all of what it takes."""
+    """The whole cost if the `chosen` blocks are eliminated first."""
     links, sizes = pattern.graph[chosen][:, ~chosen], pattern.sizes
     if not chosen.any() or _squares(links.indptr) > MOST_ENTRIES:
         return np.inf, "iterative"
@@ -205,7 +195,7 @@ def eliminated_cost(pattern: Pattern, chosen: npt.NDArray[np.bool_]) -> tuple[fl
 
 
 def _squares(indptr: Indices) -> float:
-    """The sum of the squared numbers of entries of rows: what a product with itself takes."""
+    """The sum of squares of the numbers of entries per row: the work of a product with itself."""
     counts = np.diff(indptr).astype(float)
     return float(counts @ counts)
 
@@ -226,26 +216,17 @@ def separator(graph: csr_array, sizes: Indices) -> float:
 
 
 class SparseRows(NamedTuple):
-    """A sparse Jacobian, and what its pattern says.
+    """A sparse Jacobian, and what its pattern says."""
 
-    Attributes
-    ----------
-    matrix : csr_array
-        The Jacobian.
-    structure : Structure
-        How its normal equations are solved.
-    weights : pair of arrays or None
-        For rows with the weights of a robust loss: the least and the largest ones that a step may
-        take, relative to these.
-    """
-
-    matrix: csr_array
-    structure: Structure
+    matrix: csr_array  # the Jacobian
+    structure: Structure  # how its normal equations are solved
+    # For rows with the weights of a robust loss: the least and the largest ones that a step may
+    # take, relative to these.
     weights: tuple[Small, Small] | None = None
 
 
 def as_structure(J: csr_array, known: Structure | None) -> Structure:
-    """That of J; the known one, where it serves."""
+    """The structure of J; the known one, if it suits."""
     if known is None:
         return Structure(J)
     return known if known.suits(J) else known.widened(J)

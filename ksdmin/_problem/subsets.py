@@ -1,14 +1,20 @@
-"""The sets A, B and C that an iteration samples (Algorithm 3, line 3): sizes and draws."""
+"""The sets A, B and C that an iteration samples (Algorithm 3, line 3): sizes and draws.
+
+For sums of several means they are drawn from each block of samples by itself.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
+
+from ksdmin._problem.values import changed
 
 WHOLE = slice(None)
 """The whole set, as an index that copies nothing."""
@@ -27,25 +33,19 @@ class Sets:
         return self.A is idx and self.B is idx and self.C is idx
 
     def with_objects_of(self, *known: Any) -> Sets:
-        """The same sets; one that was drawn again is the object among `known` that it was.
+        """The same sets, with equal sets replaced by the objects among `known`.
 
-        Sets are compared by identity, and whether two are one must not depend on what a function
-        of the user's happens to keep.
+        Sets are compared by identity, and that must not depend on which objects a user's function
+        happens to keep.
         """
         objects = {id(idx): _known(idx, known) for idx in (self.A, self.B, self.C)}
         return Sets(*(objects[id(idx)] for idx in (self.A, self.B, self.C)))
 
 
 class Drawn:
-    """A set that a function of the iteration has drawn, and that can be drawn again.
+    """A set that a function of the iteration has drawn, and can draw again."""
 
-    Attributes
-    ----------
-    drawn_in : int or None
-        The iteration; None of a part of such a set.
-    """
-
-    drawn_in: int | None
+    drawn_in: int | None  # the iteration; None of a part of such a set
 
     def is_again(self, other: Any) -> bool:
         """Whether another set has the same samples."""
@@ -54,32 +54,25 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many samples each set has.
+    """How many samples each set has."""
 
-    Attributes
-    ----------
-    A, B, C : int
-        The numbers.
-    together : bool
-        Whether all three are one set, which is kept until it grows.
-    """
-
+    # The numbers.
     A: int
     B: int
     C: int
-    together: bool = False
+    together: bool = False  # whether all three are one set, which is kept until it grows
 
     @classmethod
     def one(cls, size: int) -> Sizes:
-        """All three are one set of so many samples."""
+        """One set of so many samples, for all three."""
         return cls(size, size, size, together=True)
 
 
 class Stream:
-    """What is left of a user's iterable of sets, as a value: taking from it again gives the same.
+    """The rest of a user's iterable of sets, as a value: taking from it twice gives the same.
 
-    Each stream keeps its first item, once drawn, and the stream after it. A run keeps the last one
-    only, so that what has been used is freed.
+    Each stream keeps its first item, once drawn, and the stream after it. A run keeps only the last
+    stream, so that used sets are freed.
 
     Attributes
     ----------
@@ -92,7 +85,7 @@ class Stream:
         self._taken: tuple[Sets | None, Stream] | None = None
 
     def take(self) -> tuple[Sets | None, Stream]:
-        """The next sets (None where there are no more), and the stream after them."""
+        """The next sets (None if there are no more), and the stream after them."""
         if self._taken is None:
             self._taken = next(self._sets, None), Stream(self._sets, self.position + 1)
         return self._taken
@@ -160,7 +153,7 @@ class Subsets:
         *,
         full: Any = None,
     ) -> None:
-        if getattr(n, "shape", None) == ():  # one number in an array
+        if getattr(n, "shape", None) == ():  # a number in an array
             n = n.item()  # type: ignore[union-attr]
         self.n = int(n) if _is_count(n) else None
         self.full = WHOLE if full is None and self.n is not None else full
@@ -170,7 +163,7 @@ class Subsets:
         if self.n is not None:
             if self.n < 1:
                 raise ValueError(f"subsets: there must be at least one sample, not {self.n}")
-            self.sizes(parts=2)  # an impossible request is refused here, not in mid-run
+            self.sizes(parts=2)  # fail here, not in the middle of a run
         elif not callable(n) and (not isinstance(n, Iterable) or isinstance(n, (str, bytes))):
             raise TypeError(
                 "subsets: expected the number of samples, a ksdmin.Subsets, a callable(iteration, "
@@ -194,14 +187,14 @@ class Subsets:
         roots: int | None = None,
         least: int = 1,
     ) -> Sizes | None:
-        """The sizes at the start of a run; None where the user draws the sets.
+        """The sizes at the start of a run; None if the user draws the sets.
 
-        Where not asked for, B and C are a share of 1 / `parts`, or `fewest` samples if that is
-        more; or everything, if so many are more than a quarter. With `per_root`, they are at most
-        twice that many times the root of the number of samples. A is everything. Many rough steps
-        train a `nonlinear` model best: its `fewest` is 1, its B and C are at most `per_root` roots,
-        or `roots` in their place, and A is `per_root` times as much as that, if this is half of the
-        samples at most. `fewest` is never below `least`.
+        By default B and C are a share of 1 / `parts`, or `fewest` samples if that is more; if this
+        is more than a quarter, they are everything. With `per_root` they have at most twice that
+        many times the root of the number of samples. A is everything. A `nonlinear` model trains
+        best with many rough steps: its `fewest` is 1, its B and C have at most `per_root` roots,
+        or `roots` if given, and A has `per_root` times as many, if that is at most half of the
+        samples. `fewest` is never below `least`.
         """
         if self.n is None:
             return None
@@ -258,7 +251,7 @@ class Subsets:
         return count
 
     def stream(self) -> Stream | None:
-        """The user's iterable from its start; None where sets are drawn by number or callable."""
+        """The user's iterable from its start; None if sets are drawn by number or by a callable."""
         if self.n is not None or callable(self._source):
             return None
         return Stream(_triples(self._source, self.full))  # type: ignore[arg-type]
@@ -280,15 +273,15 @@ class Subsets:
         return self.full if size >= self.n else np.sort(rng.choice(self.n, size, replace=False))
 
     def adopting(self, subsets: Subsets) -> Subsets:
-        """The sets that a caller asks for, of samples as these."""
+        """The sets that a caller asks for, of the same samples."""
         return subsets
 
     def everything(self, sizes: Sizes | None) -> bool:
-        """Whether sets of these sizes are all the whole set, so that nothing need be drawn."""
+        """Whether all sets of these sizes are the whole set."""
         return sizes is not None and self.n == sizes.A == sizes.B == sizes.C
 
     def size_of(self, idx: Any) -> int | None:
-        """How many samples `idx` names, where that is known."""
+        """How many samples `idx` names, if that is known."""
         if idx is self.full or self.is_full(idx):
             return self.n if self.n is not None else _len(self.full)
         return _len(idx)
@@ -300,7 +293,7 @@ class Subsets:
 
 
 def as_subsets(subsets: Any) -> Subsets:
-    """What the user gave as ``subsets=``, as a :class:`Subsets`."""
+    """The argument ``subsets=`` as a :class:`Subsets`."""
     return subsets if isinstance(subsets, Subsets) else Subsets(subsets)
 
 
@@ -322,14 +315,14 @@ def _len(idx: Any) -> int | None:
 
 
 def _same(idx: Any, other: Any) -> bool:
-    """Whether two names of sets are one: the same object, or equal as Python's own values are."""
+    """Whether two sets are the same: the same object, or equal values of Python's own types."""
     if idx is other:
         return True
     return type(idx) is type(other) and isinstance(idx, (slice, range, str)) and idx == other
 
 
 def _known(idx: Any, known: tuple[Any, ...]) -> Any:
-    """`idx`, or the set among `known` that was drawn before with the same samples."""
+    """`idx`, or the set among `known` with the same samples."""
     if not isinstance(idx, Drawn) or idx.drawn_in is None:
         return idx
     return next((other for other in known if other is idx or idx.is_again(other)), idx)
@@ -348,9 +341,9 @@ def _triples(source: Iterable[Any], full: Any) -> Iterator[Sets]:
 
 
 def _triple(sets: Any, full: Any) -> Sets:
-    """The user's sets: what is the same set becomes the same object, `full` where it is that.
+    """The user's sets; equal sets become the same object, or `full` if they are the whole.
 
-    Index arrays are copied, as the user may fill them again.
+    Index arrays are copied, because the user may fill them again.
     """
     try:
         A, B, C = sets
@@ -368,8 +361,113 @@ def _triple(sets: Any, full: Any) -> Sets:
 
 
 class Plain(Subsets):
-    """The sets of plain functions: a type of their own, so that a copy is known as such."""
+    """The sets of plain functions; a type of its own, to recognise copies."""
 
 
 PLAIN = Plain(1)
 """A plain function is a sum of one loss: every set is the whole."""
+
+
+Rows = npt.NDArray[np.int64]
+
+
+class StratifiedSubsets(Subsets):
+    """Sets over several blocks of samples, one behind the other; each is drawn by itself.
+
+    The mean over each block enters the objective by itself: so each block gets the same number of
+    samples, as far as it has them, and never none. (Shares in proportion to the blocks would
+    leave a small one with next to nothing.)
+    """
+
+    def __init__(
+        self,
+        block_sizes: Sequence[int],  # how many samples each block has
+        # The sizes of A, B and C, over all blocks together: as in :class:`Subsets`.
+        gradient: float | None = None,
+        curvature: float | None = None,
+        search: float | None = None,
+        # Whether B and C have no sample in common in the blocks that hold both.
+        disjoint: bool = True,
+    ) -> None:
+        self.block_sizes = tuple(block_sizes)
+        super().__init__(sum(self.block_sizes), gradient, curvature, search, disjoint)
+
+    def adopting(self, subsets: Subsets) -> Subsets:
+        """Blocks as these, with the sizes that `subsets` asks for; a user's own sets stay."""
+        if subsets.n is None or isinstance(subsets, StratifiedSubsets):
+            return subsets
+        adopted = changed(
+            self,
+            full=subsets.full,
+            disjoint=subsets.disjoint,
+            _requested=subsets._requested,
+        )
+        adopted.sizes(parts=2)  # an impossible request is refused here, not in mid-run
+        return adopted
+
+    @property
+    def smallest(self) -> int:
+        """Every set has a sample of each block."""
+        return len(self.block_sizes)
+
+    def _count(self, size: float, name: str) -> int:
+        count, least = super()._count(size, name), len(self.block_sizes)
+        if count == size and not isinstance(size, float) and count < least:
+            raise ValueError(
+                f"subsets: {name}={size!r} samples of {least} blocks: a set needs at least one "
+                f"sample of each block, {least} in all"
+            )
+        return max(count, least)
+
+    def draw(self, iteration: int, rng: np.random.Generator, sizes: Sizes | None) -> Sets:
+        """The sets of an iteration."""
+        assert sizes is not None
+        A = self._sample(rng, sizes.A)
+        blocks = zip(self.block_sizes, self._shares(sizes.B), self._shares(sizes.C), strict=True)
+        of_B, of_C = zip(*(self._pair(rng, n, b, c) for n, b, c in blocks), strict=True)
+        return Sets(A, self._joined(of_B, sizes.B), self._joined(of_C, sizes.C))
+
+    def _sample(self, rng: np.random.Generator, size: int) -> object:
+        assert self.n is not None
+        if size >= self.n:
+            return self.full
+        parts = [
+            _chosen(rng, n, share)
+            for n, share in zip(self.block_sizes, self._shares(size), strict=True)
+        ]
+        return self._joined(parts, size)
+
+    def _pair(self, rng: np.random.Generator, n: int, b: int, c: int) -> tuple[Rows, Rows]:
+        """B and C in a block of `n` samples: disjoint, if they are to be and both fit."""
+        if self.disjoint and b + c <= n:
+            both = rng.choice(n, b + c, replace=False)
+            return np.sort(both[:b]), np.sort(both[b:])
+        return _chosen(rng, n, b), _chosen(rng, n, c)
+
+    def _joined(self, parts: Sequence[Rows], size: int) -> object:
+        """The rows of each block as rows of all; the whole set by its name."""
+        assert self.n is not None
+        if size >= self.n:
+            return self.full
+        offsets = np.cumsum([0, *self.block_sizes[:-1]])
+        return np.concatenate([part + at for part, at in zip(parts, offsets, strict=True)])
+
+    def _shares(self, size: int) -> list[int]:
+        return equal_shares(size, self.block_sizes)
+
+
+def equal_shares(size: int, block_sizes: Sequence[int]) -> list[int]:
+    """`size` samples divided among blocks: the same number each, as far as a block has them.
+
+    What does not go round falls to the largest blocks.
+    """
+    shares, rest = [0] * len(block_sizes), min(size, sum(block_sizes))
+    order = sorted(range(len(shares)), key=block_sizes.__getitem__)
+    for place, block in enumerate(order):
+        shares[block] = min(block_sizes[block], rest // (len(order) - place))
+        rest -= shares[block]
+    return shares
+
+
+def _chosen(rng: np.random.Generator, n: int, size: int) -> Rows:
+    return np.arange(n) if size >= n else np.sort(rng.choice(n, size, replace=False))

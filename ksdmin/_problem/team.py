@@ -1,9 +1,9 @@
-"""The processes that make a run together: what the core asks of them. One alone is the rule.
+"""The processes of a run: what the core asks of them. Usually there is one.
 
-Each process has some of the samples. A problem whose verbs add up what all of them have found
-(``ksdmin._adapters.torch.distributed``) returns the same numbers to each: so all of them take the
-same steps, without a word about it. What is left are the few things that a process knows alone: its
-clock, Ctrl-C, the user's callback, files, exceptions.
+Each process has some of the samples. A problem whose verbs sum over all processes
+(``ksdmin._adapters.torch.distributed``) returns the same numbers to each, so that all take the same
+steps without further messages. A few things are known to one process only: its clock, Ctrl-C, the
+user's callback, files, exceptions.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ T = TypeVar("T")
 
 
 class Watch(Protocol):
-    """What decides, beside the numbers of a problem, that a run ends: a clock, and Ctrl-C."""
+    """What may end a run, besides the numbers of a problem: a clock, and Ctrl-C."""
 
     def wishes(self) -> tuple[bool, bool]:
         """Whether this process was interrupted, and whether its time is up."""
 
     def agree(self, interrupted: bool, out_of_time: bool) -> None:
-        """What holds for all processes by now."""
+        """Learn what holds for all processes by now."""
 
 
 class Team:
-    """One process alone: all agree, always.
+    """A single process, which always agrees with itself.
 
     Attributes
     ----------
@@ -45,25 +45,25 @@ class Team:
         return self.rank == 0
 
     def together(self, action: Callable[[], T]) -> T:
-        """What `action` returns here; where it raises in any process, all of them raise."""
+        """The result of `action` here; if it raises in any process, all processes raise."""
         return action()
 
     def from_first(self, thing: T) -> T:
-        """What the first process has: an array, or any object that can be pickled."""
+        """The value of the first process: an array, or any object that can be pickled."""
         return thing
 
     def require_same(self, things: Mapping[str, Any]) -> None:
-        """Refuse what is not the same in all processes."""
+        """Raise if a value is not the same in all processes."""
 
     def agreed(self, look: Callable[[], int | None], marks: Sequence[float]) -> int | None:
-        """The largest number that `look` returns in any process, None where it is None in all.
+        """The largest number that `look` returns in any process; None if it is None in all.
 
-        `marks` are numbers that have to be the same in all of them.
+        `marks` are numbers that must be the same in all processes.
         """
         return look()
 
     def for_run(self, watch: Watch) -> Team:
-        """The same for a run that ends when all processes know that `watch` wants it to."""
+        """The team for a run that ends when all processes know that `watch` wants it to."""
         return self
 
     # Sums over all processes: one alone has them already. `counts` are those of a run
@@ -71,11 +71,11 @@ class Team:
     def joint(
         self, numbers: Sequence[Any], vectors: Callable[[Sequence[Any]], list[Array]], counts: Any
     ) -> tuple[Sequence[Any], list[Array]]:
-        """The sums of some numbers, and those of vectors that are made of these sums."""
+        """The sums of some numbers, and of vectors that are computed from these sums."""
         return numbers, vectors(numbers)
 
     def joint_product(self, product: Array, counts: Any, on_again: Callable[[], None]) -> Array:
-        """The sum of a vector; `on_again` is called where any process made a pass again for it."""
+        """The sum of a vector; `on_again` is called if any process had to repeat a pass."""
         return product
 
     def joint_parts(self, arrays: Sequence[Array], counts: Any) -> Sequence[Array]:
@@ -85,7 +85,7 @@ class Team:
     def joint_on_host(
         self, numbers: Sequence[Any], slopes: Array, finish: Callable[[Any], Any], counts: Any
     ) -> tuple[float, Small]:
-        """What `finish` makes of the sums of some numbers, and the sums of `slopes`."""
+        """The result of `finish` for the sums of some numbers, and the sums of `slopes`."""
         raise NotImplementedError
 
 
@@ -93,6 +93,6 @@ ALONE = Team()
 
 
 def team_of(problem: Any) -> Team:
-    """The processes that evaluate a problem, also one of the user's, which need not say."""
+    """The processes that evaluate a problem; a user's problem need not declare them."""
     team: Team = getattr(problem, "team", ALONE)
     return team

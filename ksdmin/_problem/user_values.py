@@ -1,4 +1,4 @@
-"""What a user gives or returns, as the vector or the number that it should be."""
+"""What a user passes or returns, converted to the vector or number that it should be."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ksdmin._problem.arrays import TRACED, Array, detached, is_traced, namespace
 
 
 def as_vector(x0: Any) -> Array:
-    """`x0` as a real floating vector, in its own namespace; nothing is copied needlessly."""
+    """`x0` as a real floating vector in its own namespace, copied only if necessary."""
     if is_traced(x0):
         raise TypeError(TRACED)
     if not is_array_api_obj(x0) or is_numpy_array(x0):
@@ -29,7 +29,7 @@ def as_vector(x0: Any) -> Array:
         x0 = detached(x0)
         x0 = xp.reshape(x0, (1,)) if x0.ndim == 0 else x0
         if xp.isdtype(x0.dtype, ("bool", "integral")):
-            # jax has no float64 unless asked for it
+            # jax has no float64 unless it is enabled
             x0 = xp.astype(x0, xp.asarray(0.0).dtype if is_jax_array(x0) else xp.float64)
         single, double = xp.float32, xp.float64
     if x0.ndim != 1:
@@ -42,7 +42,7 @@ def as_vector(x0: Any) -> Array:
 
 
 def _converted(x0: Any) -> np.ndarray[Any, Any]:
-    """As numpy; refuses parameters that are more than one vector."""
+    """As a numpy array; raises if the parameters are not a single vector."""
     leaves = [] if isinstance(x0, np.ndarray) else list(_leaves(x0))
     foreign = any(is_torch_array(leaf) or is_jax_array(leaf) for leaf in leaves)
     try:
@@ -76,7 +76,7 @@ def _leaves(tree: Any) -> Iterator[Any]:
 
 
 def refuse_coarse(value: Any, eps: float) -> None:
-    """Refuse a value of fewer digits than x0 has, where gradients are differences of values."""
+    """Raise if a value has fewer digits than x0, and gradients are differences of values."""
     if type(value) is float or type(value) is np.float64:
         return
     if is_traced(value) or not is_array_api_obj(value):
@@ -104,7 +104,7 @@ def as_scalar(value: Any, origin: str) -> float:
     if is_traced(value):
         raise TypeError(TRACED)
     shape = tuple(getattr(value, "shape", ()))
-    if math.prod(shape) == 1:  # what goes wrong in here (a CUDA error, say) is not about shape
+    if math.prod(shape) == 1:  # errors in here (of CUDA, say) are not about shape
         value = value.item() if hasattr(value, "item") else value
         if not isinstance(value, (str, bytes)):
             with suppress(TypeError):  # None, a complex number
@@ -121,7 +121,7 @@ BETWEEN = ("ksdmin", "scipy", "torch")  # torch wraps optimizers' steps, SciPy c
 
 
 def frames_to_the_user() -> int:
-    """How many calls above the caller of this the user's line is: a `stacklevel`."""
+    """The `stacklevel` of the user's line, as seen from the caller of this function."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] not in BETWEEN:
@@ -131,25 +131,25 @@ def frames_to_the_user() -> int:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things, in figures: "1 sample", "60,000 samples"."""
+    """A number of things: "1 sample", "60,000 samples"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def unknowns(x0: Any) -> str:
-    """How many variables, and what they are: "1,234 unknowns (float32, cpu)"."""
+    """The variables in words: "1,234 unknowns (float32, cpu)"."""
     dtype = str(x0.dtype).rsplit(".", maxsplit=1)[-1]  # torch's are torch.float32
     return f"{counted(int(x0.shape[0]), 'unknown')} ({dtype}, {device(x0)})"
 
 
 def samples(subsets: Any) -> list[str]:
-    """How many samples; nothing for a plain function."""
+    """The number of samples in words; empty for a plain function."""
     if subsets is None:
         return []
     return ["your own sets" if subsets.n is None else counted(subsets.n, "sample")]
 
 
 def given(name: str, value: Any) -> list[str]:
-    """An argument: a function by its name, a word as it is; nothing where it was not given."""
+    """An argument in words: the name of a function, or the word itself; empty if not given."""
     if value is None:
         return []
     function = getattr(value, "__name__", type(value).__name__)

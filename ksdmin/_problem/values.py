@@ -1,4 +1,4 @@
-"""Values: objects that are never changed, only copied with a change."""
+"""Immutable objects, which are copied with changes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_new, _put = object.__new__, object.__setattr__  # a step on a cheap function calls them often
+_new, _put = object.__new__, object.__setattr__  # a step on a cheap function calls these often
 
 
 def made(kind: type[T], /, **attributes: Any) -> T:
     """An instance of a frozen dataclass with these attributes, which must be all of its fields.
 
-    The same as calling the class, without the cost of its `__init__`.
+    It is the same as calling the class, without the cost of its `__init__`.
     """
     value = _new(kind)
     _put(value, "__dict__", attributes)
@@ -22,8 +22,8 @@ def made(kind: type[T], /, **attributes: Any) -> T:
 def changed(value: T, /, **changes: Any) -> T:
     """A copy of `value` with other attributes.
 
-    The same as ``dataclasses.replace`` for a frozen dataclass, but without a call of `__init__`,
-    which is most of its cost: a tenth of a step on a cheap function.
+    It is the same as ``dataclasses.replace`` for a frozen dataclass, but without the call of
+    `__init__`, which is most of the cost: a tenth of a step on a cheap function.
     """
     known = value.__dict__
     attributes = known | changes

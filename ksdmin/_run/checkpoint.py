@@ -1,4 +1,4 @@
-"""A run as it is saved: everything that decides how it goes on, and when it is written."""
+"""What is saved of a run, so that it can continue; and when it is written."""
 
 from __future__ import annotations
 
@@ -31,49 +31,24 @@ OPTIONAL_COUNTS = ("size_A", "size_B", "size_C")  # columns of the history that 
 
 @dataclass(frozen=True)
 class Saved:
-    """What is in the file, beside its header.
+    """What is in the file, beside its header."""
 
-    Attributes
-    ----------
-    options : Options or HFOptions
-        The user's, but for objects that cannot be saved.
-    seed : tuple of int
-        Of the random sets.
-    bounds : tuple of arrays, or None
-        Lower and upper.
-    state : State
-        After the last finished iteration.
-    remembered : Remembered or None
-        What the problem knows of its last point.
-    sets_taken : int
-        How many the user's iterable of sets had given.
-    records : array
-        The history, a row for each record.
-    watched : Watched
-        What is kept of the iterates.
-    validates : bool
-        Whether there was a validation function.
-    patience : int or None
-        For how many iterations it may not fall. (Options of their own have none without it.)
-    seconds : float
-        Spent so far.
-    """
-
-    options: Options | HFOptions
-    seed: tuple[int, ...]
-    bounds: tuple[Array, Array] | None
-    state: State
-    remembered: Remembered | None
-    sets_taken: int
-    records: Array
-    watched: Watched
-    validates: bool
+    options: Options | HFOptions  # the user's, but for objects that cannot be saved
+    seed: tuple[int, ...]  # of the random sets
+    bounds: tuple[Array, Array] | None  # lower and upper
+    state: State  # after the last finished iteration
+    remembered: Remembered | None  # what the problem knows of its last point
+    sets_taken: int  # how many the user's iterable of sets had given
+    records: Array  # the history, a row for each record
+    watched: Watched  # what is kept of the iterates
+    validates: bool  # whether there was a validation function
+    # For how many iterations it may not fall. (Options of their own have none without it.)
     patience: int | None
-    seconds: float
+    seconds: float  # spent so far
 
 
 def saved(run: Run, state: Any, observer: Observer) -> Saved:
-    """A run at `state`."""
+    """What is saved of a run at `state`."""
     options: Any = replace(run.options, checkpoint=None, validation=None, patience=None)
     rest = state.sampling.rest
     return Saved(
@@ -93,21 +68,11 @@ def saved(run: Run, state: Any, observer: Observer) -> Saved:
 
 @dataclass(frozen=True)
 class Identity:
-    """Which run a file is of.
+    """Which run a file is of."""
 
-    Attributes
-    ----------
-    run : str
-        A name that no other run has.
-    method : str
-        "ksd" or "hf".
-    problem : str
-        The class of the problem.
-    """
-
-    run: str
-    method: str
-    problem: str
+    run: str  # a name that no other run has
+    method: str  # "ksd" or "hf"
+    problem: str  # the class of the problem
 
     @classmethod
     def new(cls, method: str, problem: Any) -> Identity:
@@ -116,12 +81,12 @@ class Identity:
 
 
 def kind_of(problem: Any) -> str:
-    """The name of its class; of one that several processes share, that of its one process's."""
+    """The name of its class; without what several processes add to it."""
     return str(getattr(problem, "saved_as", type(problem).__name__))
 
 
 def header(identity: Identity, run: Run) -> dict[str, Any]:
-    """What the first line of a file says."""
+    """The header of a file."""
     space = run.space
     return {
         **vars(identity),
@@ -136,7 +101,7 @@ def header(identity: Identity, run: Run) -> dict[str, Any]:
 
 
 def write(path: Path, identity: Identity, run: Run, saved: Saved) -> None:
-    """Write a file; one that is there must be of the same run."""
+    """Write a file; an existing one must be of the same run."""
     given = {"problem": saved.state.ledger.problem, **not_saved(run, saved.state)}
     content = encode(saved, given)
     refuse_other_run(path, identity)
@@ -144,14 +109,14 @@ def write(path: Path, identity: Identity, run: Run, saved: Saved) -> None:
 
 
 def not_saved(run: Run, state: State) -> dict[str, Any]:
-    """Objects within the state that the user brings again, by their names."""
+    """Objects within the state that the user passes again, by name."""
     full, rest = run.subsets.full, state.sampling.rest
     named = {"full": full, "rest": rest}
     return {name: thing for name, thing in named.items() if thing is not None}
 
 
 def refuse_path(path: Path) -> None:
-    """Refuse where a new run cannot be saved, before anything is computed."""
+    """Raise, before anything is computed, if a new run cannot be saved."""
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"option checkpoint={str(path)!r}: there is no folder {str(path.parent)!r}"
@@ -160,13 +125,13 @@ def refuse_path(path: Path) -> None:
 
 
 def refuse_other_run(path: Path, identity: Identity | None) -> None:
-    """Refuse a file that is of another run, or no checkpoint at all: it is not overwritten."""
+    """Raise if the file belongs to another run, or is no checkpoint: it is not overwritten."""
     if not path.exists():
         return
     there = checkpoint_file.read_header(path)
     if identity is None or there.get("run") != identity.run:
         raise FileExistsError(
-            f"{path}: there is a saved run already, and it is not overwritten. Go on with it: "
+            f"{path}: there is a saved run already, which is not overwritten. Continue it: "
             "ksdmin.resume(path, problem); or delete it, or choose another path"
         )
 
@@ -207,41 +172,34 @@ def _entry(name: str, kind: str, value: float) -> Any:
     return {"bool": bool, "float": float}.get(kind, int)(value)
 
 
-# When a run is saved, and what becomes of it where that fails
+# When a run is saved, and what happens if that fails
 
 
 log = logging.getLogger("ksdmin")
 
 
 class Keeper:
-    """Decides when the checkpoint of a run is written.
-
-    Parameters
-    ----------
-    path : Path
-        Of the file.
-    every : int or float
-        After how many iterations, or seconds.
-    write : callable
-        Writes a file.
-    begun : bool
-        Whether the run has been saved before.
-    """
+    """Decides when the checkpoint of a run is written."""
 
     def __init__(
-        self, path: Path, every: float, write: Callable[[Path], None], *, begun: bool
+        self,
+        path: Path,  # of the file
+        every: float,  # after how many iterations, or seconds
+        write: Callable[[Path], None],  # writes a file
+        *,
+        begun: bool,  # whether the run has been saved before
     ) -> None:
         self._path, self._every, self._write = path, every, write
         self._iterations, self._written = 0, time.monotonic()
         self._begun, self._said = begun, False
 
     def at_start(self) -> None:
-        """The first file: where it cannot be written, the run does not begin."""
+        """Write the first file; if that fails, the run does not begin."""
         self._write(self._path)
         self._begun = True
 
     def after_iteration(self, *, ended: bool) -> None:
-        """Write a file if one is due. Where it cannot be written, the run goes on."""
+        """Write a file if one is due; if that fails, the run goes on."""
         self._iterations += 1
         if ended or self._due:
             self._try()
@@ -261,7 +219,7 @@ class Keeper:
         self._iterations = 0
         try:
             self._write(self._path)
-        except Exception as error:  # a full disk, a file that was exchanged meanwhile
+        except Exception as error:  # a full disk, or another file in its place
             log.warning("the checkpoint %s was not written: %s", self._path, error)
             if not self._said:
                 self._said = True

@@ -2,7 +2,7 @@
 
 A line that names the format, a line of JSON (the header: which run this is), a line with the
 SHA-256 of the header and of all that follows, and a zip archive: ``content.json``, and one ``.npy``
-file for each array. No pickle: to read a file runs no code of its author.
+file for each array. There is no pickle: reading a file runs no code of its author.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from ksdmin._problem.arrays import Small
 from ksdmin._problem.subsets import WHOLE
 
 MAGIC = b"ksdmin checkpoint\n"
-FORMAT = 1  # raised when the same state is written in another way; other fields are noticed
+FORMAT = 1  # raised when the same state is written differently; changed fields are noticed anyway
 DIGEST_LENGTH = 65  # 64 hexadecimal digits and the end of the line
 MAX_HEADER = 2**16
 BLOCK = 2**20
 
 
 class CheckpointError(ValueError):
-    """A file that is no checkpoint, or not one of this run, or damaged."""
+    """A file that is no checkpoint, or of another run, or damaged."""
 
 
 def write(path: Path, header: Mapping[str, Any], content: Any) -> None:
-    """Write a file: to a temporary one beside it, which then takes its place.
+    """Write a file: first a temporary one beside it, which then replaces it.
 
-    A run that is killed in between leaves the old file, and a temporary one, which the next
-    write replaces.
+    If the run is killed in between, the old file is still there, and a temporary one, which the
+    next write replaces.
     """
     temporary = path.with_name(f".{path.name}.ksdmin-tmp")
     try:
@@ -57,13 +57,13 @@ def write(path: Path, header: Mapping[str, Any], content: Any) -> None:
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """Which run a file is of; nothing but the first lines is read."""
+    """Which run a file belongs to; only the first lines are read."""
     with open(path, "rb") as file:
         return _header(file, path)[0]
 
 
 def read(path: Path) -> tuple[dict[str, Any], Any]:
-    """The header and the content, after a look at every byte. Arrays come as `SavedArray`."""
+    """The header and the content, after the checksum was checked. Arrays are `SavedArray`."""
     with open(path, "rb") as file:
         header, line = _header(file, path)
         expected, begins = file.read(DIGEST_LENGTH).strip(), file.tell()
@@ -73,7 +73,7 @@ def read(path: Path) -> tuple[dict[str, Any], Any]:
         if digest.hexdigest().encode() != expected:
             raise CheckpointError(
                 f"{path}: the file is damaged or incomplete (its checksum differs). Take another "
-                "copy of it, or begin anew; it has been left as it is"
+                "copy of it, or start again; it has been left as it is"
             )
         file.seek(begins)
         with zipfile.ZipFile(file) as archive:
@@ -81,7 +81,7 @@ def read(path: Path) -> tuple[dict[str, Any], Any]:
 
 
 class SavedArray:
-    """An array of a file, and whether it was numpy's: others were of the user's library."""
+    """An array of a file, and whether it was a numpy array or one of the user's library."""
 
     def __init__(self, content: np.ndarray[Any, Any], was_numpy: bool) -> None:
         self.content, self.was_numpy = content, was_numpy
@@ -109,7 +109,7 @@ def _write_all(file: IO[bytes], header: Mapping[str, Any], content: Any) -> None
 
 
 class _Hashing:
-    """A file that cannot be gone back in: what is written once is hashed once."""
+    """A file without seek, so that each byte is hashed once."""
 
     def __init__(self, file: IO[bytes], begin: bytes) -> None:
         self._file, self.digest = file, hashlib.sha256(begin)
@@ -122,11 +122,11 @@ class _Hashing:
         self._file.flush()
 
     def close(self) -> None:
-        """Whoever opened it closes it."""
+        """Do nothing: whoever opened the file closes it."""
 
 
 def _without_arrays(value: Any, arrays: dict[int, tuple[str, Any]]) -> Any:
-    """`value` for JSON, which has no tuples; what is one array in it has one name."""
+    """`value` for JSON, which has no tuples; each array has one name, even if it occurs twice."""
     if isinstance(value, Mapping):
         return {key: _without_arrays(part, arrays) for key, part in value.items()}
     if isinstance(value, (tuple, list)):
@@ -139,12 +139,12 @@ def _without_arrays(value: Any, arrays: dict[int, tuple[str, Any]]) -> Any:
 
 
 def _host_copy(array: Any) -> np.ndarray[Any, Any]:
-    """An array of any library as numpy's, in its own dtype."""
+    """An array of any library as a numpy array of its dtype."""
     return np.asarray(array.detach().cpu().numpy() if is_torch_array(array) else array)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name last, too; where the system has no such thing, there is nothing to do."""
+    """Make the new name durable, too, if the system can do that."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -168,7 +168,7 @@ def _header(file: IO[bytes], path: Path) -> tuple[dict[str, Any], bytes]:
     except (ValueError, KeyError, TypeError):
         raise CheckpointError(
             f"{path}: the file is damaged or incomplete (its header cannot be read). Take another "
-            "copy of it, or begin anew; it has been left as it is"
+            "copy of it, or start again; it has been left as it is"
         ) from None
     if version != FORMAT:
         raise CheckpointError(
@@ -184,7 +184,7 @@ def _loaded(archive: zipfile.ZipFile) -> Any:
 
 
 def _with_arrays(value: Any, archive: zipfile.ZipFile, known: dict[str, SavedArray]) -> Any:
-    """What `_without_arrays` was given; one name is one object."""
+    """The inverse of `_without_arrays`; one name is one object."""
     if isinstance(value, list):
         return [_with_arrays(part, archive, known) for part in value]
     if not isinstance(value, dict):
@@ -203,19 +203,19 @@ def _with_arrays(value: Any, archive: zipfile.ZipFile, known: dict[str, SavedArr
 
 # A state as plain values, and back.
 #
-# Dictionaries, tuples, numbers, text and arrays are left; an array stays whatever array it is, and
-# is not copied. So numpy's, torch's and Python's own ways to write a file all take it. What cannot
-# be saved, such as the problem, is named: whoever decodes a state brings it.
+# Dictionaries, tuples, numbers, text and arrays stay as they are; arrays are not copied. So numpy,
+# torch and Python can all write the result. What cannot be saved, such as the problem, has a name,
+# and whoever decodes the state passes it again.
 
 
 T = TypeVar("T")
 
-OTHER_VERSION = "it was saved by another version of ksdmin. Load it with that one, or begin anew"
+OTHER_VERSION = "it was saved by another version of ksdmin. Load it with that one, or start again"
 NOTHING_GIVEN: Mapping[str, Any] = {}
 
 
 def encode(value: Any, given: Mapping[str, Any] = NOTHING_GIVEN) -> dict[str, Any]:
-    """A dataclass, and all that it holds, as plain values.
+    """A dataclass, with all that it holds, as plain values.
 
     Parameters
     ----------
@@ -264,14 +264,14 @@ def decode(
 
 
 def _plain(value: Any, names: Mapping[int, str], where: str) -> Any:
-    """`value` as plain values; `where` it stands in the state is for the error message."""
+    """`value` as plain values; `where` is its place in the state, for the error message."""
     if id(value) in names:
         return {"given": names[id(value)]}
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, (bool, str)):
         return value
-    if isinstance(value, (int, float)):  # of a subclass, the number
+    if isinstance(value, (int, float)):  # a number also for subclasses
         return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, (tuple, list)):
         parts = (_plain(part, names, f"{where}[{i}]") for i, part in enumerate(value))
@@ -280,7 +280,7 @@ def _plain(value: Any, names: Mapping[int, str], where: str) -> Any:
         return {type(value).__name__: (value.start, value.stop, value.step)}
     if is_dataclass(value) and not isinstance(value, type):
         held = {field.name: getattr(value, field.name) for field in fields(value)}
-        # An option that was not given is none, so that it is made again as such
+        # An option that was not given is None, so that it is restored as such
         held = {name: None if isinstance(part, NotGiven) else part for name, part in held.items()}
         hints = _hints(type(value))
         plain = {
@@ -301,7 +301,7 @@ def _plain(value: Any, names: Mapping[int, str], where: str) -> Any:
 
 
 class _Decoder:
-    """Makes one state: what was one object in it becomes one object again."""
+    """Restores one state: what was one object becomes one object again."""
 
     def __init__(
         self, classes: Mapping[str, Any], given: Mapping[str, Any], array: Callable[[Any], Any]
@@ -311,7 +311,7 @@ class _Decoder:
         self._known: dict[Any, Any] = {("slice", WHOLE.start, WHOLE.stop, WHOLE.step): WHOLE}
 
     def value(self, plain: Any) -> Any:
-        """What `plain` stands for."""
+        """The value that `plain` encodes."""
         if isinstance(plain, Mapping):
             return self._tagged(plain)
         if isinstance(plain, (tuple, list)):
@@ -355,13 +355,13 @@ class _Decoder:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    """The type hints of a dataclass, which take longer to find than a small state to encode."""
+    """The type hints of a dataclass; cached, since they take longer than encoding a small state."""
     return get_type_hints(kind)
 
 
 @cache
 def _classes(kind: type) -> dict[str, Any]:
-    """The dataclasses that one is made of, itself among them, by their names."""
+    """The dataclasses that one consists of, itself included, by name."""
     found: dict[str, Any] = {}
     waiting: list[Any] = [kind]
     while waiting:

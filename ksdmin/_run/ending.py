@@ -26,7 +26,7 @@ from ksdmin._run.start import contradiction, edge
 
 
 class Point(NamedTuple):
-    """Where a result stands: `gradient` is None where it is not known."""
+    """The point of a result; `gradient` is None if it is not known."""
 
     x: Array
     value: float
@@ -34,9 +34,9 @@ class Point(NamedTuple):
 
 
 def finish(run: Run, state: State, observer: Observer, status: Status) -> Result:
-    """The result: the best point seen, but the last one where it passed the test or the callback.
+    """The result: the best point seen; the last if it passed a test, or the callback ended there.
 
-    `fun` and `jac` are those of the whole set at `x`; where they are not known yet they are
+    `fun` and `jac` are those of the whole set at `x`. If they are not known yet they are
     computed, and counted.
     """
     with run.evaluating(state.ledger) as evaluator:
@@ -52,7 +52,7 @@ def finish(run: Run, state: State, observer: Observer, status: Status) -> Result
             _, gradient = evaluator.value_and_gradient(best[0], full)
             norm = run.stationarity(best[0], gradient)
             if not np.isfinite(norm) and np.isfinite(best[1]):
-                status = Status.NOT_FINITE  # a value without a slope: `here` has both
+                status = Status.NOT_FINITE  # a value without a gradient: `here` has both
                 bad = Evaluated(best[0], full, best[1], gradient)
             else:
                 point = Point(*best, gradient)
@@ -76,7 +76,7 @@ def cut_short(
     status: Status,
     x0: Array,
 ) -> Result:
-    """The result where user code has just failed: the best point seen, as far as it is known."""
+    """The result after user code has failed: the best point seen, as far as it is known."""
     point = Point(x0, float("nan"), None)
     if state is not None:
         here, full = state.here, run.subsets.full
@@ -92,7 +92,7 @@ def cut_short(
 def seen(run: Run, ledger: Ledger) -> list[tuple[Array, float]]:
     """Points with their values on the whole set.
 
-    The best one; and the last, where the run ended between the value and the gradient there.
+    The best one; and the last, if the run ended between the value and the gradient there.
     """
     known = ledger.problem.remembered()
     points = [] if ledger.best is None else [ledger.best]
@@ -137,14 +137,14 @@ def make_result(
 
 
 def preconditioner_of(traits: Traits) -> str:
-    """What the preconditioner was."""
+    """The name of the preconditioner."""
     if traits.has_factors:
         return "kronecker"
     return "diagonal" if traits.has_diagonal else "identity"
 
 
 def chosen_iterates(run: Run, watched: Watched, averaged: float) -> dict[str, OptimizeResult]:
-    """The average, with its value, and the best point by validation, where they are asked for."""
+    """The average with its value, and the best point by validation, if they were asked for."""
     chosen, given = {}, run.space.given
     if watched.average is not None:
         chosen["average"] = OptimizeResult(x=given(watched.average), fun=averaged)
@@ -200,7 +200,7 @@ def verdict(run: Run, state: State) -> Status | None:
 
 
 def test_that_holds(run: Run, state: State) -> Status | None:
-    """Which test of convergence holds here: on the whole set."""
+    """Which test of convergence holds here, on the whole set."""
     if state.tests_itself:
         held = unit_free_test(run, state)
         if held is not None:
@@ -215,7 +215,7 @@ def test_that_holds(run: Run, state: State) -> Status | None:
 
 
 def unit_free_test(run: Run, state: State) -> Held | None:
-    """The test free of units that holds; a fit makes its own."""
+    """The test without units that holds; a fit makes its own."""
     here, problem = state.here, state.ledger.problem
     if state.is_fit or not problem.unit_free or state.held is not None:
         return state.held
@@ -237,7 +237,7 @@ def unit_free_test(run: Run, state: State) -> Held | None:
 
 
 def small_change(run: Run, state: State) -> Status | None:
-    """Which of the tests of ftol and xtol holds, of a step that was just taken and may count."""
+    """Which of the tests ftol and xtol holds, for a step that was just taken and may count."""
     options, here, decrease = run.options, state.here, state.last_decrease
     if not state.record.step_norm or math.isnan(decrease):
         return None
@@ -248,7 +248,7 @@ def small_change(run: Run, state: State) -> Status | None:
     return Status.XTOL if state.record.step_norm <= limit else None
 
 
-FLOAT64_AT_MOST = 1e-10  # eps of float64 is below that, of float32 above
+FLOAT64_AT_MOST = 1e-10  # eps of float64 is below this, that of float32 above
 
 
 def explained(
@@ -259,7 +259,7 @@ def explained(
     point: Evaluated,
     bad: Evaluated | None = None,
 ) -> str:
-    """The message for a run that ends at `point`; `bad` is a lower one without a gradient."""
+    """The message for a run that ends at `point`; `bad` is a lower point without a gradient."""
     cause = ""
     if status in TESTS:
         cause = test_that_held(run, state, status, point)
@@ -331,9 +331,9 @@ def not_finite(run: Run, evaluator: Evaluator, state: State) -> str:
 
 
 def not_finite_gradient(run: Run, evaluator: Evaluator, here: Evaluated, where: str) -> str:
-    """Which entries of a gradient are not finite, and what x is there."""
+    """Which entries of a gradient are not finite, and x at these entries."""
     about = f"The gradient at {where} is not finite, and the value is {here.value:.6g}"
-    if evaluator.gradient_error:  # the user knows of no gradient
+    if evaluator.gradient_error:  # the user gave no gradient
         about = f"fun is not finite near {where}, so finite differences fail"
     g, x = to_host(here.gradient), to_host(here.x)
     wrong = [i for i, entry in enumerate(g.tolist()) if not math.isfinite(entry)]
@@ -348,7 +348,7 @@ def after(state: State) -> str:
 
 
 def blamed(samples: list[int]) -> str:
-    """Samples whose values are not finite, in words."""
+    """The samples whose values are not finite, in words."""
     named = ", ".join(map(str, samples))
     more = " and perhaps others" if len(samples) == MOST else ""
     return f"sample {named}" if len(samples) == 1 else f"the samples {named}{more}"
@@ -363,7 +363,7 @@ def no_descent(run: Run, evaluator: Evaluator, there: Evaluated) -> str:
 def coarse_differences(run: Run, evaluator: Evaluator, state: State, value: float) -> str:
     """The error of a gradient by finite differences, and what to do about it."""
     gtol, error = run.gradient_target(state.first_norm), evaluator.gradient_error * abs(value)
-    of_jax = run.space.library == "jax"  # it could not be traced, or minimize would have done so
+    of_jax = run.space.library == "jax"  # otherwise minimize would have differentiated it
     mend = "pass jac, or write fun with jax.numpy for ksdmin.from_jax" if of_jax else "pass jac"
     if error < gtol:
         return f"The gradient is a finite-difference estimate: {mend}."
@@ -376,16 +376,16 @@ def coarse_differences(run: Run, evaluator: Evaluator, state: State, value: floa
 # Which samples a value is not finite for, by halving: at most two passes for each
 
 
-MOST = 3  # samples that are named
+MOST = 3  # how many samples are named
 
 Rows = npt.NDArray[np.int64]
 
 
 def not_finite_samples(run: Run, evaluator: Evaluator, here: Evaluated) -> list[int]:
-    """A few samples whose own values are not finite at a point whose value is not.
+    """A few samples whose own values are not finite, at a point whose value is not.
 
-    None where samples have no numbers (the user's own sets, blocks of residuals), are spread over
-    processes, or where there is no time left; and where the point is to blame: if all are bad.
+    None if samples have no numbers (the user's own sets, blocks of residuals) or are spread over
+    processes, if no time is left, or if all are bad, so that the point is to blame.
     """
     numbered = type(run.subsets) is Subsets and run.subsets.n is not None and run.subsets.n > 1
     if not numbered or run.team is not ALONE or evaluator.spent():
@@ -400,7 +400,7 @@ def not_finite_samples(run: Run, evaluator: Evaluator, here: Evaluated) -> list[
 
 def _found(run: Run, evaluator: Evaluator, x: Array, rows: Rows) -> Iterator[int]:
     """The samples whose own values are not finite, one after the other."""
-    with suppress(Exception):  # a function may fail on a part: nothing more is said then
+    with suppress(Exception):  # a function may fail on a part: then nothing is said
         while len(rows) and not _is_finite(run, evaluator, x, rows):
             at = _first(run, evaluator, x, rows)
             if _is_finite(run, evaluator, x, rows[at : at + 1]):
@@ -417,7 +417,7 @@ def _rows(run: Run, idx: Any) -> Rows:
 
 
 def _first(run: Run, evaluator: Evaluator, x: Array, rows: Rows) -> int:
-    """The place of the first sample that is to blame, if any is."""
+    """The place of the first bad sample, if there is one."""
     low, high = 0, len(rows)
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,7 +1,7 @@
 """The one place where a run calls its problem: counting, the best point, the budget.
 
-What evaluations leave behind is a value, the `Ledger`, and part of a run's state. An `Evaluator`
-goes on from a ledger for the length of one step, and ends in the next ledger.
+The `Ledger`, a part of a run's state, holds what evaluations have found and cost. An `Evaluator`
+continues from a ledger for one step, and ends in the next ledger.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from ksdmin._problem.arrays import Array, Small, Space
@@ -22,14 +21,14 @@ from ksdmin._problem.subsets import Subsets
 from ksdmin._problem.values import made
 from ksdmin._result import Status
 
-LEDGER = "_ksdmin_ledger"  # the attribute by which an exception carries what has been spent
+LEDGER = "_ksdmin_ledger"  # the attribute of an exception with what has been spent
 
 
 @dataclass(frozen=True)
 class Evaluated:
     """A point and what is known there, as a mean over the samples `idx`.
 
-    The `diagonal` is as the method takes it (`Run.as_preconditioner`).
+    The `diagonal` has the form that the method uses (`Run.as_preconditioner`).
     """
 
     x: Array
@@ -42,7 +41,7 @@ class Evaluated:
 class Halt(BaseException):
     """Time is up, or Ctrl-C was pressed: the step is given up.
 
-    (Not an Exception: whoever tries user code must not take it for a failure of that.)
+    (It is not an Exception, so that `except Exception` around user code does not catch it.)
     """
 
     def __init__(self, status: Status) -> None:
@@ -57,7 +56,7 @@ class Interrupt:
 
 
 class Agreement:
-    """Why a run of several processes ends, once all of them know."""
+    """Why a run of several processes ends, once all of them know it."""
 
     status: Status | None = None
 
@@ -77,11 +76,11 @@ class Budget:
 
     @property
     def seconds(self) -> float:
-        """Since the run began."""
+        """Seconds since the run began."""
         return time.perf_counter() - self.began
 
     def after(self, seconds: float) -> Budget:
-        """The budget of a run that goes on, and has taken so many seconds before."""
+        """The budget of a run that continues after so many seconds."""
         return replace(self, began=time.perf_counter() - seconds)
 
     def spent(self, counts: Counts) -> Status | None:
@@ -90,7 +89,7 @@ class Budget:
 
     @property
     def over(self) -> Status | None:
-        """Why nothing more may begin: not even the next evaluation of a step."""
+        """Why no further evaluation may begin, if so."""
         if self.agreement is not None:
             return self.agreement.status
         if self.interrupt.asked:
@@ -104,12 +103,12 @@ class Budget:
         return self.interrupt.asked, self.maxtime < math.inf and self.seconds >= self.maxtime
 
     def agree(self, interrupted: bool, out_of_time: bool) -> None:
-        """What holds for all processes by now."""
+        """Learn what holds for all processes by now."""
         if self.agreement is not None and (interrupted or out_of_time):
             self.agreement.status = Status.INTERRUPTED if interrupted else Status.MAXTIME
 
     def check(self) -> None:
-        """Give up where nothing more may begin."""
+        """Raise `Halt` if no further evaluation may begin."""
         if self.agreement is None and not self.interrupt.asked and self.maxtime == math.inf:
             return  # the usual case
         status = self.over
@@ -119,24 +118,15 @@ class Budget:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What a run has spent and found so far.
+    """What a run has spent and found so far."""
 
-    Attributes
-    ----------
-    problem : CountingProblem
-        In the arithmetic that is in force, with what it remembers of its last point.
-    counts : Counts
-        Not to be changed: an evaluator goes on from a copy.
-    best : tuple or None
-        The point with the lowest value on the whole set, and that value.
-    refined : int
-        How often the run has turned to finer arithmetic.
-    """
-
+    # In the arithmetic that is in force, with what it remembers of its last point.
     problem: CountingProblem
+    # Not to be changed: an evaluator goes on from a copy.
     counts: Counts = field(default_factory=Counts)
+    # The point with the lowest value on the whole set, and that value.
     best: tuple[Array, float] | None = None
-    refined: int = 0
+    refined: int = 0  # how often the run has turned to finer arithmetic
 
 
 class Evaluator:
@@ -144,26 +134,6 @@ class Evaluator:
 
     So what has been spent by then is known. (Its own methods, as contextlib's decorator sets
     attributes of exceptions, and some refuse that.)
-
-    Parameters
-    ----------
-    ledger : Ledger
-        Where it goes on from; it is not changed.
-    space : Space
-        Where the vectors live.
-    subsets : Subsets
-        Knows the sizes of sets, and which one is everything.
-    budget : Budget
-        What the run may spend.
-    traits_of : callable
-        problem -> its traits, as far as the method uses them.
-    as_preconditioner : callable
-        (traits, diagonal) -> what the method makes of a diagonal.
-    limited : bool, optional
-        Whether an evaluation may not even begin when time is up. The start and the end of a run are
-        not, nor is the end of a step whose work would be lost (`let_finish`).
-    gives_up : bool, optional
-        Whether the step is given up then: not on samples, where its work would be lost.
 
     Attributes
     ----------
@@ -175,14 +145,19 @@ class Evaluator:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: Ledger,  # where it goes on from; it is not changed
         space: Space,
-        subsets: Subsets,
+        subsets: Subsets,  # knows the sizes of sets, and which one is everything
         budget: Budget,
+        # problem -> its traits, as far as the method uses them.
         traits_of: Callable[[CountingProblem], Traits],
+        # (traits, diagonal) -> what the method makes of a diagonal.
         as_preconditioner: Callable[[Traits, Array], Array],
         *,
+        # Whether an evaluation may not even begin when time is up. The start and the end of a run
+        # are not, nor is the end of a step whose work would be lost (`let_finish`).
         limited: bool = False,
+        # Whether the step is given up then: not on samples, where its work would be lost.
         gives_up: bool = False,
     ) -> None:
         self.space, self.subsets, self.budget = space, subsets, budget
@@ -191,18 +166,13 @@ class Evaluator:
         self.counts, self.best = ledger.counts.copy(), ledger.best
         self._refined = ledger.refined
         self._set = _Set(subsets.full, 1.0, True) if subsets.n else NO_SET
-        self._passed = self.counts.work  # how much of it has been turned into passes
+        self._passed = self.counts.work  # how much of it is already counted in passes
         self._take(ledger.problem)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             with suppress(Exception):
                 setattr(error, LEDGER, self.ledger)
@@ -215,12 +185,12 @@ class Evaluator:
 
     @property
     def gradient_is_written(self) -> bool:
-        """Whether the gradient is the user's own, beside the values."""
+        """Whether the user wrote the gradient separately from the values."""
         return self._problem.gradient_is_written
 
     @property
     def variable_scale(self) -> Small | None:
-        """What makes steps of the variables alike, where the user says so."""
+        """The user's scale of the variables, if given."""
         return self._problem.variable_scale
 
     @property
@@ -229,7 +199,7 @@ class Evaluator:
         return self._error(self.traits.product_accuracy)
 
     def _error(self, power: float) -> float:
-        """The relative error that differences make, 0 where derivatives are exact."""
+        """The relative error of differences; 0 if derivatives are exact."""
         return self.space.eps**power if power < 1 else 0.0
 
     @property
@@ -244,9 +214,9 @@ class Evaluator:
         )
 
     def refine(self) -> bool:
-        """Turn to finer arithmetic, where the problem has any.
+        """Turn to finer arithmetic, if the problem has any.
 
-        What was computed before is not to be compared with what comes.
+        Values computed before must not be compared with later ones.
         """
         finer = self._problem.in_finer_arithmetic()
         if finer is not None:
@@ -256,20 +226,20 @@ class Evaluator:
 
     @property
     def moves(self) -> bool:
-        """Whether that arithmetic is of another dtype than the run's vectors by now."""
+        """Whether the arithmetic now has another dtype than the run's vectors."""
         return self._problem.home(self.space) is not self.space
 
     def let_finish(self) -> None:
-        """From here on evaluations begin whether there is time for them or not."""
+        """From here on, evaluations begin even if time is up."""
         self._begin = _whenever
 
     def spent(self) -> bool:
         """Whether any part of the budget is used up.
 
-        A step that was cut short by the clock would not be that of a run with more time: where
-        nothing is lost by it, it is given up.
+        A step cut short by the clock would differ from that of a run with more time. If giving it
+        up loses nothing, it is given up.
         """
-        if self._gives_up:  # the next evaluation looks at the clock
+        if self._gives_up:  # the next evaluation checks the clock
             return self.counts.nfev >= self.budget.maxfun
         return self.budget.spent(self.counts) is not None
 
@@ -281,7 +251,7 @@ class Evaluator:
         return value
 
     def value_beside(self, x: Array, idx: Any) -> float:
-        """A value that checks the gradient at another point; what is known of that stays known."""
+        """A value that checks the gradient at another point; what is known there is kept."""
         self._begin()
         value = self._problem.value_beside(x, idx)
         self._charge(idx)
@@ -295,7 +265,7 @@ class Evaluator:
         return value, g
 
     def value_and_slopes(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
-        """The value and V^T g on `idx`, where the problem has a cheaper way to it than g."""
+        """The value and V^T g on `idx`, if the problem can compute it more cheaply than g."""
         self._begin()
         value, slopes = self._problem.value_and_projected_gradient(x, idx, V)
         self._charge(idx, x, value)
@@ -304,7 +274,7 @@ class Evaluator:
     def evaluate(self, x: Array, idx: Any, *, diagonal: bool) -> Evaluated:
         """What an iteration starts from (Alg. 3, lines 4 and 5).
 
-        The `diagonal` is computed where it is asked for, and the problem has any.
+        The `diagonal` is computed if it is asked for, and the problem has one.
         """
         if not diagonal or not self.traits.has_diagonal:
             return Evaluated(x, idx, *self.value_and_gradient(x, idx))
@@ -328,7 +298,7 @@ class Evaluator:
         return charged
 
     def matrix(self, x: Array, idx: Any) -> Array | None:
-        """The curvature matrix on `idx`; None where there is none after all."""
+        """The curvature matrix on `idx`; None if there is none after all."""
         self._begin()
         H = self._problem.matrix(x, idx)
         self._charge(idx)
@@ -336,7 +306,7 @@ class Evaluator:
 
     @property
     def sees_nothing(self) -> bool:
-        """Whether no difference of the last Jacobian changed a residual."""
+        """Whether no finite difference of the last Jacobian changed a residual."""
         return self._problem.sees_nothing
 
     @property
@@ -345,7 +315,7 @@ class Evaluator:
         return self._problem.has_sparse_jacobian
 
     def jacobian(self, x: Array, idx: Any) -> Jacobian | None:
-        """The curvature on `idx` as rows; None where there are none after all."""
+        """The curvature on `idx` as rows; None if there are none after all."""
         self._begin()
         return self._charged(self._problem.jacobian(x, idx), idx)
 
@@ -372,25 +342,26 @@ class Evaluator:
     def factors(self, x: Array, idx: Any) -> Factors:
         """Kronecker factors of the curvature on `idx`."""
         self._begin()
-        factors, before = self._problem.factors(x, idx), self.counts.passes
-        self._charge(idx)
-        size = self.subsets.size_of(self.subsets.full if self._set.full else idx)
-        if factors.samples is not None and size:  # they are of a part of the set
-            spent = self.counts.passes - before
-            self.counts.passes = before + spent * min(1.0, factors.samples / size)
+        factors = self._problem.factors(x, idx)
+        size = self.subsets.size_of(self.subsets.full if self.subsets.is_full(idx) else idx)
+        # They may use a part of the set
+        part = min(1.0, factors.samples / size) if factors.samples is not None and size else 1.0
+        self._charge(idx, part=part)
         return factors
 
-    def _charge(self, idx: Any, x: Array | None = None, value: float = math.nan) -> None:
-        """Turn what the problem has just counted into passes over the data.
+    def _charge(
+        self, idx: Any, x: Array | None = None, value: float = math.nan, part: float = 1.0
+    ) -> None:
+        """Convert what the problem has just counted, on this part of the set, into passes.
 
-        Where it was a value, the point may be the best one.
+        If it was a value, the point may be the best one.
         """
-        if self._set.idx is not idx:  # mostly it is the one of the last call
+        if self._set.idx is not idx:  # usually the same as in the last call
             self._set = self._known(idx)
         work, best = self.counts.work, self.best
-        self.counts.passes += (work - self._passed) * self._set.share
+        self.counts.passes += (work - self._passed) * self._set.share * part
         self._passed = work
-        # -inf is a fault, or there is no minimum: not a point to return.
+        # -inf is an error, or there is no minimum: do not return this point
         if (best is None or value < best[1]) and self._set.full and value > -math.inf:
             self.best = (x, value)
 
@@ -414,7 +385,7 @@ NO_SET = _Set(None, math.nan, False)
 
 
 def _whenever() -> None:
-    """An evaluation that the clock does not hinder may begin."""
+    """Allow an evaluation to begin at any time."""
 
 
 # Iterations that the factors of a point serve. Renewed in each, MNIST's auto-encoder is 12% behind
@@ -424,18 +395,10 @@ ITERATIONS = 5
 
 @dataclass(frozen=True)
 class KeptFactors:
-    """The factors of an iteration.
+    """The factors of an iteration."""
 
-    Attributes
-    ----------
-    damped : DampedFactors or None
-        None where they were of no use: not finite, or all zero.
-    iteration : int
-        When they were computed.
-    """
-
-    damped: DampedFactors | None
-    iteration: int
+    damped: DampedFactors | None  # None where they were of no use: not finite, or all zero
+    iteration: int  # when they were computed
 
 
 def renewed(

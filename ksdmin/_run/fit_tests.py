@@ -23,40 +23,21 @@ ZERO = EPS**2
 
 @dataclass(frozen=True)
 class Held:
-    """A test that holds.
+    """A test that holds."""
 
-    Attributes
-    ----------
-    status : int
-        Which one.
-    text : str
-        A sentence with its numbers.
-    """
-
-    status: int
-    text: str
+    status: int  # which one
+    text: str  # a sentence with its numbers
 
 
 @dataclass(frozen=True)
 class FitTests:
-    """The tolerances.
+    """The tolerances."""
 
-    Attributes
-    ----------
-    gtol : float
-        Of the largest cosine between the residuals and a column of the Jacobian.
-    ftol : float
-        Of the reduction of the value, relative to it: of the last step's, and of the predicted one.
-    xtol : float
-        Of the last step, relative to the variables, in the scale of the columns' lengths.
-    first : float
-        The value at the first point; 0 where nothing is relative to it.
-    """
-
-    gtol: float
+    gtol: float  # of the largest cosine between the residuals and a column of the Jacobian
+    # Of the reduction of the value, relative to it: of the last step's, and of the predicted one.
     ftol: float
-    xtol: float
-    first: float = 0.0
+    xtol: float  # of the last step, relative to the variables, in the scale of the columns' lengths
+    first: float = 0.0  # the value at the first point; 0 where nothing is relative to it
 
     @staticmethod
     def are_free(options: MethodOptions) -> bool:

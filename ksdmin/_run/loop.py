@@ -1,4 +1,4 @@
-"""One run: how it is set up, start, step, stop. Everything that minimises drives this loop."""
+"""One run: set-up, start, step, stop. Everything that minimises drives this loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,52 +40,30 @@ log = logging.getLogger("ksdmin")
 
 
 class Method(NamedTuple):
-    """What a method brings to a run.
+    """What a method brings to a run."""
 
-    Attributes
-    ----------
-    name : str
-        As the argument `method` has it.
-    options, state : type
-        The classes of its options and of its states.
-    prepare : callable
-        (run, options, traits) -> the run with what the method adds to it.
-    start, step : callable
-        (run, ledger, x0) -> state, and (run, state) -> state.
-    escape : callable or None
-        (run, state) -> (state, whether it lies further down): where the gradient has vanished.
-    move : callable or None
-        (run, state) -> (run, state), in the dtype of the problem, which may be another one by now.
-    extras : callable or None
-        (run, state) -> fields of the result that only this method has.
-    """
-
-    name: str
+    name: str  # as the argument `method` has it
+    # The classes of its options and of its states.
     options: type[MethodOptions]
     state: type[State]
-    prepare: Callable[..., Any]
+    prepare: Callable[..., Any]  # (run, options, traits) -> the run with what the method adds to it
+    # (run, ledger, x0) -> state, and (run, state) -> state.
     start: Callable[..., Any]
     step: Callable[..., Any]
+    # (run, state) -> (state, whether it lies further down): where the gradient has vanished.
     escape: Callable[..., tuple[Any, bool]] | None = None
+    # (run, state) -> (run, state), in the dtype of the problem, which may be another one by now.
     move: Callable[..., tuple[Any, Any]] | None = None
+    # (run, state) -> fields of the result that only this method has.
     extras: Callable[..., dict[str, Any]] | None = None
 
 
 class Source(NamedTuple):
-    """What a run is of.
+    """What a run is of."""
 
-    Attributes
-    ----------
-    problem : Problem
-        The user's own, or what was made of the user's functions.
-    subsets : object
-        What was given beside it.
-    keep : bool
-        Whether a result keeps it alive: functions, but not an object of the user's with data.
-    """
-
-    problem: Any
-    subsets: Any
+    problem: Any  # the user's own, or what was made of the user's functions
+    subsets: Any  # what was given beside it
+    # Whether a result keeps it alive: functions, but not an object of the user's with data.
     keep: bool
 
 
@@ -166,54 +144,28 @@ def compared(options: MethodOptions, method: str, subsets: Subsets) -> dict[str,
 
 
 class Loop:
-    """A run, and where it stands.
-
-    Parameters
-    ----------
-    method : Method
-        What makes its steps.
-    run : Run
-        What stays the same.
-    ledger : Ledger
-        What has been spent and found, and the problem.
-    x0 : array
-        Where it starts.
-    observer : Observer
-        Who watches it.
-    source : Source, optional
-        What its results are of.
-    state : State, optional
-        That of a run that goes on.
-    identity : Identity, optional
-        By which the files of a run that goes on are known.
-
-    Attributes
-    ----------
-    state : State or None
-        After the last finished iteration; None: x0 has not been evaluated yet.
-    status : Status or None
-        Why it has ended; None: it goes on.
-    """
+    """A run, and where it stands."""
 
     def __init__(
         self,
         method: Method,
         run: Run,
-        ledger: Ledger,
+        ledger: Ledger,  # what has been spent and found, and the problem
         x0: Array,
         observer: Observer,
-        source: Source | None = None,
-        state: State | None = None,
-        identity: Identity | None = None,
+        source: Source | None = None,  # what its results are of
+        state: State | None = None,  # that of a run that goes on
+        identity: Identity | None = None,  # by which the files of a run that goes on are known
     ) -> None:
         self.method, self.run, self.observer, self.source = method, run, observer, source
-        self._identity = identity  # of a new run, from its first file on
-        self.status: Status | None = None
+        self._identity = identity  # for a new run, from its first file on
+        self.status: Status | None = None  # why it has ended; None: it goes on
         self._x0, self._ledger = x0, watched(ledger, run)
+        # After the last finished iteration; None: x0 has not been evaluated yet.
         self.state = None if state is None else changed(state, ledger=self._ledger)
-        self._to_save = self.state  # without what a look at the end has cost: it is looked again
-        self._cut: tuple[Status, Ledger] | None = None  # by an exception
-        self._halted: Ledger | None = None  # what a step had spent and found that was given up
+        self._to_save = self.state  # without the cost of a look at the end, which is repeated
+        self._cut: tuple[Status, Ledger] | None = None  # ended by an exception
+        self._halted: Ledger | None = None  # what an abandoned step had spent and found
         self._seen = False  # whether the observer has seen `state`, in all processes
         path, every = run.options.checkpoint, run.options.checkpoint_every
         self._keeper: Keeper | None = None
@@ -221,14 +173,14 @@ class Loop:
             self._keeper = Keeper(Path(path), every, self._write, begun=state is not None)
 
     def __setstate__(self, content: dict[str, Any]) -> None:
-        """A copy: the watch over the clock is not copied with a problem."""
+        """Restore a copy, whose problem has to watch the clock again."""
         self.__dict__.update(content)
         self._ledger = watched(self._ledger, self.run)
         if self.state is not None:
             self.state = changed(self.state, ledger=watched(self.state.ledger, self.run))
 
     def ended(self) -> bool:
-        """Whether there is nothing more to do: the status says why."""
+        """Whether the run has ended; the status says why."""
         return self.status is not None
 
     def to_the_end(self, *, catch_interrupt: bool = True) -> OptimizeResult:
@@ -253,7 +205,7 @@ class Loop:
         return result
 
     def advance(self) -> bool:
-        """Go on by one iteration; False: there is none, as the run has ended."""
+        """Make one iteration; False: there was none, because the run has ended."""
         if self.status is not None:
             return False
         self._cut = None
@@ -283,14 +235,14 @@ class Loop:
             raise
 
     def look(self) -> State:
-        """Whether an iteration can follow: the status says why not.
+        """Whether an iteration can follow; if not, the status says why.
 
-        Where the gradient has vanished, a step down from a saddle point may be the next iteration.
+        If the gradient has vanished, a step down from a saddle point may be the next iteration.
         """
         state = self.state or self._begun()
         self.status, escape = verdict(self.run, state), self.method.escape
         if self.status in TESTS and escape is not None:
-            with suppress(Halt):  # the test holds, whether there is time to look for more or not
+            with suppress(Halt):  # the test holds, even if there is no time for more
                 state, escaped = escape(self.run, state)
                 self.status = None if escaped else self.status
         self._seen = self._seen and state is self.state
@@ -300,8 +252,8 @@ class Loop:
     def replace_problem(self, problem: CountingProblem, here: Evaluated, *, same: bool) -> None:
         """Go on with another problem, which has been evaluated `here`.
 
-        Where it is the `same` function but for rounding, a run that has ended may stay so. The
-        clock goes on from where the last iteration left it.
+        If it is the `same` function up to rounding, a run that has ended may stay ended. The clock
+        continues from where the last iteration left it.
         """
         assert self.state is not None
         record = self.state.record
@@ -314,7 +266,7 @@ class Loop:
         self.status = verdict(run, self.state) if same and self.ended() else None
 
     def leave_problem(self) -> None:
-        """Forget the problem: a run that waits for another one does not keep it alive."""
+        """Forget the problem, so that a run that waits for another one does not keep it alive."""
         assert self.state is not None
         nothing: Any = None
         self._ledger = changed(self.state.ledger, problem=nothing, best=None)
@@ -322,7 +274,7 @@ class Loop:
         self._x0, self._cut, self._halted = self.state.here.x, None, None
 
     def described(self) -> str:
-        """Where the run stands, in a line."""
+        """The state of the run in one line."""
         if self.state is None:
             return f"{self.method.name}, {counted(self.run.space.n, 'unknown')}, not begun"
         record = self.state.record
@@ -334,7 +286,7 @@ class Loop:
 
     def save(self, path: Path) -> None:
         """Write the run to a file; of several processes, the first does."""
-        self._saved()  # x0 may have to be evaluated, by all of them
+        self._saved()  # x0 may have to be evaluated, by all processes
         self.run.team.together(lambda: self._write(path) if self.run.team.is_first else None)
 
     def _write(self, path: Path) -> None:
@@ -344,7 +296,7 @@ class Loop:
         checkpoint.write(path, self._identity, self.run, self._saved())
 
     def _saved(self) -> Saved:
-        """The run as it is saved."""
+        """What is saved of the run."""
         if self.state is None:
             self._cut = None
             try:
@@ -355,7 +307,7 @@ class Loop:
         return checkpoint.saved(self.run, self._to_save, self.observer)
 
     def result(self) -> OptimizeResult:
-        """The result by now; what is not known of it is computed, but not as part of the run."""
+        """The result so far; what is missing is computed, but not as part of the run."""
         result = self._result()
         if self.source is not None:
             box, (problem, subsets, keep) = self.run.box, self.source
@@ -387,7 +339,7 @@ class Loop:
         return result
 
     def _begun(self) -> State:
-        """The state; at first, that at x0."""
+        """The state; at first the one at x0."""
         if self.state is None:
             self.state = self.method.start(self.run, self._ledger, self._x0)
             self._see(self.state)
@@ -395,7 +347,7 @@ class Loop:
         return self.state
 
     def _see(self, state: State) -> bool:
-        """Show a state to those who watch the run, and whether it goes on.
+        """Show a state to the observers; returns whether the run goes on.
 
         They may end it, in any of its processes.
         """
@@ -409,7 +361,7 @@ class Loop:
         return False
 
     def _moved(self, state: State) -> State:
-        """The state in finer arithmetic; the run goes with it where that is of another dtype."""
+        """The state in finer arithmetic, and the run with it, if that has another dtype."""
         if self.method.move is None:
             return state
         run, state = self.method.move(self.run, state)
@@ -420,7 +372,7 @@ class Loop:
         return state
 
     def _cut_short(self, error: BaseException) -> None:
-        """An exception of user code: it takes along the result so far."""
+        """Attach the result so far to an exception of user code."""
         interrupted = isinstance(error, KeyboardInterrupt)
         ledger = vars(error).pop(LEDGER, self.state.ledger if self.state else self._ledger)
         self._cut = Status.INTERRUPTED if interrupted else Status.FAILED, ledger
@@ -431,9 +383,9 @@ class Loop:
 
 
 def watched(ledger: Ledger, run: Run) -> Ledger:
-    """The ledger of a run, whose problem knows when the run is to end.
+    """The ledger of a run, whose problem knows when the run should end.
 
-    A gradient that is made of many values may be given up halfway; several processes have to agree.
+    A gradient made of many values may be given up halfway; several processes have to agree.
     """
     problem = ledger.problem
     if isinstance(problem, FunctionProblem):
@@ -441,14 +393,14 @@ def watched(ledger: Ledger, run: Run) -> Ledger:
     return changed(ledger, problem=problem.in_step_with(run.budget))
 
 
-# Ctrl-C: once, and the run ends after the evaluation; twice, and it ends at once
+# Ctrl-C once: the run ends after the evaluation; twice: it ends at once
 
 
 class OnCtrlC:
     """A context in which Ctrl-C asks a run to end.
 
-    It takes the place of Python's own handler only, and in the main thread only: whoever has a
-    handler keeps it. A run within a run is asked together with the outer one.
+    It replaces only Python's own handler, and only in the main thread; a user's handler stays. A
+    run within a run is asked together with the outer one.
     """
 
     def __init__(self, interrupt: Interrupt) -> None:
@@ -459,7 +411,7 @@ class OnCtrlC:
         if threading.current_thread() is not threading.main_thread():
             return
         own = _Handler()
-        current = signal.signal(signal.SIGINT, own)  # to look first would cost as much again
+        current = signal.signal(signal.SIGINT, own)  # checking first would cost as much again
         if current is signal.default_int_handler:
             self._handler = own
         else:
@@ -468,12 +420,7 @@ class OnCtrlC:
         if self._handler is not None:
             self._handler.runs.append(self._interrupt)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._handler is None:
             return
         self._handler.runs.remove(self._interrupt)
@@ -484,7 +431,7 @@ class OnCtrlC:
 
 
 class _Handler:
-    """Of all runs that are going on, one within the other."""
+    """The handler for all active runs, one within the other."""
 
     def __init__(self) -> None:
         self.runs: list[Interrupt] = []
@@ -494,5 +441,5 @@ class _Handler:
             return signal.default_int_handler(number, frame)
         for run in self.runs:
             run.asked = True
-        log.warning("Ctrl-C: the run ends after this evaluation; once more ends it at once")
+        log.warning("Ctrl-C: the run ends after this evaluation; Ctrl-C again ends it at once")
         return None

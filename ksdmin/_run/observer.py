@@ -1,4 +1,4 @@
-"""Who watches a run: the history, the callback, validation and averages, the progress bar."""
+"""What watches a run: the history, the callback, validation and averages, the progress bar."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any
 
 from scipy.optimize import OptimizeResult
@@ -21,40 +20,22 @@ from ksdmin._run.run import State
 
 @dataclass
 class Watched:
-    """Iterates, their average, the best of them by validation; and how the history is thinned.
+    """Iterates, their average, the best of them by validation; and how the history is thinned."""
 
-    Attributes
-    ----------
-    allvecs : list of arrays, or None
-        Every iterate, where they are asked for.
-    average : array or None
-        The exponential average, once it has begun.
-    best : array or None
-        The point with the lowest validation value.
-    best_value, best_iteration : float, int
-        That value, and when it was found.
-    best_is_average : bool
-        Whether the point is an average.
-    stride : int
-        The history has every so many-th iteration, and the last.
-    called_back : bool
-        Whether the callback has seen the last record.
-    kinds : tuple of pairs
-        How many steps of each kind there were: names and counts, in the order of the first ones.
-    """
-
-    allvecs: list[Array] | None = None
-    average: Array | None = None
-    best: Array | None = None
+    allvecs: list[Array] | None = None  # every iterate, where they are asked for
+    average: Array | None = None  # the exponential average, once it has begun
+    best: Array | None = None  # the point with the lowest validation value
+    # That value, and when it was found.
     best_value: float = math.inf
     best_iteration: int = 0
-    best_is_average: bool = False
-    stride: int = 1
-    called_back: bool = True
+    best_is_average: bool = False  # whether the point is an average
+    stride: int = 1  # the history has every so many-th iteration, and the last
+    called_back: bool = True  # whether the callback has seen the last record
+    # How many steps of each kind there were: names and counts, in the order of the first ones.
     kinds: tuple[tuple[str, int], ...] = ()
 
     def note(self, records: list[Record], record: Record, most: int | None) -> None:
-        """Add a record to a history of at most so many, and count its kind of step."""
+        """Add a record to the history, which has at most so many, and count its kind of step."""
         if record.kind:
             counts = dict(self.kinds)
             counts[record.kind] = counts.get(record.kind, 0) + 1
@@ -67,7 +48,7 @@ class Watched:
             records[:-1] = [old for old in records[:-1] if old.iteration % self.stride == 0]
 
     def move(self, space: Space) -> None:
-        """Convert what later iterates are averaged and compared with to the dtype of `space`."""
+        """Convert the average and the best point to the dtype of `space`."""
         self.average, self.best = (
             None if x is None else space.in_own_dtype(x) for x in (self.average, self.best)
         )
@@ -82,7 +63,7 @@ class Watched:
     def validate(
         self, options: MethodOptions, space: Space, x: Array, it: int
     ) -> tuple[float, Status | None]:
-        """Judge the iterate, whose value is returned, and the average; patience may end."""
+        """Validate the iterate, whose value is returned, and the average."""
         assert options.validation is not None
         value = self._judge(options.validation, space, x, it, is_average=False)
         if self.average is not None:
@@ -104,7 +85,7 @@ class Watched:
         return value
 
 
-# Iterations and time; what stands beside it says how far it is. All of it fits 80 columns.
+# Iterations and time, followed by numbers of the run. All of it fits into 80 columns.
 BAR_FORMAT = "{desc} {n_fmt} it, {elapsed}{postfix}"
 
 log = logging.getLogger("ksdmin")
@@ -117,7 +98,7 @@ class Observer:
         self, callback: Callable[..., Any] | None, options: MethodOptions, space: Space
     ) -> None:
         self.records: list[Record] = []
-        self._noted: Record | None = None  # the state's, which is without the validation value
+        self._noted: Record | None = None  # the state's record has no validation value
         self.watched = Watched([] if options.return_all else None)
         self._callback, self._space, self._options = callback, space, options
         self._by_keyword = callback is not None and takes_result(callback)
@@ -127,12 +108,7 @@ class Observer:
     def __enter__(self) -> Observer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -141,19 +117,19 @@ class Observer:
             self._bar.close()
 
     def take_up(self, records: list[Record], last: Record, watched: Watched) -> None:
-        """Go on with what another one has seen; `last` is the record of the state."""
+        """Continue from what another observer has seen; `last` is the record of the state."""
         self.records, self._noted, self.watched = records, last, watched
         if self._bar is not None:
             self._bar.update(last.iteration)
 
     def move(self, space: Space) -> None:
-        """The run goes on in another dtype, and so does what is kept of its iterates."""
+        """Convert what is kept of the iterates to the new dtype of the run."""
         self._space = space
         self.watched.move(space)
 
     def see(self, state: State) -> Status | None:
-        """Take note of a state, and call the callback; it may end the run."""
-        if self._noted is not state.record:  # else no iteration was made
+        """Record a state and call the callback, which may end the run."""
+        if self._noted is not state.record:  # otherwise no iteration was made
             self._note(state)
         if self.watched.called_back:  # a saved run may have ended here
             return self.watched.patience_ends(self._options, state.record.iteration)
@@ -169,7 +145,7 @@ class Observer:
         watched.note(self.records, record, options.history)
         if watched.allvecs is not None:
             watched.allvecs.append(self._space.given(state.here.x))
-        watched.called_back = record.iteration == 0  # which is no iteration
+        watched.called_back = record.iteration == 0  # x0 is no iteration
         if watched.called_back:
             return
         if options.average is not None:
@@ -225,7 +201,7 @@ def takes_result(callback: Callable[..., Any]) -> bool:
 
 
 def intermediate(state: State, record: Record, x: Array, space: Space) -> OptimizeResult:
-    """What a callback may see of an iteration, and who iterates over a `Solver` gets."""
+    """What a callback, and a loop over a `Solver`, gets of an iteration."""
     return OptimizeResult(
         x=x,
         fun=record.value,
@@ -240,7 +216,7 @@ def intermediate(state: State, record: Record, x: Array, space: Space) -> Optimi
 
 
 def progress_bar(name: str, bar_format: str | None = BAR_FORMAT, **settings: Any) -> Any:
-    """A bar of tqdm's."""
+    """A progress bar of tqdm."""
     try:
         from tqdm.auto import tqdm
     except ImportError:

@@ -1,4 +1,4 @@
-"""A saved run, as a run that goes on."""
+"""How a saved run continues."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from ksdmin._run.loop import Loop, Method, Source, make_run
 from ksdmin._run.observer import Observer
 from ksdmin._run.run import Run, State
 
-# Options that may be others in the next part of a run: they decide when it ends and who watches.
+# Options that may change in the next part of a run: they decide when it ends and what watches it.
 MAY_CHANGE = (
     *("maxiter", "maxfun", "maxtime", "gtol", "gtol_rel", "ftol", "xtol", "disp"),
     *("progress", "fmin", "validation", "patience", "history", "checkpoint", "checkpoint_every"),
 )
 
-SAME_VALUE = 0.5  # the power of eps by which values may differ: other machines round otherwise
+SAME_VALUE = 0.5  # values may differ by this power of eps, because other machines round differently
 
 
 def loaded(
@@ -48,7 +48,7 @@ def loaded(
     subsets: Any,
     like: Any,
 ) -> Loop:
-    """The run that a file holds, with what it does not hold."""
+    """The run of a file, completed by what the user gives again."""
     if not isinstance(problem, Problem):
         raise TypeError(
             f"problem: expected a problem object, not a {type(problem).__name__}. Make one of the "
@@ -60,7 +60,7 @@ def loaded(
     sets = resolve_subsets(problem, subsets)
     check_samples(path, header, sets)
     given = Given(problem, space, sets, content, hosted=header["hosted"])
-    space = given["problem"].home(space)  # where it is after all finer arithmetic
+    space = given["problem"].home(space)  # the dtype after any change to finer arithmetic
     check_dtype(path, header, space)
     method = methods[header["method"]]
     saved = decode(Saved, content, given, given.array, also=method.state)
@@ -81,7 +81,7 @@ def goes_on(
     sets: Subsets,
     team: Team,
 ) -> tuple[Run, State]:
-    """The run with the options that are to be others from here on, and where it stood."""
+    """The run with the changed options, and its state."""
     first = records_of(saved.records)[0]
     check_value(path, saved.state, first.value, space.eps**SAME_VALUE)
     state = recalled(saved)
@@ -110,14 +110,8 @@ class Given(Mapping[str, Any]):
 
     Parameters
     ----------
-    problem : Problem
-        The user's.
     space : Space
         Where the run's vectors are going to live.
-    sets : Subsets
-        The user's.
-    content : mapping
-        Of the file.
     hosted : bool
         Whether the vectors in it were kept as numpy for another library.
     """
@@ -145,12 +139,12 @@ class Given(Mapping[str, Any]):
         return self._sets.full
 
     def _drawn_again(self) -> Callable[[int], Any]:
-        """How the set of an iteration is drawn where it could not be saved."""
+        """How to draw the set of an iteration again, if it could not be saved."""
         nothing_random = np.random.default_rng(0)
         return lambda iteration: self._sets.draw(iteration, nothing_random, None).A
 
     def _rest_again(self) -> Stream:
-        """The user's iterable, from where it stood."""
+        """The user's iterable, advanced to where it stood."""
         stream = self._sets.stream()
         for _ in range(self._saved["sets_taken"]):
             if stream is None:
@@ -160,7 +154,7 @@ class Given(Mapping[str, Any]):
         return stream
 
     def _problem_again(self) -> CountingProblem:
-        """The problem in the arithmetic that was in force; what it remembers comes later."""
+        """The problem in its last arithmetic; what it remembers is restored later."""
         problem = self._problem
         if self._saved["bounds"] is not None and isinstance(problem, FunctionProblem):
             lower, upper = (self.array(u) for u in self._saved["bounds"])
@@ -187,7 +181,7 @@ class Given(Mapping[str, Any]):
 
 
 def vector_like_saved(header: Mapping[str, Any], problem: Any, like: Any) -> Array:
-    """A vector of the library, dtype and device that the run goes on in."""
+    """A vector with the library, dtype and device in which the run continues."""
     x = getattr(problem, "x0", None) if like is None else like
     if x is not None:
         return as_vector(x)
@@ -196,7 +190,7 @@ def vector_like_saved(header: Mapping[str, Any], problem: Any, like: Any) -> Arr
         torch = import_module("torch")  # as the run used it
         try:
             return torch.zeros(n, dtype=getattr(torch, dtype), device=header["device"])
-        except (AssertionError, RuntimeError):  # there is no such device here
+        except (AssertionError, RuntimeError):  # this machine has no such device
             return torch.zeros(n, dtype=getattr(torch, dtype))
     if library == "jax":
         return import_module("jax.numpy").zeros(n, dtype=dtype)
@@ -208,7 +202,7 @@ def vector_like_saved(header: Mapping[str, Any], problem: Any, like: Any) -> Arr
 
 
 def check_problem(path: Path, header: Mapping[str, Any], problem: Any, space: Space) -> None:
-    """Refuse a problem that the file cannot be of."""
+    """Raise if the file cannot belong to the problem."""
     kind = kind_of(problem)
     if kind != header["problem"]:
         raise CheckpointError(
@@ -222,16 +216,16 @@ def check_problem(path: Path, header: Mapping[str, Any], problem: Any, space: Sp
 
 
 def check_dtype(path: Path, header: Mapping[str, Any], space: Space) -> None:
-    """Refuse a problem of another dtype than that which the run had come to."""
+    """Raise if the dtype is not that of the saved run."""
     if dtype_name(space) != header["dtype"]:
         raise CheckpointError(
             f"{path}: the saved run is in {header['dtype']}, the problem in {dtype_name(space)}: "
-            "a run cannot go on in another dtype. Convert the problem, or begin anew from x"
+            "a run cannot go on in another dtype. Convert the problem, or start again from x"
         )
 
 
 def check_samples(path: Path, header: Mapping[str, Any], sets: Subsets) -> None:
-    """Refuse another number of samples."""
+    """Raise if the number of samples differs."""
     if sets.n != header["samples"]:
         raise CheckpointError(
             f"{path}: the saved run has {header['samples']} samples, the problem has {sets.n} "
@@ -240,7 +234,7 @@ def check_samples(path: Path, header: Mapping[str, Any], sets: Subsets) -> None:
 
 
 def check_value(path: Path, state: State, first: float, error: float) -> None:
-    """Refuse a problem that has another value at the saved point; the look is not counted."""
+    """Raise if the value at the saved point differs; this evaluation is not counted."""
     here = state.here
     value = state.ledger.problem.counting(Counts()).value(here.x, here.idx)
     scale = max(abs(here.value), abs(first) if math.isfinite(first) else 0.0)
@@ -248,19 +242,19 @@ def check_value(path: Path, state: State, first: float, error: float) -> None:
     if math.isfinite(here.value) and not abs(value - here.value) <= error * scale:
         raise CheckpointError(
             f"{path}: at the saved point the problem has the value {value:.10g}, the saved run had "
-            f"{here.value:.10g}: are the data, or the function, others?"
+            f"{here.value:.10g}: have the data or the function changed?"
         )
 
 
 def options_again(saved: MethodOptions, given: Mapping[str, Any]) -> Any:
-    """The options of the run, with the changes that a user may make."""
+    """The options of the run with the user's changes."""
     names = [field.name for field in fields(saved)]
     for name in given:
         if name not in names:
             raise ValueError(f"options: unknown {name!r}{hint(name, names)}")
         if name not in MAY_CHANGE and given[name] != getattr(saved, name):
             raise ValueError(
-                f"option {name}: a saved run goes on as it was begun, with "
+                f"option {name}: a saved run continues as it began, with "
                 f"{name}={getattr(saved, name)!r}; what may be changed: {', '.join(MAY_CHANGE)}"
             )
     return replace(saved, **given)

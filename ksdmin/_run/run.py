@@ -1,4 +1,4 @@
-"""A run of any method: what stays the same, where it stands, a line of its history."""
+"""A run of any method: what stays the same, its state, a row of its history."""
 
 from __future__ import annotations
 
@@ -24,48 +24,25 @@ from ksdmin._run.fit_tests import Held
 
 @dataclass(frozen=True)
 class Run:
-    """What every method has; a method may add its own.
+    """What every method has; a method may add its own."""
 
-    Attributes
-    ----------
-    space : Space
-        Where the vectors live.
-    subsets : Subsets
-        The samples, or the user's own sets.
-    options : MethodOptions
-        The user's.
-    budget : Budget
-        Evaluations and seconds.
-    seed : tuple of int
-        Of the random sets: with the iteration it decides them.
-    maxiter : float
-        The largest number of iterations.
-    box : Box or None
-        The bounds.
-    team : Team
-        The processes that make it.
-    sampled : bool
-        Whether there are sets of samples, rather than a plain function.
-    unit_free : bool
-        Whether steps make tests of convergence that do not depend on units, in the place of those
-        of the gradient: of residuals, where no tolerance is given.
-    """
-
-    space: Space
-    subsets: Subsets
-    options: MethodOptions
-    budget: Budget
-    seed: tuple[int, ...]
-    maxiter: float
-    box: Box | None
-    team: Team
-    sampled: bool
+    space: Space  # where the vectors live
+    subsets: Subsets  # the samples, or the user's own sets
+    options: MethodOptions  # the user's
+    budget: Budget  # evaluations and seconds
+    seed: tuple[int, ...]  # of the random sets: with the iteration it decides them
+    maxiter: float  # the largest number of iterations
+    box: Box | None  # the bounds
+    team: Team  # the processes that make it
+    sampled: bool  # whether there are sets of samples, rather than a plain function
+    # Whether steps make tests of convergence that do not depend on units, in the place of those of
+    # the gradient: of residuals, where no tolerance is given.
     unit_free: bool = field(default=False, kw_only=True)
 
     def evaluating(self, ledger: Ledger, *, limited: bool = False) -> Evaluator:
-        """The evaluations of one step, which go on from `ledger`, as a context.
+        """The evaluations of one step, continuing from `ledger`, as a context.
 
-        Where they are `limited`, none begins when time is up.
+        If they are `limited`, none begins when time is up.
         """
         return Evaluator(
             ledger,
@@ -79,12 +56,12 @@ class Run:
         )
 
     def traits_of(self, problem: CountingProblem) -> Traits:
-        """A problem's traits, as far as the method uses them: factors, or else a diagonal."""
+        """A problem's traits as the method uses them: with factors, or otherwise a diagonal."""
         traits = problem.traits
         return replace(traits, has_diagonal=False) if traits.has_factors else traits
 
     def as_preconditioner(self, traits: Traits, diagonal: Array) -> Array:
-        """What is kept of a problem's diagonal: a method may make its preconditioner of it."""
+        """What is kept of a problem's diagonal; a method may turn it into its preconditioner."""
         return diagonal
 
     def stationarity(self, x: Array, g: Array) -> float:
@@ -100,14 +77,14 @@ class Run:
         return lambda u: box.without(u, held)
 
     def gradient_target(self, first_norm: float) -> float:
-        """How large a gradient may be at a solution, where it was `first_norm` at x0."""
+        """How large the gradient may be at a solution, if it was `first_norm` at x0."""
         gtol, gtol_rel = self.options.gtol, self.options.gtol_rel
         return max(gtol, gtol_rel * first_norm) if gtol_rel and first_norm == first_norm else gtol
 
     def confirm_on_whole_set(
         self, evaluator: Evaluator, there: Evaluated, first_norm: float
     ) -> Evaluated:
-        """`there`; or where a partial set suggests convergence, the same point on the whole set."""
+        """`there`; or the same point on the whole set, if a partial set suggests convergence."""
         if self.subsets.full is None or self.subsets.is_full(there.idx):
             return there
         if self.stationarity(there.x, there.gradient) > self.gradient_target(first_norm):
@@ -129,10 +106,10 @@ class Run:
     def next_sets(
         self, sampling: Sampling, A: Any, iteration: int, sizes: Sizes | None
     ) -> Sampling:
-        """The sets of an iteration after that.
+        """The sets of a later iteration.
 
-        Where an iterable has no more, B and C are the same once more, and the new `A` is
-        everything, or else the last one, which is given.
+        If the user's iterable has no more, B and C stay, and the new `A` is the whole set, or the
+        last one, which is given.
         """
         if sampling.rest is None:
             if self.subsets.everything(sizes) and sampling.sets.all_are(self.subsets.full):
@@ -147,7 +124,7 @@ class Run:
         return Sampling(Sets(A, sampling.sets.B, sampling.sets.C), rest, exhausted=True)
 
     def draw(self, iteration: int, sizes: Sizes | None) -> Sets:
-        """Random sets, or those of the user's callable: the seed and the iteration decide."""
+        """Random sets, or those of the user's callable; seed and iteration decide them."""
         full = self.subsets.full
         if self.subsets.everything(sizes):
             return Sets(full, full, full)
@@ -161,7 +138,7 @@ class Run:
         return Sets(*(self._indices(idx) for idx in (sets.A, sets.B, sets.C)))
 
     def others(self, iteration: int, sizes: Sizes | None) -> Any:
-        """As many samples as the one set has that serves for all three, but others; or None."""
+        """As many other samples as the one set has that serves as A, B and C; or None."""
         if sizes is None or not sizes.together or self.subsets.everything(sizes):
             return None
         rng = np.random.default_rng((*self.seed, iteration))
@@ -173,61 +150,29 @@ class Run:
 
 @dataclass(frozen=True)
 class Sampling:
-    """The sets of the coming iteration.
+    """The sets of the coming iteration."""
 
-    Attributes
-    ----------
-    sets : Sets
-        A, B and C.
-    rest : Stream or None
-        What is left of the user's iterable of sets, where there is one.
-    exhausted : bool
-        Whether that had no more for this iteration.
-    others : object or None
-        Where A, B and C are one set, as many other samples: they show whether it is too small.
-    """
-
-    sets: Sets
-    rest: Stream | None
-    exhausted: bool = False
+    sets: Sets  # A, B and C
+    rest: Stream | None  # what is left of the user's iterable of sets, where there is one
+    exhausted: bool = False  # whether that had no more for this iteration
+    # Where A, B and C are one set, as many other samples: they show whether it is too small.
     others: Any = None
 
 
 @dataclass(frozen=True)
 class State:
-    """A value from which a method's `step` makes the next one; nothing else changes in a run.
+    """A value from which a method's `step` makes the next one; nothing else changes in a run."""
 
-    Attributes
-    ----------
-    here : Evaluated
-        The point, with value, gradient and diagonal on a set A.
-    gradient_norm : float
-        The largest magnitude in the gradient here.
-    first_norm : float
-        The same at x0, on the whole set; NaN where that is not known.
-    sampling : Sampling
-        The sets of the coming iteration.
-    ledger : Ledger
-        What has been spent and found, and the arithmetic in force.
-    last_decrease : float
-        What the last step did to the value; NaN where it must not count for `ftol` and `xtol`.
-    lowest : float
-        A value below which the objective counts as unbounded.
-    broken : bool
-        Whether the curvature gave no finite product at all.
-    record : Record
-        The last line of the history.
-    """
-
-    here: Evaluated
-    gradient_norm: float
-    first_norm: float
-    sampling: Sampling
-    ledger: Ledger
+    here: Evaluated  # the point, with value, gradient and diagonal on a set A
+    gradient_norm: float  # the largest magnitude in the gradient here
+    first_norm: float  # the same at x0, on the whole set; NaN where that is not known
+    sampling: Sampling  # the sets of the coming iteration
+    ledger: Ledger  # what has been spent and found, and the arithmetic in force
+    # What the last step did to the value; NaN where it must not count for `ftol` and `xtol`.
     last_decrease: float
-    lowest: float
-    broken: bool
-    record: Record
+    lowest: float  # a value below which the objective counts as unbounded
+    broken: bool  # whether the curvature gave no finite product at all
+    record: Record  # the last line of the history
 
     @property
     def sets(self) -> Sets:
@@ -236,42 +181,42 @@ class State:
 
     @property
     def curvature_is_sampled(self) -> bool:
-        """Whether B, the set of the curvature, is another one than that of the gradient."""
+        """Whether B, the set of the curvature, differs from A, the set of the gradient."""
         return self.sampling.sets.B is not self.here.idx
 
     def with_tolerances(self, given: Mapping[str, float]) -> Self:
-        """The state of a run that goes on with other tolerances, where it keeps any."""
+        """The state with other tolerances, if it keeps any."""
         return self
 
     def of_another_function(self) -> Self:
-        """The state of a run that goes on with other samples, or parameters set from outside.
+        """The state after a change of samples, or of parameters from outside.
 
-        Here the point is evaluated already.
+        The point is already evaluated.
         """
         return changed(self, last_decrease=math.nan, broken=False)
 
     @property
     def tests_itself(self) -> bool:
-        """Whether tests free of units are those that count."""
+        """Whether the tests without units count."""
         return self.ledger.problem.unit_free
 
     @property
     def is_fit(self) -> bool:
-        """Whether the steps make these tests, and nobody else does."""
+        """Whether the steps alone make these tests."""
         return False
 
     @property
     def held(self) -> Held | None:
-        """That test, where it holds here."""
+        """The test that holds here, if any."""
         return None
 
     @property
     def stalled(self) -> bool:
-        """Whether the last iterations made no progress: a method says what that is."""
+        """Whether the last iterations made no progress; each method defines that."""
         raise NotImplementedError
 
 
-UNBOUNDED_BELOW = -1e20  # times max(1, |f(x0)|): no sensible minimum lies below
+UNBOUNDED_BELOW = -1e20  # times max(1, |f(x0)|): no sensible minimum is below this
 
 
 def lowest_sensible(value: float) -> float:
@@ -292,7 +237,7 @@ def write_record(
     accepted: bool = True,
     kind: str = "",
 ) -> Record:
-    """The line of the history for an iteration."""
+    """The row of the history for an iteration."""
     counts, size_of = evaluator.counts, evaluator.subsets.size_of
     size_A = size_of(here.idx)
     return made(

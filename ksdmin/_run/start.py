@@ -44,7 +44,7 @@ def first_fields(
 
 
 def first_norm(run: Run, evaluator: Evaluator, here: Evaluated, norm: float) -> float:
-    """What `gtol_rel` is relative to: of a partial A it is computed only where it is asked for."""
+    """What `gtol_rel` is relative to; for a partial A it is computed only if it is needed."""
     full = run.subsets.full
     if full is None or run.subsets.is_full(here.idx):
         return math.nan if full is None else norm
@@ -53,7 +53,7 @@ def first_norm(run: Run, evaluator: Evaluator, here: Evaluated, norm: float) -> 
     return run.stationarity(here.x, evaluator.evaluate(here.x, full, diagonal=False).gradient)
 
 
-TOO_LARGE = 0.1  # a slope of fun that is less than this share of what jac says
+TOO_LARGE = 0.1  # jac contradicts fun if the slope of fun is less than this share of what jac says
 
 HOW_TO_CHECK = (
     "scipy.optimize.check_grad compares them. (In a torch model, look for .detach() and for "
@@ -62,7 +62,7 @@ HOW_TO_CHECK = (
 
 
 def warn_if_contradicted(run: Run, evaluator: Evaluator, here: Evaluated) -> None:
-    """Warn of a gradient that contradicts `fun` at the start: for one value, where it is right."""
+    """Warn if the gradient contradicts `fun` at the start; costs one value if it does not."""
     if evaluator.spent():
         return
     if not evaluator.gradient_is_written:
@@ -74,7 +74,7 @@ def warn_if_contradicted(run: Run, evaluator: Evaluator, here: Evaluated) -> Non
 
 
 def contradiction(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
-    """What is wrong with the gradient; nothing where values agree with it, or cannot tell."""
+    """What is wrong with the gradient; empty if values agree with it, or cannot tell."""
     value_at, movable = beside(run, evaluator, here)
     with np.errstate(all="ignore"):
         ratio = slope_ratio(
@@ -106,7 +106,7 @@ def vanished_differences(run: Run, evaluator: Evaluator, here: Evaluated) -> str
 
 
 def entries(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
-    """Which entries are wrong, where there are few unknowns."""
+    """Which entries are wrong, if there are few unknowns."""
     value_at, movable = beside(run, evaluator, here)
     named = wrong_entries(value_at, here.x, here.value, here.gradient, run.space, movable)
     said = [f"entry {i} of jac is {g:.3g}, differences say {d:.3g}" for i, g, d in named]
@@ -114,7 +114,7 @@ def entries(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
 
 
 def edge(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
-    """Whether `fun` is not finite a step further down, in words."""
+    """A hint if `fun` is not finite one step further down."""
     value_at, movable = beside(run, evaluator, here)
     free = movable(here.gradient)
     size = run.space.norm(free)
@@ -133,7 +133,7 @@ def edge(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
 def beside(
     run: Run, evaluator: Evaluator, here: Evaluated
 ) -> tuple[Callable[[Array], float], Callable[[Array], Array]]:
-    """Values beside `here`; and what zeroes the components that are too close to a bound."""
+    """Values near `here`; and a function that zeroes components that are too close to a bound."""
 
     def value_at(x: Array) -> float:
         return evaluator.value_beside(x, here.idx)

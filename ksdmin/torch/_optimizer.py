@@ -32,15 +32,15 @@ from ksdmin._solver import KSD as METHOD
 
 KSD_STATE = "ksd"  # the key in `Optimizer.state`: what is there belongs to all parameters together
 
-# Options of minimize() that are of a whole run, which is the user's loop here.
+# Options of minimize() that concern a whole run, which is the user's loop here.
 OF_A_RUN = (
     *("maxiter", "maxfun", "maxtime", "disp", "progress", "return_all"),
     *("checkpoint", "checkpoint_every", "fmin", "validation", "patience", "average", "history"),
 )
 NAMES = tuple(field.name for field in fields(Options) if field.name not in OF_A_RUN)
 
-# What other optimizers of torch call it: as for minimize(), but for what is the closure's or the
-# loop's here.
+# Names in other torch optimizers: as for minimize(), except for what the closure or the loop does
+# here.
 ELSEWHERE = {
     **_options.ELSEWHERE,
     "epochs": "your loop decides how long it runs",
@@ -61,29 +61,20 @@ RANDOM = (
     "batches and noise before the step, or seed them in the closure's first line: "
     "torch.manual_seed(0)"
 )
-SHORTEST = 2  # history of a run whose records nobody looks at
+SHORTEST = 2  # history length of a run whose records are not used
 NO_RATE = "KSD has no learning rate: setting lr (by a scheduler?) has no effect"
 
 
 class Kept(NamedTuple):
-    """What a step leaves to the next one in this process, beside what is saved.
+    """What a step leaves to the next one in this process, beside what is saved."""
 
-    Attributes
-    ----------
-    loop : Loop
-        The run, without the closure. What it has recorded on the device is worth many steps.
-    options : Options
-        Those of its steps.
-    saved : object
-        How its state was saved.
-    """
-
+    # The run, without the closure. What it has recorded on the device is worth many steps.
     loop: Loop
-    options: Options
-    saved: Any
+    options: Options  # those of its steps
+    saved: Any  # how its state was saved
 
     def goes_on(self, x: Tensor, options: Options, saved: Any) -> bool:
-        """Whether this is the run that was saved, with these options, where the parameters are."""
+        """Whether this is the saved run, with these options, at the present parameters."""
         state = self.loop.state
         same = self.saved is saved and self.options == options and self.loop.run.space.holds(x)
         return same and state is not None and not never_finite(state)
@@ -171,9 +162,9 @@ class KSD(Optimizer):
         chosen = {name: getattr(parsed, name) for name in NAMES}
         for name, value in chosen.items():
             if isinstance(value, NotGiven):
-                chosen[name] = float(value)  # torch.load(weights_only=True) knows no other
+                chosen[name] = float(value)  # torch.load(weights_only=True) accepts no other
         super().__init__(params, {"lr": 1.0, "iterations": _whole(iterations), **chosen})
-        FlatParameters(self._tensors())  # refuse now what no step could take
+        FlatParameters(self._tensors())  # raise now for what no step could accept
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, before the first step only."""
@@ -191,7 +182,7 @@ class KSD(Optimizer):
         super().add_param_group(param_group)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave, also in another process or on another device."""
+        """Continue from a `state_dict`, also in another process or on another device."""
         for group in state_dict["param_groups"]:
             missing = {"iterations", *NAMES} - set(group)
             if missing:
@@ -203,7 +194,7 @@ class KSD(Optimizer):
 
     @property
     def status(self) -> Status | None:
-        """Why no more iterations were made; None: there is more to do."""
+        """Why no more iterations were made; None: the run has not ended."""
         code = self._saved.get("status")
         return None if code is None else Status(code)
 
@@ -282,7 +273,7 @@ class KSD(Optimizer):
                 self._save(loop, closure, parameters, options)
 
     def _is_random(self, closure: Closure, x: Tensor, value: float) -> bool:
-        """Whether the loss at `x` is another one than `value` by now; then say so."""
+        """Whether the loss at `x` has changed from `value`; if so, warn."""
         again = closure.value_beside(x)
         noise = VALUE_ROUNDINGS * torch.finfo(x.dtype).eps
         if not abs(again - value) > noise * abs(value):
@@ -293,7 +284,7 @@ class KSD(Optimizer):
         return True
 
     def _taken_up(self, closure: Closure, x: Tensor, options: Options) -> Loop:
-        """The run that goes on with a fresh closure, which has been called at `x`."""
+        """The run, continued with a new closure, which has been called at `x`."""
         saved, kept = self._saved.get("state"), self._kept
         if kept is not None and kept.goes_on(x, options, saved):
             loop = kept.loop
@@ -325,10 +316,10 @@ class KSD(Optimizer):
     def _save(
         self, loop: Loop, closure: Closure, parameters: FlatParameters, options: Options
     ) -> None:
-        """Keep what the next step needs: as plain values and tensors, and as it is."""
+        """Keep what the next step needs, as plain values and tensors, and as objects."""
         assert loop.state is not None
         ledger = loop.state.ledger
-        state = changed(loop.state, ledger=changed(ledger, best=None))  # of use to results only
+        state = changed(loop.state, ledger=changed(ledger, best=None))  # only results use it
         encoded = encode(state, {"problem": ledger.problem})
         loop.leave_problem()
         self._kept = Kept(loop, options, encoded)
@@ -344,7 +335,7 @@ class KSD(Optimizer):
         return [p for group in self.param_groups for p in group["params"]]
 
     def _check_parameters(self, parameters: FlatParameters) -> None:
-        """Refuse parameters that the state is not of."""
+        """Raise for parameters that do not belong to the state."""
         sizes = self._saved.get("sizes", parameters.sizes)
         if sizes != parameters.sizes:
             raise ValueError(
@@ -353,7 +344,7 @@ class KSD(Optimizer):
             )
 
     def _options(self) -> tuple[int, Options]:
-        """The options as they stand in the groups, where a user may have changed them."""
+        """The options in the groups, where a user may have changed them."""
         first = self.param_groups[0]
         for group in self.param_groups:
             differ = [name for name in ("iterations", *NAMES) if group[name] != first[name]]
@@ -374,7 +365,7 @@ class KSD(Optimizer):
 
 
 def _refuse(options: Mapping[str, Any]) -> None:
-    """Refuse what other optimizers, or `minimize`, would take."""
+    """Raise for arguments of other optimizers, or of `minimize`."""
     for name, reason in ELSEWHERE.items():
         if name in options:
             raise TypeError(f"KSD takes no {name}: {reason}")
@@ -394,11 +385,11 @@ def _whole(iterations: Any) -> int:
 
 
 def never_finite(state: State) -> bool:
-    """Whether a run has not begun yet, for want of a finite value."""
+    """Whether a run has not begun yet, because no value was finite."""
     return state.record.iteration == 0 and not math.isfinite(state.here.value)
 
 
 def is_same_function(space: Space, old: Evaluated, new: Evaluated) -> bool:
-    """Whether nothing but rounding has changed since the last step, as far as can be seen."""
+    """Whether the function seems to be that of the last step, up to rounding."""
     noise = VALUE_ROUNDINGS * space.eps
     return torch.equal(old.x, new.x) and abs(new.value - old.value) <= noise * abs(old.value)

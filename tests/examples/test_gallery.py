@@ -83,6 +83,26 @@ def test_the_physics_informed_net_is_ten_times_closer():
     assert found["error_jax"] < 1e-3
 
 
+@pytest.mark.slow
+def test_kronecker_factors_save_passes():
+    pytest.importorskip("torch")
+    found = computed_by("15_kronecker_factors.py")
+    factors, diagonal = (found["results"][f"KSD, {name}"] for name in ("factors", "diagonal"))
+    assert factors.passes < diagonal.passes
+    assert factors.fun < 0.9 * diagonal.fun
+    assert found["likeness"] > 0.95
+
+
+@pytest.mark.slow
+def test_more_points_are_needed_and_steps_look_at_some_of_them():
+    pytest.importorskip("torch")
+    found = computed_by("16_many_points.py")
+    few, many = (found["nets"][f"KSD, {count} points"] for count in ("150", "20,000"))
+    assert found["few"].fun < found["many"].fun
+    assert found["error"](few) > 10 * found["error"](many)
+    assert found["many"].history["size_A"].max() < 3_000
+
+
 @pytest.fixture
 def long_run(monkeypatch):
     pytest.importorskip("torch")

@@ -30,10 +30,10 @@ def iterations(request, monkeypatch):
         spectra.append(H_hat)
         return whitening(H_hat)
 
-    def searched(kind, run, evaluator, state, basis, costs):
-        trial = search(kind, run, evaluator, state, basis, costs)
+    def searched(turn, kind, basis):
+        trial = search(turn, kind, basis)
         kept = replace(basis, V=basis.V.copy())  # the next one has the same room
-        seen.append((state, kept, spectra[-1], trial))
+        seen.append((turn.state, kept, spectra[-1], trial))
         return trial
 
     monkeypatch.setattr(_search, "Whitening", whitened)

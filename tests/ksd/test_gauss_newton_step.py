@@ -106,7 +106,7 @@ def test_a_correction_solves_the_equations_with_the_true_residuals(monkeypatch):
         seen.append(damping)
         return own(self, damping)
 
-    monkeypatch.setattr(levenberg_marquardt, "MOST_UNKNOWNS", 0)  # which has steps of its own
+    monkeypatch.setattr(levenberg_marquardt, "FEW_UNKNOWNS", 0)  # which has steps of its own
     monkeypatch.setattr(step_of_rows.GaussNewton, "solver", solver)
     monkeypatch.setattr(step_of_rows, "MarginalGain", lambda *args: lambda value, count: count > 40)
     problem = ksdmin.as_problem(residuals=parabola, jac=slopes_of_parabola)
@@ -121,7 +121,7 @@ def test_a_correction_solves_the_equations_with_the_true_residuals(monkeypatch):
 
 
 def test_corrections_take_fewer_jacobians(monkeypatch):
-    monkeypatch.setattr(levenberg_marquardt, "MOST_UNKNOWNS", 0)  # which has steps of its own
+    monkeypatch.setattr(levenberg_marquardt, "FEW_UNKNOWNS", 0)  # which has steps of its own
 
     def jacobians(**given):
         calls = []

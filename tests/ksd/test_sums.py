@@ -8,9 +8,9 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import ksdmin
-from ksdmin._ksd.adapt import learned_on_samples
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.state import Trial
+from ksdmin._ksd.step import learned_on_samples
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.subsets import Sizes
 

@@ -6,7 +6,7 @@ import pytest
 import ksdmin
 from ksdmin._ksd.krylov import krylov_basis
 from ksdmin._ksd.precond import IDENTITY, Preconditioner
-from ksdmin._ksd.steps.widening import Widening
+from ksdmin._ksd.steps.krylov import Widening
 from ksdmin._problem.arrays import Space
 
 N = 40

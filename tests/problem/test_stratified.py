@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ksdmin
-from ksdmin._problem.stratified import StratifiedSubsets, equal_shares
-from ksdmin._problem.subsets import Sizes
+from ksdmin._problem.subsets import Sizes, StratifiedSubsets, equal_shares
 
 BLOCKS = st.lists(st.integers(1, 60), min_size=1, max_size=6)
 

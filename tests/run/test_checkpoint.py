@@ -215,7 +215,7 @@ def test_a_file_of_another_run(saved):
 
 def test_another_problem(saved):
     refused(
-        saved, "are the data, or the function, others",
+        saved, "have the data or the function changed",
         ksdmin.as_problem(lambda x: rosen(x) + x[0], jac=rosen_der),
     )  # fmt: skip
     refused(
@@ -230,7 +230,7 @@ def test_another_length_or_dtype(saved):
 
 
 def test_options_that_cannot_change(saved):
-    refused(saved, "option krylov_dim: a saved run goes on", options={"krylov_dim": 3})
+    refused(saved, "option krylov_dim: a saved run continues", options={"krylov_dim": 3})
     refused(saved, r"unknown 'maxitre' \(did you mean 'maxiter'", options={"maxitre": 3})
 
 

@@ -1,4 +1,4 @@
-"""Samples in chunks of one shape: the last one is padded where there are too few."""
+"""Samples in chunks of one shape; the last one is padded if necessary."""
 
 from __future__ import annotations
 
@@ -16,25 +16,17 @@ from ksdmin._problem.arrays import Array
 
 
 class Samples:
-    """Inputs and targets, in chunks, on the device where the library computes.
-
-    Parameters
-    ----------
-    data : pair
-        (inputs, targets): arrays, or nested tuples, lists and dictionaries of them.
-    library : Library
-        Takes rows of arrays.
-    x : array
-        The parameters: data of at most `budget` bytes are put on their device, others are
-        brought there chunk by chunk.
-    budget : float
-        How many bytes.
-    sample_weight : vector, optional
-        A weight for each sample.
-    """
+    """Inputs and targets, in chunks, on the device where the library computes."""
 
     def __init__(
-        self, data: Any, library: Library, x: Array, budget: float, sample_weight: Any = None
+        self,
+        data: Any,  # (inputs, targets): arrays, or nested tuples, lists and dictionaries of them
+        library: Library,
+        # The parameters: data of at most `budget` bytes are put on their device, others are brought
+        # there chunk by chunk.
+        x: Array,
+        budget: float,  # how many bytes
+        sample_weight: Any = None,  # a weight for each sample
     ) -> None:
         if not isinstance(data, (tuple, list)) or len(data) != 2:
             raise TypeError(f"data: expected (inputs, targets), not {type(data).__name__}")
@@ -58,11 +50,11 @@ class Samples:
         return self._weights is not None
 
     def indices(self, idx: Any) -> Any:
-        """A set as the methods below take it: a slice, or a vector of indices on the host."""
+        """A set for the methods below: a slice, or a vector of indices on the host."""
         if not isinstance(idx, slice):
             return host_indices(idx, self.n)
         rows = range(*idx.indices(self.n))
-        # A part of a range that counts down to zero is no slice; an empty one is refused
+        # a range that counts down to zero is no slice; an empty one is an error
         return idx if rows and rows.step > 0 else host_indices(list(rows), self.n)
 
     def size(self, idx: Any) -> int:
@@ -70,7 +62,7 @@ class Samples:
         return len(range(*idx.indices(self.n))) if isinstance(idx, slice) else len(idx)
 
     def picked(self, idx: Any, count: int, seed: int) -> Any:
-        """At most `count` samples of a set: for the same seed and set always the same ones."""
+        """At most `count` samples of a set, always the same ones for the same seed and set."""
         size = self.size(idx)
         if size <= count:
             return idx
@@ -78,15 +70,15 @@ class Samples:
         return np.arange(self.n)[idx][rows] if isinstance(idx, slice) else np.asarray(idx)[rows]
 
     def chunks(self, idx: Any, rows: int | None) -> Iterator[Any]:
-        """The samples `idx`, `rows` at a time; the last one is repeated to fill its chunk.
+        """The samples `idx`, `rows` at a time; the last sample is repeated to fill its chunk.
 
-        With `rows` None all samples are one chunk, without a copy.
+        With `rows` None, all samples are one chunk, without a copy.
         """
         if rows is None:
             yield self._chunk(None, self.n)
             return
         size = self.size(idx)
-        # On the host: each slice of an array on a device would be compiled
+        # on the host: jax would compile each slice of an array on a device
         idx = range(*idx.indices(self.n)) if isinstance(idx, slice) else np.asarray(idx)
         for at in range(0, size, rows):
             yield self._chunk(_padded(idx[at : at + rows], rows), min(rows, size - at))
@@ -96,7 +88,7 @@ class Samples:
 
 
 def _refuse_sparse(parts: list[Any]) -> None:
-    """Refuse matrices of which single rows cannot be taken, or not be differentiated."""
+    """Raise for matrices whose rows cannot be taken, or not be differentiated."""
     for part in parts:
         if issparse(part) or type(part).__module__.startswith("jax.experimental.sparse"):
             raise TypeError(
@@ -108,7 +100,7 @@ def _refuse_sparse(parts: list[Any]) -> None:
 
 
 def _common_length(parts: list[Array]) -> int:
-    """How many samples all the arrays have."""
+    """The number of samples, which all arrays must share."""
     for part in parts:
         if not getattr(part, "shape", ()):
             kind = type(part).__name__
@@ -123,7 +115,7 @@ def _common_length(parts: list[Array]) -> int:
 
 
 def one_ahead(results: Iterator[Any]) -> Iterator[Any]:
-    """The results, each when the next has been begun: what computes may overlap with what waits."""
+    """The results, each after the next was started, so that computing overlaps with waiting."""
     current = next(results)
     for following in results:
         yield current
@@ -132,7 +124,7 @@ def one_ahead(results: Iterator[Any]) -> Iterator[Any]:
 
 
 def _padded(part: Any, rows: int) -> Any:
-    """`part` of the indices, its last one repeated up to `rows` of them."""
+    """`part` of the indices, the last one repeated up to `rows` indices."""
     if len(part) == rows:
         return part
     indices = np.asarray(part)

@@ -1,8 +1,8 @@
 """The rows of the Jacobian of a model, and the curvature matrix of one that is linear.
 
-As in ``_adapters/torch/matrices.py``: M^1/2 J, where M, diagonal, holds the second derivatives of
-the losses in the outputs. Only a library that takes the reverse passes of many samples at once has
-them (jax).
+As in ``_adapters/torch/matrices.py``: M^1/2 J, where the diagonal matrix M has the second
+derivatives of the losses in the outputs. Only jax has them, because it can vectorise the reverse
+passes of many samples.
 """
 
 from __future__ import annotations
@@ -23,19 +23,6 @@ ROW_COPIES = 4  # memory of a chunk, in units of its rows
 class JacobianRows:
     """The rows of one model.
 
-    Parameters
-    ----------
-    library : Library
-        What differentiates and compiles.
-    outputs : callable
-        (x, inputs) -> outputs, one row per sample.
-    losses : callable
-        (outputs, targets) -> the losses.
-    output_hessian, slopes : callable
-        (outputs, targets, weights) -> the product with M, and the gradient of the losses.
-    elements : int
-        How many outputs a sample has.
-
     Attributes
     ----------
     products : int
@@ -45,8 +32,9 @@ class JacobianRows:
     def __init__(
         self,
         library: Library,
-        outputs: Callable[[Array, Any], Array],
-        losses: Callable[[Array, Any], Array],
+        outputs: Callable[[Array, Any], Array],  # (x, inputs) -> outputs, one row per sample
+        losses: Callable[[Array, Any], Array],  # (outputs, targets) -> the losses
+        # (outputs, targets, weights) -> the product with M, and the gradient of the losses.
         output_hessian: Callable[[Array, Any, Array], Product],
         slopes: Callable[[Array, Any, Array], Array],
         elements: int,
@@ -61,7 +49,7 @@ class JacobianRows:
     def _rows(self, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
         """M^1/2 J, the slopes of the losses, and M^1/2; padding has rows of zeros."""
         xp = self._library.xp
-        # The outputs come with their derivatives: a forward pass of its own takes longer to compile
+        # with the derivatives come the outputs; a forward pass of their own compiles longer
         z, J = self._library.rows_of_samples(self._outputs, x, chunk.inputs)
         curved = self._output_hessian(z, chunk.targets, chunk.w)(xp.ones_like(z))
         root = xp.sqrt(xp.maximum(curved, 0.0)).reshape(-1)
@@ -69,13 +57,13 @@ class JacobianRows:
         return J.reshape(-1, x.shape[0]) * root[:, None], slopes.reshape(-1), root
 
     def _losses_and_slopes(self, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
-        """The weighted losses, summed in part, their slopes in the outputs, and the outputs."""
+        """The partial sums of the weighted losses, their slopes in the outputs, and the outputs."""
         z = self._outputs(x, chunk.inputs)
         losses = self._library.partial_sums(chunk.w * self._losses(z, chunk.targets))
         return losses, self._slopes(z, chunk.targets, chunk.w).reshape(-1), z
 
     def _deviation(self, x: Array, chunk: Chunk) -> Array:
-        """By how much M is anything but diagonal, relative to it."""
+        """The relative size of the off-diagonal part of M."""
         z = self._outputs(x, chunk.inputs)
         return off_diagonal(self._output_hessian(z, chunk.targets, chunk.w), z)
 
@@ -83,24 +71,11 @@ class JacobianRows:
 # The curvature matrix of a model that is linear in its parameters: J^T M J, as matrix products
 
 
-BUDGET_SHARE = 1 / 4  # of the memory budget, for J; a product with M is as large again
+BUDGET_SHARE = 1 / 4  # share of the memory budget for J; a product with M is as large again
 
 
 class LinearMatrix:
     """The matrices of one model on sets of samples.
-
-    Parameters
-    ----------
-    library : Library
-        What differentiates and compiles.
-    outputs : callable
-        (x, inputs) -> outputs, one row per sample, linear in x.
-    output_hessian : callable
-        (outputs, targets, weights) -> the product with M.
-    samples : Samples
-        The data.
-    elements : int
-        How many outputs a sample has.
 
     Attributes
     ----------
@@ -115,7 +90,9 @@ class LinearMatrix:
     def __init__(
         self,
         library: Library,
+        # (x, inputs) -> outputs, one row per sample, linear in x.
         outputs: Callable[[Array, Any], Array],
+        # (outputs, targets, weights) -> the product with M.
         output_hessian: Callable[[Array, Any, Array], Product],
         samples: Samples,
         elements: int,

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ import numpy as np
 from jax.tree_util import Partial, register_dataclass, tree_leaves, tree_map
 
 from ksdmin._adapters.arguments import Arguments
+from ksdmin._adapters.array_function import ArrayFunction
 from ksdmin._adapters.blocks import BlockProblem
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import VALUE_NOISE, is_gradient
@@ -46,12 +47,13 @@ from ksdmin._adapters.functional.jax_chunks import (
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.problem import FunctionalProblem
 from ksdmin._adapters.functional.problem import build as build_functional
-from ksdmin._problem.arrays import Array, Space
+from ksdmin._adapters.names import Names
+from ksdmin._problem.arrays import Array, Small, Space, to_host
 from ksdmin._problem.subsets import WHOLE, Subsets
 
 PRECISIONS = ("highest", "high")
-# Losses that are added on the device, in float32: few enough that their sum is exact to about 1e-7.
-# The sums of such blocks are added on the host, in float64.
+# So many losses are added on the device, in float32: few enough that their sum is exact to about
+# 1e-7. The sums of such blocks are added on the host, in float64.
 SUM_BLOCK = 256
 
 
@@ -77,7 +79,7 @@ class Jax(Library):
 
     @property
     def finer(self) -> Jax | None:
-        """The same in float32; None where that is its precision already."""
+        """The same in float32; None if that is its precision already."""
         return None if self._precision == "highest" else Jax("highest", self._small)
 
     def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
@@ -106,12 +108,12 @@ class Jax(Library):
         return Program(traced, QUICK if self._small else None)
 
     def for_data(self, x: Array, n: int, preferred: int) -> Jax:
-        """The same; for small data on a CPU it compiles less, and in less time."""
+        """The same; for small data on a CPU it compiles less, and faster."""
         small = platform_of(x) == "cpu" and not is_large(n, preferred)
         return Jax(self._precision, small)
 
     def compile_shared(self, kernel: Kernel) -> Kernel:
-        """The kernel, compiled; what is on the host is computed there, by numpy."""
+        """The kernel, compiled; numpy computes what is on the host."""
         compiled, by_numpy = jax.jit(kernel), np.errstate(all="ignore")(kernel)
 
         def choose(*args: Any) -> Any:
@@ -122,11 +124,11 @@ class Jax(Library):
         return choose
 
     def as_given(self, result: Array, x: Array) -> Array:
-        """A result of a kernel: as numpy, without a copy, where `x` was."""
+        """The result of a kernel; a numpy array, without a copy, if `x` was one."""
         return np.asarray(result) if isinstance(x, np.ndarray) else result
 
     def compiles_for(self, idx: Any) -> bool:
-        """Whether `idx` is made of arrays and numbers."""
+        """Whether `idx` consists of arrays and numbers."""
         return all(isinstance(leaf, (np.ndarray, jax.Array, int)) for leaf in tree_leaves(idx))
 
     def vjp(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Product]:
@@ -143,7 +145,7 @@ class Jax(Library):
         return lambda v: jax.linear_transpose(linearized, z)(v)[0], linearized
 
     def columns(self, product: Product, units: Array) -> Array:
-        """The product of each of the unit vectors, all at once."""
+        """The products of all unit vectors, in one vectorised call."""
         return jax.vmap(product)(units)
 
     def rows_of_samples(
@@ -166,7 +168,7 @@ class Jax(Library):
     ) -> tuple[int, bool]:
         """How many entries of each sample's gradient are formed; True: for many samples at once.
 
-        Where there is room for all, it matters not how many are: to trace them takes 0.1 s.
+        If all fit into memory, they need not be counted: tracing takes 0.1 s.
         """
         entries: int = x.shape[0]
         return entries if entries <= room else entries_formed(losses, x, chunk), True
@@ -185,7 +187,7 @@ class Jax(Library):
         return tuple(jax.eval_shape(lambda *args: kernel(*map(as_chunk, args)), *args).shape)
 
     def operations(self, kernel: Kernel, *args: Any) -> tuple[float, float] | None:
-        """Those of the matrix products of a kernel, and the elements that it writes otherwise."""
+        """The operations of a kernel's matrix products, and the other elements that it writes."""
         return operations(jax.make_jaxpr(kernel)(*map(as_chunk, args)).jaxpr)
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
@@ -199,7 +201,7 @@ class Jax(Library):
         return preferred_rows(platform_of(x), bytes_per_sample)
 
     def compiles_values(self, n: int, preferred: int) -> bool:
-        """Not of small data: compiling would take longer than all gradients that it spares."""
+        """False for small data: compiling would take longer than the gradients that it saves."""
         return is_large(n, preferred)
 
     def chunk_rows(self, size: int, n: int, max_rows: int, preferred: int) -> int | None:
@@ -213,7 +215,7 @@ class Jax(Library):
     def chunk(
         self, data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any
     ) -> Chunk | Picked:
-        """Some samples of all; those of host arrays stay there until they are used."""
+        """Some of the samples; those of host arrays stay on the host until they are used."""
         on_device = all(isinstance(leaf, jax.Array) for leaf in tree_leaves(data))
         if rows is None and on_device:
             return Picked(data, weights, None, None, dtype)
@@ -232,7 +234,7 @@ class Jax(Library):
 @partial(register_dataclass, data_fields=["seed"], meta_fields=[])
 @dataclass(frozen=True)
 class JaxGenerator:
-    """Random arrays under the names of numpy's Generator; each loss draws once."""
+    """Random arrays with the method names of numpy's Generator; each loss draws once."""
 
     seed: Any
 
@@ -260,7 +262,7 @@ class JaxGenerator:
 
 @lru_cache
 def _pullback_in(dtype: Any) -> Callable[[Any, Array], Array]:
-    """One function for each dtype: a new function object would have kernels compiled again."""
+    """One function for each dtype: jax would compile kernels again for a new function object."""
 
     def apply(pullback: Any, u: Array) -> Array:
         return pullback(u.astype(dtype))[0]
@@ -274,7 +276,7 @@ def build(asked: Arguments) -> FunctionalProblem | BlockProblem:
     return build_functional(Jax(asked.precision), asked)
 
 
-# A function that ``minimize`` got with an array of jax's and without derivatives
+# A function that ``minimize`` got with a jax array and without derivatives
 
 
 def tried(
@@ -285,13 +287,13 @@ def tried(
     precond: Any,
     bounded: bool,
 ) -> FunctionalProblem | None:
-    """The problem of a function that jax can trace; None where it cannot, or not faithfully.
+    """The problem of a function that jax can trace; None if it cannot, or not correctly.
 
-    It is evaluated at x0 as it is and compiled, and without bounds at two points beside it, to see
-    that its value depends on nothing but x and that its gradient is all of it.
+    The function is evaluated at x0, eagerly and compiled, and without bounds at two points near it,
+    to check that its value depends on x only and that its gradient is complete.
     """
     whole = WHOLE if subsets is None else subsets.full
-    if whole is None:  # the user's own sets, which do not name it
+    if whole is None:  # the user's own sets, which do not define the whole
         return None
     idx = () if subsets is None else (whole,)
 
@@ -307,13 +309,93 @@ def tried(
             value, g = problem.value_and_gradient(x0, whole)
             eager = float(np.asarray(with_args(x0, *idx)).reshape(()))
             faithful = _agree(value, eager, x0) and (bounded or is_gradient(problem, x0, g, whole))
-    except Exception:  # whatever it is, differences will show it, if they meet it too
+    except Exception:  # whatever it is: if differences meet it, too, they will report it
         return None
     problem.spent.append((2, 1) if bounded else (4, 1))
     return problem if faithful else None
 
 
 def _agree(compiled: float, eager: float, x0: Array) -> bool:
-    """Whether the function has one value, but for rounding."""
+    """Whether the function has the same value, up to rounding."""
     alike = abs(compiled - eager) <= Space(x0).eps ** 0.5 * max(abs(compiled), abs(eager))
     return alike or not (math.isfinite(compiled) or math.isfinite(eager))
+
+
+# Residuals of jax arrays for a fit on the host: compiled, with their Jacobian, on the device
+
+
+class HostFunction(ArrayFunction):
+    """A function of arrays of jax, for an algorithm on the host.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(theta)`` returns an array, or a tree of them. Where jax cannot trace it, it is called
+        as it is.
+    x0 : array or tree of arrays
+        What `theta` looks like.
+    """
+
+    def __init__(self, fun: Any, x0: Any) -> None:
+        refuse_traced(x0)
+        self._tree = x0 if flatten(x0)[0].shape[0] else as_floats(x0)
+        self._like, self._unflatten = flatten(self._tree)
+        self._fun = fun
+        if not self._like.shape[0]:
+            raise ValueError("x0 is empty: there is nothing to minimise over")
+        self.x0 = to_host(self._like)
+        library = Jax("highest")
+        self._values, self._slopes = library.compile(self._joined), library.compile(self._rows)
+        self._traced = False  # whether jax has traced the function
+
+    @classmethod
+    def of_model(cls, f: Any, xdata: Any, start: Small, like: Any) -> Self:
+        """``f(xdata, *parameters)`` in the largest dtype that jax is set to, where `like` is."""
+
+        def on_device(values: Any) -> Array:
+            return copied_like(np.asarray(values, dtype=jnp.result_type(float)), like)
+
+        known = on_device(xdata) if isinstance(xdata, np.ndarray) else xdata
+        return cls(lambda theta: f(known, *theta), on_device(start))
+
+    def __call__(self, x: Small) -> Any:
+        """The values, as one vector."""
+        if self._traced:
+            values = np.asarray(self._values(self._on_device(x)))
+            return values.astype(self._like.dtype, copy=False)  # it has no more digits than x
+        made = self._fun(self._unflatten(self._on_device(x)))
+        leaves = tree_leaves(made)
+        if not any(isinstance(leaf, jax.Array) for leaf in leaves):
+            return made  # of numpy, say: who takes it looks at it
+        return np.concatenate([np.ravel(np.asarray(leaf)) for leaf in leaves])
+
+    def jacobian(self, x: Small) -> Any:
+        """The Jacobian: forward where there are fewer columns than rows, else backward."""
+        J = np.asarray(self._slopes(self._on_device(x)))
+        self._traced = True
+        return J
+
+    def _joined(self, x: Array) -> Array:
+        leaves = tree_leaves(self._fun(self._unflatten(x)))
+        return jnp.concatenate([jnp.ravel(leaf) for leaf in leaves])
+
+    def _rows(self, x: Array) -> Array:
+        (m,) = jax.eval_shape(self._joined, x).shape
+        made = jax.jacrev(self._joined) if m < x.shape[0] else jax.jacfwd(self._joined)
+        return made(x)
+
+    def given(self, x: Small) -> Any:
+        """A vector in the form of x0."""
+        return self._unflatten(self._on_device(x))
+
+    def names(self) -> Names:
+        """Of the parts of x0."""
+        return Names(paths(self._tree))
+
+    @property
+    def eps(self) -> float:
+        """Of the dtype of x0."""
+        return float(np.finfo(self._like.dtype).eps)
+
+    def _on_device(self, x: Small) -> Array:
+        return copied_like(np.asarray(x, dtype=self._like.dtype), self._like)

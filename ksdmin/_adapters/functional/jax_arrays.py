@@ -23,24 +23,24 @@ from jax.tree_util import (
 
 from ksdmin._problem.arrays import TRACED, Array, is_traced
 
-# Arrays that are spread over several devices: XLA divides the work as they are. Jax's meshes may
-# have "explicit" axes, along which every operation has to say how its result is spread. What
-# happens here (rows are taken, parameters become one vector) is XLA's to decide: such arrays are
-# seen through the same mesh with automatic axes, which moves nothing
+# Arrays that are sharded over several devices: XLA divides the work in the same way. Jax's meshes
+# may have "explicit" axes, along which every operation has to say how its result is sharded. Here
+# (taking rows, joining parameters) XLA should decide that: such arrays are viewed on the same mesh
+# with automatic axes, which moves no data
 
 
 def platform_of(x: Array) -> str:
-    """What kind of device it is on, or all of its devices are."""
+    """The platform of its device or devices."""
     return str(next(iter(x.devices())).platform)
 
 
 def is_spread(leaf: Any) -> bool:
-    """Whether it is an array on several devices: cut to pieces, or copied."""
+    """Whether it is an array on several devices, split or copied."""
     return isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
 
 
 def is_on_host(leaf: Any) -> bool:
-    """Whether numpy can read it where it is, and nothing else decides where it may go."""
+    """Whether numpy can read it in place, and it is not committed to a device."""
     if not isinstance(leaf, jax.Array):
         return True
     on_cpu = not is_spread(leaf) and platform_of(leaf) == "cpu"
@@ -48,12 +48,12 @@ def is_on_host(leaf: Any) -> bool:
 
 
 def committed_to(leaves: list[Any]) -> Any:
-    """The device that the first of them has to stay on; None where jax may move all of them."""
+    """The device to which the first of them is committed; None if jax may move all of them."""
     return next((leaf.device for leaf in leaves if getattr(leaf, "committed", False)), None)
 
 
 def automatic(array: Array) -> Array:
-    """The same array; along explicit axes of its mesh XLA may decide."""
+    """The same array, with automatic instead of explicit axes of its mesh."""
     return jax.device_put(array, _automatic(array.sharding)) if is_spread(array) else array
 
 
@@ -71,7 +71,7 @@ def copied_like(array: Any, x: Array) -> Array:
         return jax.device_put(array, x.device)
     if isinstance(x.sharding, NamedSharding):
         return jax.device_put(array, NamedSharding(x.sharding.mesh, _spec()))
-    return jax.device_put(array)  # jax may put it where it is used
+    return jax.device_put(array)  # jax may place it where it is used
 
 
 def spread(array: Array, like: Any) -> Array:
@@ -84,14 +84,14 @@ def spread(array: Array, like: Any) -> Array:
 
 
 def constrained(array: Array, sharding: NamedSharding | None) -> Array:
-    """An array that is to be so spread, within a compiled function; None: as XLA likes."""
+    """An array with this sharding, within a compiled function; None: XLA decides."""
     if sharding is None:
         return array
     return jax.lax.with_sharding_constraint(array, sharding)  # type: ignore[no-untyped-call]
 
 
 def over_rows(data: Any) -> NamedSharding | None:
-    """How the rows of arrays are spread over devices; None where they are not cut along them."""
+    """How the rows of arrays are sharded over devices; None if they are not."""
     for leaf in tree_leaves(data):
         if is_spread(leaf) and isinstance(leaf.sharding, NamedSharding):
             axes = leaf.sharding.spec[:1]
@@ -105,23 +105,23 @@ def _spec(*axes: Any) -> PartitionSpec:
 
 
 def parts_of(sharding: NamedSharding) -> int:
-    """Into how many parts the first axis is cut."""
+    """Into how many parts the first axis is split."""
     axes = sharding.spec[0]
     names = axes if isinstance(axes, tuple) else (axes,)
     return math.prod(sharding.mesh.shape[name] for name in names)
 
 
-# Compiled functions, each compiled once: also where several problems have the same one. ``jax.jit``
-# compiles again for every function object. Two problems made of one model, such as two runs with
-# other parameters to start from, would compile everything twice. Tracing is cheap: so each function
-# is traced and lowered, and what was compiled from the same text is used again
+# Compiled functions, each compiled once, even if several problems have the same one. ``jax.jit``
+# compiles again for every function object. Two problems of one model, such as two runs from
+# different parameters, would compile everything twice. Tracing is cheap: so each function is traced
+# and lowered, and a program compiled from the same text is used again
 
 
-# Programs that are kept for problems to come; those in use stay with their problems anyway.
+# Programs kept for later problems; those in use stay with their problems anyway.
 KEPT_PROGRAMS = 128
-# Options of XLA for programs that run for less time than they take to compile, on a CPU: half the
-# seconds of compiling (jax 0.10, aarch64), and those of a call between a third less and a seventh
-# more. With optimization level 0 a call takes twice as long.
+# Options of XLA for programs that take longer to compile than to run, on a CPU: compiling takes
+# half as long (jax 0.10, aarch64), and a call between a third less and a seventh more. With
+# optimization level 0 a call takes twice as long.
 QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
 
 _kept: OrderedDict[str, Any] = OrderedDict()
@@ -131,25 +131,20 @@ Flat = Callable[[list[Any]], list[Array]]
 
 
 class Program:
-    """A function of trees of arrays, compiled for each of their structures and shapes.
-
-    Parameters
-    ----------
-    function : callable
-        What is traced: a pure function.
-    options : mapping, optional
-        Of XLA. Where its version does not know one of them, it has to do without all.
-    """
+    """A function of trees of arrays, compiled for each of their structures and shapes."""
 
     def __init__(
-        self, function: Callable[..., Any], options: Mapping[str, Any] | None = None
+        self,
+        function: Callable[..., Any],  # what is traced: a pure function
+        # Of XLA. Where its version does not know one of them, it has to do without all.
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self.function, self._options = function, dict(options or {})
         self._known: dict[Any, tuple[Flat, Any]] = {}
 
     def __call__(self, *args: Any) -> Any:
         if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-            return self.function(*args)  # for a look inside with a debugger
+            return self.function(*args)  # for a debugger
         leaves, structure = tree_flatten(args)
         key = structure, tuple(map(_kind, leaves))
         if key not in self._known:
@@ -158,7 +153,7 @@ class Program:
         return tree_unflatten(made, run(leaves))
 
     def lower(self, *args: Any) -> Any:
-        """What is compiled for arguments like these, to be looked at."""
+        """What is compiled for arguments like these, for inspection."""
         leaves, structure = tree_flatten(args)
         return self._lowered(leaves, structure)[0]
 
@@ -182,7 +177,7 @@ class Program:
             return jax.core.eval_jaxpr(traced.jaxpr, constants, *leaves)
 
         _, made = tree_flatten(shapes)
-        # Arguments that are not used stay, lest two texts be the same that use others of them
+        # unused arguments stay: functions that use others may have the same text
         compiling = jax.jit(with_constants, keep_unused=True)
         return compiling.lower(constants, leaves), constants, made
 
@@ -194,7 +189,7 @@ def _kind(leaf: Any) -> Any:
 
 
 def _compiled_once(lowered: Any, leaves: list[Any], options: dict[str, Any]) -> Any:
-    """The compiled program: an earlier one, where that has the same text."""
+    """The compiled program; an earlier one, if its text is the same."""
     devices = {str(leaf.sharding) for leaf in leaves if isinstance(leaf, jax.Array)}
     settings = sorted(jax.config.values.items(), key=str)
     text = (lowered.as_text(), sorted(devices), settings, sorted(options.items()))
@@ -225,21 +220,21 @@ def _compiled(lowered: Any, options: dict[str, Any]) -> Any:
 
 
 def refuse_traced(*trees: Any) -> None:
-    """Refuse to go on within jax.jit and the like: nothing has a value there."""
+    """Raise within jax.jit and the like, where nothing has a value."""
     within_jit = is_traced(jnp.asarray(np.float32(0)))
     if within_jit or any(map(is_traced, tree_leaves(trees))):
         raise TypeError(TRACED)
 
 
 def flatten(tree: Any) -> tuple[Array, Callable[[Array], Any]]:
-    """The varied leaves as one vector, and the inverse function, which puts the others back."""
+    """The varied leaves as one vector, and the inverse function, which restores the others."""
     leaves, structure = tree_flatten(tree)
     varied = _varied(tree)
     parts = [leaf for leaf, is_varied in zip(leaves, varied, strict=True) if is_varied]
     flat, unravel = _ravelled([automatic(part) for part in parts])
 
     def unflatten(x: Array) -> Any:
-        pieces = map(spread, unravel(x), parts)  # over devices as they were
+        pieces = map(spread, unravel(x), parts)  # with the sharding that they had
         return tree_unflatten(
             structure,
             [
@@ -262,15 +257,15 @@ def paths(tree: Any) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def _word(step: Any) -> str:
-    """A step of a path: the key of a dict, the position in a list, the name of a field."""
+    """A part of a path: the key of a dict, the position in a list, the name of a field."""
     words = (getattr(step, field, None) for field in ("key", "idx", "name"))
     return str(next((word for word in words if word is not None), step))
 
 
 def _ravelled(arrays: list[Any]) -> tuple[Array, Callable[[Array], list[Array]]]:
-    """The arrays as one vector, and the way back.
+    """The arrays as one vector, and the inverse.
 
-    Those of the host are joined there; others by one compiled function, not one for each array.
+    Host arrays are joined on the host; others by one compiled function, not one for each array.
     """
     made: list[Callable[[Array], list[Array]]] = []
 

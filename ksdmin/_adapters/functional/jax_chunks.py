@@ -24,13 +24,13 @@ from ksdmin._adapters.functional.library import Chunk, Kernel
 from ksdmin._problem.arrays import Array
 
 # What a forward pass keeps for the samples of a chunk, in bytes. On a CPU so many samples take as
-# long as a call of a compiled function does however little it computes (0.2 ms): that much a small
-# set may waste by padding. Other devices compute far more in that time.
+# long as the overhead of a compiled function (0.2 ms): a small set may waste that much by padding.
+# Other devices compute far more in that time.
 CHUNK_BYTES = {"cpu": 2**18}
 CHUNK_BYTES_ELSEWHERE = 2**24
 MIN_CHUNK_ROWS = 64
-# From so many chunks on, the whole set has a function of its own, compiled for all samples at once:
-# it copies no rows, and takes seconds that its compilation is little beside.
+# From so many chunks on, the whole set has a separate function, compiled for all samples at once.
+# It copies no rows, and its compilation is short compared with its calls.
 CHUNKS_OF_LARGE_DATA = 8
 
 
@@ -41,30 +41,15 @@ CHUNKS_OF_LARGE_DATA = 8
 )
 @dataclass(frozen=True)
 class Picked:
-    """A chunk that is formed where it is used, within a compiled function.
+    """A chunk that is formed where it is used, within a compiled function."""
 
-    Attributes
-    ----------
-    data : tuple
-        All inputs and targets, on the device.
-    weights : array or None
-        Of all samples.
-    rows : array or None
-        Which samples the chunk has, padded to its length; None: all as they are.
-    samples : int or None
-        How many of them are no padding.
-    dtype : dtype
-        Of the weights.
-    spread : NamedSharding or None
-        How rows are spread over devices: those of a chunk shall be, too, so that each device
-        computes with its share of them.
-    """
-
-    data: Any
-    weights: Array | None
-    rows: Array | None
-    samples: Any
-    dtype: Any
+    data: Any  # all inputs and targets, on the device
+    weights: Array | None  # of all samples
+    rows: Array | None  # which samples the chunk has, padded to its length; None: all as they are
+    samples: Any  # how many of them are no padding
+    dtype: Any  # of the weights
+    # How rows are spread over devices: those of a chunk shall be, too, so that each device computes
+    # with its share of them.
     spread: Any = None
 
     def formed(self) -> Chunk:
@@ -84,7 +69,7 @@ class Picked:
 
 
 def picked(data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Picked:
-    """A chunk of some rows; as many for each device, where they are spread over several."""
+    """A chunk of some rows; equally many for each device, if they are sharded."""
     sharding = over_rows(data)
     if sharding is not None:
         missing = -len(rows) % parts_of(sharding)
@@ -93,7 +78,7 @@ def picked(data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any
 
 
 def as_chunk(argument: Any) -> Any:
-    """A chunk that was only picked, formed; any other argument as it is."""
+    """A chunk that was only picked, formed; any other argument unchanged."""
     return argument.formed() if isinstance(argument, Picked) else argument
 
 
@@ -103,9 +88,9 @@ def preferred_rows(platform: str, bytes_per_sample: int) -> int:
 
 
 def chunk_rows(size: int, n: int, max_rows: int, preferred: int) -> int | None:
-    """How many rows the chunks of a set of `size` of the `n` samples have; None: all in one.
+    """How many rows the chunks have of a set of `size` of the `n` samples; None: all in one.
 
-    For small data that is one number for sets of all sizes: all of them take one compiled function.
+    For small data it is one number for all sets, so that all use one compiled function.
     """
     if size == n <= max_rows and is_large(n, preferred):
         return None
@@ -114,15 +99,15 @@ def chunk_rows(size: int, n: int, max_rows: int, preferred: int) -> int | None:
 
 
 def is_large(n: int, preferred: int) -> bool:
-    """Whether so many samples are worth functions of their own."""
+    """Whether so many samples deserve separate functions."""
     return n >= CHUNKS_OF_LARGE_DATA * preferred
 
 
 def host_chunk(data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Chunk:
-    """A chunk of data that are on the host (some may be on a device).
+    """A chunk of data on the host (some may be on a device).
 
-    On a CPU that is where jax has its arrays, too: numpy takes their rows in as many seconds, and
-    no compiled function has to.
+    On a CPU jax has its arrays there, too: numpy takes their rows as fast, without a compiled
+    function.
     """
     inputs, targets = tree_map(partial(_taken_on_host, rows), data)
     w = (np.arange(len(rows)) < samples).astype(dtype)
@@ -130,7 +115,7 @@ def host_chunk(data: Any, weights: Array | None, rows: Any, samples: int, dtype:
 
 
 def host_chunk_like(data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Chunk:
-    """The same for the device of the data: one argument that has it, and all others follow."""
+    """The same for the device of the data; the other arguments follow one that is there."""
     chunk = host_chunk(data, weights, rows, samples, dtype)
     device = committed_to(tree_leaves(data))
     if weights is None:
@@ -140,7 +125,7 @@ def host_chunk_like(data: Any, weights: Array | None, rows: Any, samples: int, d
 
 @lru_cache(maxsize=64)
 def _ones(rows: int, samples: int, dtype: Any, device: Any) -> Array:
-    """Weights of samples and of padding, kept: to put an array on a device takes 0.1 ms."""
+    """Weights of samples and of padding; cached, since moving an array takes 0.1 ms."""
     return jax.device_put((np.arange(rows) < samples).astype(dtype), device)
 
 
@@ -149,7 +134,7 @@ def _taken_on_host(rows: Any, array: Array) -> Array:
 
 
 def _rows(array: Array, rows: Array) -> Array:
-    """Some rows; all of them exist, which spares the operations for those that do not."""
+    """Some rows; all of them exist, which saves the operations for missing ones."""
     return array.at[rows].get(mode="promise_in_bounds")
 
 
@@ -203,7 +188,7 @@ def _gradients(losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Node]:
 
 
 def _run(jaxpr: Any, consts: Any, arguments: list[Node]) -> list[Node]:
-    """Evaluate, noting which operation made which value; nested functions are inlined."""
+    """Evaluate, recording which operation made which value; nested functions are inlined."""
     known = dict(zip(jaxpr.constvars, map(Node, consts), strict=True))
     known.update(zip(jaxpr.invars, arguments, strict=True))
 
@@ -224,7 +209,7 @@ def _run(jaxpr: Any, consts: Any, arguments: list[Node]) -> list[Node]:
 
 
 def _evaluate(jaxpr: Any, equation: Any, inputs: list[Node]) -> list[Array]:
-    """One operation, as a program of its own: how a primitive is called changes with versions."""
+    """One operation, as a separate program, because calls of primitives change with versions."""
     known = {
         variable: node.value
         for variable, node in zip(equation.invars, inputs, strict=True)
@@ -278,7 +263,7 @@ def _is_outer(node: Node) -> bool:
 # What a function costs
 
 
-# Operations that a compiler makes part of those that read what they write.
+# Operations that a compiler fuses with those that read their results.
 REARRANGED = frozenset(
     (
         "broadcast_in_dim",
@@ -295,7 +280,7 @@ REARRANGED = frozenset(
 def operations(jaxpr: Any) -> tuple[float, float]:
     """The operations of the matrix products and convolutions, and the elements written otherwise.
 
-    A loop counts as often as it runs, where that is known.
+    A loop counts as often as it runs, if that is known.
     """
     products = elements = 0.0
     for equation in jaxpr.eqns:

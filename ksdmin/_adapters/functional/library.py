@@ -1,4 +1,4 @@
-"""What an autodiff library with numpy's interface has to do for its adapter."""
+"""What an adapter needs of an autodiff library with numpy's interface."""
 
 from __future__ import annotations
 
@@ -28,24 +28,15 @@ class Library:
     """The operations in which autograd and jax differ.
 
     The defaults are those of a library that computes with numpy, on the host, and compiles nothing.
-
-    Attributes
-    ----------
-    xp : namespace
-        Its numpy.
-    noise : float
-        The relative rounding error of a mean loss in float32.
-    has_rows : bool
-        Whether there is `rows_of_samples`.
     """
 
-    xp: Any
-    noise: float
-    has_rows = False
+    xp: Any  # its numpy
+    noise: float  # the relative rounding error of a mean loss in float32
+    has_rows = False  # whether there is `rows_of_samples`
 
     @property
     def finer(self) -> Library | None:
-        """The same with less rounding; None where there is none."""
+        """The same with less rounding; None if there is none."""
         return None
 
     def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
@@ -82,7 +73,7 @@ class Library:
         raise NotImplementedError
 
     def columns(self, product: Product, units: Array) -> Array:
-        """The product of each of the unit vectors, along a new first axis."""
+        """The products of all unit vectors, along a new first axis."""
         return np.stack([product(unit) for unit in units])
 
     def rows_of_samples(
@@ -96,7 +87,7 @@ class Library:
     ) -> tuple[int, bool]:
         """Find out, on a few samples, how `per_sample_sums` can be computed.
 
-        There is room for so many entries of each sample's gradient, however many samples.
+        `room` is how many entries of each sample's gradient fit into memory.
 
         Returns how many entries of each sample's gradient it holds in memory, and whether it takes
         many samples at once (rather than one after the other).
@@ -117,11 +108,11 @@ class Library:
         return kernel
 
     def compile_shared(self, kernel: Kernel) -> Kernel:
-        """A kernel that all problems share, compiled; of numpy arrays it makes numpy arrays."""
+        """A compiled kernel that all problems share; for numpy arrays it returns numpy arrays."""
         return self.compile(kernel)
 
     def for_data(self, x: Array, n: int, preferred: int) -> Library:
-        """The same as it compiles kernels for `n` samples, of which `preferred` are worth a call.
+        """The library for `n` samples, of which at least `preferred` should be in a call.
 
         (`preferred` is what `preferred_rows` returned.)
         """
@@ -132,11 +123,11 @@ class Library:
         return True
 
     def compiles_values(self, n: int, preferred: int) -> bool:
-        """Whether the value alone of so few samples is worth a kernel, beside the gradient's."""
+        """Whether so few samples deserve a kernel for the value, besides that of the gradient."""
         return True
 
     def as_given(self, result: Array, x: Array) -> Array:
-        """A result of a compiled kernel: as numpy, if that is what the vector `x` was."""
+        """The result of a compiled kernel; a numpy array, if the vector `x` was one."""
         return result
 
     def partial_sums(self, u: Array) -> Array:
@@ -148,9 +139,9 @@ class Library:
         return tuple(kernel(*args).shape)
 
     def operations(self, kernel: Kernel, *args: Any) -> tuple[float, float] | None:
-        """Those of the matrix products of a kernel, and the elements that it writes otherwise.
+        """The operations of a kernel's matrix products, and the elements that it writes otherwise.
 
-        The kernel is not compiled; None where they are not counted.
+        The kernel is not compiled. None if they cannot be counted.
         """
         return None
 
@@ -165,9 +156,9 @@ class Library:
         return 1
 
     def chunk_rows(self, size: int, n: int, max_rows: int, preferred: int) -> int | None:
-        """How many rows the chunks of a set of `size` of `n` samples have: at most `max_rows`.
+        """How many rows the chunks have of a set of `size` of the `n` samples: at most `max_rows`.
 
-        None: it is everything, in one chunk, and nothing need be copied.
+        None: all samples in one chunk, without a copy.
         """
         return None if size == n <= max_rows else -(-size // -(-size // max_rows))
 

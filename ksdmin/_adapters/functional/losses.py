@@ -121,11 +121,11 @@ def _elementwise(xp: Any, loss: Callable[[Array, Array], Array], z: Array, y: Ar
 def _softmax_losses(xp: Any, logsumexp: LogSumExp, z: Array, y: Array) -> Array:
     if z.ndim < 2 or y.shape not in (z.shape, z.shape[:1] + z.shape[2:]):
         raise _shape_error(z, y)
-    error = logsumexp(z, axis=1, keepdims=True) - z  # of each class, if it were the true one
+    error = logsumexp(z, axis=1, keepdims=True) - z  # for each class, if it were the true one
     if y.shape == z.shape:
         return _sum_per_sample(xp, y * error)
     y, classes = xp.expand_dims(y, 1), xp.arange(z.shape[1]).reshape((-1,) + (1,) * (z.ndim - 2))
-    valid = (y >= 0) & (y < z.shape[1])  # NaN for a label that is no class, rather than a loss of 0
+    valid = (y >= 0) & (y < z.shape[1])  # NaN for a label that is no class, instead of a loss of 0
     return _sum_per_sample(xp, xp.where(y == classes, error, xp.where(valid, 0.0, xp.nan)))
 
 
@@ -143,7 +143,7 @@ def _shape_error(z: Array, y: Array) -> ValueError:
 
 
 def as_model(block: Block) -> Callable[[Any, Any], Array]:
-    """The residuals as outputs, one row per sample; a function of no samples gives one row."""
+    """The residuals as outputs, one row per sample; a block without samples has one row."""
 
     def of_batch(params: Any, batch: Any) -> Array:
         r = block.residuals(params, batch)
@@ -170,7 +170,7 @@ def squared_residuals(xp: Any) -> SampleLoss:
 
 
 def _square_losses(xp: Any, z: Array, y: Array) -> Array:
-    """Against the zeros of the samples; or, for "fisher", targets drawn like the residuals."""
+    """Squares of outputs minus zeros; or, for "fisher", minus targets drawn like the residuals."""
     squares = z**2 if y.shape != z.shape else (z - y) ** 2
     return xp.mean(squares, axis=tuple(range(1, z.ndim))) if z.ndim > 1 else squares
 

@@ -71,7 +71,7 @@ class FunctionalProblem(ModelProblem):
         means = Means(l2, library.xp, library.compile_shared)
         super().__init__(sums, means, *base, curvature, *kernels)
         self._library, self._unflatten, self._own_names = library, unflatten, names
-        # Values and gradients that were computed before a run, which counts them: one entry
+        # values and gradients computed before a run, which counts them; one entry
         self.spent: list[tuple[int, int]] = []
 
     @property
@@ -116,7 +116,7 @@ class FunctionalProblem(ModelProblem):
         return super()._evaluate(x, idx, diagonal)
 
     def _point(self, x: Any) -> Array:
-        """A vector of any kind; in numpy where that does the algebra of a run, too."""
+        """A vector of any library; numpy, if numpy does the algebra of a run."""
         self._check_shape(x)
         hosted = is_hosted(self.x0)
         return np.asarray(x, dtype=self.x0.dtype) if hosted else self._to_device(x)
@@ -136,10 +136,10 @@ class FunctionalProblem(ModelProblem):
 # From the arguments of ``from_autograd`` and ``from_jax`` to a problem
 
 
-# Bytes: the same on every machine, so that a run has the same chunks, and repeats bit for bit.
+# Bytes; the same on every machine, so that a run has the same chunks, and repeats bit for bit.
 DEFAULT_MEMORY_BUDGET = 2.0**30
-# Relative difference between the mean loss of two samples together and apart: less is rounding,
-# also with TF32.
+# Relative difference between the mean loss of two samples together and apart: anything less is
+# rounding, also with TF32.
 MAX_BATCH_DIFFERENCE = 1e-3
 
 
@@ -231,7 +231,7 @@ def _problem(
 
 
 def _numbers_as_vector(x0: Any) -> Any:
-    """`x0`; a list or tuple of nothing but numbers is a vector, as in SciPy, and not a tree."""
+    """`x0`; a list or tuple of numbers only is a vector, as in SciPy, not a tree."""
     row = isinstance(x0, (list, tuple)) and not hasattr(x0, "_fields")
     numbers = row and len(x0) > 0 and all(isinstance(entry, Real) for entry in x0)
     return np.asarray(x0, dtype=float) if numbers else x0
@@ -240,7 +240,7 @@ def _numbers_as_vector(x0: Any) -> Any:
 def _flattened(library: Library, tree: Any) -> tuple[Any, Array, Callable[[Array], Any]]:
     """The tree, its vector, and the way back."""
     flat, unflatten = library.flatten(tree)
-    if flat.shape[0] == 0:  # whole numbers are as good where there is nothing else
+    if flat.shape[0] == 0:  # whole numbers are converted if there is nothing else
         tree = library.as_floats(tree)
         flat, unflatten = library.flatten(tree)
     return tree, flat, unflatten
@@ -290,7 +290,7 @@ def _broadcast(l2: Any, tree: Any, library: Library) -> Any:
 
 
 def _check_samples(problem: FunctionalProblem) -> None:
-    """Refuse a model whose loss is no sum over samples, or changes from call to call."""
+    """Raise if a model's loss is no sum over samples, or changes from call to call."""
     if problem.subsets is None:
         return
     x0, few = np.asarray(problem.x0), WHOLE if problem.subsets.n == 1 else np.array([0, 1])

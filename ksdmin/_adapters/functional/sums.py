@@ -30,30 +30,15 @@ from ksdmin._adapters.model_problem import Sums, product_cost
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
 
-# Samples that the memory and the linearity of a model are judged by. The memory of one sample comes
-# from the difference between all of these and half of them, in which what is shared cancels.
+# So many samples show the memory and the linearity of a model. The memory of one sample follows
+# from the difference between all of them and half of them, in which shared memory cancels.
 MEMORY_PROBE_SAMPLES = 8
 
 
 class SampleSums(Sums):
     """Sums over the samples of a set, chunk by chunk.
 
-    (In another precision the kernels are compiled otherwise: see `compiled_by`.)
-
-    Parameters
-    ----------
-    library : Library
-        What differentiates and compiles.
-    model : callable
-        (x, inputs) -> outputs, one row per sample.
-    loss : SampleLoss
-        (outputs, targets) -> one loss per sample.
-    samples : Samples
-        The data.
-    curvature : str
-        A provider's name.
-    seed : int
-        Of the labels that "fisher" draws, and of the samples that the diagonal is estimated from.
+    (For another precision the kernels are compiled differently: see `compiled_by`.)
 
     Attributes
     ----------
@@ -70,10 +55,11 @@ class SampleSums(Sums):
     def __init__(
         self,
         library: Library,
-        model: Callable[[Array, Any], Array],
-        loss: SampleLoss,
+        model: Callable[[Array, Any], Array],  # (x, inputs) -> outputs, one row per sample
+        loss: SampleLoss,  # (outputs, targets) -> one loss per sample
         samples: Samples,
-        curvature: str,
+        curvature: str,  # a provider's name
+        # Of the labels that "fisher" draws, and of the samples that the diagonal is estimated from.
         seed: int,
     ) -> None:
         self._model, self._loss = model, loss
@@ -112,7 +98,7 @@ class SampleSums(Sums):
         return {name: library.compile(kernel) for name, kernel in kernels.items()}
 
     def compiled_by(self, library: Library) -> SampleSums:
-        """The same with values and gradients as another library compiles them."""
+        """The same, with values and gradients compiled by another library object."""
         return changed(self, _kernels=self._compiled(library))
 
     def fit(self, x: Array, chunk_size: int | None, budget: float) -> None:
@@ -140,7 +126,7 @@ class SampleSums(Sums):
                 self.product_cost = product_cost(*counted, min(MEMORY_PROBE_SAMPLES, n))
 
     def _linear_matrix(self, x: Array, budget: float) -> LinearMatrix | None:
-        """What computes the curvature matrix of a linear model, where it is affordable."""
+        """What computes the curvature matrix of a linear model, if affordable."""
         if self._curvature == "fisher" or self.nonlinear:
             return None
         entries = self._samples.n * self.elements * x.shape[0]
@@ -156,7 +142,7 @@ class SampleSums(Sums):
         )
 
     def _jacobian_rows(self, x: Array, budget: float) -> JacobianRows | None:
-        """What computes the rows of the Jacobian of any other model, where there is room for it."""
+        """What computes the rows of the Jacobian of any other model, if they fit into memory."""
         if not self.library.has_rows or self._curvature != "gauss-newton":
             return None
         most = int(budget // (ROW_COPIES * self.elements * x.shape[0] * x.dtype.itemsize))
@@ -167,7 +153,7 @@ class SampleSums(Sums):
         return JacobianRows(self.library, *parts, self.elements)
 
     def _has_diagonal_hessian(self, rows: JacobianRows, x: Array, probe: Any) -> bool:
-        """Whether that of the losses is diagonal; found out where it is not known."""
+        """Whether the Hessian of the losses is diagonal; tested if not known."""
         known = self._loss.has_diagonal_hessian
         return float(rows.deviation(x, probe)) <= DIAGONAL_TOL if known is None else known
 
@@ -192,7 +178,7 @@ class SampleSums(Sums):
         return total, self._joined([(slopes,) for _, slopes, _ in found], x)[0]
 
     def _joined(self, found: list[tuple[Array, ...]], x: Array) -> list[Array]:
-        """What the chunks have, one after the other, as arrays like x."""
+        """The outputs of all chunks, joined, as arrays like x."""
         given = [[self.library.as_given(part, x) for part in parts] for parts in found]
         if len(given) == 1:
             return given[0]
@@ -215,7 +201,7 @@ class SampleSums(Sums):
         return self._samples.picked(idx, self._max_diagonal_samples, self._seed)
 
     def _is_nonlinear(self, x: Array, rows: JacobianRows | None) -> bool:
-        """Judged from outputs: those of a function that is compiled for a run anyway."""
+        """Whether the model is nonlinear, by outputs of a function that a run compiles anyway."""
         probe = slice(min(MEMORY_PROBE_SAMPLES, self._samples.n))
         chunk = next(self._chunks(probe, self._max_rows))
         of_chunk = self.library.compile(self._outputs_of_chunk)
@@ -247,8 +233,8 @@ class SampleSums(Sums):
     ) -> Product:
         """The sum of the products over a set.
 
-        `on_recompute` is called where a product has to compute again what all of them share,
-        because it does not fit into memory.
+        `on_recompute` is called if a product has to repeat what all of them share, because that
+        does not fit into memory.
         """
         fits = self.size(idx) <= self._max_kept_samples
         seed = seed_for_set(self._seed, idx)
@@ -303,7 +289,7 @@ class SampleSums(Sums):
             assert self._loss.draw is not None
             assert generator is not None
             targets = self._loss.draw(z, targets, generator)
-            # The expectation of r r^T must be the weighted Hessian: a weight enters only once
+            # the expectation of r r^T must be the weighted Hessian, so a weight enters only once
             return linearized, z, self._residual(z, targets, self.library.xp.sqrt(chunk.w))
         return linearized, z, self._residual(z, targets, chunk.w)
 
@@ -342,7 +328,7 @@ class SampleSums(Sums):
         return self.library.vjp(lambda z: self._loss.losses(z, targets), z)[1](w)
 
     def _output_hessian(self, z: Array, targets: Any, w: Array) -> Product:
-        """What stands between J^T and J, for a model that is linear in its parameters."""
+        """The matrix between J^T and J, for a model that is linear in its parameters."""
         if self._curvature == "empirical-fisher":
             return _curvature.outer_product(self._residual(z, targets, w))
         return self._loss_hessian(z, targets, w)
@@ -362,8 +348,6 @@ class PlainFunction(Sums):
 
     Parameters
     ----------
-    library : Library
-        What differentiates and compiles.
     function : callable
         ``function(x)``, or where it is `sampled` ``function(x, idx)``, the mean over `idx`.
     sampled : bool

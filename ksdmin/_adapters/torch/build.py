@@ -66,8 +66,7 @@ from ksdmin._adapters.torch.model_and_loss import (
     probe_of,
     residual_kernels,
 )
-from ksdmin._adapters.torch.model_calls import check_output
-from ksdmin._adapters.torch.modes import BATCH_SAMPLES, seeded_generators
+from ksdmin._adapters.torch.model_calls import BATCH_SAMPLES, check_output, seeded_generators
 from ksdmin._adapters.torch.plain_function import FlatFunction, TorchFunctionProblem
 from ksdmin._adapters.torch.probing import Probing, lean_convolutions_work
 from ksdmin._adapters.torch.problem import Findings, InDouble, TorchProblem, refuse_inference_mode
@@ -109,14 +108,14 @@ def build(asked: Arguments) -> TorchProblem | TorchFunctionProblem | BlockProble
 def _turns(asked: Arguments) -> bool:
     """Whether a run in float32 may turn to float64.
 
-    Verbs of the user's know one dtype; several processes would have to turn at the same time.
+    The user's own verbs know one dtype; several processes would have to turn at the same time.
     """
     own = callable(asked.curvature) or callable(asked.precond)
     return not own and asked.process_group is None and asked.precision != "float32"
 
 
 def _again(asked: Arguments) -> Arguments:
-    """The same with a generator that has not been drawn from."""
+    """The same with an unused generator."""
     return replace(asked, rng=copy.deepcopy(asked.rng))
 
 
@@ -124,7 +123,7 @@ def _again(asked: Arguments) -> Arguments:
 
 
 def _require_model(asked: Arguments) -> None:
-    """Refuse a model without data; one without a loss has to return its own."""
+    """Raise for a model without data; a model without a loss has to return its own."""
     missing = ["loss"] if asked.loss is None and asked.data is None else []
     missing += ["data"] if asked.data is None else []
     if missing:
@@ -146,10 +145,10 @@ def _model(asked: Arguments, stacklevel: int) -> TorchProblem:
         asked.refuse("data that are the same in every iteration", "sample_weight")
     has_targets, like = asked.loss is not None, model.x0
     samples = samples_of(asked.data, like, has_targets, asked.memory_budget, asked.sample_weight)
-    asked = replace(asked, data=None)  # the samples have them, or a copy
+    asked = replace(asked, data=None)  # the samples hold them, or a copy
     again = _again(asked)
     kernels, first = kernels_of(model, samples, asked, stacklevel=stacklevel + 1)
-    if asked.process_group is None:  # else one process may have such samples only
+    if asked.process_group is None:  # otherwise one process may have only such samples
         samples.check_weights()
     problem = _of_samples(kernels, first, samples, asked)
     if _turns(asked) and problem.x0.dtype == torch.float32:
@@ -216,7 +215,7 @@ def _of_blocks(
         asked,
         l2=0.0,
         curvature=asked.curvature or "gauss-newton",
-        # Factors of several blocks are not those of their sum: it has a diagonal
+        # factors of several blocks are not factors of their sum, which has a diagonal
         precond="diagonal" if isinstance(asked.precond, str) else None,
         rng=np.random.default_rng(asked.rng),  # the blocks draw labels and masks of their own
     )
@@ -271,7 +270,7 @@ def _of_function(function: FlatFunction, asked: Arguments) -> TorchFunctionProbl
 
 
 def _function_in_double(function: FlatFunction, asked: Arguments) -> TorchFunctionProblem:
-    """The problem of the same function in float64, where it can be seen to work."""
+    """The problem of the same function in float64, if that works."""
     problem = _of_function(function.in_double(), asked)
     problem.check_is_double()
     return problem
@@ -283,7 +282,7 @@ def _function_in_double(function: FlatFunction, asked: Arguments) -> TorchFuncti
 def _of_samples(
     kernels: Kernels, first: First, samples: Samples | EpochSamples, asked: Arguments
 ) -> TorchProblem:
-    """The problem of a model and its samples, of which a first pass has shown something."""
+    """The problem of a model and its samples, after a first pass over a few samples."""
     if asked.chunk_size is not None and asked.chunk_size < 1:
         raise ValueError(f"chunk_size={asked.chunk_size!r}: expected at least one sample")
     model, precond = kernels.model, asked.precond
@@ -317,7 +316,7 @@ def _probe(
     memory_budget: float | None,
     precond: str | None,
 ) -> tuple[Probing, Findings]:
-    """Look at the model with a few samples, and set up the kernel of the preconditioner."""
+    """Examine the model with a few samples, and set up the kernel of the preconditioner."""
     model = kernels.model
     budget = chunk_budget(model.device) if memory_budget is None else memory_budget
     probe = probe_of(samples)
@@ -336,10 +335,10 @@ def _probe(
         costs = costs_of(kernels, counted, len(probe[2]), nonlinear)
         kernels.factors = factors = _factors(probing, samples, precond, nonlinear, costs)
         kernel = None
-        if precond is not None and not model.batch_norms:  # samples have no gradients of their own
+        if precond is not None and not model.batch_norms:  # samples have no separate gradients
             if factors is None or model.is_random:
                 kernel = diagonal_kernel(probing, budget)
-            else:  # for a run that does without factors, and asks for it
+            else:  # for a run without factors that asks for it
                 kernels.diagonal_later = partial(_diagonal_later, kernels, samples, budget)
         kernels.diagonal = kernel
         max_kept_samples = max(1, int(budget // (WORKING_COPIES * kept)))
@@ -375,10 +374,10 @@ def _factors(
     nonlinear: bool,
     costs: Costs,
 ) -> KroneckerKernel | None:
-    """The kernel of Kronecker factors, where they are asked for or pay.
+    """The kernel of Kronecker factors, if they are asked for or pay.
 
-    A multiplication by the inverse may cost as much as a product with all samples: it stands beside
-    products with few of them, which are as many as it makes needless.
+    A multiplication by the inverse may cost as much as a product with all samples: it is used with
+    products on few samples, and saves several of these.
     """
     if precond == "kronecker":
         return kronecker_kernel(probing, asked=True, affordable=math.inf)

@@ -1,6 +1,6 @@
 """Checks of a model on a few samples.
 
-Its loss is a sum over samples, the same in every call; its derivatives are those of its values.
+The loss must be a sum over samples, the same in every call, with correct derivatives.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ksdmin._adapters.torch.kernels import (
     nodes,
 )
 from ksdmin._adapters.torch.losses import as_loss_module
-from ksdmin._adapters.torch.model_calls import detached
-from ksdmin._adapters.torch.modes import (
+from ksdmin._adapters.torch.model_calls import (
+    detached,
     generator_states,
     set_generator_states,
     takes_statistics,
@@ -44,30 +44,30 @@ from ksdmin._adapters.torch.probing import Probing
 from ksdmin._adapters.trees import tree_leaves, tree_map
 from ksdmin._problem.subsets import WHOLE
 
-# A nonlinearity at the end of the model that belongs to the loss, by the loss: how its node in the
-# autograd graph is named, what it is, and the loss that contains it.
+# Nonlinearities at the end of a model that belong to the loss: for each loss the name of the node
+# in the autograd graph, what it is, and the loss that contains it.
 _OUTPUT_NONLINEARITIES: dict[type, tuple[str, str, str]] = {
     nn.BCELoss: ("SigmoidBackward", "a sigmoid", "BCEWithLogitsLoss"),
     nn.NLLLoss: ("LogSoftmaxBackward", "a log-softmax", "CrossEntropyLoss"),
 }
 _RESHAPING = ("View", "Reshape", "UnsafeView", "Squeeze", "Unsqueeze", "Select", "Slice", "ToCopy")
-# Relative difference between two values that should be the same: a hundred times the rounding error
-# of a mean loss (VALUE_NOISE), as batches of another size may be computed by other kernels.
+# Relative difference allowed between two equal values: a hundred times the rounding error of a mean
+# loss (VALUE_NOISE), because other kernels may compute batches of another size.
 _VALUE_TOLERANCE = {"highest": 1e-5, "high": 1e-3, "bfloat16": 1e-1}
-_CHECK_SAMPLES = 8  # enough for two batches that are larger than one sample, and cheap
+_CHECK_SAMPLES = 8  # enough for two batches larger than one sample, and cheap
 _TAKE_STATISTICS = (
     "To hold its statistics, first let it take them: run some batches in train mode under "
     "torch.no_grad(), then model.eval()"
 )
 _SEEDED = ", or draw from torch's global generators, which are seeded for each set"
-_MEAN_SAMPLES = 32  # of a loss that is a mean already: each is computed by itself
+_MEAN_SAMPLES = 32  # for a loss that is already a mean: each sample is computed by itself
 _IGNORED = -100  # the label that HuggingFace's models leave out of their mean
 
 
 def check_model(model: nn.Module, stacklevel: int, without_batches: str | None = None) -> None:
-    """Refuse modules that no flat vector can hold, or that cannot be evaluated in batches.
+    """Raise for modules that do not fit into a flat vector, or cannot be evaluated in batches.
 
-    `without_batches` is the argument, if any, that does not go with statistics of a batch.
+    `without_batches` is the argument, if any, that does not work with statistics of a batch.
     """
     for name, module in model.named_modules():
         reason = _refusal(module, without_batches)
@@ -106,7 +106,7 @@ def _refusal(module: nn.Module, without_batches: str | None) -> str | None:
 
 
 def _lacks_statistics(module: Any) -> bool:
-    """Whether a module in eval mode has the running mean and variance of a new one."""
+    """Whether a module in eval mode still has the initial running mean and variance."""
     if takes_statistics(module):
         return False
     seen = module.num_batches_tracked
@@ -122,10 +122,10 @@ NO_FLAG = (
 
 
 def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes | None]:
-    """What the model returns for a few samples, and what it has kept for a backward pass.
+    """The outputs for a few samples, and what is kept for a backward pass.
 
-    A model that writes into its buffers is refused. Sets ``model.is_random``: whether it draws from
-    torch's global generators; and ``model.writes_into_inputs``.
+    Raises for a model that writes into its buffers. Sets ``model.is_random``, whether it draws from
+    torch's global generators, and ``model.writes_into_inputs``.
     """
     buffers = {name: buffer.clone() for name, buffer in model.model.named_buffers()}
     before = generator_states(model.device)
@@ -135,7 +135,7 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes |
     saved, outputs = SavedBytes(parameters), None
     try:
         with autocast if model.precision != "bfloat16" else nullcontext():
-            with suppress(RuntimeError), saved.watching():  # which torch.func does not take
+            with suppress(RuntimeError), saved.watching():  # which torch.func does not accept
                 outputs = model.outputs(parameters, copies)
             hooked = outputs is not None and not saved.was_read
             if not hooked:  # hooks change a derivative in the model
@@ -143,7 +143,7 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes |
                 set_generator_states(before, model.device)
                 outputs = model.outputs(parameters, copies)
     except Exception as error:
-        with suppress(Exception):  # an exception may refuse it
+        with suppress(Exception):  # an exception may refuse a note
             error.add_note(f"the model was called with {_described(inputs)}")
             if "does not require grad" in str(error):
                 error.add_note(NO_FLAG)
@@ -167,7 +167,7 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes |
 
 
 class SeesAutocast(TorchFunctionMode):
-    """Notes whether any function of torch is called under autocast."""
+    """Records whether a function of torch is called under autocast."""
 
     def __init__(self, device: str) -> None:
         super().__init__()
@@ -204,7 +204,7 @@ def warn_of_output_nonlinearity(z: Tensor, loss: Any, stacklevel: int) -> None:
 
 
 def check_values(problem: Any, probing: Probing) -> None:
-    """Refuse values that are not deterministic, no mean over samples, or of other parameters."""
+    """Raise for values that are not deterministic, no mean over samples, or of other parameters."""
     model, first_samples = probing.kernels.model, problem._sums.samples.first
     samples = first_samples(0, _CHECK_SAMPLES)
     _check_loss(probing)
@@ -225,7 +225,7 @@ def check_values(problem: Any, probing: Probing) -> None:
     elif not model.is_random and half >= 1 and tracking(model.batch_norms) == model.batch_norms:
         halves = first_samples(0, half), first_samples(half, samples.shape[0])
         with ExitStack() as stack:
-            if model.batch_norms:  # nothing else may mix samples
+            if model.batch_norms:  # samples may not be mixed otherwise
                 stack.enter_context(problem._sums.without_graphs())
                 stack.enter_context(model.modes.in_eval(model.batch_norms))
                 first = problem.value(x, samples)
@@ -233,9 +233,9 @@ def check_values(problem: Any, probing: Probing) -> None:
 
 
 def _is_known_sum(problem: Any, probing: Probing, samples: Any, tolerance: float) -> bool:
-    """Whether the sum over some samples is what a pass of the first, and another one, have made.
+    """Whether the sum over some samples equals those of a pass of the first ones and another one.
 
-    Then it is the same in every call, and a sum over samples.
+    Then the loss is the same in every call, and a sum over samples.
     """
     sums, n, known = problem._sums, samples.shape[0], len(probing.chunk[2])
     if n <= known:
@@ -254,15 +254,15 @@ def _total(problem: Any, probing: Probing, samples: Any) -> float:
 
 
 def _check_mean_losses(problem: Any, model: FlatModel, x: Tensor) -> None:
-    """Refuse a model's own loss that is no mean of its samples' losses: of all words, say.
+    """Raise if a model's own loss is no mean of its samples' losses, but of all words, say.
 
-    Each sample by itself shows any difference in their weights, and dropout must not hide it.
+    Each sample alone shows different weights; dropout must not hide them.
     """
     name, source = type(model.model).__name__, problem._sums.samples
     n = source.size(source.indices(WHOLE))
     count = min(_MEAN_SAMPLES, n)
     samples, singles = source.first(0, count), [source.first(i, i + 1) for i in range(count)]
-    if problem.subsets.n is not None:  # over all of them: neighbours may be of one length
+    if problem.subsets.n is not None:  # over all of them: neighbours may have one length
         spread = torch.arange(count) * n // count
         samples = torch.unique(torch.cat([spread, _with_ignored_labels(source)]))
         singles = list(samples.split(1))
@@ -270,7 +270,7 @@ def _check_mean_losses(problem: Any, model: FlatModel, x: Tensor) -> None:
         together = problem.value(x, samples)
         apart = sum(problem.value(x, one) for one in singles) / len(singles)
     difference, largest = abs(together - apart), max(abs(together), abs(apart))
-    # A sample that is left out altogether has no loss of its own: NaN
+    # the loss of a sample that is left out entirely is NaN
     alone = math.isfinite(together) and math.isnan(apart)
     if alone or difference > _VALUE_TOLERANCE[model.precision] * largest:
         raise ValueError(
@@ -284,7 +284,7 @@ def _check_mean_losses(problem: Any, model: FlatModel, x: Tensor) -> None:
 
 
 def _with_ignored_labels(source: Any) -> Tensor:
-    """A few samples with labels that are left out of a mean, if any have such."""
+    """A few samples with ignored labels, if there are any."""
     found: list[Tensor] = []
     at = 0
     for inputs, _, w in source.chunks(source.indices(WHOLE), TARGETS_PER_READ):
@@ -305,7 +305,7 @@ def _check_batches(
     tolerance: float,
     name: str,
 ) -> None:
-    """Refuse a model whose mean loss is another one if computed in batches."""
+    """Raise if the mean loss differs when it is computed in batches."""
     n = sum(batch.shape[0] for batch in batches)
     apart = sum(batch.shape[0] / n * problem.value(x, batch) for batch in batches)
     if abs(together - apart) > tolerance * max(abs(together), abs(apart)):
@@ -319,7 +319,7 @@ def _check_batches(
 
 
 def _check_loss(probing: Probing) -> None:
-    """Refuse a loss that reads parameters: those of the model it sees at their old values."""
+    """Raise for a loss that reads parameters: it would see the model's old values."""
     kernels, model, forward = probing.kernels, probing.kernels.model, probing.forward
     with model.arithmetic(model.precision):
         z = forward.z.detach().requires_grad_()
@@ -339,7 +339,7 @@ def _check_loss(probing: Probing) -> None:
 
 
 def _leaves(result: Tensor) -> dict[int, Tensor]:
-    """The tensors that a result is differentiable in, by id."""
+    """The leaf tensors that a result depends on, by id."""
     found = [getattr(node, "variable", None) for node in nodes(result)]
     return {id(variable): variable for variable in found if variable is not None}
 
@@ -363,7 +363,7 @@ def _own_parameters(losses: Any, own: list[Tensor]) -> str:
 
 
 def _applied(function: Any) -> Iterator[Any]:
-    """A function, and the arguments that it has been applied to in part."""
+    """A function, and the arguments of a partial application."""
     yield function
     for argument in getattr(function, "args", ()) if isinstance(function, partial) else ():
         yield from _applied(argument)
@@ -372,12 +372,12 @@ def _applied(function: Any) -> Iterator[Any]:
 # The backward pass
 
 
-# Relative difference between two numbers that are the same but for rounding, by precision.
+# Relative difference between two numbers that are equal up to rounding, by precision.
 _TOLERANCE = {"highest": 1e-4, "high": 1e-2, "bfloat16": 1e-1}
-# The step of a difference of gradients, relative to the point: in float64 both the rounding error
-# and the curvature of the gradient are far below the tolerance, and so is the chance of a kink.
+# The relative step of a difference of gradients: in float64 both the rounding error and the
+# curvature of the gradient are far below the tolerance, and a kink is unlikely.
 _STEP = 1e-6
-# Times a difference that comes by chance: one that does not.
+# A difference this many times larger than by chance is real.
 MANY = 10.0
 NO_GRAPH = (
     "A derivative within the model or the residuals needs create_graph=True: "
@@ -388,12 +388,12 @@ _MAX_DIFFERENCE = 1e-2
 
 
 def check_gradients_found(probing: Probing) -> None:
-    """Refuse parameters that the loss depends on, but that torch finds no gradient for."""
+    """Raise if the loss depends on parameters for which torch finds no gradient."""
     kernels, model = probing.kernels, probing.kernels.model
     try:
         g = probing.gradients()
     except RuntimeError as error:
-        if "second time" in str(error):  # the graph of a derivative in the model is gone
+        if "second time" in str(error):  # the graph of a derivative in the model is freed
             error.add_note(NO_GRAPH)
         raise
     missing = [name for name, piece in zip(model.slices(), g, strict=True) if piece is None]
@@ -414,7 +414,7 @@ def check_gradients_found(probing: Probing) -> None:
 
 
 def check_inner_derivatives(probing: Probing) -> None:
-    """Refuse a model with a derivative in it that autograd takes for a constant."""
+    """Raise for a model with a derivative in it that autograd treats as a constant."""
     kernels, model = probing.kernels, probing.kernels.model
 
     def value_at(x: Tensor) -> float:
@@ -429,9 +429,9 @@ def check_inner_derivatives(probing: Probing) -> None:
 def reads_parameters_again(probing: Probing) -> bool:
     """Whether the backward pass reads parameters from the module, as activation checkpoints do.
 
-    They compute the activations again, after the forward pass has given the module its own
-    parameters back: the gradient is another one then, by more than it differs from time to time
-    (that of a convolution does on a GPU).
+    Checkpoints compute the activations again, after the forward pass has restored the module's own
+    parameters. Then the gradient is a different one, by more than it varies from call to call (that
+    of a convolution on a GPU does).
     """
     model, gradients = probing.kernels.model, []
     for model.recomputes in (False, False, True):
@@ -443,11 +443,11 @@ def reads_parameters_again(probing: Probing) -> bool:
 
 
 def fault_of_products(probing: Probing) -> str | None:
-    """Why curvature products would be wrong; None where they are right, or raise themselves.
+    """Why curvature products would be wrong; None if they are right, or raise an error.
 
     Either a torch.autograd.Function computes something in its backward pass that torch does not
-    see, or torch itself is wrong (its weight_norm is). The first product says so, and not
-    from_torch: who wants gradients only needs no products.
+    see, or torch itself is wrong (as its weight_norm is). The first product raises, not from_torch,
+    because gradients alone may be all that is needed.
     """
     kernels = probing.kernels
     try:
@@ -455,7 +455,7 @@ def fault_of_products(probing: Probing) -> str | None:
             found = _fault_of_hessian(probing)
         else:
             found = _fault_of_jacobian(probing) if kernels.curvature else None
-    except (MissingDerivative, NotImplementedError):  # the first product will say so
+    except (MissingDerivative, NotImplementedError):  # the first product will raise
         return None
     return None if found is None else _wrong(kernels, found)
 
@@ -476,7 +476,7 @@ def _fault_of_jacobian(probing: Probing) -> str | None:
 
 
 def _fault_of_hessian(probing: Probing) -> str | None:
-    """The product is symmetric; in float64 also a difference of gradients."""
+    """Check that the product is symmetric and, in float64, equals a difference of gradients."""
     kernels, model, x = probing.kernels, probing.kernels.model, probing.x
     u, v = _direction(x, 1), _direction(x, 2)
     product = kernels.product_over(probing.forward)
@@ -511,5 +511,5 @@ def _wrong(kernels: Kernels, what: str) -> str:
         f"second derivatives of {type(kernels.model.model).__name__} by torch are wrong: {what}. "
         "An autograd.Function in it may be once_differentiable, detach something in its backward "
         "pass, or keep a derivative that it computed in the forward pass; torch's own weight_norm "
-        f"is wrong, too. Mend that, {advice}{OWN_PRODUCTS}"
+        f"is wrong, too. Fix that, {advice}{OWN_PRODUCTS}"
     )

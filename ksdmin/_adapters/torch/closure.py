@@ -1,4 +1,4 @@
-"""A training closure as a problem: it reads parameters, which are set to the point in question."""
+"""A training closure as a problem; before a call, its parameters are set to the point."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 
 from ksdmin._adapters.torch.flat_model import not_compiled
 from ksdmin._adapters.torch.kernels import RETAINED, Product, contradicts
-from ksdmin._adapters.torch.modes import generator_states
+from ksdmin._adapters.torch.model_calls import generator_states
 from ksdmin._problem import differences
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.protocol import Traits
 
 DTYPES = (torch.float32, torch.float64)
-SCHEME = "2-point"  # of products, where the closure gives gradients only
+SCHEME = "2-point"  # accuracy of products if the closure gives gradients only
 
 NO_GRAPH = (
     "the closure neither called loss.backward(), nor returned a loss with a graph from the "
@@ -41,13 +41,7 @@ NO_SECOND_DERIVATIVE = (
 
 
 class FlatParameters:
-    """Parameters as one flat vector: those that require a gradient now.
-
-    Parameters
-    ----------
-    tensors : sequence of Tensor
-        All parameters of an optimizer.
-    """
+    """Parameters as one flat vector: those that require a gradient now."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.sizes = [p.numel() if p.requires_grad else 0 for p in tensors]
@@ -55,11 +49,11 @@ class FlatParameters:
         _check(self.tensors)
 
     def flat(self) -> Tensor:
-        """The vector: a copy."""
+        """A copy of the parameters as one vector."""
         return _joined(self.tensors, self.tensors)
 
     def split(self, x: Tensor) -> list[Tensor]:
-        """A vector in the shapes of the parameters: views."""
+        """Views of a vector in the shapes of the parameters."""
         pieces = torch.split(x, [p.numel() for p in self.tensors])
         return [piece.view_as(p) for piece, p in zip(pieces, self.tensors, strict=True)]
 
@@ -71,10 +65,10 @@ class FlatParameters:
 
     @contextmanager
     def moved_to(self, x: Tensor) -> Iterator[None]:
-        """The parameters are `x` for a while.
+        """Within it, the parameters are `x`.
 
-        Autograd does not see that they change and change back (by ``data``), so that a graph
-        made before can still be used after.
+        They are changed through ``data``, so that autograd does not notice, and a graph made before
+        can be used after.
         """
         before = [p.detach().clone() for p in self.tensors]
         try:
@@ -86,7 +80,7 @@ class FlatParameters:
                 p.data.copy_(old)
 
     def gradients(self) -> list[Tensor | None]:
-        """The attributes ``grad``, as they are."""
+        """The attributes ``grad``."""
         return [p.grad for p in self.tensors]
 
     def set_gradients(self, gradients: Sequence[Tensor | None]) -> None:
@@ -105,10 +99,6 @@ class Closure:
     ----------
     function : callable
         ``closure() -> loss``.
-    parameters : FlatParameters
-        What it reads.
-    eager : bool, optional
-        As the attribute.
 
     Attributes
     ----------
@@ -132,7 +122,7 @@ class Closure:
         self.calls, self.calls_backward, self.draws = 0, False, False
         self.result: Any = None
         self._x: Tensor | None = None  # where the parameters are
-        self._loss: Tensor | None = None  # with its graph, which holds for these parameters only
+        self._loss: Tensor | None = None  # with its graph, which is valid for these parameters only
         self._value, self._gradient = 0.0, torch.empty(0)
 
     def value_and_gradient(self, x: Tensor) -> tuple[float, Tensor]:
@@ -142,7 +132,7 @@ class Closure:
         return self._value, self._gradient
 
     def product(self, x: Tensor) -> Product:
-        """The product v -> Hv by a second derivative; to be used before the next evaluation."""
+        """The product v -> Hv by a second derivative; valid until the next evaluation."""
         if self._x is not x:
             self._evaluate(x)
         loss, tensors, split = self._loss, self.parameters.tensors, self.parameters.split
@@ -162,13 +152,13 @@ class Closure:
         return times
 
     def check_gradient(self, x: Tensor) -> None:
-        """Refuse a gradient at `x` that the loss beside it contradicts: one call, as a rule."""
+        """Raise if values near `x` contradict the gradient; usually takes one call."""
         value, g = self.value_and_gradient(x)
         if contradicts(self.value_beside, x, value, g):
             raise ValueError(f"{WRONG_GRADIENT}. {RETAINED}")
 
     def value_beside(self, x: Tensor) -> float:
-        """The loss at another point; the parameters, and the graph at the last one, stay."""
+        """The loss at another point; the parameters, and the graph at the last one, are kept."""
         tensors = self.parameters.tensors
         with self.parameters.moved_to(x), torch.enable_grad():
             self.parameters.set_gradients([None] * len(tensors))
@@ -184,7 +174,7 @@ class Closure:
         self._x = self._loss = None
 
     def _evaluate(self, x: Tensor) -> None:
-        self.leave()  # first, so that there is one graph at a time
+        self.leave()  # first, so that there is only one graph at a time
         self.parameters.write(x)
         tensors = self.parameters.tensors
         self.parameters.set_gradients([None] * len(tensors))
@@ -196,7 +186,7 @@ class Closure:
             self.draws = not all(map(torch.equal, before, generator_states(device)))
         self._value = _checked_value(loss)
         graph = isinstance(loss, Tensor) and loss.requires_grad
-        # Beside a graph, a gradient that no backward() has put there: zeros, as a rule.
+        # With a graph, a gradient that is not from backward(): usually zeros.
         calls_backward = bool(accumulated) or not graph
         if self.calls > 1 and calls_backward is not self.calls_backward:
             raise ValueError(CHANGED_ITS_WAY)
@@ -210,15 +200,7 @@ class Closure:
 
 
 class ClosureProblem(CountingProblem):
-    """A closure as a run takes it; it has been called once, so that its kind is known.
-
-    Parameters
-    ----------
-    closure : Closure
-        Of this step.
-    space : Space
-        Where the vectors live.
-    """
+    """A closure as the problem of a run; it has been called once, so that its kind is known."""
 
     def __init__(self, closure: Closure, space: Space) -> None:
         self._closure, self._space, self._counts = closure, space, Counts()
@@ -258,7 +240,7 @@ class ClosureProblem(CountingProblem):
 
 
 def _check(tensors: Sequence[Tensor]) -> None:
-    """Refuse parameters that do not fit into one flat vector of real numbers."""
+    """Raise if parameters do not fit into one flat vector of real numbers."""
     if not tensors:
         raise ValueError("KSD: no parameter requires a gradient: there is nothing to minimise over")
     for p in tensors:
@@ -280,14 +262,14 @@ def _check(tensors: Sequence[Tensor]) -> None:
 def _derivatives(
     outputs: Any, tensors: Sequence[Tensor], along: Any = None, *, create_graph: bool = False
 ) -> Sequence[Tensor | None]:
-    """The derivatives of `outputs`, None where they do not depend on a tensor; the graph stays."""
+    """The derivatives of `outputs`; None for a tensor without effect. The graph is kept."""
     return torch.autograd.grad(
         outputs, tensors, along, retain_graph=True, create_graph=create_graph, allow_unused=True
     )
 
 
 def _joined(parts: Sequence[Tensor | None], like: Sequence[Tensor]) -> Tensor:
-    """Derivatives with respect to the tensors `like` as one vector: a copy, without a graph."""
+    """Derivatives with respect to the tensors `like`, copied into one vector without a graph."""
     for part in parts:
         if part is not None and part.layout != torch.strided:
             raise TypeError(
@@ -311,7 +293,7 @@ def _checked_value(loss: Any) -> float:
 
 @contextmanager
 def _watching(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """A list that backward() fills: with every tensor that it adds a gradient to."""
+    """A list to which backward() adds every tensor that gets a gradient."""
     seen: list[Tensor] = []
     watched: Sequence[Any] = tensors  # whose method has no types
     hooks = [p.register_post_accumulate_grad_hook(seen.append) for p in watched]

@@ -1,8 +1,8 @@
-"""Convolutions whose second derivatives cost what they must.
+"""Convolutions with cheap second derivatives.
 
 Torch differentiates the backward pass of a convolution by a convolution whose kernel is a whole
-image, and computes all of its results whether they are needed or not: on a GPU a product takes 6 to
-12 gradients so. Here each part is one ordinary convolution, or one part of its backward pass.
+image, and computes all results, needed or not: on a GPU a product then costs 6 to 12 gradients.
+Here each part is one ordinary convolution, or one part of its backward pass.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.overrides import TorchFunctionMode
 
-# The functions of torch, with the number of axes of an image and whether they are transposed
+# The functions of torch, with the number of image axes and whether they are transposed
 _FUNCTIONS: dict[Callable[..., Any], tuple[int, bool]] = {
     torch.conv1d: (1, False),
     torch.conv2d: (2, False),
@@ -29,7 +29,7 @@ Geometry = tuple[list[int], list[int], list[int], bool, list[int], int]
 
 
 class LeanConvolutions(TorchFunctionMode):
-    """Within it, a model's convolutions are those below; `seen` says whether there were any.
+    """Within it, a model uses the convolutions below; `seen` says whether there were any.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def _arguments(
     *rest: Any,
     **named: Any,
 ) -> tuple[Tensor, Tensor, Tensor | None, Geometry] | None:
-    """The arguments of a call, in aten's order; None where it is left to torch."""
+    """The arguments of a call, in aten's order; None if the call is left to torch."""
     names = ("output_padding", "groups", "dilation") if transposed else ("dilation", "groups")
     given = dict(zip(names, rest, strict=False)) | named
     dilation = _per_axis(given.get("dilation", 1), axes)
@@ -98,7 +98,7 @@ def _per_axis(size: Any, axes: int) -> list[int]:
 
 
 def _autocast(tensor: Tensor) -> Tensor:
-    """The tensor in the dtype that autocast asks of convolutions, if it is on."""
+    """The tensor in autocast's dtype for convolutions, if autocast is on."""
     kind = tensor.device.type
     return tensor.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else tensor
 
@@ -118,8 +118,8 @@ def _backward(
     return slope
 
 
-# The same three, differentiable. Of the image in the first, and of the weight in the second slope,
-# only the shape counts.
+# The same three, differentiable. Only the shape of the image in the first slope, and of the weight
+# in the second, matters.
 
 
 def _convolution(

@@ -21,43 +21,33 @@ from ksdmin._problem.protocol import CALL_COST
 
 # (Gauss-Newton products are not counted: torch 2.13 may end the process when a model with
 # nested torch.func.hessian is differentiated once more under a dispatch mode.)
-# To begin a function: 12 microseconds on a processor; on a device, in a captured graph, 3, in which
-# it could do this many operations in float64. A gradient has the functions of about 2.5 forward
-# passes.
+# The overhead of a function: 12 microseconds on a CPU; on a GPU, in a captured graph, 3, in which
+# it could do this many operations in float64. A gradient has as many functions as about 2.5
+# forward passes.
 FUNCTION, FUNCTION_ON_DEVICE = 2.5e5, 1.5e8
 FUNCTIONS_OF_GRADIENT = 2.5
-# The same of a call of unknown functions, where a processor has CALL_COST.
+# The overhead of a call with unknown functions on a GPU; a CPU has CALL_COST.
 CALL_ON_DEVICE = 2e10
 
 
 @dataclass(frozen=True)
 class Costs:
-    """In floating-point operations of a large matrix product.
+    """In floating-point operations of a large matrix product."""
 
-    Attributes
-    ----------
-    product : float or None
-        Of a product, for each sample; None where there is nothing to count.
-    call : float
-        Of a call, beside its work.
-    on_device : bool
-        Whether a device does the work while it is told what to do.
-    """
-
-    product: float | None
-    call: float
-    on_device: bool = False
+    product: float | None  # of a product, for each sample; None where there is nothing to count
+    call: float  # of a call, beside its work
+    on_device: bool = False  # whether a device does the work while it is told what to do
 
     @property
     def least_set(self) -> float:
-        """How many samples a device works on while it is told what to do; 0 on a processor."""
+        """How many samples a GPU processes during the launch; 0 on a CPU."""
         return self.call / self.product if self.on_device and self.product else 0.0
 
 
 def counted_value(kernels: Kernels, probe: Chunk) -> Functions | None:
-    """What a value is made of; None where it cannot be counted.
+    """The operations of a value; None if they cannot be counted.
 
-    Also finds out whether the forward pass needs gradients itself (torch.autograd.grad in it).
+    Also finds out whether the forward pass itself needs gradients (torch.autograd.grad).
     """
     counted = _counted(kernels, probe)
     if counted is None:
@@ -71,15 +61,15 @@ def _counted(kernels: Kernels, probe: Chunk) -> Functions | None:
         counted = Functions()
         with counted, kernels.model.restored_randomness():
             kernels.value(kernels.model.x0, probe)
-    except Exception:  # a function that a dispatch mode does not take, or gradients are missing
+    except Exception:  # a function that a dispatch mode does not allow, or no gradients
         return None
     return counted
 
 
 def costs_of(kernels: Kernels, counted: Functions | None, samples: int, nonlinear: bool) -> Costs:
-    """Of a model; for one that is linear in its parameters, the core knows them.
+    """The costs of a model; the core knows those of a model linear in its parameters.
 
-    `counted` has what the value of so many samples is made of.
+    `counted` has the operations of the value of so many samples.
     """
     on_device = bool(kernels.model.x0.is_cuda)
     unknown = Costs(None, CALL_ON_DEVICE if on_device else CALL_COST, on_device)
@@ -109,26 +99,25 @@ class Functions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
 
-# How much memory a sample takes, how much there is, and how much is free
+# How much memory a sample takes, how much memory there is, and how much is free
 
 
-# Of the memory: the basis of the Krylov subspace, the caches of torch and other programs need room
-# too.
+# Share of the memory: the Krylov basis, torch's caches and other programs need memory, too.
 FRACTION = 1 / 4
-FALLBACK_BUDGET = 2.0**31  # bytes, where a system does not say how much there is
+FALLBACK_BUDGET = 2.0**31  # bytes, if the system does not say how much there is
 
 
 def free_budget(device: torch.device) -> float:
-    """A quarter of the free memory, or 2 GiB: for copies of data, which change no result."""
+    """A quarter of the free memory, or 2 GiB; for copies of data, which change no result."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0] * FRACTION
     return _pages("SC_AVPHYS_PAGES")
 
 
 def chunk_budget(device: torch.device) -> float:
-    """A quarter of all memory, or 2 GiB: for chunks.
+    """A quarter of all memory, or 2 GiB; for chunks.
 
-    The size of a chunk decides how sums are rounded. What other programs leave free must not: the
+    The size of a chunk changes the rounding of sums, so it must not depend on other programs: the
     same seed gives the same run.
     """
     if device.type == "cuda":
@@ -144,30 +133,19 @@ def _pages(name: str) -> float:
 
 
 class SavedBytes:
-    """What is kept for a backward pass, within `watching`, but for the parameters.
-
-    Parameters
-    ----------
-    parameters : sequence of Tensor
-        Those of the pass.
-
-    Attributes
-    ----------
-    was_read : bool
-        Whether there was a backward pass, too.
-    """
+    """What is kept for a backward pass, within `watching`, without the parameters."""
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
-        self.was_read = False
+        self.was_read = False  # whether there was a backward pass, too
         self._own = {piece.untyped_storage().data_ptr() for piece in parameters}
         self._kept: dict[tuple[int, torch.Size], Tensor] = {}
 
     def watching(self) -> AbstractContextManager[Any]:
-        """Note what is kept. Over such a graph nothing can be differentiated twice."""
+        """Record what is kept. Such a graph cannot be differentiated twice."""
         return torch.autograd.graph.saved_tensors_hooks(self._note, self._read)
 
     def _note(self, saved: Tensor) -> Tensor:
-        """Without its graph: one that holds its own outputs is never freed."""
+        """Record a tensor without its graph: a graph that holds its own outputs is never freed."""
         bare = saved.detach()
         if saved.untyped_storage().data_ptr() not in self._own:
             self._kept[saved.data_ptr(), saved.shape] = bare
@@ -184,7 +162,7 @@ class SavedBytes:
 
 
 def saved_bytes(kernels: Kernels, z: Tensor, chunk: Chunk, saved: SavedBytes | None) -> int | None:
-    """What a forward pass and its loss keep for a sample; None where it takes no hooks.
+    """What a forward pass and its loss keep for a sample; None if it does not allow hooks.
 
     `saved` has what the pass itself has kept, which gave the outputs z.
     """
@@ -193,13 +171,13 @@ def saved_bytes(kernels: Kernels, z: Tensor, chunk: Chunk, saved: SavedBytes | N
     try:
         with saved.watching():
             kernels.total_loss(z, chunk[1], chunk[2])
-    except Exception:  # what a loss raises is told later, with its targets
+    except Exception:  # an error of the loss is reported later, with its targets
         return None
     return max(1, saved.total // len(chunk[2]))
 
 
 def bytes_per_sample(kernels: Kernels, chunk: Chunk) -> int:
-    """The same by a pass of its own; where that takes no hooks, all bytes that it computes."""
+    """The same by a separate pass; if that does not allow hooks, all bytes that it computes."""
     inputs, targets, w = chunk
     parameters = kernels.model.leaves(kernels.model.x0)
     saved, computed = SavedBytes(parameters), _ComputedBytes()

@@ -1,7 +1,7 @@
 """The kernels under CUDA graphs: static buffers of one shape, replayed for every chunk.
 
-Small networks are limited by the time it takes to launch their kernels, not by arithmetic; a graph
-launches all of them at once. A chunk that is not full is padded, and the padding has weight zero.
+Small nets are limited by the launches of their kernels, not by arithmetic; a graph launches all at
+once. A chunk that is not full is padded with weight zero.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from ksdmin._adapters.torch.kernels import Chunk, Kernel, Kernels, Product
 from ksdmin._adapters.trees import tree_map
 from ksdmin._problem.cuda import SIDE, cache_bytes, recording, side_stream
 
-# Samples that a graph is compared with eager execution on: few, as that takes memory of its own.
+# A graph is compared with eager execution on so many samples: few, because that takes memory.
 GRAPH_CHECK_SAMPLES = 256
-# A graph at hand is used for a set of another size if its chunks have at most a quarter of padding
-# and are at most four: a capture takes as long as many replays, but padding costs time every time,
-# and so do replays of few samples. An iteration of a net of 10,000 parameters takes 30 ms with
-# eight, 15 with four, 18 with two, as there are more captures. Any number of chunks will do that
-# fill the device's cache several times: the device works at its full rate then.
+# An existing graph is used for a set of another size if that makes at most four chunks, with at
+# most a quarter of padding: a capture takes as long as many replays, but padding, and replays of
+# few samples, cost time every time. An iteration of a net of 10,000 parameters takes 30 ms with at
+# most eight chunks, 15 with four, 18 with two, because there are more captures. Chunks that fill
+# the GPU's cache several times may be any number: then the GPU works at its full rate.
 MAX_PADDED_RATIO = 1.25
 MAX_CHUNKS_PER_SET = 4
 CACHES_AT_FULL_RATE = 4
-# Graphs that are kept of a kernel: for the sets of the search, and for the whole set.
+# Graphs kept for each kernel: for the sets of the search, and for the whole set.
 GRAPHS_PER_KERNEL = 2
-# Relative difference from eager execution: a library may choose other kernels in another shape, and
-# with TF32 or bfloat16 these differ by that much. Where terms cancel, as in a gradient close to a
-# minimum, they differ by more: so many times what rounding the parameters changes (up to 1.8 times
-# in three nets, in TF32, bfloat16 and float32).
+# Relative difference from eager execution: for another shape a library may choose other kernels,
+# and with TF32 or bfloat16 these differ by that much. If terms cancel, as in a gradient close to a
+# minimum, they differ by more: by so many times the effect of rounding the parameters (up to 1.8
+# times in three nets, in TF32, bfloat16 and float32).
 MAX_GRAPH_DIFFERENCE = 1e-2
 MAX_ROUNDINGS = 4
-TF32_ROUNDING = 2.0**-11  # it has 10 bits behind the first one
+TF32_ROUNDING = 2.0**-11  # it has a mantissa of 10 bits
 
 
 class GraphExecutor:
@@ -54,15 +54,15 @@ class GraphExecutor:
         self._kernels = kernels
         cache = CACHES_AT_FULL_RATE * cache_bytes(kernels.model.device)
         self._full_rate = cache / kernels.bytes_per_sample if cache else math.inf  # samples
-        # A batch has statistics in common: a graph of it is compared with all of its samples
+        # a batch shares statistics: its graph is compared on all of its samples
         self._most = None if kernels.model.batch_norms else GRAPH_CHECK_SAMPLES
-        self._captured: dict[tuple[Any, ...], Graphed] = {}  # the latest used last
+        self._captured: dict[tuple[Any, ...], Graphed] = {}  # least recently used first
         self._products: dict[tuple[int, int, str], GraphedProduct] = {}
 
     def chunk_rows(self, kind: str, size: int, max_rows: int) -> int:
-        """How many rows the chunks of a set have: those of a graph at hand, if that fits.
+        """How many rows the chunks of a set have: those of an existing graph, if that suits.
 
-        It fits if there are few chunks and little padding.
+        It suits if there are few chunks and little padding.
         """
         at_hand = [rows for name, rows, _ in self._captured if name == kind]
         if kind == "product":  # each chunk has a graph of its own
@@ -82,7 +82,7 @@ class GraphExecutor:
         graphed = self._captured.pop((kind, rows, precision), None)
         if graphed is None:
             drop_oldest(self._captured, kind)
-            # Factors have no weight for padding: they are compared with all samples
+            # factors have no weight for padding: they are compared on all samples
             most = None if kind == "factors" else self._most
             with self._kernels.model.arithmetic(precision):
                 graphed = Graphed(kernel, x, *buffers_and_probe(chunk, rows, most))
@@ -90,7 +90,7 @@ class GraphExecutor:
         return graphed(x, with_padded_weights(chunk, rows))
 
     def product(self, slot: int, rows: int, x: Tensor, chunk: Chunk, precision: str) -> Product:
-        """The curvature of a chunk, in the buffers `slot`, which the next one there overwrites."""
+        """The curvature of a chunk, in the buffers `slot`, which the next use overwrites."""
         key = slot, rows, precision
         if key not in self._products:
             for other in [old for old in self._products if old[1:] != key[1:]]:
@@ -102,27 +102,23 @@ class GraphExecutor:
         return self._products[key]
 
     def __getstate__(self) -> dict[str, Any]:
-        # A graph belongs to its process: a copy captures its own.
+        # a graph belongs to its process: a copy captures its own
         return {**self.__dict__, "_captured": {}, "_products": {}}
 
 
 class Graphed:
-    """A kernel (x, values) -> tensors, captured with `buffers`, which have the values' shapes.
+    """A kernel (x, values) -> tensors, captured with `buffers`, which have the values' shapes."""
 
-    Parameters
-    ----------
-    kernel : callable
-        Of x, and the tree of values that it reads beside it.
-    x : Tensor
-        A point.
-    buffers : tree of tensors
-        What the graph reads; each run fills them.
-    probe, filled : tree of tensors
-        Values that it is warmed up with, and compared with eager on; and those that fill the
-        buffers with them.
-    """
-
-    def __init__(self, kernel: Kernel, x: Tensor, buffers: Any, probe: Any, filled: Any) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,  # of x, and the tree of values that it reads beside it
+        x: Tensor,  # a point
+        buffers: Any,  # tree of tensors: what the graph reads; each run fills them
+        # tree of tensors: values that it is warmed up with, and compared with eager on; and those
+        # that fill the buffers with them.
+        probe: Any,
+        filled: Any,
+    ) -> None:
         self._x, self._buffers = x.clone(), buffers
 
         def rounded(i: int) -> Callable[[], Tensor]:
@@ -145,13 +141,7 @@ class Graphed:
 
 
 class GraphedProduct:
-    """A curvature, likewise: a graph for what all products share, and one for a product.
-
-    Attributes
-    ----------
-    owner : object
-        For whoever shares it: whose point it is set up at.
-    """
+    """A curvature, likewise: a graph for what all products share, and one for a product."""
 
     def __init__(
         self,
@@ -161,7 +151,7 @@ class GraphedProduct:
         probe: Any,
         filled: Any,
     ) -> None:
-        self.owner: object = None
+        self.owner: object = None  # for whoever shares it: whose point it is set up at
         self._x, self._buffers = x.clone(), buffers
         self._v = torch.randn_like(x)
         eager = warm_up(lambda: kernel(x, probe)(self._v), x.device)
@@ -196,10 +186,10 @@ def drop_oldest(graphs: dict[tuple[Any, ...], Any], kind: str) -> None:
 
 @contextmanager
 def captured(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None) -> Iterator[None]:
-    """What runs within becomes the graph.
+    """Capture what runs within as the graph.
 
-    A capture that fails leaves torch's generator as if it went on, and whoever draws random numbers
-    next gets an error: then it is replaced by its copy.
+    A failed capture leaves torch's generator in capture mode, so that the next random draw raises:
+    then the generator is replaced by a copy.
     """
     try:
         with recording(graph, device, pool):
@@ -211,11 +201,11 @@ def captured(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None
 
 
 def warm_up(run: Callable[[], Any], device: torch.device) -> Any:
-    """Run twice on the side stream, as a capture requires; returns what the second run does.
+    """Run twice on the side stream, as a capture requires; returns the result of the second run.
 
-    In the first one libraries initialise themselves, and choose kernels. Raises a RuntimeError
-    where the second one waits for the device: a capture would fail, and that leaves libraries such
-    as cuSOLVER unusable.
+    In the first run libraries initialise themselves and choose kernels. Raises a RuntimeError if
+    the second waits for the device: a capture would fail, and leave libraries such as cuSOLVER
+    unusable.
     """
     here, side = torch.cuda.current_stream(device), side_stream(device)
     with SIDE, torch.cuda.stream(side):
@@ -229,7 +219,7 @@ def warm_up(run: Callable[[], Any], device: torch.device) -> Any:
 
 @contextmanager
 def _no_waiting() -> Iterator[None]:
-    """Operations that wait for the device raise a RuntimeError, as far as torch knows them."""
+    """Within it, operations that wait for the device raise a RuntimeError, if torch knows them."""
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch says that it does not know all of them
@@ -241,7 +231,7 @@ def _no_waiting() -> Iterator[None]:
 
 
 def compare(replayed: Tensor, eager: Tensor, rounded: Callable[[], Tensor]) -> None:
-    """Raise where a graph does not compute what eager execution does.
+    """Raise if a graph does not compute the same as eager execution.
 
     `rounded` computes it at the point `nearby`.
     """
@@ -257,7 +247,7 @@ def compare(replayed: Tensor, eager: Tensor, rounded: Callable[[], Tensor]) -> N
 
 
 def nearby(x: Tensor) -> Tensor:
-    """A point as far from x as the arithmetic in force rounds."""
+    """A point that differs from x by the rounding of the present arithmetic."""
     unit = torch.finfo(x.dtype).eps / 2
     if torch.is_autocast_enabled(x.device.type):
         unit = torch.finfo(torch.get_autocast_dtype(x.device.type)).eps / 2
@@ -295,7 +285,7 @@ def repeated(chunk: Chunk, rows: int) -> Chunk:
 def fill(buffers: Any, values: Any) -> None:
     """Copy into static buffers; the rows that a short chunk does not fill repeat its first row.
 
-    The loss of an older sample left there could be infinite at this x, and zero times that is NaN.
+    The loss of an old sample left there could be infinite at this x, and zero times that is NaN.
     """
     for buffer, value in zip(buffers, values, strict=True):
         tree_map(_fill_one, buffer, value)

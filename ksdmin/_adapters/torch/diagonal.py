@@ -1,11 +1,11 @@
 """The diagonal of the empirical Fisher matrix: squared gradients, summed over samples.
 
-For a Linear layer that sees each sample once, sum_i (delta_i a_i^T)^2 = (delta^2)^T (a^2): no
-gradient of a single sample is needed, and the sums come with the gradient's own backward pass. All
-other parameters take the gradient of every sample, by vmap. Both are exact; but as gradients per
-sample are expensive, a problem whose model has such parameters asks for `DIAGONAL_SAMPLES` samples
-only. A model that fails under vmap has no diagonal: one backward pass per sample would take most of
-a run, for a few percent.
+For a Linear layer that sees each sample once, sum_i (delta_i a_i^T)^2 = (delta^2)^T (a^2). So no
+gradient of a single sample is needed, and the sums come with the backward pass of the gradient. All
+other parameters need the gradient of every sample, by vmap. Both are exact. But gradients per
+sample are expensive, so a model with such parameters uses `DIAGONAL_SAMPLES` samples only. A model
+that fails under vmap has no diagonal: one backward pass per sample would take most of a run, and
+gain a few percent.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from torch import Tensor, nn
 
 from ksdmin._adapters.torch.flat_model import flatten
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
-from ksdmin._adapters.torch.modes import generator_states, set_generator_states
+from ksdmin._adapters.torch.model_calls import generator_states, set_generator_states
 from ksdmin._adapters.torch.probing import LinearUse, Probing
 from ksdmin._adapters.trees import tree_map
 
 log = logging.getLogger("ksdmin")
 
-# Relative difference between vmap and one backward pass per sample: less is rounding, also in
-# bfloat16.
+# Relative difference between vmap and one backward pass per sample: anything less is rounding, also
+# in bfloat16.
 MAX_VMAP_DIFFERENCE = 1e-2
 
 Squares = list[Tensor]
@@ -36,7 +36,7 @@ Squares = list[Tensor]
 
 
 def diagonal_kernel(probing: Probing, budget: float) -> Diagonal | None:
-    """The kernel for a model, checked with a few samples; None where there is no affordable one."""
+    """The kernel for a model, checked with a few samples; None if there is no affordable one."""
     kernels, reason = probing.kernels, None
     known = probing.linear_uses
     for uses in (known, []) if known else ([],):
@@ -58,17 +58,8 @@ class Diagonal:
 
     Parameters
     ----------
-    kernels : Kernels
-        The model and its loss.
-    linear_uses : list of LinearUse
-        The Linear layers that see each sample once.
     budget : float
         Bytes for the gradients of single samples.
-
-    Attributes
-    ----------
-    max_samples : int or None
-        How many samples' gradients `budget` holds; None where none are needed.
     """
 
     def __init__(self, kernels: Kernels, linear_uses: list[LinearUse], budget: float) -> None:
@@ -76,16 +67,17 @@ class Diagonal:
         self._linear_uses = linear_uses
         covered = {i for use in linear_uses for i in (use.weight, use.bias)}
         self._others = [i for i in range(len(self._model.sizes)) if i not in covered]
+        # How many samples' gradients `budget` holds; None where none are needed.
         self.max_samples: int | None = None
         if self._others:
             size = sum(self._model.sizes[i] for i in self._others)
             self.max_samples = max(1, int(budget // (size * self._model.x0.element_size())))
 
     def fault(self, probing: Probing) -> str | None:
-        """Why this kernel is not right for the model; None where it is.
+        """Why this kernel is wrong for the model; None if it is right.
 
-        It is compared with one backward pass per sample. Of a model with dropout, vmap draws other
-        masks: its squares are as good an estimate, but not to be compared.
+        It is compared with one backward pass per sample. For a model with dropout vmap draws other
+        masks: its squares are an equally good estimate, but cannot be compared.
         """
         try:
             with self._model.restored_randomness():
@@ -106,7 +98,7 @@ class Diagonal:
         total, g, squares = self._backward(x, chunk)
         if self._others:
             with self._model.restored_randomness():
-                if before is not None:  # the same dropout masks once more
+                if before is not None:  # the same dropout masks again
                     set_generator_states(before, device)
                 for i, piece in zip(self._others, self._by_vmap(x, chunk), strict=True):
                     squares[i] = piece
@@ -162,7 +154,7 @@ class Diagonal:
         return sums
 
     def _parts(self, chunk: Chunk, size: int) -> list[Chunk]:
-        """The chunk in parts; in one where dropout masks are drawn for all of it at once."""
+        """The parts of a chunk; only one if dropout masks are drawn for all of it."""
         n = len(chunk[2])
         size = n if self._model.is_random else size
         return [_rows(chunk, slice(at, at + size)) for at in range(0, n, size)]
@@ -181,9 +173,9 @@ class Diagonal:
 
 @contextmanager
 def _own_first_states(model: nn.Module) -> Iterator[None]:
-    """Recurrent layers begin with states of their own for each sample.
+    """Within it, recurrent layers have a separate first state for each sample.
 
-    Into those that all samples share, torch's zeros as a rule, vmap cannot write.
+    By default all samples share torch's zeros, into which vmap cannot write.
     """
 
     def with_states(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

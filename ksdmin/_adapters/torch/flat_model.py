@@ -16,36 +16,40 @@ from torch.nn.parameter import is_lazy
 
 from ksdmin._adapters.curvature import is_bent, is_nonlinear
 from ksdmin._adapters.names import Names
-from ksdmin._adapters.torch.model_calls import OneTensor, Reader, arguments, detached, row_count
-from ksdmin._adapters.torch.modes import KeptModes, batch_norms, restored_generators
+from ksdmin._adapters.torch.model_calls import (
+    KeptModes,
+    OneTensor,
+    Reader,
+    arguments,
+    batch_norms,
+    detached,
+    restored_generators,
+    row_count,
+)
 from ksdmin._adapters.trees import tree_map
 from ksdmin._problem.arrays import to_host
 
-CHECK_DISTANCE = 0.1  # of the size of x0: so far from it a model is checked
-ROUNDINGS = 100  # of the outputs, by which they are off a line without being nonlinear
+CHECK_DISTANCE = 0.1  # a model is checked at this distance from x0, relative to its size
+ROUNDINGS = 100  # relative deviation of outputs from a line that is not due to nonlinearity
 PRECISIONS = ("highest", "high", "bfloat16")
 # One thread at a time: a forward pass puts our parameters into the module, and the arithmetic and
-# the generators are settings of the whole process, so that one lock per module would not do.
+# the generators are settings of the whole process, so that one lock per module would not be enough.
 LOCK = RLock()
 
 
 class FlatModel:
-    """`model` with its trainable parameters in one vector; it sees views of that vector.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Its parameters that require a gradient are the variables; tied ones count once.
-    params : iterable of str or Parameter, optional
-        Only these parameters are variables. The name of a module stands for those of its
-        parameters that require a gradient.
-    precision : {"highest", "high", "bfloat16"}
-        How matrix products of float32 parameters are computed: in float32, with TF32, or in
-        bfloat16 through autocast.
-    """
+    """`model` with its trainable parameters in one vector; it sees views of that vector."""
 
     def __init__(
-        self, model: nn.Module, params: Iterable[str | Tensor] | None, precision: str
+        self,
+        # Its parameters that require a gradient are the variables; tied ones count once.
+        model: nn.Module,
+        # Only these parameters are variables. The name of a module stands for those of its
+        # parameters that require a gradient.
+        params: Iterable[str | Tensor] | None,
+        # {"highest", "high", "bfloat16"}: how matrix products of float32 parameters are computed:
+        # in float32, with TF32, or in bfloat16 through autocast.
+        precision: str,
     ) -> None:
         precision = "highest" if precision == "float32" else precision  # it never turns to float64
         if precision not in PRECISIONS:
@@ -108,15 +112,15 @@ class FlatModel:
         return grads
 
     def holding(self, parameters: list[Tensor], function: Callable[..., Any], *args: Any) -> Any:
-        """``function(*args)``, for the time of which `parameters` are those of the module."""
+        """``function(*args)``, during which the module has these `parameters`."""
         named = {f"model.{name}": p for name, p in zip(self._names, parameters, strict=True)}
         with LOCK:
             return torch.func.functional_call(_Held(self.model), named, (function, *args))
 
     def is_nonlinear(self, inputs: Any, at_x0: Tensor, nearby: Tensor) -> bool:
-        """Whether the outputs are nonlinear in the parameters, but for rounding and dropout.
+        """Whether the outputs are nonlinear in the parameters, apart from rounding and dropout.
 
-        Two of them are known: those at x0, and those `near_x0`.
+        Two outputs are known: at x0 and `near_x0`.
         """
 
         def outputs(x: Tensor) -> Tensor:
@@ -138,7 +142,7 @@ class FlatModel:
         return {name: every[name] for name in self._names}
 
     def near_x0(self) -> Tensor:
-        """A point to check a model at: at x0 itself a fitted one has nothing left but rounding."""
+        """A point to check a model at: at x0 itself, a fitted model's derivatives are rounding."""
         size = float(self.x0.square().mean().sqrt()) or 1.0
         generator = torch.Generator().manual_seed(0)
         noise = torch.randn(self.x0.shape, generator=generator, dtype=self.x0.dtype)
@@ -147,8 +151,8 @@ class FlatModel:
     def split(self, x: Tensor) -> list[Tensor]:
         """The parameters as views of the flat vector.
 
-        On CUDA one that starts off a 16-byte boundary is copied: a matrix product that cannot
-        load 16 bytes at a time takes half as long again, and the copy takes next to no time.
+        On CUDA a parameter that does not start at a 16-byte boundary is copied: a matrix product
+        that cannot load 16 bytes at a time takes half as long again, and the copy is cheap.
         """
         pieces = torch.split(x, self.sizes)
         if x.is_cuda:
@@ -183,9 +187,9 @@ class FlatModel:
 
     @contextmanager
     def arithmetic(self, precision: str) -> Iterator[None]:
-        """What the model is evaluated in: a precision, and the modes that it was given with.
+        """The context of evaluations: a precision, and the modes that the model had at first.
 
-        Kernels are those that can be differentiated twice.
+        It uses kernels that can be differentiated twice.
         """
         with LOCK, ExitStack() as stack:
             stack.enter_context(torch.enable_grad())
@@ -204,7 +208,7 @@ class FlatModel:
 
     @contextmanager
     def restored_randomness(self) -> Iterator[None]:
-        """What the model draws within, it will draw again afterwards."""
+        """The model will draw the same random numbers afterwards as within."""
         with ExitStack() as stack:
             if self.is_random:
                 stack.enter_context(restored_generators(self.device))
@@ -243,7 +247,7 @@ def _fp32_precisions() -> list[tuple[Any, str]]:
 
 
 def _or_none(read: Callable[[], Any]) -> Any:
-    """The older flag; None where the newer one has been set to something else (it then raises)."""
+    """The older flag; None if the newer one has been set to something else (it then raises)."""
     try:
         return read()
     except RuntimeError:
@@ -278,7 +282,7 @@ def not_compiled() -> AbstractContextManager[Any]:
 
 
 class _Held(nn.Module):
-    """Runs a function while other parameters are in a module."""
+    """Runs a function with other parameters in a module."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -289,7 +293,7 @@ class _Held(nn.Module):
 
 
 def flatten(pieces: Iterable[Tensor | None], shapes: list[tuple[int, ...]], like: Tensor) -> Tensor:
-    """One vector of all pieces; None, for a parameter that is not used, becomes zeros."""
+    """One vector of all pieces; None, for an unused parameter, becomes zeros."""
     return torch.cat(
         [
             like.new_zeros(shape).reshape(-1) if piece is None else piece.reshape(-1)
@@ -319,7 +323,7 @@ def differentiates(model: FlatModel, inputs: Any) -> bool:
 def _select(
     model: nn.Module, params: Iterable[str | Tensor] | None
 ) -> tuple[list[str], list[Tensor]]:
-    """The variables: names and tensors; a tied parameter goes by the first of its names."""
+    """The variables: names and tensors; a tied parameter has the first of its names."""
     _check_replaceable(model)
     every: Mapping[str, Tensor] = dict(model.named_parameters())
     if params is None:
@@ -339,7 +343,7 @@ def _select(
 
 
 def _check_replaceable(model: nn.Module) -> None:
-    """Refuse modules whose parameters cannot be replaced for a forward pass."""
+    """Raise for modules whose parameters cannot be replaced for a forward pass."""
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise TypeError(
@@ -411,11 +415,11 @@ def _check_alike(parameters: list[Tensor]) -> None:
 # The names of a module's parameters
 
 
-COMPILED = "_orig_mod."  # what torch.compile puts before the names in a module
+COMPILED = "_orig_mod."  # the prefix that torch.compile adds to names in a module
 
 
 def names_of(model: FlatModel) -> Names:
-    """Those of ``named_parameters()``; tied parameters go by each of their names."""
+    """The names of ``named_parameters()``; tied parameters with each of their names."""
     shapes = zip(model.slices(), model.shapes, strict=True)
     module = getattr(model, "module", model.model)
     aliases, constant = _others(module, {name: name for name in model.slices()}.get)

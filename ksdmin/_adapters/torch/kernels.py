@@ -1,8 +1,8 @@
 """What is computed on one chunk of samples: sums, weighted by `w` (zero for padding).
 
 Each kernel takes the flat vector, the inputs, the targets and the weights, and returns tensors on
-the device, so that it can be run eagerly or captured in a CUDA graph. And what to say where torch
-cannot differentiate a backward pass, or a gradient is wrong.
+the device, so that it can be run eagerly or captured in a CUDA graph. The messages for derivatives
+that torch lacks, and for wrong gradients, are here, too.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ksdmin._adapters.torch.flat_model import FlatModel, flatten
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.slope_check import slope_ratio
 
-# In torch's messages: derivatives that it lacks, functions whose backward pass may be called once,
-# and one that leaves torch for numpy.
+# Parts of torch's messages: for missing derivatives, for functions whose backward pass may be
+# called once, and for one that goes through numpy.
 _SIGNS = (
     "is not implemented",
     "differentiate twice",
@@ -69,10 +69,10 @@ def explained(message: str) -> Iterator[None]:
 
 
 def refuse_once_differentiable(g: Tensor) -> None:
-    """Refuse a gradient whose graph has a node of once_differentiable.
+    """Raise for a gradient whose graph has a node of once_differentiable.
 
-    Torch raises there only where a derivative passes through that node: asked for that in the
-    variables alone, it leaves the node out, and the result is wrong.
+    Torch raises only if a derivative passes through that node. For derivatives in the variables
+    alone it leaves the node out, and the result is wrong.
     """
     if any(node.name() == "torch::autograd::Error" for node in nodes(g)):
         raise RuntimeError("differentiate twice: a backward pass is once_differentiable")
@@ -93,7 +93,7 @@ def nodes(z: Tensor) -> Iterator[Any]:
                 waiting.append(child)
 
 
-# Whether a gradient of torch is that of the values, and what to look for where it is not
+# Whether a gradient of torch is that of the values, and what to look for if it is not
 
 
 RETAINED = (
@@ -104,7 +104,7 @@ RETAINED = (
 
 
 def contradicts(value_at: Callable[[Tensor], float], x: Tensor, value: float, g: Tensor) -> bool:
-    """Whether values beside x contradict `g`: one is computed where they agree."""
+    """Whether values near x contradict `g`; one value is computed if they agree."""
     return slope_ratio(value_at, x, value, g, Space(x)) is not None
 
 
@@ -119,25 +119,14 @@ Kernel = Callable[[Tensor, Chunk], tuple[Tensor, ...]]
 
 @dataclass(frozen=True)
 class Forward:
-    """A forward pass with its graph, over which anything may be differentiated.
+    """A forward pass with its graph, over which anything may be differentiated."""
 
-    Attributes
-    ----------
-    parameters : list of Tensor
-        The leaves of the graph.
-    z : Tensor
-        The outputs; of a model that returns its own loss, the losses.
-    targets, w
-        Of the samples.
-    logits : Tensor or None
-        What a model's own loss is computed from, where there is such.
-    """
-
-    parameters: list[Tensor]
-    z: Tensor
+    parameters: list[Tensor]  # the leaves of the graph
+    z: Tensor  # the outputs; of a model that returns its own loss, the losses
+    # Of the samples.
     targets: Any
     w: Tensor
-    logits: Tensor | None = None
+    logits: Tensor | None = None  # what a model's own loss is computed from, where there is such
 
 
 class Kernels:
@@ -157,7 +146,7 @@ class Kernels:
         self.fault: str | None = None  # why its curvature products would be wrong
 
     def made_diagonal(self) -> Any:
-        """The kernel of the diagonal, which may have to be made first; None: there is none."""
+        """The kernel of the diagonal, made now if necessary; None: there is none."""
         if self.diagonal_later is not None:
             self.diagonal, self.diagonal_later = self.diagonal_later(), None
         return self.diagonal
@@ -184,7 +173,7 @@ class Kernels:
         return total.detach(), flatten(g, self.model.shapes, x)
 
     def product(self, x: Tensor, chunk: Chunk) -> Product:
-        """The curvature at x: what all products share is computed here, once."""
+        """The curvature at x; what all products share is computed once, here."""
         if self.fault is not None:
             raise ValueError(self.fault)
         with explained(OF_THE_MODEL), self.for_products():
@@ -220,20 +209,20 @@ class Kernels:
         return _curvature.gauss_newton(jvp, vjp, self.output_hessian(z.detach(), targets, w))
 
     def output_hessian(self, z: Tensor, targets: Any, w: Tensor) -> Product:
-        """What stands between J^T and J: the Hessian of the losses, or r r^T of each sample.
+        """The matrix between J^T and J: the Hessian of the losses, or r r^T of each sample.
 
         For a model that is linear in its parameters, the exact Hessian has the former, too.
         """
         if self.curvature in ("gauss-newton", "hessian"):
             return self.loss_hessian(z, targets, w)
         if self.curvature == "fisher":
-            # The expectation of r r^T must be the Hessian of the loss: the factor between loss and
-            # negative log-likelihood enters once, not squared.
+            # The expectation of r r^T must be the Hessian of the loss, so that the factor between
+            # loss and negative log-likelihood enters once, not squared.
             w = (w / self.loss.likelihood_scale(z)).sqrt()
         return _curvature.outer_product(self.output_slopes(z, targets, w))
 
     def for_products(self) -> AbstractContextManager[Any]:
-        """What the forward pass runs in, where it is to be differentiated for products."""
+        """The context of a forward pass that will be differentiated for products."""
         return self.convolutions() if self.lean_convolutions else nullcontext()
 
     def convolutions(self) -> LeanConvolutions:
@@ -243,7 +232,7 @@ class Kernels:
     def draw(self, x: Tensor, chunk: Chunk, generator: torch.Generator, precision: str) -> Chunk:
         """The chunk with targets drawn from the model's own predictions.
 
-        What the model draws itself (dropout) it will draw again for the product.
+        The random numbers of the model itself (dropout) will be the same for the product.
         """
         inputs, targets, w = chunk
         assert self.loss.draw is not None

@@ -26,7 +26,7 @@ from ksdmin._problem.kronecker import Block, solve_cost
 
 log = logging.getLogger("ksdmin")
 
-# Of a longer side of a weight only the diagonal of its factor is kept.
+# A longer side of a weight has only the diagonal of its factor.
 LONGEST_SIDE = 4096
 
 
@@ -37,11 +37,6 @@ class KroneckerKernel:
     ----------
     probing : Probing
         A pass of a few samples, which shows how the parameters are used.
-
-    Attributes
-    ----------
-    blocks : tuple of Block
-        What the factors are of.
     """
 
     def __init__(self, probing: Probing) -> None:
@@ -65,7 +60,7 @@ class KroneckerKernel:
         unstructured = (
             Block(self._starts[i], self._model.sizes[i], 1, structured=False) for i in self._rest
         )
-        self.blocks = (*self._of_weight.values(), *unstructured)
+        self.blocks = (*self._of_weight.values(), *unstructured)  # what the factors are of
 
     def __call__(self, x: Tensor, chunk: Chunk) -> tuple[Tensor]:
         """The entries of all factors."""
@@ -78,8 +73,8 @@ class KroneckerKernel:
 
         g = self._back(forward, take)
         n = len(chunk[2])
-        # Gradients are independent, with mean zero, where labels are drawn, or have random signs:
-        # then the square of their sum is on average the sum of their squares.
+        # Gradients are independent with mean zero if labels are drawn, or have random signs. Then
+        # the square of their sum is on average the sum of their squares.
         scale = 1 / n if self._kernels.is_scalar else 1.0
         rest = [
             x.new_zeros(()) if g[i] is None else scale * g[i].square().mean() for i in self._rest
@@ -98,7 +93,7 @@ class KroneckerKernel:
         *,
         retain_graph: bool = False,
     ) -> tuple[Any, ...]:
-        """A pass back, in which `take` gets the vectors of every use; returns the gradients."""
+        """A backward pass, in which `take` gets the vectors of every use; returns the gradients."""
         parameters, z = forward.parameters, forward.z
 
         uses = uses_of(z, parameters).by_node.values()
@@ -110,11 +105,11 @@ class KroneckerKernel:
             )
 
     def _slopes(self, z: Tensor, targets: Any, w: Tensor) -> Tensor:
-        """What goes back through the model: for each sample, a vector r with E[r r^T] = M.
+        """The vectors that go back through the model: for each sample an r with E[r r^T] = M.
 
-        M is the Hessian of its loss in the outputs. With labels drawn from the model the gradient
-        is such a vector. A loss that defines no labels has its gradient at those of the data, as
-        long as M has: a multiple of the loss has the multiple of M, not its square.
+        M is the Hessian of its loss in the outputs. With labels drawn from the model, the gradient
+        is such a vector. If the loss defines no labels, it is the gradient at those of the data,
+        scaled to the size of M: twice the loss has twice the M, not four times.
         """
         if self._draws:
             roots = (w / self._kernels.loss.likelihood_scale(z)).sqrt()
@@ -127,7 +122,7 @@ class KroneckerKernel:
         return slopes * _signs(len(z), z).reshape(-1, *[1] * (z.ndim - 1))
 
     def _has_curvature(self, z: Tensor, chunk: Chunk) -> bool:
-        """Whether a loss without labels has any: one that is straight between corners has none."""
+        """Whether a loss without labels has curvature; a piecewise linear loss has none."""
         if self._draws or self._kernels.is_scalar:
             return False
         _, targets, w = chunk
@@ -142,11 +137,11 @@ class KroneckerKernel:
         return lengths.reshape(-1, *[1] * (z.ndim - 1))
 
     def _setting(self) -> AbstractContextManager[Any]:
-        """Where the forward pass of a recurrent layer is not one node of the graph."""
+        """A setting in which the forward pass of a recurrent layer is not a single node."""
         return _without_mkldnn() if self._model.is_recurrent else nullcontext()
 
     def _check(self, forward: Forward) -> None:
-        """Count the uses of each weight; keep those whose gradient the vectors of these make."""
+        """Count the uses of each weight; keep those whose gradient these vectors reproduce."""
         x, uses = self._model.x0, dict.fromkeys(self._of_weight, 0)
         made = {
             weight: x.new_zeros(block.rows, block.columns)
@@ -181,7 +176,7 @@ class FactorSums:
         self._factors = [x.new_zeros(shape) for shape in block.factor_shapes]
 
     def add(self, use: Use, a: Tensor, b: Tensor) -> None:
-        """Take in the vectors of a use."""
+        """Add the vectors of a use."""
         has_bias = self._block.bias is not None
         A, B = self._factors
         self._rows += len(b)
@@ -192,7 +187,7 @@ class FactorSums:
         _add_squares(B, b, has_bias and not self._block.bias_is_row)
 
     def factors(self, samples: int) -> tuple[Tensor, Tensor]:
-        """Of so many samples: their sums; the first is a mean over the rows, times the samples."""
+        """The sums for so many samples; the first is a mean over the rows, times the samples."""
         A, B = self._factors
         return A * (samples / max(self._rows, 1)), B
 
@@ -231,7 +226,7 @@ def _directions(slopes: Tensor) -> Tensor:
 
 
 def _signs(count: int, like: Tensor) -> Tensor:
-    """Plus and minus one, in no order that samples could have."""
+    """Plus and minus one, in an order unrelated to that of the samples."""
     signs = 1 - 2 * ((torch.arange(count, device=like.device) * 2654435761) >> 16 & 1)
     return signs.to(like.dtype)  # Knuth's multiplicative hash
 
@@ -267,13 +262,13 @@ def _common_bias(uses: Uses, of_weight: list[Use]) -> tuple[int | None, bool]:
 
 
 def kronecker_kernel(probing: Probing, *, asked: bool, affordable: float) -> KroneckerKernel | None:
-    """The kernel for a model; None where it has no layers with factors, or they do not pay.
+    """The kernel for a model; None if it has no layers with factors, or they do not pay.
 
-    They are taken without being `asked` for where a multiplication by the inverse costs no more
-    operations than `affordable`.
+    Unless they are `asked` for, a multiplication by the inverse may cost at most `affordable`
+    operations.
     """
     if probing.kernels.model.recomputes:
-        reason = "its activations are computed again in the pass back"
+        reason = "its activations are computed again in the backward pass"
     else:
         try:
             kernel = KroneckerKernel(probing)

@@ -4,13 +4,12 @@ With the losses' second derivatives M in the outputs, the Gauss-Newton matrix is
 diagonal, the rows of M^1/2 J are those of a sum of squares. There are three ways to them:
 
 - "vmap": a reverse pass for each sample, all at once. It takes no longer than one over all samples.
-- "uses": one reverse pass over all samples, for a model that vmap over samples does not take: one
-  that differentiates its outputs with ``torch.autograd.grad``, or a recurrent one. At each product
-  of a weight with rows of a sample, what comes back for a row and what it was made of are a and b:
-  the sample's row of the Jacobian is the sum of all a b^T. Where a sample has several rows, one for
-  each position, either these are next to each other, or those of one position are. A few parameters
-  that are used in other ways, such as an unknown coefficient, have their columns from products with
-  the Jacobian.
+- "uses": one reverse pass over all samples, for a model that does not work under vmap: one that
+  differentiates its outputs with ``torch.autograd.grad``, or a recurrent one. At each product of a
+  weight with rows of a sample, b is an input row and a the gradient of the output row: the sample's
+  row of the Jacobian is the sum of all a b^T. If a sample has several rows, one for each position,
+  either the rows of a sample are contiguous, or those of a position. A few parameters that are used
+  in other ways, such as an unknown coefficient, get their columns from products with the Jacobian.
 - "graphs": reverse passes over a few samples for all of their outputs at once, for such a model
   with many parameters that are used in other ways.
 """
@@ -38,13 +37,13 @@ from ksdmin._adapters.trees import tree_leaves, tree_map
 
 log = logging.getLogger("ksdmin")
 
-# Samples whose outputs are differentiated over one graph, where each cannot have its own: every
-# reverse pass runs through all of them, but many at once take little longer than one.
+# Samples that share a graph in the way "graphs": every reverse pass runs through all of them, but
+# many at once take little longer than one.
 SAMPLES_PER_GRAPH = 32
-# Memory of a chunk, in units of its rows: those of each parameter and their joint, and what the
-# reverse passes work in.
+# Memory of a chunk, in units of its rows: the rows of each parameter, the joined rows, and
+# temporary arrays of the reverse passes.
 ROW_COPIES = 4
-# Entries of the rows of a chunk on a processor, whose caches are small.
+# Entries of the rows of a chunk on a CPU, whose caches are small.
 CACHED_ENTRIES = 2**22
 
 
@@ -53,10 +52,6 @@ class JacobianRows:
 
     Parameters
     ----------
-    kernels : Kernels
-        The model and its loss.
-    elements : int
-        How many outputs a sample has.
     way : {"vmap", "uses", "graphs"}
         How the rows are made.
     max_rows : int
@@ -75,7 +70,7 @@ class JacobianRows:
 
     @property
     def products(self) -> int:
-        """What the rows count as: how often the model is run through."""
+        """How many products the rows count as: how often the model is evaluated for them."""
         return self.elements * (SAMPLES_PER_GRAPH if self.way == "graphs" else 1)
 
     def rows(self, x: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor, Tensor]:
@@ -100,7 +95,7 @@ class JacobianRows:
     def transposed(self, probing: Probing, U: Tensor) -> Tensor:
         """J^T u for some vectors u of the shape of the outputs, to compare with another way.
 
-        They are made as the rows are, of which there may be very many.
+        It is computed in the same way as the rows, of which there may be very many.
         """
         if self.way == "vmap":
             return self._pulled(probing.x, probing.chunk[0], U.transpose(0, 1))[0].sum(0)
@@ -110,9 +105,9 @@ class JacobianRows:
         return self._pulled_together(forward.parameters, forward.z, U, retain_graph=True)
 
     def find_order(self, probing: Probing) -> None:
-        """Find out in which order a sample has its rows, where it has several.
+        """Find out the order of the rows, if a sample has several.
 
-        Only those of the first sample get anything from a pass back from its outputs.
+        A backward pass from the first sample's outputs reaches only the rows of that sample.
         """
         forward, first = probing.forward, []
         samples, slopes = len(forward.z), torch.zeros_like(forward.z)
@@ -128,7 +123,7 @@ class JacobianRows:
         self._by_position = samples > 1 and len(first) > 0 and all(map(bool, first))
 
     def keeps_order(self, probing: Probing, u: Tensor) -> bool:
-        """Whether the rows of samples in reverse are theirs: a model may sort its samples."""
+        """Whether reversed samples have reversed rows: a model may sort its samples."""
         backwards = tree_map(lambda part: part.flip(0), probing.chunk)
         with self._model.restored_randomness():
             forward = self._kernels.forward(probing.x, backwards)
@@ -156,13 +151,13 @@ class JacobianRows:
             z = self._model(parameters, inputs)
             try:
                 return self._by_uses(parameters, z), z.detach()
-            except NotImplementedError:  # these samples make other products than those of the check
+            except NotImplementedError:  # these samples have other products than those of the check
                 self.way = "graphs"
         parts = [self._together(x, part) for part in _parts(inputs, SAMPLES_PER_GRAPH)]
         return torch.cat([J for J, _ in parts]), torch.cat([z for _, z in parts])
 
     def _pulled(self, x: Tensor, inputs: Any, U: Tensor | None) -> tuple[Tensor, Tensor]:
-        """J^T u of each sample for some u of its own, or for all unit vectors; and the outputs."""
+        """J^T u of each sample, for its own vectors u or for all unit vectors; and the outputs."""
 
         def of_sample(pieces: list[Tensor], one: Any, own: Any) -> tuple[list[Tensor], Tensor]:
             def outputs(pieces: list[Tensor]) -> Tensor:
@@ -206,7 +201,7 @@ class JacobianRows:
         """The columns of some parameters, of shape (samples, outputs, size): products J v."""
         sizes = self._model.sizes
         if sum(sizes[i] for i in which) > SAMPLES_PER_GRAPH:
-            raise NotImplementedError("many parameters are used otherwise than in matrix products")
+            raise NotImplementedError("many parameters are no weights of matrix products")
         if not which:
             return {}
         jvp, _ = self._kernels.jacobian(z, parameters)
@@ -251,25 +246,12 @@ class JacobianRows:
 
 
 class RowsOfUses:
-    """The gradient of each sample, from the uses of the parameters in a reverse pass over all.
+    """The gradient of each sample, from the uses of the parameters in one reverse pass over all.
 
     Parameters
     ----------
-    model : FlatModel
-        Whose parameters they are.
-    uses : Uses
-        How these are used.
-    samples : int
-        How many there are.
     by_position : bool
         Whether the rows of a position are next to each other, where a sample has several.
-
-    Attributes
-    ----------
-    uses : list of Use
-        Those that take part in the pass.
-    others : list of int
-        The parameters that are used in other ways.
     """
 
     def __init__(self, model: FlatModel, uses: Uses, samples: int, by_position: bool) -> None:
@@ -277,16 +259,18 @@ class RowsOfUses:
         weights = {i for i in range(count) if uses.of_weight(i)}
         biases = {i for i in range(count) if uses.of_bias(i)}
         self._sizes, self._samples, self._by_position = model.sizes, samples, by_position
+        # Those that take part in the pass.
         self.uses = [
             use for use in uses.by_node.values() if {use.weight, use.bias} & (weights | biases)
         ]
+        # The parameters that are used in other ways.
         self.others = sorted(set(uses.leaves) - weights - biases)
         self._known = weights | biases
         self._of_weight: dict[int, list[tuple[Tensor, Tensor]]] = defaultdict(list)
         self._of_bias: dict[int, list[Tensor]] = defaultdict(list)
 
     def take(self, use: Use, a: Tensor, b: Tensor) -> None:
-        """Note the vectors of a use."""
+        """Record the vectors of a use."""
         if use.looks_up or len(a) % self._samples:
             raise NotImplementedError("a weight is not multiplied by rows of samples")
         a, b = self._of_samples(a), self._of_samples(b)
@@ -303,7 +287,7 @@ class RowsOfUses:
 
     @torch.no_grad()
     def joined(self, z: Tensor, columns: dict[int, Tensor]) -> Tensor:
-        """The rows of all samples, with the columns of the other parameters; then begin anew."""
+        """The rows of all samples, with the columns of the other parameters; then start again."""
         pieces = []
         for i, size in enumerate(self._sizes):
             if i in columns:
@@ -326,7 +310,7 @@ def scaled_slopes(slopes: Tensor, root: Tensor) -> Tensor:
 
 
 def jacobian_rows(probing: Probing, budget: float) -> JacobianRows | None:
-    """The kernels for a model, checked with a few samples; None where there are none."""
+    """The kernels for a model, checked with a few samples; None if there are none."""
     kernels, x, z = probing.kernels, probing.x, probing.forward.z.detach()
     model = kernels.model
     wanted = kernels.curvature == "gauss-newton" and not kernels.fault
@@ -341,7 +325,7 @@ def jacobian_rows(probing: Probing, budget: float) -> JacobianRows | None:
         return None
     if not x.is_cuda:
         most = min(most, max(1, CACHED_ENTRIES // entries))
-    # A reverse pass for each sample writes an array of the size of a weight at each of its uses
+    # a reverse pass for each sample writes an array of a weight's size at each of its uses
     ways = ("uses", "vmap") if model.is_recurrent else ("vmap", "uses")
     for way in (*ways, "graphs"):
         rows = JacobianRows(kernels, elements, way, most)
@@ -351,7 +335,7 @@ def jacobian_rows(probing: Probing, budget: float) -> JacobianRows | None:
 
 
 def _is_diagonal(kernels: Kernels, z: Tensor, probe: Chunk) -> bool:
-    """Whether the outputs of a sample enter its loss apart from each other."""
+    """Whether the loss of a sample is a sum over its outputs."""
     try:
         found = off_diagonal(kernels.output_hessian(z, probe[1], probe[2]), z)
     except Exception as error:  # whatever a loss may raise
@@ -361,9 +345,9 @@ def _is_diagonal(kernels: Kernels, z: Tensor, probe: Chunk) -> bool:
 
 
 def _agrees(rows: JacobianRows, probing: Probing) -> bool:
-    """Whether rows that are made so give J^T u, and with M the curvature of the products.
+    """Whether such rows give the right J^T u, and with M the curvature of the products.
 
-    All outputs of all samples take part, but in two vectors: a model may have very many.
+    All outputs of all samples are tested, but in two vectors, because there may be very many.
     """
     kernels, forward = probing.kernels, probing.forward
     try:
@@ -397,46 +381,39 @@ def _parts(inputs: Any, size: int) -> Iterator[Any]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without torch's warning of operations that vmap takes one by one."""
+    """Without torch's warning of operations that vmap executes one by one."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
         yield
 
 
 # The whole curvature matrix of a model with few parameters, summed over samples. One Linear layer
-# has the blocks X^T M_ab X: matrix products, as fast as a processor can be. Any other model takes
-# the products with all unit vectors, many at once by vmap
+# has the blocks X^T M_ab X, which are fast matrix products. Any other model uses the products with
+# all unit vectors, many at once by vmap
 
 
-# A model other than one Linear layer: with more parameters a Krylov space is less work in any case.
+# For other models than one Linear layer: with more parameters a Krylov space is always less work.
 MAX_UNKNOWNS = 300
-# What fits the memory budget: the matrix, a chunk's part of it, and two copies on the way.
+# These must fit into the memory budget: the matrix, a chunk's part of it, and two temporary copies.
 MATRIX_COPIES = 4
-# A product within vmap takes about as long as a single one (measured: 0.4 to 0.9 of it), as both
-# wait for memory: so many times the operations of a large matrix product.
+# A product within vmap takes about as long as a single one (measured: 0.4 to 0.9 of it), because
+# both are limited by memory: so many times the operations of a large matrix product.
 VMAP_COST = 8
 
 
 class LinearMatrix:
-    """The kernel for a model that is one Linear layer.
+    """The kernel for a model that is one Linear layer."""
 
-    Attributes
-    ----------
-    cost : float
-        Of a matrix, in floating-point operations of a product.
-    products : int
-        What a matrix counts as: the data are read once.
-    """
-
-    products = 1
+    products = 1  # what a matrix counts as: the data are read once
 
     def __init__(self, kernels: Kernels, use: LinearUse, outputs: int) -> None:
         self._kernels, self._use, self._outputs = kernels, use, outputs
         weight, bias = use.weight is not None, use.bias is not None
         features = use.layer.in_features if weight else 0
         self._ones = bias
+        # Of a matrix, in floating-point operations of a product.
         self.cost = (features + bias) * (outputs + 1) / 4
-        # Where each parameter stands among (output, feature), the bias being the last feature.
+        # the place of each parameter among (output, feature), where the bias is the last feature
         place = torch.arange(outputs * (features + bias)).reshape(outputs, features + bias)
         parts = {use.weight: place[:, :features], use.bias: place[:, features:]}
         order = [parts[i].reshape(-1) for i in sorted(i for i in parts if i is not None)]
@@ -506,7 +483,7 @@ def by_columns(product: Product, x: Tensor, columns: int) -> Tensor:
 
 
 def matrix_kernel(probing: Probing, max_kept_samples: int, budget: float) -> MatrixKernel | None:
-    """The kernel for a model, checked with a few samples; None where there is no affordable one."""
+    """The kernel for a model, checked with a few samples; None if there is no affordable one."""
     kernels = probing.kernels
     n, model = kernels.model.x0.numel(), kernels.model
     too_large = MATRIX_COPIES * n**2 * model.x0.element_size() > budget
@@ -521,7 +498,7 @@ def matrix_kernel(probing: Probing, max_kept_samples: int, budget: float) -> Mat
 
 
 def _linear(probing: Probing) -> list[LinearMatrix]:
-    """The kernel of a model all of whose parameters are those of one Linear layer."""
+    """The kernel of a model whose parameters all belong to one Linear layer."""
     kernels, uses = probing.kernels, probing.linear_uses
     covered = [i for use in uses for i in (use.weight, use.bias) if i is not None]
     if len(uses) != 1 or len(covered) != len(kernels.model.sizes):
@@ -530,7 +507,7 @@ def _linear(probing: Probing) -> list[LinearMatrix]:
 
 
 def _is_that_of_products(kernel: MatrixKernel, probing: Probing) -> bool:
-    """Whether matrix and products are the same; a model may change what its layer returns."""
+    """Whether matrix and products agree; a model may change what its layer returns."""
     try:
         return probing.agrees(kernel(probing.x, probing.chunk) @ probing.direction)
     except Exception as error:  # whatever a module may raise under vmap

@@ -1,6 +1,6 @@
 """What is summed over samples: a model's loss, one that it returns itself, or squared residuals.
 
-What a first forward pass of a few samples shows of it.
+Also what a first forward pass of a few samples shows.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from ksdmin._adapters.torch.model_calls import (
     field,
     reader_of,
     row_count,
+    seeded_generators,
     takes,
 )
-from ksdmin._adapters.torch.modes import seeded_generators
 from ksdmin._adapters.trees import entries_or_fields, tree_leaves, tree_map
 from ksdmin._problem.subsets import WHOLE
 
-# Samples of the forward passes that show what a model is like: more than one, so that the axis of
-# the samples can be distinguished, and few, as some of these passes go sample by sample.
+# Samples of the forward passes that examine a model: more than one, so that the axis of the samples
+# can be recognised, and few, because some of these passes go sample by sample.
 PROBE_SAMPLES = 3
 
 
@@ -49,7 +49,7 @@ def probe_of(samples: Samples | EpochSamples) -> Chunk:
 
 
 def check_outputs(model: FlatModel, samples: Samples | EpochSamples) -> None:
-    """Refuse a model that returns less than float64, whatever its parameters are."""
+    """Raise for a model that does not return float64."""
     inputs = probe_of(samples)[0]
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         outputs = tree_leaves(model.outputs(model.split(model.x0), inputs), entries_or_fields)
@@ -60,22 +60,15 @@ def check_outputs(model: FlatModel, samples: Samples | EpochSamples) -> None:
 
 
 class First(NamedTuple):
-    """What the first pass of a few samples, at x0, has shown.
+    """What the first pass of a few samples, at x0, has shown."""
 
-    Attributes
-    ----------
-    z : Tensor
-        The outputs.
-    bytes_per_sample : int or None
-        What it keeps of a sample for the backward pass; None where it takes no hooks.
-    """
-
-    z: Tensor
+    z: Tensor  # the outputs
+    # What it keeps of a sample for the backward pass; None where it takes no hooks.
     bytes_per_sample: int | None
 
 
 def first_pass(kernels: Kernels, z: Tensor, probe: Chunk, saved: SavedBytes | None) -> First:
-    """What a pass has shown that gave the outputs z."""
+    """What the pass with the outputs z has shown."""
     with kernels.model.arithmetic(kernels.model.precision):
         return First(z.detach(), saved_bytes(kernels, z, probe, saved))
 
@@ -140,7 +133,7 @@ def _with_own_loss(
 
 
 def _check_no_batches(model: FlatModel) -> None:
-    """Refuse BatchNorm in train mode where a batch cannot be filled up with samples of weight 0."""
+    """Raise for BatchNorm in train mode if a batch cannot be padded with samples of weight 0."""
     if model.batch_norms:
         raise ValueError(
             f"{type(model.batch_norms[0]).__name__} in train mode does not work with a model that "
@@ -150,7 +143,7 @@ def _check_no_batches(model: FlatModel) -> None:
 
 
 def _check_equal_weights(samples: Samples | EpochSamples) -> None:
-    """Refuse weights of samples for a loss that is a mean over the batch already."""
+    """Raise for weights of samples if the loss is already a mean over the batch."""
     if not samples.has_equal_weights:
         raise ValueError(
             "the model returns the mean loss of a batch, in which samples cannot be weighted: let "
@@ -158,7 +151,7 @@ def _check_equal_weights(samples: Samples | EpochSamples) -> None:
         )
 
 
-# What an error in the first call of a loss is told with: the targets, and what may be wrong
+# Notes for an error in the first call of a loss: the targets, and what may be wrong
 
 
 LABELS = "Class labels are whole numbers of 64 bits: pass y.long()."
@@ -170,13 +163,13 @@ WORDS_OF_DTYPES = ("Long", "dtype", "can't be cast", "bool", "not implemented fo
 
 @contextmanager
 def noting_targets(targets: Any, samples: Samples | EpochSamples) -> Iterator[None]:
-    """Add to an error what the targets were, of a few of the samples, and a hint."""
+    """Add to an error the targets of a few samples, and a hint."""
     try:
         yield
     except Exception as error:
         tensors = [leaf for leaf in tree_leaves(targets) if isinstance(leaf, Tensor)]
         if tensors:
-            with suppress(Exception):  # an exception may refuse it
+            with suppress(Exception):  # an exception may refuse a note
                 error.add_note(_described(tensors, samples.size(samples.indices(WHOLE))))
                 if hint := _hint(str(error), tensors):
                     error.add_note(hint)
@@ -191,7 +184,7 @@ def _described(tensors: list[Tensor], n: int) -> str:
 
 
 def _hint(message: str, tensors: list[Tensor]) -> str:
-    """What may be wrong, by the words of torch's message."""
+    """What may be wrong, judging by torch's message."""
     if "multi-target" in message or "1D target" in message:
         return ONE_AXIS
     if "Target" in message and "out of bounds" in message:
@@ -206,8 +199,8 @@ def _hint(message: str, tensors: list[Tensor]) -> str:
 # Models that return their own loss: a mean over the batch, or one loss per sample
 
 
-# Relative difference between the gradient and its part through the logits: more is no rounding,
-# even in bfloat16.
+# Relative difference between the gradient and its part through the logits: anything larger is not
+# rounding, even in bfloat16.
 MAX_LOGITS_DIFFERENCE = 1e-2
 
 
@@ -222,13 +215,6 @@ class OwnLosses:
         The outputs for `rows` samples, which show what the loss is like.
     rows : int
         How many samples.
-    model : str
-        The name of the model.
-
-    Attributes
-    ----------
-    is_scalar : bool
-        Whether it is one number, the mean over a batch.
     """
 
     def __init__(self, output: Any, outputs: Any, rows: int, model: str) -> None:
@@ -247,7 +233,7 @@ class OwnLosses:
                 f"expected their mean, a scalar, or one loss per sample, shape ({rows},). If it "
                 "returns outputs rather than a loss, then loss= is missing"
             )
-        self.is_scalar = loss.ndim == 0
+        self.is_scalar = loss.ndim == 0  # whether it is one number, the mean over a batch
 
     def _loss(self, outputs: Any) -> Any:
         if self._output is None:
@@ -261,15 +247,7 @@ class OwnLosses:
 
 
 class OwnLossKernels(Kernels):
-    """The computations for a model that returns its own loss.
-
-    Parameters
-    ----------
-    model : FlatModel
-        The model; its reader is `losses`.
-    losses : OwnLosses
-        Reads the losses.
-    """
+    """The computations for a model that returns its own loss."""
 
     def __init__(self, model: FlatModel, losses: OwnLosses) -> None:
         super().__init__(model, SampleLoss(_as_they_are), "hessian")
@@ -277,7 +255,7 @@ class OwnLossKernels(Kernels):
         self._through_logits = False
 
     def set_curvature(self, curvature: Any, probe: Chunk) -> None:
-        """Use a provider, by default the best that there is; refuse one that there is not."""
+        """Use a provider, by default the best available; raises if it is not available."""
         self._through_logits = self._depends_through_logits(probe)
         if curvature is None:
             curvature = "gauss-newton" if self._through_logits else "hessian"
@@ -324,7 +302,7 @@ class OwnLossKernels(Kernels):
         return Forward(parameters, losses, targets, w, z if usable else None)
 
     def _product(self, forward: Forward) -> Product:
-        """The curvature: through the logits, as a part of one graph with the loss."""
+        """The curvature through the logits, which are part of the loss's graph."""
         if self.curvature == "hessian" or not self._through_logits:
             return super()._product(forward)
         z = forward.logits
@@ -345,7 +323,7 @@ class OwnLossKernels(Kernels):
         )
 
     def single_losses(self, forward: Forward, inputs: Any) -> Iterable[Tensor]:
-        """The weighted loss of each sample: of a batch of one where a batch has its mean only."""
+        """The weighted loss of each sample; from batches of one if only means are available."""
         if not self.is_scalar:
             return super().single_losses(forward, inputs)
         w = forward.w
@@ -364,31 +342,26 @@ def _as_they_are(losses: Tensor, targets: Any) -> Tensor:
 
 
 class ResidualModel(FlatModel):
-    """The residuals of one block, as outputs of a flat vector.
-
-    Parameters
-    ----------
-    model : nn.Module
-        What the block's function gets; its own forward pass need not be used.
-    block : Block
-        The function and its samples.
-    params, precision
-        As in :class:`FlatModel`.
-    """
+    """The residuals of one block, as outputs of a flat vector."""
 
     def __init__(
-        self, model: nn.Module, block: Block, params: Iterable[str | Tensor] | None, precision: str
+        self,
+        model: nn.Module,  # what the block's function gets; its own forward pass need not be used
+        block: Block,  # the function and its samples
+        # As in :class:`FlatModel`.
+        params: Iterable[str | Tensor] | None,
+        precision: str,
     ) -> None:
         super().__init__(model, params, precision)
         self.block, self._residuals = block, block.residuals
         self.modes.add(block.residuals)
         self._takes_samples = block.data is not None
-        # What stands for the one "sample" of a function of none
+        # the placeholder for the one "sample" of a function without samples
         self._data = block.data if self._takes_samples else torch.zeros(1)
 
     def of(self, model: nn.Module) -> ResidualModel:
         """The same residuals of a copy of the module."""
-        with self.modes.in_force():  # those of a module that computes the residuals
+        with self.modes.in_force():  # the modes of a module that computes the residuals
             return ResidualModel(model, self.block, self._names, "highest")
 
     def samples(self, memory_budget: float) -> Samples | EpochSamples:
@@ -412,7 +385,7 @@ class ResidualModel(FlatModel):
 def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tuple[Kernels, First]:
     """The computations for a block, and what a first pass has shown.
 
-    What torch cannot differentiate in the parameters is refused.
+    Raises if torch cannot differentiate the residuals in the parameters.
     """
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         r, saved = check_forward_pass(model, probe[0])
@@ -433,5 +406,5 @@ def squared_residuals() -> SampleLoss:
 
 
 def _losses(losses: Callable[[Tensor, Tensor], Tensor], z: Tensor, y: Any) -> Tensor:
-    """Against zero; or, for "fisher", targets drawn like the residuals."""
+    """Squares of outputs minus zero; or, for "fisher", minus targets drawn like the residuals."""
     return losses(z, y if isinstance(y, Tensor) else torch.zeros_like(z))

@@ -74,7 +74,7 @@ class FlatFunction(FlatModel):
         return _checked_value(value)
 
     def called(self, x: Tensor, *idx: Any) -> Any:
-        """What the user's function returns, as it is."""
+        """What the user's function returns."""
         if self._holder.module is None:
             return self._fun(self.unflatten(x), *idx)
         return self.holding(self.split(x), self._fun, self._holder.module, *idx)
@@ -96,7 +96,7 @@ class FlatFunction(FlatModel):
 class _Holder(nn.Module):
     """Holds x0: a module, or tensors as parameters.
 
-    These share the memory of the tensors: what is copied into them arrives there.
+    The parameters share the memory of the tensors, so that a copy into them changes these.
     """
 
     def __init__(self, x0: Any) -> None:
@@ -107,7 +107,7 @@ class _Holder(nn.Module):
             self.paths = {f"module.{name}": name for name in names}
             return
         form = _as_form(x0)
-        self._form = (form,)  # a module would take a parameter itself for one of its own
+        self._form = (form,)  # a module would register a parameter as its own
         leaves = _leaves(form)
         if len({id(leaf) for _, leaf in leaves}) < len(leaves):
             raise ValueError("x0 holds the same tensor twice: give it once, and use it twice")
@@ -123,7 +123,7 @@ class _Holder(nn.Module):
 
 
 def _as_form(x0: Any) -> Any:
-    """`x0`, where an iterator such as ``net.parameters()`` has become a list."""
+    """`x0`; an iterator such as ``net.parameters()`` becomes a list."""
     if isinstance(x0, (Tensor, Mapping, list, tuple, str)) or not isinstance(x0, Iterable):
         return x0
     return x0 if hasattr(x0, "dtype") else list(x0)
@@ -178,8 +178,8 @@ def _checked_value(value: Any) -> Tensor:
 
 log = logging.getLogger("ksdmin")
 
-# A capture takes about as long as so many eager runs: with fewer of them before it, functions whose
-# sets are of another size every time would take longer; with more, the others.
+# A capture takes about as long as so many eager calls: with fewer of them before it, functions
+# whose sets change their size every time would be slower; with more, all others.
 RUNS_BEFORE_CAPTURE = 5
 
 Kernel = Callable[[Tensor, Any], Any]
@@ -260,25 +260,25 @@ class FunctionKernels:
 
 
 def _leaf(x: Tensor) -> Tensor:
-    """A point, as a leaf of a new graph: a copy, as the caller may write into x."""
+    """A point as the leaf of a new graph; a copy, because the caller may write into x."""
     return x.detach().clone().requires_grad_()
 
 
 class FunctionGraphs(FunctionKernels):
     """The same through CUDA graphs, for one run: between runs, what a function reads may change.
 
-    What is asked for often enough is captured, for the whole set and for each number of samples.
-    Where that fails (the function reads values on the host, say) it runs eagerly.
+    Kernels that are called often enough are captured, for the whole set and for each number of
+    samples. If that fails (the function reads values on the host, say) they run eagerly.
     """
 
     def __init__(self, function: FlatFunction) -> None:
         super().__init__(function)
         self._runs: Counter[tuple[Any, ...]] = Counter()
-        self._captured: dict[tuple[Any, ...], Any] = {}  # the latest used last
+        self._captured: dict[tuple[Any, ...], Any] = {}  # least recently used first
         self._works = True
 
     def run(self, kind: str, x: Tensor, idx: Any, precision: str) -> tuple[Tensor, ...]:
-        """As that of the kernels; the outputs are copies."""
+        """As in `FunctionKernels`; the outputs are copies."""
         key = kind, _size(idx), precision
         self._runs[key] += 1
         kernel = self.by_name(kind)
@@ -314,7 +314,7 @@ class FunctionGraphs(FunctionKernels):
         return counted
 
     def _at_hand(self, key: tuple[Any, ...], capture: Callable[[], Any]) -> Any:
-        """What was captured for a key, or is now; None: it runs eagerly."""
+        """The graph for a key, captured now if necessary; None: it runs eagerly."""
         kind, size, precision = key
         if not self._works or size is None or self._runs[key] <= RUNS_BEFORE_CAPTURE:
             return None
@@ -337,8 +337,6 @@ class FunctionSums(Sums):
 
     Parameters
     ----------
-    function : FlatFunction
-        The function.
     sampled : bool
         Whether it takes a set of samples.
     graphs : bool
@@ -356,7 +354,7 @@ class FunctionSums(Sums):
         return changed(self, _executor=FunctionGraphs(self._function))
 
     def indices(self, idx: Any) -> Any:
-        """A set, whatever it is; of a function without samples, the whole."""
+        """Any set; for a function without samples, the whole."""
         if not self._sampled and not (isinstance(idx, slice) and idx == WHOLE):
             raise ValueError(
                 "a function of the parameters alone was asked for some samples only: give "
@@ -365,7 +363,7 @@ class FunctionSums(Sums):
         return idx
 
     def arguments(self, idx: Any) -> tuple[Any, ...]:
-        """What the function gets beside the parameters: a set of samples, or nothing."""
+        """What the function gets besides the parameters: a set of samples, or nothing."""
         return (idx,) if self._sampled else ()
 
     def total(self, kind: str, x: Tensor, idx: Any, precision: str) -> tuple[Tensor, ...]:
@@ -380,12 +378,12 @@ class FunctionSums(Sums):
         return self._executor.product(x, self.arguments(idx), precision)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Graphs belong to a run, and to a process.
+        # Graphs belong to a run and to a process.
         return {**self.__dict__, "_executor": FunctionKernels(self._function)}
 
 
 def _size(idx: tuple[Any, ...]) -> int | None:
-    """What a graph for these samples is kept under: -1 for everything, None where there is none."""
+    """The key of a graph for these samples: -1 for everything, None if there is no graph."""
     if not idx or (isinstance(idx[0], slice) and idx[0] == slice(None)):
         return -1
     rows = idx[0]
@@ -394,7 +392,7 @@ def _size(idx: tuple[Any, ...]) -> int | None:
 
 
 def _samples(idx: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-    """What a graph reads the samples from, and what it is compared on: all of them."""
+    """The buffer from which a graph reads the samples, and the samples that it is compared on."""
     return tree_map(lambda rows: rows.clone() if isinstance(rows, Tensor) else rows, idx), idx, idx
 
 
@@ -435,11 +433,11 @@ class TorchFunctionProblem(TensorProblem):
         self._known: list[tuple[Tensor, Tensor, Tensor, int]] = []
 
     def _noise(self, precision: str) -> float | None:
-        """The relative rounding error of values, where it is not that of the dtype."""
+        """The relative rounding error of values, if it is not that of the dtype."""
         return None if precision == "highest" else VALUE_NOISE[precision]
 
     def check_is_double(self) -> None:
-        """Refuse a function that fails in float64, or computes in less than that."""
+        """Raise for a function that fails in float64, or computes in less."""
         idx = self._whole
         if idx is None:
             raise ValueError("subsets: your own sets do not name the whole one")
@@ -495,7 +493,7 @@ def tried(
     """The problem of a function that ``minimize`` got without derivatives; None if it has no graph.
 
     It is called at x0 on the whole set, which the run's first evaluation uses, and without bounds
-    at two points beside it, to see that no part of x was detached on the way.
+    at two points near it, to check that no part of x was detached.
     """
     x0 = as_vector(x0)
 
@@ -503,7 +501,7 @@ def tried(
         return fun(theta, *idx, *args)
 
     problem = TorchFunctionProblem(FlatFunction(with_args, x0), subsets, precond=precond)
-    if problem._whole is None:  # the user's own sets, which do not name it
+    if problem._whole is None:  # the user's own sets, which do not define the whole
         return None
     try:
         with warnings.catch_warnings():
@@ -511,7 +509,7 @@ def tried(
             value, g = problem._means_of("gradient", *problem._checked(x0, problem._whole))
             if not bounded and not is_gradient(problem, x0, g, problem._whole):
                 return None
-    except Exception:  # whatever it is, differences will show it, if they meet it too
+    except Exception:  # whatever it is: if differences meet it, too, they will report it
         return None
     problem._known.append((x0.clone(), value, g, 0 if bounded else 2))
     return problem

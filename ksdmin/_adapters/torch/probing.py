@@ -1,7 +1,7 @@
-"""What a few samples show of a model: one pass over them, which all checks share.
+"""What a few samples show of a model, from one pass over them that all checks share.
 
-Among it: Linear layers that see each sample once, whose squared gradients come from one backward
-pass.
+For example, which Linear layers see each sample once, so that one backward pass gives their squared
+gradients.
 """
 
 from __future__ import annotations
@@ -20,26 +20,18 @@ from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, nodes
 
 @dataclass
 class LinearUse:
-    """A Linear layer that sees each sample once, as one row of its inputs.
+    """A Linear layer that sees each sample once, as one row of its inputs."""
 
-    Attributes
-    ----------
-    layer : nn.Linear
-        The layer.
-    weight, bias : int or None
-        The positions of its parameters among the variables; None: not a variable, or used
-        elsewhere too.
-    overwritten : bool
-        Whether the model writes into the layer's outputs (a relu in place): it then gets a copy.
-    """
-
-    layer: nn.Linear
+    layer: nn.Linear  # the layer
+    # The positions of its parameters among the variables; None: not a variable, or used elsewhere
+    # too.
     weight: int | None
     bias: int | None
+    # Whether the model writes into the layer's outputs (a relu in place): it then gets a copy.
     overwritten: bool
 
     def watch(self, seen: dict[nn.Module, tuple[Tensor, Tensor]]) -> RemovableHandle:
-        """Note inputs and outputs in `seen`."""
+        """Record inputs and outputs in `seen`."""
 
         def hook(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
             seen[module] = (args[0], output)
@@ -48,7 +40,7 @@ class LinearUse:
         return self.layer.register_forward_hook(hook)
 
     def square(self, a: Tensor, delta: Tensor, squares: list[Tensor | None]) -> None:
-        """Enter the sums of squared gradients, from the inputs `a` and the outputs' gradient."""
+        """Write the sums of squared gradients, from the inputs `a` and the outputs' gradient."""
         delta2 = delta.detach().square()
         if self.weight is not None:
             squares[self.weight] = delta2.T @ a.detach().to(delta2.dtype).square()
@@ -57,15 +49,7 @@ class LinearUse:
 
 
 class LinearCalls:
-    """Notes, within it, every call of a Linear layer.
-
-    Parameters
-    ----------
-    model : FlatModel
-        The model.
-    samples : int
-        How many it is called with.
-    """
+    """Records, within it, every call of a Linear layer."""
 
     def __init__(self, model: FlatModel, samples: int) -> None:
         self._model, self._samples = model, samples
@@ -76,7 +60,7 @@ class LinearCalls:
             and not layer._forward_hooks
             and not layer._forward_pre_hooks
         }
-        # The output of every call, and its version then; None: its rows are not the samples
+        # the output of every call, and its version then; None: its rows are not the samples
         self._calls: dict[nn.Module, list[tuple[Tensor, int | None]]] = {
             layer: [] for layer in self._names
         }
@@ -94,7 +78,7 @@ class LinearCalls:
         self._calls[layer].append((out, _version(out) if rows else None))
 
     def uses(self, forward: Forward) -> list[LinearUse]:
-        """The layers that have seen each sample once, in a pass that was made within."""
+        """The layers that saw each sample once, in a pass made within."""
         reads = _reads(forward.z, forward.parameters)
         once = {name: i for i, name in enumerate(self._model.slices()) if reads[i] == 1}
         uses = [
@@ -110,7 +94,7 @@ class LinearCalls:
 
 
 def _version(out: Tensor) -> int | None:
-    """How often it was written into; None for what torch.func has wrapped."""
+    """How often a tensor was written into; None for one that torch.func has wrapped."""
     try:
         return out._version
     except RuntimeError:
@@ -124,36 +108,21 @@ def _reads(z: Tensor, parameters: list[Tensor]) -> list[int]:
     return [count[id(parameter)] for parameter in parameters]
 
 
-# Relative difference between two ways to the same product: TF32 and bfloat16 make as much.
+# Relative difference between two ways to compute a product: TF32 and bfloat16 cause this much.
 MAX_DIFFERENCE = 1e-2
 
 
 class Probing:
-    """A forward pass of a few samples beside x0, and what is differentiated over its graph.
-
-    Parameters
-    ----------
-    kernels : Kernels
-        The model and its loss.
-    chunk : Chunk
-        The samples.
-
-    Attributes
-    ----------
-    x : Tensor
-        Where the pass is made: at x0 itself a fitted model has nothing left but rounding.
-    forward : Forward
-        The pass.
-    total : Tensor
-        The sum of the losses, with its graph.
-    """
+    """A forward pass of a few samples beside x0, and what is differentiated over its graph."""
 
     def __init__(self, kernels: Kernels, chunk: Chunk) -> None:
         self.kernels, self.chunk, self._model = kernels, chunk, kernels.model
+        # Where the pass is made: at x0 itself a fitted model has nothing left but rounding.
         self.x = self._model.near_x0()
         self._linear = LinearCalls(self._model, len(chunk[2]))
         with self._model.restored_randomness(), self._linear:
             self.forward: Forward = kernels.forward(self.x, chunk)
+        # The sum of the losses, with its graph.
         self.total = kernels.total_loss(self.forward.z, chunk[1], chunk[2])
 
     def gradients(self) -> tuple[Tensor | None, ...]:
@@ -177,11 +146,11 @@ class Probing:
 
     @cached_property
     def product(self) -> Tensor:
-        """The curvature times the direction; it may raise what the model's derivatives do."""
+        """The curvature times the direction; errors of the model's derivatives pass."""
         return self.kernels.product_over(self.forward)(self.direction).detach()
 
     def agrees(self, found: Tensor) -> bool:
-        """Whether another way to the product has come to the same."""
+        """Whether another way to compute the product gives the same."""
         expected = self.product.to(found.dtype)
         return bool((found - expected).norm() <= MAX_DIFFERENCE * expected.norm())
 
@@ -191,12 +160,12 @@ class Probing:
         return self._linear.uses(self.forward)
 
     def has_convolutions(self) -> bool:
-        """Whether there are any in the graph."""
+        """Whether the graph has convolutions."""
         return any(node.name().startswith("ConvolutionBackward") for node in nodes(self.forward.z))
 
 
 def lean_convolutions_work(probing: Probing) -> bool:
-    """Whether the model has convolutions, and products with ours in their place are the same."""
+    """Whether the model has convolutions, and products with ours instead are the same."""
     kernels = probing.kernels
     if not kernels.curvature or kernels.fault or not probing.has_convolutions():
         return False

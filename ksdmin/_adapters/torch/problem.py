@@ -20,7 +20,7 @@ from ksdmin._adapters.torch.costs import Costs, chunk_budget
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel, names_of
 from ksdmin._adapters.torch.kernels import Product
 from ksdmin._adapters.torch.matrices import JacobianRows, MatrixKernel, scaled_slopes
-from ksdmin._adapters.torch.modes import FEWEST_SAMPLES, STATISTICS_SAMPLES
+from ksdmin._adapters.torch.model_calls import FEWEST_SAMPLES, STATISTICS_SAMPLES
 from ksdmin._adapters.torch.sums import SampleSums
 from ksdmin._problem.arrays import is_out_of_memory, rounded_like, to_host
 from ksdmin._problem.counting import Counts
@@ -29,8 +29,8 @@ from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.values import changed
 
-# What a run turns to when rounding hides the gain of its steps: the precision of values and
-# gradients, and that of curvature products, which need not be as exact.
+# The next precision when rounding hides the gain of the steps: for values and gradients, and for
+# curvature products, which need less accuracy.
 FINER_PRECISION = {
     ("bfloat16", "bfloat16"): ("high", "high"),
     ("high", "high"): ("highest", "high"),
@@ -38,7 +38,7 @@ FINER_PRECISION = {
 
 
 def refuse_inference_mode() -> None:
-    """Nothing that is computed under torch.inference_mode has derivatives."""
+    """Raise under torch.inference_mode, where nothing has derivatives."""
     if torch.is_inference_mode_enabled():
         raise RuntimeError(
             "torch.inference_mode() is on, and what is computed in it has no derivatives: call "
@@ -47,7 +47,7 @@ def refuse_inference_mode() -> None:
 
 
 def refuse_autocast(device: torch.device, instead: str) -> None:
-    """Under torch.autocast the vectors of a run would be rounded, too."""
+    """Raise under torch.autocast, which would round the vectors of a run, too."""
     if torch.is_autocast_enabled(device.type):
         raise RuntimeError(
             "torch.autocast is on, and would round the vectors of a run to half precision: call "
@@ -56,7 +56,7 @@ def refuse_autocast(device: torch.device, instead: str) -> None:
 
 
 class TensorMeans(Means):
-    """Means of tensors, in as few operations as there can be.
+    """Means of tensors, in as few operations as possible.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class TensorProblem(ModelProblem):
         return as_product(self._curvature(x, idx), like=self.x0)
 
     def _unrounded(self, x: Any) -> Tensor:
-        """A vector of any kind as a tensor on the device, in a dtype of its own."""
+        """A vector of any library as a tensor on the device, in its own dtype."""
         self._check_shape(x)
         x = np.asarray(x, dtype=float) if isinstance(x, (list, tuple)) else x
         tensor = x.detach() if isinstance(x, Tensor) else torch.from_numpy(to_host(x))
@@ -146,7 +146,7 @@ class TensorProblem(ModelProblem):
         return tensor.to(self.x0.device)
 
     def _check_point(self, x: Any) -> None:
-        """Refuse what is not a tensor like x0."""
+        """Raise for anything but a tensor like x0."""
         if not isinstance(x, Tensor) or x.dtype != self.x0.dtype or x.device != self.x0.device:
             dtype, device = getattr(x, "dtype", ""), getattr(x, "device", "")
             raise TypeError(
@@ -158,42 +158,23 @@ class TensorProblem(ModelProblem):
 
 @dataclass(frozen=True)
 class Findings:
-    """What a few samples show of a model.
+    """What a few samples show of a model."""
 
-    Attributes
-    ----------
-    nonlinear : bool
-        Whether it is nonlinear in its parameters.
-    bytes_per_sample : int
-        What a forward pass keeps of a sample for the backward pass.
-    max_kept_samples : int
-        How many samples' products fit into the memory budget.
-    max_gradients : int or None
-        How many samples' gradients do; None where the diagonal needs none.
-    matrix : MatrixKernel or None
-        What computes the curvature matrix of a linear model, where that is affordable.
-    rows : JacobianRows or None
-        What computes the Jacobian of any other model, likewise.
-    blocks : tuple of Block or None
-        What the Kronecker factors are of, where they were asked for.
-    costs : Costs
-        Of a product.
-    """
-
-    nonlinear: bool
-    bytes_per_sample: int
-    max_kept_samples: int
-    max_gradients: int | None
+    nonlinear: bool  # whether it is nonlinear in its parameters
+    bytes_per_sample: int  # what a forward pass keeps of a sample for the backward pass
+    max_kept_samples: int  # how many samples' products fit into the memory budget
+    max_gradients: int | None  # how many samples' gradients do; None where the diagonal needs none
+    # What computes the curvature matrix of a linear model, where that is affordable.
     matrix: MatrixKernel | None
-    rows: JacobianRows | None
-    blocks: tuple[Block, ...] | None
-    costs: Costs
+    rows: JacobianRows | None  # what computes the Jacobian of any other model, likewise
+    blocks: tuple[Block, ...] | None  # what the Kronecker factors are of, where they were asked for
+    costs: Costs  # of a product
 
     def max_rows(self, model: FlatModel) -> int:
         """How many samples a chunk may have."""
         rows = self.max_kept_samples
         if model.is_random and self.max_gradients is not None:
-            rows = min(rows, self.max_gradients)  # its dropout masks are drawn for a whole chunk
+            rows = min(rows, self.max_gradients)  # dropout masks are drawn for a whole chunk
         return rows
 
 
@@ -272,7 +253,7 @@ class TorchProblem(TensorProblem):
             raise ValueError("this problem has no Kronecker factors: see traits.has_factors")
         x, idx = self._checked(x, idx)
         idx = self._sums.picked(idx, samples_needed(self._blocks))
-        self._counts.add(nfev=2, njev=1)  # labels are drawn by a pass of their own
+        self._counts.add(nfev=2, njev=1)  # a separate pass draws labels
         with LOCK:
             count = entry_count(self._blocks)
             own = self._sums.factors(x, idx, self._precision[1], count)
@@ -297,38 +278,33 @@ def as_product(curvature: Any, like: Tensor) -> Callable[[Tensor], Tensor]:
     return curvature if callable(curvature) else lambda v: curvature @ v
 
 
-# The same problem in float64: what a run in float32 turns to when rounding hides its steps
+# The same problem in float64, for when rounding in float32 hides the steps
 
 
 class InDouble:
-    """Makes the problem in float64, as often as it is asked for.
+    """Makes the problem in float64, every time it is needed.
 
-    (It is not kept: buffers and frozen parameters of the module may change between two runs.) A
-    model that fails in float64 is tried once, and the user is told.
-
-    Parameters
-    ----------
-    make : callable
-        () -> the problem.
+    (It is not kept, because buffers and frozen parameters of the module may change between two
+    runs.) If a model fails in float64, it is tried once, with a warning.
     """
 
     def __init__(self, make: Callable[[], FlatProblem]) -> None:
         self._make, self._fails = make, False
 
     def __call__(self) -> FlatProblem | None:
-        """The problem; None where it cannot be made."""
+        """The problem; None if it cannot be made."""
         if self._fails:
             return None
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the user has seen them
+                warnings.simplefilter("ignore")  # the user has seen these warnings
                 return self._make()
-        except Exception as error:  # whatever the model cannot do
+        except Exception as error:  # any error of the model
             self._fails = True
             warnings.warn(
                 "Rounding in float32 hides what further steps gain, but in float64 the model fails "
                 f"({type(error).__name__}: {error}), so the run stays in float32. {_advice(error)} "
-                "precision='float32' in from_torch says not to try.",
+                "precision='float32' in from_torch switches this off.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -337,5 +313,5 @@ class InDouble:
 
 def _advice(error: Exception) -> str:
     if is_out_of_memory(error):
-        return "Its copy needs room for twice the bytes beside the model itself;"
+        return "Its copy needs twice the memory of the model, besides the model itself;"
     return "Tensors that the model makes or captures should have the dtype of what it is given;"

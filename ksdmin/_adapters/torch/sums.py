@@ -1,4 +1,4 @@
-"""Runs the kernels over the chunks of a set, through CUDA graphs where that works."""
+"""Runs the kernels over the chunks of a set, through CUDA graphs if that works."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ksdmin._adapters.torch.data.arrays import cast
 from ksdmin._adapters.torch.data.samples import EpochSamples, Samples
 from ksdmin._adapters.torch.kernels import Chunk, Kernels, Product
 from ksdmin._adapters.torch.matrices import JacobianRows, MatrixKernel
-from ksdmin._adapters.torch.modes import seeded_generators, taking_statistics, tracking
+from ksdmin._adapters.torch.model_calls import seeded_generators, taking_statistics, tracking
 from ksdmin._adapters.trees import tree_map
 
 log = logging.getLogger("ksdmin")
@@ -59,7 +59,7 @@ class EagerExecutor:
 def fitting(
     method: Callable[Concatenate[SampleSums, P], T],
 ) -> Callable[Concatenate[SampleSums, P], T]:
-    """A method that is tried again where that may help: with smaller chunks, without graphs."""
+    """A method that is tried again after an error: with smaller chunks, or without graphs."""
 
     @wraps(method)
     def fitted(sums: SampleSums, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -70,44 +70,26 @@ def fitting(
                 mend = sums._way_out(error)
                 if mend is None:
                     raise
-            mend()  # outside of `except`: the traceback holds on to what was computed
+            mend()  # outside `except`, because the traceback keeps references to what was computed
 
     return fitted
 
 
 class SampleSums(Sums):
-    """Sums over the samples of a set, chunk by chunk.
-
-    Parameters
-    ----------
-    kernels : Kernels
-        What is computed on a chunk.
-    samples : Samples or EpochSamples
-        The data.
-    max_rows : int
-        How many samples one chunk has at most; and a batch of BatchNorm in train mode.
-    max_kept_samples : int
-        How many samples a set may have for its products to keep what they share; with more it is
-        computed again for every product.
-    graphs : bool
-        Whether to try CUDA graphs.
-    seed : int
-        Of what the model draws itself (dropout), of the labels of "fisher", of the samples that
-        the diagonal is estimated from, and of the batches of a set.
-
-    Attributes
-    ----------
-    samples, seed
-        As given.
-    """
+    """Sums over the samples of a set, chunk by chunk."""
 
     def __init__(
         self,
         kernels: Kernels,
         samples: Samples | EpochSamples,
+        # How many samples one chunk has at most; and a batch of BatchNorm in train mode.
         max_rows: int,
+        # How many samples a set may have for its products to keep what they share; with more it is
+        # computed again for every product.
         max_kept_samples: int,
-        graphs: bool,
+        graphs: bool,  # whether to try CUDA graphs
+        # Of what the model draws itself (dropout), of the labels of "fisher", of the samples that
+        # the diagonal is estimated from, and of the batches of a set.
         seed: int,
     ) -> None:
         self.samples, self.seed = samples, seed
@@ -121,17 +103,17 @@ class SampleSums(Sums):
 
     @property
     def diagonal(self) -> Any:
-        """What computes the diagonal of the preconditioner; None where nothing can."""
+        """The kernel of the preconditioner's diagonal, if there is one."""
         return self._kernels.made_diagonal()
 
     @property
     def has_squares(self) -> bool:  # type: ignore[override]
-        """Whether anything can."""
+        """Whether there is a kernel of the diagonal."""
         return self.diagonal is not None
 
     @property
     def max_diagonal_samples(self) -> int:
-        """How many samples it is estimated from: of few, where it takes the gradient of each."""
+        """How many samples it is estimated from: few, if it needs the gradient of each."""
         few = self.diagonal is not None and self.diagonal.max_samples is not None
         return DIAGONAL_SAMPLES if few else sys.maxsize
 
@@ -168,7 +150,7 @@ class SampleSums(Sums):
     def factors(self, x: Tensor, idx: Any, precision: str, entries: int) -> Tensor:
         """The sum of the Kronecker factors over a set, which have so many entries."""
         size = self.samples.size(idx)
-        # No padding: it would count as samples. (A filled batch has at most a few more.)
+        # no padding, which would count as samples (a padded batch has at most a few more)
         rows = self._rows("factors", size) if self._norms else min(size, self._max_rows)
         with self._setting(idx, precision):
             outputs = (
@@ -190,8 +172,8 @@ class SampleSums(Sums):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The rows of the samples of a set, slopes and roots: see :class:`JacobianRows`.
 
-        An error where there is no room for all of them: smaller chunks would not make any. Chunks
-        that do not fit beside them are halved, those of other kernels stay as they are.
+        Raises if not all rows fit into memory, since smaller chunks would not help. Chunks that do
+        not fit besides them are halved; those of other kernels stay.
         """
         size, k = self.samples.size(idx), kernel.elements
         R, slopes, root = (x.new_empty(size, k, *more) for more in ((x.numel(),), (), ()))
@@ -243,9 +225,9 @@ class SampleSums(Sums):
         max_rows: int,
         wholes: tuple[Tensor, ...],
     ) -> Iterator[tuple[Tensor, ...]]:
-        """Write what a kernel has for every sample, its last outputs, into `wholes`.
+        """Write a kernel's outputs for every sample, the last ones, into `wholes`.
 
-        Gives the other outputs, those of a chunk; the next ones may overwrite them.
+        Yields the other outputs, those of a chunk; the next ones may overwrite them.
         """
         rows, at = self._executor.chunk_rows(kind, self.samples.size(idx), max_rows), 0
         with self._setting(idx, precision):
@@ -262,8 +244,8 @@ class SampleSums(Sums):
     ) -> Product:
         """The sum of the products over a set; the next product may overwrite its result.
 
-        `on_recompute` is called where a product has to compute again what all of them share:
-        because it does not fit into memory, or because another product has overwritten the buffers.
+        `on_recompute` is called if a product has to repeat what all of them share, because it does
+        not fit into memory, or because another product has overwritten the buffers.
         """
         x = x.clone()  # the caller may write into it
         made_again = partial(self._product, x, idx, precision, on_recompute)
@@ -322,21 +304,21 @@ class SampleSums(Sums):
         return self._chunks(idx, rows)
 
     def _drawn(self, x: Tensor, idx: Any, rows: int, precision: str) -> Iterator[Chunk]:
-        """The chunks of a set with labels drawn from the model, where the loss defines them."""
+        """The chunks of a set with labels drawn from the model, if the loss defines them."""
         generator = torch.Generator(x.device).manual_seed(self.samples.seed(self.seed, idx))
         for chunk in self._chunks(idx, rows):
             drawn = self._kernels.loss.draw is not None
             yield self._kernels.draw(x, chunk, generator, precision) if drawn else chunk
 
     def _rows(self, kind: str, size: int) -> int:
-        """How many rows the chunks of a set have; of batches, that does not depend on graphs."""
+        """How many rows the chunks of a set have; for batches, that does not depend on graphs."""
         if not self._norms:
             return self._executor.chunk_rows(kind, size, self._max_rows)
         batches = -(-size // self._max_rows)
         return -(-size // batches)
 
     def _chunks(self, idx: Any, rows: int) -> Iterator[Chunk]:
-        """The chunks of a set: batches where samples have statistics in common."""
+        """The chunks of a set; batches, if samples share statistics."""
         if self._norms:
             return self.samples.batches(idx, rows, self.seed)
         return self.samples.chunks(idx, rows)
@@ -344,7 +326,7 @@ class SampleSums(Sums):
     def take_statistics(self, idx: Any, precision: str) -> None:
         """Set the running statistics of BatchNorm to those of a set, at the module's parameters.
 
-        (Its dtype and device may be others by now.)
+        (The module's dtype and device may have changed.)
         """
         model, norms = self._kernels.model, tracking(self._norms)
         parameters = list(model.variables().values())
@@ -363,7 +345,7 @@ class SampleSums(Sums):
     def _setting(self, idx: Any, precision: str) -> Iterator[None]:
         """The arithmetic of a precision; torch's generators seeded for a set if the model draws."""
         with ExitStack() as stack:
-            if not self._executor.reuses_memory:  # a graph has its arithmetic from its capture
+            if not self._executor.reuses_memory:  # a graph has the arithmetic of its capture
                 stack.enter_context(self._kernels.model.arithmetic(precision))
             if self._kernels.model.is_random:
                 seed = self.samples.seed(self.seed, idx)
@@ -372,7 +354,7 @@ class SampleSums(Sums):
 
     @contextmanager
     def without_graphs(self) -> Iterator[None]:
-        """Evaluations are eager for a while: graphs would keep the modes that they see now."""
+        """Within it, evaluations are eager, because graphs would keep the present modes."""
         executor, self._executor = self._executor, EagerExecutor(self._kernels)
         try:
             yield
@@ -380,9 +362,9 @@ class SampleSums(Sums):
             self._executor = executor
 
     def _way_out(self, error: RuntimeError) -> Callable[[], None] | None:
-        """What may help against an error, and is to be called; None: nothing."""
+        """A remedy for an error, as a function to call; None: there is none."""
         if isinstance(error, torch.cuda.OutOfMemoryError):
-            if self._norms:  # smaller batches have other statistics
+            if self._norms:  # smaller batches would have other statistics
                 error.add_note(SMALLER_BATCHES.format(self._max_rows))
             return None if self._max_rows <= 1 or self._norms else self._halve
         if isinstance(self._executor, EagerExecutor):

@@ -1,10 +1,9 @@
 """The matrix products that a model's forward pass makes of its parameters.
 
-Nothing is asked of the modules. The graph that autograd keeps of a forward pass shows every product
-of a parameter with something else, be it of a Linear layer, of attention over positions, of a
-recurrent cell or of a line of one's own, and every convolution and embedding; where a model
-differentiates in its inputs, those of its derivatives, too. A pass back through that graph shows
-what comes back to each of them.
+The modules need not cooperate. The autograd graph of a forward pass shows every product of a
+parameter with something else (in a Linear layer, in attention, in a recurrent cell or in the user's
+own code), and every convolution and embedding. If a model differentiates in its inputs, it shows
+those of the derivatives, too. A backward pass through that graph gives the gradients at each.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from torch.nn.functional import pad
 
 from ksdmin._adapters.torch.flat_model import FlatModel
 
-# Positions of a convolution that its factors are estimated from: of more, samples are left out, but
-# never so many that fewer than the second number are left.
+# The factors of a convolution are estimated from so many positions: if there are more, samples are
+# left out, but at least the second number of samples is kept.
 ENOUGH_POSITIONS, FEWEST_SAMPLES = 2**15, 32
 # What may stand between a parameter and its use: a transpose, or autocast.
 TRANSPOSES = ("TBackward0", "TransposeBackward0", "PermuteBackward0")
@@ -35,51 +34,28 @@ Vectors = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Use:
-    """A node of the graph that is linear in a weight.
+    """A node of the graph that is linear in a weight."""
 
-    Attributes
-    ----------
-    node : any
-        The node.
-    weight, bias : int or None
-        The positions of the weight among the variables, and of the bias that is added there; one of
-        them may be missing.
-    vectors : callable
-        The vectors of its gradient.
-    bias_is_row : bool
-        Whether the bias goes with the columns of the weight.
-    looks_up : bool
-        Whether it looks up rows of the weight: then a has their numbers.
-    """
-
-    node: Any
+    node: Any  # the node
+    # The positions of the weight among the variables, and of the bias that is added there; one of
+    # them may be missing.
     weight: int | None
     bias: int | None
-    vectors: Vectors
-    bias_is_row: bool = False
-    looks_up: bool = False
+    vectors: Vectors  # the vectors of its gradient
+    bias_is_row: bool = False  # whether the bias goes with the columns of the weight
+    looks_up: bool = False  # whether it looks up rows of the weight: then a has their numbers
 
 
 @dataclass(frozen=True)
 class Uses:
-    """What the graph of a forward pass shows.
+    """What the graph of a forward pass shows."""
 
-    Attributes
-    ----------
-    by_node : dict
-        The linear uses, by their nodes.
-    readers : dict
-        The nodes that read what another node computes.
-    leaves : dict
-        The nodes of the parameters, by their positions.
-    """
-
-    by_node: dict[Any, Use]
-    readers: dict[Any, list[Any]]
-    leaves: dict[int, Any]
+    by_node: dict[Any, Use]  # the linear uses, by their nodes
+    readers: dict[Any, list[Any]]  # the nodes that read what another node computes
+    leaves: dict[int, Any]  # the nodes of the parameters, by their positions
 
     def of_weight(self, weight: int) -> list[Use]:
-        """The uses of a weight; none where it is also used in any other way."""
+        """The uses of a weight; none if it is also used in any other way."""
         found = self._of(self.leaves.get(weight))
         return found if all(use.weight == weight for use in found) else []
 
@@ -136,7 +112,7 @@ def pull_back(
     *,
     retain_graph: bool = False,
 ) -> tuple[Any, ...]:
-    """A pass back from z, in which `take` gets the vectors of every use; returns the gradients."""
+    """A backward pass from z, in which `take` gets the vectors of every use; returns gradients."""
 
     def taking(use: Use) -> Callable[[Any], None]:
         def hook(grads: tuple[Tensor | None, ...]) -> None:
@@ -252,7 +228,7 @@ _KINDS: dict[str, Callable[[Any, dict[int, int]], Use | None]] = {
 
 
 def _sample_step(positions: Tensor) -> int:
-    """Every how many samples count, where there are more positions than are needed."""
+    """The stride of the samples that count, if there are more positions than needed."""
     samples, each = len(positions), math.prod(positions.shape[2:])
     return max(1, min(samples * each // ENOUGH_POSITIONS, samples // FEWEST_SAMPLES))
 
@@ -263,7 +239,7 @@ def _positions(x: Tensor) -> Tensor:
 
 
 def patches(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Tensor:
-    """What a convolution's kernel sees at each of its positions, as rows."""
+    """The patches of a convolution: what its kernel sees at each position, as rows."""
     x = pad(x, [size for side in reversed(list(padding)) for size in (side, side)])
     for axis, (k, s, d) in enumerate(zip(kernel, stride, dilation, strict=True), start=2):
         x = x.unfold(axis, (k - 1) * d + 1, s)[..., ::d]

@@ -8,7 +8,7 @@ A rule is a frozen value with its state and its constants, and says where these 
 
 `first_rules` in ``_ksd/start.py`` is the one place where they are switched on or off: by the option
 ``without``, and by the presets. To add a rule: a file here, a field of `Rules`, a line in
-`first_rules`, its name in ``ksdmin._options.RULES``, and the place in ``_ksd/adapt.py`` where its
+`first_rules`, its name in ``ksdmin._options.RULES``, and the place in ``_ksd/step.py`` where its
 value changes a run.
 """
 
@@ -18,52 +18,26 @@ from dataclasses import dataclass
 
 from ksdmin._ksd.rules.contest import Contest
 from ksdmin._ksd.rules.damping import SearchDamping
-from ksdmin._ksd.rules.gauss_newton import GaussNewtonDamping
-from ksdmin._ksd.rules.newton import NewtonChoice
 from ksdmin._ksd.rules.quasi_newton import QuasiNewtonChoice
 from ksdmin._ksd.rules.set_sizes import OneSet, SetSizes
 from ksdmin._ksd.rules.space import Forcing, Width
 from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
+from ksdmin._ksd.rules.whole_curvature import GaussNewtonDamping, NewtonChoice
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of a run, each as it stands.
+    """The rules of a run, each as it stands."""
 
-    Attributes
-    ----------
-    damping : SearchDamping
-        How far a step on samples may go.
-    forcing : Forcing
-        When the Krylov space is large enough.
-    width : Width
-        Whether it may be wide on samples.
-    set_sizes : SetSizes
-        How many samples A, B and C have.
-    one_set : OneSet
-        The same where all three are one set.
-    quasi_newton : QuasiNewtonChoice
-        When a step may rest on the quasi-Newton model alone.
-    newton : NewtonChoice
-        When a step takes the whole curvature matrix.
-    gauss_newton : GaussNewtonDamping
-        The dampings of a step that takes the Jacobian of residuals, and when it does.
-    contest : Contest
-        Whether such a step is the next one, where it can be made.
-    finer_arithmetic : FinerArithmetic
-        When the problem is asked for less rounding.
-    stall : Stall
-        When a run makes no progress.
-    """
-
-    damping: SearchDamping
-    forcing: Forcing
-    width: Width
-    set_sizes: SetSizes
-    one_set: OneSet
-    quasi_newton: QuasiNewtonChoice
-    newton: NewtonChoice
+    damping: SearchDamping  # how far a step on samples may go
+    forcing: Forcing  # when the Krylov space is large enough
+    width: Width  # whether it may be wide on samples
+    set_sizes: SetSizes  # how many samples A, B and C have
+    one_set: OneSet  # the same where all three are one set
+    quasi_newton: QuasiNewtonChoice  # when a step may rest on the quasi-Newton model alone
+    newton: NewtonChoice  # when a step takes the whole curvature matrix
+    # The dampings of a step that takes the Jacobian of residuals, and when it does.
     gauss_newton: GaussNewtonDamping
-    contest: Contest
-    finer_arithmetic: FinerArithmetic
-    stall: Stall
+    contest: Contest  # whether such a step is the next one, where it can be made
+    finer_arithmetic: FinerArithmetic  # when the problem is asked for less rounding
+    stall: Stall  # when a run makes no progress

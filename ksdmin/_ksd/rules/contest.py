@@ -77,27 +77,13 @@ class LeadersTurn:
 
 @dataclass(frozen=True)
 class Contest:
-    """Who leads, and how the last steps of both went.
+    """Who leads, and how the last steps of both went."""
 
-    Attributes
-    ----------
-    leads : bool
-        Whether the first of the two kinds leads.
-    turn : LeadersTurn
-        That of the leader.
-    length : float
-        The work after which it ends.
-    trial : Gain or None
-        The steps of the other one, while it is tried.
-    idle : bool
-        Whether the last step of the leader gained nothing.
-    """
-
-    leads: bool = True
-    turn: LeadersTurn = LeadersTurn()
-    length: float = 0.0
-    trial: Gain | None = None
-    idle: bool = False
+    leads: bool = True  # whether the first of the two kinds leads
+    turn: LeadersTurn = LeadersTurn()  # that of the leader
+    length: float = 0.0  # the work after which it ends
+    trial: Gain | None = None  # the steps of the other one, while it is tried
+    idle: bool = False  # whether the last step of the leader gained nothing
 
     @property
     def is_new(self) -> bool:

@@ -1,12 +1,13 @@
-"""Damping: how far a step may go that rests on samples.
+"""Damping: how far a step on samples may go.
 
-It is the weight of |d|^2 / 2 beside the loss that the search minimises. KSD needs it early in the
-training of a net, where the search would take very long steps for next to nothing, and end in
-regions that it never leaves: without it three small nets have 32% more excess loss after 60 passes
-(standard error 28%) and 94% more after 200 (50%). The first step is at most a share of the start
-point. Then the damping follows Levenberg and Marquardt; but as long as every step was good in their
-sense it falls faster, since that first step may have been far too short. A model that is linear in
-its parameters needs none, and of plain functions nothing is known. The basis is built without it.
+The damping is the weight of |d|^2 / 2, which the search minimises along with the loss. KSD needs
+it early in the training of a net. There the search would take very long steps that gain next to
+nothing, and end in regions that it never leaves: without damping three small nets have 32% more
+excess loss after 60 passes (standard error 28%) and 94% more after 200 (50%). The first step is at
+most a share of the start point. Then the damping follows Levenberg and Marquardt. But as long as
+every step was good in their sense it falls faster, because the first step may have been far too
+short. A model that is linear in its parameters needs no damping, and about plain functions nothing
+is known. The basis is built without it.
 """
 
 from __future__ import annotations
@@ -18,29 +19,21 @@ from ksdmin._problem.values import changed
 from ksdmin._run.levenberg_marquardt import GOOD, adjusted
 
 # How these numbers were measured: examples/benchmarks/ablation.py.
-# The first step goes as far as this share of |x0|. From 0.001 to 0.1 the excess loss of three nets
-# after 200 passes changes by +9% to -16%: not resolved from chance.
+# The first step is at most this share of |x0|. From 0.001 to 0.1 the excess loss of three nets
+# after 200 passes changes by +9% to -16%, which may be chance.
 FIRST_REACH = 0.01
-# Of the predicted reduction: a cost of the damping that does not count. In the initial phase the
-# damping falls by this factor. By a quarter, ten nets have 28% [11%, 52%] more excess loss after 20
-# passes; without that phase three times as much.
+# A cost of the damping below this share of the predicted reduction does not count. In the initial
+# phase the damping falls by this factor. With a quarter, ten nets have 28% [11%, 52%] more excess
+# loss after 20 passes; without that phase three times as much.
 NEGLIGIBLE = 0.1
 
 
 @dataclass(frozen=True)
 class SearchDamping:
-    """The weight of |d|^2 / 2 in the next search.
+    """The weight of |d|^2 / 2 in the next search."""
 
-    Attributes
-    ----------
-    value : float
-        The weight.
-    initial_phase : bool
-        Whether every step so far was a good one.
-    """
-
-    value: float
-    initial_phase: bool = True
+    value: float  # the weight
+    initial_phase: bool = True  # whether every step so far was a good one
 
     @classmethod
     def off(cls) -> SearchDamping:
@@ -49,11 +42,11 @@ class SearchDamping:
 
     @classmethod
     def first(cls, gradient_norm: float, x_norm: float) -> SearchDamping:
-        """What bounds the first step, |g| / damping, by a share of |x|; Euclidean norms."""
+        """The damping that bounds the first step, |g| / damping, by a share of |x|, in 2-norms."""
         return cls(gradient_norm / (FIRST_REACH * x_norm) if x_norm else 0.0)
 
     def after(self, outcome: Outcome) -> SearchDamping:
-        """The damping of the next step: where values could not be compared, the same."""
+        """The damping of the next step; the same if values could not be compared."""
         if not outcome.compared:
             return changed(self, initial_phase=False)
         actual, predicted = outcome.actual, outcome.model_reduction_on_new_A
@@ -63,11 +56,11 @@ class SearchDamping:
 
 
 def limits(damping: float, outcome: Outcome) -> bool:
-    """Whether a damping kept the step short, noticeably."""
+    """Whether the damping noticeably kept the step short."""
     cost = damping * (outcome.step_norm * outcome.step_norm) / 2
     return cost > NEGLIGIBLE * max(outcome.predicted_on_C, 0.0)
 
 
 def model_is_good(actual: float, predicted: float) -> bool:
-    """Whether the reduction is that of the model, as far as Levenberg and Marquardt ask for."""
+    """Whether the reduction is close enough to the model's, as Levenberg and Marquardt ask."""
     return predicted > 0 and actual > GOOD * predicted

@@ -25,22 +25,13 @@ QUADRATIC = 1e-3  # of the predicted reduction: with less deviation the function
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the model predicts for its step from a point, and how much is left to gain there.
+    """What the model predicts for its step from a point, and how much is left to gain there."""
 
-    Attributes
-    ----------
-    value : float
-        The value at the point.
-    slope : float
-        g^T P^-1 g: a step of the model should gain half of it.
-    slopes_left : float
-        How many times the slope is left to gain. That is once or more: along what the model has
-        not learnt, it takes the curvature for too large. What has been gained since the last
-        forecast tells how much more.
-    """
-
-    value: float
-    slope: float
+    value: float  # the value at the point
+    slope: float  # g^T P^-1 g: a step of the model should gain half of it
+    # How many times the slope is left to gain. That is once or more: along what the model has not
+    # learnt, it takes the curvature for too large. What has been gained since the last forecast
+    # tells how much more.
     slopes_left: float = 1.0
 
     def followed_by(self, value: float, slope: float) -> Forecast:
@@ -64,25 +55,14 @@ class Forecast:
 
 @dataclass(frozen=True)
 class StepTaken:
-    """What the rule looks at after a step.
+    """What the rule looks at after a step."""
 
-    Attributes
-    ----------
-    outcome : Outcome
-        What the step did.
-    start, end : Record
-        The lines of the history before and after it.
-    forecast : Forecast or None
-        That of the model at the start; None where it was not asked.
-    same_function : bool
-        Whether the step was taken, and its two values are of the same samples.
-    """
-
-    outcome: Outcome
+    outcome: Outcome  # what the step did
+    # The lines of the history before and after it.
     start: Record
     end: Record
-    forecast: Forecast | None
-    same_function: bool
+    forecast: Forecast | None  # that of the model at the start; None where it was not asked
+    same_function: bool  # whether the step was taken, and its two values are of the same samples
 
     @property
     def gained(self) -> bool:
@@ -92,30 +72,15 @@ class StepTaken:
 
 @dataclass(frozen=True)
 class QuasiNewtonChoice:
-    """Whether the next step may rest on the model, and what such a step has to beat.
+    """Whether the next step may rest on the model, and what such a step has to beat."""
 
-    Attributes
-    ----------
-    end : Record
-        Where the last step with products ended.
-    start : Record or None
-        Where it started; None: there was none, or on other samples.
-    forecast : Forecast or None
-        The last one.
-    may_follow : bool
-        Whether the next step may rest on the model.
-    falls : bool
-        Whether the gradient has fallen in the last step, and that was one of the model.
-    allowed : bool
-        Whether any may.
-    """
-
-    end: Record
-    start: Record | None = None
-    forecast: Forecast | None = None
-    may_follow: bool = False
+    end: Record  # where the last step with products ended
+    start: Record | None = None  # where it started; None: there was none, or on other samples
+    forecast: Forecast | None = None  # the last one
+    may_follow: bool = False  # whether the next step may rest on the model
+    # Whether the gradient has fallen in the last step, and that was one of the model.
     falls: bool = False
-    allowed: bool = True
+    allowed: bool = True  # whether any may
 
     @classmethod
     def off(cls, record: Record) -> QuasiNewtonChoice:

@@ -2,23 +2,23 @@
 
 Set sizes: how many samples A, B and C have.
 
-A step that clearly does less than half of what was predicted shows that a set was too small. The
-one responsible for the larger part of the shortfall doubles: A, whose slope was wrong, or else B
-and C. A step that the whole set refuses ends the sampling, where no damping makes the next one
-shorter: the sample leads astray, and finding the size that does not costs more than quasi-Newton
-steps on everything (tried by examples/benchmarks/losses.py, its tuning half: the median is that of
-doubling, the worst cases are better by a third, of one or two seeds). Where a run has stalled, all
-double. Beyond half of the samples comes everything: the method is deterministic then, and learns
-from its steps. Fixed sets have a noise floor; growing ones reach any accuracy.
+A step that clearly gains less than half of the prediction shows that a set was too small. The set
+responsible for the larger part of the shortfall doubles: A, if its slope was wrong, otherwise B
+and C. If the whole set refuses a step, and no damping makes the next one shorter, sampling ends:
+the sample misleads, and finding a size that does not costs more than quasi-Newton steps on
+everything (tried by examples/benchmarks/losses.py, its tuning half: the median is that of
+doubling, the worst cases are better by a third, with one or two seeds). If a run has stalled, all
+sets double. Beyond half of the samples a set becomes the whole: then the method is deterministic,
+and learns from its steps. Fixed sets have a noise floor; growing ones reach any accuracy.
 
 One set in the place of A, B and C: whether it has too few samples.
 
 The run minimises the loss on the set, as if there were no other samples. As many other samples show
-what that is worth. Their loss may well be the larger one, as long as it comes down, too: steps on
-twice the samples would cost twice as much. So the set is too small where the others' loss is more
-than twice as large, and falls by less than half as much, on a logarithmic scale, over the last
-steps. Both are sums of squares, of which nothing is left at zero: a scale for losses of other kinds
-would depend on a constant that somebody adds to them.
+what that is worth. Their loss may well be larger, as long as it falls, too: steps on twice the
+samples would cost twice as much. So the set is too small if the loss on the others is more than
+twice as large, which is not chance, and its logarithm has fallen by less than half as much over the
+last steps. Both losses are sums of squares, whose minimum is not below zero: for other losses the
+ratio would depend on a constant that somebody adds.
 """
 
 from __future__ import annotations
@@ -30,26 +30,18 @@ from ksdmin._ksd.outcome import Outcome
 from ksdmin._problem.subsets import Sizes
 from ksdmin._problem.values import changed
 
-# Of the predicted one: a step that does less shows a set that is too small. From 0.25 to 0.75 the
-# passes of 16 regression runs change by 0% to +3%, the excess loss of three nets by +8% at both
-# ends (examples/benchmarks/ablation.py).
+# A step that gains less than this share of the prediction shows a set that is too small. From 0.25
+# to 0.75 the passes of 16 regression runs change by 0% to +3%, the excess loss of three nets by +8%
+# at both ends (examples/benchmarks/ablation.py).
 MIN_REDUCTION = 0.5
 
 
 @dataclass(frozen=True)
 class SetSizes:
-    """The sizes of the next sets.
+    """The sizes of the next sets."""
 
-    Attributes
-    ----------
-    sizes : Sizes or None
-        None where the user draws the sets.
-    n : int or None
-        The number of samples; None: the sizes are fixed.
-    """
-
-    sizes: Sizes | None
-    n: int | None
+    sizes: Sizes | None  # None where the user draws the sets
+    n: int | None  # the number of samples; None: the sizes are fixed
 
     @classmethod
     def off(cls, sizes: Sizes | None) -> SetSizes:
@@ -67,10 +59,9 @@ class SetSizes:
     ) -> SetSizes:
         """The sizes after a step.
 
-        `converged_on_A` says that the gradient vanished on A, so that the whole set had to be
-        evaluated: A is everything from now on. `matrix_renewed`, that the curvature matrix of the
-        last B no longer served: B doubles. `damped`, that a step which was not taken makes the next
-        one shorter.
+        `converged_on_A`: the gradient vanished on A, so that the whole set was evaluated; A is
+        everything from now on. `matrix_renewed`: the curvature matrix of the last B no longer
+        served; B doubles. `damped`: after a refused step, damping makes the next one shorter.
         """
         if self.sizes is None or self.n is None:
             return self
@@ -100,7 +91,7 @@ class SetSizes:
 
 
 def falls_short(outcome: Outcome) -> bool:
-    """Whether a step has clearly done much less than was predicted."""
+    """Whether a step has clearly gained much less than predicted."""
     return not outcome.actual + outcome.noise >= MIN_REDUCTION * outcome.predicted_on_C
 
 
@@ -109,25 +100,15 @@ def doubled(size: int, n: int) -> int:
     return n if 2 * size > n / 2 else 2 * size
 
 
-# Times the loss on a set: on as many other samples, more than that is no chance.
-FITTED_ONLY_HERE = 2.0
-
-
 @dataclass(frozen=True)
 class OneSet:
-    """What is known of the set.
+    """What is known of the set."""
 
-    Attributes
-    ----------
-    here, elsewhere : float
-        The loss on it, and on the other samples, after the last step.
-    fall_here, fall_elsewhere : float
-        The logarithms of the factors by which both have fallen; every step counts half as much as
-        the next.
-    """
-
+    # The loss on it, and on the other samples, after the last step.
     here: float = math.nan
     elsewhere: float = math.nan
+    # The logarithms of the factors by which both have fallen; every step counts half as much as the
+    # next.
     fall_here: float = 0.0
     fall_elsewhere: float = 0.0
 
@@ -145,8 +126,8 @@ class OneSet:
         """Whether steps on more samples would gain more for their cost."""
         if self.elsewhere == math.inf:
             return True
-        fitted = not self.elsewhere <= FITTED_ONLY_HERE * self.here
-        return fitted and self.fall_elsewhere < self.fall_here / 2
+        fitted = not MIN_REDUCTION * self.elsewhere <= self.here
+        return fitted and self.fall_elsewhere < MIN_REDUCTION * self.fall_here
 
 
 def _fall(before: float, after: float) -> float:

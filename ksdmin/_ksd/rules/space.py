@@ -3,23 +3,23 @@
 Forcing: how accurately the Newton step in the Krylov space must solve H d = -g.
 
 The space grows until the relative residual is at most the forcing term (an inexact Newton method).
-The term follows Eisenstat and Walker (1996), in values: how far the quadratic model was off in the
-last step, and how fast the gradient falls. Without it (K vectors always) 74 classic problems take
-69% more work. The intervals below are measured by examples/benchmarks/ablation.py; on
+The term follows Eisenstat and Walker (1996), but uses values: how far the quadratic model was off
+in the last step, and how fast the gradient falls. Without it (always K vectors) 74 classic problems
+take 69% more work. The intervals below are measured by examples/benchmarks/ablation.py; on
 regressions other draws alone change the passes by 4%.
 
 Width: how many vectors a Krylov space may have, by what the run has shown so far.
 
-On samples: more than two passes pay for, where the model is linear, as far as the samples of C show
-that it pays (``_ksd/steps/widening.py``). Without wide spaces badly scaled regressions (`decades`,
-`many` of examples/benchmarks/regression.py) take 1.6 to 4.8 times the passes; 20 sets of losses
-that nothing was tuned on take 10% more.
+On samples, if the model is linear: more vectors than cost two passes, as far as the samples of C
+show that they pay (``_ksd/steps/krylov.py``). Without wide spaces badly scaled regressions
+(`decades`, `many` of examples/benchmarks/regression.py) take 1.6 to 4.8 times the passes; 20 sets
+of losses that nothing was tuned on take 10% more.
 
-On everything, where products are differences of gradients: each costs as much as a step of the
-quasi-Newton model. Nothing is known of the function at first, so the first space has few vectors,
-and each step with products that is taken allows twice as many in the next. Without this limit small
-nets have twice the loss after 120 gradients, of which up to 90 go into the first step; classic
-problems take as much work with it as without.
+On the whole set, if products are differences of gradients: each costs as much as a quasi-Newton
+step. At first nothing is known about the function, so the first space has few vectors, and each
+accepted step with products allows twice as many in the next. Without this limit small nets have
+twice the loss after 120 gradients, up to 90 of them in the first step; classic problems take as
+much work with it as without.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from ksdmin._ksd.krylov import Growth
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._problem.values import changed
 
-# Nocedal and Wright, eq. 7.3. With 0.75 sums of many samples take 6% [1%, 13%] more passes; 0.25
+# Nocedal and Wright, eq. 7.3. With 0.75 sums over many samples take 6% [1%, 13%] more passes; 0.25
 # makes no difference.
 LARGEST = 0.5
-# Eisenstat and Walker's safeguard: the forcing term falls by this power of itself at most in a
-# step. That a short step went as predicted says little of the next, long one. With 2.2 sums of
-# losses take 9% [2%, 18%] more passes; 1.3 makes no difference.
+# Eisenstat and Walker's safeguard: in one step the forcing term falls at most to this power of
+# itself. A short step that went as predicted says little about the next, longer one. With 2.2 sums
+# of losses take 9% [2%, 18%] more passes; 1.3 makes no difference.
 SAFEGUARD_POWER = (1 + 5**0.5) / 2
 
 
@@ -57,7 +57,7 @@ class Forcing:
         return self.value is not None and growth.residual() <= self.value
 
     def after(self, outcome: Outcome) -> Forcing:
-        """The forcing of the next step; after one that was not taken, the same."""
+        """The forcing term of the next step; the same after a refused step."""
         if self.value is None or not outcome.accepted:
             return self
         predicted = outcome.model_reduction_on_new_A if outcome.new_curvature else math.nan
@@ -69,7 +69,7 @@ class Forcing:
         return self if value == self.value else changed(self, value=value)
 
     def restarted(self) -> Forcing:
-        """As at the start of a run."""
+        """The forcing term as at the start of a run."""
         return self if self.value is None else Forcing()
 
 
@@ -80,23 +80,16 @@ def model_error(actual: float, predicted: float) -> float:
     return abs(actual / predicted - 1)
 
 
-# Half of what curvature may cost before a run knows anything: the other half is for the search.
+# Half of what curvature may cost in the first step; the other half is for the search.
 FIRST_PRODUCTS = MATRIX_IN_GRADIENTS // 2
 
 
 @dataclass(frozen=True)
 class Width:
-    """How wide the next space may be.
+    """How wide the next space may be."""
 
-    Attributes
-    ----------
-    wide : bool
-        Whether a space on samples may have more vectors than two passes pay for.
-    most : int or None
-        How many vectors the next space of the whole function may have; None: as many as K.
-    """
-
-    wide: bool = True
+    wide: bool = True  # whether a space on samples may have more vectors than two passes pay for
+    # How many vectors the next space of the whole function may have; None: as many as K.
     most: int | None = None
 
     @classmethod
@@ -106,11 +99,11 @@ class Width:
 
     @classmethod
     def of_differences(cls) -> Width:
-        """Where products are differences of gradients."""
+        """The first width if products are differences of gradients."""
         return cls(most=FIRST_PRODUCTS)
 
     def after(self, outcome: Outcome) -> Width:
-        """The rule after a step; one without products has no space."""
+        """The rule after a step; a step without products has no space."""
         if self.most is None or not (outcome.new_curvature and outcome.accepted):
             return self
         return changed(self, most=2 * self.most)

@@ -1,11 +1,11 @@
 """Escape from saddle points and maxima, along negative curvature.
 
-Problem: at x the gradient vanishes. Find a direction z with z^T H z < 0, if there is one that a few
-products show, and a point along it that lies lower.
+Problem: at x the gradient vanishes. Find a direction z with z^T H z < 0, if a few products show
+one, and a lower point along it.
 
-Algorithm: a short Krylov space from a fixed vector that nothing in the problem prefers, with the
-quasi-Newton model as preconditioner: in its measure all curvature seen so far is about one, so that
-a negative one stands out after two or three products.
+Algorithm: a short Krylov space from a fixed vector that has nothing to do with the problem, with
+the quasi-Newton model as preconditioner. In its scaling all curvature seen so far is about one, so
+that a negative one stands out after two or three products.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ NAME = "escape"
 def escape(run: KSDRun, state: KSDState) -> tuple[KSDState, bool]:
     """The state after a step down from a saddle point, and whether there was one.
 
-    Where there was none, the state is the same but for what the look has cost.
+    If there was none, only the counts of the state change.
     """
     spent = run.budget.spent(state.ledger.counts) is not None
     over = spent or state.record.iteration >= run.maxiter
-    if state.fit is not None:  # a sum of squares has a model without negative curvature
+    if state.fit is not None:  # the Gauss-Newton model has no negative curvature
         return state, False
     if not run.applies(NAME) or state.curvature_is_sampled or over or run.box is not None:
         return state, False
@@ -42,7 +42,7 @@ def escape(run: KSDRun, state: KSDState) -> tuple[KSDState, bool]:
 
 
 def step_down(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Trial | None:
-    """A step along negative curvature; None where there seems to be none."""
+    """A step along negative curvature; None if none was found."""
     basis = probe(run, evaluator, state)
     if basis is None or basis.dim == 0 or not basis.finite:
         return None
@@ -57,7 +57,7 @@ def step_down(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Trial | Non
 
 
 def probe(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
-    """The curvature outside the directions that the model knows; None where it knows all."""
+    """The curvature outside the directions that the model knows; None if it knows all."""
     space, model = run.space, state.model
     anything = space.to_device(np.random.default_rng(0).standard_normal(space.n))
     unseen, dimensions = model.beyond(space, space.taken(anything))
@@ -72,10 +72,10 @@ def probe(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
 def descend(
     run: KSDRun, evaluator: Evaluator, state: KSDState, z: Array, curvature: float, basis: Basis
 ) -> Trial | None:
-    """A point along z that lies lower; None where rounding hides the reduction, or the step.
+    """A lower point along z; None if rounding hides the reduction, or the step.
 
-    By a tenth, at least, of what the curvature predicts; the first trial goes as far as a tenth of
-    |x|, and each is ten times shorter than the last.
+    It is lower by at least a tenth of what the curvature predicts. The first trial has a tenth of
+    the length of x, and each further one is ten times shorter.
     """
     here = state.here
     size = max(1.0, run.space.norm(here.x))
@@ -95,7 +95,7 @@ def descend(
 
 
 def after_escape(run: KSDRun, evaluator: Evaluator, state: KSDState, trial: Trial) -> KSDState:
-    """The state there: what was adapted on the way to the saddle point starts again."""
+    """The state after the escape: what was adapted on the way to the saddle point starts again."""
     here, rules = state.here, state.rules
     there = evaluator.evaluate(trial.x, here.idx, diagonal=here.diagonal is not None)
     norm = run.stationarity(there.x, there.gradient)

@@ -1,25 +1,25 @@
-"""The Gauss-Newton step of a sum of squares: Levenberg and Marquardt's, corrected along its way.
+"""The Gauss-Newton step of a sum of squares: a Levenberg-Marquardt step, then corrected.
 
-Problem: at x, with residuals r and their Jacobian R, find a step d that lowers the loss as much as
-its work is worth. The first one, with a damping l, solves
+Problem: at x, with residuals r and their Jacobian R, find a step d with the best gain for its
+work. The Levenberg-Marquardt step, with a damping l, solves
 
     R^T (r + R d) + l D d = 0,
 
-where r + R d stands for the residuals r(x + d), and is wrong as far as these bend.
+where r + R d approximates the residuals r(x + d), to first order.
 
-Algorithm: solve the same with the true residuals, R^T r(x + d) + l D d = 0, by fixed-point
+Algorithm: solve the same equation with the true residuals, R^T r(x + d) + l D d = 0, by fixed-point
 iteration (D is that of ``_ksd/gauss_newton.py``):
 
     d_0 = -(R^T R + l D)^-1 R^T r,   d_k+1 = -(R^T R + l D)^-1 R^T (r(x + d_k) - R d_k).
 
 Each correction costs the residuals at one more point, no derivative, and two triangular solves
-with the factor at hand. (The first one is, to second order, the geodesic acceleration of Transtrum
-and Sethna, 2012.) They go on as long as the loss falls by more, for their work, than it has in the
-step so far. Where no point is lower, the damping grows and the Jacobian stays.
+with the same factor. (The first one is, to second order, the geodesic acceleration of Transtrum
+and Sethna, 2012.) Corrections go on as long as they lower the loss by more, for their work, than
+the step so far. If no point is lower, the damping grows and the Jacobian stays.
 
-Where there is no room for all rows, R is that of a sample B, and the gradient g still that of all
-samples. The points are then compared by the loss on B with the slope of all,
-L_B(x + d) + (g - g_B)^T d, and only the last one of a damping by the loss on all samples.
+If not all rows fit into memory, R has the rows of a sample B, and the gradient g is still that of
+all samples. Points are then compared by the loss on B with the slope of all samples,
+L_B(x + d) + (g - g_B)^T d; only the last point of each damping by the loss on all samples.
 """
 
 from __future__ import annotations
@@ -29,40 +29,43 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from ksdmin._ksd.cost_model import Costs, MarginalGain
 from ksdmin._ksd.gauss_newton import GaussNewton
 from ksdmin._ksd.outcome import NextDamping
-from ksdmin._ksd.rules.gauss_newton import GaussNewtonDamping, Met, lowered, raised
+from ksdmin._ksd.rules.whole_curvature import GaussNewtonDamping, Met, lowered, raised
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
-from ksdmin._ksd.steps.residual_tests import held_at, held_at_the_end
-from ksdmin._problem.arrays import Array, is_out_of_memory
+from ksdmin._options import MethodOptions
+from ksdmin._problem.arrays import EPS, Array, Space, is_out_of_memory
 from ksdmin._problem.protocol import Jacobian
 from ksdmin._problem.values import changed, made
 from ksdmin._run.evaluator import Evaluator
-from ksdmin._run.fit_tests import Held
+from ksdmin._run.fit_tests import FitTests, Held
 
 log = logging.getLogger("ksdmin")
 
+TESTS = FitTests.of(MethodOptions())  # no tolerance is given
+
 
 class GaussNewtonStep:
-    """A step from the rows of the Jacobian: only where gradient and search are of one set."""
+    """A step from the rows of the Jacobian; only if gradient and search use the same set."""
 
     name = "gauss-newton"
 
     def offer(self, turn: Turn) -> Offer | None:
-        """A step of this kind, where there is room for the rows."""
+        """A step of this kind, if the rows fit into memory."""
         _, _, state, costs = turn
         if costs is None or not costs.rows or state.C_is_other:
             return None
         return Offer(partial(self._propose, turn)) if state.rules.gauss_newton.allowed else None
 
     def _propose(self, turn: Turn) -> Proposal:
-        """The step; none where there is no Jacobian after all, or memory is too small.
+        """The step; none if there is no Jacobian after all, or memory runs out.
 
-        In the latter case there is none in the next iterations either. Several processes would have
-        to agree on that: there it is an error.
+        If memory runs out, there is none in the next iterations either. Several processes would
+        have to agree on that: there it is an error.
         """
         run, evaluator, state, costs = turn
         try:
@@ -70,7 +73,7 @@ class GaussNewtonStep:
         except Exception as error:
             if run.team.size > 1 or not is_out_of_memory(error):
                 raise
-        # Outside of `except`: the traceback holds on to what was computed.
+        # Outside `except`, because the traceback keeps references to what was computed.
         log.warning(
             "out of memory: from here on steps have Krylov spaces, not the rows of a Jacobian"
         )
@@ -80,31 +83,20 @@ class GaussNewtonStep:
 
 @dataclass(frozen=True)
 class Found:
-    """The best point for one damping.
+    """The best point for one damping."""
 
-    Attributes
-    ----------
-    x, value : array, float
-        The point, and the value there.
-    predicted : float
-        The reduction that the linear model predicted for the first step.
-    curvature : float
-        That of the linear model along it.
-    evaluations : int
-        How many points were tried.
-    """
-
+    # The point, and the value there.
     x: Array
     value: float
-    predicted: float
-    curvature: float
-    evaluations: int
+    predicted: float  # the reduction that the linear model predicted for the first step
+    curvature: float  # that of the linear model along it
+    evaluations: int  # how many points were tried
 
 
 def gauss_newton_step(
     run: KSDRun, evaluator: Evaluator, state: KSDState, costs: Costs | None
 ) -> Proposal:
-    """The step; none where there is no Jacobian after all, or where a test of convergence holds."""
+    """The step; none if there is no Jacobian after all, or if a test of convergence holds."""
     nothing = Proposal(state, None)
     if costs is None:
         return nothing
@@ -134,32 +126,23 @@ def gauss_newton_step(
 
 
 def with_met(state: KSDState, held: Held) -> KSDState:
-    """The state in which this test is known to hold."""
+    """The state, with the information that this test holds."""
     gauss_newton = changed(state.rules.gauss_newton, met=Met(state.here.x, held))
     return changed(state, rules=changed(state.rules, gauss_newton=gauss_newton))
 
 
 class Path:
-    """The steps from one point, for one damping after the other.
-
-    Parameters
-    ----------
-    run, evaluator, state, costs
-        Those of the iteration.
-    jacobian, equations : Jacobian, GaussNewton
-        At the point.
-    g : array
-        The gradient, of the variables that may move.
-    """
+    """The steps from one point, for one damping after the other."""
 
     def __init__(
         self,
         run: KSDRun,
         evaluator: Evaluator,
         state: KSDState,
+        # At the point.
         jacobian: Jacobian,
         equations: GaussNewton,
-        g: Array,
+        g: Array,  # the gradient, of the variables that may move
         costs: Costs,
     ) -> None:
         self._run, self._evaluator, self._state = run, evaluator, state
@@ -185,7 +168,7 @@ class Path:
             damping, growth = raised(damping, growth)
 
     def _trial(self, found: Found, tried: int, damping: float) -> Trial:
-        """To the point, where it is lower, or as low as far as rounding lets one see."""
+        """The step to the point, if it is lower, or equal up to rounding."""
         here, matrix = self._state.here, self._equations.matrix
         d = found.x - here.x
         lower, as_low = found.value < here.value, found.value <= here.value + self._noise
@@ -206,7 +189,7 @@ class Path:
         )
 
     def _found(self, damping: float) -> Found | None:
-        """The best point for a damping; None where rounding hides the equations."""
+        """The best point for a damping; None if rounding makes the equations singular."""
         solve = self._equations.solver(damping)
         if solve is None:
             return None
@@ -222,7 +205,7 @@ class Path:
         return Found(best, value, predicted, curvature, evaluations)
 
     def _corrected(self, d: Array, solve: Callable[[Array], Array]) -> tuple[Array, float, int]:
-        """The best of x + d and the corrected points, its value, and how many were tried."""
+        """The best of x + d and the corrected points, its value, and the number of trials."""
         x, box, lowest = self._state.here.x, self._run.box, self._state.lowest
         best, best_value, evaluations = x, math.inf, 0
         costs = self._costs.with_rank(self._equations.matrix.rank)
@@ -241,13 +224,13 @@ class Path:
             d = solve(self._run.space.in_double(residuals) - self._equations.linear(there - x))
 
     def _left(self) -> float:
-        """What there is to gain at most: all residuals, and the penalty."""
+        """The most that can be gained: all residuals, and the penalty."""
         x, r = self._state.here.x, self._equations.residuals
         squares, penalty = self._run.space.floats(r @ r, x @ x)
         return (squares + self._jacobian.penalty * penalty) / 2
 
     def _residuals(self, x: Array) -> tuple[float, Array | None]:
-        """The value at x, and the residuals; None where the problem has no such verb."""
+        """The value at x, and the residuals; None if the problem cannot compute them."""
         if self._jacobian.at is None:
             return self._evaluator.value(x, self._state.here.idx), None
         value, residuals = self._jacobian.at(x)
@@ -255,13 +238,7 @@ class Path:
 
 
 class BeyondSample:
-    """By how much the loss on all samples is above that on B, to first order around x.
-
-    Parameters
-    ----------
-    evaluator, state
-        Those of the iteration.
-    """
+    """By how much the loss on all samples is above that on B, to first order around x."""
 
     def __init__(self, evaluator: Evaluator, state: KSDState) -> None:
         here = state.here
@@ -270,3 +247,67 @@ class BeyondSample:
 
     def __call__(self, x: Array) -> float:
         return self._offset + float(self._slope @ (x - self._x))
+
+
+# Tests of convergence where a step begins, free of units as those of a fit (`_run/fit_tests.py`).
+# They cost next to nothing beside the step, until one of them seems to hold. Then the model's whole
+# step is made, without damping, to see whether it predicts any more.
+
+
+class Whole(NamedTuple):
+    """What the model's whole step gains, and its length."""
+
+    predicted: float
+    length: float
+
+
+def held_at(space: Space, state: KSDState, equations: GaussNewton, g: Array) -> Held | None:
+    """The test that holds at the point of these equations."""
+    here, gained = state.here, state.last_decrease
+    norm, largest = math.sqrt(2 * max(here.value, 0.0)), equations.largest_term(here.x)
+    if not norm:
+        return None  # the gradient is zero, too
+    if TESTS.is_solved(norm, largest):
+        solved = TESTS.of_equations(equations.left(here.x), gained, here.value)
+        if solved is not None:
+            return solved
+    held = TESTS.of_point(equations.cosine(g, norm))
+    little, moved = 0 <= gained <= TESTS.ftol * here.value, state.record.step_norm
+    if held is None and not little and not 0 < moved <= TESTS.xtol * space.norm(here.x):
+        return None
+    whole = whole_step(equations, g)
+    if whole is None:
+        return None
+    if held is not None and TESTS.confirmed(whole.predicted, here.value):
+        return held
+    return TESTS.of_step(
+        gained, whole.predicted, here.value, whole.length, equations.length(here.x)
+    )
+
+
+def held_at_the_end(
+    evaluator: Evaluator, state: KSDState, equations: GaussNewton, g: Array
+) -> Held | None:
+    """Where no step lowers the value, whether none was to be expected.
+
+    In float32, where the run can turn to float64, it does that first.
+    """
+    if evaluator.space.eps > EPS and evaluator.traits.has_finer_arithmetic:
+        return None
+    value, whole = state.here.value, whole_step(equations, g)
+    if whole is None:
+        return None
+    rounding = EPS * math.sqrt(2 * abs(value)) * equations.largest_term(state.here.x)
+    hidden = max(evaluator.noise * abs(value), rounding)
+    return TESTS.of_end(whole.predicted, value, hidden)
+
+
+def whole_step(equations: GaussNewton, g: Array) -> Whole | None:
+    """As far as rounding lets one see."""
+    damping = EPS * equations.scale
+    solve = equations.solver(damping)
+    if solve is None:
+        return None
+    d = solve(equations.residuals)
+    slope, length = -float(g @ d), equations.length(d)
+    return Whole(max((slope + damping * length**2) / 2, 0.0), length)

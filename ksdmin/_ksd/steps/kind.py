@@ -15,50 +15,27 @@ from ksdmin._run.evaluator import Evaluator, renewed
 
 
 class Turn(NamedTuple):
-    """What a kind looks at when the next step is chosen and made.
+    """What a kind looks at when the next step is chosen and made."""
 
-    Attributes
-    ----------
-    run, evaluator, state
-        Those of the iteration.
-    costs : Costs or None
-        What the parts of a step cost; None where there is room for no matrix.
-    """
-
+    # Those of the iteration.
     run: KSDRun
     evaluator: Evaluator
     state: KSDState
-    costs: Costs | None
+    costs: Costs | None  # what the parts of a step cost; None where there is room for no matrix
 
 
 class Proposal(NamedTuple):
-    """A step that was made.
+    """A step that was made."""
 
-    Attributes
-    ----------
-    state : KSDState
-        That of the turn, with what was computed or found out on the way.
-    trial : Trial or None
-        The step; None where it could not be made after all.
-    """
-
-    state: KSDState
-    trial: Trial | None
+    state: KSDState  # that of the turn, with what was computed or found out on the way
+    trial: Trial | None  # the step; None where it could not be made after all
 
 
 class Offer(NamedTuple):
-    """A step that can be made.
+    """A step that can be made."""
 
-    Attributes
-    ----------
-    propose : callable
-        Makes it.
-    forecast : Forecast or None
-        What it will gain, where the kind can tell.
-    """
-
-    propose: Callable[[], Proposal]
-    forecast: Forecast | None = None
+    propose: Callable[[], Proposal]  # makes it
+    forecast: Forecast | None = None  # what it will gain, where the kind can tell
 
 
 class Kind(Protocol):
@@ -66,24 +43,19 @@ class Kind(Protocol):
 
     Its memory (a damping, the age of a matrix, a width) is a frozen value among the rules of the
     state, which every outcome informs.
-
-    Attributes
-    ----------
-    name : str
-        As in ``res.history["kind"]`` and in the option ``without``.
     """
 
-    name: str
+    name: str  # as in ``res.history["kind"]`` and in the option ``without``
 
     def offer(self, turn: Turn) -> Offer | None:
         """A step of this kind; None where none can be made here."""
 
 
 def with_factors(evaluator: Evaluator, state: KSDState) -> KSDState:
-    """The state with Kronecker factors for the next Krylov space, where the problem has any.
+    """The state with Kronecker factors for the next Krylov space, if the problem has any.
 
-    The search has its damping; the factors have one that is negligible beside it. From 0.001 to 1
-    the share makes little difference to MNIST's auto-encoder, a residual net and a transformer.
+    The damping of the factors is a small share of that of the search. From 0.001 to 1 the share
+    makes little difference to MNIST's auto-encoder, a residual net and a transformer.
     """
     damping, iteration = NEGLIGIBLE * state.damping, state.record.iteration
     factors = renewed(state.factors, evaluator, state.here, damping, iteration)
@@ -91,7 +63,7 @@ def with_factors(evaluator: Evaluator, state: KSDState) -> KSDState:
 
 
 def first_preconditioner(run: KSDRun, state: KSDState) -> Preconditioner:
-    """The diagonal or the Kronecker factors: what the quasi-Newton model starts from."""
+    """The diagonal or the Kronecker factors, which the quasi-Newton model builds on."""
     D, factors = state.here.diagonal, state.factors
     if factors is None or factors.damped is None:
         return IDENTITY if D is None else Preconditioner.diagonal(D)
@@ -99,7 +71,7 @@ def first_preconditioner(run: KSDRun, state: KSDState) -> Preconditioner:
 
 
 def preconditioner(run: KSDRun, state: KSDState, *, with_model: bool = True) -> Preconditioner:
-    """The diagonal or the Kronecker factors, the quasi-Newton model on it, and the bounds."""
+    """The diagonal or the Kronecker factors, with the quasi-Newton model and the bounds."""
     model, P = state.model, first_preconditioner(run, state)
     free = None if run.box is None else run.movable(state.here)
     if free is not None and with_model:
@@ -107,16 +79,16 @@ def preconditioner(run: KSDRun, state: KSDState, *, with_model: bool = True) -> 
     P = model.preconditioner(run.space, P) if with_model else P
     if free is None:
         return P
-    # Without its arrays: made again of them, it would know nothing of the bounds
+    # Without its arrays: made again from these, it would not contain the bounds
     return changed(P, solve=lambda w: free(P.solve(w)), is_diagonal=False, arrays=(), again=None)
 
 
 def model_preconditions(run: KSDRun, state: KSDState) -> bool:
     """Whether the model preconditions the next Krylov space.
 
-    Where its vectors may cost more than products do, it does so only if the last space was too
-    small: the model stands in for the vectors that it did not have. On samples its pairs are of A,
-    the products of B: with both, badly conditioned regressions take up to 40% more.
+    If the model may cost more than products, it does so only if the last space was too small: the
+    model then replaces the missing vectors. On samples its pairs are of A, and the products of B:
+    with both, badly conditioned regressions take up to 40% more.
     """
     if state.curvature_is_sampled:
         return False

@@ -1,25 +1,25 @@
 """The step of a fit: few unknowns, and the whole Jacobian of the residuals on the host.
 
 Problem: at x, with residuals r, their Jacobian R and the value F = |r|^2 / 2, find a step p within
-a trust region |D p| <= radius that lowers F as a model of it predicts, with as few residuals and as
-few Jacobians as can be.
+a trust region |D p| <= radius that lowers F as its model predicts, with as few evaluations of
+residuals and Jacobians as possible.
 
-Algorithm: that of Levenberg and Marquardt as Moré has it (1978), in the variables D x, where D has
-the largest length so far of each column of R, so that units of variables change nothing. One
-singular value decomposition of R D^-1 gives the step for every radius. It differs in three things.
+Algorithm: Levenberg and Marquardt's in the form of Moré (1978), in the variables D x. D has the
+largest length so far of each column of R, so that units of variables change nothing. One singular
+value decomposition of R D^-1 gives the step for every radius. Three things differ.
 
 - The first radius is |D x|: a first step changes the variables by no more than their own size.
   (MINPACK's is 100 times that, and sends some fits to where the model is constant.)
-- The residuals at a trial point tell how they bend along the step. Where a step has not done what
-  was predicted, it is corrected with them: p <- -(R^T R + l D^2)^-1 R^T (r(x + p) - R p). The first
-  correction is, to second order, the geodesic acceleration of Transtrum and Sethna (2012). It costs
-  one more evaluation of residuals, where a Jacobian would be needed otherwise.
-- Where residuals stay large, a secant estimate S of what R^T R lacks of the Hessian is part of the
-  model (Dennis, Gay and Welsch 1981: NL2SOL). Both models predict every step; the better one makes
-  the next.
+- The residuals at a trial point show how they bend along the step. If a step did not gain what was
+  predicted, they correct it: p <- -(R^T R + l D^2)^-1 R^T (r(x + p) - R p). The first correction
+  is, to second order, the geodesic acceleration of Transtrum and Sethna (2012). It costs one more
+  evaluation of residuals, and saves a Jacobian.
+- If residuals stay large, the model has a secant estimate S of the Hessian minus R^T R (Dennis, Gay
+  and Welsch 1981: NL2SOL). Both models, with S and without, predict every step; the better one
+  makes the next.
 
-Bounds: variables that the gradient presses against theirs stay; one that a step would take across
-is put there, and the step is made anew for the others.
+Bounds: variables that the gradient presses against a bound stay there. A variable that a step would
+take across its bound is put on it, and the step is computed again for the others.
 
 Tests of convergence do not depend on units (`fit_tests.py`).
 """
@@ -27,14 +27,15 @@ Tests of convergence do not depend on units (`fit_tests.py`).
 from __future__ import annotations
 
 import math
+import sys
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ksdmin._ksd.fit import Fit
+from ksdmin._ksd.line_search import ARMIJO, MARGIN, MAX_FACTOR
 from ksdmin._ksd.sparse_model import FIRST_SHIFT, SparseModel
-from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._ksd.state import Fit, KSDRun, KSDState
 from ksdmin._ksd.trust_region import (
     GaussNewtonModel,
     Indices,
@@ -45,31 +46,27 @@ from ksdmin._ksd.trust_region import (
 from ksdmin._problem.arrays import EPS, Small
 from ksdmin._problem.differences import LONGER
 from ksdmin._problem.protocol import Jacobian
+from ksdmin._problem.residuals import FEW_UNKNOWNS
 from ksdmin._problem.structure import SparseRows
 from ksdmin._problem.values import changed
 from ksdmin._result import Record, Status
 from ksdmin._run.evaluator import Evaluated, Evaluator
 from ksdmin._run.fit_tests import FitTests, Held
+from ksdmin._run.levenberg_marquardt import GOOD, POOR
 from ksdmin._run.run import write_record
 
-NAME = "gauss-newton"  # of which kind these steps are, too
-# Beyond, a decomposition takes longer than Krylov spaces.
-MOST_UNKNOWNS = 300
-# Moré's: a step is taken if it gains this share of what was predicted, ...
-LEAST_GAIN = 1e-4
-# ... below the first share the radius shrinks, to a tenth at least; above the second it grows.
-POOR, GOOD = 0.25, 0.75
-LEAST_SHRINKAGE = 0.1
-# A correction may be this share of the last one, or of the step, at most. (GSL has the same limit
-# for the acceleration: beyond, the second order is no correction.)
+NAME = "gauss-newton"  # these steps count as this kind, too
+# As Moré has it, a step is taken if it gains the share `ARMIJO` of the prediction; below `POOR` the
+# radius shrinks, at most to this share; above `GOOD` it grows.
+LEAST_SHRINKAGE = 1 / MAX_FACTOR
+# A correction may have at most this share of the length of the last one, or of the step. (GSL has
+# the same limit for the acceleration: beyond it, the second order does not correct.)
 CONTRACTION = 0.75
-# A model gives way where the other one was so many times as exact. That of Gauss and Newton only if
-# it was off by more than this share, too: otherwise it contracts as fast, and goes less astray.
-MORE_EXACT, OFF = 3.0, 0.25
-# Differences are off by so many times the error that they have at best: a digit as a margin.
-DIFFERENCES_OFF = 10
-# Below, products of slopes underflow.
-LEAST_SLOPE = 1e-150
+# A model is replaced if the other one was so many times as exact; the Gauss-Newton model only if
+# its step was not a good one, too: otherwise it converges as fast, and is more robust.
+MORE_EXACT = 3.0
+# Below this, products of slopes underflow.
+LEAST_SLOPE = sys.float_info.min**0.5
 NO_GRADIENT = Held(
     Status.NOT_FINITE,
     "The value is lower at a point near by, where the Jacobian is not finite.",
@@ -78,8 +75,8 @@ NO_GRADIENT = Held(
 
 BLIND = Held(
     Status.PRECISION_LOSS,
-    "No residual changes by a difference, though they are not zero: rounding hides the changes, or "
-    "fun is constant around x. Pass jac, or longer steps by diff_step, or begin elsewhere.",
+    "Finite differences change no residual, though not all are zero: rounding hides changes, or "
+    "fun is constant around x. Pass jac, or longer steps (diff_step), or start elsewhere.",
 )
 
 Model = QuadraticModel | SparseModel
@@ -95,10 +92,10 @@ class Tried(NamedTuple):
 
 
 def first_fit(run: KSDRun, evaluator: Evaluator, here: Evaluated) -> Fit | None:
-    """Before the first step; None where a run is not of this kind."""
+    """The Fit before the first step; None if the run is not of this kind."""
     space = run.space
     sparse = evaluator.has_sparse_jacobian
-    few = evaluator.traits.has_jacobian and space.n <= MOST_UNKNOWNS
+    few = evaluator.traits.has_jacobian and space.n <= FEW_UNKNOWNS
     if run.sampled or not (few or sparse):
         return None
     own = space.numpy and not space.hosted and space.eps == EPS
@@ -118,8 +115,8 @@ def first_fit(run: KSDRun, evaluator: Evaluator, here: Evaluated) -> Fit | None:
 def fit_step(run: KSDRun, state: KSDState, fit: Fit) -> KSDState:
     """The state after one step.
 
-    Where a test of convergence holds at the point, that is all that changes. Without a Fit, where
-    there are no rows after all.
+    If a test of convergence holds at the point, only that is recorded. If there are no rows after
+    all, the state has no Fit.
     """
     here = state.here
     with run.evaluating(state.ledger, limited=True) as evaluator:
@@ -139,19 +136,7 @@ def fit_step(run: KSDRun, state: KSDState, fit: Fit) -> KSDState:
 
 
 class Point:
-    """Where a step begins: the models there.
-
-    Parameters
-    ----------
-    run : KSDRun
-        For its bounds.
-    jacobian : Jacobian
-        R and r.
-    here : Evaluated
-        The point.
-    fit : Fit
-        What is known from the steps before.
-    """
+    """Where a step begins: the models there."""
 
     def __init__(self, run: KSDRun, jacobian: Jacobian, here: Evaluated, fit: Fit) -> None:
         rows = jacobian.rows
@@ -172,7 +157,7 @@ class Point:
 
     @property
     def plain(self) -> GaussNewtonModel | SparseModel:
-        """Without S; before it is asked for, a test of convergence may hold."""
+        """The model without S, computed when it is first needed."""
         if self._plain is None:
             self._plain = self._model(self.r, self.free)
         return self._plain
@@ -184,8 +169,8 @@ class Point:
 
     @property
     def cosine(self) -> float:
-        """The largest cosine between residuals and a column, of the variables that may move."""
-        norm = math.sqrt(2 * self.value) if self.value > 0 else 0.0  # |r|, but for robust losses
+        """The largest cosine between the residuals and a column of a variable that may move."""
+        norm = math.sqrt(2 * self.value) if self.value > 0 else 0.0  # |r|, except for robust losses
         cosines = np.abs(self.g) / without_zeros(self.lengths)
         if self.free is not None:
             cosines = cosines[self.free]
@@ -194,12 +179,12 @@ class Point:
 
     @property
     def is_blind(self) -> bool:
-        """Whether no residual changes with any variable that may move, though not all are zero."""
+        """Whether no residual depends on a variable that may move, though not all are zero."""
         own = self.lengths if self.free is None else self.lengths[self.free]
         return bool(own.size and not own.any() and self.r.any())
 
     def confirms(self, tests: FitTests) -> bool:
-        """Whether the model predicts no more than a test of convergence allows."""
+        """Whether the predicted gain is no more than a test of convergence allows."""
         if not self.g.any() or (self.free is not None and not self.free.size):
             return True
         limit = max(tests.share * abs(self.value), self.rounding)
@@ -207,22 +192,22 @@ class Point:
 
     @cached_property
     def rounding(self) -> float:
-        """How much of the value the rounding of the variables alone hides."""
+        """The change of the value that rounding of the variables alone may cause."""
         return EPS * float(np.abs(self.r) @ (abs(self.R) @ np.abs(self.x)))
 
     def unseen(self, error: float) -> list[Small]:
-        """Directions along which this error of the Jacobian hides the slope: few unknowns only."""
+        """Directions along which this error of the Jacobian hides the slope; few unknowns only."""
         return [] if isinstance(self.plain, SparseModel) else self.plain.unseen(error)
 
     def model(self, bends: bool) -> Model:
-        """With S, or without."""
+        """The model of the next step, with S or without."""
         return self._bent(self.plain) if bends else self.plain
 
     def _bent(self, plain: GaussNewtonModel | SparseModel) -> Model:
         return plain if isinstance(plain, SparseModel) else plain.bent(self.S)
 
     def within_bounds(self, p: Small, bends: bool, radius: float, shift: float) -> Small:
-        """The step that bounds leave of p: of the variables that it does not take across one."""
+        """The part of p that bounds allow: the variables that do not cross one."""
         box = self.box
         if box is None or box.contains(self.x + p):
             return p
@@ -244,22 +229,14 @@ class Point:
         return np.asarray(box.project(self.x + p) - self.x)
 
     def reductions(self, p: Small) -> tuple[float, float]:
-        """What the model without S predicts for p, and that with S."""
+        """The gains that the models without and with S predict for p."""
         change = self.R.dot(p)
         plain = -float(self.g.dot(p)) - float(change.dot(change)) / 2
         return plain, plain - float(p.dot(self.S).dot(p)) / 2 if len(self.S) else plain
 
 
 class Search:
-    """The search for a step that is taken.
-
-    Parameters
-    ----------
-    run, evaluator, state
-        Those of the iteration.
-    point : Point
-        Where it begins.
-    """
+    """The search for a step that is taken."""
 
     def __init__(self, run: KSDRun, evaluator: Evaluator, state: KSDState, point: Point) -> None:
         self._run, self._evaluator, self._state, self._point = run, evaluator, state, point
@@ -270,17 +247,17 @@ class Search:
         if self._first:
             self._radius = self._size or length_of(point.r)
         self._tries, self._other_was_tried = 0, False
-        self._refused = False  # a lower value, for a gradient that is not finite
-        self._error = DIFFERENCES_OFF * evaluator.gradient_error
+        self._refused = False  # a lower value, in case the gradient is not finite
+        self._error = MARGIN * evaluator.gradient_error
 
     def next_state(self) -> KSDState:
-        """The state after the step, or that of a run which is at its end here."""
+        """The state after the step, or at the end of the run."""
         point, evaluator = self._point, self._evaluator
         model = point.model(self._bends)
         hidden = min(self._fit.tests.ftol, evaluator.noise) * abs(point.value)
         if (
             model.full_reduction(self._error, hidden) <= hidden
-        ):  # a test holds, and values could not tell
+        ):  # a test holds, and values cannot decide
             return self._ended(model)
         while self._radius > EPS * EPS * self._size and not evaluator.spent():
             p, shift, length = model.step(self._radius, self._shift)
@@ -299,7 +276,7 @@ class Search:
                 tried = self._corrected(tried, shift, length, predicted)
             actual = point.value - tried.value
             gain = actual / predicted
-            if gain >= LEAST_GAIN:
+            if gain >= ARMIJO:
                 there = evaluator.evaluate(tried.x, self._state.here.idx, diagonal=False)
                 if math.isfinite(self._run.space.max_abs(there.gradient)):
                     self._adapt_radius(gain, tried, length, shift)
@@ -326,7 +303,7 @@ class Search:
         return Tried(x, p, value if math.isfinite(value) else math.inf, residuals)
 
     def _corrected(self, tried: Tried, shift: float, length: float, predicted: float) -> Tried:
-        """The trial point, corrected as long as that is shorter each time, and lowers the value."""
+        """The trial point, corrected as long as corrections get shorter and lower the value."""
         point, best, last = self._point, tried, length
         while best.value > point.value - GOOD * predicted and math.isfinite(best.value):
             p = point.plain.solved(best.residuals - point.R @ best.p, shift)
@@ -342,16 +319,16 @@ class Search:
         return best
 
     def _at_the_end(self, model: Model, predicted: float) -> bool:
-        """Whether a step that failed shows the end: rounding hides what it was to gain."""
+        """Whether a failed step shows the end: rounding hides the predicted gain."""
         value = abs(self._point.value)
         noise = max(self._evaluator.noise * value, self._point.rounding)
         limit = self._fit.tests.ftol * value
         return predicted <= noise or model.full_reduction(self._error, limit) <= limit
 
     def _other_is_better(self, predicted: float, other: float, actual: float) -> bool:
-        """Whether the model that did not make the step has predicted it better."""
+        """Whether the model that did not make the step predicted its gain better."""
         error = abs(predicted - actual)
-        if not self._bends and error <= OFF * predicted:
+        if not self._bends and error <= (1 - GOOD) * predicted:
             return False
         return bool(self._point.S.any()) and MORE_EXACT * abs(other - actual) < error
 
@@ -359,7 +336,7 @@ class Search:
         if gain <= POOR:
             actual = self._point.value - tried.value
             share = 0.5
-            if actual < 0:  # the minimum of the parabola through both values, with the slope
+            if actual < 0:  # the minimum of the parabola through both values and the slope
                 slope = float(self._point.g @ tried.p)
                 share = slope / (2 * (slope + actual)) if actual > -math.inf else 0.0
             self._shrink(min(max(share, LEAST_SHRINKAGE), 0.5), length, shift)
@@ -390,7 +367,7 @@ class Search:
         size = length_of(point.D * there.x)
         tests = self._fit.tests
         limit = tests.ftol * abs(point.value)
-        # What the error of differences hides counts until a whole step has been tried.
+        # What the error of differences hides counts until a full step was tried.
         error = self._error if full else 0.0
         promised = model.full_reduction(error, limit) if actual <= limit else math.inf
         if isinstance(model, SparseModel) and length <= tests.xtol * size:
@@ -398,7 +375,7 @@ class Search:
         held = tests.of_step(actual, promised, point.value, length if full else math.inf, size)
         held = held or self._fit.tests.of_value(tried.value)
         moved = run.space.norm(there.x - point.x)
-        if self._refused:  # so a short step shows nothing
+        if self._refused:  # a short step shows nothing of that
             norms = moved, run.space.norm(there.x)
             held = held or self._fit.tests.of_step(actual, 0.0, point.value, *norms)
             held = NO_GRADIENT if held is not None else None
@@ -427,7 +404,7 @@ class Search:
         )
 
     def _ended(self, model: Model) -> KSDState:
-        """The state where no step is taken: a test holds, the budget is spent, or it is stuck."""
+        """The state if no step is taken: a test holds, the budget is spent, or the run is stuck."""
         evaluator, fit = self._evaluator, self._fit
         if evaluator.spent():
             return self._stopped(fit)
@@ -451,11 +428,11 @@ class Search:
         return self._stopped(changed(fit, held=held, stuck=held is None))
 
     def _further(self) -> KSDState | None:
-        """The state after a step that differences hide; None where there seems to be none.
+        """The state after a step that differences hide; None if there seems to be none.
 
-        Where columns are alike but for the error of differences, nothing is known of the slope
-        along some direction, and a test that holds says nothing of it. Longer and longer
-        differences along it show it, if there is any.
+        If columns are equal up to the error of differences, the slope along some direction is not
+        known, and a test that holds says nothing about it. Longer and longer differences along the
+        direction show the slope, if there is any.
         """
         point, evaluator = self._point, self._evaluator
         if point.box is not None or not point.value > 0:
@@ -466,7 +443,7 @@ class Search:
             h = self._error * size
             while h < size / EPS and not evaluator.spent():
                 ahead, behind = self._tried(h * v).residuals, self._tried(-h * v).residuals
-                with np.errstate(all="ignore"):  # far away, they may be infinite
+                with np.errstate(all="ignore"):  # far away, residuals may be infinite
                     slope = (ahead - behind) / (2 * h)
                     square, along = float(slope @ slope), float(slope @ point.r)
                 if square > 0 and along**2 > 2 * least * square:
@@ -481,7 +458,7 @@ class Search:
         return None
 
     def _refined(self) -> KSDState:
-        """The same point with a finer Jacobian, where the error of this one may be the reason."""
+        """The same point with a finer Jacobian, if the error of this one may be the reason."""
         state, evaluator, fit = self._state, self._evaluator, self._fit
         here = evaluator.evaluate(state.here.x, state.here.idx, diagonal=False)
         norm = self._run.stationarity(here.x, here.gradient)
@@ -508,9 +485,9 @@ class Search:
 
 
 def updated_bend(point: Point, tried: Tried, gradient: Small) -> Small:
-    """S after the step, so that S p is what the Jacobian's change adds to the gradient's.
+    """S after the step, so that S p is the part of the gradient's change due to the Jacobian's.
 
-    The update of Dennis, Gay and Welsch; S is made smaller first where it was too large along p.
+    The update of Dennis, Gay and Welsch; S is first made smaller if it was too large along p.
     """
     S, p = point.S, tried.p
     if not len(S):  # too many unknowns
@@ -533,7 +510,7 @@ def updated_bend(point: Point, tried: Tried, gradient: Small) -> Small:
 
 
 def next_reweighting(point: Point, tried: Tried, least: Small, most: Small) -> float:
-    """The weights, between the least and the largest, that would have predicted the step's gain."""
+    """The weights, between the least and the largest, that would have predicted the gain."""
     change = (point.R @ tried.p) ** 2
     low, high = float(least @ change), float(most @ change)
     wanted = 2 * (tried.value - point.value - float(point.g @ tried.p))

@@ -1,16 +1,16 @@
 """The Newton step: a search within directions made of the whole curvature matrix.
 
 Problem: at x with gradient g and matrix H, both restricted to the variables that may move, find a
-few directions that span a better subspace than any K products could.
+few directions that span a better subspace than any K products.
 
-Algorithm: the variables are scaled by the diagonal of H, as Marquardt did. Where Cholesky shows
-that H is positive definite, the Newton direction -H^-1 g is the space. Where H is of a sample, or
-the last such step gained far less than it should have, the damped direction -(H + D)^-1 g joins it,
-D being that diagonal. (With dampings of 1e-4 D and 1e-2 D beside it, runs take no less.) Where H is
-not definite, its eigenvectors give the same with |eigenvalues|, and the direction of most negative
-curvature. The search within the space is that of Algorithm 3.
+Algorithm: the variables are scaled by the diagonal D of H, as in Marquardt's method. If Cholesky
+shows that H is positive definite, the Newton direction -H^-1 g is the space. If H is of a sample,
+or the last such step gained far less than predicted, the damped direction -(H + D)^-1 g joins it.
+(With dampings of 1e-4 D and 1e-2 D as well, runs take no less.) If H is not definite, its
+eigenvectors give the same with |eigenvalues|, and the direction of most negative curvature. The
+search within the space is that of Algorithm 3.
 
-The matrix comes to the host, in float64, for that; the directions go back.
+This happens on the host, in float64; the directions go back to the device.
 """
 
 from __future__ import annotations
@@ -23,49 +23,48 @@ from scipy.linalg import lapack
 
 from ksdmin._ksd.factor import Factor, cholesky, eigenvectors
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
-from ksdmin._ksd.line_search import EPS
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
 from ksdmin._ksd.steps.search import search
-from ksdmin._problem.arrays import Array, Small, to_host
+from ksdmin._problem.arrays import EPS, Array, Small, to_host
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
 
 class NewtonStep:
-    """A step from the whole matrix: only where gradient and search are of the same samples.
+    """A step from the whole matrix; only if gradient and search use the same samples.
 
-    On others the search has to find what the sample of the curvature has not seen, and a wide space
-    is better for that.
+    On other samples the search has to find what the sample of the curvature has not seen, and a
+    wide space is better for that.
     """
 
     name = "newton"
 
     def offer(self, turn: Turn) -> Offer | None:
-        """A step of this kind, where there is room for the matrix."""
+        """A step of this kind, if the matrix fits into memory."""
         _, _, state, costs = turn
         fits = costs is not None and not costs.rows and not state.C_is_other
         allowed = fits and state.rules.newton.allowed
         return Offer(partial(self._propose, turn)) if allowed else None
 
     def _propose(self, turn: Turn) -> Proposal:
-        """The step; none where nothing is free to move, or there is no matrix after all."""
-        run, evaluator, state, costs = turn
+        """The step; none if no variable is free to move, or there is no matrix after all."""
+        run, evaluator, state, _ = turn
         basis = newton_basis(run, evaluator, state)
         if basis is None:
             return Proposal(state, None)
         if not basis.finite:
             return Proposal(changed(state, broken=True), None)
-        return Proposal(state, search(self.name, run, evaluator, state, basis, costs))
+        return Proposal(state, search(turn, self.name, basis))
 
 
 def serves_more_steps(run: KSDRun, state: KSDState) -> bool:
-    """Whether the next steps may rest on the matrix; with bounds other variables may be free."""
+    """Whether the next steps may use the matrix: not with bounds, where free variables change."""
     return state.model.capacity > 0 and run.box is None
 
 
 def newton_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | None:
-    """The directions; None where nothing is free to move, or there is no matrix after all."""
+    """The directions; None if no variable is free to move, or there is no matrix after all."""
     here = state.here
     free = free_variables(run, here)
     g = to_host(here.gradient)[free]
@@ -101,7 +100,7 @@ def newton_basis(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Basis | 
 
 
 def free_variables(run: KSDRun, here: Evaluated) -> Small:
-    """Which variables no active bound holds: one bool each."""
+    """A mask of the variables that no active bound holds."""
     if run.box is None:
         return np.ones(run.space.n, dtype=bool)
     free: Small = to_host(run.box.held(here.x, here.gradient)) == 0
@@ -109,7 +108,7 @@ def free_variables(run: KSDRun, here: Evaluated) -> Small:
 
 
 def to_space(run: KSDRun, rows: Small, free: Small) -> Array:
-    """Rows of the free variables' entries as vectors of the run."""
+    """Rows with entries for the free variables, as vectors of the run."""
     if free.all():
         return run.space.to_device(rows)
     full = np.zeros((len(rows), run.space.n))
@@ -125,25 +124,15 @@ def relative_asymmetry(H: Small) -> float:
 
 @dataclass
 class Directions:
-    """Directions as rows; for a definite H, the Cholesky factor in scaled variables, too.
+    """Directions as rows; for a definite H, the Cholesky factor in scaled variables, too."""
 
-    Attributes
-    ----------
-    rows : ndarray
-        The directions.
-    scale : ndarray
-        What the variables are multiplied by.
-    lower : ndarray or None
-        The factor; None where H is not definite.
-    """
-
-    rows: Small
-    scale: Small
-    lower: Small | None
+    rows: Small  # the directions
+    scale: Small  # what the variables are multiplied by
+    lower: Small | None  # the factor; None where H is not definite
 
 
 def newton_directions(H: Small, g: Small, floor: float, *, damped: bool) -> Directions:
-    """The Newton direction, where asked the damped one; and that of most negative curvature."""
+    """The Newton direction, the damped one if asked for, and that of most negative curvature."""
     scale = marquardt_scale(H, floor)
     H, g = H * np.outer(scale, scale), g * scale
     lower = cholesky(H, MIN_REMAINDER * EPS * len(H))
@@ -176,7 +165,7 @@ def by_eigenvectors(H: Small, g: Small, floor: float) -> Small:
 
 
 def orthonormal(rows: Small) -> Small:
-    """The rows made orthonormal; what lies in the span of those before it is left out."""
+    """The rows made orthonormal, without those in the span of the rows before."""
     kept: list[Small] = []
     for row in rows / np.linalg.norm(rows, axis=1, keepdims=True):
         for _ in range(2):

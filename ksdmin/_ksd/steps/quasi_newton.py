@@ -1,12 +1,13 @@
-"""A step that rests on the quasi-Newton model alone, and costs no product.
+"""A step of the quasi-Newton model alone, without products.
 
 It goes along -u, u = P^-1 g, as far as a line search says. Most steps on cheap functions are of
-this kind, so that little is done here for each.
+this kind, so this file does little for each.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
@@ -23,12 +24,12 @@ from ksdmin._run.evaluator import Evaluated, Evaluator
 
 
 class QuasiNewtonStep:
-    """A step that rests on what the run has learned of the curvature."""
+    """A step from what the run has learned of the curvature."""
 
     name = "quasi-newton"
 
     def offer(self, turn: Turn) -> Offer | None:
-        """A step of this kind, where the model leads down from here."""
+        """A step of this kind, if the model leads down from here."""
         if not self._is_learned(turn):
             return None
         u, slope = solved(turn.run, turn.state)
@@ -38,7 +39,7 @@ class QuasiNewtonStep:
         return Offer(partial(model_step, turn, u, slope), forecast)
 
     def _is_learned(self, turn: Turn) -> bool:
-        """Whether the model is of the function that the step is to lower: of the gradient's set."""
+        """Whether the model is of the function that the step lowers: on the gradient's set."""
         run, _, state, _ = turn
         if not run.sampled:
             return state.model.capacity > 0
@@ -104,7 +105,7 @@ def model_step(turn: Turn, u: Array, slope: float) -> Proposal:
 
 
 def how_measured(run: KSDRun, state: KSDState, u: Array) -> Measure | None:
-    """How the end of the step along -u is measured on a device, where it is done all at once."""
+    """How a device measures the end of the step along -u, if it does so in one launch."""
     here, space = state.here, run.space
     if run.box is not None or run.options.memory_budget is not None or state.factors is not None:
         return None
@@ -128,11 +129,11 @@ class Line:
         self._u, self._measure = u, measure
         traits = evaluator.traits
         self._separate = traits.separate_gradient
-        # Whether a slope is cheaper than a gradient
+        # whether a slope is cheaper than a gradient
         self._differenced = traits.has_projected_gradient and run.box is None
 
     def at(self, t: float) -> LinePoint:
-        """Evaluate at t: the gradient with the value, or when the slope is asked for."""
+        """Evaluate at t: the gradient along with the value, or only when the slope is needed."""
         x, stopped = self._x - (self._u if t == 1.0 else t * self._u), None
         if self._box is not None:
             wanted, x = x, self._box.project(x)
@@ -162,28 +163,15 @@ class Line:
         return -float(self._evaluator.space.inner(moving, self._u))
 
 
+@dataclass(slots=True, eq=False)
 class LinePoint:
-    """Where phi has been evaluated.
+    """Where phi has been evaluated."""
 
-    Attributes
-    ----------
-    x, value : array, float
-        The point, and the value there.
-    gradient : array or None
-        The gradient, where it was computed.
-    stopped : array or None
-        Which variables a bound has stopped on the way.
-    products : StepProducts or None
-        Those of the step to it, where they are computed all at once.
-    """
-
-    __slots__ = ("gradient", "products", "stopped", "value", "x")
-
-    def __init__(
-        self, x: Array, value: float, gradient: Array | None, stopped: Array | None
-    ) -> None:
-        self.x, self.value, self.gradient, self.stopped = x, value, gradient, stopped
-        self.products: StepProducts | None = None
+    x: Array
+    value: float
+    gradient: Array | None  # where it was computed
+    stopped: Array | None  # which variables a bound has stopped on the way
+    products: StepProducts | None = None  # of the step to it, where all are computed at once
 
 
 class HiddenSlope:
@@ -218,7 +206,7 @@ class HiddenSlope:
             self.found = self.found or self._contradicted()
 
     def _contradicted(self) -> bool:
-        """By the two shortest trials that rounding does not spoil."""
+        """Whether the two shortest trials that rounding does not spoil contradict the slope."""
         value, slope = self._value, self._slope
         for near, far in pairwise(self._trials):
             apart = far[0] - near[0]
@@ -231,7 +219,7 @@ class HiddenSlope:
 
 
 def gradient_error(run: KSDRun, evaluator: Evaluator, there: Evaluated, steepest: float) -> float:
-    """The error of a gradient made of differences: the value's rounding, the curvature's share."""
+    """The error of a gradient by differences: from rounding of the values, and from curvature."""
     scale = max(1.0, run.space.max_abs(there.x))
     return evaluator.gradient_error * (abs(there.value) + scale * steepest / 2)
 
@@ -239,7 +227,7 @@ def gradient_error(run: KSDRun, evaluator: Evaluator, there: Evaluated, steepest
 def watched_slope(
     run: KSDRun, evaluator: Evaluator, state: KSDState, u: Array, slope: float
 ) -> HiddenSlope | None:
-    """The check for a step along -u by differences; None where there are no better ones.
+    """The check for a step along -u by differences; None if there are no better differences.
 
     (With 3-point differences the search goes on: a step with products costs more than its cuts.)
     """
@@ -248,6 +236,6 @@ def watched_slope(
     here, space = state.here, run.space
     error = gradient_error(run, evaluator, here, state.model.steepest(space))
     noise = evaluator.noise * abs(here.value)
-    # x itself is rounded, too
+    # x is rounded, too
     noise += space.eps * max(1.0, space.max_abs(here.x)) * space.norm(here.gradient)
     return HiddenSlope(here.value, slope, noise, error * float(space.xp.sum(space.xp.abs(u))))

@@ -5,39 +5,35 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from scipy.linalg import lapack
 from scipy.optimize import OptimizeWarning
 
-from ksdmin._ksd.cost_model import MATRIX_IN_GRADIENTS, Costs
+from ksdmin._ksd.cost_model import MATRIX_IN_GRADIENTS
 from ksdmin._ksd.factor import largest_entry
 from ksdmin._ksd.krylov import Basis
-from ksdmin._ksd.line_search import EPS, contradicted, line_search
+from ksdmin._ksd.line_search import contradicted, line_search
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
-from ksdmin._problem.arrays import Array, Small
+from ksdmin._ksd.steps.kind import Turn
+from ksdmin._problem.arrays import EPS, Array, Small
 from ksdmin._problem.box import Box
 from ksdmin._problem.values import made
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
-# Of what the inner search has gained: an iteration that is predicted to gain less is not worth it.
-# Measured by examples/benchmarks/ablation.py: 0.005 takes 4% more work on 74 classic problems and
-# leaves nets 17% more excess loss, 0.1 changes them by -3% and -7%, within chance.
+# The inner search ends if its next iteration is predicted to gain less than this share of the gain
+# so far. Measured by examples/benchmarks/ablation.py: 0.005 takes 4% more work on 74 classic
+# problems and leaves nets 17% more excess loss, 0.1 changes these by -3% and -7%, within chance.
 SMALL_GAIN = 0.02
-# Of the number of samples: the relative deviation that sampling may explain.
+# The relative deviation from the ratio of the numbers of samples that chance may explain.
 NEAR = 0.25
 
 
-def search(
-    kind: str,
-    run: KSDRun,
-    evaluator: Evaluator,
-    state: KSDState,
-    basis: Basis,
-    costs: Costs | None,
-) -> Trial:
-    """The optimum of the objective on C within the subspace."""
+def search(turn: Turn, kind: str, basis: Basis) -> Trial:
+    """The minimum of the objective on C within the subspace."""
+    run, evaluator, state, _ = turn
     here, damping = state.here, state.damping
     if basis.dim == 0:  # no slope on this A, and no previous direction
         return Trial(kind, here.x, None, here.value, here.gradient, 0.0, 0.0, 0, 0, basis=basis)
@@ -66,7 +62,7 @@ def search(
         noise=evaluator.noise * abs(origin.value),
         slope_noise=slope_noise(run, evaluator, here, steepest, whitening),
         lowest=state.lowest,
-        enough=end_of_search(run, evaluator, state, basis, costs),
+        enough=end_of_search(turn, basis),
         dear=first_search_limit(evaluator, state, basis.dim),
         spent=evaluator.spent,
     )
@@ -89,11 +85,11 @@ def search(
 def first_search_limit(
     evaluator: Evaluator, state: KSDState, dim: int
 ) -> Callable[[], bool] | None:
-    """Whether the first search has spent what it may, where slopes are made of differences.
+    """Whether the first search has spent what it may, if slopes are made of differences.
 
-    The first step may cost as many gradients as a matrix may elsewhere; its space has taken up to
-    half of them (``_ksd/rules/space.py``). The gradient at x0 tells what one costs. The slopes and
-    the gradient of the last point are kept in reserve.
+    The first step may cost as many gradients as a first matrix; its space has taken up to half of
+    them (``_ksd/rules/space.py``). The gradient at x0 shows what one costs. The cost of the slopes
+    and the gradient at the last point is kept in reserve.
     """
     start = state.record
     if start.iteration or not evaluator.gradient_error or state.curvature_is_sampled:
@@ -102,29 +98,26 @@ def first_search_limit(
     return lambda: evaluator.counts.nfev >= limit
 
 
-def end_of_search(
-    run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis, costs: Costs | None
-) -> Callable[[float, float], bool]:
+def end_of_search(turn: Turn, basis: Basis) -> Callable[[float, float], bool]:
     """When the search ends early: its next iteration would gain less than its share.
 
-    In a sum of losses that is its share of the step's cost, if that is more: sums of losses take
-    0.965 of the passes by that (0.984 of the half set aside). Plain functions would take 2% less
-    work, but some of them, as Rosenbrock's of 100 unknowns, would end in a higher minimum.
+    In a sum of losses the share is at least that of the step's cost: sums of losses then take 0.965
+    of the passes (0.984 on the half set aside). Plain functions would take 2% less work, but some,
+    such as Rosenbrock's of 100 unknowns, would end in a higher minimum.
     """
-    enough = run.preset.stop_inner_search
-    if not run.sampled:
+    enough = turn.run.preset.stop_inner_search
+    if not turn.run.sampled:
         return lambda predicted, gained: enough(predicted, gained, SMALL_GAIN)
-    share = share_of_cost(run, evaluator, state, basis, costs)
+    share = share_of_cost(turn, basis)
     return lambda predicted, gained: enough(predicted, gained, max(SMALL_GAIN, share()))
 
 
-def share_of_cost(
-    run: KSDRun, evaluator: Evaluator, state: KSDState, basis: Basis, costs: Costs | None
-) -> Callable[[], float]:
-    """What an iteration of the search is of the step's cost so far, that of its end included.
+def share_of_cost(turn: Turn, basis: Basis) -> Callable[[], float]:
+    """The cost of an iteration of the search, as a share of the step's cost with that of its end.
 
-    In samples, a gradient for each. A matrix counts as the products that it replaces.
+    Cost is counted in gradients of a sample. A matrix counts as the products that it replaces.
     """
+    run, evaluator, state, costs = turn
     of_step = state.here.idx, state.sets.B, state.sets.C
     A, B, C = (run.subsets.size_of(idx) or 1 for idx in of_step)
     start, counts = state.record, evaluator.counts
@@ -138,8 +131,8 @@ def share_of_cost(
 def positive_curvature(
     run: KSDRun, evaluator: Evaluator, basis: Basis, damping: float, gram: Small | None
 ) -> Small:
-    """H_hat: H_bar with its eigenvalues made positive, and the damping."""
-    floor = max(run.floor, evaluator.product_error)  # below that, H_bar is noise
+    """H_hat: H_bar with its eigenvalues made positive, plus the damping."""
+    floor = max(run.floor, evaluator.product_error)  # below this, H_bar is noise
     H_hat = run.preset.spectrum(
         basis.H_bar, floor, lambda: basis.gram(run.space) if gram is None else gram
     )
@@ -151,7 +144,7 @@ def positive_curvature(
 def slope_noise(
     run: KSDRun, evaluator: Evaluator, here: Evaluated, steepest: float, whitening: Whitening
 ) -> float:
-    """The error of slopes got by differences: the value's rounding, and the curvature's share."""
+    """The error of slopes by differences: from rounding of the values, and from curvature."""
     if not evaluator.gradient_error:
         return 0.0
     scale = abs(here.value) + steepest
@@ -160,16 +153,16 @@ def slope_noise(
 
 
 def warn_if_sum(run: KSDRun, state: KSDState, basis: Basis, origin: SubspacePoint) -> None:
-    """Warn where value and slope at the start grow with the number of samples, as sums do.
+    """Warn if value and slope at the start grow with the number of samples, as sums do.
 
-    Those on A are compared with those on C. A mean has about the same on both; one whose value is
-    near zero may have any ratio of values, but not that of slopes as well.
+    Those on A are compared with those on C. A mean has about the same on both; if its value is near
+    zero, the ratio of values may be anything, but not that of slopes as well.
     """
     here, size_of = state.here, run.subsets.size_of
     size_A, size_C = size_of(here.idx), size_of(state.sets.C)
     if run.subsets.n is None or not size_A or not size_C:
         return
-    if NEAR * size_A < size_C:  # chance may look like a sum
+    if NEAR * size_A < size_C:  # chance can look like a sum
         return
     steepest = abs(basis.g_bar).argmax()
     slope = 0.0 if origin.slopes is None else float(origin.slopes[steepest])
@@ -200,11 +193,11 @@ class Whitening:
 
     @property
     def gain(self) -> float:
-        """By how much an error in g_bar can grow in the gradient with respect to a."""
+        """By which factor an error in g_bar can grow in the gradient with respect to a."""
         return float(np.linalg.norm(self._inverse))
 
     def coefficients(self, a: Small) -> Small:
-        """L^-T a: what `a` is in terms of the rows of V."""
+        """L^-T a: the coefficients of `a` in the rows of V."""
         coefficients: Small = a.dot(self._inverse)
         return coefficients
 
@@ -217,11 +210,10 @@ class Whitening:
 class SubspaceObjective:
     """phi(a) = f_C(x + V L^-T a), the objective of the inner search.
 
-    With `tilted`, a linear term is added so that the slope of phi at zero is that of the gradient
-    on A, which the basis was built from: f_C(x + d) + <g_A - g_C, d>. `damping` adds its share of
-    |d|^2 / 2; `gram` is V V^T where that is needed and is not the identity. Within a box the path
-    is projected onto it; both terms are then of the real displacement, as far as it lies in the
-    subspace.
+    With `tilted`, a linear term makes the slope of phi at zero that of the gradient on A, from
+    which the basis was built: f_C(x + d) + <g_A - g_C, d>. `damping` adds its share of |d|^2 / 2;
+    `gram` is V V^T if that is needed and is not the identity. With bounds the path is projected
+    onto the box; both terms are then of the real displacement, as far as it lies in the subspace.
     """
 
     def __init__(
@@ -240,9 +232,9 @@ class SubspaceObjective:
         self._evaluator, self._x, self._C = evaluator, here.x, C
         self._basis, self._whitening, self._box = basis, whitening, box
         self._tilt, self._damping, self._gram = np.zeros(basis.dim), damping, gram
-        # Slopes without the whole gradient: always cheaper by differences; otherwise worth it
-        # unless A serves as C, when the next iteration wants that gradient. (But where it computes
-        # a diagonal, it computes the gradient, too.)
+        # Slopes without the whole gradient are always cheaper by differences. Otherwise they pay
+        # unless A serves as C: then the next iteration needs that gradient. (But if it computes a
+        # diagonal, it computes the gradient, too.)
         traits, same = evaluator.traits, C is here.idx
         unused = traits.gradient_travels and traits.has_diagonal and not basis.of_matrix
         worthwhile = traits.separate_gradient or unused or not same
@@ -258,13 +250,13 @@ class SubspaceObjective:
             self._tilt = basis.g_bar - slopes
 
     def start(self) -> SubspacePoint:
-        """Where the search begins; a new object, as one kept here would form a reference cycle."""
+        """Where the search begins; a new object each time, to avoid a reference cycle."""
         value, g, slopes = self._at_zero
         nothing = np.zeros(self._basis.dim)
         return SubspacePoint(self, nothing, nothing, self._x, value, value, g, slopes, None)
 
     def at(self, a: Small) -> SubspacePoint:
-        """Evaluate at `a`: the value now, the gradient with it or when it is looked at."""
+        """Evaluate at `a`: the value now, the gradient along with it or when it is needed."""
         c = self._whitening.coefficients(a)
         x, stopped = self._x + self._evaluator.space.combine(self._basis.V, c), None
         if self._box is not None:
@@ -279,7 +271,7 @@ class SubspaceObjective:
         return SubspacePoint(self, a, c, x, loss, value, g, slopes, stopped)
 
     def damped(self, c: Small) -> float:
-        """What the damping adds at `c`."""
+        """The damping term at `c`."""
         return float(c @ self._damping_slopes(c)) / 2 if self._damping else 0.0
 
     def _damping_slopes(self, c: Small) -> Small:
@@ -287,11 +279,11 @@ class SubspaceObjective:
         return self._damping * (c if self._gram is None else self._gram @ c)
 
     def _along(self, slopes: Small) -> Small:
-        """The c of the displacement d within the subspace that has these products V d."""
+        """The coefficients c of a displacement d in the subspace, from its products V d."""
         return slopes if self._gram is None else np.linalg.solve(self._gram, slopes)
 
     def _evaluate(self, x: Array) -> tuple[float, Array | None, Small | None]:
-        """f_C; and its gradient, or its slopes along V, where they come with the value."""
+        """f_C; and its gradient, or its slopes along V, if they come with the value."""
         if self._evaluator.traits.separate_gradient:
             return self._evaluator.value(x, self._C), None, None
         if self._projects:
@@ -300,7 +292,7 @@ class SubspaceObjective:
         return *self._evaluator.value_and_gradient(x, self._C), None
 
     def gradient(self, point: SubspacePoint) -> tuple[Small, Array | None]:
-        """The gradient of phi with respect to a; and that of f_C, where it was computed."""
+        """The gradient of phi with respect to a; and that of f_C, if it was computed."""
         stopped = point.stopped
         slopes, g = self._slopes(point.x, point.whole_gradient, point.slopes, stopped)
         if self._clips and stopped is not None:
@@ -326,7 +318,7 @@ class SubspaceObjective:
     def _slopes(
         self, x: Array, g: Array | None, known: Small | None, stopped: Array | None
     ) -> tuple[Small, Array | None]:
-        """V^T g without the variables that a bound has `stopped`; and g where it was computed."""
+        """V^T g without the variables that a bound has `stopped`; and g, if it was computed."""
         if known is not None:
             return known, g
         if g is None and self._projects:
@@ -337,48 +329,26 @@ class SubspaceObjective:
         return self._along_basis(moving), g
 
 
+@dataclass(slots=True, eq=False)
 class SubspacePoint:
-    """A point of the subspace where the objective has been evaluated.
+    """A point of the subspace where the objective has been evaluated."""
 
-    Attributes
-    ----------
-    a, c : ndarray
-        The point in whitened co-ordinates, and in terms of the rows of V.
-    x : array
-        The point in the whole space.
-    loss, value : float
-        f_C and phi there.
-    whole_gradient : array or None
-        The gradient on C in the whole space, where it was computed.
-    slopes : ndarray or None
-        V^T g, where it came with the value.
-    stopped : array or None
-        Within a box, which variables a bound has stopped on the way.
-    """
-
-    def __init__(
-        self,
-        objective: SubspaceObjective,
-        a: Small,
-        c: Small,
-        x: Array,
-        loss: float,
-        value: float,
-        whole_gradient: Array | None,
-        slopes: Small | None,
-        stopped: Array | None,
-    ) -> None:
-        self._objective, self.slopes, self.stopped = objective, slopes, stopped
-        self.a, self.c, self.x = a, c, x
-        self.loss, self.value = loss, value
-        self.whole_gradient = whole_gradient
-        self._gradient: Small | None = None
+    objective: SubspaceObjective
+    a: Small  # the point in whitened co-ordinates
+    c: Small  # the same in terms of the rows of V
+    x: Array  # the same in the whole space
+    loss: float  # f_C there
+    value: float  # phi there
+    whole_gradient: Array | None  # that on C in the whole space, where it was computed
+    slopes: Small | None  # V^T g, where it came with the value
+    stopped: Array | None  # within a box, which variables a bound has stopped on the way
+    _gradient: Small | None = None
 
     @property
     def gradient(self) -> Small:
-        """The gradient of phi with respect to a; computed when it is first looked at."""
+        """The gradient of phi with respect to a; computed when it is first needed."""
         if self._gradient is None:  # (a cached_property locks, which takes longer than this)
-            self._gradient, self.whole_gradient = self._objective.gradient(self)
+            self._gradient, self.whole_gradient = self.objective.gradient(self)
         return self._gradient
 
 
@@ -386,7 +356,7 @@ class SubspacePoint:
 
 
 class Point(Protocol):
-    """Where phi has been evaluated; the gradient may be computed only when it is looked at."""
+    """Where phi has been evaluated; the gradient may be computed only when it is needed."""
 
     a: Small
     value: float
@@ -411,7 +381,7 @@ def bfgs(
     spent: Callable[[], bool] = lambda: False,
     dear: Callable[[], bool] | None = None,
 ) -> tuple[P, int]:
-    """Minimise within the subspace: few variables, a noisy objective, evaluations that cost.
+    """Minimise within the subspace: few variables, a noisy objective, expensive evaluations.
 
     Problem: minimise phi(a) over a in R^m, from a point where phi and its gradient are known, m
     being the dimension of the subspace. Each evaluation is a pass over data, and phi carries
@@ -489,7 +459,7 @@ def search_along(
     lowest: float,
     spent: Callable[[], bool],
 ) -> tuple[P | None, float]:
-    """A point along p from `here`, and how far; None where there is none that is any better."""
+    """A better point along p from `here`, and how far it is; None if there is none."""
     return line_search(
         lambda t: at(here.a + t * p),
         lambda point: float(point.gradient.dot(p)),
@@ -502,7 +472,7 @@ def search_along(
 
 
 def update(inverse: Small, s: Small, y: Small) -> Small:
-    """The BFGS update of the inverse Hessian; none where the curvature along s is not positive."""
+    """The BFGS update of the inverse Hessian; none if the curvature along s is not positive."""
     sy = float(s.dot(y))
     if not sy > EPS * (math.sqrt(s.dot(s)) * math.sqrt(y.dot(y))):
         return inverse

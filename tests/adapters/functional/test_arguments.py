@@ -85,9 +85,6 @@ def test_a_point_of_the_wrong_shape(backend, shape):
             verb(x)
 
 
-# Seeds of the labels that are drawn
-
-
 # Copies
 
 

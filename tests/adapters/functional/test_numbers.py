@@ -42,34 +42,6 @@ def test_against_dense_matrices_and_torch(backend, loss):
     np.testing.assert_allclose(problem.curvature(problem.x0)(backend.array(v)), product, **CLOSE)
 
 
-@pytest.mark.parametrize("provider", ["hessian", "empirical-fisher"])
-def test_providers_on_all_and_on_some_samples(backend, provider):
-    loss = "softmax-cross-entropy"
-    problem = make(backend, loss, curvature=provider, l2=0.1)
-    for idx, there in ((slice(None), slice(None)), (backend.array(SOME), SOME)):
-        dense = Dense(loss, there, l2=0.1)
-        value, g, D = problem.value_and_gradient(problem.x0, idx, diagonal=True)
-        np.testing.assert_allclose(value, dense.value, **CLOSE)
-        np.testing.assert_allclose(problem.value(problem.x0, idx), dense.value, **CLOSE)
-        np.testing.assert_allclose(g, dense.gradient, **CLOSE)
-        np.testing.assert_allclose(problem.value_and_gradient(problem.x0, idx)[1], g, **CLOSE)
-        np.testing.assert_allclose(D, dense.diagonal, **CLOSE)
-        np.testing.assert_allclose(matrix(backend, problem, idx), dense.matrix(provider), **CLOSE)
-
-
-def test_a_loss_of_ones_own(backend):
-    """Its Hessian in the outputs comes from autodiff."""
-    np_ = backend.np
-
-    def loss(z, y):
-        return np_.sum(np_.exp(z) - y * z, axis=1)
-
-    data = samples("poisson")
-    problem = backend.make(backend.mlp, loss, data, params=parameters(), l2=0.1)
-    expected = Dense("poisson", l2=0.1).matrix("gauss-newton")
-    np.testing.assert_allclose(matrix(backend, problem), expected, **CLOSE)
-
-
 def test_classes_at_several_positions_and_probabilities(backend):
     """Outputs (n, classes, positions); labels are the probabilities 0 and 1."""
     rng = np.random.default_rng(0)

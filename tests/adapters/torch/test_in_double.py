@@ -249,7 +249,7 @@ class Large(Captures):
 
 def test_a_model_that_does_not_fit_in_float64_stays_in_float32():
     torch.manual_seed(0)
-    with pytest.warns(RuntimeWarning, match=r"out of memory\), so.*room for twice the bytes"):
+    with pytest.warns(RuntimeWarning, match=r"out of memory\), so.*twice the memory of the model"):
         res = run(squares(model=Large()))
     assert res.x.dtype == torch.float32
     assert res.status == ksdmin.Status.PRECISION_LOSS

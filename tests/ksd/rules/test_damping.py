@@ -26,17 +26,6 @@ def test_a_better_reduction_never_gives_more_damping(value, reductions):
     assert after[0] <= after[1]
 
 
-@given(st.floats(0, 1e100), better_and_worse())
-def test_nor_in_the_initial_phase_up_to_what_was_predicted(value, reductions):
-    """What gains more than that has deviated from the model, too."""
-    predicted, better, worse = reductions
-    after = [
-        SearchDamping(value).after(outcome(min(actual, predicted), predicted)).value
-        for actual in (better, worse)
-    ]
-    assert after[0] <= after[1]
-
-
 @given(dampings, outcomes)
 def test_damping_is_never_negative_nor_lost(damping, told):
     assert damping.after(told).value >= 0
@@ -77,12 +66,6 @@ def test_good_steps_bring_it_down_again(value, bad):
 @given(dampings, outcomes)
 def test_values_that_were_not_compared_leave_it_as_it_is(damping, told):
     assert damping.after(replace(told, compared=False)).value == damping.value
-
-
-@given(outcomes)
-def test_off_stays_off(told):
-    assert SearchDamping.off().after(told) == SearchDamping.off()
-    assert not limits(SearchDamping.off().value, outcome(step_norm=told.step_norm))
 
 
 @given(positive, positive)

@@ -102,12 +102,6 @@ def test_A_comes_to_be_no_smaller_than_C(sets, run):
         assert sets.sizes.A >= sets.sizes.C
 
 
-@given(set_sizes(), outcomes, st.booleans(), st.booleans())
-def test_off_stays_off(sets, told, stalled, whole):
-    off = SetSizes.off(sets.sizes)
-    assert off.after(told, stalled=stalled, converged_on_A=whole) == off
-
-
 @given(outcomes, st.booleans())
 def test_the_users_own_sets_have_no_sizes(told, stalled):
     own = SetSizes(None, None)

@@ -30,13 +30,6 @@ def test_it_stays_in_its_interval(forcing, told):
     assert 0 <= forcing.after(told).value <= LARGEST
 
 
-@given(forcings, st.lists(outcomes, max_size=5))
-def test_and_does_so_for_a_whole_run(forcing, run):
-    for told in run:
-        forcing = forcing.after(told)
-    assert 0 <= forcing.value <= LARGEST
-
-
 @given(forcings, st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
 def test_a_better_model_never_loosens_it(forcing, error, other, falls_to):
     """How far the model was off, either way."""
@@ -86,18 +79,6 @@ def test_it_recovers_from_bad_steps(bad):
     assert forcing.value < 0.01
 
 
-@given(outcomes)
-def test_off_stays_off(told):
-    assert Forcing.off().after(told) == Forcing.off()
-    assert Forcing.off().restarted() == Forcing.off()
-    assert not Forcing.off().satisfied(None)
-
-
-@given(forcings)
-def test_a_restart_is_a_start(forcing):
-    assert forcing.restarted() == Forcing()
-
-
 # The space
 
 
@@ -142,12 +123,6 @@ def test_a_right_model_is_solved_well():
     )
     assert res.success
     assert res.nit <= 6
-
-
-@given(outcomes)
-def test_where_products_are_cheap_no_step_changes_it(told):
-    assert Width().after(told) == Width()
-    assert Width.off().after(told) == Width.off()
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,17 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from ksdmin._adapters.arguments import as_weights
 from ksdmin._adapters.flat_problem import host_indices, picked_rows, seed_for_set
 from ksdmin._adapters.torch.costs import free_budget
-from ksdmin._adapters.torch.data.arrays import Arrays, as_pair, as_tree, cast, same_trees, take_rows
-from ksdmin._adapters.torch.data.dataset import Fetched, from_dataset, from_loader
+from ksdmin._adapters.torch.data.arrays import (
+    Arrays,
+    Fetched,
+    as_pair,
+    as_tree,
+    cast,
+    from_dataset,
+    from_loader,
+    same_trees,
+    take_rows,
+)
 from ksdmin._adapters.torch.data.streaming import (
     KeptSets,
     Prefetcher,
@@ -51,23 +60,6 @@ class Source(Protocol):
 class Samples:
     """Inputs and targets; ``chunks`` brings them to the device piece by piece.
 
-    Parameters
-    ----------
-    data : pair, dict, Dataset or DataLoader
-        As :func:`ksdmin.from_torch` takes them.
-    device : torch.device
-        Where the model is.
-    dtype : torch.dtype
-        That of the model; floating-point data are brought to it.
-    split_targets : bool, optional
-        Whether the data consist of inputs and targets. Otherwise all are inputs, and the targets
-        are an empty tuple.
-    sample_weight : vector, optional
-        A weight for each sample.
-    memory_budget : float, optional
-        Data of so many bytes are put on the device at once; of more, chunk by chunk. By default
-        what `free_budget` says.
-
     Attributes
     ----------
     n : int
@@ -82,12 +74,16 @@ class Samples:
 
     def __init__(
         self,
-        data: Any,
-        device: torch.device,
-        dtype: torch.dtype,
+        data: Any,  # pair, dict, Dataset or DataLoader: as :func:`ksdmin.from_torch` takes them
+        device: torch.device,  # where the model is
+        dtype: torch.dtype,  # that of the model; floating-point data are brought to it
         *,
+        # Whether the data consist of inputs and targets. Otherwise all are inputs, and the targets
+        # are an empty tuple.
         split_targets: bool = True,
-        sample_weight: Any = None,
+        sample_weight: Any = None,  # a weight for each sample
+        # Data of so many bytes are put on the device at once; of more, chunk by chunk. By default
+        # what `free_budget` says.
         memory_budget: float | None = None,
     ) -> None:
         self._device, self.dtype = device, dtype
@@ -339,10 +335,10 @@ def _brought(source: Source, device: torch.device, dtype: torch.dtype, budget: f
     return source
 
 
-# Samples that a function of the epoch returns: another set for each iteration of a run
+# Samples that a function of the epoch returns: a new set for each iteration of a run
 
 
-# Sets that are kept: that of the iteration, and the one before.
+# Sets that are kept: that of this iteration, and the one before.
 KEPT_SETS = 2
 
 
@@ -373,7 +369,7 @@ class EpochSet(Drawn):
         return EpochSet(self.data, samples, self.rows, self.drawn_in)
 
     def is_again(self, other: Any) -> bool:
-        """Whether another set has the same samples: of arrays the same numbers."""
+        """Whether another set has the same samples; for arrays, the same numbers."""
         if not isinstance(other, EpochSet) or other.rows is not self.rows:
             return False
         return other.data is self.data or _equal(other.data, self.data)
@@ -412,7 +408,7 @@ class EpochSamples:
         self.dtype = first.samples.dtype
 
     def in_dtype(self, dtype: torch.dtype) -> EpochSamples:
-        """The same for a model of another dtype; it takes the sets of this one, too."""
+        """The same for a model of another dtype, which accepts the sets of this one, too."""
         return EpochSamples(self._data, partial(self._make, dtype=dtype))
 
     @property
@@ -422,7 +418,7 @@ class EpochSamples:
 
     @property
     def subsets(self) -> Subsets:
-        """The sets that a run takes: all samples of the epoch, for the gradient and the rest."""
+        """The sets of a run: all samples of the epoch, for A, B and C."""
         return Subsets(self._draw)
 
     def _draw(self, epoch: int, rng: Any) -> tuple[EpochSet, ...]:
@@ -475,7 +471,7 @@ class EpochSamples:
         """Divide, in every set, by the mean of the weights in the loss's own mean."""
         self._class_weights = sample_weights
         self._kept.clear()
-        self._at(0)  # one without any is refused here
+        self._at(0)  # raises for an empty set
 
     def check_weights(self) -> None:
         """Every set is checked when it is made."""

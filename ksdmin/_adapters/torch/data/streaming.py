@@ -1,7 +1,7 @@
-"""Chunks that are read, and copied to a CUDA device, while the one before is computed with.
+"""Chunks that are read, and copied to a CUDA device, during the computation with the last one.
 
-A thread gathers rows into pinned memory. All calls of CUDA are made by the caller's own thread:
-those of another one would break the capture of a graph.
+A thread gathers rows into pinned memory. All CUDA calls are made in the caller's thread: those of
+another thread would break the capture of a graph.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ksdmin._adapters.trees import tree_leaves, tree_map
 T = TypeVar("T")
 Queue = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
-# Chunks that are made ahead: one is enough where all take the same time, the second one makes up
-# for a slow one. Each takes memory.
+# Chunks that are prepared ahead: one is enough if all take the same time, a second one makes up for
+# a slow one. Each takes memory.
 DEPTH = 2
-MAX_WAIT = 5.0  # seconds for a thread to end, when the interpreter does: a task may hang
+MAX_WAIT = 5.0  # seconds for a thread to end, when the interpreter ends: a task may hang
 
 _at_work: weakref.WeakKeyDictionary[threading.Thread, Queue] = weakref.WeakKeyDictionary()
 
@@ -46,7 +46,7 @@ class Prefetcher:
         self._process = 0
 
     def ahead(self, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
-        """What the tasks return, in their order; an exception is raised where its result would be.
+        """The results of the tasks in order; an exception is raised in place of its result.
 
         `tasks` itself is iterated in the caller's thread.
         """
@@ -59,7 +59,7 @@ class Prefetcher:
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            for future in waiting:  # the caller has stopped asking
+            for future in waiting:  # the caller has stopped iterating
                 future.cancel()
 
     def _submit(self, task: Callable[[], T]) -> Future[T]:
@@ -78,7 +78,7 @@ class Prefetcher:
         return future
 
     def __getstate__(self) -> dict[str, Any]:
-        # A thread cannot be copied: a copy starts its own
+        # a thread cannot be copied: a copy starts its own
         return {"_tasks": None, "_process": 0}
 
 
@@ -101,36 +101,31 @@ def _work(tasks: Queue) -> None:
             future.set_result(task())
         except BaseException as error:
             future.set_exception(error)
-        del future, task  # a thread that waits must not keep what they hold
+        del future, task  # a waiting thread must not keep references
 
 
-# Chunks that may be on the device before the one that it computes with is done: that one, and the
-# next. Each takes memory.
+# Chunks on the device at the same time: the present one and the next. Each takes memory.
 CHUNKS_ON_DEVICE = 2
 
 
 class Slot:
-    """Pinned memory for one chunk, used again and again.
+    """Pinned memory for one chunk, used again and again."""
 
-    Parameters
-    ----------
-    chunk : tuple
-        Inputs, targets and weights of all samples, on the host.
-    rows : int
-        How many samples it is for.
-    dtype : torch.dtype
-        Inputs and targets of wider floating-point numbers are brought to it on the host, narrower
-        ones on the device: so little is copied.
-    """
-
-    def __init__(self, chunk: Chunk, rows: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        chunk: Chunk,  # inputs, targets and weights of all samples, on the host
+        rows: int,  # how many samples it is for
+        # Inputs and targets of wider floating-point numbers are brought to it on the host, narrower
+        # ones on the device: so little is copied.
+        dtype: torch.dtype,
+    ) -> None:
         *pair, w = chunk
         narrowed = tree_map(lambda leaf: _pinned(leaf, rows, dtype), tuple(pair))
         self._chunk, self._buffers = chunk, (*narrowed, _pinned(w, rows, w.dtype))
         self._copied: torch.cuda.Event | None = None
 
     def wait(self) -> None:
-        """Until what is in it has been copied to the device."""
+        """Wait until its content has been copied to the device."""
         if self._copied is not None:
             self._copied.synchronize()
 
@@ -142,7 +137,7 @@ class Slot:
         return self
 
     def copy(self, device: torch.device) -> Chunk:
-        """What is in it, on the device as soon as the current stream gets there."""
+        """Copy its content to the device, in stream order."""
         chunk: Chunk
         chunk, self._copied = to_device(self._filled, device)
         return chunk
@@ -169,7 +164,7 @@ def gathered(
     dtype: torch.dtype,
 ) -> Iterator[Slot]:
     """The parts of all samples, each in pinned memory, gathered ahead by a thread."""
-    # Those that are gathered ahead, the one that is asked for, and the one that is being copied
+    # those gathered ahead, the one asked for, and the one being copied
     slots = [Slot(chunk, max(counts), dtype) for _ in range(min(len(parts), DEPTH + 2))]
 
     def tasks() -> Iterator[Callable[[], Slot]]:
@@ -184,8 +179,8 @@ def gathered(
 def uploaded(copies: Iterable[Callable[[], Chunk]], device: torch.device) -> Iterator[Chunk]:
     """The chunks on the device, one by one.
 
-    The copy of a chunk begins when it is asked for: then the device still computes with the one
-    before. It waits for the one before that, so that no more than `CHUNKS_ON_DEVICE` pile up.
+    The copy of a chunk begins when it is asked for, while the device still computes with the last
+    one. It waits for the one before that, so that at most `CHUNKS_ON_DEVICE` are on the device.
     """
     used: deque[torch.cuda.Event] = deque()
     for copy in copies:
@@ -203,7 +198,7 @@ def to_device(tree: Any, device: torch.device) -> tuple[Any, torch.cuda.Event]:
         copied = stream.record_event()
     here.wait_event(copied)
     for leaf in tree_leaves(copies):
-        leaf.record_stream(here)  # so that its memory is not used again before `here` is done
+        leaf.record_stream(here)  # its memory must not be reused before `here` is done
     return copies, copied
 
 
@@ -212,7 +207,7 @@ def _copy_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-# Chunks of the sets that were used last, where all samples do not fit into memory
+# Chunks of the sets used last, if not all samples fit into memory
 
 
 class KeptSets:
@@ -233,14 +228,14 @@ class KeptSets:
     def chunks(
         self, key: Hashable, count: int, make: Callable[[], Iterator[Chunk]]
     ) -> Iterator[Chunk]:
-        """The `count` chunks of the set `key`: those that are kept, or what `make` makes."""
+        """The `count` chunks of the set `key`: kept ones, or those that `make` makes."""
         if key in self._sets:
             self._sets.move_to_end(key)
             return iter(self._sets[key])
         return self._kept(key, count, make())
 
     def emptied(self) -> KeptSets:
-        """One of the same budget that keeps nothing yet."""
+        """An empty one with the same budget."""
         return KeptSets(self._budget)
 
     def clear(self) -> None:

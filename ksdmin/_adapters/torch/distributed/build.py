@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from ksdmin._adapters.arguments import Arguments, Block
 from ksdmin._adapters.blocks import BlockProblem, Term
-from ksdmin._adapters.torch.data.dataset import options_of
+from ksdmin._adapters.torch.data.arrays import options_of
 from ksdmin._adapters.torch.data.samples import Samples, is_function_of_epoch
 from ksdmin._adapters.torch.distributed.link import Link
 from ksdmin._adapters.torch.distributed.sums import Shards, Shares
@@ -26,12 +26,12 @@ from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import Subsets
 from ksdmin._problem.values import changed
 
-# What torchrun sets for each process it starts; `env://` reads it.
+# the variables that torchrun sets for each process; `env://` reads them
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def as_group(process_group: Any, device: torch.device) -> dist.ProcessGroup:
-    """The group; "auto" is the default group, which is made where torchrun has started us."""
+    """The group; "auto" is the default group, initialised if torchrun has started this process."""
     if not dist.is_available():
         raise RuntimeError("process_group: this build of torch has no torch.distributed")
     if isinstance(process_group, str):
@@ -45,9 +45,9 @@ def as_group(process_group: Any, device: torch.device) -> dist.ProcessGroup:
 
 
 def asked_for(process_group: Any) -> Any:
-    """What the user gave, where that means several processes; None for an ordinary run.
+    """The argument, if it means several processes; None for an ordinary run.
 
-    "auto" in a process that was started by itself, and not as one of several, is one.
+    "auto" in a process that was not started as one of several is an ordinary run.
     """
     alone = not dist.is_available() or not dist.is_initialized()
     if process_group == "auto" and alone and not any(name in os.environ for name in VARIABLES[:2]):
@@ -61,7 +61,7 @@ _warned = False
 
 
 def _warn_of_others() -> None:
-    """Warn, once, of a process that is one of several but minimises by itself."""
+    """Warn, once, if a process is one of several but minimises alone."""
     global _warned
     size = os.environ.get("WORLD_SIZE", "")
     if _warned or not size.isdigit() or int(size) < 2:
@@ -70,7 +70,7 @@ def _warn_of_others() -> None:
     warnings.warn(
         f"This process is one of several (WORLD_SIZE={size}), but from_torch was called without "
         "process_group: each process minimises over its own data, and ends at its own minimum. "
-        "Pass process_group='auto' for one run of all of them.",
+        "Pass process_group='auto' for one run over all samples.",
         UserWarning,
         stacklevel=5,  # the call of from_torch
     )
@@ -104,10 +104,9 @@ FRAMES = 8  # between a check of the model and the user's call of from_torch: fo
 
 
 def unwrapped(model: nn.Module, process_group: Any) -> nn.Module:
-    """The model itself: what wrappers for several devices do is done here.
+    """The model itself, without wrappers for several devices.
 
-    A wrapper would add up gradients once more, whenever a backward pass runs, and knows nothing of
-    products.
+    A wrapper would sum gradients again in each backward pass, and cannot sum products.
     """
     if isinstance(model, DistributedDataParallel) and process_group is None:
         raise TypeError(
@@ -193,10 +192,10 @@ def link_between(asked: Arguments) -> Link:
 
 
 def own_share(data: Any, link: Link) -> Any:
-    """The data of this process: of a DataLoader with a DistributedSampler, its share.
+    """The data of this process; of a DataLoader with a DistributedSampler, its share.
 
-    That sampler draws some samples twice where the processes would have different numbers of them:
-    here every one counts once.
+    That sampler repeats samples if the processes would have different numbers; here each sample
+    counts once.
     """
     sampler = getattr(data, "sampler", None) if isinstance(data, DataLoader) else None
     if not isinstance(sampler, DistributedSampler):
@@ -210,41 +209,28 @@ def own_share(data: Any, link: Link) -> Any:
     return DataLoader(data.dataset, data.batch_size, sampler=own, **options_of(data))
 
 
-# What the processes have found out about the model, each with its own samples
+# What each process has found out about the model with its own samples
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a process has found out about the model with its own samples.
+    """What a process has found out about the model with its own samples."""
 
-    Attributes
-    ----------
-    samples : int
-        How many it has.
-    mean_weight : float
-        Of its samples.
-    traits : Traits
-        Of the problem that it has made of them.
-    kernel : tuple or None
-        The kind of its kernel for a curvature matrix or a Jacobian, and what that counts as.
-    max_diagonal_samples : int
-        How many the diagonal is estimated from.
-    """
-
-    samples: int
-    mean_weight: float
-    traits: Traits
+    samples: int  # how many it has
+    mean_weight: float  # of its samples
+    traits: Traits  # of the problem that it has made of them
+    # The kind of its kernel for a curvature matrix or a Jacobian, and what that counts as.
     kernel: tuple[str, int] | None
-    max_diagonal_samples: int
+    max_diagonal_samples: int  # how many the diagonal is estimated from
 
 
 def facts_of(problem: TorchProblem, samples: Samples, count: int) -> Facts:
-    """Those of the problem that this process has made, of whose samples so many count."""
+    """The facts of this process's problem, of whose samples so many count."""
     found = problem._matrix or problem._rows
     kernel = None if found is None else (type(found).__name__, found.products)
     most = problem._sums.max_diagonal_samples
     has_diagonal = problem.traits.has_diagonal
-    if isinstance(problem._precond, str):  # beside factors it may be that nobody has looked yet
+    if isinstance(problem._precond, str):  # with factors, nobody may have asked for it yet
         has_diagonal = problem._sums.diagonal is not None
     traits = replace(problem.traits, has_diagonal=has_diagonal)
     return Facts(count, samples.mean_weight, traits, kernel, most)
@@ -253,8 +239,8 @@ def facts_of(problem: TorchProblem, samples: Samples, count: int) -> Facts:
 def distributed(problem: TorchProblem, link: Link) -> TorchProblem:
     """The problem of all processes, from the problem that each has made of its own samples.
 
-    One process alone has the sums already: its problem is the one that it would have without a
-    group, with the same kernels and graphs, and no message is sent.
+    A single process has the sums already: its problem is the same as without a group, with the same
+    kernels and graphs, and no message is sent.
     """
     if link.size == 1:
         samples = problem._sums.samples
@@ -285,7 +271,7 @@ def distributed_blocks(
 
 
 def share_of(problem: TorchProblem, link: Link, *, has: bool = True) -> TorchProblem:
-    """What this process adds to a problem over the samples of all; it may have none.
+    """The share of this process in a problem over all samples; it may have none.
 
     `problem` is the one that this process has made of its own samples.
     """
@@ -313,10 +299,10 @@ def share_of(problem: TorchProblem, link: Link, *, has: bool = True) -> TorchPro
 
 
 def joint_traits(facts: Sequence[Facts]) -> Traits:
-    """What holds in all processes: their samples may have shown different things.
+    """The traits that hold in all processes, whose samples may have shown different things.
 
-    All of them get the same, as these decide how a run goes. Costs are those of all samples: what
-    is sent is not counted.
+    All get the same traits, because these decide how a run goes. Costs are those of all samples;
+    messages do not count.
     """
     traits = [fact.traits for fact in facts]
     alike = len({fact.kernel for fact in facts}) == 1
@@ -336,6 +322,6 @@ def joint_traits(facts: Sequence[Facts]) -> Traits:
 
 
 def least(numbers: Sequence[float | None]) -> float | None:
-    """The least of some numbers; None where one of them is not known."""
+    """The least of some numbers; None if one of them is not known."""
     known = [number for number in numbers if number is not None]
     return min(known) if len(known) == len(numbers) else None

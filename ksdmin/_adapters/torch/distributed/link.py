@@ -1,10 +1,10 @@
 """The link between the processes: sums over all of them, and what they have to agree on.
 
-Every message of a run is a sum over the processes (an all-reduce), which gives each of them the
-same bits. What a process knows alone travels within: that it has failed, was interrupted, or is out
-of time. A process that has failed goes on with zeros in its messages until all have read of it, and
-so none ever waits for a message that does not come. Only a process that dies is not there: the
-backend then raises in the others, at once or after the time-out of the group.
+Every message of a run is a sum over the processes (an all-reduce), which gives all of them the same
+bits. The messages also carry signals of a single process: that it has failed, was interrupted, or
+is out of time. A process that has failed goes on with zeros in its messages until all have read the
+signal, so that none waits for a missing message. If a process dies, the backend raises in the
+others, at once or after the timeout of the group.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ksdmin._problem.values import changed
 
 T = TypeVar("T")
 
-# Each signal is a count of processes, and two share a number: it stays below 2^24, which float32
-# holds exactly.
+# Each signal is a count of processes, and two share a number, which stays below 2^24: float32 can
+# hold it exactly.
 MOST_PROCESSES = 2**12 - 1
 SHIFT = MOST_PROCESSES + 1
 SIGNALS = 2  # numbers behind a vector; behind float64 numbers they are one
@@ -34,17 +34,13 @@ PAIR = SHIFT**2
 
 
 class Link(Team):
-    """The processes of a group.
+    """The processes of a group."""
 
-    Parameters
-    ----------
-    group : ProcessGroup
-        Of torch.distributed.
-    like : Tensor
-        Of the dtype and on the device of the model's parameters.
-    """
-
-    def __init__(self, group: dist.ProcessGroup, like: Tensor) -> None:
+    def __init__(
+        self,
+        group: dist.ProcessGroup,  # of torch.distributed
+        like: Tensor,  # of the dtype and on the device of the model's parameters
+    ) -> None:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         if self.rank < 0:
             raise ValueError("process_group: this process is not a member of the group")
@@ -64,20 +60,20 @@ class Link(Team):
     # Failures
 
     def attempt(self, action: Callable[[], T], otherwise: Callable[[], T]) -> T:
-        """What `action` returns; where it fails, or anything before has failed, `otherwise`."""
+        """The result of `action`; `otherwise`, if it fails, or something has failed before."""
         if self._fault is None:
             try:
                 return action()
-            except BaseException as error:  # also Ctrl-C: the others wait for this process
+            except BaseException as error:  # also Ctrl-C, because the others wait for this process
                 self._fault = error
         return otherwise()
 
     def note_forward_pass(self) -> None:
-        """A product of this process had to make its forward pass again."""
+        """Record that a product of this process had to repeat its forward pass."""
         self._again = True
 
     def _raise(self) -> None:
-        """One process at least has failed, and all of them know by now."""
+        """Raise, because at least one process has failed, and all know it by now."""
         own, self._fault = self._fault, None
         self._again = False
         self._pending.clear()
@@ -130,10 +126,10 @@ class Link(Team):
     def joint_product(
         self, product: Tensor, counts: Counts, on_again: Callable[[], None]
     ) -> Tensor:
-        """The sum of a vector, for which no host need wait; `on_again` as in `heed`.
+        """The sum of a vector, without waiting on the host; `on_again` as in `heed`.
 
-        What is signalled behind it is read with the next message but one, or the next numbers: a
-        device that computes ahead of the host need not be waited for.
+        Its signals are read with the next message but one, or the next numbers, so that the host
+        need not wait for the device.
         """
         message = product.new_empty(product.numel() + SIGNALS)
         message[:-SIGNALS] = product
@@ -144,7 +140,7 @@ class Link(Team):
         return message[:-SIGNALS]
 
     def joint_parts(self, arrays: Sequence[Tensor], counts: Counts) -> Sequence[Tensor]:
-        """The sums of some tensors, in place; where a process has failed, all of them raise."""
+        """The sums of some tensors, in place; if a process has failed, all processes raise."""
         numbers = self.sum_numbers(arrays[0].new_zeros(0, dtype=torch.float64), counts)
         for array in arrays:
             self.sum(array, counts)
@@ -164,13 +160,13 @@ class Link(Team):
         return (self._fault is not None) + SHIFT * again, interrupted + SHIFT * late
 
     def heed(self, signals: float) -> None:
-        """Read what the processes have signalled behind numbers."""
+        """Read the signals that follow numbers."""
         while self._pending:
             self._heed_first()
         self._heed(*reversed(divmod(int(signals), PAIR)))
 
     def _heed_later(self, signals: Tensor, on_again: Callable[[], None]) -> None:
-        """Let signals that were summed be read when no device has to be waited for."""
+        """Read signals later, when the host need not wait for the device."""
         self._pending.append((self._space.to_host_async(signals), on_again))
         while len(self._pending) > int(self._space.remote):
             self._heed_first()
@@ -181,7 +177,7 @@ class Link(Team):
             on_again()
 
     def _heed(self, first: int, second: int) -> bool:
-        """Act upon signals; whether any process had to make a forward pass again."""
+        """Act on signals; returns whether any process had to repeat a forward pass."""
         again, failed = divmod(first, SHIFT)
         late, interrupted = divmod(second, SHIFT)
         if failed:
@@ -256,7 +252,7 @@ class Link(Team):
         self._call(lambda: dist.all_reduce(message, operation, group=self._group))
 
     def _call(self, collective: Callable[[], Any]) -> None:
-        """Call one of torch.distributed's functions; say what it means that one fails."""
+        """Call a function of torch.distributed, and explain its failure."""
         try:
             if self._device.type == "cuda":
                 with torch.cuda.device(self._device):
@@ -266,7 +262,7 @@ class Link(Team):
         except RuntimeError as error:
             raise RuntimeError(
                 f"rank {self.rank} of {self.size} cannot reach the other processes of the group: "
-                "one of them has died, or has not come as far within the time-out of the group, or "
+                "one of them has died, or has not got this far within the timeout of the group, or "
                 f"the backend does not serve {self._device.type} tensors. A saved run goes on "
                 f"with ksdmin.resume, also with fewer processes. ({error})"
             ) from error

@@ -1,4 +1,4 @@
-"""What one of several processes adds to the sums over the samples of a set."""
+"""The contribution of one of several processes to the sums over a set."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.team import Team
 from ksdmin._problem.values import changed
 
-# Sets whose parts are kept: A, B and C of an iteration, and one more. To split one that is on a
-# device waits for it.
+# Sets whose parts are kept: A, B and C of an iteration, and one more. Splitting a set on a device
+# waits for the device.
 KEPT_SETS = 4
 
 T = TypeVar("T")
@@ -30,37 +30,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A set of samples, and those of it that are here.
+    """A set of samples, and those of it that are here."""
 
-    Attributes
-    ----------
-    idx : slice or Tensor
-        The set, as indices of all samples, on the host.
-    size : int
-        How many samples it has in all processes.
-    here : slice, Tensor or None
-        Those that are here, as indices of this process's samples; None where there are none.
-    places : slice or Tensor
-        Where these stand in the set.
-    """
-
-    idx: Any
-    size: int
+    idx: Any  # the set, as indices of all samples, on the host
+    size: int  # how many samples it has in all processes
+    # Those that are here, as indices of this process's samples; None where there are none.
     here: Any
-    places: Any
+    places: Any  # where these stand in the set
 
 
 class Shards:
     """The samples of all processes.
-
-    Parameters
-    ----------
-    samples : Samples
-        Those that are here.
-    sizes : sequence of int
-        How many each process has; none is fine.
-    rank : int
-        Which process this is.
 
     Attributes
     ----------
@@ -68,7 +48,12 @@ class Shards:
         How many there are in all.
     """
 
-    def __init__(self, samples: Samples, sizes: Sequence[int], rank: int) -> None:
+    def __init__(
+        self,
+        samples: Samples,  # those that are here
+        sizes: Sequence[int],  # how many each process has; none is fine
+        rank: int,  # which process this is
+    ) -> None:
         self.n, self._samples = sum(sizes), samples
         self._start = sum(sizes[:rank])
         self._stop = self._start + sizes[rank]
@@ -90,7 +75,7 @@ class Shards:
         return part.size
 
     def indices(self, idx: Any) -> Part:
-        """A set, and which of it is here."""
+        """A set, and its part in this process."""
         if isinstance(idx, slice):
             rows = range(*idx.indices(self.n))
             return self._whole if len(rows) == self.n else self._part(list(rows))
@@ -127,25 +112,17 @@ VECTORS = {"value": 0, "gradient": 1, "diagonal": 2}  # that a kernel returns be
 class Shares(Sums):
     """What this process adds to the sums over a set of the samples of all.
 
-    Nothing is sent: the problem does that. Where this process has failed, or has no sample of the
-    set, it adds zeros: the link says so to the others with the next message.
-
-    Parameters
-    ----------
-    local : SampleSums
-        Over the samples that are here.
-    samples : Shards
-        The samples of all processes.
-    link : Link
-        To the others.
-    seed : int
-        Of the samples that the diagonal is estimated from.
-    max_diagonal_samples : int
-        How many these are at most.
+    Nothing is sent here: the problem does that. If this process has failed, or has no sample of the
+    set, it contributes zeros; the link reports a failure with the next message.
     """
 
     def __init__(
-        self, local: SampleSums, samples: Shards, link: Link, seed: int, max_diagonal_samples: int
+        self,
+        local: SampleSums,  # over the samples that are here
+        samples: Shards,  # the samples of all processes
+        link: Link,
+        seed: int,  # of the samples that the diagonal is estimated from
+        max_diagonal_samples: int,  # how many these are at most
     ) -> None:
         self.samples, self._local, self._link, self._seed = samples, local, link, seed
         self._max_diagonal_samples = max_diagonal_samples
@@ -160,7 +137,7 @@ class Shares(Sums):
         return self._local.has_squares
 
     def indices(self, idx: Any) -> Part:
-        """A set of the user's, and which of it is here."""
+        """A user's set, and its part in this process."""
         return self.samples.indices(idx)
 
     def size(self, part: Part) -> int:
@@ -185,7 +162,7 @@ class Shares(Sums):
         return self._added(part, lambda: self._local.total(kind, x, part.here, precision), nothing)
 
     def _added(self, part: Part, here: Callable[[], T], nothing: Callable[[], T]) -> T:
-        """What is computed here; where there is nothing of a set, or a process fails, `nothing`."""
+        """What is computed here; `nothing`, if the set has no samples here, or a process fails."""
         return nothing() if part.here is None else self._link.attempt(here, nothing)
 
     def squares(self, x: Tensor, part: Part, precision: str) -> Tensor:
@@ -243,7 +220,8 @@ class Shares(Sums):
     ) -> Product:
         """The sum of the products over a set.
 
-        What they share may have to be computed again: the link says so to all, not `on_recompute`.
+        If what they share has to be repeated, the link reports that to all, instead of
+        `on_recompute`.
         """
         again = self._link.note_forward_pass
 
