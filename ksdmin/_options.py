@@ -250,7 +250,7 @@ class Options(MethodOptions):
         matrix), "quasi-newton", "gauss-newton" (from the Jacobian of residuals) and "escape" (from
         saddle points). Rules to switch off, to see what they do: "damping", "finer_arithmetic",
         "forcing" (always K vectors), "set_sizes", "stall" and "width" (on samples never more
-        vectors than two passes pay for).
+        vectors than two passes pay for; on everything up to K from the start).
 
     Examples
     --------

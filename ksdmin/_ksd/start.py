@@ -129,7 +129,7 @@ def first_rules(
     return Rules(
         damping=first_damping(run, traits, here) if damped else SearchDamping.off(),
         forcing=Forcing() if on("forcing") else Forcing.off(),
-        width=first_width(run, traits) if on("width") else Width.off(),
+        width=Width() if on("width") else Width.off(),
         set_sizes=SetSizes(sizes, run.subsets.n) if on("set_sizes") else SetSizes.off(sizes),
         one_set=OneSet(),
         quasi_newton=QuasiNewtonChoice(record)
@@ -141,12 +141,6 @@ def first_rules(
         finer_arithmetic=FinerArithmetic() if on("finer_arithmetic") else FinerArithmetic.off(),
         stall=Stall(norm) if on("stall") else Stall.off(norm),
     )
-
-
-def first_width(run: KSDRun, traits: Traits) -> Width:
-    """Few vectors at first if each costs a gradient, unless the user gave krylov_dim."""
-    differenced = traits.product_accuracy < 1 and run.options.krylov_dim is None
-    return Width.of_differences() if differenced else Width()
 
 
 def first_gauss_newton(run: KSDRun, traits: Traits) -> GaussNewtonDamping:

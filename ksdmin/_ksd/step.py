@@ -263,7 +263,6 @@ def note_progress(rules: Rules, outcome: Outcome) -> Rules:
     return changed(
         rules,
         forcing=rules.forcing.after(outcome),
-        width=rules.width.after(outcome),
         stall=rules.stall.after(outcome),
         newton=rules.newton.after(outcome),
         gauss_newton=gauss_newton,

@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass
 
 from ksdmin._ksd.outcome import Outcome
+from ksdmin._ksd.rules.contest import TRIAL_SHARE
 from ksdmin._ksd.rules.space import model_error
 from ksdmin._problem.values import changed, made
 from ksdmin._result import Record
@@ -101,9 +102,14 @@ class QuasiNewtonChoice:
     def pays_on_samples(self, here: Record, forecast: Forecast) -> bool:
         """The same where the products are of a sample, and the gradient is of everything.
 
-        There steps of the model have to be faster from the first one on.
+        There steps of the model have to be faster from the first one on. A step with products costs
+        little there, and what the last one gained says ever less of the next one: that is tried
+        again for a small share of what the steps of the model have cost since.
         """
         if self.start is None or self.forecast is None:
+            return False
+        trial, turn = self.end.passes - self.start.passes, here.passes - self.end.passes
+        if trial <= TRIAL_SHARE * turn:
             return False
         return forecast.rate >= self._rate_of_products(here, forecast.left)
 

@@ -106,7 +106,9 @@ def largest_dim(run: KSDRun, state: KSDState) -> int:
     """K."""
     width = state.rules.width
     K = run.dims.whole_dim if may_widen(run, state) and width.wide else narrow_dim(run, state)
-    return K if state.curvature_is_sampled or width.most is None else min(K, width.most)
+    if state.curvature_is_sampled or run.options.krylov_dim is not None:
+        return K
+    return width.most(state.record, K)
 
 
 def wide_enough(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Callable[[Growth], bool]:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ksdmin._ksd.rules.contest import TRIAL_SHARE
 from ksdmin._ksd.rules.quasi_newton import Forecast, QuasiNewtonChoice, StepTaken
 from tests.ksd.rules.outcomes import NAN, outcome
 
@@ -165,6 +166,14 @@ def test_where_no_products_are_known_the_model_goes_on():
 @pytest.mark.parametrize(("slopes_left", "pays"), [(3.0, True), (5.0, False)])
 def test_on_samples_it_has_to_come_down_faster_from_the_first_step_on(slopes_left, pays):
     choice, (here, forecast) = after_the_space(2.0, 10, slopes_left, falls=True)
+    assert choice.pays_on_samples(here, forecast) is pays
+
+
+@pytest.mark.parametrize(("share", "pays"), [(2 * TRIAL_SHARE, True), (TRIAL_SHARE, False)])
+def test_on_samples_products_are_tried_again_for_a_share_of_what_the_model_has_cost(share, pays):
+    space = SPACE[1].passes - SPACE[0].passes
+    passes = SPACE[1].passes + space / share
+    choice, (here, forecast) = after_the_space(1.9, passes, slopes_left=1.0)
     assert choice.pays_on_samples(here, forecast) is pays
 
 

@@ -1,6 +1,7 @@
 """Forcing: how well the Newton step is solved for, and when the Krylov space is large enough."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 import ksdmin
 from ksdmin._ksd.krylov import krylov_basis
 from ksdmin._ksd.precond import IDENTITY
-from ksdmin._ksd.rules.space import LARGEST, Forcing, Width
+from ksdmin._ksd.rules.space import FIRST_PRODUCTS, LARGEST, Forcing, Width
 from ksdmin._problem.arrays import Space
 from tests.ksd.rules.outcomes import NAN, outcome, outcomes
 
@@ -119,19 +120,14 @@ def test_a_right_model_is_solved_well():
         np.zeros(40),
         jac=lambda x: A @ x - 1,
         hessp=lambda x, p: A @ p,
-        options={"gtol": 1e-8, "pairs": 0},
+        options={"gtol": 1e-8, "pairs": 0, "without": ["width"]},
     )
     assert res.success
     assert res.nit <= 6
 
 
-@pytest.mark.parametrize(
-    ("new_curvature", "accepted", "factor"),
-    [(True, True, 2), (True, False, 1), (False, True, 1)],
-)
-def test_of_differences_each_step_with_products_that_is_taken_allows_twice_as_many(
-    new_curvature, accepted, factor
-):
-    first = Width.of_differences()
-    after = first.after(outcome(new_curvature=new_curvature, accepted=accepted))
-    assert after.most == factor * first.most
+def test_a_space_has_no_more_vectors_than_the_run_has_had_gradients_and_products():
+    counts = (1, 0), (6, 5), (40, 25), (300, 0)
+    spent = [SimpleNamespace(njev=njev, nhev=nhev) for njev, nhev in counts]
+    assert [Width().most(before, 100) for before in spent] == [FIRST_PRODUCTS, 11, 65, 100]
+    assert [Width.off().most(before, 100) for before in spent] == [100] * 4
