@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import ksdmin
+from ksdmin._ksd.affordable import held_bytes
 from ksdmin._ksd.steps.gauss_newton import BeyondSample
 from ksdmin._problem.subsets import Sets
 
@@ -30,13 +31,8 @@ def equation(samples=SAMPLES, **given):
     return ksdmin.from_torch(model, residuals=blocks, **given)
 
 
-def room_for(rows, n):
-    """As many bytes as the rows and the matrices beside them take."""
-    return 8.0 * (2 * rows * n + 4 * min(rows, n) ** 2)
-
-
 def options(problem, rows=SAMPLES // 4 + 1, **more):
-    return {"memory_budget": room_for(rows, len(problem.x0)), "gtol": 0.0, **more}
+    return {"memory_budget": held_bytes(len(problem.x0), rows), "gtol": 0.0, **more}
 
 
 def test_rows_of_a_sample_come_closer_than_krylov_spaces():
