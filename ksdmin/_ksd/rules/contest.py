@@ -3,12 +3,11 @@
 One kind leads. After a turn of its steps the other one is tried, for a small share of the work of
 that turn. It takes the lead if it gains more in its trial than the leader would have gained for the
 same work, had its fall gone on as in its turn: the gains of the two halves of the turn tell that.
-Where the leader stays, its next turn is twice as long; that of a new leader is as short as the
-first one of a run, as a trial may mislead. So a kind that is wrong for good costs little, and one
-that becomes the right one later is found before the run has taken twice as long. A kind that costs
-more than a trial may is not tried yet. Where a step of the leader gains nothing, it is the other
-one's turn at once: near the end of a run rounding may hide all gains, and two kinds see more than
-one.
+Where the leader stays, its next turn is twice as long. So a kind that is wrong for good costs
+little, and one that becomes the right one later is found before the run has taken twice as long. A
+kind that costs more than a trial may is not tried yet. Where a step of the leader gains nothing, it
+is the other one's turn at once: near the end of a run rounding may hide all gains, and two kinds
+see more than one.
 
 Gains are differences of values, and only their ratios count: no constant that is added to a loss,
 no sign and no scale of it changes a decision. Work is that of the cost model, never a clock.
@@ -89,7 +88,7 @@ class Contest:
     @property
     def is_new(self) -> bool:
         """Whether no step has been made."""
-        return not self.length and not self.turn.work
+        return not self.length and not self.turn.steps
 
     @property
     def first_is_next(self) -> bool:
@@ -122,5 +121,5 @@ class Contest:
         if gained > 0 and trial.work < most:
             return changed(self, trial=trial)
         if trial.gained > self.turn.expected(trial.work):
-            return Contest(not self.leads, LeadersTurn(trial))
+            return Contest(not self.leads, LeadersTurn(trial), length=self.turn.work)
         return Contest(self.leads, length=2 * self.turn.work)

@@ -66,18 +66,6 @@ def test_a_kind_that_becomes_the_better_one_later_takes_the_lead():
     assert sum(taken[-300:]) < 15
 
 
-def test_a_lucky_trial_of_one_that_is_wrong_costs_little():
-    contest = Contest(length=1000.0)
-    while contest.first_is_next:
-        contest = contest.after(True, 1.0, 1.0).challenged(1.0)
-    contest = contest.after(False, 1e4, 1.0).after(False, 0.0, 1.0)
-    assert not contest.leads
-    turn = 0.0
-    while not contest.first_is_next and turn < 1000:
-        contest, turn = contest.after(False, 1e-6, 1.0).challenged(1.0), turn + 1.0
-    assert turn <= 1 / TRIAL_SHARE
-
-
 def test_a_trial_goes_on_while_its_steps_are_kept_short():
     contest = Contest()
     for _ in range(FIRST_TURN):
