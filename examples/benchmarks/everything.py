@@ -108,15 +108,8 @@ def physics(name: str) -> Result:
 NETS_OF_TODAY = f"{RESULTS}/nets_of_today_h200.json"
 EQUATIONS = (
     *("convection", "reaction", "wave", "poisson-257", "poisson-9873", "poisson-116097"),
-    *(
-        "poisson-5d",
-        "burgers",
-        "burgers-periodic",
-        "kdv",
-        "precision-fit",
-        "helmholtz-200000",
-        "dispersive-999361",
-    ),
+    *("burgers", "burgers-periodic", "kdv", "poisson-5d", "precision-fit"),
+    *("helmholtz-200000", "dispersive-999361"),
 )
 NETS = (
     *("curves", "mnist-ae", "mnist-cl", "mnist-cl-pt", "spoken-digits"),
