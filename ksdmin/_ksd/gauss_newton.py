@@ -228,8 +228,8 @@ class ShiftedOuterProduct:
     def _finer_solver(self, shift: float) -> Solved | None:
         self.rank = self.order
         if self._refined is None:
-            self._whole = self._space.lower_product(self._A)
-            L = self._space.lower_factor(self._whole, self._hidden_below)
+            whole = self._space.lower_product(self._A)
+            L = self._space.lower_factor(whole, self._hidden_below)
             if L is None:
                 return None
             self._refined = Refined(self._space, self._A, L)
@@ -263,7 +263,7 @@ def partial_factor(space: Space, A: Array, diagonal: Array, tolerance: float) ->
         L = space.lower_factor(columns[pivots, :], noise)
         if L is None:
             return None
-        more = space.xp.linalg.solve(L, columns.T).T
+        more = space.lower_solve(L, columns.T).T
         F = space.xp.concat([F, more], axis=1)
         (taken,) = space.to_host(space.xp.linalg.vector_norm(more, axis=1) ** 2)
         left = np.maximum(left - taken, 0.0)
@@ -322,25 +322,16 @@ class SolvedAtOnce:
 class Refined:
     """A A^T + s I for shifts s that the rounding of A A^T would hide.
 
-    Problem: a product A A^T has the squared singular values of A, so that those below the root of
-    the precision are lost: of 16 digits, 8 are left. Solve as if one had a QR factorisation of A,
-    for several shifts, by products and triangular solves alone.
+    Problem: A A^T has the squares of A's singular values. Those below 1e-8 of the largest are lost
+    in its rounding. Solve as well as with a QR factorisation of A, for several shifts, by products
+    and triangular solves alone.
 
     Algorithm: Cholesky's QR factorisation with a shift (Fukaya et al., 2020). With L L^T equal to
     A A^T + t I, for a shift t that rounding does not hide,
 
         A A^T + s I = L G L^T,   G = Q Q^T + s L^-1 L^-T,   Q = L^-1 A.
 
-    G has eigenvalues between s / t and 1, and what A A^T had lost.
-
-    Parameters
-    ----------
-    space : Space
-        Of A's arrays.
-    A : array
-        A matrix.
-    L : array
-        As above.
+    G has eigenvalues between s / t and 1. Q is made from A itself, so that nothing is lost.
     """
 
     def __init__(self, space: Space, A: Array, L: Array) -> None:
