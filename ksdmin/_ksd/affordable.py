@@ -19,7 +19,7 @@ from ksdmin._problem.protocol import Traits
 from ksdmin._run.evaluator import Evaluator
 
 HELD_ROWS = 2  # held at the same time: the rows of the blocks and all rows, or a copy in float64
-HELD_MATRICES = 5  # held at the same time: a factor, two products, their sum, its factor
+HELD_MATRICES = 4  # held at the same time: what the problem computed, ours, its factor, its inverse
 
 
 def matrix_fits(run: KSDRun, traits: Traits, samples: int | None = None) -> bool:
@@ -43,7 +43,8 @@ def held_bytes(n: int, rows: float) -> float:
     """The memory needed: the rows, if there are any, and matrices in the smaller dimension."""
     small = min(n, rows) if rows else n
     in_double = np.dtype(np.float64).itemsize
-    return in_double * (HELD_ROWS * rows * n + HELD_MATRICES * small**2)
+    matrices = HELD_MATRICES + bool(rows)  # those of rows are factorised twice
+    return in_double * (HELD_ROWS * rows * n + matrices * small**2)
 
 
 def room(run: KSDRun, traits: Traits) -> float:
