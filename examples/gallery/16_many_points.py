@@ -95,7 +95,7 @@ def solve(points):
         problem.load(intermediate_result.x)
         curve.append((intermediate_result.record.seconds, error(net)))
 
-    res = ksdmin.minimize(problem, rng=0, callback=note, options={"gtol": 0, "maxiter": 25})
+    res = ksdmin.minimize(problem, rng=0, callback=note, options={"gtol": 0, "maxiter": 40})
     problem.load(res.x)
     nets[name], curves[name] = net, curve
     print(f"{name}: loss {res.fun:.0e}, error {error(net):.0e}, {curve[-1][0]:.1f} s")
