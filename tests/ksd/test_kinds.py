@@ -87,7 +87,7 @@ def test_targets_that_cannot_be_fitted_are_no_trap():
 
 
 class Adder(torch.nn.Module):
-    """A recurrent net: a product costs many gradients' worth of small operations."""
+    """A recurrent net, which adds up the first of two inputs."""
 
     def __init__(self):
         super().__init__()
