@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from ksdmin._ksd.krylov import krylov_basis
 from ksdmin._ksd.precond import IDENTITY
 from ksdmin._ksd.presets import absolute, floored
-from ksdmin._ksd.steps.search import SubspaceObjective, Whitening
+from ksdmin._ksd.steps.search import SubspaceObjective, Whitening, bfgs
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import as_counting
 from ksdmin._problem.entry import as_problem
@@ -131,6 +131,35 @@ def test_values_and_gradients(tilted, fun, jac):
     h = 1e-5
     slopes = [(phi.at(a + e).value - phi.at(a - e).value) / (2 * h) for e in h * np.eye(3)]
     assert_allclose(point.gradient, slopes, rtol=1e-7)
+
+
+def saturated(x, idx):
+    return float(np.mean(np.tanh(X[idx] @ x - 1) ** 2))
+
+
+def slope_of_saturated(x, idx):
+    t = np.tanh(X[idx] @ x - 1)
+    return 2 * X[idx].T @ (t * (1 - t**2)) / len(X[idx])
+
+
+@pytest.mark.parametrize("C", [np.arange(1), np.arange(2, 4), np.arange(10)], ids=len)
+def test_a_search_that_follows_its_linear_term_to_infinity_ends(C):
+    setting = Setting(tilted=True, C=C, jac=slope_of_saturated, fun=saturated)
+    phi, start = setting.phi, setting.phi.start()
+    before = setting.counts[0]
+    found, _ = bfgs(phi.at, start, maxiter=100, noise=0.0, spent=lambda: phi.astray)
+    assert phi.astray  # or it would take more than a thousand evaluations
+    assert setting.counts[0] <= before + 12
+    assert found.loss < start.loss
+
+
+def test_a_long_way_on_which_the_loss_falls_is_not_astray():
+    setting = Setting(
+        tilted=True, fun=lambda x, idx: -float(np.sum(x)), jac=lambda x, idx: -1 + 0 * x
+    )
+    far = setting.phi.at(-1e3 * setting.phi.start().gradient)
+    assert math.isfinite(far.value)
+    assert not setting.phi.astray
 
 
 def test_gradient_is_computed_when_it_is_looked_at_and_once():

@@ -15,9 +15,10 @@ from scipy.optimize import OptimizeWarning
 from ksdmin._ksd.cost_model import MATRIX_IN_GRADIENTS
 from ksdmin._ksd.factor import largest_entry
 from ksdmin._ksd.krylov import Basis
-from ksdmin._ksd.line_search import contradicted, line_search
+from ksdmin._ksd.line_search import MAX_FACTOR, contradicted, line_search
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
 from ksdmin._ksd.steps.kind import Turn
+from ksdmin._ksd.trust_region import length_of
 from ksdmin._problem.arrays import EPS, Array, Small
 from ksdmin._problem.box import Box
 from ksdmin._problem.values import made
@@ -64,7 +65,7 @@ def search(turn: Turn, kind: str, basis: Basis) -> Trial:
         lowest=state.lowest,
         enough=end_of_search(turn, basis),
         dear=first_search_limit(evaluator, state, basis.dim),
-        spent=evaluator.spent,
+        spent=lambda: phi.astray or evaluator.spent(),
     )
     return made(
         Trial,
@@ -211,9 +212,12 @@ class SubspaceObjective:
     """phi(a) = f_C(x + V L^-T a), the objective of the inner search.
 
     With `tilted`, a linear term makes the slope of phi at zero that of the gradient on A, from
-    which the basis was built: f_C(x + d) + <g_A - g_C, d>. `damping` adds its share of |d|^2 / 2;
-    `gram` is V V^T if that is needed and is not the identity. With bounds the path is projected
-    onto the box; both terms are then of the real displacement, as far as it lies in the subspace.
+    which the basis was built: f_C(x + d) + <g_A - g_C, d>. This term has no bound: where the loss
+    saturates, a search would follow it to infinity. So a search has gone `astray` at a point many
+    times as far as the minimum of the model, where phi is lower but f_C is not. `damping` adds its
+    share of |d|^2 / 2; `gram` is V V^T if that is needed and is not the identity. With bounds the
+    path is projected onto the box; both terms are then of the real displacement, as far as it lies
+    in the subspace.
     """
 
     def __init__(
@@ -232,6 +236,7 @@ class SubspaceObjective:
         self._evaluator, self._x, self._C = evaluator, here.x, C
         self._basis, self._whitening, self._box = basis, whitening, box
         self._tilt, self._damping, self._gram = np.zeros(basis.dim), damping, gram
+        self._far, self.astray = math.inf, False
         # Slopes without the whole gradient are always cheaper by differences. Otherwise they pay
         # unless A serves as C: then the next iteration needs that gradient. (But if it computes a
         # diagonal, it computes the gradient, too.)
@@ -248,6 +253,7 @@ class SubspaceObjective:
         self._at_zero = value, g, slopes
         if tilted:
             self._tilt = basis.g_bar - slopes
+            self._far = MAX_FACTOR * length_of(whitening.gradient(basis.g_bar))
 
     def start(self) -> SubspacePoint:
         """Where the search begins; a new object each time, to avoid a reference cycle."""
@@ -268,6 +274,9 @@ class SubspaceObjective:
         value = loss + float(self._tilt.dot(c))
         if self._damping:
             value += self.damped(c)
+        before = self._at_zero[0]
+        if value < before < loss and length_of(a) > self._far:
+            self.astray, value = True, math.inf
         return SubspacePoint(self, a, c, x, loss, value, g, slopes, stopped)
 
     def damped(self, c: Small) -> float:
