@@ -22,6 +22,10 @@ SIZES = {
     "residual": 130_826,
     "transformer": 154_954,
     "aside": 93_745,
+    "small-conv": 5_994,
+    "small-residual": 117_834,
+    "small-lstm": 15_466,
+    "small-transformer": 19_530,
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from examples.benchmarks.net_suite import nets, samples
+from examples.benchmarks.net_suite import nets, samples, small_nets
 from examples.data.splits import Splits
 from examples.harness.net_training.tasks import CLASSIFICATION, REGRESSION, Task
 
@@ -26,7 +26,7 @@ class Experiment:
     levels : tuple of float
         The losses on the training samples to which seconds are counted.
     seconds : float
-        What a run takes on a GPU, where not given.
+        What a run takes on a GPU, or two cores of a CPU for small nets, where not given.
     task : Task
         The loss, and the error on the test samples.
     l2 : float
@@ -63,6 +63,21 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         (0.02, 0.012, 0.01),
         task=REGRESSION,
         l2=1e-6,
+    ),
+    "small-conv": Experiment(
+        "a small convolutional net, few digits",
+        small_nets.convolutional,
+        samples.few_digits,
+        seconds=10.0,
+    ),
+    "small-residual": Experiment(
+        "a small residual net, few digits", small_nets.residual, samples.few_digits, seconds=10.0
+    ),
+    "small-lstm": Experiment(
+        "a small LSTM, few digits", small_nets.lstm, samples.few_digits, seconds=10.0
+    ),
+    "small-transformer": Experiment(
+        "a small transformer, few digits", small_nets.transformer, samples.few_digits, seconds=10.0
     ),
 }
 

@@ -16,6 +16,7 @@ from examples.data import mnist
 from examples.data.splits import Part, Splits
 
 TRAINED, VALIDATED = 20_000, 5_000  # of MNIST's training images: the first ones, the last ones
+FEW = 1_347
 SHIFT, NOISE, BRIGHTEST = 4, 0.6, 1.5  # pixels; the standard deviation; what is more is cut off
 
 # Files of Python's standard library, the same for every version but for some lines.
@@ -36,6 +37,12 @@ def digits() -> Splits:
     """Images and their classes."""
     splits = mnist.load_digits().holding_out(VALIDATED)
     return Splits(splits.train[:TRAINED], splits.test, splits.held_out)
+
+
+@lru_cache(maxsize=1)
+def few_digits() -> Splits:
+    """The first of them, for small nets on a CPU."""
+    return Splits(digits().train[:FEW], digits().test, digits().held_out)
 
 
 @lru_cache(maxsize=1)
