@@ -104,6 +104,8 @@ def _common_length(parts: list[Array]) -> int:
     for part in parts:
         if not getattr(part, "shape", ()):
             kind = type(part).__name__
+            if isinstance(part, (float, int)):
+                kind += ". Convert a list of numbers: np.array(X)"
             raise TypeError(f"data: expected arrays with one row per sample, not {kind}")
     lengths = {int(part.shape[0]) for part in parts}
     if len(lengths) != 1:
