@@ -133,7 +133,7 @@ class MethodOptions:
             )
 
     def _check_count(self, name: str) -> None:
-        """Raise for a limit that is no number; SciPy's callers pass -1, infinity and 100.1, too."""
+        """Raise for a limit that is not a number (SciPy's callers pass -1, infinity and 100.1)."""
         value = getattr(self, name)
         number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
         if value is not None and not (number and value == value):

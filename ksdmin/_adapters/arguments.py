@@ -105,7 +105,7 @@ def from_frame(data: Any) -> Any:
     wrong = [repr(name) for name, column in arrays.items() if column.dtype.kind not in "biufc"]
     if wrong:
         raise TypeError(
-            f"data: the {type(data).__name__} has entries that are no numbers, in the column "
+            f"data: the {type(data).__name__} has entries that are not numbers, in the column "
             f"{', '.join(wrong)}: encode them, fill gaps, or leave the column out"
         )
     return np.column_stack(list(arrays.values()))

@@ -54,7 +54,7 @@ class Samples:
         if not isinstance(idx, slice):
             return host_indices(idx, self.n)
         rows = range(*idx.indices(self.n))
-        # a range that counts down to zero is no slice; an empty one is an error
+        # a range that counts down to zero is not a slice; an empty one is an error
         return idx if rows and rows.step > 0 else host_indices(list(rows), self.n)
 
     def size(self, idx: Any) -> int:

@@ -125,7 +125,7 @@ def _softmax_losses(xp: Any, logsumexp: LogSumExp, z: Array, y: Array) -> Array:
     if y.shape == z.shape:
         return _sum_per_sample(xp, y * error)
     y, classes = xp.expand_dims(y, 1), xp.arange(z.shape[1]).reshape((-1,) + (1,) * (z.ndim - 2))
-    valid = (y >= 0) & (y < z.shape[1])  # NaN for a label that is no class, instead of a loss of 0
+    valid = (y >= 0) & (y < z.shape[1])  # a label that is not a class gives NaN, not a loss of 0
     return _sum_per_sample(xp, xp.where(y == classes, error, xp.where(valid, 0.0, xp.nan)))
 
 

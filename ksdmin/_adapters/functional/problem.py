@@ -303,7 +303,7 @@ def _broadcast(l2: Any, tree: Any, library: Library) -> Any:
 
 
 def _check_samples(problem: FunctionalProblem) -> None:
-    """Raise if a model's loss is no sum over samples, or changes from call to call."""
+    """Raise if a model's loss is not a sum over samples, or changes from call to call."""
     if problem.subsets is None:
         return
     x0, few = np.asarray(problem.x0), WHOLE if problem.subsets.n == 1 else np.array([0, 1])

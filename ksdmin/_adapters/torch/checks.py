@@ -282,7 +282,7 @@ def _total(problem: Any, probing: Probing, samples: Any) -> float:
 
 
 def _check_mean_losses(problem: Any, model: FlatModel, x: Tensor) -> None:
-    """Raise if a model's own loss is no mean of its samples' losses, but of all words, say.
+    """Raise if a model's own loss is not a mean of its samples' losses, but of all words, say.
 
     Each sample alone shows different weights; dropout must not hide them.
     """
@@ -385,8 +385,9 @@ def _own_parameters(losses: Any, own: list[Tensor]) -> str:
             )
     shapes = ", ".join(str(tuple(tensor.shape)) for tensor in own)
     return (
-        f"the loss reads tensors that require a gradient (of shape {shapes}) and are no parameters "
-        "of the model: they would not be optimised. Detach them, or put them into the model"
+        f"the loss reads tensors that require a gradient (of shape {shapes}) and are not "
+        "parameters of the model: they would not be optimised. Detach them, or put them into the "
+        "model"
     )
 
 
