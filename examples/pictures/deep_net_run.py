@@ -46,7 +46,7 @@ def _digits(error: float) -> str:
 
 
 def _all(runs: Sequence[Run], key: str) -> str:
-    return " and ".join(sorted({run[key] for run in runs}))
+    return ", ".join(sorted({run[key] for run in runs}))
 
 
 def _curve(name: str, run: Run) -> Curve:

@@ -70,7 +70,7 @@ def picture(net: str, path: Path) -> Picture:
 
 
 def reached(net: str, runs: dict[str, Run]) -> float:
-    """The least of the levels that one of the methods comes to; or else the first."""
+    """The least of the levels that one of the methods reaches; or else the first."""
     levels = EXPERIMENTS[net].levels
     there = [
         level
@@ -90,7 +90,7 @@ def _when(run: Run, level: float) -> str:
 
 
 def _all(runs: dict[str, Run], key: str) -> str:
-    return " and ".join(sorted({run[key] for run in runs.values()}))
+    return ", ".join(sorted({run[key] for run in runs.values()}))
 
 
 def _curve(name: str, run: Run, level: float) -> Curve:
