@@ -1,6 +1,7 @@
-"""Krylov Subspace Descent, with the interface of scipy.optimize.minimize.
+"""Second-order minimisation, with the interface of scipy.optimize.minimize.
 
-For sums of losses and plain functions.
+For functions, means over many samples, sums of squares, and models of torch and jax. The method is
+Krylov Subspace Descent (KSD), with further kinds of second-order steps. Begin with `minimize`.
 """
 
 from importlib import import_module as _import_module
