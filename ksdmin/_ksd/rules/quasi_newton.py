@@ -79,9 +79,9 @@ class QuasiNewtonChoice:
     start: Record | None = None  # where it started; None: no such step yet, or on other samples
     forecast: Forecast | None = None  # the last one
     may_follow: bool = False  # whether the next step may use the model alone
-    # Whether the last step was one of the model, and the gradient fell in it.
+    # Whether the gradient has fallen in the last step, and that was one of the model.
     falls: bool = False
-    allowed: bool = True  # whether any step may
+    allowed: bool = True  # whether any may
 
     @classmethod
     def off(cls, record: Record) -> QuasiNewtonChoice:
@@ -100,12 +100,11 @@ class QuasiNewtonChoice:
         return forecast.rate >= self._rate_of_products(here, forecast.left)
 
     def pays_on_samples(self, here: Record, forecast: Forecast) -> bool:
-        """The same if the products are of a sample, and the gradient is of all samples.
+        """The same where the products are of a sample, and the gradient is of everything.
 
-        Here even the first step of the model has to be faster, because a step with products costs
-        little. What the last step with products gained says less and less about the next one. So
-        such a step is tried again when its cost is a small share of what the steps of the model
-        have cost since.
+        There steps of the model have to be faster from the first one on. A step with products costs
+        little there, and what the last one gained says ever less of the next one: that is tried
+        again for a small share of what the steps of the model have cost since.
         """
         if self.start is None or self.forecast is None:
             return False
@@ -131,9 +130,9 @@ class QuasiNewtonChoice:
         return self._informed(step, may_follow)
 
     def on_samples(self, step: StepTaken, *, paired: bool) -> QuasiNewtonChoice:
-        """The rule after a step on samples; `paired`: its gradients gave the model a pair.
+        """The rule after a step on samples; `paired` says that the gradients have taught the model.
 
-        The first step on all samples may use that, even after a step with products that failed.
+        The first step on everything may rest on that, after one with products that failed, too.
         """
         gained = step.outcome.new_curvature or step.gained
         return self._informed(step, self.allowed and paired and gained)
