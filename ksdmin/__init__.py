@@ -50,4 +50,5 @@ __all__ = [
 def __getattr__(name: str) -> _Any:
     if name in ("plotting", "torch"):  # only when it is used: it imports torch
         return _import_module(f"ksdmin.{name}")
-    raise AttributeError(f"module 'ksdmin' has no attribute {name!r}{_nearest(name, __all__)}")
+    hint = " (it is ksdmin.torch.KSD)" if name == "KSD" else _nearest(name, __all__)
+    raise AttributeError(f"module 'ksdmin' has no attribute {name!r}{hint}")

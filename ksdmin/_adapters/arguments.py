@@ -102,6 +102,10 @@ def from_frame(data: Any) -> Any:
     else:
         columns = {getattr(data, "name", None): data}
     arrays = {name: column.to_numpy() for name, column in columns.items()}
+    if not hasattr(data, "columns") and array.dtype.kind not in "biufc":
+        raise TypeError(
+            f"data: the {type(data).__name__} has entries that are not numbers: encode them"
+        )
     wrong = [repr(name) for name, column in arrays.items() if column.dtype.kind not in "biufc"]
     if wrong:
         raise TypeError(

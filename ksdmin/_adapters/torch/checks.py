@@ -50,6 +50,11 @@ _OUTPUT_NONLINEARITIES: dict[type, tuple[str, str, str]] = {
     nn.BCELoss: ("SigmoidBackward", "a sigmoid", "BCEWithLogitsLoss"),
     nn.NLLLoss: ("LogSoftmaxBackward", "a log-softmax", "CrossEntropyLoss"),
 }
+# Nonlinearities that a loss contains: at the end of a model they would be applied twice.
+_CONTAINED: dict[type, tuple[str, str]] = {
+    nn.BCEWithLogitsLoss: ("SigmoidBackward", "a sigmoid"),
+    nn.CrossEntropyLoss: ("SoftmaxBackward", "a softmax"),
+}
 _RESHAPING = ("View", "Reshape", "UnsafeView", "Squeeze", "Unsqueeze", "Select", "Slice", "ToCopy")
 # Relative difference allowed between two equal values: a hundred times the rounding error of a mean
 # loss (VALUE_NOISE), because other kernels may compute batches of another size.
@@ -204,9 +209,17 @@ def warn_of_output_nonlinearity(z: Tensor, loss: Any, stacklevel: int) -> None:
     """Warn of a nonlinearity at the end of the model that belongs to the loss."""
     loss = as_loss_module(loss)
     kind, ending, better = _OUTPUT_NONLINEARITIES.get(type(loss), ("", "", ""))
+    twice, applied = _CONTAINED.get(type(loss), ("", ""))
     node = z.grad_fn
     while node is not None and node.name().startswith(_RESHAPING):
         node = node.next_functions[0][0]
+    if twice and node is not None and node.name().startswith(twice):
+        warnings.warn(
+            f"The model ends in {applied}, and {type(loss).__name__} applies it, too. Drop it from "
+            "the model, which should return logits.",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
     if kind and node is not None and node.name().startswith(kind):
         warnings.warn(
             f"The model ends in {ending} under {type(loss).__name__}: the Gauss-Newton matrix "
