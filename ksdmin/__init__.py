@@ -1,6 +1,7 @@
-"""Krylov Subspace Descent, with the interface of scipy.optimize.minimize.
+"""Second-order minimisation, with the interface of scipy.optimize.minimize.
 
-For sums of losses and plain functions.
+For functions, means over many samples, sums of squares, and models of torch and jax. The method is
+Krylov Subspace Descent (KSD), with further kinds of second-order steps. Begin with `minimize`.
 """
 
 from importlib import import_module as _import_module
@@ -49,4 +50,5 @@ __all__ = [
 def __getattr__(name: str) -> _Any:
     if name in ("plotting", "torch"):  # only when it is used: it imports torch
         return _import_module(f"ksdmin.{name}")
-    raise AttributeError(f"module 'ksdmin' has no attribute {name!r}{_nearest(name, __all__)}")
+    hint = " (it is ksdmin.torch.KSD)" if name == "KSD" else _nearest(name, __all__)
+    raise AttributeError(f"module 'ksdmin' has no attribute {name!r}{hint}")

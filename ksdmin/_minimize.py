@@ -120,9 +120,9 @@ def minimize(
     the products and the search use small sets of samples, which grow as the run needs it. See
     :doc:`/how`.
 
-    *Memory.* A run keeps K + 10 vectors like x, or 2 K + 95 if every set is the whole. K is at most
-    20 on samples (40 for nets with many samples), otherwise 100. The options `krylov_dim` and
-    `memory_budget` bound it.
+    *Memory.* A run keeps up to K + 90 vectors like x on samples, and 2 K + 95 if every set is the
+    whole; 80 fewer with ``pairs=0``. K is at most 20 on samples (40 for nets with many samples),
+    otherwise 100. The options `krylov_dim` and `memory_budget` bound it.
 
     *The end of a run.* It ends with success when the largest magnitude in the gradient over all
     samples is at most `gtol`. (With bounds, only the variables that are free to move count.) The

@@ -133,7 +133,7 @@ class MethodOptions:
             )
 
     def _check_count(self, name: str) -> None:
-        """Raise for a limit that is no number; SciPy's callers pass -1, infinity and 100.1, too."""
+        """Raise for a limit that is not a number (SciPy's callers pass -1, infinity and 100.1)."""
         value = getattr(self, name)
         number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
         if value is not None and not (number and value == value):
@@ -214,8 +214,8 @@ class Options(MethodOptions):
         start, at the end, and when an exception passes.
     krylov_dim : int, optional
         K, the largest dimension of the Krylov space. By default 100. With subsets it is 20 (for
-        nets up to 40, one for every 1000 samples), and up to 100 if more vectors pay (not for
-        nets) or the curvature is that of all samples, as far as 1 GiB holds the basis.
+        nets up to 40, one for every 1000 samples), and up to 100 if more vectors gain enough (not
+        for nets) or the curvature is that of all samples, as far as 1 GiB holds the basis.
     memory : int, optional
         The number of previous directions in the subspace. By default 5 while the curvature is that
         of a sample, otherwise 1.
@@ -249,8 +249,8 @@ class Options(MethodOptions):
         Kinds of step to leave out: "krylov", "newton" (directions from the whole curvature
         matrix), "quasi-newton", "gauss-newton" (from the Jacobian of residuals) and "escape" (from
         saddle points). Rules to switch off, to see what they do: "damping", "finer_arithmetic",
-        "forcing" (always K vectors), "set_sizes", "stall" and "width" (on samples never more
-        vectors than two passes pay for; on everything up to K from the start).
+        "forcing" (always K vectors), "set_sizes", "stall" and "width" (then a space never
+        has more vectors on samples than fit into two passes, and up to K on everything at once).
 
     Examples
     --------

@@ -238,7 +238,8 @@ class Result(OptimizeResult):  # type: ignore[misc]
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"the result has no {name!r}{nearest(name, self)}") from None
+            hint = " (it is 'jac')" if name in ("grad", "gradient") else nearest(name, self)
+            raise AttributeError(f"the result has no {name!r}{hint}") from None
 
     def __repr__(self) -> str:
         return as_text(self, self._status_name())

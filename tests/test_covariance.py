@@ -18,7 +18,7 @@ X = np.c_[np.ones(800), RNG.standard_normal((800, 4)) * [1, 10, 0.1, 1]]
 TRUE = np.array([0.3, -0.4, 0.05, 2.0, 0.1])
 N, n = X.shape
 # Where the numbers are compared at a point that is not the minimum.
-elsewhere = pytest.mark.filterwarnings("ignore:x is no minimum")
+elsewhere = pytest.mark.filterwarnings("ignore:x is not a minimum")
 
 
 class Logistic:
@@ -213,7 +213,7 @@ def test_what_is_no_likelihood_of_n_samples_asks_for_a_scale():
     blocks = ksdmin.from_torch(
         torch.nn.Linear(2, 1).double(), residuals=[(lambda net, b: net(b[0]) - b[1], (X, y))]
     )
-    for problem, why in ((weighted, "samples have weights"), (blocks, "no likelihood")):
+    for problem, why in ((weighted, "samples have weights"), (blocks, "not a likelihood")):
         with pytest.raises(ValueError, match=why):
             ksdmin.covariance(problem, problem.x0)
         assert ksdmin.covariance(problem, problem.x0, scale=0.5).shape == (3, 3)

@@ -95,6 +95,7 @@ def test_a_fit_that_does_not_converge_is_an_error_with_its_result():
     [
         ({"f": lambda t, *p: t * p[0]}, "pass p0"),
         ({"sigma": np.ones(7)}, "incorrect shape"),
+        ({"ydata": Y[:7]}, r"f\(xdata, ...\) has shape \(25,\), ydata \(7,\)"),
         ({"sigma": -np.eye(25)}, "positive definite"),
         ({"ydata": [], "xdata": []}, "empty"),
         ({"args": (1,)}, "lambda"),

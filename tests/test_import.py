@@ -63,6 +63,11 @@ def test_a_misspelt_name_is_told_what_it_may_mean(name, meant):
         getattr(ksdmin, name)
 
 
+def test_the_optimizer_is_told_where_it_is():
+    with pytest.raises(AttributeError, match=r"it is ksdmin[.]torch[.]KSD"):
+        ksdmin.KSD  # noqa: B018
+
+
 def test_a_name_that_is_like_no_other_is_told_nothing():
     with pytest.raises(AttributeError, match=r"has no attribute 'spam'$"):
         ksdmin.spam  # noqa: B018

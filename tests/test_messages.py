@@ -223,6 +223,30 @@ def test_a_data_frame():
     assert "df.iloc[idx]" in caught.value.__notes__[1]
 
 
+# How functions are called
+
+
+def test_functions_of_other_arguments_are_told_their_own():
+    with pytest.raises(TypeError) as caught:
+        ksdmin.minimize(lambda x, idx: x @ x, START)
+    assert "needs subsets=N" in caught.value.__notes__[0]
+    with pytest.raises(TypeError) as caught:
+        ksdmin.minimize(rosen, START, jac=rosen_der, hess=rosen_hess_prod)
+    assert "hessp as hessp(x, p, *args)" in caught.value.__notes__[0]
+
+
+def test_a_torch_function_of_a_numpy_vector():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError) as caught:
+        ksdmin.minimize(lambda x: torch.sum(x**2), START)
+    assert "torch.tensor(x0)" in caught.value.__notes__[0]
+
+
+def test_x0_of_two_axes():
+    with pytest.raises(ValueError, match=r"It has shape \(1, 3\): pass x0.reshape\(-1\)"):
+        ksdmin.minimize(bowl, START[None])
+
+
 def test_the_paper_is_an_object():
     with pytest.raises(TypeError, match=r"not 'paper' \(for the paper's .*: options=ksdmin.PAPER"):
         ksdmin.minimize(bowl, START, options="paper")

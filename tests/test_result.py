@@ -140,6 +140,12 @@ def test_history_is_a_sequence_with_columns():
         hash(history)
 
 
+def test_the_gradient_is_told_its_name():
+    res = ksdmin.minimize(rosen, [1.0, 1.0], jac=rosen_der)
+    with pytest.raises(AttributeError, match=r"the result has no 'grad' \(it is 'jac'\)"):
+        res.grad  # noqa: B018
+
+
 @pytest.mark.parametrize(("name", "meant"), [("hist", "history"), ("sucess", "success")])
 def test_a_misspelt_field_is_told_what_it_may_mean(name, meant):
     res = ksdmin.minimize(rosen, [1.0, 1.0], jac=rosen_der)

@@ -343,7 +343,7 @@ def logistic():
         [
             f"**With NumPy functions KSD takes {plain['median ratio']} times the seconds of "
             "the best of scikit-learn's four solvers, the median of the problems held out; at "
-            f"worst {plain['worst']}. By `from_torch` it takes {torch['median ratio']} and "
+            f"worst {plain['worst']}. With `from_torch` it takes {torch['median ratio']} and "
             f"{torch['worst']}.** KSD is ahead where there are many samples. The small problems "
             "take milliseconds.",
             sources(path, "every problem, in milliseconds"),

@@ -43,18 +43,19 @@ NAMES = {
 LONG_LAGS = """## Recurrent nets
 
 The paper ends with recurrent nets: KSD trains them without structural damping of the Gauss-Newton
-matrix. Here are two problems of Hochreiter and Schmidhuber (1997) by a net of 100 tanh units
+matrix. Here are two problems of Hochreiter and Schmidhuber (1997) for a net of 100 tanh units
 (`torch.nn.RNN`), with the start of Sutskever et al. (2013): 15 connections to a unit, of spectral
-radius 1.1. In *adding* two numbers of a sequence are marked, one in its first tenth and one in its
-first half, and 0.5 + a quarter of their sum is to be told at its end, to 0.04. In *temporal order*
-two symbols among noise are X or Y, one in the second tenth and one in the sixth; which, and in
-which order, is one of four classes. Both count as solved below 1% wrong, on 10,000 other
-sequences. No method has structural damping, HF neither."""
+radius 1.1. In *adding*, two numbers of a sequence are marked, one in its first tenth and one in its
+first half. At the end the net has to return 0.5 plus a quarter of their sum, to 0.04. In *temporal
+order*, two symbols among noise are X or Y, one in the second tenth and one in the sixth. The net
+has to tell the two symbols and their order: four classes. Both problems count as solved if less
+than 1% of 10,000 other sequences are wrong. No method has structural damping, not even HF."""
 PRE_TRAINING = """## Pre-training
 
 The paper says that pre-training helped HF and KSD on MNIST classification alone, and SGD and
-conjugate gradients everywhere. The same rows from both starts; the auto-encoders, too, are pre-
-trained layer by layer as restricted Boltzmann machines, the way up as a mirror of the way down."""
+conjugate gradients everywhere. Here are the same rows from both starts. The auto-encoders are
+pre-trained, too, layer by layer as restricted Boltzmann machines; the decoder mirrors the
+encoder."""
 
 
 def page():
@@ -84,11 +85,9 @@ def in_short(runs):
         for column in sooner:
             sooner[column] += is_number(share := ratio(ksd, hf, column)) and float(share) < 1
     return (
-        f"**On {sooner['train']} of {len(names)} tasks KSD comes to HF's training error "
-        "sooner than HF, on "
-        f"{sooner['test']} to its CV error.** The method of the least training error is not "
-        "always that of the "
-        "least CV error: each section says who has it."
+        f"**On {sooner['train']} of {len(names)} tasks KSD reaches HF's training error "
+        f"sooner than HF, on {sooner['test']} its CV error.** The method with the least training "
+        "error does not always have the least CV error: each section says which one has it."
     )
 
 
@@ -188,8 +187,8 @@ def ends(name, series, unit):
 def times(share, kind):
     """The seconds to HF's error."""
     if not is_number(share):
-        return f"It does not come to HF's {kind} error."
-    return f"It has HF's {kind} error after {share} of HF's seconds."
+        return f"KSD does not reach HF's {kind} error."
+    return f"KSD reaches HF's {kind} error after {share} of HF's seconds."
 
 
 def is_number(share):
@@ -204,7 +203,8 @@ def best(ksd, series, unit):
     error = f"{fmean(least.at_stop('test').values()):.3g}{unit}"
     curvature = least.config["curvature"]
     other = f" with the {curvature}" if curvature not in (None, "gauss-newton") else ""
-    return f"The least CV error of all is that of {NAMES[least.config['method']]}{other}, {error}."
+    name = NAMES[least.config["method"]]
+    return f"The least CV error of all methods is that of {name}{other}, {error}."
 
 
 def command(*arguments):

@@ -57,8 +57,8 @@ WHAT_TO_DO = {
     "FTOL": "Nothing, if that is what you want: the value hardly falls any more, as the option "
     "`ftol` asked. The gradient may still be large; the message has it.",
     "XTOL": "The same for the step, as the option `xtol` asked.",
-    "MAXITER": "Raise `maxiter`, or look at `res.history`: a gradient that still falls needs time, "
-    "one that has stopped falling another formulation.",
+    "MAXITER": "Raise `maxiter` if the gradient in `res.history` still falls. If it has stopped "
+    "falling, the problem may need another formulation.",
     "PRECISION_LOSS": "Often nothing: compare `res.jac` with the rounding of `fun`. "
     "Otherwise check the gradient (`scipy.optimize.check_grad`), use float64, or subtract a large "
     "constant from `fun`.",
@@ -80,19 +80,19 @@ WHAT_TO_DO = {
 BUYS = {
     "without": "Fewer products early on, where no accurate step is needed; any accuracy, as sets "
     "grow; as wide a space as the samples support.",
-    "spectrum": "Negative curvature keeps its scale; the paper's floor makes a long step of it.",
+    "spectrum": "Negative curvature keeps its scale; the paper's floor turns it into a long step.",
     "stop_inner_search": "Fewer evaluations: the search ends when the next iteration would gain "
     "little, or in a sum less than its share of the step's cost.",
     "accepts": "The value on A never rises by more than rounding.",
-    "fewest": "Few samples of a linear model are not sampled: Newton steps are cheap there.",
-    "per_root": "Of many samples a few show the first steps, at a fraction of a pass.",
+    "fewest": "A linear model with few samples is not sampled: Newton steps are cheap there.",
+    "per_root": "With many samples, a few of them are enough for the first steps.",
     "compares": "Where A is a part, steps are judged on samples that the gradient has not seen.",
     "tilted": "The search on C keeps the slope of A: it does not undo what the gradient says.",
     "first_direction": "One product less in the first iteration.",
-    "drifting": "Where a regression fits its samples better and better, old pairs do not keep "
-    "steps short.",
-    "krylov_dim": "More where every set is the whole one, for nets of many samples, and where the "
-    "space is what limits the steps.",
+    "drifting": "If a regression fits its samples better and better, old pairs do not keep steps "
+    "short.",
+    "krylov_dim": "More if every set has all samples, for nets with many samples, and if the space "
+    "limits the steps.",
     "memory": "Steps that the last iterations found useful stay within reach.",
     "pairs": "What has been learnt of the curvature carries over to the next iteration.",
     "floor": "Small eigenvalues count where they are measured accurately.",

@@ -25,10 +25,9 @@ def headline():
         [
             f"**{picture.title}. {picture.sentence}** ({picture.origin})",
             f"![{picture.title}: {picture.axis} against seconds](_static/{picture.path.name})",
-            "Every evaluation is a replay of captured CUDA graphs. What the method itself "
-            "takes beside its "
-            f"evaluations, of all seconds: {nets}. Progress, history and a checkpoint every "
-            "minute take "
+            "Every evaluation is a replay of captured CUDA graphs. The method itself, without its "
+            f"evaluations, takes this share of all seconds: {nets}. Progress, history and a "
+            "checkpoint every minute take "
             f"{watching['share of the run']:.1%}. Measured on {share['hardware']}, commits "
             f"{share['commit']} and "
             f"{watching['commit']}.",
@@ -158,9 +157,9 @@ def headline_of_nets():
 
 
 def row_of_net(name, runs):
-    """The least level that one of the methods comes to, and when they do."""
+    """The least level that one of the methods reaches, and when they do."""
     level, own, adams = seconds_of(name, runs)
-    shown = (number(seconds, ".1f", infinite="not in the time") for seconds in (own, adams))
+    shown = (number(seconds, ".1f", infinite="not reached") for seconds in (own, adams))
     return [EXPERIMENTS[name].title, f"{level:g}", *shown]
 
 

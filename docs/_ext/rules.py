@@ -57,7 +57,7 @@ def title(module, name=""):
 
 def first_sizes():
     """What the preset says of the first sets."""
-    root = "of many samples, B and C begin with at most twice so many times their root"
+    root = "with many samples n, B and C begin with at most twice this number times sqrt(n)"
     yield f"`per_root` = {DEFAULT.per_root}: {root}"
     yield f"`fewest` = {DEFAULT.fewest:,}: fewer samples in B and C are not worth sampling"
 

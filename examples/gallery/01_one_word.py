@@ -158,6 +158,6 @@ plt.show()
 # --------------
 # On plain functions the work is about that of L-BFGS-B, the time longer where the function is as
 # cheap as this one (L-BFGS-B is compiled), and the result more reliable. A product counts two here
-# and a difference of gradients one: by this count exact products need not pay. What KSD saves is
-# passes over data, where the function is a sum over samples: the next tutorials.
+# and a difference of gradients one, so exact products do not always save work. What KSD saves is
+# passes over data, if the function is a sum over samples: see the next tutorials.
 # :doc:`/benchmarks` has the numbers over hundreds of problems.

@@ -128,17 +128,17 @@ def compare(X, y, title):
 
 
 # %%
-# Where KSD pays
-# --------------
+# Where KSD gains most
+# --------------------
 
 compare(*digits(), "Odd or even: handwritten digits")
 
 # %%
-# Where it hardly does
-# --------------------
+# Where it gains little
+# ---------------------
 # Few samples and strong features: 569 tumours, 30 measurements and their products. There is
-# nothing to sample, and a few gradients tell L-BFGS-B all the curvature there is to know. KSD
-# notices, and takes steps of that kind itself, which cost no product.
+# nothing to sample, and a few gradients show L-BFGS-B all of the curvature. KSD notices this, and
+# takes steps of that kind itself, which need no product.
 
 X, y = load_breast_cancer(return_X_y=True)
 X = PolynomialFeatures(2, include_bias=False).fit_transform(StandardScaler().fit_transform(X))
@@ -147,6 +147,6 @@ compare(X, np.where(y, 1.0, -1.0), "Malignant or benign: 569 tumours")
 plt.show()
 
 # %%
-# The first picture is the rule where samples are many and the Hessian is badly conditioned. Where
-# they are few, or the problem is easy, both need about as many passes, and which of them fewer
-# changes from one problem to the next. One word shows what yours is: ``method="L-BFGS-B"``.
+# The first picture is typical of many samples and a badly conditioned Hessian. With few samples, or
+# on an easy problem, both need about as many passes, and which one needs fewer changes from problem
+# to problem. To see which is better for yours, change one word: ``method="L-BFGS-B"``.

@@ -91,9 +91,9 @@ axes.legend(loc="upper right", framealpha=1)
 #
 # How they grow
 # -------------
-# What the search gains on C should be gained on A too. Where it is not, B and C are too small to
-# tell, and the next ones are larger: twice as large, and everything beyond a half. So a run begins
-# with cheap iterations and ends with exact ones, by itself. Fixed sizes, as in the paper
+# What the search gains on C should be gained on A, too. If it is not, B and C are too small, and
+# the next ones are twice as large, or everything if that is more than a half. So a run begins with
+# cheap iterations and ends with exact ones, by itself. Fixed sizes, as in the paper
 # (``ksdmin.PAPER``), limit the accuracy.
 
 budget = {"maxiter": 60}

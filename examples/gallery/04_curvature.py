@@ -24,8 +24,8 @@ import ksdmin
 # A saddle point
 # --------------
 # Two valleys and a ridge between them. On the ridge the gradient points along it, to the saddle
-# point. HF goes there and stays: the gradient vanishes. KSD, where the gradient vanishes, spends
-# a few products on a look for negative curvature.
+# point. HF goes there and stays: the gradient vanishes. KSD then spends a few products to look for
+# negative curvature.
 
 
 def fun(z):

@@ -76,7 +76,7 @@ for name, curve_fit in fits.items():
         print(f"    {value:12.6g} +- {error:.2g}")
 
 # %%
-# lmfit has the same errors, where it is installed.
+# If lmfit is installed, it finds the same errors:
 
 try:
     import lmfit

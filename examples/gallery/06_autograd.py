@@ -31,7 +31,7 @@ train, test = order[:330], order[330:]
 # ---------
 # ``model(params, inputs) -> outputs``, one row per sample. The parameters are any nest of lists,
 # tuples and dictionaries of arrays. Two outputs: a mean, and the logarithm of a standard
-# deviation (but for a tenth, lest it vanish).
+# deviation (to which the loss adds 0.1, so that it cannot vanish).
 
 HIDDEN = 8
 params = {

@@ -5,7 +5,7 @@
 A plain function written in jax: compiled, with exact products of the Hessian by automatic
 differentiation, on the device where its arrays are. The example is a Gaussian process with a
 length scale for each of its inputs. The function to minimise, minus its log marginal likelihood,
-takes the Cholesky factor of a matrix at every evaluation: here it pays to need few of them.
+takes the Cholesky factor of a matrix at every evaluation, so it is worth needing few of them.
 """
 
 import time

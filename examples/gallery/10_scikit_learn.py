@@ -130,8 +130,7 @@ axes.set(
 # The same minimum as scikit-learn's
 # ----------------------------------
 # ``LogisticRegression`` minimises ``C * sum of losses + |w|^2 / 2`` by L-BFGS. For this
-# model, and data of this size, it is the faster one; an estimator of your own pays where the loss
-# is yours.
+# model, and data of this size, it is faster. An estimator of your own is for a loss of your own.
 
 inputs = StandardScaler().fit_transform(X_train)
 alpha = 1e-3

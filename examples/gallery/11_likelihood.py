@@ -125,7 +125,7 @@ print(f"{survived_by_90_percent(res.x):.1f} +- {error:.1f} million revolutions")
 # Is it a bearing's age at all that wears it out? If not, the shape is at most 1. The bound holds
 # the estimate, the gradient there shows how hard the data pull (it need not vanish), and twice
 # the difference of the log-likelihoods says no, clearly: 3.84 would be reached by chance once in
-# 20. Standard errors make no sense at a bound: leave the parameter that it holds out.
+# 20. Standard errors make no sense at a bound: leave out the parameter at the bound.
 
 ageless = ksdmin.minimize(minus_log_likelihood, [0.5, 50.0], jac=jac, bounds=[(0.1, 1), (1, None)])
 ratio = 2 * (ageless.fun - res.fun)

@@ -86,8 +86,8 @@ print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB, for {problem.x0.numel()
 # Resumed
 # -------
 # :func:`ksdmin.resume` takes the file and the problem, made again: functions and data are not in
-# the file. (It is not a pickle: reading it runs no code.) What follows is, to the last bit, that of
-# an uninterrupted run.
+# the file. (It is not a pickle: reading it runs no code.) From there on the run is the same as an
+# uninterrupted one, to the last bit.
 
 again = ksdmin.from_torch(task.make_net(), task.loss, task.samples(), l2=1e-3)
 resumed = ksdmin.resume(path, again)

@@ -65,8 +65,8 @@ print(res.message)
 print(f"cost {res.history[0].value:.0f} -> {res.cost:.1f}, {res.njev} Jacobians")
 
 # %%
-# Where all stand is known but for a motion and a scale of the whole: how well observations are
-# met is not affected by these.
+# The positions are known up to a motion and a scale of the whole scene, which do not change how
+# well the observations are met.
 
 figure, axes = plt.subplots(figsize=(7, 3.4), layout="constrained")
 for name, x in {"start": x0, "adjusted": res.x}.items():

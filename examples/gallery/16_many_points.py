@@ -106,8 +106,8 @@ few, many = solve(inside[150]), solve(inside[20_000])
 
 # %%
 # The steps come from samples of the points: ``size_A`` counts the points of a step, with those of
-# the border. A run begins with :math:`10 \sqrt n` of them, and takes more where other points are
-# not fitted along with these (:doc:`/how`).
+# the border. A run begins with a sample of :math:`10 \sqrt n` points, and takes a larger one if the
+# other points are not fitted along with it (:doc:`/how`).
 
 print(many.history["size_A"])
 

@@ -12,7 +12,7 @@ from examples.physics.seed_series import Case, Series, by_case
 ORIGIN = "{hardware}, {date}, commit {commit}, torch {torch}"
 NOTE = (
     "Medians of the seeds; in bold the least of a row. Seconds in brackets: the method ended by "
-    "itself, as it found no step that lowers the loss. Published errors are of other cards and "
+    "itself, as it found no step that lowers the loss. Published errors are of other GPUs and "
     "times."
 )
 

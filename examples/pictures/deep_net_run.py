@@ -20,16 +20,15 @@ def picture() -> Picture:
     runs = {NAMES[method]: found[method].runs[0] for method in NAMES}
     ends = {name: run["trace"]["train"][-1] for name, run in runs.items()}
     one = runs["KSD"]
-    others = ", ".join(f"{name} {_digits(ends[name])}" for name in ends if name != "KSD")
+    errors = ", ".join(f"{name} {_digits(end)}" for name, end in ends.items())
     return Picture(
         name="deep-net",
         heading="A deep net",
         title="Auto-encoder of MNIST, 8 layers",
         axis="training error",
         curves=[_curve(name, run) for name, run in runs.items()],
-        sentence=f"2.8 million parameters, {one['config']['seconds']:g} seconds on one GPU: "
-        "training "
-        f"error {_digits(ends['KSD'])}; {others}.",
+        sentence="2.8 million parameters. Training error after "
+        f"{one['config']['seconds']:g} seconds on one GPU: {errors}.",
         origin=f"{one['hardware']}, {_all(runs.values(), 'date')}, commit "
         f"{_all(runs.values(), 'commit')}, seed 0",
         source=RESULTS / "mnist-ae.json",
@@ -47,7 +46,7 @@ def _digits(error: float) -> str:
 
 
 def _all(runs: Sequence[Run], key: str) -> str:
-    return " and ".join(sorted({run[key] for run in runs}))
+    return ", ".join(sorted({run[key] for run in runs}))
 
 
 def _curve(name: str, run: Run) -> Curve:

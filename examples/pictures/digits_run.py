@@ -70,8 +70,8 @@ def picture() -> Picture:
         title=f"Softmax regression, {report['samples']:,} digits",
         axis="loss above its minimum",
         curves=[_curve(name, run) for name, run in runs.items()],
-        sentence=f"{report['unknowns']} unknowns to a gradient of {report['gtol']:g}: "
-        f"{seconds:.1f} seconds and {passes:.0f} passes over the data; L-BFGS-B "
+        sentence=f"{report['unknowns']} unknowns, until the gradient is {report['gtol']:g}: "
+        f"KSD {seconds:.1f} seconds and {passes:.0f} passes over the data, L-BFGS-B "
         f"{their_seconds:.1f} and {their_passes:.0f}.",
         origin=f"one core of {report['hardware']}, {report['date']}, commit {report['commit']}",
         source=RESULTS,

@@ -38,7 +38,7 @@ def draw() -> list[Path]:
 def with_sentences(text: str) -> str:
     """The README's text with the sentence of each picture between its marks."""
     for picture in (make() for make in FIRST_ROW.values()):
-        text = _filled(text, f"<!-- sentence: {picture.name} -->", "<!-- end -->", picture.sentence)
+        text = _filled(text, f"<!-- sentence: {picture.name} -->", "<!-- end -->", _told(picture))
     below = second_row([make() for make in todays_nets_run.makers().values()])
     return _filled(text, *SECOND_ROW, f"\n{below}")
 
@@ -54,9 +54,14 @@ def second_row(pictures: list[Picture]) -> str:
             f"![{picture.title}: {picture.axis} against seconds]({picture.path.relative_to(ROOT)})"
             for picture in pictures
         ],
-        [f"{picture.sentence} {BENCHMARK}" for picture in pictures],
+        [f"{_told(picture)} {BENCHMARK}" for picture in pictures],
     ]
     return "\n" + "".join(f"| {' | '.join(cells)} |\n" for cells in rows) + "\n"
+
+
+def _told(picture: Picture) -> str:
+    """The sentence, and where its figures come from."""
+    return f"{picture.sentence} <sub>{picture.origin}.</sub>"
 
 
 def _filled(text: str, begin: str, end: str, content: str) -> str:

@@ -19,7 +19,7 @@ def picture(folder: Path = RESULTS) -> Picture:
     case, runs = compared(folder)
     one = next(iter(runs.values()))
     ends = {name: run["trace"]["error"][-1] for name, run in runs.items()}
-    others = ", ".join(f"{name} {_digits(ends[name])}" for name in ends if name != "KSD")
+    errors = ", ".join(f"{name} {_digits(end)}" for name, end in ends.items())
     machine = "one GPU" if on_a_gpu(case) else "one core"
     experiment = EXPERIMENTS[case.problem]
     parameters = int(case.problem.split("-")[1])
@@ -29,8 +29,8 @@ def picture(folder: Path = RESULTS) -> Picture:
         title=experiment.title,
         axis=experiment.measure,
         curves=[_curve(name, run) for name, run in runs.items()],
-        sentence=f"A tanh net of {parameters:,} parameters, {case.seconds:g} seconds on {machine}: "
-        f"error {_digits(ends['KSD'])}; {others}.",
+        sentence=f"A tanh net of {parameters:,} parameters. Error after {case.seconds:g} seconds "
+        f"on {machine}: {errors}.",
         origin=f"{case.hardware}, {one['date']}, commit {one['commit']}",
         source=folder / f"{case.problem}.json",
     )

@@ -54,15 +54,15 @@ def picture(net: str, path: Path) -> Picture:
     runs = compared(net, path)
     one, level = runs["KSD"], reached(net, runs)
     name, heading, title = SHOWN[net]
-    others = ", ".join(f"{other} {_when(runs[other], level)}" for other in runs if other != "KSD")
+    times = ", ".join(f"{name} {_when(run, level)}" for name, run in runs.items())
     return Picture(
         name=name,
         heading=heading,
         title=title,
         axis="training loss",
         curves=[_curve(name, run, level) for name, run in runs.items()],
-        sentence=f"{one['parameters']:,} parameters, {one['seconds']:g} seconds on one GPU: "
-        f"a training loss of {level:g} {_when(one, level)}; {others}.",
+        sentence=f"{one['parameters']:,} parameters, {one['seconds']:g} seconds on one GPU. Time "
+        f"to a training loss of {level:g}: {times}.",
         origin=f"{one['hardware']}, {_all(runs, 'date')}, commit {_all(runs, 'commit')}, seed 0, "
         f"Adam's rate {runs['Adam']['rate']:g}",
         source=path,
@@ -70,7 +70,7 @@ def picture(net: str, path: Path) -> Picture:
 
 
 def reached(net: str, runs: dict[str, Run]) -> float:
-    """The least of the levels that one of the methods comes to; or else the first."""
+    """The least of the levels that one of the methods reaches; or else the first."""
     levels = EXPERIMENTS[net].levels
     there = [
         level
@@ -86,11 +86,11 @@ def _end(run: Run) -> float:
 
 def _when(run: Run, level: float) -> str:
     seconds = seconds_to(run["trace"], level)
-    return f"after {seconds:.1f} s" if math.isfinite(seconds) else "not in that time"
+    return f"{seconds:.1f} s" if math.isfinite(seconds) else "not reached"
 
 
 def _all(runs: dict[str, Run], key: str) -> str:
-    return " and ".join(sorted({run[key] for run in runs.values()}))
+    return ", ".join(sorted({run[key] for run in runs.values()}))
 
 
 def _curve(name: str, run: Run, level: float) -> Curve:

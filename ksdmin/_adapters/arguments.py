@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -44,11 +44,11 @@ class Arguments:
     sample_weight: Any = None
     process_group: Any = None
 
-    def refuse(self, instead: str, *names: str) -> None:
+    def refuse(self, instead: str, *names: str, mend: str = "leave it out") -> None:
         """Raise if arguments are given that belong to `instead`."""
         for name in names:
             if getattr(self, name) is not None:
-                raise TypeError(f"{name}= goes with {instead}: leave it out")
+                raise TypeError(f"{name}= goes with {instead}: {mend}")
 
     def require(self, by: str, *names: str) -> None:
         """Raise if arguments are missing that are needed `by` something."""
@@ -102,10 +102,14 @@ def from_frame(data: Any) -> Any:
     else:
         columns = {getattr(data, "name", None): data}
     arrays = {name: column.to_numpy() for name, column in columns.items()}
+    if not hasattr(data, "columns") and array.dtype.kind not in "biufc":
+        raise TypeError(
+            f"data: the {type(data).__name__} has entries that are not numbers: encode them"
+        )
     wrong = [repr(name) for name, column in arrays.items() if column.dtype.kind not in "biufc"]
     if wrong:
         raise TypeError(
-            f"data: the {type(data).__name__} has entries that are no numbers, in the column "
+            f"data: the {type(data).__name__} has entries that are not numbers, in the column "
             f"{', '.join(wrong)}: encode them, fill gaps, or leave the column out"
         )
     return np.column_stack(list(arrays.values()))
@@ -203,6 +207,13 @@ def adapter(name: str) -> Any:
 # The argument ``residuals=``: blocks of residuals, checked
 
 
+BLOCK_CALLED_AS = (
+    "The function of a block is called as r(net, batch): net is the module (in from_jax and "
+    "from_autograd the parameters), and batch has rows of the data, as a tuple if the data are "
+    "one. Where the data are None, the function is called as r(net)."
+)
+
+
 @dataclass(frozen=True)
 class Block:
     """One entry of ``residuals=``: a function, its samples (None: it takes none), its weight."""
@@ -214,10 +225,15 @@ class Block:
 
 def as_blocks(residuals: Any) -> list[Block]:
     """The argument ``residuals=``: (r, data) or (r, data, weight) for each block."""
-    if not isinstance(residuals, Iterable) or isinstance(residuals, (str, bytes)):
+    if not isinstance(residuals, Iterable) or isinstance(residuals, (str, bytes, Mapping)):
         raise TypeError(
             "residuals: expected a list of (r, data) or (r, data, weight), not "
             f"{type(residuals).__name__}"
+        )
+    if isinstance(residuals, tuple) and residuals and callable(residuals[0]):
+        raise TypeError(
+            "residuals: expected a list of (r, data) or (r, data, weight), not one of these: "
+            "residuals=[(r, data)]"
         )
     blocks = [_as_block(number, entry) for number, entry in enumerate(residuals)]
     if not blocks:
@@ -239,6 +255,11 @@ def _as_block(number: int, entry: Any) -> Block:
             "returns the residuals"
         )
     if not isinstance(weight, Real) or isinstance(weight, bool):
+        if getattr(weight, "shape", ()):
+            raise TypeError(
+                f"residuals: block {number} has an array of shape {tuple(weight.shape)} where its "
+                "weight belongs, one number. Several arrays of data are a tuple: (r, (x, y))"
+            )
         raise TypeError(f"residuals: the weight of block {number} is {weight!r}, not a number")
     if not 0 < float(weight) < math.inf:
         raise ValueError(
@@ -272,6 +293,14 @@ def check_block_curvature(curvature: Any) -> None:
         )
 
 
-def noting_block(number: int) -> AbstractContextManager[None]:
-    """Add to errors which block of the residuals they are about."""
-    return noting(f"in block {number} of residuals=", Exception)
+@contextmanager
+def noting_block(number: int) -> Iterator[None]:
+    """Add to errors which block of the residuals they are about, and how its function is called."""
+    with noting(f"in block {number} of residuals=", Exception):
+        try:
+            yield
+        except TypeError as error:
+            if "positional argument" in str(error) or "not callable" in str(error):
+                with suppress(Exception):  # an exception may refuse a note
+                    error.add_note(BLOCK_CALLED_AS)
+            raise

@@ -210,6 +210,11 @@ class FlatProblem(CountingProblem):
         return x if self._space.holds(x) else self._space.to_device(to_host(x))
 
     def _check_shape(self, x: Any) -> None:
+        if isinstance(x, Mapping):
+            mend = ": pass res.x" if hasattr(x, "x") else ""
+            raise TypeError(
+                f"expected a vector of {self._space.n} numbers, not a {type(x).__name__}{mend}"
+            )
         shape = tuple(np.shape(x))
         if shape != (self._space.n,):
             raise ValueError(f"x has shape {shape}, expected {(self._space.n,)}")

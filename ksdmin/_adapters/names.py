@@ -81,7 +81,7 @@ class Names:
         if wanted and any(_path(one)[: len(wanted)] == wanted for one in self._constant):
             return (
                 f"{name!r} is constant: it requires no gradient, or params= leaves it out, so that "
-                "it is no variable of the problem"
+                "it is not a variable of the problem"
             )
         if not any(self._parts):
             return "the variables of this problem have no names: it is a function of one vector"
@@ -119,7 +119,7 @@ def _entries(name: str, given: Any, infinite: float, shape: tuple[int, ...], alo
             else np.asarray(infinite if given is None else given, dtype=np.float64)
         )
     except (TypeError, ValueError):
-        raise ValueError(f"bounds[{name!r}]: {PAIR}; {given!r} is no number") from None
+        raise ValueError(f"bounds[{name!r}]: {PAIR}; {given!r} is not a number") from None
     if limit.ndim and not alone:
         raise ValueError(
             f"bounds[{name!r}]: several parameters are beneath it, so that a limit must be one "

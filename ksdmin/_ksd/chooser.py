@@ -1,12 +1,15 @@
 """The chooser: which kind of step comes next. The only place that knows more than one kind.
 
-Where a sum of squares offers Gauss-Newton steps, these compete with all others, turn by turn
-(``_ksd/rules/contest.py``). Among the others, a quasi-Newton step is made as long as it is expected
-to come down faster, for its passes, than the last step with products did
-(``_ksd/rules/quasi_newton.py``), or, where it rests on a factorised matrix, as long as this serves
-(``_ksd/rules/whole_curvature.py``).
-Otherwise it is a Newton step where the matrix is less work than products, a Gauss-Newton step
-where that is much less work, or else a Krylov step.
+If a sum of squares offers Gauss-Newton steps, they compete with all other kinds, turn by turn
+(``_ksd/rules/contest.py``). Among the other kinds, a quasi-Newton step comes first, as long as one
+of these holds:
+
+- it is expected to lower the loss faster, for its passes, than the last step with products did
+  (``_ksd/rules/quasi_newton.py``);
+- it uses a factorised matrix that still serves (``_ksd/rules/whole_curvature.py``).
+
+Otherwise the step is a Newton step if the matrix is less work than products, a Gauss-Newton step if
+that is much less work, or else a Krylov step.
 
 To add a kind: a file in ``_ksd/steps``, a line in `CHOICES`, its name in ``ksdmin._options.KINDS``.
 """
@@ -27,9 +30,9 @@ from ksdmin._problem.values import changed
 
 
 def proposal(turn: Turn, excluded: tuple[str, ...] = ()) -> tuple[Proposal, Forecast | None]:
-    """The next step, and what the quasi-Newton model has forecast for its own.
+    """The next step, and the forecast of the quasi-Newton model for a step of its own.
 
-    `excluded` are the kinds of which no step came.
+    `excluded` are the kinds that were asked for a step and made none.
     """
     if turn.costs is not None and turn.costs.rows:
         turn = challenged(turn, turn.costs)
@@ -42,7 +45,7 @@ def proposal(turn: Turn, excluded: tuple[str, ...] = ()) -> tuple[Proposal, Fore
 
 
 def chosen(turn: Turn, excluded: tuple[str, ...]) -> tuple[str, Offer, Forecast | None]:
-    """The name of the next kind, and its step, which is to be made."""
+    """The name of the next kind, its step, which is still to be made, and the forecast."""
     forecast, out = None, turn.run.off.union(excluded) if excluded else turn.run.off
     for kind, suits in CHOICES:
         offer = kind.offer(turn) if kind.name not in out and suits(turn) else None
@@ -51,7 +54,7 @@ def chosen(turn: Turn, excluded: tuple[str, ...]) -> tuple[str, Offer, Forecast 
         forecast = offer.forecast or forecast
         if offer.forecast is None or comes_down_faster(turn, offer.forecast):
             return kind.name, offer, forecast
-    for kind, _ in CHOICES:  # those that suit are switched off
+    for kind, _ in CHOICES:  # the kinds that suit are switched off: take any other
         offer = kind.offer(turn) if kind.name not in out else None
         if offer is not None:
             return kind.name, offer, forecast
@@ -60,7 +63,7 @@ def chosen(turn: Turn, excluded: tuple[str, ...]) -> tuple[str, Offer, Forecast 
 
 
 def challenged(turn: Turn, costs: Costs) -> Turn:
-    """With the contest of Gauss-Newton steps and all others as it stands before the step."""
+    """The turn, after the contest of Gauss-Newton steps and all others was asked who comes next."""
     run, _, state, _ = turn
     contest, K = state.rules.contest, run.dims.whole_dim
     if contest.is_new:
@@ -75,7 +78,7 @@ def challenged(turn: Turn, costs: Costs) -> Turn:
 
 
 def is_next(turn: Turn) -> bool:
-    """Whether the next step is a Gauss-Newton step: not after one that led nowhere."""
+    """Whether the next step is a Gauss-Newton step. It is not after one that gained nothing."""
     if turn.costs is None:
         return False
     rules = turn.state.rules
@@ -85,7 +88,8 @@ def is_next(turn: Turn) -> bool:
 def may_rest_on_model(turn: Turn) -> bool:
     """Whether the last steps allow a quasi-Newton step, or there is nothing better to try.
 
-    Krylov spaces are damped at first, and their steps too short to be compared with.
+    Not while the damping is in its initial phase: the steps of Krylov spaces are too short then for
+    a comparison.
     """
     state, rules = turn.state, turn.state.rules
     if state.model.base is not None and turn.costs is not None:
@@ -96,7 +100,7 @@ def may_rest_on_model(turn: Turn) -> bool:
 
 
 def comes_down_faster(turn: Turn, forecast: Forecast) -> bool:
-    """Whether a quasi-Newton step is to be preferred to one with products."""
+    """Whether to prefer a quasi-Newton step to one with products."""
     state = turn.state
     if state.model.base is not None:
         return True
@@ -106,7 +110,7 @@ def comes_down_faster(turn: Turn, forecast: Forecast) -> bool:
 
 
 def is_less_work(turn: Turn) -> bool:
-    """Whether a Newton step is less work than a Krylov step: not after one that led nowhere."""
+    """Whether a Newton step is less work than a Krylov step, and the last one gained something."""
     run, _, state, costs = turn
     if costs is None:
         return False
@@ -115,10 +119,11 @@ def is_less_work(turn: Turn) -> bool:
 
 
 def replaces_products(turn: Turn) -> bool:
-    """Whether a Gauss-Newton step costs so little beside a Krylov step that it comes before it.
+    """Whether a Gauss-Newton step costs so much less than a Krylov step that it comes before it.
 
-    Both bring new curvature. The contest compares Gauss-Newton steps with those that cost little,
-    too: where it has decided for the others, a Krylov step of many times the work may come next.
+    Both bring new curvature. The contest compares Gauss-Newton steps with all other kinds, also the
+    cheap ones. If it has decided for the others, the next of them may be a Krylov step that costs
+    many times as much.
     """
     costs = turn.costs
     if costs is None or not costs.rows or turn.state.rules.newton.failed:
@@ -127,11 +132,11 @@ def replaces_products(turn: Turn) -> bool:
 
 
 def always(turn: Turn) -> bool:
-    """Whatever came of the other kinds, a Krylov step can be made."""
+    """A Krylov step can always be made."""
     return True
 
 
-# Each kind, and when it comes before those after it.
+# Each kind, with the condition under which it comes before the kinds below it.
 CHOICES: tuple[tuple[Kind, Callable[[Turn], bool]], ...] = (
     (GaussNewtonStep(), is_next),
     (QuasiNewtonStep(), may_rest_on_model),

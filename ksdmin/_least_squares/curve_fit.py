@@ -256,7 +256,14 @@ class Fitted:
     def __call__(self, parameters: Small) -> Any:
         """The value at these parameters."""
         out = np.asarray(self._f(self._x, *parameters))
-        out = out if self._y is None else out - self._y
+        if self._y is not None:
+            try:
+                out = out - self._y
+            except ValueError as error:
+                raise ValueError(
+                    f"f(xdata, ...) has shape {out.shape}, ydata {self._y.shape}: they must be the "
+                    "same"
+                ) from error
         return out if self._weigh is None else self._weigh(out)
 
 

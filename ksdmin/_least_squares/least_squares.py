@@ -271,6 +271,8 @@ def _check_arguments(
 
 
 def _start(x0: Any) -> Small:
+    if callable(x0):
+        raise TypeError("x0 is a function: expected a vector. The function comes first: fun, x0")
     if np.iscomplexobj(x0):
         raise ValueError("x0 must be real")
     if isinstance(x0, Mapping):

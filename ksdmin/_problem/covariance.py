@@ -161,7 +161,7 @@ def _scale(problem: Any, at: Estimate, sets: Subsets, scale: float | None) -> fl
         return _residual_variance(problem, at)
     if isinstance(sets, StratifiedSubsets):
         raise ValueError(
-            "a weighted sum of blocks of residuals is no likelihood of n samples: pass scale=, "
+            "a weighted sum of blocks of residuals is not a likelihood of n samples: pass scale=, "
             "such as the variance of a residual over its weight and the size of its block"
         )
     if getattr(problem, "is_weighted", False):
@@ -203,7 +203,7 @@ def _warn_of_slope(
     bounded: bool,
     frames: int,
 ) -> None:
-    """Warn if x is no minimum in the wanted unknowns, measured in their standard errors."""
+    """Warn if x is not a minimum in the wanted unknowns, measured in their standard errors."""
     if not own.size:
         return
     steps = np.abs(inverse.T @ g)  # the Newton step, since the inverse is symmetric
@@ -214,7 +214,7 @@ def _warn_of_slope(
         return
     bound = "" if bounded else "At a bound that is active, pass bounds=; elsewhere, "
     warnings.warn(
-        f"x is no minimum: a Newton step would move x[{free[own[largest]]}] by "
+        f"x is not a minimum: a Newton step would move x[{free[own[largest]]}] by "
         f"{shifts[largest]:.2g} standard errors. {bound}{'m' if bound else 'M'}inimise further",
         OptimizeWarning,
         stacklevel=frames + 2,  # which is that of the caller's caller
@@ -237,7 +237,7 @@ def _inverse(H: Small, accuracy: float, hint: str = "") -> Small:
         raise ValueError(
             "the Hessian at x is not positive definite: its smallest eigenvalue is "
             f"{eigvalsh(H, subset_by_index=[0, 0])[0]:.2e} ({least:.2e} with a unit diagonal). x "
-            f"is no strict minimum, or the unknowns are not all determined by the data{hint}"
+            f"is not a strict minimum, or the unknowns are not all determined by the data{hint}"
         )
     inverse = cho_solve(cho_factor(scaled), np.eye(len(H))) / np.outer(size, size)
     return np.asarray((inverse + inverse.T) / 2)
@@ -259,7 +259,7 @@ def _solved(product: Callable[[Small], Small], n: int, i: int, rtol: float) -> S
         v = np.ravel(v)
         Hv = product(v)
         if v @ Hv <= 0 < v @ v:  # v is a direction of the conjugate gradients
-            raise ValueError("the Hessian at x is not positive definite: x is no strict minimum")
+            raise ValueError("the Hessian at x is not positive definite: x is not a strict minimum")
         return Hv
 
     H = LinearOperator((n, n), matvec=times, dtype=np.float64)

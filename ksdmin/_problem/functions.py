@@ -27,6 +27,11 @@ CALLED_AS = (
     "hessp(x, p, idx, *args); idx is slice(None) or a sorted array of int64 rows below the number "
     "of samples that subsets= says (are there so many?), or what your own subsets hold"
 )
+CALLED_AT_X = (
+    "fun is called as fun(x, *args), jac and hess likewise, and hessp as hessp(x, p, *args). A "
+    "mean over samples, fun(x, idx), needs subsets=N, their number"
+)
+NO_TENSOR = "x is of the same library as x0: for a torch function pass a tensor, torch.tensor(x0)"
 SMALL_SPARSE = 100  # a sparse Hessian with so few unknowns may be made dense
 BY_POSITION = "the rows idx of a pandas object are df.iloc[idx], or df.to_numpy()[idx], not df[idx]"
 
@@ -45,13 +50,22 @@ class Noting(AbstractContextManager[None]):
                     error.add_note(BY_POSITION)
 
 
+def _note(error: TypeError, called_as: str) -> None:
+    """Add to an error of a user function, called without samples, what it was called with."""
+    with suppress(Exception):  # an exception may refuse a note
+        if "positional argument" in str(error):
+            error.add_note(called_as)
+        elif "must be Tensor, not numpy" in str(error):
+            error.add_note(NO_TENSOR)
+
+
 class FunctionProblem(CountingProblem):
     """SciPy-style callables as a problem; made by :func:`as_problem`.
 
     They are called as ``fun(x, *args)``, or with subsets as ``fun(x, idx, *args)``.
     """
 
-    called_as = CALLED_AS
+    called_as, called_at_x = CALLED_AS, CALLED_AT_X
 
     def __init__(
         self,
@@ -247,7 +261,11 @@ class FunctionProblem(CountingProblem):
         """What a user function returns for copies, which it may overwrite; `idx` with subsets."""
         own = map(self._space.given, vectors)
         if self.subsets is None:
-            return function(*own, *self._args)
+            try:
+                return function(*own, *self._args)
+            except TypeError as error:
+                _note(error, self.called_at_x)
+                raise
         with Noting(self.called_as):
             return function(*own, idx, *self._args)
 

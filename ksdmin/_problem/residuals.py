@@ -59,6 +59,7 @@ class ResidualProblem(FunctionProblem):
         "jac likewise; idx is slice(None) or a sorted array of int64 rows below the number of "
         "samples that subsets= says (are there so many?), or what your own subsets hold"
     )
+    called_at_x = "residuals is called as residuals(x, *args), jac likewise"
 
     def __init__(
         self,

@@ -125,7 +125,7 @@ def refuse_path(path: Path) -> None:
 
 
 def refuse_other_run(path: Path, identity: Identity | None) -> None:
-    """Raise if the file belongs to another run, or is no checkpoint: it is not overwritten."""
+    """Raise if the file belongs to another run, or is not a checkpoint: it is not overwritten."""
     if not path.exists():
         return
     there = checkpoint_file.read_header(path)

@@ -33,7 +33,7 @@ BLOCK = 2**20
 
 
 class CheckpointError(ValueError):
-    """A file that is no checkpoint, or of another run, or damaged."""
+    """A file that is not a checkpoint, or of another run, or damaged."""
 
 
 def write(path: Path, header: Mapping[str, Any], content: Any) -> None:

@@ -126,7 +126,7 @@ class FitTests:
         """Where no step lowers the value, whether none was to be expected.
 
         The model predicts less for its whole step than `ftol` asks for, or than is `hidden` by
-        rounding, or by the error of differences. (Without `ftol` that is no success.)
+        rounding, or by the error of differences. (Without `ftol` that is not a success.)
         """
         if not self.ftol:
             return None

@@ -145,7 +145,7 @@ class Observer:
         watched.note(self.records, record, options.history)
         if watched.allvecs is not None:
             watched.allvecs.append(self._space.given(state.here.x))
-        watched.called_back = record.iteration == 0  # x0 is no iteration
+        watched.called_back = record.iteration == 0  # x0 is not an iteration
         if watched.called_back:
             return
         if options.average is not None:

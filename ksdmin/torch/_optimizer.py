@@ -158,6 +158,9 @@ class KSD(Optimizer):
 
     def __init__(self, params: Any, *, iterations: int = 1, **options: Any) -> None:
         _refuse(options)
+        if hasattr(params, "named_parameters"):
+            name = type(params).__name__
+            raise TypeError(f"KSD: expected net.parameters(), not the module itself, a {name}")
         parsed = parse_options(options, Options)
         chosen = {name: getattr(parsed, name) for name in NAMES}
         for name, value in chosen.items():

@@ -108,7 +108,7 @@ def test_arrays_of_the_shape_of_a_parameter(torch, net):
         ({"head": (0, 1), "head.": (0, 1)}, "given twice"),
         ({"head": 1.0}, r"bounds\['head'\]: expected a pair"),
         ({"c": (2, 1)}, r"bounds\['c'\]: the lower bound 2.0 is above"),
-        ({"c": ("low", 1)}, "'low' is no number"),
+        ({"c": ("low", 1)}, "'low' is not a number"),
         ({"c": (np.nan, 1)}, "a limit is NaN"),
         ({"": (0, 1)}, "there is no parameter ''"),
     ],

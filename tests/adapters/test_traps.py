@@ -150,7 +150,7 @@ def test_a_loss_with_parameters_of_its_own(make):
 
 def test_a_loss_that_reads_another_tensor():
     scale = torch.ones(1, dtype=torch.float64, requires_grad=True)
-    with pytest.raises(ValueError, match=r"shape \(1,\)\) and are no parameters of the model"):
+    with pytest.raises(ValueError, match=r"shape \(1,\)\) and are not parameters of the model"):
         ksdmin.from_torch(linear(), lambda z, y: squares(scale * z, y), samples())
 
 
@@ -306,7 +306,7 @@ def test_a_module_stands_for_its_trainable_parameters():
     ("params", "error", "message"),
     [
         (["4"], ValueError, "no parameter or module '4'"),
-        ([torch.zeros(3)], ValueError, "no parameter of the model"),
+        ([torch.zeros(3)], ValueError, "not a parameter of the model"),
         ([3], TypeError, "expected names of parameters or modules, or Parameters, not int"),
     ],
 )

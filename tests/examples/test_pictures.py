@@ -78,7 +78,7 @@ def test_runs_on_a_gpu_come_first_and_the_median_seed_is_shown(on_cores):
         for method in ("ksd", "lbfgs", "adam-lbfgs"):
             stored(on_cores, made_up("poisson-9873", method, seed, error, "A GPU", seconds=20.0))
     picture = physics_run.picture(on_cores)
-    assert "9,873 parameters, 20 seconds on one GPU: error 2.0e-6" in picture.sentence
+    assert "9,873 parameters. Error after 20 seconds on one GPU: KSD 2.0e-6" in picture.sentence
     assert picture.curves[0].name == "KSD"
 
 
@@ -102,9 +102,9 @@ def test_nets_of_today_are_shown_with_the_best_rate_of_adam(tmp_path):
     assert name == picture.name == "convolutional-net"
     assert [curve.name for curve in picture.curves] == ["KSD", "Adam", "L-BFGS"]
     assert picture.sentence.startswith(
-        "220,234 parameters, 6 seconds on one GPU: a training loss of 0.01 after 4.3 s; Adam after"
+        "220,234 parameters, 6 seconds on one GPU. Time to a training loss of 0.01: KSD 4.3 s, Adam"
     )
-    assert picture.sentence.endswith("L-BFGS not in that time.")
+    assert picture.sentence.endswith("L-BFGS not reached.")
     assert "Adam's rate 0.001" in picture.origin
     table = front_page.second_row([picture])
     assert f"| {picture.heading} |" in table

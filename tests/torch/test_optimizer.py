@@ -535,6 +535,11 @@ def test_wrong_options_are_refused(options, error, told):
         KSD(make_net().parameters(), **options)
 
 
+def test_a_module_is_not_its_parameters():
+    with pytest.raises(TypeError, match=r"expected net.parameters\(\), not the module itself"):
+        KSD(make_net())
+
+
 def test_an_unknown_option_gets_the_warning_of_minimize():
     with pytest.warns(OptimizeWarning, match=r"krylov_dims \(did you mean 'krylov_dim'\?\)") as w:
         KSD(make_net().parameters(), krylov_dims=3)

@@ -54,7 +54,7 @@ class Samples:
         if not isinstance(idx, slice):
             return host_indices(idx, self.n)
         rows = range(*idx.indices(self.n))
-        # a range that counts down to zero is no slice; an empty one is an error
+        # a range that counts down to zero is not a slice; an empty one is an error
         return idx if rows and rows.step > 0 else host_indices(list(rows), self.n)
 
     def size(self, idx: Any) -> int:
@@ -104,6 +104,8 @@ def _common_length(parts: list[Array]) -> int:
     for part in parts:
         if not getattr(part, "shape", ()):
             kind = type(part).__name__
+            if isinstance(part, (float, int)):
+                kind += ". Convert a list of numbers: np.array(X)"
             raise TypeError(f"data: expected arrays with one row per sample, not {kind}")
     lengths = {int(part.shape[0]) for part in parts}
     if len(lengths) != 1:

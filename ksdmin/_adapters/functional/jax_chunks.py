@@ -46,7 +46,7 @@ class Picked:
     data: Any  # all inputs and targets, on the device
     weights: Array | None  # of all samples
     rows: Array | None  # which samples the chunk has, padded to its length; None: all as they are
-    samples: Any  # how many of them are no padding
+    samples: Any  # how many of them are not padding
     dtype: Any  # of the weights
     # How rows are spread over devices: those of a chunk shall be, too, so that each device computes
     # with its share of them.

@@ -176,7 +176,7 @@ class Library:
         rows : slice, vector of indices or None
             Which ones, the last one repeated as padding; None: all.
         samples : int
-            How many of them are no padding.
+            How many of them are not padding.
         dtype : dtype
             Of the weights in the chunk.
         """

@@ -125,7 +125,7 @@ def _softmax_losses(xp: Any, logsumexp: LogSumExp, z: Array, y: Array) -> Array:
     if y.shape == z.shape:
         return _sum_per_sample(xp, y * error)
     y, classes = xp.expand_dims(y, 1), xp.arange(z.shape[1]).reshape((-1,) + (1,) * (z.ndim - 2))
-    valid = (y >= 0) & (y < z.shape[1])  # NaN for a label that is no class, instead of a loss of 0
+    valid = (y >= 0) & (y < z.shape[1])  # a label that is not a class gives NaN, not a loss of 0
     return _sum_per_sample(xp, xp.where(y == classes, error, xp.where(valid, 0.0, xp.nan)))
 
 
@@ -134,9 +134,33 @@ def _sum_per_sample(xp: Any, u: Array) -> Array:
 
 
 def _shape_error(z: Array, y: Array) -> ValueError:
+    mend = ""
+    if tuple(z.shape) == (*y.shape, 1) and y.ndim == 1:
+        mend = ". Give the targets as y[:, None]"
+    elif tuple(y.shape) == (z.shape[0], 1):
+        mend = ". Give the targets as y[:, 0]"
     return ValueError(
-        f"the outputs have shape {tuple(z.shape)}, the targets {tuple(y.shape)}: they do not match"
+        f"the outputs have shape {tuple(z.shape)}, the targets {tuple(y.shape)}: they do not "
+        f"match{mend}"
     )
+
+
+def check_targets(loss: Any, y: Any) -> None:
+    """Raise for targets that a loss by name has no value for, or no minimum."""
+    if not hasattr(y, "dtype") or not hasattr(y, "ndim") or y.size == 0:
+        return
+    low, high = float(y.min()), float(y.max())
+    if loss == "binary-cross-entropy" and (low < 0 or high > 1):
+        raise ValueError(
+            f"{loss}: the targets go from {low:g} to {high:g}; expected 0 and 1 (for -1 and 1, "
+            "give (y + 1) / 2)"
+        )
+    # with more axes they may be probabilities of the classes
+    if loss == "softmax-cross-entropy" and y.ndim == 1 and (low < 0 or (y % 1 != 0).any()):
+        raise ValueError(
+            f"{loss}: the targets are numbers from {low:g} to {high:g}; expected class labels, "
+            "whole numbers from 0 up to, but not including, the number of outputs"
+        )
 
 
 # Blocks of residuals: functions r(params, batch) as models with outputs and a squared loss

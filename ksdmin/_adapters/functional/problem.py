@@ -17,6 +17,7 @@ from ksdmin._adapters.arguments import (
     check_block_curvature,
     check_curvature_of_function,
     check_deterministic,
+    from_frame,
     noting_block,
 )
 from ksdmin._adapters.blocks import BlockProblem, Term
@@ -24,7 +25,13 @@ from ksdmin._adapters.curvature import Product, SampleLoss, check_provider
 from ksdmin._adapters.flat_problem import seed_from_rng
 from ksdmin._adapters.functional.data import Samples
 from ksdmin._adapters.functional.library import Library
-from ksdmin._adapters.functional.losses import as_data, as_model, as_sample_loss, squared_residuals
+from ksdmin._adapters.functional.losses import (
+    as_data,
+    as_model,
+    as_sample_loss,
+    check_targets,
+    squared_residuals,
+)
 from ksdmin._adapters.functional.sums import PlainFunction, SampleSums
 from ksdmin._adapters.model_problem import Means, ModelProblem
 from ksdmin._adapters.names import Names
@@ -89,7 +96,8 @@ class FunctionalProblem(ModelProblem):
 
         ``problem.x0`` stays where it is: ``minimize(problem, res.x)`` continues from a result.
         """
-        return self._unflatten(self._to_device(x) if isinstance(x, np.ndarray) else x)
+        own = isinstance(x, (np.ndarray, Mapping))  # a mapping, such as a result, is refused
+        return self._unflatten(self._to_device(x) if own else x)
 
     def _finer(self) -> tuple[float | None, dict[str, Any]] | None:
         """Values and gradients in float32, where they are in less.
@@ -157,7 +165,9 @@ def build(library: Library, asked: Arguments) -> FunctionalProblem | BlockProble
         asked.refuse("a model with loss and data", "params", "chunk_size", "sample_weight")
         asked.require("a function without loss and data", "x0")
         return _plain_function(library, asked)
-    asked.refuse("a function without loss and data", "x0", "subsets")
+    start = "a function without loss and data", "the start of a model is params="
+    asked.refuse(start[0], "x0", mend=start[1])
+    asked.refuse("a function without loss and data", "subsets")
     asked.require("a model", "params", "loss", "data")
     return _of_samples(library, asked, partial(_sample_loss, library, asked.loss, asked.curvature))
 
@@ -181,6 +191,8 @@ def _of_samples(
     assert budget is not None
     seed = seed_from_rng(asked.rng)
     samples = Samples(asked.data, library, x, budget, asked.sample_weight)
+    if isinstance(asked.loss, str):
+        check_targets(asked.loss, from_frame(asked.data[1]))
     provider = curvature if isinstance(curvature, str) else "gauss-newton"
     on_vectors = _on_vectors(asked.model, unflatten)
     terms = SampleSums(library, on_vectors, as_loss(), samples, provider, seed)
@@ -194,7 +206,8 @@ def _of_samples(
 def _blocks(library: Library, asked: Arguments) -> BlockProblem:
     """The sum of blocks of squared residuals."""
     instead = "a model or a plain function, not with residuals="
-    asked.refuse(instead, "model", "loss", "data", "x0", "subsets", "sample_weight")
+    asked.refuse(instead, "model", "loss", "data", "subsets", "sample_weight")
+    asked.refuse(instead, "x0", mend="the start of residuals is params=")
     asked.require("a list of residuals", "params")
     blocks = as_blocks(asked.residuals)
     check_block_curvature(asked.curvature)
@@ -290,7 +303,7 @@ def _broadcast(l2: Any, tree: Any, library: Library) -> Any:
 
 
 def _check_samples(problem: FunctionalProblem) -> None:
-    """Raise if a model's loss is no sum over samples, or changes from call to call."""
+    """Raise if a model's loss is not a sum over samples, or changes from call to call."""
     if problem.subsets is None:
         return
     x0, few = np.asarray(problem.x0), WHOLE if problem.subsets.n == 1 else np.array([0, 1])

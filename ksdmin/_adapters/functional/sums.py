@@ -396,6 +396,11 @@ class PlainFunction(Sums):
     def _value(self, idx: Any, x: Array) -> tuple[Array]:
         with noting_samples(self._sampled), noting_foreign_functions():
             value = self._function(x, idx) if self._sampled else self._function(x)
+        if isinstance(value, (tuple, list)):
+            raise TypeError(
+                f"the function must return a scalar, not a {type(value).__name__}: return the "
+                "value alone, and compute the rest at res.x"
+            )
         shape = tuple(getattr(value, "shape", ()))
         if prod(shape) != 1:
             raise ValueError(f"the function must return a scalar, not an array of shape {shape}")

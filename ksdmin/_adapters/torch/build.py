@@ -84,7 +84,8 @@ def build(asked: Arguments) -> TorchProblem | TorchFunctionProblem | BlockProble
     asked = replace(asked, precond=as_precond(asked.precond, "auto", "kronecker", "diagonal"))
     if asked.residuals is not None:
         instead = "a model, or x0= with a plain function, not with residuals="
-        asked.refuse(instead, "loss", "data", "x0", "subsets", "output", "sample_weight")
+        asked.refuse(instead, "loss", "data", "subsets", "output", "sample_weight")
+        asked.refuse(instead, "x0", mend="a run starts at the parameters of the module")
         return _blocks(asked)
     if asked.x0 is not None:
         a_models = "params", "chunk_size", "memory_budget", "sample_weight", "output"

@@ -50,6 +50,11 @@ _OUTPUT_NONLINEARITIES: dict[type, tuple[str, str, str]] = {
     nn.BCELoss: ("SigmoidBackward", "a sigmoid", "BCEWithLogitsLoss"),
     nn.NLLLoss: ("LogSoftmaxBackward", "a log-softmax", "CrossEntropyLoss"),
 }
+# Nonlinearities that a loss contains: at the end of a model they would be applied twice.
+_CONTAINED: dict[type, tuple[str, str]] = {
+    nn.BCEWithLogitsLoss: ("SigmoidBackward", "a sigmoid"),
+    nn.CrossEntropyLoss: ("SoftmaxBackward", "a softmax"),
+}
 _RESHAPING = ("View", "Reshape", "UnsafeView", "Squeeze", "Unsqueeze", "Select", "Slice", "ToCopy")
 # Relative difference allowed between two equal values: a hundred times the rounding error of a mean
 # loss (VALUE_NOISE), because other kernels may compute batches of another size.
@@ -119,6 +124,8 @@ NO_FLAG = (
     "A model or residual that differentiates in its inputs asks for that itself, as flags of the "
     "data are not kept: x = x.requires_grad_() in its first line."
 )
+NO_COLUMN = "A sample is a row: inputs of one feature are a column, X[:, None]."
+NOT_FLOAT = "The inputs are whole numbers: pass X.float()."
 
 
 def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes | None]:
@@ -147,6 +154,8 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes |
             error.add_note(f"the model was called with {_described(inputs)}")
             if "does not require grad" in str(error):
                 error.add_note(NO_FLAG)
+            if hint := _hint(error, tree_leaves(inputs)):
+                error.add_note(hint)
         raise
     if autocast.seen:
         raise ValueError(
@@ -164,6 +173,16 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes |
                 "does so) into eval mode: model.eval()"
             )
     return outputs, saved if hooked else None
+
+
+def _hint(error: Exception, inputs: list[Tensor]) -> str:
+    """What may be wrong with the inputs, judging by the error of the first call."""
+    message = str(error)
+    misshapen = "shapes cannot be multiplied" in message or "too many indices" in message
+    if misshapen and any(leaf.ndim == 1 for leaf in inputs):
+        return NO_COLUMN
+    whole = any(not leaf.is_floating_point() and not leaf.is_complex() for leaf in inputs)
+    return NOT_FLOAT if whole and "must have the same dtype" in message else ""
 
 
 class SeesAutocast(TorchFunctionMode):
@@ -190,14 +209,36 @@ def warn_of_output_nonlinearity(z: Tensor, loss: Any, stacklevel: int) -> None:
     """Warn of a nonlinearity at the end of the model that belongs to the loss."""
     loss = as_loss_module(loss)
     kind, ending, better = _OUTPUT_NONLINEARITIES.get(type(loss), ("", "", ""))
+    twice, applied = _CONTAINED.get(type(loss), ("", ""))
     node = z.grad_fn
     while node is not None and node.name().startswith(_RESHAPING):
         node = node.next_functions[0][0]
+    if twice and node is not None and node.name().startswith(twice):
+        warnings.warn(
+            f"The model ends in {applied}, and {type(loss).__name__} applies it, too. Drop it from "
+            "the model, which should return logits.",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
     if kind and node is not None and node.name().startswith(kind):
         warnings.warn(
             f"The model ends in {ending} under {type(loss).__name__}: the Gauss-Newton matrix "
             "then leaves out the curvature of that nonlinearity, which belongs to the loss. "
             f"Drop it from the model and use {better}.",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def warn_of_targets(targets: Any, loss: Any, stacklevel: int) -> None:
+    """Warn of targets for which a loss of yes and no has no minimum, such as -1 and 1."""
+    if type(as_loss_module(loss)) is not nn.BCEWithLogitsLoss or not isinstance(targets, Tensor):
+        return
+    low, high = (float(end) for end in (targets.min(), targets.max()))
+    if low < 0 or high > 1:
+        warnings.warn(
+            f"BCEWithLogitsLoss: among the first targets are {low:g} and {high:g}, but it expects "
+            "0 and 1, and is unbounded below for others. For -1 and 1 give (y + 1) / 2.",
             UserWarning,
             stacklevel=stacklevel + 1,
         )
@@ -254,7 +295,7 @@ def _total(problem: Any, probing: Probing, samples: Any) -> float:
 
 
 def _check_mean_losses(problem: Any, model: FlatModel, x: Tensor) -> None:
-    """Raise if a model's own loss is no mean of its samples' losses, but of all words, say.
+    """Raise if a model's own loss is not a mean of its samples' losses, but of all words, say.
 
     Each sample alone shows different weights; dropout must not hide them.
     """
@@ -357,8 +398,9 @@ def _own_parameters(losses: Any, own: list[Tensor]) -> str:
             )
     shapes = ", ".join(str(tuple(tensor.shape)) for tensor in own)
     return (
-        f"the loss reads tensors that require a gradient (of shape {shapes}) and are no parameters "
-        "of the model: they would not be optimised. Detach them, or put them into the model"
+        f"the loss reads tensors that require a gradient (of shape {shapes}) and are not "
+        "parameters of the model: they would not be optimised. Detach them, or put them into the "
+        "model"
     )
 
 
@@ -405,6 +447,11 @@ def check_gradients_found(probing: Probing) -> None:
     with model.restored_randomness():
         there = kernels.value(moved, probing.chunk)[0]
     change = abs(float(there - probing.total.detach()))
+    if change == 0 and len(missing) == len(g):
+        raise ValueError(
+            "the loss, or these residuals, do not depend on any parameter of the model. A function "
+            "that computes with a module of its own does not: use the model that it is given"
+        )
     if change > _TOLERANCE[model.precision] * abs(float(there)):
         raise ValueError(
             f"the loss depends on {', '.join(map(repr, missing[:3]))}, but torch finds no gradient "

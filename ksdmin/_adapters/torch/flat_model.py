@@ -333,7 +333,7 @@ def _select(
         first = {id(parameter): name for name, parameter in every.items()}
         found = [first.get(id(one)) for each in wanted for one in _meant(model, each)]
         if None in found:
-            raise ValueError("params: a tensor among them is no parameter of the model")
+            raise ValueError("params: a tensor among them is not a parameter of the model")
         chosen = list(dict.fromkeys(name for name in found if name is not None))
     if not chosen:
         raise ValueError("the model has no trainable parameter: there is nothing to minimise over")

@@ -201,7 +201,7 @@ class JacobianRows:
         """The columns of some parameters, of shape (samples, outputs, size): products J v."""
         sizes = self._model.sizes
         if sum(sizes[i] for i in which) > SAMPLES_PER_GRAPH:
-            raise NotImplementedError("many parameters are no weights of matrix products")
+            raise NotImplementedError("many parameters are not weights of matrix products")
         if not which:
             return {}
         jvp, _ = self._kernels.jacobian(z, parameters)

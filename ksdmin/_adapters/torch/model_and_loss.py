@@ -17,7 +17,11 @@ from torch import Tensor, nn
 from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.arguments import Arguments, Block, check_rows
 from ksdmin._adapters.curvature import SampleLoss
-from ksdmin._adapters.torch.checks import check_forward_pass, warn_of_output_nonlinearity
+from ksdmin._adapters.torch.checks import (
+    check_forward_pass,
+    warn_of_output_nonlinearity,
+    warn_of_targets,
+)
 from ksdmin._adapters.torch.costs import SavedBytes, saved_bytes
 from ksdmin._adapters.torch.data.samples import EpochSamples, Samples, samples_of
 from ksdmin._adapters.torch.flat_model import FlatModel, flatten
@@ -92,6 +96,7 @@ def kernels_of(
         samples.normalize_weights(sample_loss.sample_weights)
     if curvature == "gauss-newton":
         warn_of_output_nonlinearity(z, loss, stacklevel=stacklevel + 1)
+    warn_of_targets(probe[1], loss, stacklevel=stacklevel + 1)
     kernels = Kernels(model, sample_loss, curvature if isinstance(curvature, str) else "")
     return kernels, first_pass(kernels, z, probe, saved)
 
@@ -158,6 +163,10 @@ LABELS = "Class labels are whole numbers of 64 bits: pass y.long()."
 NUMBERS = "This loss takes targets as floating-point numbers: pass y.float()."
 ONE_AXIS = "There is one class label for each sample, shape (n,): pass y[:, 0]."
 RANGE = "Class labels run from 0 up to, but not including, the number of the model's outputs."
+PROBABILITIES = (
+    "BCELoss takes probabilities: end the model with a sigmoid, or rather take BCEWithLogitsLoss "
+    "without one."
+)
 WORDS_OF_DTYPES = ("Long", "dtype", "can't be cast", "bool", "not implemented for")
 
 
@@ -189,6 +198,8 @@ def _hint(message: str, tensors: list[Tensor]) -> str:
         return ONE_AXIS
     if "Target" in message and "out of bounds" in message:
         return RANGE
+    if "between 0 and 1" in message:
+        return PROBABILITIES
     if not any(word in message for word in WORDS_OF_DTYPES):
         return ""
     wants_labels = "Long or Byte" in message or "scalar type Long" in message

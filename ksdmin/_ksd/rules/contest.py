@@ -1,16 +1,15 @@
 """Contest: which of two kinds of step gains more for its cost, found out in turns.
 
-One kind leads. After a turn of its steps the other one is tried, for a small share of the work of
-that turn. It takes the lead if it gains more in its trial than the leader would have gained for the
-same work, had its fall gone on as in its turn: the gains of the two halves of the turn tell that.
-Where the leader stays, its next turn is twice as long. So a kind that is wrong for good costs
-little, and one that becomes the right one later is found before the run has taken twice as long. A
-kind that costs more than a trial may is not tried yet. Where a step of the leader gains nothing, it
-is the other one's turn at once: near the end of a run rounding may hide all gains, and two kinds
-see more than one.
+One kind leads. After a turn of its steps the other kind gets a trial, for a small share of the work
+of that turn. It takes the lead if it gains more than the leader is expected to gain for the same
+work; the gains of the two halves of the turn show how the leader's gains fall. If the leader stays,
+its next turn is twice as long. So a kind that never suits costs little, and a kind that becomes
+better later is found before the run has taken twice as long. A kind whose step costs more than a
+trial may cost is not tried yet. If a step of the leader gains nothing, the other kind is tried at
+once: near the end of a run rounding may hide the gains of one kind, and not of the other.
 
-Gains are differences of values, and only their ratios count: no constant that is added to a loss,
-no sign and no scale of it changes a decision. Work is that of the cost model, never a clock.
+Gains are differences of values, and only their ratios count. So a constant that is added to a loss,
+its sign and its scale do not change a decision. Work comes from the cost model, never from a clock.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from dataclasses import dataclass
 
 from ksdmin._problem.values import changed
 
-# The first turn has so many steps, and a trial this share of the work of a turn.
-FIRST_TURN = 4
-TRIAL_SHARE = 0.125
+FIRST_TURN = 4  # the number of steps in the first turn
+TRIAL_SHARE = 0.125  # the share of the work of a turn that a trial may cost
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class LeadersTurn:
         return self.first.work + self.second.work
 
     def then(self, step: Gain, length: float) -> LeadersTurn:
-        """With one more step, of a turn of so much work."""
+        """With one more step; the turn ends after the work `length`."""
         later = self.steps >= FIRST_TURN // 2 and 2 * self.work >= length
         if later:
             return LeadersTurn(self.first, self.second + step, self.steps + 1)
@@ -65,7 +63,7 @@ class LeadersTurn:
         return (math.log(earlier) - math.log(later)) / (self.work / 2)
 
     def expected(self, work: float) -> float:
-        """What the leader would gain for so much more work."""
+        """What the leader would gain for this much more work."""
         if not self.second.gained > 0:
             return 0.0
         rate, decay = self.second.gained / self.second.work, self.decay
@@ -82,7 +80,7 @@ class Contest:
     leads: bool = True  # whether the first of the two kinds leads
     turn: LeadersTurn = LeadersTurn()  # that of the leader
     length: float = 0.0  # the work after which it ends
-    trial: Gain | None = None  # the steps of the other one, while it is tried
+    trial: Gain | None = None  # the steps of the other kind, during its trial
     idle: bool = False  # whether the last step of the leader gained nothing
 
     @property
@@ -96,7 +94,7 @@ class Contest:
         return self.leads == (self.trial is None)
 
     def challenged(self, cost: float) -> Contest:
-        """The contest before a step, where one of the other kind costs so much."""
+        """The contest before a step; `cost` is that of a step of the other kind."""
         turn = self.turn
         if self.idle and self.trial is None:
             return changed(self, trial=Gain())
@@ -106,11 +104,11 @@ class Contest:
         return changed(self, trial=Gain())
 
     def after(self, first: bool, gained: float, work: float, kept_short: bool = False) -> Contest:
-        """The contest after a step of the first kind, or of the other one.
+        """The contest after a step of the first kind, or of the other kind.
 
-        A step that was `kept_short` shows less than its kind can do: a trial goes on after it.
+        A step that was `kept_short` shows less than its kind can do, so the trial goes on after it.
         """
-        if first != self.first_is_next:  # one stood in for the other
+        if first != self.first_is_next:  # one kind stood in for the other
             return self if self.trial is None else Contest(self.leads, length=2 * self.turn.work)
         step = Gain(gained, work)
         if self.trial is None:

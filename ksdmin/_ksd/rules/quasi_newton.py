@@ -1,13 +1,13 @@
-"""Quasi newton: when a step may rest on the quasi-Newton model alone, without products.
+"""Quasi newton: when a step may use the quasi-Newton model alone, without products.
 
-It may after a step with products that gained something, unless the function is quadratic; then
-as long as the gradient falls, or the next step of the model is expected to come down faster, for
-its passes, than the last step with products. On samples, where products are cheap, only the latter
-counts. Without such steps 74 classic problems take 25%
-(+- 4%) more work (examples/benchmarks/ablation.py).
+It may after a step with products that gained something, unless the function is quadratic. More
+such steps follow as long as the gradient falls, or the next one is expected to lower the function
+faster, for its passes, than the last step with products did. On samples products are cheap, and
+only the second condition counts. Without such steps 74 classic problems take 25% (+- 4%) more work
+(examples/benchmarks/ablation.py).
 
-How fast a step comes down is measured by what is left to gain: by which factor, as a logarithm,
-the step lowers that. The model itself tells how much is left (`Forecast`).
+The speed of a step is the logarithm of the factor by which it lowers the remaining gain: the
+difference between the value and the minimum. The model estimates the remaining gain (`Forecast`).
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from ksdmin._ksd.rules.space import model_error
 from ksdmin._problem.values import changed, made
 from ksdmin._result import Record
 
-QUADRATIC = 1e-3  # of the predicted reduction: with less deviation the function is quadratic
+QUADRATIC = 1e-3  # deviation, as a share of the predicted reduction, below which f is quadratic
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the model predicts for its step from a point, and how much is left to gain there."""
+    """What the model predicts for its step from a point, and the gain that remains there."""
 
     value: float  # the value at the point
     slope: float  # g^T P^-1 g: a step of the model should gain half of it
-    # How many times the slope is left to gain. That is once or more: along what the model has not
-    # learnt, it takes the curvature for too large. What has been gained since the last forecast
-    # tells how much more.
+    # The gain that remains, in units of the slope. It is 1 or more, because the model overestimates
+    # the curvature in directions that it has not learnt. It is corrected by what has been gained
+    # since the last forecast.
     slopes_left: float = 1.0
 
     def followed_by(self, value: float, slope: float) -> Forecast:
         """The forecast at the next point."""
         left_then = self.value - value + self.slopes_left * slope
-        if not math.isfinite(left_then):  # a slope that was next to nothing
+        if not math.isfinite(left_then):  # the slope was almost zero
             return Forecast(value, slope)
         slopes_left = max(1.0, left_then / self.slope)
         return made(Forecast, value=value, slope=slope, slopes_left=slopes_left)
 
     @property
     def left(self) -> float:
-        """How much is left to gain."""
+        """The gain that remains."""
         return self.slopes_left * self.slope
 
     @property
     def rate(self) -> float:
-        """How fast a step of the model comes down, for two passes: a value and a gradient."""
+        """The speed of a step of the model, which takes two passes: a value and a gradient."""
         return -math.log1p(-0.5 / self.slopes_left) / 2
 
 
@@ -59,26 +59,26 @@ class StepTaken:
     """What the rule looks at after a step."""
 
     outcome: Outcome  # what the step did
-    # The lines of the history before and after it.
+    # The rows of the history before and after it.
     start: Record
     end: Record
-    forecast: Forecast | None  # that of the model at the start; None where it was not asked
+    forecast: Forecast | None  # that of the model at the start; None if it was not asked
     same_function: bool  # whether the step was taken, and its two values are of the same samples
 
     @property
     def gained(self) -> bool:
-        """Whether the value has fallen, as far as rounding shows."""
+        """Whether the value has fallen by more than its noise."""
         return self.outcome.actual > self.outcome.noise
 
 
 @dataclass(frozen=True)
 class QuasiNewtonChoice:
-    """Whether the next step may rest on the model, and what such a step has to beat."""
+    """Whether the next step may use the model alone, and how fast such a step has to be."""
 
     end: Record  # where the last step with products ended
-    start: Record | None = None  # where it started; None: there was none, or on other samples
+    start: Record | None = None  # where it started; None: no such step yet, or on other samples
     forecast: Forecast | None = None  # the last one
-    may_follow: bool = False  # whether the next step may rest on the model
+    may_follow: bool = False  # whether the next step may use the model alone
     # Whether the gradient has fallen in the last step, and that was one of the model.
     falls: bool = False
     allowed: bool = True  # whether any may
@@ -94,7 +94,7 @@ class QuasiNewtonChoice:
         return Forecast(value, slope) if known is None else known.followed_by(value, slope)
 
     def pays(self, here: Record, forecast: Forecast) -> bool:
-        """Whether a step of the model is to be preferred; the `forecast` is for that."""
+        """Whether to prefer a step of the model, whose forecast is `forecast`."""
         if self.falls or self.start is None or here.passes <= self.end.passes:
             return True
         return forecast.rate >= self._rate_of_products(here, forecast.left)
@@ -114,7 +114,7 @@ class QuasiNewtonChoice:
         return forecast.rate >= self._rate_of_products(here, forecast.left)
 
     def _rate_of_products(self, here: Record, left: float) -> float:
-        """How fast the last step with products came down, as it looks from `here`."""
+        """The speed of the last step with products, with the remaining gain estimated at `here`."""
         if self.start is None:
             return 0.0
         gone = left - here.value
@@ -122,7 +122,7 @@ class QuasiNewtonChoice:
         return fall / max(self.end.passes - self.start.passes, 1.0)
 
     def after(self, step: StepTaken) -> QuasiNewtonChoice:
-        """The rule after a step where every set is the whole."""
+        """The rule after a step in which every set has all samples."""
         outcome = step.outcome
         may_follow = self.allowed and step.same_function and step.gained
         if may_follow and outcome.new_curvature:
@@ -154,10 +154,10 @@ class QuasiNewtonChoice:
         )
 
     def withdrawn(self) -> QuasiNewtonChoice:
-        """The next step needs products; what has been seen was of another function."""
+        """The next step needs products: what the rule has seen belongs to another function."""
         return QuasiNewtonChoice(self.end, allowed=self.allowed)
 
 
 def logarithm(before: float, after: float) -> float:
-    """By which factor something has fallen, as a logarithm; 0 where that makes no sense."""
+    """The logarithm of before / after; 0 unless before > after > 0."""
     return math.log(before / after) if before > after > 0 else 0.0

@@ -92,6 +92,19 @@ def test_a_squashing_end_is_warned_of_once(name):
         from_module(model, (X, y), loss, curvature=kind)
 
 
+@pytest.mark.parametrize(
+    ("end", "loss", "y"),
+    [
+        (nn.Softmax(1), nn.CrossEntropyLoss(), torch.tensor([0, 1, 0, 1])),
+        (nn.Sigmoid(), nn.BCEWithLogitsLoss(), torch.zeros(4, 2)),
+    ],
+)
+def test_a_nonlinearity_that_the_loss_contains_is_warned_of(end, loss, y):
+    net = nn.Sequential(nn.Linear(3, 2), end)
+    with pytest.warns(UserWarning, match="applies it, too. Drop it from the model"):
+        ksdmin.from_torch(net, loss, (torch.randn(4, 3), y))
+
+
 def test_no_warning_of_logits():
     logits, y = nn.Sequential(nn.Sigmoid(), nn.Linear(3, 2)), torch.full((8, 2), 0.5)
     from_module(logits, (torch.ones(8, 3), y), nn.BCEWithLogitsLoss())

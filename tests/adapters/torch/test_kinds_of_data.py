@@ -113,7 +113,7 @@ def test_data_frames(make):
 
 def test_a_frame_of_words():
     words = Frame(np.array([["a", 1.0]] * 40, dtype=object))
-    with pytest.raises(TypeError, match="the Frame has entries that are no numbers"):
+    with pytest.raises(TypeError, match="the Frame has entries that are not numbers"):
         of_torch(words, CLASSES)
 
 

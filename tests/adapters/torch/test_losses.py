@@ -198,6 +198,7 @@ LABELS = torch.arange(N) % 3
         (nn.CrossEntropyLoss(), 3, LABELS[:, None], "pass y[:, 0]"),
         (nn.CrossEntropyLoss(), 2, LABELS, "labels run from 0"),
         (nn.MultiMarginLoss(), 3, LABELS.float(), "pass y.long()"),
+        (nn.BCELoss(), 1, LABELS.float()[:, None] / 2, "rather take BCEWithLogitsLoss"),
         (partial(F.cross_entropy, reduction="none"), 3, LABELS.float(), "pass y.long()"),
     ],
 )
@@ -207,6 +208,12 @@ def test_targets_of_another_kind_get_a_hint(loss, outputs, targets, told):
     form, hint = caught.value.__notes__
     assert form.startswith(f"the loss was called with the first 3 of {N} samples, as a check")
     assert told in hint
+
+
+def test_labels_of_minus_one_are_warned_of():
+    y = torch.tensor([1.0, -1.0])[:, None].repeat(4, 1)
+    with pytest.warns(UserWarning, match=r"among the first targets are -1 and 1"):
+        ksdmin.from_torch(nn.Linear(D, 1), nn.BCEWithLogitsLoss(), (real(8, D), y))
 
 
 def test_a_weight_for_each_sample_is_refused():

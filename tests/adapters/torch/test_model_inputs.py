@@ -118,7 +118,12 @@ def test_an_error_in_the_model_tells_what_it_was_called_with():
     Y, net = torch.ones(4, 2), nn.Linear(3, 2)
     with pytest.raises(RuntimeError) as caught:
         ksdmin.from_torch(net, nn.MSELoss(), (torch.ones(4, 3, dtype=torch.uint8), Y))
-    assert caught.value.__notes__ == ["the model was called with torch.uint8 (3, 3)"]
+    called, hint = caught.value.__notes__
+    assert called == "the model was called with torch.uint8 (3, 3)"
+    assert hint.endswith("pass X.float().")
+    with pytest.raises(RuntimeError) as caught:
+        ksdmin.from_torch(nn.Linear(1, 2), nn.MSELoss(), (torch.ones(4), Y))
+    assert caught.value.__notes__[1].endswith("a column, X[:, None].")
     with pytest.raises(TypeError) as caught:
         ksdmin.from_torch(net, nn.MSELoss(), {"x": torch.ones(4, 3), "y": Y})
     assert caught.value.__notes__ == ["the model was called with {x: torch.float32 (3, 3)}"]

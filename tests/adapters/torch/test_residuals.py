@@ -307,6 +307,13 @@ def mixing(net, x):
     return net(x) - net(x).mean()
 
 
+OTHER = make_net()
+
+
+def of_another_net(net, x):
+    return OTHER(x)
+
+
 REFUSED = {
     "r returned one number: it must return the residuals": [(lambda m, x: m(x).mean(), EDGE)],
     r"r returned shape \(2, 1\) for 3 samples": [(lambda m, x: m(x)[1:], EDGE)],
@@ -316,6 +323,11 @@ REFUSED = {
     "the weight of block 0 is 0; expected a positive": [(boundary, EDGE, 0)],
     "the weight of block 1 is inf": [(boundary, EDGE), (boundary, EDGE, float("inf"))],
     "the weight of block 0 is '1', not a number": [(boundary, EDGE, "1")],
+    "Several arrays of data are a tuple": [(boundary, EDGE, EDGE)],
+    r"not one of these: residuals=\[\(r, data\)\]": (boundary, EDGE),
+    r"expected a list of \(r, data\).*, not dict": {"edge": (boundary, EDGE)},
+    r"Convert a list of numbers: torch.tensor\(X\)": [(boundary, EDGE.tolist())],
+    "do not depend on any parameter of the model": [(of_another_net, EDGE)],
     "residuals: the list is empty": [],
     "residuals: expected a list of": 3,
     "block 0 is a tuple of 1; expected": [(boundary,)],
@@ -349,6 +361,20 @@ def test_an_error_says_which_block():
             make_net(), residuals=[(boundary, EDGE), (lambda m, x: m(x).mean(), EDGE)]
         )
     assert "in block 1 of residuals=" in caught.value.__notes__
+
+
+@pytest.mark.parametrize(
+    ("r", "data"),
+    [
+        (lambda x: x, EDGE),
+        (lambda x, net: net(x), EDGE),
+        (lambda net, x, y: net(x) - y, (EDGE, EDGE)),
+    ],
+)
+def test_a_function_of_other_arguments_is_told_its_own(r, data):
+    with pytest.raises(TypeError) as caught:
+        ksdmin.from_torch(make_net(), residuals=[(r, data)])
+    assert any("r(net, batch)" in note for note in caught.value.__notes__)
 
 
 def test_a_set_without_a_block_is_refused():

@@ -51,9 +51,10 @@ def as_tree(data: Any) -> Any:
     kind = "one number" if getattr(data, "shape", None) == () else type(data).__name__
     if isinstance(data, np.ndarray) and data.ndim > 0:
         kind = f"an array of {data.dtype}"
+    mend = ". Convert a list of numbers: torch.tensor(X)" if isinstance(data, (float, int)) else ""
     raise TypeError(
         f"data: expected tensors or numpy arrays with one row per sample, not {kind}; several of "
-        "them in tuples, lists or dicts"
+        f"them in tuples, lists or dicts{mend}"
     )
 
 
