@@ -8,6 +8,8 @@ from tables import folded, markdown
 
 from examples.benchmarks.net_suite import time_tables
 from examples.benchmarks.net_suite.experiments import EXPERIMENTS
+from examples.benchmarks.nets_of_today import IDENTITY
+from examples.harness.store import Store
 from examples.harness.tables import number, origins
 from examples.pictures import deep_net_run, todays_nets_run
 
@@ -138,6 +140,8 @@ def todays_nets():
             *figures,
             folded("Other losses, validation and test errors", f"{tables}\n\n{time_tables.NOTE}"),
             f"Measured on {origin} ({link(todays_nets_run.RESULTS, 'results')}).",
+            "Small nets on two cores of a CPU, 1,347 images:",
+            small_nets(),
         ]
     )
 
@@ -163,8 +167,22 @@ def row_of_net(name, runs):
     return [EXPERIMENTS[name].title, f"{level:g}", *shown]
 
 
+def small_nets():
+    """The same for small nets on a CPU, with L-BFGS."""
+    runs = Store(todays_nets_run.RESULTS.with_name("nets_of_today_cpu.json"), IDENTITY).runs
+    rows = []
+    for name, of_net in time_tables.by_net(runs).items():
+        level, own, adams = seconds_of(name, of_net)
+        lbfgs = time_tables.median_seconds(time_tables.by_label(of_net)["torch-lbfgs"], level)
+        shown = (number(at, ".1f", infinite="not reached") for at in (own, adams, lbfgs))
+        rows.append([EXPERIMENTS[name].title, f"{level:g}", *shown])
+    columns = ["net", "training loss", "KSD, seconds", "Adam's best rate", "L-BFGS"]
+    origin = origins(runs, time_tables.ABOUT)
+    return f"{markdown(columns, rows)}\n\n10 seconds each, medians of seeds. Measured on {origin}."
+
+
 def seconds_of(name, runs):
-    """That level, KSD's seconds to it and those of Adam's best rate."""
+    """The least level that one of the two reaches, KSD's seconds and those of Adam's best rate."""
     groups = time_tables.by_label(runs)
     for level in sorted(EXPERIMENTS[name].levels):
         own = time_tables.median_seconds(groups["ksd"], level) if "ksd" in groups else math.inf

@@ -105,10 +105,18 @@ def physics(name: str) -> Result:
     return Result(name, (f"examples/physics/results/{name}.json",), (measure,), on="gpu")
 
 
-NETS_OF_TODAY = f"{RESULTS}/nets_of_today_h200.json"
+def nets_of_today(machine: str, on: str, arguments: str) -> Result:
+    """Nets of today, those for this machine."""
+    file = f"{RESULTS}/nets_of_today_{machine}.json"
+    measure = f"-m examples.benchmarks.nets_of_today run --out {file} {arguments}"
+    return Result(f"nets_of_today_{machine}", (file,), (measure,), on=on)
+
+
+SMALL_NETS = "small-conv small-residual small-lstm small-transformer"
 EQUATIONS = (
     *("convection", "reaction", "wave", "poisson-257", "poisson-9873", "poisson-116097"),
-    *("burgers", "burgers-periodic", "kdv", "poisson-5d", "precision-fit"),
+    *("burgers", "burgers-100000", "burgers-periodic", "kdv", "precision-fit"),
+    *("poisson-5d", "poisson-10d", "heat-4d"),
     *("helmholtz-200000", "dispersive-999361"),
 )
 NETS = (
@@ -148,15 +156,8 @@ ALL = (
     *(of_device(name, "cpu") for name in ("torch_products", "streamed_data")),
     *(of_device(name, "gpu") for name in ("torch_products", "streamed_data", "product_cost")),
     *(of_device(name, "gpu") for name in ("own_share", "watching_cost")),
-    Result(
-        "nets_of_today",
-        (NETS_OF_TODAY,),
-        (
-            "-m examples.benchmarks.nets_of_today run --out "
-            f"{NETS_OF_TODAY} conv causal perceptron lstm residual transformer aside",
-        ),
-        on="gpu",
-    ),
+    nets_of_today("h200", "gpu", "conv causal perceptron lstm residual transformer aside"),
+    nets_of_today("cpu", "cpu", f"{SMALL_NETS} --seeds 0 1 2 --device cpu --threads 2"),
     *(paper(name) for name in NETS),
     *(physics(name) for name in EQUATIONS),
 )
