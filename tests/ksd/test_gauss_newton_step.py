@@ -222,11 +222,6 @@ def test_low_rank_leads_to_the_same_fit(monkeypatch):
     assert few.fun < 2 * whole.fun
 
 
-def test_it_repeats_itself():
-    first, second = (ksdmin.minimize(curve(), rng=0, options=OPTIONS) for _ in range(2))
-    np.testing.assert_array_equal(first.x, second.x)
-
-
 def test_every_step_can_be_replayed(replayed):
     states = replayed(curve(), rng=0, options=OPTIONS)
     assert all(state.rules.gauss_newton.last.value > 0 for state in states)
