@@ -91,8 +91,8 @@ def test_bounds_hold(scene):
 @pytest.mark.parametrize(
     ("problem", "kinds"),
     [
-        (others.pose_graph(300), {"gauss-newton"}),
-        (others.source_of_equation(20), {"gauss-newton"}),
+        (others.pose_graph(150), {"gauss-newton"}),
+        (others.source_of_equation(14), {"gauss-newton"}),
         (others.blurred(500), {"krylov", "quasi-newton"}),
     ],
     ids=["poses", "equation", "operator"],

@@ -60,7 +60,9 @@ def parameters(seed, dtype="float64"):
     return {"W": W.astype(dtype), "b": np.zeros(6, dtype), "V": V.astype(dtype)}
 
 
-def test_a_second_run_compiles_nothing(dtype):
+def test_a_second_run_compiles_nothing(x64):
+    dtype = "float64"
+
     def run(seed):
         problem = ksdmin.from_jax(
             model,
