@@ -150,10 +150,11 @@ def least_of_closure_from_jax(x):
     [
         (least, lambda f: jax.jit(f)(jnp.zeros(3))),
         (least_from_jax, lambda f: jax.vmap(f)(jnp.zeros((2, 3)))),
-        (least_of_closure, lambda f: jax.grad(lambda x: f(x).sum())(jnp.zeros(3))),
+        (least_of_closure, lambda f: jax.jit(f)(jnp.zeros(3))),
         (least_of_closure_from_jax, lambda f: jax.jit(f)(jnp.zeros(3))),
+        (least_of_closure_from_jax, lambda f: jax.grad(lambda x: f(x).sum())(jnp.zeros(3))),
     ],
-    ids=["jit", "vmap", "grad", "jit of a closure"],
+    ids=["jit", "vmap", "jit of a closure", "jit of a closure in jax", "grad"],
 )
 def test_under_a_transformation(within, transformed):
     with pytest.raises(TypeError, match=r"cannot run within jax\.jit") as told:
