@@ -90,15 +90,6 @@ def test_a_mean_over_samples_is_divided_by_their_number():
     assert_allclose(ksdmin.covariance(mean, at, scale=1), N * expected, rtol=1e-6, atol=1e-9)
 
 
-@elsewhere
-def test_columns_are_those_of_the_whole():
-    model = Poisson()
-    problem = ksdmin.as_problem(model.fun, jac=model.jac, hess=model.hess)
-    whole = ksdmin.covariance(problem, TRUE)
-    some = ksdmin.covariance(problem, TRUE, columns=[3, -1])
-    assert_allclose(some, whole[:, [3, 4]], rtol=1e-7, atol=1e-10)
-
-
 def test_many_unknowns_go_by_columns():
     d = np.linspace(1, 2, 3000)
     problem = ksdmin.as_problem(
@@ -139,14 +130,6 @@ def test_a_bound_that_is_active_is_told(columns):
     with pytest.warns(OptimizeWarning, match="At a bound that is active") as told:
         ksdmin.covariance(problem, held.x, columns=columns)
     assert told[0].filename == __file__
-
-
-def test_a_mean_asks_for_its_scale():
-    model, mean = Poisson(), ksdmin.as_problem(lambda b: model.fun(b) / N)
-    problem = ksdmin.as_problem(model.fun, jac=model.jac, hess=model.hess)
-    x = ksdmin.minimize(problem, np.zeros(n)).x
-    found = ksdmin.covariance(mean, x, scale=1 / N)
-    assert_allclose(np.diag(found), np.diag(ksdmin.covariance(problem, x)), rtol=1e-3)
 
 
 def test_errors_name_the_cause():
@@ -219,13 +202,6 @@ def test_what_is_no_likelihood_of_n_samples_asks_for_a_scale():
         assert ksdmin.covariance(problem, problem.x0, scale=0.5).shape == (3, 3)
     with pytest.raises(TypeError, match="expected a result, a problem or a function, not a list"):
         ksdmin.covariance([1.0, 2.0], np.zeros(2))
-
-
-def test_columns_of_a_matrix_that_is_not_positive_definite():
-    H = np.array([[1.0, 0.5, 0.0], [0.5, -1.0, 0.2], [0.0, 0.2, 1.0]])
-    problem = ksdmin.as_problem(lambda x: x @ H @ x / 2, jac=lambda x: H @ x, hess=lambda x: H)
-    with pytest.raises(ValueError, match="not positive definite"):
-        ksdmin.covariance(problem, np.zeros(3), columns=[0])
 
 
 # Of a result

@@ -48,11 +48,13 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("sets", SETS)
 @pytest.mark.parametrize(
-    ("end", "preset"),
-    [*((end, {}) for end in ENDS), ("gtol", ksdmin.PAPER), ("maxiter", ksdmin.PAPER)],
-    ids=[*ENDS, "gtol-PAPER", "maxiter-PAPER"],
+    ("sets", "end", "preset"),
+    [
+        *((sets, end, {}) for sets in ("part", "own") for end in ENDS),
+        *((sets, end, {}) for sets in ("whole", "overlapping", "few") for end in ("gtol", "xtol")),
+        *((sets, "gtol", ksdmin.PAPER) for sets in SETS),
+    ],
 )
 def test_value_and_gradient_are_those_of_the_whole_set_at_x(losses, sets, end, preset):
     options, seen = preset | ENDS[end], []

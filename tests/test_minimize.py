@@ -144,12 +144,6 @@ def test_what_scipys_methods_have_no_use_for():
     assert minimize(rosen, X0, method="BFGS", rng=0).nit == minimize(rosen, X0, method="BFGS").nit
 
 
-@pytest.mark.parametrize("method", ["ksd", "hf"])
-def test_constraints_are_refused_by_name(method):
-    with pytest.raises(ValueError, match=f"method '{method}' cannot handle constraints"):
-        minimize(rosen, X0, method=method, constraints={"type": "eq", "fun": rosen})
-
-
 # --- Derivatives ---
 
 
@@ -310,41 +304,6 @@ def test_what_a_problem_brings_is_not_given_beside_it(beside, method):
 
 
 # --- Subsets of one's own ---
-
-
-class Batch:
-    """An opaque set of samples: it says nothing of itself."""
-
-    def __init__(self, idx):
-        self.idx = idx
-
-
-@pytest.fixture
-def batches(losses):
-    """The losses as functions of Batch objects, and the batch of everything."""
-
-    def of(function):
-        return lambda *args: function(*args[:-1], args[-1].idx)
-
-    functions = {name: of(getattr(losses, name)) for name in ("fun", "jac", "hessp")}
-    return functions, Batch(losses.whole)
-
-
-def test_sets_from_a_callable(losses, batches):
-    functions, full = batches
-    seen = []
-
-    def draw(iteration, rng):
-        seen.append(iteration)
-        B = rng.permutation(losses.n)
-        return full, Batch(B[:60]), Batch(B[60:])
-
-    res = minimize(x0=losses.x0, subsets=Subsets(draw, full=full), rng=0, **functions)
-    assert res.success
-    assert_allclose(res.x, losses.solution, atol=1e-4)
-    assert seen == list(range(res.nit + 1))
-    again = minimize(x0=losses.x0, subsets=Subsets(draw, full=full), rng=0, **functions)
-    assert_array_equal(again.x, res.x)
 
 
 def test_an_iterable_gives_one_iteration_a_triple(losses):

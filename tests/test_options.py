@@ -102,13 +102,6 @@ def test_warning_points_at_the_caller(minimize, method):
     assert told[0].filename == __file__
 
 
-def test_tol_is_gtol_unless_that_is_given():
-    for kind in (Options, HFOptions):
-        assert parse_options(None, kind, 1e-3).gtol == 1e-3
-        assert parse_options({"gtol": 1e-2}, kind, 1e-3).gtol == 1e-2
-        assert parse_options(None, kind).gtol == 1e-5
-
-
 # As an object
 
 

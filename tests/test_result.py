@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
 from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
@@ -81,40 +80,6 @@ def test_counts_are_true():
     calls["nfev"] = 0
     res = run(counted("nfev", rosen), None, None, options={"maxiter": 3})  # differences count, too
     assert calls["nfev"] == res.nfev
-
-
-def run_squares(A, B, C, **options):
-    """|x - idx|^2 from x = (1, 1); the sets are numbers, and 0 is the whole."""
-    return ksdmin.minimize(
-        lambda x, idx: float((x - idx) @ (x - idx)),
-        np.ones(2),
-        jac=lambda x, idx: 2 * (x - idx),
-        hessp=lambda x, p, idx: 2 * p,
-        subsets=ksdmin.Subsets(lambda iteration, rng: (A, B, C), full=0),
-        options={"maxiter": 3, **options},
-    )
-
-
-def test_best_point_is_not_lost():
-    """PAPER takes every step; here a search on a misleading set C leads up."""
-    res = run_squares(0, 0, 5, **ksdmin.PAPER)
-    assert res.history["value"][-1] == pytest.approx(50)
-    assert_allclose(res.x, 1)
-    assert_allclose([res.fun, *res.jac], 2)
-    assert res.status == Status.MAXITER
-
-
-def test_success_is_not_claimed_from_a_part():
-    """The gradient on A vanishes at the start and remains so; that of the whole set does not."""
-    res = run_squares(1, 1, 1, **ksdmin.PAPER)
-    assert res.status == Status.MAXITER
-    assert_allclose(res.x, 1)
-    assert_allclose([res.fun, *res.jac], 2)
-
-
-def test_values_are_those_of_the_function():
-    """From the whole set, asked for since A could not tell convergence, back to A."""
-    assert run_squares(1, 1, 1).history["value"].min() >= 0
 
 
 # The history

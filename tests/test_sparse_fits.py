@@ -39,7 +39,7 @@ def test_derivatives_of_the_benchmark(problem):
     assert directional_error(problem, x) < 1e-6
 
 
-@pytest.mark.parametrize("loss", ["linear", "soft_l1", "huber"])
+@pytest.mark.parametrize("loss", ["linear", "huber"])
 def test_bundle_adjustment(scene, loss):
     """Lower than trf is after many more evaluations, with wrong matches among the data."""
     fit = {"jac": scene.jacobian, "loss": loss}
@@ -91,8 +91,8 @@ def test_bounds_hold(scene):
 @pytest.mark.parametrize(
     ("problem", "kinds"),
     [
-        (others.pose_graph(300), {"gauss-newton"}),
-        (others.source_of_equation(20), {"gauss-newton"}),
+        (others.pose_graph(150), {"gauss-newton"}),
+        (others.source_of_equation(14), {"gauss-newton"}),
         (others.blurred(500), {"krylov", "quasi-newton"}),
     ],
     ids=["poses", "equation", "operator"],
@@ -198,7 +198,7 @@ def test_what_costs_less_is_chosen():
 
 def test_products_lead_to_the_same_minimum():
     """Conjugate gradients: unknowns that meet at random, too many for factors."""
-    n, rng = 20_000, np.random.default_rng(0)
+    n, rng = 8_000, np.random.default_rng(0)
     pairs = rng.integers(0, n, (3 * n, 2))
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
     i, j = pairs.T

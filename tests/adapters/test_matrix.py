@@ -113,10 +113,9 @@ def test_blocks_of_linear_residuals_in_torch():
     assert ksdmin.minimize(problem).success
 
 
-@pytest.mark.parametrize("idx", SETS, ids=["all", "some"])
 @pytest.mark.parametrize("curvature", PROVIDERS)
 @pytest.mark.parametrize("library", ["autograd", "jax"])
-def test_softmax_regression_in_autograd_and_jax(library, curvature, idx):
+def test_softmax_regression_in_autograd_and_jax(library, curvature):
     xp = {"autograd": anp, "jax": jnp}[library]
     params = {"W": xp.zeros((5, 3)), "b": xp.zeros(3)}
     problem = getattr(ksdmin, f"from_{library}")(
@@ -129,7 +128,8 @@ def test_softmax_regression_in_autograd_and_jax(library, curvature, idx):
         sample_weight=WEIGHTS,
     )
     assert problem.traits.has_matrix
-    agrees(problem, idx)
+    for idx in SETS:
+        agrees(problem, idx)
 
 
 @pytest.mark.parametrize("library", ["autograd", "jax"])
@@ -140,8 +140,7 @@ def test_blocks_of_linear_residuals_in_autograd_and_jax(library):
     agrees(problem, slice(None))
 
 
-@pytest.mark.parametrize("idx", SETS, ids=["all", "some"])
-@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize(("outputs", "idx"), [(1, SETS[0]), (3, SETS[1])])
 def test_a_net_of_jax_has_its_jacobian(outputs, idx):
     params = {"W": jnp.cos(jnp.arange(20.0).reshape(5, 4)), "V": jnp.ones((4, outputs))}
     problem = ksdmin.from_jax(

@@ -1,7 +1,5 @@
 """One model in torch, jax and autograd: the same numbers, whatever is asked for."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 
@@ -153,13 +151,13 @@ def assert_all_alike(found):
 @pytest.mark.parametrize("curvature", CURVATURE)
 @pytest.mark.parametrize("l2", L2)
 def test_models(l2, curvature):
-    for precond, weights in product(PRECOND, WEIGHTS):
-        settings = L2[l2], curvature, PRECOND[precond], WEIGHTS[weights]
-        problems = {library: model_problem(library, *settings) for library in LIBRARIES}
-        for idx in SETS.values():
-            assert_all_alike(
-                {name: numbers(problem, name, idx) for name, problem in problems.items()}
-            )
+    """Every two of the four settings meet, in a sixth of all combinations."""
+    turn = list(L2).index(l2) + CURVATURE.index(curvature)
+    precond, weights = list(PRECOND)[turn % 3], list(WEIGHTS)[turn % 2]
+    settings = L2[l2], curvature, PRECOND[precond], WEIGHTS[weights]
+    problems = {library: model_problem(library, *settings) for library in LIBRARIES}
+    for idx in SETS.values():
+        assert_all_alike({name: numbers(problem, name, idx) for name, problem in problems.items()})
 
 
 @pytest.mark.parametrize("curvature", ["hessian", "own product", "own matrix"])

@@ -4,7 +4,6 @@ import functools
 import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from inspect import signature
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from scipy.optimize import (
     BFGS,
     LinearConstraint,
     OptimizeWarning,
-    basinhopping,
     rosen,
     rosen_der,
     rosen_hess,
@@ -128,13 +126,6 @@ def test_one_unknown(x0):
     assert res.success
     assert res.x.shape == res.jac.shape == (1,)
     assert_allclose(res.x, 1, atol=1e-4)
-
-
-def test_tol_is_gtol():
-    res = minimize(rosen, X0, **EXACT, tol=1e-1)
-    assert_array_equal(res.x, minimize(rosen, X0, **EXACT, options={"gtol": 1e-1}).x)
-    both = minimize(rosen, X0, **EXACT, tol=1e-1, options={"gtol": 1e-9})
-    assert np.abs(rosen_der(both.x)).max() <= 1e-9
 
 
 HESSIANS = {
@@ -365,19 +356,3 @@ def test_pickling_what_runs():
     }
     for run in runs.values():
         assert_array_equal(copied(run)().x, run().x)
-
-
-def test_within_basinhopping():
-    def fun(x):
-        return np.cos(14.5 * x[0] - 0.3) + (x[0] + 0.2) * x[0], [
-            -14.5 * np.sin(14.5 * x[0] - 0.3) + 2 * x[0] + 0.2
-        ]
-
-    kwargs = {"method": ksdmin.ksd, "jac": True, "options": {"memory": 1}}
-    seed = {
-        "rng" if "rng" in signature(basinhopping).parameters else "seed": 1
-    }  # before SciPy 1.15
-    res = basinhopping(fun, [1.0], minimizer_kwargs=kwargs, niter=60, **seed)
-    assert_allclose(res.x, -0.195, atol=1e-3)
-    assert res.lowest_optimization_result.success
-    assert res.minimization_failures == 0

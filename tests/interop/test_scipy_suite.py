@@ -57,8 +57,12 @@ DESELECTED = {
     "test_ncg_zero_xtol": "Newton-CG's own option xtol, by which minimum of cos it steps into",
     "test_initial_step_scaling": "pins the first step of BFGS (1.01) and nit <= 3",
     "test_solver_concordance": "wants nit of dogleg below nit of Newton-CG: here they are the same",
+    "test_workers": "brute's processes",
     "test_multiprocessing_too_many_open_files_23080": "calls the private _minimize_bfgs",
 }
+
+# In the names of tests of other methods, some of which take seconds.
+OTHERS = ("neldermead", "powell", "cobyla", "cobyqa", "slsqp", "tnc", "l_bfgs", "cg_cornercase")
 
 # Tests that our method fails, and why it should. (BFGS fails the first of these, too.)
 SIMPLE = "test_optimize.py::TestOptimizeSimple::"
@@ -140,6 +144,7 @@ def pytest_collection_modifyitems(items):
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         return (
             item.originalname not in DESELECTED
+            and not any(other in item.originalname for other in OTHERS)
             and (names is None or item.originalname in names.split())
             and str(parameters.get("method", "bfgs")).lower() in REPLACED | LEGACY.keys()
         )

@@ -5,18 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ksdmin._ksd.presets import if_not_worse
 from ksdmin._ksd.step import slope_correction
 from ksdmin._problem.arrays import Space
 from ksdmin._run.evaluator import Evaluated
-from tests.ksd.rules.outcomes import NAN
-
-
-@pytest.mark.parametrize(
-    ("actual", "taken"), [(1.0, True), (0.0, True), (-1e-9, True), (-1e-7, False), (NAN, False)]
-)
-def test_a_step_is_taken_if_not_worse(actual, taken):
-    assert if_not_worse(actual, 1e-8) is taken
 
 
 def test_what_the_step_would_gain_on_other_samples():
@@ -29,11 +20,3 @@ def test_what_the_step_would_gain_on_other_samples():
     trial = SimpleNamespace(d=d)
     steeper = slope_correction(Space(d), here, trial, before - after, there)
     assert steeper == pytest.approx(here.gradient @ d - own_slope)
-
-
-@pytest.mark.parametrize(("idx", "d"), [("A", np.ones(2)), ("another A", None)])
-def test_the_same_samples_or_no_step_need_no_correction(idx, d):
-    here = Evaluated(np.zeros(2), "A", 3.0, np.array([-1.0, 0.5]))
-    there = Evaluated(np.ones(2), idx, 2.0, np.array([-0.5, 0.5]))
-    space = Space(np.zeros(2))
-    assert slope_correction(space, here, SimpleNamespace(d=d), 1.0, there) == 0.0

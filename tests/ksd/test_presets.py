@@ -9,7 +9,7 @@ from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
 from ksdmin._ksd import presets
-from ksdmin._ksd.presets import AS_PRINTED, DEFAULT, PRESETS, below_share
+from ksdmin._ksd.presets import AS_PRINTED, DEFAULT, PRESETS
 from ksdmin._options import KINDS, RULES, Options, parse_options
 from ksdmin._options import PRESETS as NAMES
 
@@ -103,12 +103,6 @@ def test_the_default_by_name_is_the_default():
 
 
 # Their answers
-
-
-def test_a_search_ends_where_the_next_iteration_gains_a_small_share():
-    assert not below_share(1e-9, 0.0, 0.1)  # nothing gained yet
-    assert not below_share(0.11, 1.0, 0.1)
-    assert below_share(0.09, 1.0, 0.1)
 
 
 def test_a_search_in_a_sum_ends_by_what_it_costs():

@@ -10,7 +10,7 @@ from ksdmin._ksd.affordable import held_bytes
 from ksdmin._ksd.steps.gauss_newton import BeyondSample
 from ksdmin._problem.subsets import Sets
 
-SAMPLES, HIDDEN = 800, 10
+SAMPLES, HIDDEN = 400, 10
 KRYLOV = {"without": ["gauss-newton"]}
 
 

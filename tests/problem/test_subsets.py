@@ -349,19 +349,6 @@ def test_the_size_of_a_mask_is_what_it_selects():
     assert subsets.size_of([]) == 0
 
 
-def test_is_full():
-    subsets = Subsets(M)
-    assert subsets.is_full(slice(None))
-    assert not subsets.is_full(slice(0, 60))
-    assert not subsets.is_full(np.arange(M))
-    assert not subsets.is_full(None)
-    whole = np.arange(M)
-    assert Subsets([], full=whole).is_full(whole)
-    assert not Subsets([], full=whole).is_full(whole.copy())
-    assert not Subsets([]).is_full(None)
-    assert not Subsets([]).is_full(slice(None))
-
-
 @pytest.mark.parametrize("n", [np.array(6.0), np.array(True), np.float64(6)])
 def test_an_array_that_holds_no_count(n):
     with pytest.raises(TypeError, match=r"subsets: expected .* not (float|bool)"):

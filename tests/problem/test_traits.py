@@ -161,16 +161,19 @@ def same_run(inner, wrapper, **kwargs):
     return wrapped
 
 
+KRYLOV = {"without": ["gauss-newton"]}, ["curvature", "value_and_projected_gradient"]
+
+
 @pytest.mark.parametrize(
-    ("method", "options", "called"),
+    ("precond", "method", "options", "called"),
     [
-        ("ksd", {"without": ["gauss-newton"]}, ["curvature", "value_and_projected_gradient"]),
-        ("ksd", {}, ["jacobian"]),
-        ("hf", {}, ["curvature"]),
+        ("kronecker", "ksd", *KRYLOV),
+        ("diagonal", "ksd", *KRYLOV),
+        (None, "ksd", {}, ["jacobian"]),
+        ("kronecker", "hf", {}, ["curvature"]),
     ],
-    ids=["ksd", "damped steps", "hf"],
+    ids=["ksd", "diagonal", "damped steps", "hf"],
 )
-@pytest.mark.parametrize("precond", ["kronecker", "diagonal", None])
 def test_a_wrapper_that_passes_on_the_traits_runs_as_the_problem_itself(
     precond, method, options, called
 ):

@@ -82,7 +82,7 @@ def gradient_norm(fun, x):
 
 def test_no_stall_on_rosenbrock():
     ours = rivals = 0
-    for x0 in starts(3, -2, 3, 40):
+    for x0 in starts(3, -2, 3, 20):
         res = ksdmin.minimize(rosen, x0)
         assert res.success
         assert longest_stall(res.history) <= 10, x0
@@ -93,7 +93,7 @@ def test_no_stall_on_rosenbrock():
 @pytest.mark.parametrize("fun", SMALL, ids=lambda fun: fun.__name__)
 def test_as_few_values_as_bfgs(fun):
     ours = rivals = 0
-    for x0 in starts(*SMALL[fun], 15):
+    for x0 in starts(*SMALL[fun], 8):
         res = ksdmin.minimize(fun, x0)
         assert res.success
         assert gradient_norm(fun, res.x) <= 2e-5  # gtol, and what differences leave unknown

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ksdmin._run.checkpoint_file import decode, encode
@@ -55,6 +55,7 @@ values = st.recursive(
 inners = st.builds(Inner, values)
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.builds(Outer, st.none() | inners, st.lists(inners, max_size=2).map(tuple), values))
 def test_whatever_it_is_made_of_comes_back(outer):
     plain = encode(outer)

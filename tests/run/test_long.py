@@ -42,7 +42,7 @@ def sizes_along(iterations, path, every):
 
 
 @pytest.mark.parametrize(
-    "iterations", [400, pytest.param(10_000, marks=pytest.mark.slow)], ids=["few", "many"]
+    "iterations", [240, pytest.param(10_000, marks=pytest.mark.slow)], ids=["few", "many"]
 )
 def test_a_long_run_takes_no_more_memory_with_time(iterations, tmp_path):
     every = iterations // 8

@@ -28,7 +28,7 @@ from tests.versions import needs_torch  # noqa: E402
 GENERATOR = torch.Generator().manual_seed(1)
 X = torch.randn(60, 2, generator=GENERATOR, dtype=torch.float64)
 Y = torch.sin(2 * X[:, :1]) * X[:, 1:]
-KINDS = ("graph", "backward", "detached")
+KINDS = ("graph", "detached")  # "backward" makes the same run as "detached": a test says so
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 

@@ -1,4 +1,4 @@
-"""Values, gradients and dense curvature of an entry, by each library's own autodiff."""
+"""Values, gradients and products with the curvature, by each library's own autodiff."""
 
 from functools import cached_property
 
@@ -27,19 +27,17 @@ class TorchDense:
         value = self._objective(x)
         return value.item(), torch.autograd.grad(value, x)[0].numpy()
 
-    @cached_property
-    def hessian(self):
-        return torch.autograd.functional.hessian(self._objective, self._x).numpy()
+    def hessian(self, v):
+        return torch.autograd.functional.hvp(self._objective, self._x, torch.from_numpy(v))[1]
 
-    @cached_property
-    def gauss_newton(self):
-        """J^T H_L J, where H_L is the Hessian of the mean loss in all outputs."""
-        J = torch.autograd.functional.jacobian(self._outputs, self._x)
+    def gauss_newton(self, v):
+        """J^T H_L J v, where H_L is the Hessian of the mean loss in all outputs."""
+        Jv = torch.autograd.functional.jvp(self._outputs, self._x, torch.from_numpy(v))[1]
         z = self._specimen.outputs(self._x).detach()
-        H_L = torch.autograd.functional.hessian(
-            lambda flat: self._specimen.mean_loss(flat.view(z.shape)), z.reshape(-1)
-        )
-        return (J.T @ H_L @ J).numpy()
+        u = torch.autograd.functional.hvp(
+            lambda flat: self._specimen.mean_loss(flat.view(z.shape)), z.reshape(-1), Jv
+        )[1]
+        return torch.autograd.functional.vjp(self._outputs, self._x, u)[1]
 
 
 class AutogradDense:
@@ -61,21 +59,25 @@ class AutogradDense:
         value, g = autograd.value_and_grad(self._objective)(self._x)
         return float(value), g
 
-    @cached_property
-    def hessian(self):
+    def hessian(self, v):
         import autograd
 
-        return autograd.hessian(self._objective)(self._x)
+        return autograd.hessian_vector_product(self._objective)(self._x, v)
 
-    @cached_property
-    def gauss_newton(self):
+    def gauss_newton(self, v):
         import autograd
+        from autograd.differential_operators import make_jvp_reversemode
 
         specimen = self._specimen
-        z = specimen.outputs(self._tree(self._x))
-        J = autograd.jacobian(lambda x: specimen.outputs(self._tree(x)).reshape(-1))(self._x)
-        loss = autograd.hessian(lambda flat: specimen.mean_loss(flat.reshape(z.shape)))
-        return J.T @ loss(z.reshape(-1)) @ J
+        shape = specimen.outputs(self._tree(self._x)).shape
+
+        def outputs(x):
+            return specimen.outputs(self._tree(x)).reshape(-1)
+
+        transposed, z = autograd.make_vjp(outputs)(self._x)
+        Jv = make_jvp_reversemode(outputs)(self._x)(v)
+        loss = autograd.hessian_vector_product(lambda flat: specimen.mean_loss(flat.reshape(shape)))
+        return transposed(loss(z, Jv))
 
 
 def filled(tree, x):
@@ -114,14 +116,12 @@ class JaxDense:
         value, g = jax.jit(jax.value_and_grad(self._objective))(self._x)
         return float(value), np.asarray(g)
 
-    @cached_property
-    def hessian(self):
+    def hessian(self, v):
         import jax
 
-        return np.asarray(jax.jit(jax.jacrev(jax.grad(self._objective)))(self._x))
+        return jax.jit(jax.grad(lambda x: jax.grad(self._objective)(x) @ v))(self._x)
 
-    @cached_property
-    def gauss_newton(self):
+    def gauss_newton(self, v):
         import jax
 
         specimen = self._specimen
@@ -131,12 +131,13 @@ class JaxDense:
             return specimen.outputs(self._tree(x)).reshape(-1)
 
         @jax.jit
-        def matrix(x):
-            loss = jax.hessian(lambda flat: specimen.mean_loss(flat.reshape(shape)))
-            J = jax.jacrev(outputs)(x)
-            return J.T @ loss(outputs(x)) @ J
+        def product(x):
+            z, transposed = jax.vjp(outputs, x)
+            (Jv,) = jax.vjp(lambda u: transposed(u)[0], z)[1](v)
+            loss = jax.grad(lambda flat: specimen.mean_loss(flat.reshape(shape)))
+            return transposed(jax.grad(lambda z: loss(z) @ Jv)(z))[0]
 
-        return np.asarray(matrix(self._x))
+        return product(self._x)
 
 
 DENSE = {"torch": TorchDense, "autograd": AutogradDense, "jax": JaxDense}

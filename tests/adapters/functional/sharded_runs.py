@@ -82,7 +82,7 @@ def gradient_program(problem):
 
 
 RUNS = {  # (sizes, mesh): kinds
-    ("deterministic", "auto"): ("one device", "data", "copied parameters", "parameters"),
+    ("deterministic", "auto"): ("one device", "data", "copied parameters"),
     ("deterministic", "made"): ("parameters",),
     ("stochastic", "auto"): ("one device", "parameters"),
 }

@@ -62,14 +62,6 @@ def test_a_diagonal_that_takes_single_gradients_is_estimated_from_some_samples(n
     np.testing.assert_allclose(D, np.mean(np.square(parts), axis=0), **CLOSE)
 
 
-def test_without_the_diagonal():
-    problem = ksdmin.from_autograd(
-        lambda p, X: X @ p, "squared-error", (X, Y), params=W, precond=None
-    )
-    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 1})
-    assert res.preconditioner == "identity"
-
-
 def test_a_model_that_is_not_deterministic():
     source = np.random.default_rng(0)
 
@@ -113,23 +105,6 @@ def test_memory_mapped_data(tmp_path):
     (value, g), (same, too) = (p.value_and_gradient(p.x0) for p in problems)
     assert value == same
     np.testing.assert_array_equal(g, too)
-
-
-def test_several_inputs():
-    data = {"left": X[:, :2], "right": (X[:, 2:],)}, Y
-
-    def model(p, inputs):
-        return inputs["left"] @ p[:2] + inputs["right"][0] @ p[2:]
-
-    several = ksdmin.from_autograd(model, "squared-error", data, params=W)
-    one = ksdmin.from_autograd(lambda p, X: X @ p, "squared-error", (X, Y), params=W)
-    idx = np.array([3, 5, 6])
-    for a, b in zip(
-        several.value_and_gradient(W.ravel(), idx, diagonal=True),
-        one.value_and_gradient(W.ravel(), idx, diagonal=True),
-        strict=True,
-    ):
-        np.testing.assert_allclose(a, b, **CLOSE)
 
 
 def test_a_weighted_diagonal_sample_by_sample():

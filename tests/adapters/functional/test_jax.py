@@ -124,25 +124,6 @@ def test_arrays_are_those_of_jax(x64):
     assert all(isinstance(u, jax.Array) for u in (problem.x0, g, D, product))
 
 
-def test_large_data_are_streamed(x64, tmp_path):
-    np.save(tmp_path / "inputs.npy", X)
-    stored = np.load(tmp_path / "inputs.npy", mmap_mode="r")
-    small = {"memory_budget": stored.nbytes - 1, "chunk_size": 6}
-    one, other = (
-        ksdmin.from_jax(
-            lambda p, X: jnp.tanh(X @ p), "squared-error", (data, Y), params=W, **kwargs
-        )
-        for data, kwargs in ((X, {}), (stored, small))
-    )
-    assert other._sums._samples._data[0] is stored
-    for a, b in zip(
-        one.value_and_gradient(one.x0, diagonal=True),
-        other.value_and_gradient(other.x0, diagonal=True),
-        strict=True,
-    ):
-        np.testing.assert_allclose(a, b, **CLOSE)
-
-
 def test_finer_arithmetic_has_values_in_float32_and_the_same_products(x32):
     backend, data = Backend("jax", jnp), samples("squared-error", dtype="float32")
     coarse = backend.make(

@@ -146,16 +146,15 @@ def least_of_closure_from_jax(x):
 
 
 @pytest.mark.parametrize(
-    "within", [least, least_from_jax, least_of_closure, least_of_closure_from_jax]
-)
-@pytest.mark.parametrize(
-    "transformed",
+    ("within", "transformed"),
     [
-        lambda f: jax.jit(f)(jnp.zeros(3)),
-        lambda f: jax.vmap(f)(jnp.zeros((2, 3))),
-        lambda f: jax.grad(lambda x: f(x).sum())(jnp.zeros(3)),
+        (least, lambda f: jax.jit(f)(jnp.zeros(3))),
+        (least_from_jax, lambda f: jax.vmap(f)(jnp.zeros((2, 3)))),
+        (least_of_closure, lambda f: jax.jit(f)(jnp.zeros(3))),
+        (least_of_closure_from_jax, lambda f: jax.jit(f)(jnp.zeros(3))),
+        (least_of_closure_from_jax, lambda f: jax.grad(lambda x: f(x).sum())(jnp.zeros(3))),
     ],
-    ids=["jit", "vmap", "grad"],
+    ids=["jit", "vmap", "jit of a closure", "jit of a closure in jax", "grad"],
 )
 def test_under_a_transformation(within, transformed):
     with pytest.raises(TypeError, match=r"cannot run within jax\.jit") as told:

@@ -1,7 +1,6 @@
 """How often from_jax compiles, and that one compiled function serves sets of all sizes."""
 
 from contextlib import contextmanager
-from itertools import product
 
 import autograd.numpy as anp
 import numpy as np
@@ -61,7 +60,9 @@ def parameters(seed, dtype="float64"):
     return {"W": W.astype(dtype), "b": np.zeros(6, dtype), "V": V.astype(dtype)}
 
 
-def test_a_second_run_compiles_nothing(dtype):
+def test_a_second_run_compiles_nothing(x64):
+    dtype = "float64"
+
     def run(seed):
         problem = ksdmin.from_jax(
             model,
@@ -161,7 +162,8 @@ FORMS = {
 def test_the_numbers_are_those_of_autograd(x64, form):
     theirs, ours = both(params=parameters(0), **FORMS[form])
     x, v = np.array(ours.x0), np.random.default_rng(1).standard_normal(len(ours.x0))
-    for size, (at, along) in product((1, 37, N), ((x, v), (jax.device_put(x), jax.device_put(v)))):
+    for size, put in ((1, np.asarray), (37, jax.device_put), (N, jax.device_put)):
+        at, along = put(x), put(v)
         idx = np.sort(np.random.default_rng(2).choice(N, size, replace=False))
         for a, b in zip(
             (

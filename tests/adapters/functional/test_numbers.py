@@ -100,21 +100,6 @@ def test_a_set_always_draws_the_same_labels(backend):
 # Chunks
 
 
-def test_chunks_give_the_numbers_of_one_piece(backend):
-    loss, small = "softmax-cross-entropy", {"chunk_size": 5, "memory_budget": 1.0}
-    whole, parts = (make(backend, loss, **kwargs) for kwargs in ({}, small))
-    pairs = zip(
-        whole.value_and_gradient(whole.x0, diagonal=True),
-        parts.value_and_gradient(parts.x0, diagonal=True),
-        strict=True,
-    )
-    for one, other in pairs:
-        np.testing.assert_allclose(one, other, **CLOSE)
-    v = backend.array(np.random.default_rng(0).standard_normal(len(whole.x0)))
-    products = [p.curvature(p.x0, idx)(v) for p in (whole, parts) for idx in (slice(None), SOME)]
-    np.testing.assert_allclose(products[:2], products[2:], **CLOSE)
-
-
 def test_a_product_without_memory_counts_its_forward_pass(backend):
     kept = {}
     for budget in (None, 1.0):

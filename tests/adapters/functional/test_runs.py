@@ -35,13 +35,6 @@ def test_minimize(backend):
     assert res.fun == pytest.approx(theirs.fun, rel=1e-6)
 
 
-def test_minimize_as_in_the_paper(backend):
-    problem, everything = logistic(backend), ksdmin.Subsets(300, 1.0, 1.0, 1.0, disjoint=False)
-    res = ksdmin.minimize(problem, subsets=everything, options=ksdmin.PAPER)
-    assert res.success
-    assert res.nit < 20
-
-
 def test_float32(backend):
     problem, double = logistic(backend, "float32"), logistic(autograd_backend())
     assert problem.traits.noise == 1e-7
@@ -59,9 +52,3 @@ def test_float32(backend):
     res = ksdmin.minimize(problem, rng=0, options={"maxiter": 1, "krylov_dim": 2})
     assert str(res.x.dtype) == "float32"
     assert res.fun < problem.value(problem.x0)
-
-
-def test_arguments_beside_a_problem(backend):
-    problem = logistic(backend)
-    with pytest.raises(ValueError, match="jac, hessp beside a problem object"):
-        ksdmin.minimize(problem, jac=lambda x: x, hessp=lambda x, p: p)

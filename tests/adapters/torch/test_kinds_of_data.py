@@ -38,7 +38,7 @@ ELEMENTWISE = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int32])
 @pytest.mark.parametrize("loss", ELEMENTWISE)
 def test_whole_numbers_and_bools_are_numbers(loss, dtype):
     y = torch.from_numpy(CLASSES)[:, None]

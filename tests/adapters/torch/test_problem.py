@@ -39,24 +39,6 @@ def test_default(curvature):
     assert res.nhev > 0
 
 
-@pytest.mark.parametrize("options", [{}, ksdmin.PAPER], ids=["default", "PAPER"])
-def test_on_sets(options):
-    net, problem = spirals()
-    halves, options = ksdmin.Subsets(200, 1.0, 0.5, 0.5), {**options, "maxiter": 4}
-    res = ksdmin.minimize(problem, options=options, subsets=halves, rng=0)
-    assert res.fun < 0.97 * problem.value(problem.x0)  # four damped steps
-    problem.load(res.x)
-    assert torch.equal(nn.utils.parameters_to_vector(net.parameters()), res.x)
-
-
-@pytest.mark.parametrize("precision", ["highest", "bfloat16"])
-def test_single_precision(precision):
-    _, problem = spirals(torch.float32, precision=precision)
-    res = ksdmin.minimize(problem, subsets=EVERYTHING, options={"maxiter": 30})
-    assert res.x.dtype == torch.float32
-    assert res.fun < 0.7 * problem.value(problem.x0)
-
-
 def test_bfloat16_in_finer_arithmetic():
     """On a CPU, where there is no TF32, it is float32 at once; the problem itself is unchanged."""
     (_, coarse), (_, exact) = (
@@ -98,12 +80,6 @@ def test_numpy_in_numpy_out(dtype):
     assert g.dtype == product.dtype == np.float64
     np.testing.assert_allclose(g, right.gradient, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(product, right.hessian @ right.x, rtol=1e-5, atol=1e-5)
-
-
-def test_a_gradient_by_scipys_differences():
-    problem = make("mlp")
-    x = point(problem).numpy()
-    assert scipy.optimize.check_grad(problem.fun, problem.jac, x) < 1e-6
 
 
 def test_slopes_along_a_basis():

@@ -52,14 +52,6 @@ def test_what_costs_more_than_a_trial_may_is_not_tried():
     assert not all(race(share(0.05), share(0.9), work=(1.0, dear), steps=2 * FIRST_TURN))
 
 
-def test_one_dear_step_of_the_leader_does_not_put_off_the_other_ones_trial():
-    contest = Contest(leads=False, length=20.0)
-    for gained, work in [(1.0, 1.0)] * 13 + [(0.1, 1.0), (0.7, 30.0)]:
-        assert not contest.first_is_next
-        contest = contest.challenged(3.7).after(False, gained, work)
-    assert contest.challenged(3.7).first_is_next
-
-
 def test_a_kind_that_becomes_the_better_one_later_takes_the_lead():
     taken = race(lambda left: 0.3 * left if left > 0.05 else 1e-5 * left, share(0.01), steps=600)
     assert all(taken[:FIRST_TURN])
@@ -75,11 +67,6 @@ def test_a_trial_goes_on_while_its_steps_are_kept_short():
     short = contest.after(False, 0.01, 0.6, kept_short=True)
     assert not short.first_is_next
     assert contest.after(False, 0.01, 0.6).first_is_next
-
-
-def test_one_that_stands_in_for_the_other_changes_nothing():
-    contest = Contest().after(True, 1.0, 1.0)
-    assert contest.after(False, 1.0, 1.0) is contest
 
 
 @pytest.mark.parametrize("scale", [2.0**-30, 2.0**30])

@@ -1,6 +1,5 @@
 """When a step may rest on the quasi-Newton model, and what such a step has to gain."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ksdmin._ksd.rules.contest import TRIAL_SHARE
 from ksdmin._ksd.rules.quasi_newton import Forecast, QuasiNewtonChoice, StepTaken
 from tests.ksd.rules.outcomes import NAN, outcome
 
@@ -92,24 +90,6 @@ def test_otherwise_not(spoilt):
 
 
 # A step with products that halved what was left in ten passes, from 3 to 2 where 1 is the minimum.
-SPACE = (record(0, 3.0, 0), record(1, 2.0, 10))
-HALVED = np.log(2) / 10
-
-
-def test_a_forecast_expects_half_of_the_slope():
-    forecast = Forecast(5.0, 2.0)
-    assert forecast.left == 2.0
-    assert forecast.rate == pytest.approx(np.log(2) / 2)  # for a value and a gradient
-    assert Forecast(5.0, 2.0, slopes_left=50.0).rate == pytest.approx(0.01 / 2, rel=0.01)
-
-
-def test_what_was_gained_since_tells_how_much_is_left():
-    forecast = Forecast(5.0, 0.01).followed_by(4.0, 0.02)  # a hundred times the slope was gained
-    assert forecast.slopes_left == pytest.approx((1 + 0.02) / 0.01)
-    assert forecast.left == pytest.approx(0.02 * 102)
-    assert Forecast(5.0, 2.0, slopes_left=3.0).followed_by(4.99, 0.01).slopes_left == 1.0
-
-
 def test_a_slope_next_to_nothing_is_forgotten():
     forecast = Forecast(5.0, 1e-310).followed_by(1.0, 1.0)
     assert forecast.slopes_left == np.inf
@@ -125,65 +105,6 @@ def test_a_true_forecast_stays_true(left, lowered):
     assert forecast.slopes_left == pytest.approx(slopes_left)
 
 
-def after_the_space(value, passes, slopes_left, **given):
-    """The choice at `value`, after the step with products above, where 1 is the minimum."""
-    forecast = Forecast(value, (value - 1) / slopes_left, slopes_left)
-    return QuasiNewtonChoice(SPACE[1], SPACE[0], forecast, may_follow=True, **given), (
-        record(2, value, passes, gradient_norm=2.0),
-        forecast,
-    )
-
-
-def test_right_after_products_the_model_is_tried():
-    choice, (here, forecast) = after_the_space(2.0, 10, slopes_left=1e6)
-    assert choice.pays(here, forecast)
-
-
-@pytest.mark.parametrize(("slopes_left", "pays"), [(3.0, True), (5.0, False)])
-def test_then_it_has_to_come_down_faster(slopes_left, pays):
-    choice, (here, forecast) = after_the_space(1.9, 12, slopes_left)
-    assert (forecast.rate > HALVED) == pays
-    assert choice.pays(here, forecast) is pays
-
-
-def test_or_else_the_gradient_has_to_fall():
-    choice, (here, forecast) = after_the_space(1.9, 12, slopes_left=5.0, falls=True)
-    assert choice.pays(here, forecast)
-
-
-@pytest.mark.parametrize(("norm", "falls"), [(0.5, True), (2.0, False)])
-def test_whether_the_gradient_falls_is_seen_in_steps_of_the_model(norm, falls):
-    choice = after(QuasiNewtonChoice(START), START, record(1, 1.0, 20, gradient_norm=norm))
-    assert not choice.falls
-    start, end = record(1, 1.0, 20), record(2, 0.9, 22, gradient_norm=norm)
-    assert after(choice, start, end, new_curvature=False).falls is falls
-
-
-def test_where_no_products_are_known_the_model_goes_on():
-    assert QuasiNewtonChoice(START, may_follow=True).pays(record(3, 1.0, 30), Forecast(1.0, 1e-9))
-
-
-@pytest.mark.parametrize(("slopes_left", "pays"), [(3.0, True), (5.0, False)])
-def test_on_samples_it_has_to_come_down_faster_from_the_first_step_on(slopes_left, pays):
-    choice, (here, forecast) = after_the_space(2.0, 10, slopes_left, falls=True)
-    assert choice.pays_on_samples(here, forecast) is pays
-
-
-@pytest.mark.parametrize(("share", "pays"), [(2 * TRIAL_SHARE, True), (TRIAL_SHARE, False)])
-def test_on_samples_products_are_tried_again_for_a_share_of_what_the_model_has_cost(share, pays):
-    space = SPACE[1].passes - SPACE[0].passes
-    passes = SPACE[1].passes + space / share
-    choice, (here, forecast) = after_the_space(1.9, passes, slopes_left=1.0)
-    assert choice.pays_on_samples(here, forecast) is pays
-
-
-@pytest.mark.parametrize("unknown", ["start", "forecast"])
-def test_on_samples_both_have_to_be_known(unknown):
-    choice, (here, forecast) = after_the_space(2.0, 10, slopes_left=2.0)
-    assert choice.pays_on_samples(here, forecast)
-    assert not replace(choice, **{unknown: None}).pays_on_samples(here, forecast)
-
-
 @given(runs(), st.floats(1e-300, 1e300))
 def test_it_is_decided_whatever_the_values_are(run, slope):
     for choice in followed(QuasiNewtonChoice(run[0][0]), run):
@@ -191,13 +112,6 @@ def test_it_is_decided_whatever_the_values_are(run, slope):
             forecast = choice.foreseen(here.value, slope)
             assert choice.pays(here, forecast) in (True, False)
             assert choice.pays_on_samples(here, forecast) in (True, False)
-
-
-def test_it_can_be_withdrawn():
-    choice = after(QuasiNewtonChoice(START), START, record(1, 1.0, 20), forecast=Forecast(3.0, 1.0))
-    assert choice.may_follow
-    choice = choice.withdrawn()
-    assert (choice.may_follow, choice.start, choice.forecast) == (False, None, None)
 
 
 @pytest.mark.parametrize("paired", [True, False])

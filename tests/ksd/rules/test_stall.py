@@ -177,19 +177,6 @@ def test_finer_values_lead_to_the_optimum():
     assert coarse.asked == 1
 
 
-def test_switched_off_it_is_not_asked_for():
-    coarse = Logistic(DIGITS, Logistic())
-    res = run(coarse, without=["finer_arithmetic"])
-    assert res.status == ksdmin.Status.PRECISION_LOSS
-    assert coarse.asked == 0
-
-
-def test_the_point_is_evaluated_once_more():
-    coarse, finer = (run(Logistic(DIGITS, finer)).history for finer in (None, Logistic()))
-    both = zip(coarse["njev"], finer["njev"], strict=False)
-    assert next(b - a for a, b in both if a != b) == 1
-
-
 def test_steps_that_are_clear_ask_for_nothing():
     problem = Logistic(1e-12, Logistic())
     assert run(problem, gtol=1e-3).success
