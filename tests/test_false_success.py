@@ -88,3 +88,17 @@ def test_a_start_at_the_minimum_is_a_success():
     res = ksdmin.least_squares(lambda x: x**2 + 5, [0.0])
     assert res.success
     assert abs(res.x[0]) < 1e-6
+
+
+@pytest.mark.parametrize("seed", [5, 38, 42, 49, 69])
+def test_an_ill_conditioned_quadratic_without_a_gradient(seed):
+    """The last space has a flat direction alone; differences err by the steepest one."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 12))
+    Q = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    H = Q * 10 ** rng.uniform(1, 7, n) @ Q.T
+    centre = 3 * rng.standard_normal(n)
+    x0 = 2 * rng.standard_normal(n)
+    res = ksdmin.minimize(lambda x: 0.5 * (x - centre) @ H @ (x - centre), x0)
+    assert res.success
+    assert abs(H @ (res.x - centre)).max() < 2e-5

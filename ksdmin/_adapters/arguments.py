@@ -284,6 +284,21 @@ def check_rows(shape: tuple[int, ...], rows: int | None) -> None:
         raise ValueError(f"r returned no residuals: shape {shape}")
 
 
+def check_real(values: Any, origin: str, instead: str) -> None:
+    """Raise for complex numbers, of which a conversion would keep the real parts alone."""
+    dtype = str(getattr(values, "dtype", ""))
+    if "complex" in dtype:
+        raise TypeError(f"{origin} returned {dtype}: expected real numbers. {instead}")
+
+
+# What to do about complex numbers
+REAL_PARTS = (
+    "Give their real and imaginary parts as entries of their own (torch.view_as_real, or "
+    "stack([z.real, z.imag], axis=-1))"
+)
+REAL_LOSS = "Take abs(z) ** 2, not z ** 2"
+
+
 def check_block_curvature(curvature: Any) -> None:
     """Raise for a user's own curvature, whose terms are not known."""
     if curvature is not None and not isinstance(curvature, str):

@@ -160,7 +160,9 @@ def judge_step(turn: Turn, trial: Trial, before: float, there: Evaluated) -> Out
         step_norm = run.space.norm(trial.d) if moved else 0.0
         gradient_norm = run.stationarity(there.x, there.gradient)
     if evaluator.gradient_error:
-        error = gradient_error(run, evaluator, there, trial.steepest)
+        # The last space need not have had the steepest direction in it.
+        steepest = max(trial.steepest, state.model.steepest(run.space))
+        error = gradient_error(run, evaluator, there, steepest)
     return made(
         Outcome,
         actual=actual,

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 from scipy.optimize import Bounds, OptimizeWarning
 
-from ksdmin._problem.arrays import Array, Small, Space, to_host
+from ksdmin._problem.arrays import EPS, Array, Small, Space, to_host
+
+# Beyond these roundings of its variables, a step has not been meant to end on a bound.
+ROUNDINGS = 4
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,17 @@ class Box:
         """The point of the box that is nearest to `x`."""
         xp = self.space.xp
         return xp.minimum(xp.maximum(x, self.lower), self.upper)
+
+    def landed(self, x: Array, start: Array) -> Array:
+        """The nearest point to `x`, where a step from `start` ends.
+
+        A variable that the step leaves within rounding of a bound is put on it. Otherwise it would
+        count as free to move, and would have no room to.
+        """
+        xp, x = self.space.xp, self.project(x)
+        rounding = ROUNDINGS * EPS * xp.maximum(abs(x), abs(start))
+        x = xp.where((x - self.lower <= rounding) & (x < start), self.lower, x)
+        return xp.where((self.upper - x <= rounding) & (x > start), self.upper, x)
 
     def contains(self, x: Array) -> bool:
         """Whether `x` lies in the box."""

@@ -233,3 +233,31 @@ def test_a_run_from_a_corner_by_differences_is_one_by_products(seed, hess):
     cost = 1 if hess == "2-point" else 2  # a product
     bases = by_products.nit  # one gradient each, if any, where its products begin from
     assert by_differences.njev <= by_products.njev + cost * by_products.nhev + bases
+
+
+@pytest.mark.parametrize(
+    ("target", "lower"),
+    [([5.0, 5.0, 5.0], [0.0, 0.0, 0.0]), ([-6.0], [-1.0]), ([7.0, 7.0], [0, -2])],
+)
+@pytest.mark.parametrize("scale", [0.3, 1.0, 7.0])
+def test_a_fit_ends_on_a_bound_where_rounding_leaves_it_just_before(target, lower, scale):
+    """From the middle of the box, the first trust radius ends on the bound, up to rounding."""
+    target, lower = scale * np.array(target), scale * np.array(lower)
+    upper = lower + scale
+    for share in np.linspace(0.05, 0.95, 19):
+        x0 = lower + share * (upper - lower)
+        bounds = lower, upper
+        res = ksdmin.least_squares(lambda x: x - target, x0, lambda x: np.eye(len(x)), bounds)
+        assert res.success, res.message
+        assert_array_equal(res.x, np.clip(target, lower, upper))
+
+
+def test_a_step_within_rounding_of_a_bound_has_landed_on_it():
+    box = as_box([(0.0, 1.0), (-1.0, 3.0), (None, 1.0)], np.zeros(3))
+    start = np.full(3, 0.5)
+    short = np.array([1 - 1e-16, -1 + 2e-16, 1 - 1e-12])
+    assert_array_equal(box.landed(short, start), [1.0, -1.0, 1 - 1e-12])
+    assert_array_equal(box.landed(np.array([1.5, -2.0, 0.0]), start), [1.0, -1.0, 0.0])
+    # Near zero small numbers are exact, and a step away from a bound leaves it.
+    away = np.array([1e-17, -1 + 1e-16, 0.0])
+    assert_array_equal(box.landed(away, np.array([0.0, -1.0, 0.0])), away)

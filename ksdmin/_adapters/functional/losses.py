@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.arguments import Block, check_rows
+from ksdmin._adapters.arguments import REAL_PARTS, Block, check_real, check_rows
 from ksdmin._adapters.curvature import Product, SampleLoss
 from ksdmin._adapters.trees import tree_leaves
 from ksdmin._problem.arrays import Array
@@ -171,11 +171,13 @@ def as_model(block: Block) -> Callable[[Any, Any], Array]:
 
     def of_batch(params: Any, batch: Any) -> Array:
         r = block.residuals(params, batch)
+        check_real(r, "r", REAL_PARTS)
         check_rows(_shape(r), _rows(batch))
         return r
 
     def of_none(params: Any, batch: Any) -> Array:
         r = block.residuals(params)
+        check_real(r, "r", REAL_PARTS)
         check_rows(_shape(r), None)
         return r[None]
 

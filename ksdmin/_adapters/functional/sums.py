@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.arguments import noting_foreign_functions, noting_samples
+from ksdmin._adapters.arguments import (
+    REAL_LOSS,
+    check_real,
+    noting_foreign_functions,
+    noting_samples,
+)
 from ksdmin._adapters.curvature import DIAGONAL_TOL, Product, SampleLoss, is_nonlinear
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, WORKING_COPIES, seed_for_set
 from ksdmin._adapters.functional.data import Samples, one_ahead
@@ -321,7 +326,9 @@ class SampleSums(Sums):
         return z
 
     def _losses(self, x: Array, chunk: Chunk) -> Array:
-        return self._loss.losses(self._outputs_of_chunk(x, chunk), chunk.targets)
+        losses = self._loss.losses(self._outputs_of_chunk(x, chunk), chunk.targets)
+        check_real(losses, "loss", REAL_LOSS)  # those of complex outputs may be real
+        return losses
 
     def _residual(self, z: Array, targets: Any, w: Array) -> Array:
         """The gradient of each weighted loss in the outputs."""
@@ -404,6 +411,7 @@ class PlainFunction(Sums):
         shape = tuple(getattr(value, "shape", ()))
         if prod(shape) != 1:
             raise ValueError(f"the function must return a scalar, not an array of shape {shape}")
+        check_real(value, "the function", REAL_LOSS)
         return (self._library.xp.sum(value),)
 
     def _gradient(self, idx: Any, x: Array) -> tuple[Array, Array]:

@@ -135,6 +135,7 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes |
     torch's global generators, and ``model.writes_into_inputs``.
     """
     buffers = {name: buffer.clone() for name, buffer in model.model.named_buffers()}
+    writes = _writes(model)
     before = generator_states(model.device)
     copies = tree_map(Tensor.clone, inputs)
     autocast = SeesAutocast(model.device.type)
@@ -165,6 +166,9 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes |
     after = generator_states(model.device)
     model.is_random = not all(map(torch.equal, before, after))
     model.writes_into_inputs = any(leaf._version for leaf in tree_leaves(copies))
+    if _writes(model) != writes:  # the same numbers, perhaps, at the start only
+        with model.restored_randomness():
+            model.outputs(model.leaves(model.near_x0()), tree_map(Tensor.clone, inputs))
     for name, buffer in model.model.named_buffers():
         if name not in buffers or not same(buffer, buffers[name]):
             raise ValueError(
@@ -183,6 +187,11 @@ def _hint(error: Exception, inputs: list[Tensor]) -> str:
         return NO_COLUMN
     whole = any(not leaf.is_floating_point() and not leaf.is_complex() for leaf in inputs)
     return NOT_FLOAT if whole and "must have the same dtype" in message else ""
+
+
+def _writes(model: FlatModel) -> list[int]:
+    """How often each buffer has been written into."""
+    return [buffer._version for buffer in model.model.buffers()]
 
 
 class SeesAutocast(TorchFunctionMode):
@@ -383,6 +392,26 @@ def _leaves(result: Tensor) -> dict[int, Tensor]:
     """The leaf tensors that a result depends on, by id."""
     found = [getattr(node, "variable", None) for node in nodes(result)]
     return {id(variable): variable for variable in found if variable is not None}
+
+
+def check_parameters_are_the_models(r: Tensor, model: FlatModel) -> None:
+    """Raise for residuals that read parameters of others, such as an unknown coefficient.
+
+    Tensors that are no parameters may be points that the residuals differentiate in.
+    """
+    own = {id(parameter) for parameter in model.model.parameters()}
+    others = [
+        leaf
+        for key, leaf in _leaves(r).items()
+        if isinstance(leaf, nn.Parameter) and key not in own
+    ]
+    if others:
+        shapes = ", ".join(str(tuple(parameter.shape)) for parameter in others)
+        raise ValueError(
+            f"the residuals read parameters (of shape {shapes}) that are not the model's: they "
+            "would not be optimised. Put them into the model (model.c = torch.nn.Parameter(...)), "
+            "or freeze them (requires_grad_(False))"
+        )
 
 
 def _own_parameters(losses: Any, own: list[Tensor]) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parameter import is_lazy
 
+from ksdmin._adapters.arguments import REAL_PARTS, check_real
 from ksdmin._adapters.curvature import is_bent, is_nonlinear
 from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.model_calls import (
@@ -95,7 +96,9 @@ class FlatModel:
 
     def read(self, outputs: Any, inputs: Any) -> Tensor:
         """What the module returned for `inputs`, as one tensor with a row per sample."""
-        return self.reader(outputs, row_count(inputs)).to(self.x0.dtype)
+        z = self.reader(outputs, row_count(inputs))
+        check_real(z, "the model", REAL_PARTS)
+        return z.to(self.x0.dtype)
 
     def derivatives(
         self, parameters: list[Tensor], outputs: Any, inputs: Any, *grad_outputs: Any, **kwargs: Any

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ksdmin._adapters import curvature as _curvature
+from ksdmin._adapters.arguments import REAL_LOSS, check_real
 from ksdmin._adapters.curvature import SampleLoss
 from ksdmin._adapters.torch.convolution import LeanConvolutions
 from ksdmin._adapters.torch.flat_model import FlatModel, flatten
@@ -252,6 +253,7 @@ class Kernels:
                 "be that of the samples"
             )
         losses: Tensor = self.loss.losses(z, targets)
+        check_real(losses, "loss", REAL_LOSS)
         if losses.shape != (n,):
             raise ValueError(
                 f"loss returned shape {tuple(losses.shape)} for {n} samples: it must return one "

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from ksdmin._adapters import curvature as _curvature
-from ksdmin._adapters.arguments import Arguments, Block, check_rows
+from ksdmin._adapters.arguments import REAL_PARTS, Arguments, Block, check_real, check_rows
 from ksdmin._adapters.curvature import SampleLoss
 from ksdmin._adapters.torch.checks import (
     check_forward_pass,
+    check_parameters_are_the_models,
     warn_of_output_nonlinearity,
     warn_of_targets,
 )
@@ -385,6 +386,7 @@ class ResidualModel(FlatModel):
         r = self.holding(parameters, self._residuals, self.model, *batch)
         if not isinstance(r, Tensor):
             raise TypeError(f"r returned {type(r).__name__}: expected one tensor of residuals")
+        check_real(r, "r", REAL_PARTS)
         check_rows(tuple(r.shape), row_count(inputs) if self._takes_samples else None)
         return r if self._takes_samples else r[None]
 
@@ -406,6 +408,7 @@ def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tupl
             "the model that r is given, neither .detach(), .item(), numpy nor torch.no_grad(), and "
             "for derivatives torch.autograd.grad(..., create_graph=True)"
         )
+    check_parameters_are_the_models(r, model)
     kernels = Kernels(model, squared_residuals(), curvature)
     return kernels, first_pass(kernels, model.read(r, probe[0]), probe, saved)
 

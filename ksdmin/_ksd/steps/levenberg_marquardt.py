@@ -298,7 +298,7 @@ class Search:
         point = self._point
         x = point.x + p
         if point.box is not None:
-            x = point.box.project(x)
+            x = point.box.landed(x, point.x)
         value, residuals = point.at(x)  # type: ignore[misc]
         return Tried(x, p, value if math.isfinite(value) else math.inf, residuals)
 

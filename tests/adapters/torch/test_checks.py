@@ -41,6 +41,9 @@ class Wandering(nn.Linear):
         (Forward(lambda m, x: m.linear(x - x.mean(0)), linear=nn.Linear(3, 2)), "its loss, mixes"),
         (Wandering(3, 2), "Wandering is not deterministic"),
         (Counting(), "Counting writes into its buffer 'calls'"),
+        # At the start its vectors have converged, and stay the same.
+        (nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2), n_power_iterations=5),
+         r"writes into its buffer 'parametrizations\.weight\.0\._u'.*eval mode"),
         (nn.Sequential(nn.Embedding(2, 2, max_norm=1.0)), "Embedding '0' rescales"),
         (nn.Sequential(nn.Embedding(2, 2, sparse=True)), "Embedding '0' makes sparse"),
     ],

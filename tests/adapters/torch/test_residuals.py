@@ -406,3 +406,17 @@ def test_the_same_on_cuda(equation, graphs):
     on_device[0] = 5  # a set that is filled again
     idx = np.array([5, *idx[1:]])
     assert problem.value(x.cuda(), on_device) == pytest.approx(on_cpu.value(x, idx), rel=1e-10)
+
+
+def test_a_coefficient_that_is_no_parameter_of_the_model_is_an_error():
+    """It would have stayed constant without a word."""
+    net, c = nn.Linear(2, 1).double(), nn.Parameter(torch.ones(3, dtype=torch.float64))
+    blocks = [(lambda net, x: c.sum() * net(x) - 1, INSIDE)]
+    with pytest.raises(ValueError, match=r"of shape \(3,\).*not the model's.*model\.c ="):
+        ksdmin.from_torch(net, residuals=blocks)
+    c.requires_grad_(False)
+    assert ksdmin.from_torch(net, residuals=blocks).x0.shape == (3,)
+    net.c = nn.Parameter(torch.ones(3, dtype=torch.float64))
+    blocks = [(lambda net, x: net.c.sum() * net(x) - 1, INSIDE)]
+    # A frozen one of the model, and those that `params` leaves out, stay constant on purpose.
+    assert ksdmin.from_torch(net, residuals=blocks, params=["weight"]).x0.shape == (2,)
