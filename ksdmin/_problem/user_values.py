@@ -33,7 +33,10 @@ def as_vector(x0: Any) -> Array:
             x0 = xp.astype(x0, xp.asarray(0.0).dtype if is_jax_array(x0) else xp.float64)
         single, double = xp.float32, xp.float64
     if x0.ndim != 1:
-        raise ValueError("'x0' must only have one dimension.")
+        raise ValueError(
+            f"'x0' must only have one dimension, not shape {tuple(x0.shape)}: pass a vector, and "
+            "reshape it in fun; ksdmin.from_torch and from_jax (fun, x0=...) keep the shape"
+        )
     if x0.shape[0] == 0:
         raise ValueError("'x0' is empty: there is nothing to minimise over")
     if x0.dtype not in (single, double):
