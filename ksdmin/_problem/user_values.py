@@ -34,8 +34,8 @@ def as_vector(x0: Any) -> Array:
         single, double = xp.float32, xp.float64
     if x0.ndim != 1:
         raise ValueError(
-            f"'x0' must only have one dimension. It has shape {tuple(x0.shape)}: pass "
-            "x0.reshape(-1), and give x its shape in the function"
+            f"'x0' must only have one dimension, not shape {tuple(x0.shape)}: pass a vector, and "
+            "reshape it in fun; ksdmin.from_torch and from_jax (fun, x0=...) keep the shape"
         )
     if x0.shape[0] == 0:
         raise ValueError("'x0' is empty: there is nothing to minimise over")

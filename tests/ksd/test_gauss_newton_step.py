@@ -1,6 +1,7 @@
 """Damped Gauss-Newton steps, and runs that take them."""
 
 import copy
+import itertools
 
 import numpy as np
 import pytest
@@ -201,6 +202,19 @@ def test_a_net_is_fitted_closer_than_with_krylov_spaces(samples):
     assert exact.fun < 0.1 * krylov.fun
     assert exact.history["dim"].max() == 1
     assert set(exact.history["size_B"]) == {samples}
+
+
+def test_no_step_saturates_a_deep_net():
+    torch.manual_seed(0)
+    hidden = (nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(8))
+    net = nn.Sequential(*hidden, nn.Linear(8, 1)).double()
+    X = torch.tensor(np.random.default_rng(1).standard_normal((200, 8)))
+    y = 3 * torch.tanh(X[:, :3].sum(1, keepdim=True))
+    problem = ksdmin.from_torch(net, nn.MSELoss(), (X, y))
+    path = [problem.x0]
+    res = ksdmin.minimize(problem, rng=0, callback=path.append, options={"maxiter": 20})
+    assert all((b - a).norm() <= a.norm() for a, b in itertools.pairwise(path))
+    assert res.fun < 1e-3  # it would be 0.04
 
 
 def test_low_rank_leads_to_the_same_fit(monkeypatch):

@@ -152,16 +152,21 @@ class Path:
         self._beyond_sample = BeyondSample(evaluator, state) if sampled else None
 
     def trial(self, damping: float) -> Trial:
-        """The step with the first damping that lowers the loss, if any does."""
+        """The step with the first damping that lowers the loss, if any does.
+
+        But none longer than |x|: that may lower the loss of a deep net, but most of its units are
+        saturated afterwards, and it hardly learns any more.
+        """
         here, evaluator = self._state.here, self._evaluator
-        growth, tried = 2.0, 0
+        growth, tried, size = 2.0, 0, self._run.space.norm(here.x)
         while True:
             found = self._found(damping)
             if found is not None:
                 tried += found.evaluations
-                if found.value < here.value:
-                    gained, predicted = here.value - found.value, found.predicted
-                    gain = gained / predicted if predicted > 0 else 1.0  # it may underflow
+                gained, predicted = here.value - found.value, found.predicted
+                gain = gained / predicted if predicted > 0 else 1.0  # it may underflow
+                far = 0 < size < self._run.space.norm(found.x - here.x)
+                if gained > 0 and (not far or evaluator.spent()):
                     return self._trial(found, tried, lowered(damping, gain))
                 if not found.predicted > self._noise or evaluator.spent():
                     return self._trial(found, tried, damping)
