@@ -242,11 +242,6 @@ def test_a_torch_function_of_a_numpy_vector():
     assert "torch.tensor(x0)" in caught.value.__notes__[0]
 
 
-def test_x0_of_two_axes():
-    with pytest.raises(ValueError, match=r"It has shape \(1, 3\): pass x0.reshape\(-1\)"):
-        ksdmin.minimize(bowl, START[None])
-
-
 def test_the_paper_is_an_object():
     with pytest.raises(TypeError, match=r"not 'paper' \(for the paper's .*: options=ksdmin.PAPER"):
         ksdmin.minimize(bowl, START, options="paper")
