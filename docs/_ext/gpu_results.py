@@ -1,4 +1,4 @@
-"""What was measured of nets on a GPU."""
+"""What was measured of nets, most of it on a GPU."""
 
 import json
 import math
@@ -160,22 +160,22 @@ def headline_of_nets():
     )
 
 
-def row_of_net(name, runs):
-    """The least level that one of the methods reaches, and when they do."""
-    level, own, adams = seconds_of(name, runs)
-    shown = (number(seconds, ".1f", infinite="not reached") for seconds in (own, adams))
+def row_of_net(name, runs, others=()):
+    """The least level that KSD or Adam reaches, and when they do, and other methods."""
+    level, *seconds = seconds_of(name, runs)
+    groups = time_tables.by_label(runs)
+    seconds += [time_tables.median_seconds(groups[other], level) for other in others]
+    shown = (number(at, ".1f", infinite="not reached") for at in seconds)
     return [EXPERIMENTS[name].title, f"{level:g}", *shown]
 
 
 def small_nets():
     """The same for small nets on a CPU, with L-BFGS."""
     runs = Store(todays_nets_run.RESULTS.with_name("nets_of_today_cpu.json"), IDENTITY).runs
-    rows = []
-    for name, of_net in time_tables.by_net(runs).items():
-        level, own, adams = seconds_of(name, of_net)
-        lbfgs = time_tables.median_seconds(time_tables.by_label(of_net)["torch-lbfgs"], level)
-        shown = (number(at, ".1f", infinite="not reached") for at in (own, adams, lbfgs))
-        rows.append([EXPERIMENTS[name].title, f"{level:g}", *shown])
+    rows = [
+        row_of_net(name, of_net, ["torch-lbfgs"])
+        for name, of_net in time_tables.by_net(runs).items()
+    ]
     columns = ["net", "training loss", "KSD, seconds", "Adam's best rate", "L-BFGS"]
     origin = origins(runs, time_tables.ABOUT)
     return f"{markdown(columns, rows)}\n\n10 seconds each, medians of seeds. Measured on {origin}."

@@ -65,13 +65,14 @@ CALLED_AS = (
 
 
 @contextmanager
-def noting(note: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Add a note to errors of these kinds."""
+def noting(note: str, *kinds: type[Exception], about: tuple[str, ...] = ("",)) -> Iterator[None]:
+    """Add a note to errors of these kinds, if one of the texts `about` is in their message."""
     try:
         yield
     except kinds as error:
         with suppress(Exception):  # an exception may refuse a note
-            error.add_note(note)
+            if any(text in str(error) for text in about):
+                error.add_note(note)
         raise
 
 
@@ -97,15 +98,11 @@ def from_frame(data: Any) -> Any:
     array = data.to_numpy()
     if array.dtype.kind in "biufc":
         return np.ascontiguousarray(array)  # pandas keeps columns together, a sample is a row
-    if hasattr(data, "columns"):
-        columns = {name: data[name] for name in data.columns}
-    else:
-        columns = {getattr(data, "name", None): data}
-    arrays = {name: column.to_numpy() for name, column in columns.items()}
-    if not hasattr(data, "columns") and array.dtype.kind not in "biufc":
+    if not hasattr(data, "columns"):
         raise TypeError(
             f"data: the {type(data).__name__} has entries that are not numbers: encode them"
         )
+    arrays = {name: data[name].to_numpy() for name in data.columns}
     wrong = [repr(name) for name, column in arrays.items() if column.dtype.kind not in "biufc"]
     if wrong:
         raise TypeError(
@@ -284,19 +281,19 @@ def check_rows(shape: tuple[int, ...], rows: int | None) -> None:
         raise ValueError(f"r returned no residuals: shape {shape}")
 
 
-def check_real(values: Any, origin: str, instead: str) -> None:
-    """Raise for complex numbers, of which a conversion would keep the real parts alone."""
-    dtype = str(getattr(values, "dtype", ""))
-    if "complex" in dtype:
-        raise TypeError(f"{origin} returned {dtype}: expected real numbers. {instead}")
-
-
 # What to do about complex numbers
 REAL_PARTS = (
     "Give their real and imaginary parts as entries of their own (torch.view_as_real, or "
     "stack([z.real, z.imag], axis=-1))"
 )
 REAL_LOSS = "Take abs(z) ** 2, not z ** 2"
+
+
+def check_real(values: Any, origin: str, instead: str) -> None:
+    """Raise for complex numbers, of which a conversion would keep the real parts alone."""
+    dtype = str(getattr(values, "dtype", ""))
+    if "complex" in dtype:
+        raise TypeError(f"{origin} returned {dtype}: expected real numbers. {instead}")
 
 
 def check_block_curvature(curvature: Any) -> None:
@@ -311,11 +308,9 @@ def check_block_curvature(curvature: Any) -> None:
 @contextmanager
 def noting_block(number: int) -> Iterator[None]:
     """Add to errors which block of the residuals they are about, and how its function is called."""
-    with noting(f"in block {number} of residuals=", Exception):
-        try:
-            yield
-        except TypeError as error:
-            if "positional argument" in str(error) or "not callable" in str(error):
-                with suppress(Exception):  # an exception may refuse a note
-                    error.add_note(BLOCK_CALLED_AS)
-            raise
+    wrong_call = "positional argument", "not callable"
+    with (
+        noting(f"in block {number} of residuals=", Exception),
+        noting(BLOCK_CALLED_AS, TypeError, about=wrong_call),
+    ):
+        yield

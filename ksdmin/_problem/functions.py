@@ -261,7 +261,7 @@ class FunctionProblem(CountingProblem):
         """What a user function returns for copies, which it may overwrite; `idx` with subsets."""
         own = map(self._space.given, vectors)
         if self.subsets is None:
-            try:
+            try:  # a context manager would cost cheap functions more
                 return function(*own, *self._args)
             except TypeError as error:
                 _note(error, self.called_at_x)

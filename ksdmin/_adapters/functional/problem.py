@@ -165,9 +165,9 @@ def build(library: Library, asked: Arguments) -> FunctionalProblem | BlockProble
         asked.refuse("a model with loss and data", "params", "chunk_size", "sample_weight")
         asked.require("a function without loss and data", "x0")
         return _plain_function(library, asked)
-    start = "a function without loss and data", "the start of a model is params="
-    asked.refuse(start[0], "x0", mend=start[1])
-    asked.refuse("a function without loss and data", "subsets")
+    instead = "a function without loss and data"
+    asked.refuse(instead, "x0", mend="the start of a model is params=")
+    asked.refuse(instead, "subsets")
     asked.require("a model", "params", "loss", "data")
     return _of_samples(library, asked, partial(_sample_loss, library, asked.loss, asked.curvature))
 

@@ -158,19 +158,23 @@ class Path:
         saturated afterwards, and it hardly learns any more.
         """
         here, evaluator = self._state.here, self._evaluator
-        growth, tried, size = 2.0, 0, self._run.space.norm(here.x)
+        growth, tried = 2.0, 0
         while True:
             found = self._found(damping)
             if found is not None:
                 tried += found.evaluations
-                gained, predicted = here.value - found.value, found.predicted
-                gain = gained / predicted if predicted > 0 else 1.0  # it may underflow
-                far = 0 < size < self._run.space.norm(found.x - here.x)
-                if gained > 0 and (not far or evaluator.spent()):
+                if found.value < here.value and (evaluator.spent() or not self._is_far(found.x)):
+                    gained, predicted = here.value - found.value, found.predicted
+                    gain = gained / predicted if predicted > 0 else 1.0  # it may underflow
                     return self._trial(found, tried, lowered(damping, gain))
                 if not found.predicted > self._noise or evaluator.spent():
                     return self._trial(found, tried, damping)
             damping, growth = raised(damping, growth)
+
+    def _is_far(self, x: Array) -> bool:
+        """Whether a step to x is longer than the point that it starts from; never from zero."""
+        start, norm = self._state.here.x, self._run.space.norm
+        return 0 < norm(start) < norm(x - start)
 
     def _trial(self, found: Found, tried: int, damping: float) -> Trial:
         """The step to the point, if it is lower, or equal up to rounding."""

@@ -314,6 +314,10 @@ def of_another_net(net, x):
     return OTHER(x)
 
 
+def of_a_tensor(net, x):
+    return x * torch.ones(1, dtype=x.dtype, requires_grad=True)
+
+
 REFUSED = {
     "r returned one number: it must return the residuals": [(lambda m, x: m(x).mean(), EDGE)],
     r"r returned shape \(2, 1\) for 3 samples": [(lambda m, x: m(x)[1:], EDGE)],
@@ -328,6 +332,7 @@ REFUSED = {
     r"expected a list of \(r, data\).*, not dict": {"edge": (boundary, EDGE)},
     r"Convert a list of numbers: torch.tensor\(X\)": [(boundary, EDGE.tolist())],
     "read parameters .* that are not the model's": [(of_another_net, EDGE)],
+    "do not depend on any parameter of the model": [(of_a_tensor, EDGE)],
     "residuals: the list is empty": [],
     "residuals: expected a list of": 3,
     "block 0 is a tuple of 1; expected": [(boundary,)],
