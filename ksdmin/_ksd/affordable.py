@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 
 from ksdmin._ksd.cost_model import (
-    MATRIX_IN_GRADIENTS,
-    SAMPLES_PER_UNKNOWN,
     Costs,
     curvature_samples,
 )
@@ -66,18 +64,10 @@ def first_curvature_samples(run: KSDRun, traits: Traits) -> int | None:
 
 
 def first_jacobian_samples(run: KSDRun, traits: Traits, N: int) -> int | None:
-    """The same for the rows of Gauss-Newton steps: all samples, or as many as fit into memory.
-
-    A run begins with these steps only if rows cost a few gradients, as for differential
-    equations, or if fewer samples would say little about the whole set, and the whole set fits.
-    """
-    B, whole = samples_that_fit(run, traits), costs_of(run, traits, N, N)
-    cheap = whole.whole_curvature <= MATRIX_IN_GRADIENTS * whole.gradient
-    few = B == N and whole.rows <= SAMPLES_PER_UNKNOWN * whole.n
-    if not B or not (cheap or few):
-        return None
-    least = costs_of(run, traits, N, B).whole_curvature
-    return B if least <= whole.krylov(run.dims.whole_dim) else None
+    """The same for the rows of Gauss-Newton steps: all samples, or as many as fit into memory."""
+    B = samples_that_fit(run, traits)
+    begins = costs_of(run, traits, N, N).rows_come_first(run.dims.whole_dim)
+    return B if B and begins else None
 
 
 def samples_that_fit(run: KSDRun, traits: Traits) -> int:

@@ -67,7 +67,7 @@ def challenged(turn: Turn, costs: Costs) -> Turn:
     run, _, state, _ = turn
     contest, K = state.rules.contest, run.dims.whole_dim
     if contest.is_new:
-        contest = changed(contest, leads=costs.rows_are_less_work(K))
+        contest = changed(contest, leads=costs.rows_come_first(K))
     others = costs.reused if may_rest_on_model(turn) else costs.krylov(K) + costs.gradient
     kept_short = contest.leads and state.rules.gauss_newton.falls
     if contest.idle or not kept_short:

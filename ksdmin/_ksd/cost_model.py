@@ -26,8 +26,7 @@ MATRIX_IN_GRADIENTS = 10
 # an aarch64 server: 200 to 600, nets of 481 to 9,873 parameters).
 ROW_ENTRY = 300
 SAMPLES_PER_UNKNOWN = 4
-# The rank of a low-rank factor, as long as it is not known (physics-informed nets: 64 at first,
-# 200 to 600 half way).
+# The rank of the first factors of physics-informed nets: 64 at first, 200 to 600 half way.
 EXPECTED_RANK = 256
 
 
@@ -45,7 +44,7 @@ class Costs:
     # As the problem's traits have them.
     product_cost: float | None = None
     call_cost: float = CALL_COST
-    rank: float = EXPECTED_RANK  # how many columns a factor of its equations has
+    rank: float = math.inf  # how many columns a factor of its equations has: no more than its rows
 
     @property
     def gradient(self) -> float:
@@ -79,9 +78,15 @@ class Costs:
         needed = self.matrix if self.matrix_cost == 0 and not self.rows else 0.0
         return needed + min(K, self.n) * (self.product + self.call_cost)
 
-    def rows_are_less_work(self, K: float) -> bool:
-        """Whether the whole Jacobian is less work than such a space."""
-        return self.whole_curvature <= self.krylov(K)
+    def rows_come_first(self, K: int) -> bool:
+        """Whether a run should begin with Gauss-Newton steps.
+
+        It should if they cost a few gradients, as for differential equations, whose factors have
+        low rank. Otherwise only if they cost no more than the products that a matrix replaces.
+        """
+        at_first = self.with_rank(EXPECTED_RANK).whole_curvature
+        few = at_first <= MATRIX_IN_GRADIENTS * self.gradient
+        return few or self.whole_curvature <= self.replaced(K)
 
     def replaced(self, K: int) -> float:
         """How many products a factorised matrix replaces, if a space has at most K vectors."""

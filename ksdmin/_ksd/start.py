@@ -110,7 +110,7 @@ def first_step_needs_no_diagonal(run: KSDRun, traits: Traits, sets: Sets) -> boo
         return False
     K = run.dims.whole_dim
     if costs.rows:
-        return first_gauss_newton(run, traits).allowed and costs.rows_are_less_work(K)
+        return first_gauss_newton(run, traits).allowed and costs.rows_come_first(K)
     reused = run.dims.pairs > 0 and run.box is None
     return first_newton(run, traits).worthwhile(costs, K, reused=reused)
 
