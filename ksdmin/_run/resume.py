@@ -19,7 +19,7 @@ from ksdmin._problem.entry import resolve_subsets
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
-from ksdmin._problem.subsets import Stream, Subsets
+from ksdmin._problem.subsets import Stream, Subsets, one_object
 from ksdmin._problem.team import Team, team_of
 from ksdmin._problem.user_values import as_vector
 from ksdmin._problem.values import changed
@@ -261,9 +261,14 @@ def options_again(saved: MethodOptions, given: Mapping[str, Any]) -> Any:
 
 
 def recalled(saved: Saved) -> State:
-    """The state, whose problem remembers its last point."""
+    """The state, whose problem remembers its last point; each set is one object again."""
     state: State = saved.state
-    if saved.remembered is None:
+    sampling, here = state.sampling, state.here
+    sets = sampling.sets.with_objects_of(here.idx)
+    state = changed(state, sampling=changed(sampling, sets=sets))
+    known = saved.remembered
+    if known is None:
         return state
-    problem = state.ledger.problem.recalling(saved.remembered)
+    idx = one_object(known.idx, (here.idx, sets.A, sets.B, sets.C))
+    problem = state.ledger.problem.recalling(changed(known, idx=idx))
     return changed(state, ledger=changed(state.ledger, problem=problem))

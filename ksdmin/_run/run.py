@@ -114,11 +114,12 @@ class Run:
         if sampling.rest is None:
             if self.subsets.everything(sizes) and sampling.sets.all_are(self.subsets.full):
                 return sampling
-            drawn = self.draw(iteration, sizes).with_objects_of(sampling.sets.A, A)
-            return Sampling(drawn, None)
+            drawn = self.draw(iteration, sizes)
+            known = drawn if sizes is not None else drawn.with_objects_of(sampling.sets.A, A)
+            return Sampling(known, None)
         sets, rest = sampling.rest.take()
         if sets is not None:
-            return Sampling(sets, rest)
+            return Sampling(sets.with_objects_of(sampling.sets.A, A), rest)
         full = self.subsets.full
         A = A if full is None else full
         return Sampling(Sets(A, sampling.sets.B, sampling.sets.C), rest, exhausted=True)
