@@ -84,7 +84,7 @@ def goes_on(
     """The run with the changed options, and its state."""
     first = records_of(saved.records)[0]
     check_value(path, saved.state, first.value, space.eps**SAME_VALUE)
-    state = recalled(saved)
+    state = recalled(saved, sets.full)
     if saved.validates and options.get("validation") is None:
         raise ValueError(
             "options: the saved run has a validation function, which a file cannot hold: pass "
@@ -260,15 +260,12 @@ def options_again(saved: MethodOptions, given: Mapping[str, Any]) -> Any:
     return replace(saved, **given)
 
 
-def recalled(saved: Saved) -> State:
-    """The state, whose problem remembers its last point; each set is one object again."""
-    state: State = saved.state
-    sampling, here = state.sampling, state.here
-    sets = sampling.sets.with_objects_of(here.idx)
-    state = changed(state, sampling=changed(sampling, sets=sets))
-    known = saved.remembered
+def recalled(saved: Saved, full: Any) -> State:
+    """The state, whose problem remembers its last point."""
+    state: State = saved.state.from_file(full)
+    known, sets = saved.remembered, state.sampling.sets
     if known is None:
         return state
-    idx = one_object(known.idx, (here.idx, sets.A, sets.B, sets.C))
+    idx = one_object(known.idx, (full, state.here.idx, sets.A, sets.B, sets.C))
     problem = state.ledger.problem.recalling(changed(known, idx=idx))
     return changed(state, ledger=changed(state.ledger, problem=problem))
