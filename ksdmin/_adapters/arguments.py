@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from numbers import Real
@@ -16,6 +16,7 @@ from scipy.sparse import issparse
 
 from ksdmin._options import nearest
 from ksdmin._problem.arrays import to_host
+from ksdmin._problem.user_values import add_note
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,12 @@ CALLED_AS = (
 
 
 @contextmanager
-def noting(note: str, *kinds: type[Exception], about: tuple[str, ...] = ("",)) -> Iterator[None]:
+def noting(note: str, *kinds: type[Exception], about: tuple[str, ...] = ()) -> Iterator[None]:
     """Add a note to errors of these kinds, if one of the texts `about` is in their message."""
     try:
         yield
     except kinds as error:
-        with suppress(Exception):  # an exception may refuse a note
-            if any(text in str(error) for text in about):
-                error.add_note(note)
+        add_note(error, note, *about)
         raise
 
 

@@ -13,7 +13,7 @@ from ksdmin._adapters.names import Names
 from ksdmin._problem.arrays import Array, Space, namespace_of
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Jacobian, Traits
-from ksdmin._problem.subsets import WHOLE, Drawn, StratifiedSubsets, Subsets
+from ksdmin._problem.subsets import WHOLE, Drawn, StratifiedSubsets, Subsets, same_set
 from ksdmin._problem.team import Team
 from ksdmin._problem.values import changed
 
@@ -335,11 +335,7 @@ class JoinedSet(Drawn):
 
     def is_again(self, other: Any) -> bool:
         """Whether another set has the same samples in every block."""
-        return isinstance(other, JoinedSet) and all(map(_is_again, self.parts, other.parts))
-
-
-def _is_again(part: Any, other: Any) -> bool:
-    return part is other or (part is not WHOLE and part.is_again(other))
+        return isinstance(other, JoinedSet) and all(map(same_set, self.parts, other.parts))
 
 
 class EpochPartition:

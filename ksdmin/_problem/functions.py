@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any, Self
 
@@ -19,7 +18,14 @@ from ksdmin._problem.box import Box
 from ksdmin._problem.counting import CountingProblem, Counts, Memo, Remembered
 from ksdmin._problem.protocol import DEFAULT_TRAITS, Product, Traits
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
-from ksdmin._problem.user_values import as_scalar, frames_to_the_user, given, refuse_coarse, samples
+from ksdmin._problem.user_values import (
+    add_note,
+    as_scalar,
+    frames_to_the_user,
+    given,
+    refuse_coarse,
+    samples,
+)
 from ksdmin._problem.values import changed
 
 CALLED_AS = (
@@ -34,29 +40,6 @@ CALLED_AT_X = (
 NO_TENSOR = "x is of the same library as x0: for a torch function pass a tensor, torch.tensor(x0)"
 SMALL_SPARSE = 100  # a sparse Hessian with so few unknowns may be made dense
 BY_POSITION = "the rows idx of a pandas object are df.iloc[idx], or df.to_numpy()[idx], not df[idx]"
-
-
-class Noting(AbstractContextManager[None]):
-    """Adds to errors of user functions how they were called: the function may not take `idx`."""
-
-    def __init__(self, called_as: str) -> None:
-        self._called_as = called_as
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (TypeError, IndexError, KeyError)):
-            with suppress(Exception):  # an exception may refuse a note
-                error.add_note(self._called_as)
-                if isinstance(error, KeyError):
-                    error.add_note(BY_POSITION)
-
-
-def _note(error: TypeError, called_as: str) -> None:
-    """Add to an error of a user function, called without samples, what it was called with."""
-    with suppress(Exception):  # an exception may refuse a note
-        if "positional argument" in str(error):
-            error.add_note(called_as)
-        elif "must be Tensor, not numpy" in str(error):
-            error.add_note(NO_TENSOR)
 
 
 class FunctionProblem(CountingProblem):
@@ -260,14 +243,23 @@ class FunctionProblem(CountingProblem):
     def _returned(self, function: Callable[..., Any], *vectors: Array, idx: Any) -> Any:
         """What a user function returns for copies, which it may overwrite; `idx` with subsets."""
         own = map(self._space.given, vectors)
-        if self.subsets is None:
-            try:  # a context manager would cost cheap functions more
+        try:  # a context manager would cost cheap functions more
+            if self.subsets is None:
                 return function(*own, *self._args)
-            except TypeError as error:
-                _note(error, self.called_at_x)
-                raise
-        with Noting(self.called_as):
             return function(*own, idx, *self._args)
+        except (TypeError, IndexError, KeyError) as error:
+            self._explain(error)
+            raise
+
+    def _explain(self, error: Exception) -> None:
+        """Add to an error of a user function how it was called: it may not take `idx`."""
+        if self.subsets is None:
+            add_note(error, self.called_at_x, "positional argument")
+            add_note(error, NO_TENSOR, "must be Tensor, not numpy")
+            return
+        add_note(error, self.called_as)
+        if isinstance(error, KeyError):
+            add_note(error, BY_POSITION)
 
     def _given_hessian(self, x: Array, idx: Any) -> tuple[Any] | None:
         """What `hess` returns; None if it raises in its first call: then it is not used.

@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
+from array_api_compat import device, is_array_api_obj
 
 from ksdmin._problem.values import changed
 
@@ -33,13 +34,14 @@ class Sets:
         return self.A is idx and self.B is idx and self.C is idx
 
     def with_objects_of(self, *known: Any) -> Sets:
-        """The same sets, with equal sets replaced by the objects among `known`.
+        """The same sets; what equals one of `known`, or of each other, becomes that object.
 
-        Sets are compared by identity, and that must not depend on which objects a user's function
-        happens to keep.
+        A run compares sets by identity. So those of a user, and those of a file, pass through
+        here: it must not matter which objects a function, or a process, happens to keep.
         """
-        objects = {id(idx): _known(idx, known) for idx in (self.A, self.B, self.C)}
-        return Sets(*(objects[id(idx)] for idx in (self.A, self.B, self.C)))
+        A = one_object(self.A, known)
+        B = one_object(self.B, (*known, A))
+        return Sets(A, B, one_object(self.C, (*known, A, B)))
 
 
 class Drawn:
@@ -99,9 +101,9 @@ class Subsets:
     n : int, callable or iterable
         The number of samples; or your own sets: ``callable(iteration, rng) -> (A, B, C)`` or an
         iterable of such triples. Your own sets may be any objects (indices, file names, arrays).
-        Your functions get them unchanged. A run ends when the iterable is exhausted. Two slices,
-        ranges or strings are the same set if they are equal; other objects only if they are
-        identical.
+        Your functions get them unchanged. A run ends when the iterable is exhausted. Sets
+        are the same if they are equal: numbers, text, slices, ranges, arrays, and tuples and lists
+        of these. Other objects are the same only if they are identical.
     gradient, curvature, search : float or int, optional
         The sizes of A, B and C: a fraction of the samples (float, at most 1.0) or a count (int).
         By default A is all samples. B and C each begin with 1/K of the samples, but at least 300
@@ -282,14 +284,14 @@ class Subsets:
 
     def size_of(self, idx: Any) -> int | None:
         """How many samples `idx` names, if that is known."""
-        if idx is self.full or self.is_full(idx):
+        if self.is_full(idx):
             return self.n if self.n is not None else _len(self.full)
         return _len(idx)
 
     def is_full(self, idx: Any) -> bool:
         """Whether `idx` is the whole set."""
         full = self.full
-        return full is not None and (idx is full or _same(idx, full))
+        return full is not None and same_set(idx, full)
 
 
 def as_subsets(subsets: Any) -> Subsets:
@@ -314,18 +316,25 @@ def _len(idx: Any) -> int | None:
     return int(shape[0]) if shape else None
 
 
-def _same(idx: Any, other: Any) -> bool:
-    """Whether two sets are the same: the same object, or equal values of Python's own types."""
+def same_set(idx: Any, other: Any) -> bool:
+    """Whether two sets are the same: equal numbers, text or arrays; else the same object."""
     if idx is other:
         return True
-    return type(idx) is type(other) and isinstance(idx, (slice, range, str)) and idx == other
+    if isinstance(idx, Drawn):
+        return idx.drawn_in is not None and idx.is_again(other)
+    if type(idx) is not type(other):
+        return False
+    if isinstance(idx, (tuple, list)):
+        return len(idx) == len(other) and all(map(same_set, idx, other))
+    if is_array_api_obj(idx):
+        alike = (idx.shape, idx.dtype, device(idx)) == (other.shape, other.dtype, device(other))
+        return alike and bool((idx == other).all())
+    return isinstance(idx, (slice, range, str, int, float)) and bool(idx == other)
 
 
-def _known(idx: Any, known: tuple[Any, ...]) -> Any:
-    """`idx`, or the set among `known` with the same samples."""
-    if not isinstance(idx, Drawn) or idx.drawn_in is None:
-        return idx
-    return next((other for other in known if other is idx or idx.is_again(other)), idx)
+def one_object(idx: Any, known: Sequence[Any]) -> Any:
+    """`idx`, or the same set among `known`."""
+    return next((other for other in known if same_set(idx, other)), idx)
 
 
 def _triples(source: Iterable[Any], full: Any) -> Iterator[Sets]:
@@ -341,23 +350,19 @@ def _triples(source: Iterable[Any], full: Any) -> Iterator[Sets]:
 
 
 def _triple(sets: Any, full: Any) -> Sets:
-    """The user's sets; equal sets become the same object, or `full` if they are the whole.
-
-    Index arrays are copied, because the user may fill them again.
-    """
+    """The user's sets; index arrays are copied, because the user may fill them again."""
     try:
         A, B, C = sets
     except (TypeError, ValueError):
         raise ValueError(
             f"subsets: expected a triple (A, B, C) for each iteration, got {repr(sets)[:80]}"
         ) from None
-    names = (full, WHOLE, A, B, C)
-    A, B, C = (next(name for name in names if _same(idx, name)) for idx in (A, B, C))
+    sets = Sets(A, B, C).with_objects_of(full)
     own = {
         id(idx): idx.copy() if isinstance(idx, np.ndarray) and idx is not full else idx
-        for idx in (A, B, C)
+        for idx in (sets.A, sets.B, sets.C)
     }
-    return Sets(own[id(A)], own[id(B)], own[id(C)])
+    return Sets(own[id(sets.A)], own[id(sets.B)], own[id(sets.C)])
 
 
 class Plain(Subsets):

@@ -157,3 +157,10 @@ def given(name: str, value: Any) -> list[str]:
         return []
     function = getattr(value, "__name__", type(value).__name__)
     return [f"{name}={function}" if callable(value) else f"{name}={value!r}"]
+
+
+def add_note(error: BaseException, note: str, *about: str) -> None:
+    """Add a note to an error; with texts `about` only if one of them is in its message."""
+    with suppress(Exception):  # an exception may refuse a note
+        if not about or any(text in str(error) for text in about):
+            error.add_note(note)

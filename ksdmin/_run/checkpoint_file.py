@@ -23,7 +23,6 @@ from array_api_compat import is_numpy_array, is_torch_array
 
 from ksdmin._options import NotGiven
 from ksdmin._problem.arrays import Small
-from ksdmin._problem.subsets import WHOLE
 
 MAGIC = b"ksdmin checkpoint\n"
 FORMAT = 1  # raised when the same state is written differently; changed fields are noticed anyway
@@ -301,14 +300,13 @@ def _plain(value: Any, names: Mapping[int, str], where: str) -> Any:
 
 
 class _Decoder:
-    """Restores one state: what was one object becomes one object again."""
+    """Restores one state: what was one array becomes one array again."""
 
     def __init__(
         self, classes: Mapping[str, Any], given: Mapping[str, Any], array: Callable[[Any], Any]
     ) -> None:
         self._classes, self._given, self._array = classes, given, array
-        # Sets are compared by identity: WHOLE is one object, and so is every other slice.
-        self._known: dict[Any, Any] = {("slice", WHOLE.start, WHOLE.stop, WHOLE.step): WHOLE}
+        self._known: dict[int, Any] = {}
 
     def value(self, plain: Any) -> Any:
         """The value that `plain` encodes."""
@@ -321,8 +319,6 @@ class _Decoder:
             if id(plain) not in self._known:
                 self._known[id(plain)] = self._array(plain)
             return self._known[id(plain)]
-        if isinstance(plain, str):  # it may name a set
-            return self._known.setdefault(("str", plain), plain)
         return plain
 
     def _tagged(self, plain: Mapping[str, Any]) -> Any:
@@ -334,11 +330,8 @@ class _Decoder:
         if tag == "host":
             shape, numbers = content
             return np.array(numbers, dtype=np.float64).reshape(shape)
-        key = (tag, *content)
-        if key not in self._known:
-            make = self._given[tag] if tag == "drawn" else {"slice": slice, "range": range}[tag]
-            self._known[key] = make(*content)
-        return self._known[key]
+        make = self._given[tag] if tag == "drawn" else {"slice": slice, "range": range}[tag]
+        return make(*content)
 
     def _instance(self, name: str, plain: Mapping[str, Any]) -> Any:
         kind = self._classes.get(name)

@@ -19,7 +19,7 @@ from ksdmin._problem.entry import resolve_subsets
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
-from ksdmin._problem.subsets import Stream, Subsets
+from ksdmin._problem.subsets import Stream, Subsets, one_object
 from ksdmin._problem.team import Team, team_of
 from ksdmin._problem.user_values import as_vector
 from ksdmin._problem.values import changed
@@ -84,7 +84,7 @@ def goes_on(
     """The run with the changed options, and its state."""
     first = records_of(saved.records)[0]
     check_value(path, saved.state, first.value, space.eps**SAME_VALUE)
-    state = recalled(saved)
+    state = recalled(saved, sets.full)
     if saved.validates and options.get("validation") is None:
         raise ValueError(
             "options: the saved run has a validation function, which a file cannot hold: pass "
@@ -260,10 +260,12 @@ def options_again(saved: MethodOptions, given: Mapping[str, Any]) -> Any:
     return replace(saved, **given)
 
 
-def recalled(saved: Saved) -> State:
+def recalled(saved: Saved, full: Any) -> State:
     """The state, whose problem remembers its last point."""
-    state: State = saved.state
-    if saved.remembered is None:
+    state: State = saved.state.from_file(full)
+    known, sets = saved.remembered, state.sampling.sets
+    if known is None:
         return state
-    problem = state.ledger.problem.recalling(saved.remembered)
+    idx = one_object(known.idx, (full, state.here.idx, sets.A, sets.B, sets.C))
+    problem = state.ledger.problem.recalling(changed(known, idx=idx))
     return changed(state, ledger=changed(state.ledger, problem=problem))

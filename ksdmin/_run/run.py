@@ -14,7 +14,7 @@ from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.box import Box
 from ksdmin._problem.counting import CountingProblem
 from ksdmin._problem.protocol import Traits
-from ksdmin._problem.subsets import Sets, Sizes, Stream, Subsets
+from ksdmin._problem.subsets import Sets, Sizes, Stream, Subsets, one_object
 from ksdmin._problem.team import Team
 from ksdmin._problem.values import changed, made
 from ksdmin._result import Record
@@ -114,11 +114,12 @@ class Run:
         if sampling.rest is None:
             if self.subsets.everything(sizes) and sampling.sets.all_are(self.subsets.full):
                 return sampling
-            drawn = self.draw(iteration, sizes).with_objects_of(sampling.sets.A, A)
-            return Sampling(drawn, None)
+            drawn = self.draw(iteration, sizes)
+            known = drawn if sizes is not None else drawn.with_objects_of(sampling.sets.A, A)
+            return Sampling(known, None)
         sets, rest = sampling.rest.take()
         if sets is not None:
-            return Sampling(sets, rest)
+            return Sampling(sets.with_objects_of(sampling.sets.A, A), rest)
         full = self.subsets.full
         A = A if full is None else full
         return Sampling(Sets(A, sampling.sets.B, sampling.sets.C), rest, exhausted=True)
@@ -183,6 +184,13 @@ class State:
     def curvature_is_sampled(self) -> bool:
         """Whether B, the set of the curvature, differs from A, the set of the gradient."""
         return self.sampling.sets.B is not self.here.idx
+
+    def from_file(self, full: Any) -> Self:
+        """A state that was saved: each set is one object again, the `full` one that of the run."""
+        idx = one_object(self.here.idx, (full,))
+        sets = self.sampling.sets.with_objects_of(full, idx)
+        here, sampling = changed(self.here, idx=idx), changed(self.sampling, sets=sets)
+        return changed(self, here=here, sampling=sampling)
 
     def with_tolerances(self, given: Mapping[str, float]) -> Self:
         """The state with other tolerances, if it keeps any."""

@@ -306,6 +306,7 @@ class KSD(Optimizer):
         problem, state = ClosureProblem(closure, space), None
         if saved is not None:
             state = decode(METHOD.state, saved, {"problem": problem}, lambda u: u.to(x))
+            state = state.from_file(PLAIN.full)
         if state is not None and never_finite(state):
             state = None
         plain = make_run(space, PLAIN, options, None)

@@ -236,13 +236,15 @@ def curved_jac(x, idx):
         (lambda: tuple(slice(0, M) for _ in range(3)), slice(0, M)),
         (lambda: tuple(range(M) for _ in range(3)), range(M)),
         (lambda: tuple("".join(["a", "ll"]) for _ in range(3)), "all"),
+        (lambda: tuple(np.arange(M) for _ in range(3)), np.arange(M)),
+        (lambda: tuple(list(range(M)) for _ in range(3)), list(range(M))),
     ],
 )
 def test_what_equals_the_whole_set_is_the_whole_set(sets, full):
     """Made anew for each iteration, or the same object each time: one run."""
 
     def rows(function):
-        return lambda x, idx: function(x, slice(None) if idx == "all" else idx)
+        return lambda x, idx: function(x, slice(None) if isinstance(idx, str) else idx)
 
     given = {"fun": rows(curved), "jac": rows(curved_jac), "gtol": 0.0}
     fresh = run(Subsets(lambda iteration, rng: sets(), full=full), **given)
@@ -252,13 +254,23 @@ def test_what_equals_the_whole_set_is_the_whole_set(sets, full):
     assert_array_equal(fresh.x, shared.x)
 
 
-def test_equal_arrays_are_not_one_set():
-    """To compare them would take as long as to use them."""
-    whole = np.arange(M)
-    triples = [(whole, whole, whole.copy())]
-    sets, _ = Subsets(triples, full=whole).stream().take()
-    assert sets.A is sets.B is whole
-    assert sets.C is not whole
+@pytest.mark.parametrize("xp", ["numpy", "torch", "jax.numpy"])
+def test_equal_arrays_are_one_set(xp):
+    xp = pytest.importorskip(xp)
+    whole, part = xp.arange(8), xp.arange(8) // 2
+    triples = [(whole, xp.arange(8), part), ((part, "a"), (xp.arange(8) // 2, "a"), (part, "b"))]
+    first, rest = Subsets(triples, full=whole).stream().take()
+    assert first.A is first.B is whole
+    assert first.C is not whole
+    second, _ = rest.take()
+    assert second.A is second.B
+    assert second.C is not second.A
+
+
+def test_a_set_that_is_drawn_again_is_evaluated_once():
+    part = np.arange(M // 2)
+    res = run(lambda iteration, rng: (part, part, part), maxiter=5)
+    assert res.njev <= res.nit + 1
 
 
 def test_what_is_left_of_an_iterable_is_a_value():

@@ -126,22 +126,36 @@ def test_how_often_it_is_written(path, monkeypatch):
     assert len(written) == 1 + 2 + 1  # the start, iterations 4 and 8, the end
 
 
-def test_a_callers_own_sets_with_names(path):
-    """Sets are compared by identity: one name stays one object."""
-    rng = np.random.default_rng(0)
-    rows = {"a": rng.standard_normal(50), "b": rng.standard_normal(60)}
-    rows["all"] = np.concatenate([*rows.values()])
+ROWS = np.random.default_rng(0).standard_normal(110)
+OWN_SETS = {  # what a function may return for the numbers of the rows
+    "array": lambda rows: rows,
+    "list": np.ndarray.tolist,
+    "tuple": lambda rows: (rows, "rows"),
+    "range": lambda rows: range(rows[0], rows[-1] + 1),
+    "number": lambda rows: int(1000 * rows[0] + rows[-1]),
+    "name": lambda rows: f"{rows[0]} to {rows[-1]}",
+}
+
+
+@pytest.mark.parametrize("kind", OWN_SETS)
+def test_a_callers_own_sets(kind, path):
+    """Made anew for each iteration and in each process: equal sets are the same set."""
+    every, parts = np.arange(110), (np.arange(50), np.arange(50, 110))
+    names = {repr(OWN_SETS[kind](rows)): rows for rows in (every, *parts)}
+    own = lambda rows: OWN_SETS[kind](rows.copy())  # noqa: E731
+    drawn = lambda k: (own(every), own(parts[k % 2]), own(parts[k % 2]))  # noqa: E731
 
     def problem():
         return ksdmin.as_problem(
-            lambda x, idx: float(np.mean((x[0] - rows[idx]) ** 4) + x[1] ** 2),
-            jac=lambda x, idx: np.array([np.mean(4 * (x[0] - rows[idx]) ** 3), 2 * x[1]]),
-            subsets=ksdmin.Subsets(
-                lambda iteration, rng: ("all", "ab"[iteration % 2], "ab"[iteration % 2]), full="all"
+            lambda x, idx: float(np.mean((x[0] - ROWS[names[repr(idx)]]) ** 4) + x[1] ** 2),
+            jac=lambda x, idx: np.array(
+                [np.mean(4 * (x[0] - ROWS[names[repr(idx)]]) ** 3), 2 * x[1]]
             ),
+            subsets=ksdmin.Subsets(lambda iteration, rng: drawn(iteration), full=own(every)),
         )
 
     whole = ksdmin.minimize(problem(), [3.0, 1.0], rng=0)
+    assert whole.success
     solver = ksdmin.Solver(problem(), [3.0, 1.0], rng=0)
     for _ in range(whole.nit):
         next(solver)

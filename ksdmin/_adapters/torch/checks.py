@@ -49,11 +49,9 @@ from ksdmin._problem.subsets import WHOLE
 _OUTPUT_NONLINEARITIES: dict[type, tuple[str, str, str]] = {
     nn.BCELoss: ("SigmoidBackward", "a sigmoid", "BCEWithLogitsLoss"),
     nn.NLLLoss: ("LogSoftmaxBackward", "a log-softmax", "CrossEntropyLoss"),
-}
-# Nonlinearities that a loss contains: at the end of a model they would be applied twice.
-_CONTAINED: dict[type, tuple[str, str]] = {
-    nn.BCEWithLogitsLoss: ("SigmoidBackward", "a sigmoid"),
-    nn.CrossEntropyLoss: ("SoftmaxBackward", "a softmax"),
+    # These losses contain it: it would be applied twice.
+    nn.BCEWithLogitsLoss: ("SigmoidBackward", "a sigmoid", ""),
+    nn.CrossEntropyLoss: ("SoftmaxBackward", "a softmax", ""),
 }
 _RESHAPING = ("View", "Reshape", "UnsafeView", "Squeeze", "Unsqueeze", "Select", "Slice", "ToCopy")
 # Relative difference allowed between two equal values: a hundred times the rounding error of a mean
@@ -214,29 +212,29 @@ def _described(inputs: Any) -> str:
     return str(forms).replace("'", "")
 
 
-def warn_of_output_nonlinearity(z: Tensor, loss: Any, stacklevel: int) -> None:
+def warn_of_output_nonlinearity(z: Tensor, loss: Any, curvature: Any, stacklevel: int) -> None:
     """Warn of a nonlinearity at the end of the model that belongs to the loss."""
     loss = as_loss_module(loss)
     kind, ending, better = _OUTPUT_NONLINEARITIES.get(type(loss), ("", "", ""))
-    twice, applied = _CONTAINED.get(type(loss), ("", ""))
+    if not kind or (better and curvature != "gauss-newton"):
+        return
     node = z.grad_fn
     while node is not None and node.name().startswith(_RESHAPING):
         node = node.next_functions[0][0]
-    if twice and node is not None and node.name().startswith(twice):
-        warnings.warn(
-            f"The model ends in {applied}, and {type(loss).__name__} applies it, too. Drop it from "
-            "the model, which should return logits.",
-            UserWarning,
-            stacklevel=stacklevel + 1,
-        )
-    if kind and node is not None and node.name().startswith(kind):
-        warnings.warn(
+    if node is None or not node.name().startswith(kind):
+        return
+    if better:
+        message = (
             f"The model ends in {ending} under {type(loss).__name__}: the Gauss-Newton matrix "
             "then leaves out the curvature of that nonlinearity, which belongs to the loss. "
-            f"Drop it from the model and use {better}.",
-            UserWarning,
-            stacklevel=stacklevel + 1,
+            f"Drop it from the model and use {better}."
         )
+    else:
+        message = (
+            f"The model ends in {ending}, and {type(loss).__name__} applies it, too. Drop it from "
+            "the model, which should return logits."
+        )
+    warnings.warn(message, UserWarning, stacklevel=stacklevel + 1)
 
 
 def warn_of_targets(targets: Any, loss: Any, stacklevel: int) -> None:

@@ -95,8 +95,7 @@ def kernels_of(
     sample_loss = _sample_loss(loss, several, z.detach(), curvature)
     if sample_loss.sample_weights is not None:
         samples.normalize_weights(sample_loss.sample_weights)
-    if curvature == "gauss-newton":
-        warn_of_output_nonlinearity(z, loss, stacklevel=stacklevel + 1)
+    warn_of_output_nonlinearity(z, loss, curvature, stacklevel=stacklevel + 1)
     warn_of_targets(probe[1], loss, stacklevel=stacklevel + 1)
     kernels = Kernels(model, sample_loss, curvature if isinstance(curvature, str) else "")
     return kernels, first_pass(kernels, z, probe, saved)

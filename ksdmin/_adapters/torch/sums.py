@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -141,10 +141,11 @@ class SampleSums(Sums):
         """
         size = self.samples.size(idx)
         rows = self._rows(kind, size)
+        total = Total(single=size <= rows)
         with self._setting(idx, precision):
-            chunks = self._chunks(idx, rows)
-            outputs = (self._executor.run(kind, rows, x, chunk, precision) for chunk in chunks)
-            return add(outputs, single=size <= rows)
+            for chunk in self._chunks(idx, rows):
+                total.add(self._executor.run(kind, rows, x, chunk, precision))
+        return total.tensors
 
     @fitting
     def factors(self, x: Tensor, idx: Any, precision: str, entries: int) -> Tensor:
@@ -152,20 +153,20 @@ class SampleSums(Sums):
         size = self.samples.size(idx)
         # no padding, which would count as samples (a padded batch has at most a few more)
         rows = self._rows("factors", size) if self._norms else min(size, self._max_rows)
+        total = Total(single=size <= rows)
         with self._setting(idx, precision):
-            outputs = (
-                self._executor.run("factors", len(chunk[2]), x, chunk, precision)
-                for chunk in self._drawn(x, idx, rows, precision)
-            )
-            return add(outputs, single=size <= rows)[0]
+            for chunk in self._drawn(x, idx, rows, precision):
+                total.add(self._executor.run("factors", len(chunk[2]), x, chunk, precision))
+        return total.tensors[0]
 
     @fitting
     def matrix(self, kernel: MatrixKernel, x: Tensor, idx: Any, precision: str) -> Tensor:
         """The sum of the curvature matrices over a set."""
-        rows = min(self.samples.size(idx), self._max_rows)
+        rows, total = min(self.samples.size(idx), self._max_rows), Total(single=True)
         with self._kernels.model.arithmetic(precision):
-            parts = ((kernel(x, chunk),) for chunk in self.samples.chunks(idx, rows))
-            return add(parts, single=True)[0]
+            for chunk in self.samples.chunks(idx, rows):
+                total.add((kernel(x, chunk),))
+        return total.tensors[0]
 
     def jacobian(
         self, kernel: JacobianRows, x: Tensor, idx: Any, precision: str
@@ -291,9 +292,11 @@ class SampleSums(Sums):
                 on_recompute()
             if overwritten:
                 kept = computed()
+            total = Total(single=size <= rows)
             with self._setting(idx, precision):
-                outputs = ((product(v),) for product in (kept if fits else each()))
-                return add(outputs, single=size <= rows)[0]
+                for product in kept if fits else each():
+                    total.add((product(v),))
+            return total.tensors[0]
 
         return multiply
 
@@ -388,16 +391,17 @@ class SampleSums(Sums):
         torch.cuda.empty_cache()  # without a device it does nothing
 
 
-def add(outputs: Iterable[tuple[Tensor, ...]], *, single: bool) -> list[Tensor]:
-    """The sums of tensors that are overwritten as soon as the next ones are asked for.
+class Total:
+    """The sums of tensors that are overwritten as soon as the next ones are computed."""
 
-    A `single` output is returned without a copy.
-    """
-    sums: list[Tensor] = []
-    for tensors in outputs:
-        if not sums:
-            sums = [tensor if single else torch.clone(tensor) for tensor in tensors]
-        else:
-            for total, tensor in zip(sums, tensors, strict=True):
-                total += tensor
-    return sums
+    def __init__(self, *, single: bool) -> None:
+        self.tensors: list[Tensor] = []
+        self._single = single  # whether there are no more than the first, which are not copied
+
+    def add(self, tensors: tuple[Tensor, ...]) -> None:
+        """Add the tensors of a chunk."""
+        if not self.tensors:
+            self.tensors = [u if self._single else torch.clone(u) for u in tensors]
+            return
+        for total, tensor in zip(self.tensors, tensors, strict=True):
+            total += tensor

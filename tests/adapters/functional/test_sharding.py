@@ -15,11 +15,16 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def outcomes():
-    flags = "--xla_force_host_platform_device_count=4"
+    settings = {
+        "PYTHONPATH": str(ROOT),
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # of the compiler, which takes most of the time
+    }
     done = subprocess.run(
         [sys.executable, "-m", "tests.adapters.functional.sharded_runs"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        env={**os.environ, **settings},
         capture_output=True,
         text=True,
     )

@@ -102,10 +102,11 @@ def test_a_squashing_end_is_warned_of_once(name):
         (nn.Sigmoid(), nn.BCEWithLogitsLoss(), torch.zeros(4, 2)),
     ],
 )
-def test_a_nonlinearity_that_the_loss_contains_is_warned_of(end, loss, y):
+@pytest.mark.parametrize("curvature", ["gauss-newton", "hessian"])
+def test_a_nonlinearity_that_the_loss_contains_is_warned_of(end, loss, y, curvature):
     net = nn.Sequential(nn.Linear(3, 2), end)
     with pytest.warns(UserWarning, match="applies it, too. Drop it from the model"):
-        ksdmin.from_torch(net, loss, (torch.randn(4, 3), y))
+        ksdmin.from_torch(net, loss, (torch.randn(4, 3), y), curvature=curvature)
 
 
 def test_no_warning_of_logits():
