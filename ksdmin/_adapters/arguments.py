@@ -274,7 +274,8 @@ def check_rows(shape: tuple[int, ...], rows: int | None) -> None:
         )
     if rows is not None and shape[0] != rows:
         raise ValueError(
-            f"r returned shape {shape} for {rows} samples: it must return one row per sample"
+            f"r returned shape {shape} for {rows} samples: it must return one row per sample. A "
+            "condition on all points at once is a block without data: (r, None), with r(model)"
         )
     if 0 in shape:
         raise ValueError(f"r returned no residuals: shape {shape}")

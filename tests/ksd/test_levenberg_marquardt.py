@@ -144,6 +144,34 @@ def test_a_wrong_jacobian_is_no_success():
     assert not res.success
 
 
+def test_a_column_that_was_very_long_does_not_hide_it_as_it_is_now():
+    t = np.linspace(0.0, 10.0, 40)
+
+    def residuals(x):
+        return x[0] * np.exp(x[1] * t) - 5 * np.exp(0.4 * t) - np.cos(9 * t)
+
+    def slopes(x):
+        e = np.exp(x[1] * t)
+        return np.stack([e, x[0] * t * e], 1)
+
+    res = fit(residuals, slopes, np.array([1.0, 5.0]))  # e^50 at first, and a is nearly 0 soon
+    assert res.success
+    np.testing.assert_allclose(res.x, [5.0, 0.4], rtol=0.02)
+
+
+def test_residuals_that_overflow_along_a_hidden_direction():
+    t = np.linspace(0.0, 10.0, 80)
+    y = 2 * np.exp(-0.3 * t) + 3 * np.exp(-1.5 * t) + np.exp(-0.05 * t)
+    y += 0.002 * np.random.default_rng(0).standard_normal(80)
+
+    def residuals(p):
+        with np.errstate(all="ignore"):
+            return sum(p[i] * np.exp(-p[i + 1] * t) for i in (0, 2, 4)) - y
+
+    res = ksdmin.least_squares(residuals, [5, 0.2, -4, 0.3, 1, 0.05])  # two rates become equal
+    assert res.cost < 0.02
+
+
 def test_zero_residuals_have_no_column_to_be_compared_with():
     res = fit(lambda x: x - 1.0, lambda x: np.eye(3), np.zeros(3))
     assert res.success

@@ -92,6 +92,15 @@ class JacobianRows:
         total, slopes = self._kernels.total_and_slopes(z, chunk[1], chunk[2])
         return total.detach(), slopes.reshape(len(z), self.elements).detach()
 
+    def miss_slopes(self, z: Tensor, chunk: Chunk) -> bool:
+        """Whether most outputs have a slope, but no curvature: their rows are zeros.
+
+        Huber's loss far from its minimum is an example. Steps made of the other rows would leave
+        out most of the gradient.
+        """
+        flat = (self._curvatures(z, chunk) <= 0) & (self._slopes(z, chunk)[1] != 0)
+        return 2 * int(flat.sum()) > flat.numel()
+
     def transposed(self, probing: Probing, U: Tensor) -> Tensor:
         """J^T u for some vectors u of the shape of the outputs, to compare with another way.
 
@@ -329,6 +338,8 @@ def jacobian_rows(probing: Probing, budget: float) -> JacobianRows | None:
     ways = ("uses", "vmap") if model.is_recurrent else ("vmap", "uses")
     for way in (*ways, "graphs"):
         rows = JacobianRows(kernels, elements, way, most)
+        if rows.miss_slopes(z, probing.chunk):
+            return None
         if _agrees(rows, probing):
             return rows
     return None

@@ -6,10 +6,12 @@ residuals and Jacobians as possible.
 
 Algorithm: Levenberg and Marquardt's in the form of Moré (1978), in the variables D x. D has the
 largest length so far of each column of R, so that units of variables change nothing. One singular
-value decomposition of R D^-1 gives the step for every radius. Three things differ.
+value decomposition of R D^-1 gives the step for every radius. Four things differ.
 
 - The first radius is |D x|: a first step changes the variables by no more than their own size.
   (MINPACK's is 100 times that, and sends some fits to where the model is constant.)
+- D forgets a length so large that rounding would hide the column as it is now. (A fit of
+  a exp(b t) that begins with a b much too large would end at a = 0.)
 - The residuals at a trial point show how they bend along the step. If a step did not gain what was
   predicted, they correct it: p <- -(R^T R + l D^2)^-1 R^T (r(x + p) - R p). The first correction
   is, to second order, the geodesic acceleration of Transtrum and Sethna (2012). It costs one more
@@ -147,8 +149,7 @@ class Point:
         self.x, self.g, self.value, self.S = here.x, here.gradient, here.value, fit.bend
         squares = self.R * self.R if self.structure is None else self.R.power(2)
         self.lengths = np.sqrt(squares.sum(0))
-        D = fit.scale if fit.scaled else np.maximum(fit.scale, self.lengths)
-        self.D = without_zeros(D)
+        self.D = without_zeros(fit.scale if fit.scaled else longest(fit.scale, self.lengths))
         self.box, self.free = run.box, None
         if run.box is not None:
             held = run.box.held(here.x, here.gradient) | (run.box.lower == run.box.upper)
@@ -233,6 +234,15 @@ class Point:
         change = self.R.dot(p)
         plain = -float(self.g.dot(p)) - float(change.dot(change)) / 2
         return plain, plain - float(p.dot(self.S).dot(p)) / 2 if len(self.S) else plain
+
+
+def longest(before: Small, lengths: Small) -> Small:
+    """The largest lengths so far, but where one would hide the column as it is now.
+
+    Its singular value is to be more than rounding of the largest, squared.
+    """
+    hides = (lengths > 0) & (lengths <= EPS**0.5 * before)
+    return np.maximum(lengths, np.where(hides, 0.0, before))
 
 
 class Search:
@@ -442,13 +452,13 @@ class Search:
         for v in point.unseen(self._error):
             h = self._error * size
             while h < size / EPS and not evaluator.spent():
-                ahead, behind = self._tried(h * v).residuals, self._tried(-h * v).residuals
                 with np.errstate(all="ignore"):  # far away, residuals may be infinite
+                    ahead, behind = self._tried(h * v).residuals, self._tried(-h * v).residuals
                     slope = (ahead - behind) / (2 * h)
                     square, along = float(slope @ slope), float(slope @ point.r)
-                if square > 0 and along**2 > 2 * least * square:
+                if square > 0 and along * along > 2 * least * square:
                     t = -along / square
-                    tried, predicted = self._tried(t * v), along**2 / square / 2
+                    tried, predicted = self._tried(t * v), along * (along / square) / 2
                     if point.value - tried.value >= GOOD * predicted:
                         there = evaluator.evaluate(tried.x, self._state.here.idx, diagonal=False)
                         self._radius, self._shift = abs(t), 0.0

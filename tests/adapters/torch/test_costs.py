@@ -1,9 +1,13 @@
 """What products cost is counted, and decides on sets and on the exact space."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import ksdmin
 from ksdmin._adapters.torch.costs import Costs
@@ -43,3 +47,21 @@ def test_where_fewer_samples_cost_no_less_the_sets_begin_whole():
     assert res.history["size_B"][0] == 20
     res = ksdmin.minimize(whole, options=ksdmin.PAPER | {"maxiter": 1})
     assert res.history["size_B"][0] == 10
+
+
+@pytest.mark.skipif(
+    not hasattr(TorchDispatchMode, "_should_skip_dynamo"), reason="an older torch has no choice"
+)
+def test_counting_does_not_import_the_compiler():
+    command = """
+import sys, torch, ksdmin
+X = torch.linspace(-1, 1, 40).reshape(20, 2)
+net, loss = torch.nn.Linear(2, 3), torch.nn.CrossEntropyLoss()
+problem = ksdmin.from_torch(net, loss, (X, torch.arange(20) % 3))
+ksdmin.minimize(problem, options={"maxiter": 2})
+print("torch._dynamo" in sys.modules)
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip() == "False"

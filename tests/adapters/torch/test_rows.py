@@ -95,3 +95,13 @@ def test_samples_that_are_left_out_or_sorted(residuals):
     g = problem.value_and_gradient(problem.x0)[1]
     torch.testing.assert_close(found.residuals @ found.rows, g)
     assert problem._blocks[0]._rows.way == "graphs"
+
+
+@pytest.mark.parametrize("loss", [nn.HuberLoss(), nn.SmoothL1Loss(), nn.L1Loss()])
+@pytest.mark.parametrize(("far", "samples_with_rows"), [(0.1, True), (50.0, False)])
+def test_rows_that_would_miss_most_of_the_gradient_are_not_used(loss, far, samples_with_rows):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    x = torch.linspace(-1, 1, 60, dtype=torch.float64).reshape(30, 2)
+    problem = ksdmin.from_torch(net, loss, (x, net(x).detach() + far))
+    assert problem.traits.has_jacobian is (samples_with_rows and not isinstance(loss, nn.L1Loss))
