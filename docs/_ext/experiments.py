@@ -13,6 +13,7 @@ from tables import folded, warn
 
 from examples.harness.store import Store
 from examples.paper import ablations
+from examples.paper.figures import METHODS, both_starts
 from examples.paper.published_rows import ROWS
 from examples.paper.recurrent_rows import RECURRENT, SOLVED
 from examples.paper.run_config import rows
@@ -68,7 +69,7 @@ def page():
     runs = load_runs(RESULTS)
     texts = {text.split("\n", 1)[0].strip(): text for text in tables}
     of_paper = [section(texts[row.title], runs) for row in ROWS.values() if row.title in texts]
-    sections = [in_short(runs), *of_paper, *pre_training(), *long_lags(texts, runs)]
+    sections = [in_short(runs), *of_paper, *pre_training(runs), *long_lags(texts, runs)]
     links = ", ".join(f"[{path.name}](../{path.relative_to(ROOT)})" for path in files)
     about = "{download}`README <../examples/paper/README.md>`"
     closing = f"The runs: {links}; how they were made: {about}."
@@ -140,11 +141,22 @@ def seconds_of(runs):
     return f"{max(run['config']['seconds'] for run in runs):g}"
 
 
-def pre_training():
-    """The figure of both starts, where there are runs of both."""
+def pre_training(runs):
+    """The figure of both starts and what it shows, where there are runs of both."""
     figure = FIGURES / "pre-training.svg"
+    if not figure.exists():
+        return []
+    helped = [
+        f"{ROWS[name].title}: {', '.join(gainers(errors)) or 'none'}"
+        for name, errors in both_starts(runs).items()
+    ]
+    words = f"**Methods with a lower CV error after pre-training**: {'; '.join(helped)}."
     link = f"![Errors with and without pre-training](generated/paper/{figure.name})"
-    return [f"{PRE_TRAINING}\n\n{link}"] if figure.exists() else []
+    return [f"{PRE_TRAINING}\n\n{words}\n\n{link}"]
+
+
+def gainers(errors):
+    return [METHODS[method] for method, (plain, trained) in errors.items() if trained < plain]
 
 
 def open_choices():

@@ -95,10 +95,7 @@ def _plot(panel: Any, series: Series, column: str) -> None:
 
 def pre_training(runs_of_row: dict[str, list[Run]], path: Path) -> Path | None:
     """CV errors from both starts, for each method that has runs from both; None without any."""
-    pairs = [(name[: -len("-pt")], name) for name in runs_of_row if name.endswith("-pt")]
-    pairs = [(plain, trained) for plain, trained in pairs if plain in runs_of_row]
-    shown = {plain: starts(runs_of_row[plain], runs_of_row[trained]) for plain, trained in pairs}
-    shown = {name: found for name, found in shown.items() if found}
+    shown = both_starts(runs_of_row)
     if not shown:
         return None
     plt = pyplot()
@@ -116,6 +113,14 @@ def pre_training(runs_of_row: dict[str, list[Run]], path: Path) -> Path | None:
         panel.set_ylabel(f"CV error {row.task.unit}".strip())
     panels[0][-1].legend(fontsize="small")
     return saved(plt, figure, path)
+
+
+def both_starts(runs_of_row: dict[str, list[Run]]) -> dict[str, dict[str, tuple[float, float]]]:
+    """The rows that have runs from both starts, with the CV errors of each method."""
+    pairs = [(name[: -len("-pt")], name) for name in runs_of_row if name.endswith("-pt")]
+    pairs = [(plain, trained) for plain, trained in pairs if plain in runs_of_row]
+    shown = {plain: starts(runs_of_row[plain], runs_of_row[trained]) for plain, trained in pairs}
+    return {name: found for name, found in shown.items() if found}
 
 
 LABEL: dict[str, Any] = {"textcoords": "offset points", "fontsize": "x-small", "va": "center"}
