@@ -10,8 +10,9 @@ value decomposition of R D^-1 gives the step for every radius. Four things diffe
 
 - The first radius is |D x|: a first step changes the variables by no more than their own size.
   (MINPACK's is 100 times that, and sends some fits to where the model is constant.)
-- D forgets a length so large that rounding would hide the column as it is now. (A fit of
-  a exp(b t) that begins with a b much too large would end at a = 0.)
+- A run does not end with a D so large that rounding hides a column as it is now: it goes on with
+  the lengths that columns have now. (A fit of a exp(b t) that begins with a b much too large would
+  end at a = 0.)
 - The residuals at a trial point show how they bend along the step. If a step did not gain what was
   predicted, they correct it: p <- -(R^T R + l D^2)^-1 R^T (r(x + p) - R p). The first correction
   is, to second order, the geodesic acceleration of Transtrum and Sethna (2012). It costs one more
@@ -133,8 +134,10 @@ def fit_step(run: KSDRun, state: KSDState, fit: Fit) -> KSDState:
         if held is not None and evaluator.sees_nothing and point.is_blind:
             return changed(state, fit=changed(fit, held=BLIND), ledger=evaluator.ledger)
         if held is not None and point.confirms(fit.tests):
-            return changed(state, fit=changed(fit, held=held), ledger=evaluator.ledger)
-        return Search(run, evaluator, state, point).next_state()
+            after = changed(state, fit=changed(fit, held=held), ledger=evaluator.ledger)
+        else:
+            after = Search(run, evaluator, state, point).next_state()
+        return point.unhidden(after)
 
 
 class Point:
@@ -149,7 +152,7 @@ class Point:
         self.x, self.g, self.value, self.S = here.x, here.gradient, here.value, fit.bend
         squares = self.R * self.R if self.structure is None else self.R.power(2)
         self.lengths = np.sqrt(squares.sum(0))
-        self.D = without_zeros(fit.scale if fit.scaled else longest(fit.scale, self.lengths))
+        self.D = without_zeros(fit.scale if fit.scaled else np.maximum(fit.scale, self.lengths))
         self.box, self.free = run.box, None
         if run.box is not None:
             held = run.box.held(here.x, here.gradient) | (run.box.lower == run.box.upper)
@@ -200,6 +203,15 @@ class Point:
         """Directions along which this error of the Jacobian hides the slope; few unknowns only."""
         return [] if isinstance(self.plain, SparseModel) else self.plain.unseen(error)
 
+    def unhidden(self, after: KSDState) -> KSDState:
+        """The state after a step; it is no end if D hides a column."""
+        fit, hidden = after.fit, (self.lengths > 0) & (self.lengths <= EPS**0.5 * self.D)
+        ends = fit is not None and (fit.held is not None or fit.stuck)
+        if fit is None or not ends or fit.scaled or not hidden.any():
+            return after
+        again = changed(fit, scale=self.lengths, radius=math.nan, held=None, stuck=False)
+        return changed(after, fit=again)
+
     def model(self, bends: bool) -> Model:
         """The model of the next step, with S or without."""
         return self._bent(self.plain) if bends else self.plain
@@ -234,15 +246,6 @@ class Point:
         change = self.R.dot(p)
         plain = -float(self.g.dot(p)) - float(change.dot(change)) / 2
         return plain, plain - float(p.dot(self.S).dot(p)) / 2 if len(self.S) else plain
-
-
-def longest(before: Small, lengths: Small) -> Small:
-    """The largest lengths so far, but where one would hide the column as it is now.
-
-    Its singular value is to be more than rounding of the largest, squared.
-    """
-    hides = (lengths > 0) & (lengths <= EPS**0.5 * before)
-    return np.maximum(lengths, np.where(hides, 0.0, before))
 
 
 class Search:
