@@ -238,3 +238,22 @@ def test_many_columns_in_one_row():
 
     res = ksdmin.least_squares(fun, np.zeros(n + 5), jac)
     assert res.cost < 1e-20
+
+
+def test_equations_on_a_fine_grid_take_few_more_steps():
+    """u'' = -3 exp(u), u = 0 at both ends: condition 1e6, whose square is near rounding."""
+    n = 2000
+    h = 1 / (n + 1)
+
+    def residuals(u):
+        inside = np.pad(u, 1)
+        return (inside[2:] - 2 * u + inside[:-2]) / h**2 + 3 * np.exp(u)
+
+    def jac(u):
+        beside = np.full(n - 1, h**-2)
+        return sparse.diags_array([beside, 3 * np.exp(u) - 2 / h**2, beside], offsets=[-1, 0, 1])
+
+    res = ksdmin.least_squares(residuals, np.zeros(n), jac=lambda u: jac(u).tocsr())
+    assert res.success
+    assert res.cost < 1e-12
+    assert res.nfev < 60  # 420 with a damping that is never less than n roundings

@@ -25,6 +25,7 @@ from ksdmin._problem.arrays import EPS, Small
 from ksdmin._problem.structure import Structure
 
 FIRST_SHIFT = 1e-4  # of squared columns of length one
+LEAST_SHIFT = MARGIN * EPS  # where rounding needs more, the factorisation shows it
 # The accuracy of the full step, if conjugate gradients find it, and after how many products they
 # end.
 WHOLE_FORCING, MOST_PRODUCTS = 1e-3, 1000
@@ -56,7 +57,7 @@ class SparseModel:
 
     def step(self, radius: float, guess: float) -> tuple[Small, float, float]:
         """The step p, the shift l, and |D p|; `guess` is the shift of the last step."""
-        q = self._solved(self._r, max(guess, self._least))
+        q = self._solved(self._r, max(guess, LEAST_SHIFT))
         return self._scales * q, self._shift, math.sqrt(q @ q)
 
     def solved(self, e: Small, shift: float) -> Small:
