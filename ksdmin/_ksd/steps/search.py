@@ -214,7 +214,8 @@ class SubspaceObjective:
     With `tilted`, a linear term makes the slope of phi at zero that of the gradient on A, from
     which the basis was built: f_C(x + d) + <g_A - g_C, d>. This term has no bound: where the loss
     saturates, a search would follow it to infinity. So a search has gone `astray` at a point many
-    times as far as the minimum of the model, where phi is lower but f_C is not. `damping` adds its
+    times as far as the minimum of the model, where phi is lower but f_C is not. It ends there: C
+    does not show what A is like, and if the step is refused, the sets grow. `damping` adds its
     share of |d|^2 / 2; `gram` is V V^T if that is needed and is not the identity. With bounds the
     path is projected onto the box; both terms are then of the real displacement, as far as it lies
     in the subspace.
@@ -276,7 +277,7 @@ class SubspaceObjective:
             value += self.damped(c)
         before = self._at_zero[0]
         if value < before < loss and length_of(a) > self._far:
-            self.astray, value = True, math.inf
+            self.astray = True
         return SubspacePoint(self, a, c, x, loss, value, g, slopes, stopped)
 
     def damped(self, c: Small) -> float:
