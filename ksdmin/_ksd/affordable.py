@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ksdmin._ksd.cost_model import (
-    Costs,
-    curvature_samples,
-)
+from ksdmin._ksd.cost_model import Costs, curvature_samples
 from ksdmin._ksd.dimensions import MAX_BASIS_BYTES
 from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._problem.protocol import Traits

@@ -147,9 +147,10 @@ def test_a_search_that_follows_its_linear_term_to_infinity_ends(C):
     setting = Setting(tilted=True, C=C, jac=slope_of_saturated, fun=saturated)
     phi, start = setting.phi, setting.phi.start()
     before = setting.counts[0]
-    bfgs(phi.at, start, maxiter=100, noise=0.0, spent=lambda: phi.astray)
+    found, _ = bfgs(phi.at, start, maxiter=100, noise=0.0, spent=lambda: phi.astray)
     assert phi.astray  # or it would take more than a thousand evaluations
     assert setting.counts[0] <= before + 12
+    assert found.value < start.value < found.loss  # so that the step will be refused
 
 
 def test_a_long_way_on_which_the_loss_falls_is_not_astray():

@@ -336,13 +336,10 @@ def jacobian_rows(probing: Probing, budget: float) -> JacobianRows | None:
         most = min(most, max(1, CACHED_ENTRIES // entries))
     # a reverse pass for each sample writes an array of a weight's size at each of its uses
     ways = ("uses", "vmap") if model.is_recurrent else ("vmap", "uses")
-    for way in (*ways, "graphs"):
-        rows = JacobianRows(kernels, elements, way, most)
-        if rows.miss_slopes(z, probing.chunk):
-            return None
-        if _agrees(rows, probing):
-            return rows
-    return None
+    every = [JacobianRows(kernels, elements, way, most) for way in (*ways, "graphs")]
+    if every[0].miss_slopes(z, probing.chunk):  # in whichever way they are computed
+        return None
+    return next((rows for rows in every if _agrees(rows, probing)), None)
 
 
 def _is_diagonal(kernels: Kernels, z: Tensor, probe: Chunk) -> bool:

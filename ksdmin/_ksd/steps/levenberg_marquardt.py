@@ -205,9 +205,11 @@ class Point:
 
     def unhidden(self, after: KSDState) -> KSDState:
         """The state after a step; it is no end if D hides a column."""
-        fit, hidden = after.fit, (self.lengths > 0) & (self.lengths <= EPS**0.5 * self.D)
-        ends = fit is not None and (fit.held is not None or fit.stuck)
-        if fit is None or not ends or fit.scaled or not hidden.any():
+        fit = after.fit
+        if fit is None or fit.scaled or (fit.held is None and not fit.stuck):
+            return after
+        hidden = (self.lengths > 0) & (self.lengths <= EPS**0.5 * self.D)
+        if not hidden.any():
             return after
         again = changed(fit, scale=self.lengths, radius=math.nan, held=None, stuck=False)
         return changed(after, fit=again)
