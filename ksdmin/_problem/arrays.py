@@ -496,10 +496,7 @@ class Entries:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error of Python, numpy, torch or jax means that memory is short."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     # Jax has no class for it; the message begins with a code
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")
-    )
+    return isinstance(error, RuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")
