@@ -407,8 +407,8 @@ def rounded_like(own: Any, x: Array) -> Array:
     """A float64 point, where a run may have ended, rounded for a problem in float32."""
     if not (is_torch_array(own) and is_torch_array(x)):
         return x
-    single, double = (getattr(sys.modules["torch"], name) for name in ("float32", "float64"))
-    return x.to(single) if (own.dtype, x.dtype) == (single, double) else x
+    xp = namespace_of(x)
+    return x.to(xp.float32) if (own.dtype, x.dtype) == (xp.float32, xp.float64) else x
 
 
 def _refuse_none(u: Any, origin: str) -> None:
