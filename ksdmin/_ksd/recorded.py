@@ -91,7 +91,8 @@ class RecordedStep:
         self._ones = xp.ones(space.n, **like)
         self._results = xp.zeros((len(RESULTS), space.n), **like)
         self._along = xp.zeros(2, **like)  # d^T y, y^T y
-        self._at_once, self._later = Arrival(space, len(NUMBERS)), Arrival(space, 1 + capacity)
+        self._at_once = Arrival(space.dtype, space.device, len(NUMBERS))
+        self._later = Arrival(space.dtype, space.device, 1 + capacity)
         self._last: PendingPair | None = None
         self._recorded: dict[str, Graph] = {}
         self._pool = new_pool() if space.remote else None

@@ -29,6 +29,7 @@ from scipy.linalg import lapack
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
+from ksdmin._problem import cuda
 from ksdmin._problem.values import made
 
 TRACED = (
@@ -86,7 +87,7 @@ class Space:
         info = self.xp.finfo(x.dtype)
         self.eps, self.itemsize = float(info.eps), int(info.bits) // 8
         self.vector_bytes = self.n * self.itemsize
-        self.recorded: dict[Any, Any] = {}  # recorded on a CUDA device: see `repeated`
+        self.recorded: dict[Any, Any] = {}  # on a CUDA device: see `repeated`
 
     def __reduce__(self) -> Any:
         return Space, (self.unit(0),)  # a namespace is a module: it cannot be pickled
@@ -336,6 +337,19 @@ class Space:
     def _joined(self, parts: tuple[Array, ...]) -> Array:
         """All entries in one vector."""
         return self.xp.concat([self.xp.reshape(part, (-1,)) for part in parts])
+
+    def repeated(self, name: str, about: Any, function: Any, *arrays: Array) -> Array:
+        """``function(about, *arrays)``; on a CUDA device recorded, and launched as a whole.
+
+        A recording belongs to the function's name, the object `about` and the shapes of the arrays.
+        It lives as long as the space.
+        """
+        if not self.remote or cuda.is_recording():
+            return function(about, *arrays)
+        key = name, id(about), *(tuple(u.shape) for u in arrays)
+        if key not in self.recorded:
+            self.recorded[key] = about, cuda.Recorded(partial(function, about))  # keeps its id
+        return self.recorded[key][1](*arrays)
 
     def in_double(self, u: Array) -> Array:
         """In float64; copied only if the dtype differs."""

@@ -9,13 +9,12 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import cache
 from threading import RLock
 from typing import Any
 
 import numpy as np
-
-from ksdmin._problem.arrays import Array, Small, Space
+import numpy.typing as npt
 
 
 @cache
@@ -91,45 +90,36 @@ class Graph:
 class Recorded:
     """A function of arrays that is recorded in its second call, with arrays of its own."""
 
-    def __init__(self, function: Callable[..., Array], space: Space) -> None:
-        self._function, self._space = function, space
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
         self._graph: Graph | None = None
         self._inputs: list[Any] = []
         self._output: Any = None
         self._called = False
 
-    def __call__(self, *arrays: Array) -> Array:
+    def __call__(self, *arrays: Any) -> Any:
         """What the function returns."""
         if not self._called:  # recording would not pay in a run of one or two iterations
             self._called = True
             return self._function(*arrays)
         if self._graph is None:
-            self._inputs = [self._space.copy(u) for u in arrays]
-            self._graph = Graph(self._operations, self._space.device, new_pool())
+            self._inputs = [u.detach().clone() for u in arrays]
+            self._graph = Graph(self._operations, arrays[0].device, new_pool())
         for own, given in zip(self._inputs, arrays, strict=True):
             own.copy_(given)
         self._graph()
-        return self._space.copy(self._output)
+        return self._output.clone()
 
     def _operations(self) -> None:
         found = self._function(*self._inputs)
         if self._output is None:
-            self._output = self._space.xp.empty_like(found)
+            self._output = sys.modules["torch"].empty_like(found)
         self._output.copy_(found)
 
 
-def repeated(space: Space, name: str, about: Any, function: Any, *arrays: Array) -> Array:
-    """``function(about, *arrays)``; on a CUDA device recorded, and launched as a whole.
-
-    A recording belongs to the function's name, the object `about` and the shapes of the arrays. It
-    lives as long as the space.
-    """
-    if not space.remote or sys.modules["torch"].cuda.is_current_stream_capturing():
-        return function(about, *arrays)
-    key = name, id(about), *(tuple(u.shape) for u in arrays)
-    if key not in space.recorded:
-        space.recorded[key] = about, Recorded(partial(function, about), space)  # keeps its id
-    return space.recorded[key][1](*arrays)
+def is_recording() -> bool:
+    """Whether what runs now becomes part of a graph."""
+    return bool(sys.modules["torch"].cuda.is_current_stream_capturing())
 
 
 def new_pool() -> Any:
@@ -144,13 +134,13 @@ class Arrival:
     launched, and `wait` before they are launched again.
     """
 
-    def __init__(self, space: Space, count: int) -> None:
-        torch = sys.modules["torch"]
-        self._target = torch.empty(count, dtype=space.dtype, pin_memory=space.remote)
-        self._numbers, self._device = self._target.numpy(), space.device
-        self._done = torch.cuda.Event() if space.remote else None
+    def __init__(self, dtype: Any, device: Any, count: int) -> None:
+        torch, remote = sys.modules["torch"], device.type == "cuda"
+        self._target = torch.empty(count, dtype=dtype, pin_memory=remote)
+        self._numbers, self._device = self._target.numpy(), device
+        self._done = torch.cuda.Event() if remote else None
 
-    def take(self, numbers: Array) -> None:
+    def take(self, numbers: Any) -> None:
         """Copy them, without waiting."""
         self._target.copy_(numbers, non_blocking=True)
 
@@ -159,7 +149,7 @@ class Arrival:
         if self._done is not None:
             self._done.record(sys.modules["torch"].cuda.current_stream(self._device))
 
-    def wait(self) -> Small:
+    def wait(self) -> npt.NDArray[np.float64]:
         """The numbers."""
         if self._done is not None:
             self._done.synchronize()

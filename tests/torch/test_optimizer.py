@@ -7,7 +7,6 @@ import pickle
 import warnings
 import weakref
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -676,9 +675,6 @@ def captured(monkeypatch):
         def __call__(self):
             self._operations()
 
-    def played_arrival(space, count):
-        return cuda.Arrival(SimpleNamespace(dtype=space.dtype, device=None, remote=False), count)
-
     def played_space(self, x, init=Space.__init__):
         init(self, x)
         self.remote = True
@@ -688,7 +684,6 @@ def captured(monkeypatch):
     if not on_device:
         monkeypatch.setattr(recorded, "new_pool", lambda: None)
         monkeypatch.setattr(Space, "__init__", played_space)
-        monkeypatch.setattr(recorded, "Arrival", played_arrival)
         monkeypatch.setattr(recorded, "cache_bytes", lambda device: 2**20)
     return graphs
 
