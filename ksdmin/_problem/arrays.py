@@ -29,7 +29,7 @@ from scipy.linalg import lapack
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
-from ksdmin._problem import cuda
+from ksdmin._libraries import file_of, library_of
 from ksdmin._problem.values import made
 
 TRACED = (
@@ -40,8 +40,7 @@ TRACED = (
 
 def is_traced(x: Any) -> bool:
     """Whether `x` is a jax tracer."""
-    jax = sys.modules.get("jax")
-    return jax is not None and isinstance(x, jax.core.Tracer)
+    return is_jax_array(x) and bool(file_of(library_of(x)).is_traced(x))
 
 
 def namespace_of(x: Any) -> Any:
@@ -77,6 +76,9 @@ class Space:
         self.numpy = is_numpy_array(x)
         self.dtype = x.dtype
         self.device = device(x)
+        known = library_of(x)
+        self.library = "numpy" if self.numpy else known or str(self.xp.__name__)
+        self.native = file_of(known)  # operations beyond the array API
         self.remote = is_torch_array(x) and x.is_cuda  # runs while the host continues
         if self.numpy:  # the same numbers as the operator, with half of its overhead
             self.inner = self.times = np.ndarray.dot
@@ -91,13 +93,6 @@ class Space:
 
     def __reduce__(self) -> Any:
         return Space, (self.unit(0),)  # a namespace is a module: it cannot be pickled
-
-    @property
-    def library(self) -> str:
-        """The name of the user's array library."""
-        own = str(self.xp.__name__)
-        known = "torch" if "torch" in own else "jax" if own.startswith("jax") else own
-        return "numpy" if self.numpy else known
 
     def holds(self, x: Array) -> bool:
         """Whether `x` is a vector of this space."""
@@ -331,8 +326,9 @@ class Space:
         """
         if self.numpy:
             return lambda: list(map(_in_double, parts))
-        transfer = _transfer(self._joined(parts))
-        return lambda: _split(transfer(), parts)
+        joined = self._joined(parts)
+        arrived = self.native.transfer(joined) if self.remote else lambda: joined
+        return lambda: _split(to_host(arrived()), parts)
 
     def _joined(self, parts: tuple[Array, ...]) -> Array:
         """All entries in one vector."""
@@ -344,11 +340,14 @@ class Space:
         A recording belongs to the function's name, the object `about` and the shapes of the arrays.
         It lives as long as the space.
         """
-        if not self.remote or cuda.is_recording():
+        if not self.remote or self.native.is_recording():
             return function(about, *arrays)
         key = name, id(about), *(tuple(u.shape) for u in arrays)
         if key not in self.recorded:
-            self.recorded[key] = about, cuda.Recorded(partial(function, about))  # keeps its id
+            self.recorded[key] = (
+                about,
+                self.native.Recorded(partial(function, about)),
+            )  # keeps its id
         return self.recorded[key][1](*arrays)
 
     def in_double(self, u: Array) -> Array:
@@ -435,22 +434,6 @@ def _split(joined: Small, parts: tuple[Array, ...]) -> list[Small]:
     ends = np.cumsum([math.prod(part.shape) for part in parts])
     pieces = np.split(joined, ends[:-1])
     return [piece.reshape(part.shape) for piece, part in zip(pieces, parts, strict=True)]
-
-
-def _transfer(u: Array) -> Callable[[], Small]:
-    """A transfer to the host that later work on the device does not delay."""
-    if not is_torch_array(u) or not u.is_cuda:
-        return lambda: to_host(u)
-    copy = u.detach().to("cpu", non_blocking=True)  # into pinned memory
-    cuda = sys.modules["torch"].cuda
-    done = cuda.Event()
-    done.record(cuda.current_stream(u.device))
-
-    def wait() -> Small:
-        done.synchronize()
-        return to_host(copy)
-
-    return wait
 
 
 def to_host(u: Array) -> Small:

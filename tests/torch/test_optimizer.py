@@ -17,8 +17,7 @@ import ksdmin
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from ksdmin._ksd import recorded  # noqa: E402
-from ksdmin._problem import cuda  # noqa: E402
+from ksdmin._libraries import torch as native  # noqa: E402
 from ksdmin._problem.arrays import Space  # noqa: E402
 from ksdmin.torch import KSD  # noqa: E402
 from tests.ksd.snapshots import snapshot  # noqa: E402
@@ -661,7 +660,7 @@ def captured(monkeypatch):
     """The graphs that are captured. Where there is no CUDA device, the host plays one."""
     graphs = []
 
-    class Counted(cuda.Graph):
+    class Counted(native.Graph):
         def __init__(self, *args):
             graphs.append(self)
             super().__init__(*args)
@@ -680,11 +679,11 @@ def captured(monkeypatch):
         self.remote = True
 
     on_device = torch.cuda.is_available()
-    monkeypatch.setattr(recorded, "Graph", Counted if on_device else Played)
+    monkeypatch.setattr(native, "Graph", Counted if on_device else Played)
     if not on_device:
-        monkeypatch.setattr(recorded, "new_pool", lambda: None)
+        monkeypatch.setattr(native, "new_pool", lambda: None)
         monkeypatch.setattr(Space, "__init__", played_space)
-        monkeypatch.setattr(recorded, "cache_bytes", lambda device: 2**20)
+        monkeypatch.setattr(native, "cache_bytes", lambda device: 2**20)
     return graphs
 
 

@@ -1,12 +1,8 @@
-"""CUDA graphs: operations on a device that are launched as a whole.
-
-Nothing here imports torch: an array on a CUDA device means that it is imported already.
-"""
+"""Tensors of torch on a CUDA device: operations launched as a whole, and transfers to the host."""
 
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -15,12 +11,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+
+cuda: Any = torch.cuda  # its streams and events have no types
 
 
 @cache
 def side_stream(device: Any) -> Any:
     """The stream of all captures; there is one, because libraries keep memory for each stream."""
-    return sys.modules["torch"].cuda.Stream(device)
+    return cuda.Stream(device)
 
 
 # A lock on the side stream: work of another thread would be recorded, too.
@@ -50,7 +49,6 @@ def recording(graph: Any, device: Any, pool: Any = None) -> Iterator[None]:
     Unlike ``torch.cuda.graph``, this does not collect garbage first, which takes longer than most
     captures, and empties torch's cache only if memory is short, because graphs cannot use it.
     """
-    cuda = sys.modules["torch"].cuda
     here, side = cuda.current_stream(device), side_stream(device)
     held = cuda.memory_reserved(device) - cuda.memory_allocated(device)
     if 4 * held > cuda.mem_get_info(device)[0]:
@@ -74,7 +72,6 @@ class Graph:
     """
 
     def __init__(self, operations: Callable[[], object], device: Any, pool: Any) -> None:
-        cuda = sys.modules["torch"].cuda
         here, side = cuda.current_stream(device), side_stream(device)
         self._graph = cuda.CUDAGraph()
         with SIDE, cuda.stream(side):
@@ -113,18 +110,18 @@ class Recorded:
     def _operations(self) -> None:
         found = self._function(*self._inputs)
         if self._output is None:
-            self._output = sys.modules["torch"].empty_like(found)
+            self._output = torch.empty_like(found)
         self._output.copy_(found)
 
 
 def is_recording() -> bool:
     """Whether what runs now becomes part of a graph."""
-    return bool(sys.modules["torch"].cuda.is_current_stream_capturing())
+    return bool(cuda.is_current_stream_capturing())
 
 
 def new_pool() -> Any:
     """A memory pool for graphs that follow one another."""
-    return sys.modules["torch"].cuda.graph_pool_handle()
+    return cuda.graph_pool_handle()
 
 
 class Arrival:
@@ -135,10 +132,10 @@ class Arrival:
     """
 
     def __init__(self, dtype: Any, device: Any, count: int) -> None:
-        torch, remote = sys.modules["torch"], device.type == "cuda"
+        remote = device.type == "cuda"
         self._target = torch.empty(count, dtype=dtype, pin_memory=remote)
         self._numbers, self._device = self._target.numpy(), device
-        self._done = torch.cuda.Event() if remote else None
+        self._done = cuda.Event() if remote else None
 
     def take(self, numbers: Any) -> None:
         """Copy them, without waiting."""
@@ -147,7 +144,7 @@ class Arrival:
     def expect(self) -> None:
         """Mark what has been launched as what to wait for."""
         if self._done is not None:
-            self._done.record(sys.modules["torch"].cuda.current_stream(self._device))
+            self._done.record(cuda.current_stream(self._device))
 
     def wait(self) -> npt.NDArray[np.float64]:
         """The numbers."""
@@ -160,12 +157,33 @@ class Arrival:
             self.wait()  # a transfer under way needs its memory
 
 
+def transfer(u: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """A copy on the host, which a call waits for; later work on the device does not delay it."""
+    copy = u.detach().to("cpu", non_blocking=True)  # into pinned memory
+    done = cuda.Event()
+    done.record(cuda.current_stream(u.device))
+
+    def wait() -> torch.Tensor:
+        done.synchronize()
+        return copy
+
+    return wait
+
+
+def zeros(n: int, dtype: str, device: str) -> torch.Tensor:
+    """A vector of zeros on that device; on the host where this machine has no such device."""
+    try:
+        return torch.zeros(n, dtype=getattr(torch, dtype), device=device)
+    except (AssertionError, RuntimeError):
+        return torch.zeros(n, dtype=getattr(torch, dtype))
+
+
 def cache_bytes(device: Any) -> int:
     """The size of the device's cache; 0 if torch (before 2.5) does not tell."""
-    properties = sys.modules["torch"].cuda.get_device_properties(device)
+    properties = cuda.get_device_properties(device)
     return int(getattr(properties, "L2_cache_size", 0))
 
 
 def stack_into(rows: Any, vectors: list[Any]) -> None:
     """Copy torch vectors into the rows of an array, by one operation."""
-    sys.modules["torch"].stack(vectors, out=rows)
+    torch.stack(vectors, out=rows)
