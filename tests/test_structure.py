@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -45,6 +46,14 @@ def test_no_two_files_need_each_other():
         for needed in below.values():
             needed.difference_update(leaves)
     assert not below, f"a circle among {sorted(below)}"
+
+
+def test_the_core_looks_up_no_library():
+    """Neither in `sys.modules` nor by `import_module`, of which the contracts know nothing."""
+    lookup = re.compile(r'sys\.modules(?!\["ksdmin"\])|import_module\(\s*"(torch|jax|autograd)')
+    may = ("_adapters", "_libraries", "torch")
+    core = [path for path in FILES if path.relative_to(PACKAGE).parts[0] not in may]
+    assert [path for path in core if lookup.search(path.read_text())] == []
 
 
 def test_files_are_not_too_long_to_read():

@@ -104,7 +104,7 @@ def first_array(*trees: Any) -> Any:
 
 def _leaves_of_jax(leaf: Any) -> list[Any]:
     """The leaves of a tree that only jax knows, such as a module of equinox."""
-    jax = sys.modules.get("jax")
+    jax = sys.modules.get("jax")  # where the user has not imported it, the tree is not jax's
     if jax is None or isinstance(leaf, (float, int, str, np.ndarray, np.generic)):
         return []
     return list(jax.tree_util.tree_leaves(leaf))

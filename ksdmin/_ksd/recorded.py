@@ -21,7 +21,6 @@ from ksdmin._ksd.krylov import Rows, arrays
 from ksdmin._ksd.precond import Preconditioner
 from ksdmin._ksd.quasi_newton import Inverse, PairProducts, QuasiNewton, Solved, scaled_by_pair
 from ksdmin._problem.arrays import Array, Space
-from ksdmin._problem.cuda import Arrival, Graph, cache_bytes, new_pool, stack_into
 
 
 class StepProducts(NamedTuple):
@@ -60,7 +59,7 @@ class Known(NamedTuple):
 class PendingPair:
     """A curvature pair; a call waits for its inner products to be copied to the host."""
 
-    def __init__(self, arrival: Arrival, known: Known, results: Array) -> None:
+    def __init__(self, arrival: Any, known: Known, results: Array) -> None:
         self._arrival, self._known, self._results = arrival, known, results
         self._pair: PairProducts | None = None
 
@@ -91,10 +90,11 @@ class RecordedStep:
         self._ones = xp.ones(space.n, **like)
         self._results = xp.zeros((len(RESULTS), space.n), **like)
         self._along = xp.zeros(2, **like)  # d^T y, y^T y
-        self._at_once, self._later = Arrival(space, len(NUMBERS)), Arrival(space, 1 + capacity)
+        self._at_once = space.native.Arrival(space.dtype, space.device, len(NUMBERS))
+        self._later = space.native.Arrival(space.dtype, space.device, 1 + capacity)
         self._last: PendingPair | None = None
-        self._recorded: dict[str, Graph] = {}
-        self._pool = new_pool() if space.remote else None
+        self._recorded: dict[str, Callable[[], None]] = {}
+        self._pool = space.native.new_pool() if space.remote else None
 
     def fill(self, model: QuasiNewton) -> None:
         """Copy the pairs of the model; usually they are here already, one place to the right."""
@@ -121,7 +121,8 @@ class RecordedStep:
         last, self._last = self._last, None
         if last is not None:
             last()  # the arrays that it waits for will be overwritten
-        stack_into(self._vectors, [x, g, x_end, g_end, u, self._ones if D is None else D])
+        vectors = [x, g, x_end, g_end, u, self._ones if D is None else D]
+        self.space.native.stack_into(self._vectors, vectors)
         self._repeat("compare", self._compare)
         self._at_once.expect()
         self._repeat("learn", self._learn)
@@ -137,7 +138,7 @@ class RecordedStep:
         inner, xp, change = self.space.inner, self.space.xp, self._results[:2, :]
         x, g, x_end, g_end, u, _ = self._vectors
         d, y = x_end - x, g_end - g
-        stack_into(change, [d, y])
+        self.space.native.stack_into(change, [d, y])
         self._along[:] = inner(change, y)
         numbers = xp.stack([inner(g_end, u), inner(d, d), xp.max(xp.abs(g_end))])
         self._at_once.take(xp.concat([numbers, self._along]))
@@ -155,14 +156,16 @@ class RecordedStep:
         scaled = scaled_by_pair(space, pairs, Preconditioner.diagonal(D))
         u = Inverse(space, pairs, self._R_new, scaled.solve)(g)
         self._later.take(space.xp.concat([inner(g, u)[None], columns]))
-        stack_into(self._results[1:, :], [*pair, u])
+        space.native.stack_into(self._results[1:, :], [*pair, u])
 
     def _repeat(self, name: str, operations: Callable[[], None]) -> None:
         """Record the first time, then repeat."""
         if name in self._recorded:
             self._recorded[name]()
         elif self.space.remote:
-            self._recorded[name] = Graph(operations, self.space.device, self._pool)
+            self._recorded[name] = self.space.native.Graph(
+                operations, self.space.device, self._pool
+            )
         else:
             operations()
 
@@ -198,7 +201,8 @@ def is_recordable(space: Space, model: QuasiNewton) -> bool:
     plain = model.pairs is not None and model.base is None and model.drift is None
     if not plain or not space.remote:
         return False
-    return 2 * model.capacity * space.vector_bytes <= cache_bytes(space.device)
+    size = 2 * model.capacity * space.vector_bytes
+    return bool(size <= space.native.cache_bytes(space.device))
 
 
 class RecordedRows(Rows):
@@ -211,9 +215,9 @@ class RecordedRows(Rows):
         self.P = P if P.again is None else P.again(*self._arrays)
         self._w, self._kept_r = space.rows(2)
         self._numbers: dict[int, Array] = {}
-        self._graphs: dict[int, Graph] = {}
+        self._graphs: dict[int, Callable[[], None]] = {}
         self._seen: set[int] = set()
-        self._pool = new_pool()
+        self._pool = space.native.new_pool()
 
     def serves(self, P: Preconditioner, capacity: int) -> bool:
         """Whether a basis of that size, with a matrix of that kind, can be made here."""
@@ -234,7 +238,9 @@ class RecordedRows(Rows):
         if k in self._graphs:
             self._graphs[k]()
         else:
-            self._graphs[k] = Graph(lambda: self._recorded(k), self.space.device, self._pool)
+            self._graphs[k] = self.space.native.Graph(
+                lambda: self._recorded(k), self.space.device, self._pool
+            )
         self.r = self._kept_r
         return self._numbers[k]
 

@@ -29,6 +29,7 @@ from scipy.linalg import lapack
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
+from ksdmin._libraries import file_of, library_of
 from ksdmin._problem.values import made
 
 TRACED = (
@@ -39,8 +40,7 @@ TRACED = (
 
 def is_traced(x: Any) -> bool:
     """Whether `x` is a jax tracer."""
-    jax = sys.modules.get("jax")
-    return jax is not None and isinstance(x, jax.core.Tracer)
+    return is_jax_array(x) and bool(file_of(library_of(x)).is_traced(x))
 
 
 def namespace_of(x: Any) -> Any:
@@ -76,6 +76,9 @@ class Space:
         self.numpy = is_numpy_array(x)
         self.dtype = x.dtype
         self.device = device(x)
+        known = library_of(x)
+        self.library = "numpy" if self.numpy else known or str(self.xp.__name__)
+        self.native = file_of(known)  # operations beyond the array API
         self.remote = is_torch_array(x) and x.is_cuda  # runs while the host continues
         if self.numpy:  # the same numbers as the operator, with half of its overhead
             self.inner = self.times = np.ndarray.dot
@@ -86,17 +89,10 @@ class Space:
         info = self.xp.finfo(x.dtype)
         self.eps, self.itemsize = float(info.eps), int(info.bits) // 8
         self.vector_bytes = self.n * self.itemsize
-        self.recorded: dict[Any, Any] = {}  # recorded on a CUDA device: see `repeated`
+        self.recorded: dict[Any, Any] = {}  # on a CUDA device: see `repeated`
 
     def __reduce__(self) -> Any:
         return Space, (self.unit(0),)  # a namespace is a module: it cannot be pickled
-
-    @property
-    def library(self) -> str:
-        """The name of the user's array library."""
-        own = str(self.xp.__name__)
-        known = "torch" if "torch" in own else "jax" if own.startswith("jax") else own
-        return "numpy" if self.numpy else known
 
     def holds(self, x: Array) -> bool:
         """Whether `x` is a vector of this space."""
@@ -330,12 +326,29 @@ class Space:
         """
         if self.numpy:
             return lambda: list(map(_in_double, parts))
-        transfer = _transfer(self._joined(parts))
-        return lambda: _split(transfer(), parts)
+        joined = self._joined(parts)
+        arrived = self.native.transfer(joined) if self.remote else lambda: joined
+        return lambda: _split(to_host(arrived()), parts)
 
     def _joined(self, parts: tuple[Array, ...]) -> Array:
         """All entries in one vector."""
         return self.xp.concat([self.xp.reshape(part, (-1,)) for part in parts])
+
+    def repeated(self, name: str, about: Any, function: Any, *arrays: Array) -> Array:
+        """``function(about, *arrays)``; on a CUDA device recorded, and launched as a whole.
+
+        A recording belongs to the function's name, the object `about` and the shapes of the arrays.
+        It lives as long as the space.
+        """
+        if not self.remote or self.native.is_recording():
+            return function(about, *arrays)
+        key = name, id(about), *(tuple(u.shape) for u in arrays)
+        if key not in self.recorded:
+            self.recorded[key] = (
+                about,
+                self.native.Recorded(partial(function, about)),
+            )  # keeps its id
+        return self.recorded[key][1](*arrays)
 
     def in_double(self, u: Array) -> Array:
         """In float64; copied only if the dtype differs."""
@@ -407,8 +420,8 @@ def rounded_like(own: Any, x: Array) -> Array:
     """A float64 point, where a run may have ended, rounded for a problem in float32."""
     if not (is_torch_array(own) and is_torch_array(x)):
         return x
-    single, double = (getattr(sys.modules["torch"], name) for name in ("float32", "float64"))
-    return x.to(single) if (own.dtype, x.dtype) == (single, double) else x
+    xp = namespace_of(x)
+    return x.to(xp.float32) if (own.dtype, x.dtype) == (xp.float32, xp.float64) else x
 
 
 def _refuse_none(u: Any, origin: str) -> None:
@@ -421,22 +434,6 @@ def _split(joined: Small, parts: tuple[Array, ...]) -> list[Small]:
     ends = np.cumsum([math.prod(part.shape) for part in parts])
     pieces = np.split(joined, ends[:-1])
     return [piece.reshape(part.shape) for piece, part in zip(pieces, parts, strict=True)]
-
-
-def _transfer(u: Array) -> Callable[[], Small]:
-    """A transfer to the host that later work on the device does not delay."""
-    if not is_torch_array(u) or not u.is_cuda:
-        return lambda: to_host(u)
-    copy = u.detach().to("cpu", non_blocking=True)  # into pinned memory
-    cuda = sys.modules["torch"].cuda
-    done = cuda.Event()
-    done.record(cuda.current_stream(u.device))
-
-    def wait() -> Small:
-        done.synchronize()
-        return to_host(copy)
-
-    return wait
 
 
 def to_host(u: Array) -> Small:
@@ -496,10 +493,7 @@ class Entries:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error of Python, numpy, torch or jax means that memory is short."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     # Jax has no class for it; the message begins with a code
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")
-    )
+    return isinstance(error, RuntimeError) and str(error).startswith("RESOURCE_EXHAUSTED")

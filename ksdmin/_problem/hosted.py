@@ -7,7 +7,6 @@ and returns is converted. On other devices jax does the algebra.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
@@ -37,13 +36,9 @@ class HostedSpace(Space):
     def __init__(self, x: Array) -> None:
         super().__init__(np.asarray(x))
         self._users = Space(x)
+        self.library = self._users.library
         # An array that jax may move must stay such an array, or jax would compile again.
         self._where = {"device": x.device} if getattr(x, "committed", False) else {}
-
-    @property
-    def library(self) -> str:
-        """The name of the package that the user's arrays are of."""
-        return self._users.library
 
     def holds(self, x: Array) -> bool:
         """Whether `x` is a vector of this space; also a complex one, for complex steps."""
@@ -55,7 +50,7 @@ class HostedSpace(Space):
 
     def given(self, x: Array) -> Array:
         """A copy in the user's library, which the user may keep."""
-        return sys.modules["jax"].device_put(np.array(x), **self._where)
+        return self._users.native.device_put(np.array(x), **self._where)
 
     def vector(self, u: Any, origin: str) -> Array:
         """Our own copy of a vector that user code (`origin`) returned: checked, in our dtype."""
@@ -74,7 +69,7 @@ class HostedSpace(Space):
 
         (The namespace's own ``asarray`` compiles for every length.)
         """
-        return sys.modules["jax"].device_put(idx, **self._where)
+        return self._users.native.device_put(idx, **self._where)
 
 
 class HostedProblem(CountingProblem):

@@ -21,7 +21,6 @@ from functools import partial
 import numpy as np
 
 from ksdmin._problem.arrays import Array, Space
-from ksdmin._problem.cuda import repeated
 
 # This share of the mean curvature is the least damping of factors, and what a diagonal of squared
 # gradients is raised by. With less, parameters that few samples affect move far, and nets learn
@@ -180,7 +179,7 @@ def multiply(
     space: Space, blocks: tuple[Block, ...], entries: Array, v: Array, name: str = ""
 ) -> Array:
     """The matrix with these factors, times a vector or times each row of an array."""
-    return repeated(space, name, blocks, partial(_multiply, space), entries, v)
+    return space.repeated(name, blocks, partial(_multiply, space), entries, v)
 
 
 def _multiply(space: Space, blocks: tuple[Block, ...], entries: Array, v: Array) -> Array:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ksdmin._libraries import file_of
 from ksdmin._options import MethodOptions, hint
 from ksdmin._problem.arrays import Array, Space
 from ksdmin._problem.box import Box
@@ -186,19 +186,14 @@ def vector_like_saved(header: Mapping[str, Any], problem: Any, like: Any) -> Arr
     if x is not None:
         return as_vector(x)
     n, dtype, library = header["n"], header["dtype"], header["library"]
-    if library == "torch":
-        torch = import_module("torch")  # as the run used it
-        try:
-            return torch.zeros(n, dtype=getattr(torch, dtype), device=header["device"])
-        except (AssertionError, RuntimeError):  # this machine has no such device
-            return torch.zeros(n, dtype=getattr(torch, dtype))
-    if library == "jax":
-        return import_module("jax.numpy").zeros(n, dtype=dtype)
-    if library != "numpy":
+    if library == "numpy":
+        return np.zeros(n, dtype=dtype)
+    native = file_of(library)
+    if native is None:
         raise CheckpointError(
             f"the saved run has arrays of {library}: pass like=, a vector of that library"
         )
-    return np.zeros(n, dtype=dtype)
+    return native.zeros(n, dtype, header["device"])
 
 
 def check_problem(path: Path, header: Mapping[str, Any], problem: Any, space: Space) -> None:

@@ -7,7 +7,6 @@ import pickle
 import warnings
 import weakref
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,8 +17,7 @@ import ksdmin
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from ksdmin._ksd import recorded  # noqa: E402
-from ksdmin._problem import cuda  # noqa: E402
+from ksdmin._libraries import torch as native  # noqa: E402
 from ksdmin._problem.arrays import Space  # noqa: E402
 from ksdmin.torch import KSD  # noqa: E402
 from tests.ksd.snapshots import snapshot  # noqa: E402
@@ -662,7 +660,7 @@ def captured(monkeypatch):
     """The graphs that are captured. Where there is no CUDA device, the host plays one."""
     graphs = []
 
-    class Counted(cuda.Graph):
+    class Counted(native.Graph):
         def __init__(self, *args):
             graphs.append(self)
             super().__init__(*args)
@@ -676,20 +674,16 @@ def captured(monkeypatch):
         def __call__(self):
             self._operations()
 
-    def played_arrival(space, count):
-        return cuda.Arrival(SimpleNamespace(dtype=space.dtype, device=None, remote=False), count)
-
     def played_space(self, x, init=Space.__init__):
         init(self, x)
         self.remote = True
 
     on_device = torch.cuda.is_available()
-    monkeypatch.setattr(recorded, "Graph", Counted if on_device else Played)
+    monkeypatch.setattr(native, "Graph", Counted if on_device else Played)
     if not on_device:
-        monkeypatch.setattr(recorded, "new_pool", lambda: None)
+        monkeypatch.setattr(native, "new_pool", lambda: None)
         monkeypatch.setattr(Space, "__init__", played_space)
-        monkeypatch.setattr(recorded, "Arrival", played_arrival)
-        monkeypatch.setattr(recorded, "cache_bytes", lambda device: 2**20)
+        monkeypatch.setattr(native, "cache_bytes", lambda device: 2**20)
     return graphs
 
 

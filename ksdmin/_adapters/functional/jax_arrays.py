@@ -21,7 +21,8 @@ from jax.tree_util import (
     tree_unflatten,
 )
 
-from ksdmin._problem.arrays import TRACED, Array, is_traced
+from ksdmin._libraries.jax import is_traced
+from ksdmin._problem.arrays import TRACED, Array
 
 # Arrays that are sharded over several devices: XLA divides the work in the same way. Jax's meshes
 # may have "explicit" axes, along which every operation has to say how its result is sharded. Here

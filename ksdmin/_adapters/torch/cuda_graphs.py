@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ksdmin._adapters.torch.kernels import Chunk, Kernel, Kernels, Product
 from ksdmin._adapters.trees import tree_map
-from ksdmin._problem.cuda import SIDE, cache_bytes, recording, side_stream
+from ksdmin._libraries.torch import SIDE, cache_bytes, recording, side_stream
 
 # A graph is compared with eager execution on so many samples: few, because that takes memory.
 GRAPH_CHECK_SAMPLES = 256

@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from ksdmin._problem.cuda import SIDE, undisturbed
+pytest.importorskip("torch")
+from ksdmin._libraries.torch import SIDE, undisturbed
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -1,27 +1,25 @@
-"""CUDA graphs: operations on a device that are launched as a whole.
-
-Nothing here imports torch: an array on a CUDA device means that it is imported already.
-"""
+"""Tensors of torch on a CUDA device: operations launched as a whole, and transfers to the host."""
 
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import cache
 from threading import RLock
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
-from ksdmin._problem.arrays import Array, Small, Space
+cuda: Any = torch.cuda  # its streams and events have no types
 
 
 @cache
 def side_stream(device: Any) -> Any:
     """The stream of all captures; there is one, because libraries keep memory for each stream."""
-    return sys.modules["torch"].cuda.Stream(device)
+    return cuda.Stream(device)
 
 
 # A lock on the side stream: work of another thread would be recorded, too.
@@ -51,7 +49,6 @@ def recording(graph: Any, device: Any, pool: Any = None) -> Iterator[None]:
     Unlike ``torch.cuda.graph``, this does not collect garbage first, which takes longer than most
     captures, and empties torch's cache only if memory is short, because graphs cannot use it.
     """
-    cuda = sys.modules["torch"].cuda
     here, side = cuda.current_stream(device), side_stream(device)
     held = cuda.memory_reserved(device) - cuda.memory_allocated(device)
     if 4 * held > cuda.mem_get_info(device)[0]:
@@ -75,7 +72,6 @@ class Graph:
     """
 
     def __init__(self, operations: Callable[[], object], device: Any, pool: Any) -> None:
-        cuda = sys.modules["torch"].cuda
         here, side = cuda.current_stream(device), side_stream(device)
         self._graph = cuda.CUDAGraph()
         with SIDE, cuda.stream(side):
@@ -91,50 +87,41 @@ class Graph:
 class Recorded:
     """A function of arrays that is recorded in its second call, with arrays of its own."""
 
-    def __init__(self, function: Callable[..., Array], space: Space) -> None:
-        self._function, self._space = function, space
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
         self._graph: Graph | None = None
         self._inputs: list[Any] = []
         self._output: Any = None
         self._called = False
 
-    def __call__(self, *arrays: Array) -> Array:
+    def __call__(self, *arrays: Any) -> Any:
         """What the function returns."""
         if not self._called:  # recording would not pay in a run of one or two iterations
             self._called = True
             return self._function(*arrays)
         if self._graph is None:
-            self._inputs = [self._space.copy(u) for u in arrays]
-            self._graph = Graph(self._operations, self._space.device, new_pool())
+            self._inputs = [u.detach().clone() for u in arrays]
+            self._graph = Graph(self._operations, arrays[0].device, new_pool())
         for own, given in zip(self._inputs, arrays, strict=True):
             own.copy_(given)
         self._graph()
-        return self._space.copy(self._output)
+        return self._output.clone()
 
     def _operations(self) -> None:
         found = self._function(*self._inputs)
         if self._output is None:
-            self._output = self._space.xp.empty_like(found)
+            self._output = torch.empty_like(found)
         self._output.copy_(found)
 
 
-def repeated(space: Space, name: str, about: Any, function: Any, *arrays: Array) -> Array:
-    """``function(about, *arrays)``; on a CUDA device recorded, and launched as a whole.
-
-    A recording belongs to the function's name, the object `about` and the shapes of the arrays. It
-    lives as long as the space.
-    """
-    if not space.remote or sys.modules["torch"].cuda.is_current_stream_capturing():
-        return function(about, *arrays)
-    key = name, id(about), *(tuple(u.shape) for u in arrays)
-    if key not in space.recorded:
-        space.recorded[key] = about, Recorded(partial(function, about), space)  # keeps its id
-    return space.recorded[key][1](*arrays)
+def is_recording() -> bool:
+    """Whether what runs now becomes part of a graph."""
+    return bool(cuda.is_current_stream_capturing())
 
 
 def new_pool() -> Any:
     """A memory pool for graphs that follow one another."""
-    return sys.modules["torch"].cuda.graph_pool_handle()
+    return cuda.graph_pool_handle()
 
 
 class Arrival:
@@ -144,22 +131,22 @@ class Arrival:
     launched, and `wait` before they are launched again.
     """
 
-    def __init__(self, space: Space, count: int) -> None:
-        torch = sys.modules["torch"]
-        self._target = torch.empty(count, dtype=space.dtype, pin_memory=space.remote)
-        self._numbers, self._device = self._target.numpy(), space.device
-        self._done = torch.cuda.Event() if space.remote else None
+    def __init__(self, dtype: Any, device: Any, count: int) -> None:
+        remote = device.type == "cuda"
+        self._target = torch.empty(count, dtype=dtype, pin_memory=remote)
+        self._numbers, self._device = self._target.numpy(), device
+        self._done = cuda.Event() if remote else None
 
-    def take(self, numbers: Array) -> None:
+    def take(self, numbers: Any) -> None:
         """Copy them, without waiting."""
         self._target.copy_(numbers, non_blocking=True)
 
     def expect(self) -> None:
         """Mark what has been launched as what to wait for."""
         if self._done is not None:
-            self._done.record(sys.modules["torch"].cuda.current_stream(self._device))
+            self._done.record(cuda.current_stream(self._device))
 
-    def wait(self) -> Small:
+    def wait(self) -> npt.NDArray[np.float64]:
         """The numbers."""
         if self._done is not None:
             self._done.synchronize()
@@ -170,12 +157,33 @@ class Arrival:
             self.wait()  # a transfer under way needs its memory
 
 
+def transfer(u: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """A copy on the host, which a call waits for; later work on the device does not delay it."""
+    copy = u.detach().to("cpu", non_blocking=True)  # into pinned memory
+    done = cuda.Event()
+    done.record(cuda.current_stream(u.device))
+
+    def wait() -> torch.Tensor:
+        done.synchronize()
+        return copy
+
+    return wait
+
+
+def zeros(n: int, dtype: str, device: str) -> torch.Tensor:
+    """A vector of zeros on that device; on the host where this machine has no such device."""
+    try:
+        return torch.zeros(n, dtype=getattr(torch, dtype), device=device)
+    except (AssertionError, RuntimeError):
+        return torch.zeros(n, dtype=getattr(torch, dtype))
+
+
 def cache_bytes(device: Any) -> int:
     """The size of the device's cache; 0 if torch (before 2.5) does not tell."""
-    properties = sys.modules["torch"].cuda.get_device_properties(device)
+    properties = cuda.get_device_properties(device)
     return int(getattr(properties, "L2_cache_size", 0))
 
 
 def stack_into(rows: Any, vectors: list[Any]) -> None:
     """Copy torch vectors into the rows of an array, by one operation."""
-    sys.modules["torch"].stack(vectors, out=rows)
+    torch.stack(vectors, out=rows)
