@@ -77,19 +77,24 @@ class Equation:
 
 
 @lru_cache(maxsize=4)
-def transforms(equation: Equation, times: tuple[float, ...]) -> list[Any]:
-    """The real Fourier transforms of the solution at some times, in their order."""
+def _known(equation: Equation) -> dict[float, Any]:
+    """The transforms of the solution by time, as far as it has been computed."""
     x = Real(equation.left) + Real(equation.length) * (
         np.arange(equation.points, dtype=Real) / equation.points
     )
-    u, now, found = fft.rfft(equation.start(x)), Real(0), []
+    return {0.0: fft.rfft(equation.start(x))}
+
+
+def transforms(equation: Equation, times: tuple[float, ...]) -> list[Any]:
+    """The real Fourier transforms of the solution at some times, in their order."""
+    known = _known(equation)
     for time in times:
-        count = max(1, math.ceil(float(time - now) / equation.step - 1e-6))
-        if time > now:
-            u = _advanced(equation, u, (Real(time) - now) / count, count)
-        now = Real(time)
-        found.append(u)
-    return found
+        if time not in known:
+            before = max(t for t in known if t < time)
+            length = Real(time) - Real(before)
+            count = max(1, math.ceil(float(length) / equation.step - 1e-6))
+            known[time] = _advanced(equation, known[before], length / count, count)
+    return [known[time] for time in times]
 
 
 def _advanced(equation: Equation, u: Any, step: Any, count: int) -> Any:
