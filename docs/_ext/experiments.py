@@ -93,10 +93,17 @@ def in_short(runs):
 
 
 def compared(runs):
-    """KSD with the most seeds, HF on the same samples, and all series."""
+    """KSD and HF on the same samples and under the same load; all series.
+
+    They have the most seeds; of equals, the newest ones.
+    """
     series = best_series(runs)
-    ksd = max((s for s in series if plain(s, "ksd")), key=lambda s: len(s.runs))
-    return ksd, hf_for(ksd, series), series
+    pairs = [(ksd, hf_for(ksd, series)) for ksd in series if plain(ksd, "ksd")]
+    ksd, hf = max(
+        (pair for pair in pairs if pair[1]),
+        key=lambda pair: (min(len(one.runs) for one in pair), pair[0].date),
+    )
+    return ksd, hf, series
 
 
 def section(text, runs):
@@ -174,12 +181,24 @@ def in_words(name, runs):
     unit = ROWS[name].task.unit
     return " ".join(
         [
-            f"{ends('KSD', ksd, unit)}, {ends('HF', hf, unit)}.",
+            f"{ends('KSD', ksd, unit)}, {ends('HF', hf, unit)}{load(ksd)}.",
             times(ratio(ksd, hf, "train"), "training"),
             times(ratio(ksd, hf, "test"), "CV"),
             best(ksd, series, unit),
+            *(f"{ends('HF alone', one, unit)}." for one in series if is_alone(one, hf)),
         ]
     )
+
+
+def load(series):
+    """That runs shared the processor."""
+    return ", all with other runs on the same processor" if series.shared else ""
+
+
+def is_alone(one, hf):
+    """Whether a series of HF is the one compared, but with the processor to itself."""
+    alike = hf.config["held_out"] == one.config["held_out"]
+    return hf.shared and plain(one, "hf") and alike and not one.shared
 
 
 def plain(series, method):
@@ -210,7 +229,11 @@ def is_number(share):
 
 def best(ksd, series, unit):
     """The least CV error among all methods on the same samples, as early stopping finds it."""
-    alike = [s for s in series if s.config["held_out"] == ksd.config["held_out"]]
+    alike = [
+        s
+        for s in series
+        if s.config["held_out"] == ksd.config["held_out"] and s.shared == ksd.shared
+    ]
     least = min(alike, key=lambda s: fmean(s.at_stop("test").values()))
     error = f"{fmean(least.at_stop('test').values()):.3g}{unit}"
     curvature = least.config["curvature"]

@@ -10,7 +10,7 @@ from examples.harness.drawing import pyplot, saved
 from examples.harness.store import Run
 from examples.paper.published_rows import Row
 from examples.paper.run_config import rows
-from examples.paper.seed_series import Series, best_series
+from examples.paper.seed_series import Series, best_series, by_method
 
 COLOURS = {
     "ksd": "tab:blue",
@@ -129,15 +129,7 @@ METHODS = {"nag": "SGD with momentum", "ncg": "conjugate gradients", "hf": "HF",
 
 def starts(plain: list[Run], trained: list[Run]) -> dict[str, tuple[float, float]]:
     """The mean CV errors of the methods of the paper's sentence, from both starts."""
-    found: list[dict[str, Series]] = [
-        {
-            series.config["method"]: series
-            for series in best_series(runs)
-            if series.config["curvature"] in (None, "gauss-newton")
-            and series.config["held_out"] is None
-        }
-        for runs in (plain, trained)
-    ]
+    found = [by_method(runs) for runs in (plain, trained)]
     return {
         method: tuple(fmean(both[method].at_stop("test").values()) for both in found)
         for method in METHODS

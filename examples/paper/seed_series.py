@@ -1,7 +1,9 @@
 """Runs that differ in the seed alone belong together; of a method's series the best is shown.
 
 The best is the one of the least mean error on held-out data (on training data, where none are held
-out), so that rates, l2 and options are chosen without a look at the test set.
+out), so that rates, l2 and options are chosen without a look at the test set. Runs that had the
+processor to themselves and runs that shared it are never compared: sharing slows methods that use
+all samples in each step, such as HF, more than others.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 
 from examples.harness.store import Run, Store
 
-IDENTITY = ("config",)  # of a stored run
+IDENTITY = ("config", "hardware")  # of a stored run
 TUNED = ("seconds", "passes", "l2", "rate", "precision", "options")
 
 
@@ -40,7 +42,18 @@ class Series:
         words += [config["curvature"]] if config["curvature"] not in (None, "gauss-newton") else []
         words += [f"code {config['code']}"] if config["code"] is not None else []
         words += ["nothing held out"] if config["held_out"] == 0 else []
+        words += ["shared"] if self.shared else []
         return ", ".join(words)
+
+    @property
+    def date(self) -> str:
+        """When the last of them was made."""
+        return max(run["date"] for run in self.runs.values())
+
+    @property
+    def shared(self) -> bool:
+        """Whether other runs were on the processor at the same time."""
+        return _shared(next(iter(self.runs.values())))
 
     def at_stop(self, column: str) -> dict[int, float]:
         """What a column holds where each run is stopped."""
@@ -79,6 +92,21 @@ def best_series(runs: Iterable[Run]) -> list[Series]:
     return [_best(list(line.values())) for line in lines.values()]
 
 
+def by_method(runs: Iterable[Run]) -> dict[str, Series]:
+    """The best series of each method with its usual curvature and samples held out.
+
+    It has the most seeds; of equals, it is the newest.
+    """
+    usual = [
+        series
+        for series in best_series(runs)
+        if series.config["curvature"] in (None, "gauss-newton")
+        and series.config["held_out"] is None
+    ]
+    ordered = sorted(usual, key=lambda series: (len(series.runs), series.date))
+    return {series.config["method"]: series for series in ordered}
+
+
 def _best(line: list[dict[int, Run]]) -> Series:
     most = max(len(runs) for runs in line)
     # With fewer seeds it was a trial of settings, not a measurement.
@@ -88,7 +116,11 @@ def _best(line: list[dict[int, Run]]) -> Series:
 
 def _key(run: Run, without: tuple[str, ...] = ()) -> str:
     same = {k: v for k, v in run["config"].items() if k != "seed" and k not in without}
-    return json.dumps(same, sort_keys=True)
+    return json.dumps({**same, "shared": _shared(run)}, sort_keys=True)
+
+
+def _shared(run: Run) -> bool:
+    return ", shared by " in run["hardware"]
 
 
 def stopping_point(trace: dict[str, list[float]]) -> int:

@@ -23,7 +23,9 @@ NOTE = (
     "[least, most] over seeds; differences are paired by seed, with a 95% interval. Times are "
     "shares of HF's for the same seed, the median: to the end, and to the errors that HF ends "
     "with (a dash: never). Then the seconds until both errors are those of the paper's KSD, and "
-    "the mean errors when the seconds are spent."
+    'the mean errors when the seconds are spent. "Shared" runs had the processor together with '
+    "others, which slows HF and L-BFGS, with all samples in each step, more than KSD: compare them "
+    "with each other."
 )
 
 
@@ -51,7 +53,7 @@ def row_table(name: str, runs_of_row: dict[str, list[Run]]) -> str:
 
 
 def hf_for(one: Series, series: list[Series]) -> Series | None:
-    """HF on the same samples and with the same code layer, by the curvature it is meant for."""
+    """HF on the same samples, code layer and load, by the curvature it is meant for."""
     alike = ("held_out", "code")
     return next(
         (
@@ -59,6 +61,7 @@ def hf_for(one: Series, series: list[Series]) -> Series | None:
             for other in series
             if (other.config["method"], other.config["curvature"]) == ("hf", "gauss-newton")
             and all(other.config[name] == one.config[name] for name in alike)
+            and other.shared == one.shared
         ),
         None,
     )
