@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -30,8 +31,12 @@ from ksdmin._problem.values import changed
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def as_group(process_group: Any, device: torch.device) -> dist.ProcessGroup:
-    """The group; "auto" is the default group, initialised if torchrun has started this process."""
+def as_group(process_group: Any, device: torch.device) -> dist.ProcessGroup | None:
+    """The group; None for the default group, initialised if torchrun has started this process.
+
+    The problem must not keep the default group: its threads end with its last reference. One that
+    still runs when the interpreter ends aborts the process.
+    """
     if not dist.is_available():
         raise RuntimeError("process_group: this build of torch has no torch.distributed")
     if isinstance(process_group, str):
@@ -41,7 +46,7 @@ def as_group(process_group: Any, device: torch.device) -> dist.ProcessGroup:
             'process_group: expected "auto" or a group of torch.distributed, such as '
             f"torch.distributed.group.WORLD, not {type(process_group).__name__}"
         )
-    return process_group
+    return None if process_group is dist.group.WORLD else process_group
 
 
 def asked_for(process_group: Any) -> Any:
@@ -89,13 +94,15 @@ def _default_group(name: str, device: torch.device) -> Any:
                 f"does not say how (no {', '.join(missing)}). Start the script with torchrun, or "
                 "call torch.distributed.init_process_group first, or leave process_group out"
             )
+        # Now, because its functions keep the default group with which they are imported for good
+        import_module("torch.distributed.nn.functional")
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
         atexit.register(_end_group)
     return dist.group.WORLD
 
 
 def _end_group() -> None:
-    """Nccl warns of a group that is left behind."""
+    """Nccl warns of a group that is left behind, and gloo's threads abort the process."""
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -38,7 +38,7 @@ class Link(Team):
 
     def __init__(
         self,
-        group: dist.ProcessGroup,  # of torch.distributed
+        group: dist.ProcessGroup | None,  # of torch.distributed; None: the default group
         like: Tensor,  # of the dtype and on the device of the model's parameters
     ) -> None:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
@@ -221,7 +221,7 @@ class Link(Team):
 
     def from_first(self, thing: T) -> T:
         """What the first process has: a tensor, or any object that can be pickled."""
-        first = dist.get_global_rank(self._group, 0)
+        first = 0 if self._group is None else dist.get_global_rank(self._group, 0)
         if isinstance(thing, Tensor):
             out: Any = thing.detach().clone()
             self._call(lambda: dist.broadcast(out, first, group=self._group))
