@@ -12,6 +12,7 @@ from statistics import fmean, median
 from tables import folded, warn
 
 from examples.harness.store import Store
+from examples.harness.tables import markdown
 from examples.paper import ablations
 from examples.paper.figures import METHODS, both_starts
 from examples.paper.published_rows import ROWS
@@ -57,6 +58,24 @@ The paper says that pre-training helped HF and KSD on MNIST classification alone
 conjugate gradients everywhere. Here are the same rows from both starts. The auto-encoders are
 pre-trained, too, layer by layer as restricted Boltzmann machines; the decoder mirrors the
 encoder."""
+DIFFERENCES = """## Where the numbers differ from the paper's
+
+Training and CV errors of the paper's Table 2, and the means of the runs above. Both end a run by
+held-out data. The paper's runs took as long as that needed, and it has no seconds; ours have at
+most the seconds of each row."""
+REASONS = {
+    "curves": "CURVES is no longer available and was made again from its recipe. HF and KSD as "
+    "printed need more seconds: a step takes a gradient on all samples and 80 products or more.",
+    "mnist-ae": "The seconds, and l2: with 3e-4 in place of 1e-4, KSD has less CV error and more "
+    "training error. Here 5,000 of the 60,000 images are held out.",
+    "mnist-cl": "The seconds: HF needs more of them. KSD is close to the paper's.",
+    "mnist-cl-pt": "Pre-training leaves room for choices (here contrastive divergence with one "
+    "step), and so does l2, which the paper does not give: held-out data chose 1e-7 for KSD.",
+    "spoken-digits": "Other data: Aurora is licensed. The stand-in has 60 states of ten words in "
+    "heavy noise, which are harder to tell apart. Compare the methods, not the level.",
+    "starcraft": "Other data: the paper's games are not public. These are 904 games, 100 of them "
+    "for the test, and no method comes near 5%. Compare the methods, not the level.",
+}
 
 
 def page():
@@ -69,7 +88,8 @@ def page():
     runs = load_runs(RESULTS)
     texts = {text.split("\n", 1)[0].strip(): text for text in tables}
     of_paper = [section(texts[row.title], runs) for row in ROWS.values() if row.title in texts]
-    sections = [in_short(runs), *of_paper, *pre_training(runs), *long_lags(texts, runs)]
+    sections = [in_short(runs), *of_paper, differences(runs), *pre_training(runs)]
+    sections += long_lags(texts, runs)
     links = ", ".join(f"[{path.name}](../{path.relative_to(ROOT)})" for path in files)
     about = "{download}`README <../examples/paper/README.md>`"
     closing = f"The runs: {links}; how they were made: {about}."
@@ -188,6 +208,28 @@ def in_words(name, runs):
             *(f"{ends('HF alone', one, unit)}." for one in series if is_alone(one, hf)),
         ]
     )
+
+
+def differences(runs):
+    """The paper's numbers, ours, and why they differ."""
+    header = ("task", "HF, the paper's", "HF", "KSD, the paper's", "as printed", "KSD", "why")
+    lines = [difference(name, runs[name]) for name in REASONS if name in runs]
+    return f"{DIFFERENCES}\n\n{markdown(header, lines)}"
+
+
+def difference(name, runs):
+    """One row of the paper."""
+    row, (ksd, hf, series) = ROWS[name], compared(runs)
+    unit, known = row.task.unit, row.published
+    printed = next(s for s in series if plain(s, "ksd-paper") and s.shared == ksd.shared)
+    ours = [both_errors(one, unit) for one in (hf, printed, ksd)]
+    theirs = [f"{train}{unit} / {test}{unit}" for train, test in (known.hf, known.ksd)]
+    return [row.title, theirs[0], ours[0], theirs[1], *ours[1:], REASONS[name]]
+
+
+def both_errors(series, unit):
+    """The mean training and CV error of a series."""
+    return " / ".join(f"{fmean(series.at_stop(c).values()):.3g}{unit}" for c in ("train", "test"))
 
 
 def load(series):
