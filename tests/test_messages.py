@@ -78,7 +78,9 @@ def test_a_kink_is_no_wrong_gradient():
 def test_a_start_that_is_not_finite(bad):
     res = ksdmin.minimize(lambda x: bad, START, jac=lambda x: 2 * x)
     assert res.status == Status.NOT_FINITE
-    assert res.message.endswith(f"fun(x0) is {bad}: start where it is finite.")
+    assert res.message.endswith(
+        f"fun(x0) is {bad}: start where it is finite, or look for such values in the data."
+    )
 
 
 def with_bad_rows(*bad, n=1500):
@@ -98,7 +100,10 @@ def with_bad_rows(*bad, n=1500):
         ([700], "because of sample 700: look at the data, or start elsewhere."),
         ([0, 1499], "because of the samples 0, 1499: look at the data, or start elsewhere."),
         ([0, 1, 5, 9], "because of the samples 0, 1, 5 and perhaps others: look at the data, or "),
-        (range(1500), "fun(x0) is nan: start where it is finite."),
+        (
+            range(1500),
+            "fun(x0) is nan: start where it is finite, or look for such values in the data.",
+        ),
     ],
 )
 def test_samples_that_are_not_finite_are_named(bad, told):

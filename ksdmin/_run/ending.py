@@ -317,7 +317,7 @@ def not_finite(run: Run, evaluator: Evaluator, state: State) -> str:
     here, first = state.here, state.record.iteration == 0
     where = "x0" if first else "x"
     if not math.isfinite(here.value):
-        mend = ": start where it is finite." if first else "."
+        mend = ": start where it is finite, or look for such values in the data." if first else "."
         if samples := not_finite_samples(run, evaluator, here):
             advice = "look at the data, or start elsewhere" if first else "look at the data"
             mend = f", because of {blamed(samples)}: {advice}."
