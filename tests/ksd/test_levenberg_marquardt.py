@@ -1,6 +1,7 @@
 """The steps of a fit: few unknowns and a dense Jacobian, through minimize."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -67,6 +68,18 @@ def test_large_residuals_are_fitted_with_second_derivatives_learned_on_the_way()
     assert res.fun == pytest.approx(85822.20162635 / 2, rel=1e-10)
     assert res.nfev < 40
     assert res.njev < 40
+
+
+def test_a_step_that_failed_is_not_tried_again():
+    """A radius may be many times as long as the full step: then a share of it is no shorter."""
+    tried = []
+
+    def residuals(x):
+        tried.append(x.tolist())
+        return brown_dennis(x)
+
+    assert fit(residuals, slopes_of_brown_dennis, [26.0, 7.0, -24.0, 0.0]).success
+    assert all(one != other for one, other in pairwise(tried))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
