@@ -155,3 +155,12 @@ def test_arguments_of_minpack_are_handed_on():
     t = np.linspace(0, 1, 9)
     popt, _ = ksdmin.curve_fit(lambda t, a: a * t, t, 2 * t + 1e-3 * t**2, method="lm", epsfcn=1e-8)
     assert abs(popt[0] - 2) < 0.01
+
+
+def test_noise_like_that_of_an_integrator_is_named():
+    def noisy(t, a, b):
+        return a * np.exp(-b * t) + 1e-4 * np.sin(1e9 * (a + b) + np.arange(len(t)))
+
+    t = np.linspace(0.0, 3.0, 25)
+    with pytest.raises(RuntimeError, match="compute fun to more digits, if it integrates"):
+        ksdmin.curve_fit(noisy, t, 2.5 * np.exp(-1.3 * t) + 0.01 * np.cos(9 * t))

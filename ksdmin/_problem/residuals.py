@@ -76,6 +76,7 @@ class ResidualProblem(FunctionProblem):
         self._plain = loss is linear and subsets is None  # half the sum of squares
         self._rows_are_dense = True  # until the first call of `jac` shows otherwise
         self._kept: Memo | None = None  # what is known of the last point with a Jacobian
+        self._before: Memo | None = None  # what is known of the point before the last
         self._rows = 1  # for a plain function, until its first call
         self._called = False  # whether there was a call
         self._diff_step: Small | None = None  # relative, for each variable
@@ -194,7 +195,7 @@ class ResidualProblem(FunctionProblem):
         if self._jac != "2-point":
             return None
         memo = self._memo and replace(self._memo, gradient=None, jacobian=None)
-        finer = changed(self, _jac="3-point", _memo=memo, _kept=None)
+        finer = changed(self, _jac="3-point", _memo=memo, _kept=None, _before=None)
         return changed(finer, traits=finer._traits(self.traits.nonlinear))
 
     def by_best_differences(self) -> Self:
@@ -369,22 +370,28 @@ class ResidualProblem(FunctionProblem):
         """A copy for a run: see :class:`FunctionProblem`."""
         memo = Memo() if self._memo is None else self._memo.copy()
         kept = self._kept and self._kept.copy()
-        return changed(self, _counts=counts, _memo=memo, _kept=kept)
+        return changed(self, _counts=counts, _memo=memo, _kept=kept, _before=None)
 
     def _recall(self, x: Array, idx: Any) -> Memo:
-        """Remember the last point with a Jacobian, too, where the steps of a fit begin."""
-        last, kept = self._memo, self._kept
+        """Remember two points more than the last.
+
+        The last one with a Jacobian is where the steps of a fit begin. The one before the last may
+        be a step that its correction has not improved.
+        """
+        last, kept, before = self._memo, self._kept, self._before
         if last is None or (last.x is x and last.idx is idx):
             return super()._recall(x, idx)
         if last.jacobian is not None:
             self._kept = last
-        if kept is not None and kept.x is x and kept.idx is idx:
-            self._memo = kept
-            return kept
+        self._before = last
+        for known in (kept, before):
+            if known is not None and known.x is x and known.idx is idx:
+                self._memo = known
+                return known
         return super()._recall(x, idx)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_kept": None}
+        return {**super().__getstate__(), "_kept": None, "_before": None}
 
     def _residuals(self, memo: Memo, x: Array, idx: Any) -> Small:
         if memo.residuals is None:

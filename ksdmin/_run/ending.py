@@ -365,8 +365,9 @@ def coarse_differences(run: Run, evaluator: Evaluator, state: State, value: floa
     gtol, error = run.gradient_target(state.first_norm), evaluator.gradient_error * abs(value)
     of_jax = run.space.library == "jax"  # otherwise minimize would have differentiated it
     mend = "pass jac, or write fun with jax.numpy for ksdmin.from_jax" if of_jax else "pass jac"
-    if error < gtol:
-        return f"The gradient is a finite-difference estimate: {mend}."
+    if error < gtol:  # values have more noise than rounding
+        digits = "or compute fun to more digits, if it integrates or iterates"
+        return f"The gradient is a finite-difference estimate: {mend}, {digits}."
     return (
         f"The gradient is a finite-difference estimate with an error of about {error:.0e}, and "
         f"gtol is {gtol:.0e}: {mend}, or a larger gtol."

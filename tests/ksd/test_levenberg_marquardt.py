@@ -69,6 +69,19 @@ def test_large_residuals_are_fitted_with_second_derivatives_learned_on_the_way()
     assert res.njev < 40
 
 
+@pytest.mark.parametrize("x0", [[26.0, 7.0, -24.0, 0.0], [3.0, -3.0, 13.0, 2.0]])
+def test_no_point_is_tried_twice(x0):
+    """Neither a step that failed, nor one that its correction has not improved."""
+    tried = []
+
+    def residuals(x):
+        tried.append(tuple(x))
+        return brown_dennis(x)
+
+    assert fit(residuals, slopes_of_brown_dennis, x0).success
+    assert len(set(tried)) == len(tried)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_step_to_where_residuals_are_not_finite_is_shortened(bad):
     asked = []

@@ -361,7 +361,8 @@ class Search:
             self._shift = shift
 
     def _shrink(self, share: float, length: float, shift: float) -> None:
-        self._radius = share * min(self._radius, length / LEAST_SHRINKAGE)
+        radius = share * min(self._radius, length / LEAST_SHRINKAGE)
+        self._radius = min(radius, length / 2)  # the full step that failed may be much shorter
         self._shift = shift / share
 
     def _taken(
