@@ -164,3 +164,11 @@ def test_noise_like_that_of_an_integrator_is_named():
     t = np.linspace(0.0, 3.0, 25)
     with pytest.raises(RuntimeError, match="compute fun to more digits, if it integrates"):
         ksdmin.curve_fit(noisy, t, 2.5 * np.exp(-1.3 * t) + 0.01 * np.cos(9 * t))
+
+
+@pytest.mark.parametrize("name", ["xdata", "ydata"])
+def test_complex_data_are_refused(name):
+    data = {"xdata": np.arange(3.0), "ydata": np.ones(3)}
+    data[name] = data[name] + 1j
+    with pytest.raises(ValueError, match=rf"^{name} is complex: .*{name}\.imag"):
+        ksdmin.curve_fit(lambda x, a: a * x, **data)

@@ -211,6 +211,11 @@ def _data(
 
 
 def _as_data(name: str, data: Any, checked: bool) -> Small:
+    if np.iscomplexobj(data):
+        raise ValueError(
+            f"{name} is complex: pass real and imaginary parts one after the other, as "
+            f"np.concatenate([{name}.real, {name}.imag])"
+        )
     values: Small = np.asarray(data, np.float64)
     bad = np.argwhere(~np.isfinite(values))
     if checked and bad.size:
