@@ -98,7 +98,7 @@ def run_all(args: argparse.Namespace) -> None:
     for name in ROWS if "all" in args.rows else args.rows:
         store = Store(args.out or default_out(name, args.small), IDENTITY)
         for config in configurations(name, args):
-            if store.find(config=asdict(config)) is not None:
+            if any(run["config"] == asdict(config) for run in store.runs):
                 print(f"there already: {config}", flush=True)
                 continue
             with bar(str(config), config.seconds) as show:

@@ -8,10 +8,11 @@ import pytest
 from examples.benchmarks import nets_of_today
 from examples.harness.recorder import Clock, Recorder, Spent, Work
 from examples.harness.store import Store
+from examples.paper import seed_series
 
 ROOT = Path(__file__).parents[2]
 IDENTITIES = {
-    "paper/results/*.json": ("config",),
+    "paper/results/*.json": seed_series.IDENTITY,
     "benchmarks/results/*/optima.json": ("data", "l2"),
     "benchmarks/results/regression/[!o]*.json": ("data", "l2", "seed"),
     "benchmarks/results/losses/[!o]*.json": ("data", "l2", "seed"),
