@@ -123,15 +123,13 @@ class FunctionProblem(CountingProblem):
     def recalling(self, remembered: Remembered) -> Self:
         """A copy that remembers what another one did; calls for this are not counted."""
         known = remembered
-        recalling = changed(
-            self,
+        recalling = self._with(
             _counts=Counts(),
             _memo=Memo(known.x, known.idx, known.value, known.gradient),
             _hess_works=known.hess_works,
             _hess_is_dense=known.hess_is_dense,
             _hess=self._hess if known.hess_is_used else None,
         )
-        recalling.traits = recalling._traits(self.traits.nonlinear)
         recalling._recompute(known)
         return recalling
 
@@ -153,8 +151,26 @@ class FunctionProblem(CountingProblem):
 
     def by_best_differences(self) -> Self:
         """A copy for a few accurate products: 3-point, if they are differences."""
-        best = changed(self, _scheme="3-point")
-        return changed(best, traits=best._traits(self.traits.nonlinear))
+        return (self.in_finer_arithmetic() or self)._with(_scheme="3-point")
+
+    def in_finer_arithmetic(self) -> Self | None:
+        """The problem with 3-point instead of 2-point differences, 500 times as accurate.
+
+        What is known of the last point is kept, except for its derivatives.
+        """
+        if self._jac != "2-point":
+            return None
+        memo = self._memo and replace(self._memo, gradient=None, jacobian=None)
+        return self._with(_jac="3-point", _memo=memo)
+
+    def _with(self, **changes: Any) -> Self:
+        """A copy with these changes, and with the traits that follow from them."""
+        copy = changed(self, **changes)
+        copy._renew_traits()
+        return copy
+
+    def _renew_traits(self) -> None:
+        self.traits = self._traits(self.traits.nonlinear)
 
     @property
     def has_only_values(self) -> bool:
@@ -224,7 +240,7 @@ class FunctionProblem(CountingProblem):
         if H is not None and not is_array_api_obj(H):
             self._recall(x, idx).hessian = H  # for the products that are used instead
             self._hess_is_dense, H = False, None
-            self.traits = self._traits(self.traits.nonlinear)
+            self._renew_traits()
         return H
 
     def _hessian(self, x: Array, idx: Any) -> Any:
@@ -279,7 +295,7 @@ class FunctionProblem(CountingProblem):
                 stacklevel=2,
             )
             self._hess = None
-            self.traits = self._traits(self.traits.nonlinear)
+            self._renew_traits()
             return None
         self._hess_works = True
         return (H,)
@@ -376,21 +392,6 @@ class DifferencedProblem(FunctionProblem):
             has_projected_gradient=True,
             has_finer_arithmetic=self._jac == "2-point",
         )
-
-    def in_finer_arithmetic(self) -> Self | None:
-        """The problem with 3-point instead of 2-point differences, 500 times as accurate.
-
-        What is known of the last point is kept, except for its gradient.
-        """
-        if self._jac != "2-point":
-            return None
-        memo = self._memo and replace(self._memo, gradient=None)
-        finer = changed(self, _jac="3-point", _memo=memo)
-        return changed(finer, traits=finer._traits(self.traits.nonlinear))
-
-    def by_best_differences(self) -> Self:
-        """The same; the gradient, too, by 3-point differences."""
-        return super(DifferencedProblem, self.in_finer_arithmetic() or self).by_best_differences()
 
     def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
         value, space = self.value(x, idx), self._at(x)

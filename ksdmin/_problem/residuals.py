@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -186,20 +185,12 @@ class ResidualProblem(FunctionProblem):
 
     def refining(self) -> Self:
         """A copy whose 2-point differences become 3-point ones when their error shows."""
-        refining = changed(self, _refines=True)
-        return changed(refining, traits=refining._traits(self.traits.nonlinear))
+        return self._with(_refines=True)
 
     def in_finer_arithmetic(self) -> Self | None:
         """The problem with 3-point instead of 2-point differences."""
-        if self._jac != "2-point":
-            return None
-        memo = self._memo and replace(self._memo, gradient=None, jacobian=None)
-        finer = changed(self, _jac="3-point", _memo=memo, _kept=None)
-        return changed(finer, traits=finer._traits(self.traits.nonlinear))
-
-    def by_best_differences(self) -> Self:
-        """A copy for a few accurate products: 3-point, if J is made of differences."""
-        return self.in_finer_arithmetic() or self
+        finer = super().in_finer_arithmetic()
+        return finer and changed(finer, _kept=None)
 
     @property
     def has_only_values(self) -> bool:
@@ -274,7 +265,7 @@ class ResidualProblem(FunctionProblem):
         J = _dense(J)
         if J is None:
             self._rows_are_dense = False
-            self.traits = self._traits(self.traits.nonlinear)
+            self._renew_traits()
             return None
         if self._plain:
             return Jacobian(J.copy(), r, at=partial(self._value_and_residuals, idx=idx))
@@ -402,7 +393,7 @@ class ResidualProblem(FunctionProblem):
         self._called = True
         if rows != self._rows:
             self._rows = rows
-            self.traits = self._traits(self.traits.nonlinear)
+            self._renew_traits()
 
     def _vector(self, r: Any, x: Array, idx: Any, kinds: str = "fiub") -> Small:
         """What the user's function returned, as a vector of float64 (or complex numbers)."""
@@ -423,7 +414,7 @@ class ResidualProblem(FunctionProblem):
             )
         if r.dtype.kind == "f" and r.dtype.itemsize < 8 and not self._eps:
             self._eps = float(np.finfo(r.dtype).eps)
-            self.traits = self._traits(self.traits.nonlinear)
+            self._renew_traits()
         if r.dtype.kind not in kinds:
             raise TypeError("residuals returned values that are not real numbers")
         if self.subsets is None:
