@@ -15,16 +15,15 @@ from torch import Tensor, nn
 from ksdmin._adapters.arguments import noting_samples
 from ksdmin._adapters.flat_problem import VALUE_NOISE, is_gradient
 from ksdmin._adapters.model_problem import Sums
-from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.cuda_graphs import Graphed, GraphedProduct, drop_oldest
-from ksdmin._adapters.torch.flat_model import LOCK, FlatModel, doubled, names_of
+from ksdmin._adapters.torch.flat_model import LOCK, FlatModel, doubled
 from ksdmin._adapters.torch.kernels import (
     OF_THE_FUNCTION,
     Product,
     explained,
     refuse_once_differentiable,
 )
-from ksdmin._adapters.torch.problem import TensorMeans, TensorProblem
+from ksdmin._adapters.torch.problem import TensorProblem
 from ksdmin._adapters.trees import dotted, paths, rebuilt, tree_map
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
@@ -410,6 +409,8 @@ class TorchFunctionProblem(TensorProblem):
         The samples of a function that takes `idx`.
     """
 
+    _model: FlatFunction
+
     def __init__(
         self,
         function: FlatFunction,
@@ -421,14 +422,10 @@ class TorchFunctionProblem(TensorProblem):
     ) -> None:
         if isinstance(precond, str):
             precond = None  # a plain function has no gradients of single samples, and no layers
-        noise = self._noise(function.precision) if function.x0.dtype == torch.float32 else None
-        traits = Traits(noise=noise, has_projected_gradient=True)
         graphs = function.device.type == "cuda" and graphs is not False
         sums = FunctionSums(function, subsets is not None, graphs)
-        means = TensorMeans(function.x0.new_zeros(()) if l2 is None else l2)
-        super().__init__(sums, means, function.x0, subsets, traits, precond, curvature)
-        self._function = function
-        self._precision = function.precision, function.precision  # as in FINER_PRECISION
+        l2 = function.x0.new_zeros(()) if l2 is None else l2
+        super().__init__(function, sums, l2, subsets, Traits(), precond, curvature)
         # x, value and gradient there, and how many other values were computed: see `tried`.
         self._known: list[tuple[Tensor, Tensor, Tensor, int]] = []
 
@@ -443,26 +440,15 @@ class TorchFunctionProblem(TensorProblem):
             raise ValueError("subsets: your own sets do not name the whole one")
         x = self.x0.clone().requires_grad_()
         with torch.enable_grad():
-            value = self._function.value(x, *self._sums.arguments(self._sums.indices(idx)))
+            value = self._model.value(x, *self._sums.arguments(self._sums.indices(idx)))
         if value.dtype != torch.float64:
             raise TypeError(f"it returns {value.dtype}")
         _, g = self.value_and_gradient(self.x0, idx)
         self.curvature(self.x0, idx)(g)
 
-    def load(self, x: Any) -> None:
-        """Write a flat vector (a tensor, or a numpy array) back into what was given as x0.
-
-        It becomes ``problem.x0`` too: the next run starts there.
-        """
-        self._function.load(self._unrounded(x))
-        self.x0 = self._to_device(x).detach().clone()
-
     def unflatten(self, x: Any) -> Any:
         """A flat vector (also one of numpy) in the form of x0; for a module, {name: tensor}."""
-        return self._function.unflatten(self._to_device(x).detach().clone())
-
-    def _names(self) -> Names:
-        return names_of(self._function)
+        return self._model.unflatten(self._to_device(x).detach().clone())
 
     def _checked(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
         self._check_point(x)
