@@ -288,6 +288,27 @@ def host_indices(idx: Any, n: int) -> npt.NDArray[np.int64]:
     return np.where(rows < 0, rows + n, rows) if low < 0 else rows
 
 
+class KeptParts:
+    """The parts of the last sets on a device: to split one again would wait for the device."""
+
+    MOST = 4  # A, B and C of an iteration, and one more
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Any, int, Any]] = []  # a set, its version, and its parts
+
+    def of(self, idx: Any, split: Callable[[Any], Any]) -> Any:
+        """What `split` makes of a set, a tensor, on the host."""
+        for known, version, parts in self._known:
+            if known is idx and version == idx._version:
+                return parts
+        parts = split(idx.cpu())
+        self._known = [(idx, idx._version, parts), *self._known[: self.MOST - 1]]
+        return parts
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_known": []}
+
+
 # Seeds: one for a problem, and from it one for each set of samples
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.flat_problem import host_indices, picked_rows, seed_for_set
+from ksdmin._adapters.flat_problem import KeptParts, host_indices, picked_rows, seed_for_set
 from ksdmin._adapters.model_problem import Sums
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.distributed.link import Link
@@ -20,10 +20,6 @@ from ksdmin._adapters.torch.sums import SampleSums
 from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.team import Team
 from ksdmin._problem.values import changed
-
-# Sets whose parts are kept: A, B and C of an iteration, and one more. Splitting a set on a device
-# waits for the device.
-KEPT_SETS = 4
 
 T = TypeVar("T")
 
@@ -59,7 +55,7 @@ class Shards:
         self._stop = self._start + sizes[rank]
         places = slice(self._start, self._stop)
         self._whole = Part(WHOLE, self.n, WHOLE if sizes[rank] else None, places)
-        self._known: list[tuple[Tensor, int, Part]] = []  # a set, its version, its part
+        self._kept = KeptParts()
 
     @property
     def is_weighted(self) -> bool:
@@ -79,13 +75,7 @@ class Shards:
         if isinstance(idx, slice):
             rows = range(*idx.indices(self.n))
             return self._whole if len(rows) == self.n else self._part(list(rows))
-        if not isinstance(idx, Tensor):
-            return self._part(idx)
-        for known, version, part in self._known:
-            if known is idx and version == idx._version:
-                return part
-        part = self._part(idx.cpu())
-        self._known = [(idx, idx._version, part), *self._known[: KEPT_SETS - 1]]
+        part: Part = self._kept.of(idx, self._part) if isinstance(idx, Tensor) else self._part(idx)
         return part
 
     def _part(self, idx: Any) -> Part:
@@ -101,9 +91,6 @@ class Shards:
             return part
         rows = picked_rows(part.size, count, seed_for_set(seed, part.idx))
         return self._part(rows if isinstance(part.idx, slice) else part.idx.numpy()[rows])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known": []}
 
 
 VECTORS = {"value": 0, "gradient": 1, "diagonal": 2}  # that a kernel returns beside the total
