@@ -178,26 +178,22 @@ def _header(file: IO[bytes], path: Path) -> tuple[dict[str, Any], bytes]:
 
 
 def _loaded(archive: zipfile.ZipFile) -> Any:
-    content = json.loads(archive.read("content.json"))
-    return _with_arrays(content, archive, {})
-
-
-def _with_arrays(value: Any, archive: zipfile.ZipFile, known: dict[str, SavedArray]) -> Any:
     """The inverse of `_without_arrays`; one name is one object."""
-    if isinstance(value, list):
-        return [_with_arrays(part, archive, known) for part in value]
-    if not isinstance(value, dict):
-        return value
-    if "$tuple" in value:
-        return tuple(_with_arrays(part, archive, known) for part in value["$tuple"])
-    if "$array" in value:
+    known: dict[str, SavedArray] = {}
+
+    def restored(value: dict[str, Any]) -> Any:
+        if "$tuple" in value:
+            return tuple(value["$tuple"])
+        if "$array" not in value:
+            return value
         name = value["$array"]
         if name not in known:
             with archive.open(f"{name}.npy") as entry:
                 content = np.lib.format.read_array(entry, allow_pickle=False)
             known[name] = SavedArray(content, value["numpy"])
         return known[name]
-    return {key: _with_arrays(part, archive, known) for key, part in value.items()}
+
+    return json.loads(archive.read("content.json"), object_hook=restored)
 
 
 # A state as plain values, and back.

@@ -24,7 +24,7 @@ from ksdmin._problem.team import Team, team_of
 from ksdmin._problem.user_values import as_vector
 from ksdmin._problem.values import changed
 from ksdmin._run import checkpoint_file
-from ksdmin._run.checkpoint import Identity, Saved, dtype_name, kind_of, records_of
+from ksdmin._run.checkpoint import Identity, Saved, dtype_name, records_of
 from ksdmin._run.checkpoint_file import CheckpointError, SavedArray, decode
 from ksdmin._run.loop import Loop, Method, Source, make_run
 from ksdmin._run.observer import Observer
@@ -198,7 +198,7 @@ def vector_like_saved(header: Mapping[str, Any], problem: Any, like: Any) -> Arr
 
 def check_problem(path: Path, header: Mapping[str, Any], problem: Any, space: Space) -> None:
     """Raise if the file cannot belong to the problem."""
-    kind = kind_of(problem)
+    kind = type(problem).__name__
     if kind != header["problem"]:
         raise CheckpointError(
             f"{path}: the run was saved with a {header['problem']}, not with a {kind}: pass the "
