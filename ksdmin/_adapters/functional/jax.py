@@ -34,15 +34,13 @@ from ksdmin._adapters.functional.jax_arrays import (
 from ksdmin._adapters.functional.jax_chunks import (
     Picked,
     as_chunk,
-    chunk_rows,
     entries_formed,
+    gradients,
     host_chunk,
     host_chunk_like,
-    is_large,
     operations,
     picked,
-    preferred_rows,
-    sums_over_samples,
+    summed,
 )
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.problem import FunctionalProblem
@@ -55,6 +53,15 @@ PRECISIONS = ("highest", "high")
 # So many losses are added on the device, in float32: few enough that their sum is exact to about
 # 1e-7. The sums of such blocks are added on the host, in float64.
 SUM_BLOCK = 256
+# What a forward pass keeps for the samples of a chunk, in bytes. On a CPU so many samples take as
+# long as the overhead of a compiled function (0.2 ms): a small set may waste that much by padding.
+# Other devices compute far more in that time.
+CHUNK_BYTES = {"cpu": 2**18}
+CHUNK_BYTES_ELSEWHERE = 2**24
+MIN_CHUNK_ROWS = 64
+# From so many chunks on, the whole set has a separate function, compiled for all samples at once.
+# It copies no rows, and its compilation is short compared with its calls.
+CHUNKS_OF_LARGE_DATA = 8
 
 
 class Jax(Library):
@@ -109,7 +116,7 @@ class Jax(Library):
 
     def for_data(self, x: Array, n: int, preferred: int) -> Jax:
         """The same; for small data on a CPU it compiles less, and faster."""
-        small = platform_of(x) == "cpu" and not is_large(n, preferred)
+        small = platform_of(x) == "cpu" and not self.compiles_values(n, preferred)
         return Jax(self._precision, small)
 
     def compile_shared(self, kernel: Kernel) -> Kernel:
@@ -175,7 +182,8 @@ class Jax(Library):
 
     def per_sample_sums(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
         """The losses, the sum of their gradients and that of the squared gradients."""
-        return sums_over_samples(losses, x, chunk)
+        values, each = gradients(losses, x, chunk)
+        return values, summed(each, chunk.w, 1), summed(each, chunk.w**2, 2)
 
     def partial_sums(self, u: Array) -> Array:
         """The sums of blocks."""
@@ -198,15 +206,19 @@ class Jax(Library):
 
     def preferred_rows(self, x: Array, bytes_per_sample: int) -> int:
         """How many samples are worth a call of a compiled function."""
-        return preferred_rows(platform_of(x), bytes_per_sample)
+        kept = CHUNK_BYTES.get(platform_of(x), CHUNK_BYTES_ELSEWHERE)
+        return max(MIN_CHUNK_ROWS, kept // bytes_per_sample)
 
     def compiles_values(self, n: int, preferred: int) -> bool:
         """False for small data: compiling would take longer than the gradients that it saves."""
-        return is_large(n, preferred)
+        return n >= CHUNKS_OF_LARGE_DATA * preferred
 
     def chunk_rows(self, size: int, n: int, max_rows: int, preferred: int) -> int | None:
         """One length for sets of all sizes, so that a kernel is compiled once."""
-        return chunk_rows(size, n, max_rows, preferred)
+        if size == n <= max_rows and self.compiles_values(n, preferred):
+            return None
+        chunks = -(-n // min(max_rows, preferred))
+        return -(-n // chunks)
 
     def to_device(self, array: Array, x: Array) -> Array:
         """An array of data, on the device of `x`."""
