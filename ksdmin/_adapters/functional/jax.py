@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -47,7 +46,7 @@ from ksdmin._adapters.functional.problem import FunctionalProblem
 from ksdmin._adapters.functional.problem import build as build_functional
 from ksdmin._adapters.names import Names
 from ksdmin._problem.arrays import Array, Small, Space, to_host
-from ksdmin._problem.subsets import WHOLE, Subsets
+from ksdmin._problem.subsets import Subsets
 
 PRECISIONS = ("highest", "high")
 # So many losses are added on the device, in float32: few enough that their sum is exact to about
@@ -294,8 +293,8 @@ def build(asked: Arguments) -> FunctionalProblem | BlockProblem:
 def tried(
     fun: Callable[..., Any],
     x0: Array,
-    args: tuple[Any, ...],
     subsets: Subsets | None,
+    whole: Any,
     precond: Any,
     bounded: bool,
 ) -> FunctionalProblem | None:
@@ -304,26 +303,13 @@ def tried(
     The function is evaluated at x0, eagerly and compiled, and without bounds at two points near it,
     to check that its value depends on x only and that its gradient is complete.
     """
-    whole = WHOLE if subsets is None else subsets.full
-    if whole is None:  # the user's own sets, which do not define the whole
-        return None
-    idx = () if subsets is None else (whole,)
-
-    def with_args(theta: Any, *idx: Any) -> Any:
-        return fun(theta, *idx, *args)
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            asked = Arguments(with_args, x0=x0, subsets=subsets, precond=precond)
-            problem = build_functional(Jax("highest"), asked)
-            assert isinstance(problem, FunctionalProblem)
-            value, g = problem.value_and_gradient(x0, whole)
-            eager = float(np.asarray(with_args(x0, *idx)).reshape(()))
-            faithful = _agree(value, eager, x0) and (bounded or is_gradient(problem, x0, g, whole))
-    except Exception:  # whatever it is: if differences meet it, too, they will report it
-        return None
+    asked = Arguments(fun, x0=x0, subsets=subsets, precond=precond)
+    problem = build_functional(Jax("highest"), asked)
+    assert isinstance(problem, FunctionalProblem)
+    value, g = problem.value_and_gradient(x0, whole)
+    eager = float(np.asarray(fun(x0, *(() if subsets is None else (whole,)))).reshape(()))
     problem.spent.append((2, 1) if bounded else (4, 1))
+    faithful = _agree(value, eager, x0) and (bounded or is_gradient(problem, x0, g, whole))
     return problem if faithful else None
 
 

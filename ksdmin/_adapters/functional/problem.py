@@ -81,16 +81,6 @@ class FunctionalProblem(ModelProblem):
         # values and gradients computed before a run, which counts them; one entry
         self.spent: list[tuple[int, int]] = []
 
-    @property
-    def elements(self) -> int:
-        """How many outputs a sample has; that of a plain function has one."""
-        return self._sums.elements
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether the samples have weights."""
-        return self._sums.is_weighted
-
     def unflatten(self, x: Any) -> Any:
         """A flat vector (also one of numpy) as the parameters that the model takes.
 
@@ -224,7 +214,7 @@ def _blocks(library: Library, asked: Arguments) -> BlockProblem:
         with noting_block(number):
             own = replace(of_block, model=as_model(block), data=as_data(block))
             problem = _of_samples(library, own, squares)
-        terms.append(Term(problem, block.weight, problem.elements))
+        terms.append(Term(problem, block.weight, problem._sums.elements))
     penalty = _penalty(asked.l2, asked.params, library, problem.x0)
     return BlockProblem(terms, penalty, asked.precond)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -27,7 +26,6 @@ from ksdmin._adapters.torch.problem import TensorProblem
 from ksdmin._adapters.trees import dotted, paths, rebuilt, tree_map
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
-from ksdmin._problem.user_values import as_vector
 from ksdmin._problem.values import changed
 
 NO_GRAPH = (
@@ -470,9 +468,9 @@ class TorchFunctionProblem(TensorProblem):
 
 def tried(
     fun: Callable[..., Any],
-    x0: Any,
-    args: tuple[Any, ...],
+    x0: Tensor,
     subsets: Subsets | None,
+    whole: Any,
     precond: Any,
     bounded: bool,
 ) -> TorchFunctionProblem | None:
@@ -481,21 +479,9 @@ def tried(
     It is called at x0 on the whole set, which the run's first evaluation uses, and without bounds
     at two points near it, to check that no part of x was detached.
     """
-    x0 = as_vector(x0)
-
-    def with_args(theta: Tensor, *idx: Any) -> Any:
-        return fun(theta, *idx, *args)
-
-    problem = TorchFunctionProblem(FlatFunction(with_args, x0), subsets, precond=precond)
-    if problem._whole is None:  # the user's own sets, which do not define the whole
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as that of float(x), if x requires a gradient
-            value, g = problem._means_of("gradient", *problem._checked(x0, problem._whole))
-            if not bounded and not is_gradient(problem, x0, g, problem._whole):
-                return None
-    except Exception:  # whatever it is: if differences meet it, too, they will report it
+    problem = TorchFunctionProblem(FlatFunction(fun, x0), subsets, precond=precond)
+    value, g = problem._means_of("gradient", *problem._checked(x0, whole))
+    if not bounded and not is_gradient(problem, x0, g, whole):
         return None
     problem._known.append((x0.clone(), value, g, 0 if bounded else 2))
     return problem

@@ -237,11 +237,6 @@ class TorchProblem(TensorProblem):
         self.bytes_per_sample, self._blocks = found.bytes_per_sample, found.blocks
         self._in_a_run = False
 
-    @property
-    def is_weighted(self) -> bool:
-        """Whether the samples have weights, or ignored labels."""
-        return bool(self._sums.samples.is_weighted)
-
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`: for a run, or for the next step of one."""
         if not self._in_a_run:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ksdmin._adapters.flat_problem import KeptParts, host_indices, picked_rows, seed_for_set
-from ksdmin._adapters.model_problem import Sums
+from ksdmin._adapters.model_problem import SumsOverSamples
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.distributed.link import Link
 from ksdmin._adapters.torch.kernels import Product
@@ -96,7 +96,7 @@ class Shards:
 VECTORS = {"value": 0, "gradient": 1, "diagonal": 2}  # that a kernel returns beside the total
 
 
-class Shares(Sums):
+class Shares(SumsOverSamples):
     """What this process adds to the sums over a set of the samples of all.
 
     Nothing is sent here: the problem does that. If this process has failed, or has no sample of the
@@ -111,8 +111,8 @@ class Shares(Sums):
         seed: int,  # of the samples that the diagonal is estimated from
         max_diagonal_samples: int,  # how many these are at most
     ) -> None:
-        self.samples, self._local, self._link, self._seed = samples, local, link, seed
-        self._max_diagonal_samples = max_diagonal_samples
+        self.samples, self._local, self._link, self.seed = samples, local, link, seed
+        self.max_diagonal_samples = max_diagonal_samples
 
     def told_by(self, team: Team) -> Self:
         """The same for a run of these processes, which have to hear of a failure."""
@@ -122,22 +122,6 @@ class Shares(Sums):
     def has_squares(self) -> bool:  # type: ignore[override]
         """Whether anything computes the diagonal of the preconditioner."""
         return self._local.has_squares
-
-    def indices(self, idx: Any) -> Part:
-        """A user's set, and its part in this process."""
-        return self.samples.indices(idx)
-
-    def size(self, part: Part) -> int:
-        """How many samples a set has in all processes."""
-        return part.size
-
-    def diagonal_samples(self, part: Part) -> Part:
-        """Those samples of a set that the diagonal is estimated from."""
-        return self.picked(part, self._max_diagonal_samples)
-
-    def picked(self, part: Part, count: int) -> Part:
-        """At most `count` samples of a set, always the same ones."""
-        return self.samples.picked(part, count, self._seed)
 
     def total(self, kind: str, x: Tensor, part: Part, precision: str) -> list[Tensor]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
