@@ -122,7 +122,6 @@ class BlockProblem(FlatProblem):
         return self._sum(values, *self._penalty(x))
 
     def told_by(self, team: Team) -> Self:
-        """A copy whose sums report a failure to these processes."""
         return changed(self, _blocks=tuple(block.told_by(team) for block in self._blocks))
 
     def _share(self, x: Array, idx: Any) -> tuple[list[Any], Array, Callable[[Any], Any]]:
@@ -132,7 +131,6 @@ class BlockProblem(FlatProblem):
         return list(values), along, lambda values: self._sum(values, *self._penalty(x))
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
-        """The product v -> Hv with the chosen curvature."""
         products = [block.curvature(x, part) for block, part in self._parts(idx)]
 
         def multiply(v: Array) -> Array:

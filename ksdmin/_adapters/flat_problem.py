@@ -84,7 +84,6 @@ class FlatProblem(CountingProblem):
         return changed(self, _team=team)
 
     def in_step_with(self, watch: Watch) -> Self:
-        """A copy for a run that `watch` may end, if several processes agree."""
         if self._team is None:
             return self
         team = self._team.for_run(watch)

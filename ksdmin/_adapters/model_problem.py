@@ -243,7 +243,6 @@ class ModelProblem(FlatProblem):
         return changed(super().counting(counts), _sums=self._sums.for_run())
 
     def told_by(self, team: Team) -> Self:
-        """A copy whose sums report a failure to these processes."""
         return changed(self, _sums=self._sums.told_by(team))
 
     def in_finer_arithmetic(self) -> Any:
@@ -320,7 +319,6 @@ class ModelProblem(FlatProblem):
         return self._means.squares(squares, self._sums.size(chosen), x)
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
-        """The product v -> Hv with the chosen curvature."""
         means = self._means
         if callable(self._curvature):
             own = self._own_product(x, idx)

@@ -89,23 +89,18 @@ class Jax(Library):
         return None if self._precision == "highest" else Jax("highest", self._small)
 
     def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
-        """The function of that name in ``scipy.special``."""
         return jax.nn.logsumexp(z, axis=axis, keepdims=keepdims)
 
     def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
-        """All floating-point arrays of a tree as one vector, and the inverse function."""
         return flatten(tree)
 
     def paths(self, tree: Any) -> list[tuple[str, tuple[int, ...]]]:
-        """The path and the shape of each array that `flatten` joins."""
         return paths(tree)
 
     def as_floats(self, tree: Any) -> Any:
-        """The tree with its whole numbers as floating-point arrays."""
         return as_floats(tree)
 
     def compile(self, kernel: Kernel) -> Kernel:
-        """The kernel, compiled for each shape of its arguments."""
 
         def traced(*args: Any) -> Any:
             with jax.default_matmul_precision(self._precision):
@@ -180,7 +175,6 @@ class Jax(Library):
         return entries if entries <= room else entries_formed(losses, x, chunk), True
 
     def per_sample_sums(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
-        """The losses, the sum of their gradients and that of the squared gradients."""
         values, each = gradients(losses, x, chunk)
         return values, summed(each, chunk.w, 1), summed(each, chunk.w**2, 2)
 
@@ -194,17 +188,14 @@ class Jax(Library):
         return tuple(jax.eval_shape(lambda *args: kernel(*map(as_chunk, args)), *args).shape)
 
     def operations(self, kernel: Kernel, *args: Any) -> tuple[float, float] | None:
-        """The operations of a kernel's matrix products, and the other elements that it writes."""
         return operations(jax.make_jaxpr(kernel)(*map(as_chunk, args)).jaxpr)
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
-        """How much memory the results of a kernel hold."""
         assert isinstance(kernel, Program)
         leaves = tree_leaves(jax.eval_shape(kernel.function, *args))
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     def preferred_rows(self, x: Array, bytes_per_sample: int) -> int:
-        """How many samples are worth a call of a compiled function."""
         kept = CHUNK_BYTES.get(platform_of(x), CHUNK_BYTES_ELSEWHERE)
         return max(MIN_CHUNK_ROWS, kept // bytes_per_sample)
 
@@ -220,7 +211,6 @@ class Jax(Library):
         return -(-n // chunks)
 
     def to_device(self, array: Array, x: Array) -> Array:
-        """An array of data, on the device of `x`."""
         return automatic(array) if isinstance(array, jax.Array) else copied_like(array, x)
 
     def chunk(
@@ -238,7 +228,6 @@ class Jax(Library):
         return picked(data, weights, rows, samples, dtype)
 
     def random_generator(self, seed: int) -> JaxGenerator:
-        """A source of random numbers."""
         return JaxGenerator(np.uint32(seed % 2**32))
 
 
@@ -357,7 +346,6 @@ class HostFunction(ArrayFunction):
         return cls(lambda theta: f(known, *theta), on_device(start))
 
     def __call__(self, x: Small) -> Any:
-        """The values, as one vector."""
         if self._traced:
             values = np.asarray(self._values(self._on_device(x)))
             return values.astype(self._like.dtype, copy=False)  # it has no more digits than x
@@ -383,16 +371,13 @@ class HostFunction(ArrayFunction):
         return made(x)
 
     def given(self, x: Small) -> Any:
-        """A vector in the form of x0."""
         return self._unflatten(self._on_device(x))
 
     def names(self) -> Names:
-        """Of the parts of x0."""
         return Names(paths(self._tree))
 
     @property
     def eps(self) -> float:
-        """Of the dtype of x0."""
         return float(np.finfo(self._like.dtype).eps)
 
     def _on_device(self, x: Small) -> Array:

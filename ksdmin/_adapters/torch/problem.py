@@ -76,24 +76,19 @@ class TensorMeans(Means):
         return torch.add(total / size, norm.square(), alpha=0.5)
 
     def gradient(self, total: Tensor, size: int, x: Tensor) -> Tensor:
-        """Its gradient."""
         return self.own_product(total / size, x)
 
     def squares(self, total: Tensor, size: int, x: Tensor) -> Tensor:
-        """The mean of squared gradients, with the penalty's diagonal."""
         return total / size if self.l2 is None else total / size + self.l2
 
     def product(self, total: Tensor, size: int, v: Tensor) -> Tensor:
-        """The product of a vector; `total` may be overwritten later."""
         scale = 1 / size
         return total * scale if self.l2 is None else (self.l2 * v).add_(total, alpha=scale)
 
     def own_product(self, product: Tensor, v: Tensor) -> Tensor:
-        """The same with a mean that the user has computed."""
         return product if self.l2 is None else torch.addcmul(product, self.l2, v)
 
     def matrix(self, total: Tensor, size: int) -> Tensor:
-        """The matrix."""
         H = total / size
         if self.l2 is not None:
             H.diagonal().add_(self.l2)
@@ -104,7 +99,6 @@ class TensorMeans(Means):
         return R.mul_(scale)
 
     def residuals(self, slopes: Tensor, root: Tensor, scale: float) -> Tensor:
-        """scale M^-1/2 slopes, so that the rows times it are the gradient; zero where M is."""
         return scaled_slopes(slopes, root).mul_(scale)
 
 
@@ -272,7 +266,6 @@ class TorchProblem(TensorProblem):
         return Factors(self._blocks, entries / size, l2, size)
 
     def _checked(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
-        """A point and a set, as the sums take them."""
         if not self._in_a_run:
             x = rounded_like(self.x0, x)
             self._sums.samples.forget()
