@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, diags_array, issparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from ksdmin._problem import differences
-from ksdmin._problem.arrays import EPS, Array, Small
+from ksdmin._problem.arrays import EPS, Array, Small, as_numpy, refuse_none
 from ksdmin._problem.counting import Counts, Memo, Remembered
 from ksdmin._problem.differences import Sparsity, require_shape
 from ksdmin._problem.functions import FunctionProblem, check_derivative
@@ -405,8 +405,7 @@ class ResidualProblem(FunctionProblem):
             r = _as_numpy(r)
         if not space.numpy or space.hosted or (is_array_api_obj(r) and not is_numpy_array(r)):
             raise TypeError(NUMPY_ONLY)
-        if r is None:
-            raise TypeError("residuals returned None: is a return statement missing?")
+        refuse_none(r, "residuals")
         r = np.atleast_1d(np.asarray(r))
         if r.ndim != 1 or not r.size:
             raise ValueError(
@@ -515,9 +514,7 @@ def _is_real(number: Any) -> bool:
 
 def _as_numpy(values: Any) -> Any:
     """What a function of JAX or PyTorch returned, as a numpy array; anything else unchanged."""
-    if is_torch_array(values):
-        return np.asarray(values.detach())
-    return np.asarray(values) if is_jax_array(values) else values
+    return as_numpy(values) if is_torch_array(values) or is_jax_array(values) else values
 
 
 def is_double(values: Any, axes: int) -> bool:
@@ -532,8 +529,7 @@ def _matrix(J: Any, shape: tuple[int, int]) -> Any:
         return np.array(J)
     if is_array_api_obj(J) and not is_numpy_array(J):
         raise TypeError(NUMPY_ONLY)
-    if J is None:
-        raise TypeError("jac returned None: is a return statement missing?")
+    refuse_none(J, "jac")
     if issparse(J):
         J = csr_array(J, copy=True, dtype=np.float64)
         J.sum_duplicates()

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import IO, Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
-from array_api_compat import is_numpy_array, is_torch_array
+from array_api_compat import is_numpy_array
 
 from ksdmin._options import NotGiven
-from ksdmin._problem.arrays import Small
+from ksdmin._problem.arrays import Small, as_numpy
 
 MAGIC = b"ksdmin checkpoint\n"
 FORMAT = 1  # raised when the same state is written differently; changed fields are noticed anyway
@@ -101,7 +101,7 @@ def _write_all(file: IO[bytes], header: Mapping[str, Any], content: Any) -> None
     with zipfile.ZipFile(hashing, "w") as archive:
         for name, array in arrays.values():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, _host_copy(array), allow_pickle=False)
+                np.lib.format.write_array(entry, as_numpy(array), allow_pickle=False)
         archive.writestr("content.json", json.dumps(plain))
     file.seek(begins)
     file.write(hashing.digest.hexdigest().encode())
@@ -135,11 +135,6 @@ def _without_arrays(value: Any, arrays: dict[int, tuple[str, Any]]) -> Any:
         name, _ = arrays.setdefault(id(value), (str(len(arrays)), value))
         return {"$array": name, "numpy": is_numpy_array(value)}
     return value
-
-
-def _host_copy(array: Any) -> np.ndarray[Any, Any]:
-    """An array of any library as a numpy array of its dtype."""
-    return np.asarray(array.detach().cpu().numpy() if is_torch_array(array) else array)
 
 
 def _sync_folder(folder: Path) -> None:
