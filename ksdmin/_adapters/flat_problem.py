@@ -127,10 +127,6 @@ class FlatProblem(CountingProblem):
         """The mean loss, as a number, or as a scalar on its device."""
         raise NotImplementedError
 
-    def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
-        """The product v -> Hv with the curvature that was asked for."""
-        raise NotImplementedError
-
     def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
         """Value, gradient and, if asked for, the diagonal of the preconditioner."""
         raise NotImplementedError
@@ -196,7 +192,7 @@ class FlatProblem(CountingProblem):
 
     def hessp(self, x: npt.NDArray[Any], p: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """The curvature at a numpy vector, times another."""
-        return to_host(self.curvature(self._point(x))(self._point(p)))
+        return to_host(self.curvature(self._point(x), WHOLE)(self._point(p)))
 
     def _point(self, x: Any) -> Array:
         """A vector of any library, as the verbs take it."""
