@@ -43,7 +43,7 @@ def write(path: Path, header: Mapping[str, Any], content: Any) -> None:
     """
     temporary = path.with_name(f".{path.name}.ksdmin-tmp")
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "w+b") as file:
             _write_all(file, {"format": FORMAT, **header}, content)
             file.flush()
             os.fsync(file.fileno())
@@ -66,10 +66,7 @@ def read(path: Path) -> tuple[dict[str, Any], Any]:
     with open(path, "rb") as file:
         header, line = _header(file, path)
         expected, begins = file.read(DIGEST_LENGTH).strip(), file.tell()
-        digest = hashlib.sha256(line)
-        while block := file.read(BLOCK):
-            digest.update(block)
-        if digest.hexdigest().encode() != expected:
+        if _digest(file, line) != expected:
             raise CheckpointError(
                 f"{path}: the file is damaged or incomplete (its checksum differs). Take another "
                 "copy of it, or start again; it has been left as it is"
@@ -95,33 +92,25 @@ def _write_all(file: IO[bytes], header: Mapping[str, Any], content: Any) -> None
     file.write(MAGIC + line)
     begins = file.tell()
     file.write(b"0" * (DIGEST_LENGTH - 1) + b"\n")
-    hashing = _Hashing(file, line)
     arrays: dict[int, tuple[str, Any]] = {}
     plain = _without_arrays(content, arrays)
-    with zipfile.ZipFile(hashing, "w") as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.values():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, as_numpy(array), allow_pickle=False)
         archive.writestr("content.json", json.dumps(plain))
+    file.seek(begins + DIGEST_LENGTH)
+    digest = _digest(file, line)
     file.seek(begins)
-    file.write(hashing.digest.hexdigest().encode())
+    file.write(digest)
 
 
-class _Hashing:
-    """A file without seek, so that each byte is hashed once."""
-
-    def __init__(self, file: IO[bytes], begin: bytes) -> None:
-        self._file, self.digest = file, hashlib.sha256(begin)
-
-    def write(self, data: Any) -> int:
-        self.digest.update(data)
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        """Do nothing: whoever opened the file closes it."""
+def _digest(file: IO[bytes], header: bytes) -> bytes:
+    """The checksum of the header and of the rest of the file."""
+    digest = hashlib.sha256(header)
+    while block := file.read(BLOCK):
+        digest.update(block)
+    return digest.hexdigest().encode()
 
 
 def _without_arrays(value: Any, arrays: dict[int, tuple[str, Any]]) -> Any:
