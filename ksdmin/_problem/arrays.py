@@ -153,15 +153,15 @@ class Space:
         """H v, for what `matrix` returned."""
         return self.vector(H @ v, origin)
 
-    def dense_matrix(self, H: Any, origin: str) -> Array:
-        """Our own copy of a matrix that user code returned: dense, of real numbers."""
-        refuse_none(H, origin)
+    def dense_matrix(self, H: Any) -> Array:
+        """Our own copy of what the verb `matrix` of user code returned: dense, of real numbers."""
+        refuse_none(H, "matrix")
         if issparse(H) or isinstance(H, LinearOperator):
             raise TypeError(
-                f"{origin} returned a {type(H).__name__}: expected a dense array of shape "
+                f"matrix returned a {type(H).__name__}: expected a dense array of shape "
                 f"({self.n}, {self.n}); leave it out if you have products only"
             )
-        return self.matrix(H, origin)
+        return self.matrix(H, "matrix")
 
     def _stranger(self, u: Any, origin: str) -> str:
         return (

@@ -227,7 +227,7 @@ class CheckedProblem(CountingProblem):
 
     def matrix(self, x: Array, idx: Any) -> Array:
         out = self._counted(self._problem.matrix, self._space.given(x), idx, nhev=1)
-        return self._space.dense_matrix(out, "matrix")
+        return self._space.dense_matrix(out)
 
     def jacobian(self, x: Array, idx: Any) -> Jacobian:
         """The curvature as rows."""

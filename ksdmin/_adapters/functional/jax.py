@@ -91,14 +91,9 @@ class Jax(Library):
     def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
         return jax.nn.logsumexp(z, axis=axis, keepdims=keepdims)
 
-    def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
-        return flatten(tree)
-
-    def paths(self, tree: Any) -> list[tuple[str, tuple[int, ...]]]:
-        return paths(tree)
-
-    def as_floats(self, tree: Any) -> Any:
-        return as_floats(tree)
+    flatten = staticmethod(flatten)
+    paths = staticmethod(paths)
+    as_floats = staticmethod(as_floats)
 
     def compile(self, kernel: Kernel) -> Kernel:
 

@@ -192,7 +192,7 @@ class FunctionKernels:
     def run(self, kind: str, x: Tensor, idx: Any, precision: str) -> tuple[Tensor, ...]:
         """("value") the value; ("gradient") the value and the gradient."""
         with self.function.arithmetic(precision):
-            return self.by_name(kind)(x, idx)  # type: ignore[no-any-return]
+            return getattr(self, kind)(x, idx)  # type: ignore[no-any-return]
 
     def product(self, x: Tensor, idx: Any, precision: str) -> Product:
         """The Hessian at x: the gradient's graph is made once, and kept for all products."""
@@ -205,11 +205,6 @@ class FunctionKernels:
                 return multiply(v)
 
         return product
-
-    def by_name(self, kind: str) -> Kernel:
-        """The kernel "value" or "gradient"."""
-        kernel: Kernel = getattr(self, kind)
-        return kernel
 
     def value(self, x: Tensor, idx: Any) -> tuple[Tensor]:
         """The value, without its graph."""
@@ -278,7 +273,7 @@ class FunctionGraphs(FunctionKernels):
         """As in `FunctionKernels`; the outputs are copies."""
         key = kind, _size(idx), precision
         self._runs[key] += 1
-        kernel = self.by_name(kind)
+        kernel = getattr(self, kind)
         at_hand = self._at_hand(key, lambda: Graphed(kernel, x, *_samples(idx)))
         if at_hand is None:
             return super().run(kind, x, idx, precision)

@@ -49,7 +49,8 @@ class EagerExecutor:
         self, kind: str, rows: int, x: Tensor, chunk: Chunk, precision: str
     ) -> tuple[Tensor, ...]:
         """The outputs of a kernel, in the arithmetic that has been set."""
-        return self._kernels.by_name(kind)(x, chunk)
+        outputs: tuple[Tensor, ...] = getattr(self._kernels, kind)(x, chunk)
+        return outputs
 
     def product(self, slot: int, rows: int, x: Tensor, chunk: Chunk, precision: str) -> Product:
         """The curvature of a chunk, likewise."""
