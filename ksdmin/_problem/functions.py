@@ -17,7 +17,7 @@ from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.box import Box
 from ksdmin._problem.counting import CountingProblem, Counts, Memo, Remembered
 from ksdmin._problem.protocol import DEFAULT_TRAITS, Product, Traits
-from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
+from ksdmin._problem.subsets import WHOLE, as_subsets
 from ksdmin._problem.user_values import (
     add_note,
     as_scalar,
@@ -53,20 +53,21 @@ class FunctionProblem(CountingProblem):
     def __init__(
         self,
         fun: Callable[..., Any],
-        args: tuple[Any, ...],
+        args: Any,
         jac: Callable[..., Any] | bool | str,
         hess: Callable[..., Any] | str | None,
         hessp: Callable[..., Any] | None,
-        subsets: Subsets | None,
+        subsets: Any,
         precond: Any,
         nonlinear: bool,
     ) -> None:
-        self._fun, self._args, self._jac = fun, args, jac
+        self._fun, self._jac = fun, jac
+        self._args = args if isinstance(args, tuple) else (args,)
         self._hess, self._hessp, self._precond = hess, hessp, precond
         self._hess_works = False  # whether `hess` has returned something
         self._hess_is_dense = callable(hess)  # until its first call shows otherwise
         self._scheme = hess if isinstance(hess, str) and hess != "cs" else "2-point"
-        self.subsets = subsets
+        self.subsets = None if subsets is None else as_subsets(subsets)
         self.traits = self._traits(nonlinear)
         self._counts = Counts()
         self._memo: Memo | None = None  # only in the copy of a run: see `counting`
@@ -433,10 +434,8 @@ def function_problem(
         check_derivative("hess", hess, "a callable, '2-point', '3-point', 'cs' or None")
     if hessp is not None and not callable(hessp):
         raise TypeError("hessp must be callable: hessp(x, p, *args)")
-    args = args if isinstance(args, tuple) else (args,)
-    sets = None if subsets is None else as_subsets(subsets)
     kind = DifferencedProblem if isinstance(jac, str) else FunctionProblem
-    return kind(fun, args, jac, hess, hessp, sets, precond, nonlinear)
+    return kind(fun, args, jac, hess, hessp, subsets, precond, nonlinear)
 
 
 def check_derivative(name: str, given: Any, expected: str) -> None:

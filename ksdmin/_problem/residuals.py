@@ -21,7 +21,7 @@ from ksdmin._problem.functions import FunctionProblem, check_derivative
 from ksdmin._problem.protocol import VALUE_ROUNDINGS, Jacobian, Product, Traits
 from ksdmin._problem.robust_losses import Loss, as_loss, linear
 from ksdmin._problem.structure import SparseRows, Structure, as_structure
-from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
+from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.user_values import given, samples
 from ksdmin._problem.values import changed
 
@@ -63,11 +63,11 @@ class ResidualProblem(FunctionProblem):
     def __init__(
         self,
         residuals: Callable[..., Any],
-        args: tuple[Any, ...],
+        args: Any,
         jac: Callable[..., Any] | str,
         loss: Loss,
         f_scale: float,
-        subsets: Subsets | None,
+        subsets: Any,
         precond: Any,
         nonlinear: bool,
     ) -> None:
@@ -495,10 +495,8 @@ def residual_problem(
     check_derivative("jac", jac, "a callable, '2-point', '3-point', 'cs' or None")
     if not _is_real(f_scale) or not 0 < f_scale < math.inf:
         raise ValueError(f"f_scale={f_scale!r}: expected a positive number")
-    args = args if isinstance(args, tuple) else (args,)
-    sets = None if subsets is None else as_subsets(subsets)
     problem = ResidualProblem(
-        residuals, args, jac, as_loss(loss), float(f_scale), sets, precond, nonlinear
+        residuals, args, jac, as_loss(loss), float(f_scale), subsets, precond, nonlinear
     )
     return problem.refining() if refines else problem
 
