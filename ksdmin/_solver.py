@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +23,7 @@ from ksdmin._problem.box import as_box
 from ksdmin._problem.entry import bounds_by_name, problem_of
 from ksdmin._problem.functions import FunctionProblem
 from ksdmin._problem.protocol import Problem
+from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.user_values import as_vector, frames_to_the_user
 from ksdmin._result import Status
 from ksdmin._run.loop import Method, begin
@@ -274,7 +276,11 @@ def own_method(method: Any) -> Method:
 def differentiated(
     problem: Problem, fun: Any, x0: Any, args: Any, precond: Any, bounds: Any
 ) -> Problem:
-    """The problem with derivatives by torch or jax, if x0 is theirs and `fun` has derivatives."""
+    """The problem with derivatives by torch or jax, if x0 is theirs and `fun` has derivatives.
+
+    If they cannot differentiate `fun`, or not all of it, it stays as it is. Whatever error that is,
+    if differences meet it, too, they will report it.
+    """
     name = "torch.plain_function" if is_torch_array(x0) else "functional.jax"
     known = is_torch_array(x0) or is_jax_array(x0)
     if problem is fun or not isinstance(problem, FunctionProblem) or not known:
@@ -287,7 +293,19 @@ def differentiated(
     own = problem.in_space(Space(x0))  # an array for precond is checked
     checked = None if precond is None else lambda x, idx: own._diagonal(x, idx, 0.0)
     bounded = box is not None
-    tried: Problem | None = adapter.tried(fun, x0, args, problem.subsets, checked, bounded)
+    whole = WHOLE if problem.subsets is None else problem.subsets.full
+    if whole is None:  # the user's own sets, which do not define the whole
+        return problem
+
+    def with_args(theta: Any, *idx: Any) -> Any:
+        return fun(theta, *idx, *args)
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as that of float(x), if x requires a gradient
+            tried = adapter.tried(with_args, x0, problem.subsets, whole, checked, bounded)
+    except Exception:
+        return problem
     return problem if tried is None else tried
 
 

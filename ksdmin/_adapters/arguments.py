@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from array_api_compat import is_torch_array
 from scipy.sparse import issparse
 
 from ksdmin._options import nearest
@@ -112,15 +113,29 @@ def from_frame(data: Any) -> Any:
 
 
 def refuse_sparse(data: Any) -> None:
-    """Raise for sparse data of scipy or torch."""
-    if issparse(data) or "sparse" in str(getattr(data, "layout", "")):
-        kind = getattr(data, "layout", None) or f"{data.format} matrix of scipy.sparse"
+    """Raise for sparse data of scipy, torch or jax."""
+    kind = f"{type(data).__module__}.{type(data).__name__}"
+    kind = str(data.layout) if is_torch_array(data) else kind
+    if issparse(data) or kind.startswith(("torch.sparse", "jax.experimental.sparse")):
         raise TypeError(
             f"data: a model takes dense arrays, not a {kind}. Make it dense, if that fits into "
             "memory; otherwise write the loss as plain callables, which take sparse data: "
             "ksdmin.minimize(fun, x0, jac=jac, subsets=N), with X[idx] in fun(x, idx) and "
-            "jac(x, idx)"
+            "jac(x, idx); or, in jax, from_jax(fun, x0=x0) with fun(x) that closes over it"
         )
+
+
+def sample_count(parts: Iterable[Any]) -> int:
+    """How many samples all arrays have."""
+    lengths = {int(part.shape[0]) for part in parts}
+    if len(lengths) != 1:
+        raise ValueError(
+            f"data: the arrays have one row per sample, but differ in length: {sorted(lengths)}"
+        )
+    n = lengths.pop()
+    if n == 0:
+        raise ValueError("data: there are no samples")
+    return n
 
 
 def check_deterministic(

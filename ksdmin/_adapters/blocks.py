@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ksdmin._adapters.curvature import Product
-from ksdmin._adapters.flat_problem import FlatProblem, host_indices
+from ksdmin._adapters.flat_problem import FlatProblem, KeptParts, host_indices
 from ksdmin._adapters.names import Names
 from ksdmin._problem.arrays import Array, Space, namespace_of
 from ksdmin._problem.counting import Counts
@@ -17,8 +17,6 @@ from ksdmin._problem.subsets import WHOLE, Drawn, StratifiedSubsets, Subsets, sa
 from ksdmin._problem.team import Team
 from ksdmin._problem.values import changed
 
-# The number of sets on a device whose parts are kept: A, B and C of an iteration, and one more.
-KEPT_SETS = 4
 # Added to the mean square that a diagonal is divided by, which may be zero; float32 can hold it.
 LEAST_SQUARE = 1e-30
 
@@ -59,7 +57,8 @@ class BlockProblem(FlatProblem):
             has_projected_gradient=blocks[0].traits.has_projected_gradient,
             has_matrix=all(block.traits.has_matrix for block in blocks),
             matrix_cost=max(block.traits.matrix_cost or 0.0 for block in blocks) or None,
-            has_jacobian=all(block.traits.has_jacobian for block in blocks) and _is_number(l2),
+            has_jacobian=all(block.traits.has_jacobian for block in blocks)
+            and getattr(l2, "ndim", 0) == 0,
             rows_per_sample=_mean(sizes, [block.traits.rows_per_sample for block in blocks]),
             sum_of_squares=True,
             matrix_memory=blocks[0].traits.matrix_memory,
@@ -123,7 +122,6 @@ class BlockProblem(FlatProblem):
         return self._sum(values, *self._penalty(x))
 
     def told_by(self, team: Team) -> Self:
-        """A copy whose sums report a failure to these processes."""
         return changed(self, _blocks=tuple(block.told_by(team) for block in self._blocks))
 
     def _share(self, x: Array, idx: Any) -> tuple[list[Any], Array, Callable[[Any], Any]]:
@@ -133,7 +131,6 @@ class BlockProblem(FlatProblem):
         return list(values), along, lambda values: self._sum(values, *self._penalty(x))
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
-        """The product v -> Hv with the chosen curvature."""
         products = [block.curvature(x, part) for block, part in self._parts(idx)]
 
         def multiply(v: Array) -> Array:
@@ -250,8 +247,7 @@ class Partition:
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes, self.n = tuple(sizes), sum(sizes)
-        # a set, its version, and its parts; to split a set on a device waits for the device
-        self._known: list[tuple[Any, int, list[Any]]] = []
+        self._kept = KeptParts()
 
     def split(self, idx: Any, space: Space) -> list[Any]:
         """The part of a set that belongs to each block, as an index of its own samples."""
@@ -260,12 +256,10 @@ class Partition:
             return [WHOLE] * len(self.sizes) if len(rows) == self.n else self._split(list(rows))
         if not getattr(idx, "is_cuda", False):
             return self._split(idx)
-        for known, version, parts in self._known:
-            if known is idx and version == idx._version:
-                return parts
-        parts = [space.indices(part) for part in self._split(idx.cpu())]
-        self._known = [(idx, idx._version, parts), *self._known[: KEPT_SETS - 1]]
-        return parts
+        split: list[Any] = self._kept.of(
+            idx, lambda host: [space.indices(part) for part in self._split(host)]
+        )
+        return split
 
     def _split(self, idx: Any) -> list[Any]:
         rows, parts, start = host_indices(idx, self.n), [], 0
@@ -281,19 +275,11 @@ class Partition:
             start += size
         return parts
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known": []}
-
 
 def _added(total: Any, more: Iterable[Any]) -> Any:
     for term in more:
         total = total + term
     return total
-
-
-def _is_number(l2: Any) -> bool:
-    """Whether a penalty has the same weight for all variables."""
-    return l2 is None or getattr(l2, "ndim", 0) == 0
 
 
 def _mean(sizes: Sequence[int], costs: Sequence[float | None]) -> Any:

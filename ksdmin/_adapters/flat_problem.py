@@ -84,7 +84,6 @@ class FlatProblem(CountingProblem):
         return changed(self, _team=team)
 
     def in_step_with(self, watch: Watch) -> Self:
-        """A copy for a run that `watch` may end, if several processes agree."""
         if self._team is None:
             return self
         team = self._team.for_run(watch)
@@ -126,10 +125,6 @@ class FlatProblem(CountingProblem):
 
     def _value(self, x: Array, idx: Any) -> Any:
         """The mean loss, as a number, or as a scalar on its device."""
-        raise NotImplementedError
-
-    def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
-        """The product v -> Hv with the curvature that was asked for."""
         raise NotImplementedError
 
     def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
@@ -197,7 +192,7 @@ class FlatProblem(CountingProblem):
 
     def hessp(self, x: npt.NDArray[Any], p: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """The curvature at a numpy vector, times another."""
-        return to_host(self.curvature(self._point(x))(self._point(p)))
+        return to_host(self.curvature(self._point(x), WHOLE)(self._point(p)))
 
     def _point(self, x: Any) -> Array:
         """A vector of any library, as the verbs take it."""
@@ -286,6 +281,27 @@ def host_indices(idx: Any, n: int) -> npt.NDArray[np.int64]:
         )
     rows = rows.astype(np.int64)  # always a copy, because the caller may fill its array again
     return np.where(rows < 0, rows + n, rows) if low < 0 else rows
+
+
+class KeptParts:
+    """The parts of the last sets on a device: to split one again would wait for the device."""
+
+    MOST = 4  # A, B and C of an iteration, and one more
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Any, int, Any]] = []  # a set, its version, and its parts
+
+    def of(self, idx: Any, split: Callable[[Any], Any]) -> Any:
+        """What `split` makes of a set, a tensor, on the host."""
+        for known, version, parts in self._known:
+            if known is idx and version == idx._version:
+                return parts
+        parts = split(idx.cpu())
+        self._known = [(idx, idx._version, parts), *self._known[: self.MOST - 1]]
+        return parts
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_known": []}
 
 
 # Seeds: one for a problem, and from it one for each set of samples

@@ -48,6 +48,7 @@ class Sums:
     """
 
     has_squares = True  # whether the squared gradients of samples can be computed
+    is_weighted = False  # whether the samples have weights, or ignored labels
 
     def for_run(self) -> Any:
         """The sums for a run, or for its next step."""
@@ -97,6 +98,35 @@ class Sums:
     def slopes(self, kernel: Any, x: Array, idx: Any, precision: Any) -> tuple[Any, Array]:
         """The losses, and their slopes in the outputs."""
         raise NotImplementedError
+
+
+class SumsOverSamples(Sums):
+    """Those of a model, whose samples know the sets."""
+
+    samples: Any  # with `indices`, `size`, `picked` and `is_weighted`
+    seed: int  # of the samples that the diagonal is estimated from
+    max_diagonal_samples: int  # how many these are at most
+
+    @property
+    def is_weighted(self) -> bool:  # type: ignore[override]
+        """Whether the samples have weights, or ignored labels."""
+        return bool(self.samples.is_weighted)
+
+    def indices(self, idx: Any) -> Any:
+        """A user's set, as the other methods take it."""
+        return self.samples.indices(idx)
+
+    def size(self, idx: Any) -> int:
+        """How many samples a set has."""
+        return int(self.samples.size(idx))
+
+    def picked(self, idx: Any, count: int) -> Any:
+        """At most `count` samples of a set, always the same ones."""
+        return self.samples.picked(idx, count, self.seed)
+
+    def diagonal_samples(self, idx: Any) -> Any:
+        """Those samples of a set that the diagonal is estimated from."""
+        return self.picked(idx, self.max_diagonal_samples)
 
 
 class Means:
@@ -203,12 +233,16 @@ class ModelProblem(FlatProblem):
         self._sums, self._means = sums, means
         self._curvature, self._matrix, self._rows = curvature, matrix, rows
 
+    @property
+    def is_weighted(self) -> bool:
+        """Whether the samples have weights, or ignored labels."""
+        return bool(self._sums.is_weighted)
+
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`: for a run, or for the next step of one."""
         return changed(super().counting(counts), _sums=self._sums.for_run())
 
     def told_by(self, team: Team) -> Self:
-        """A copy whose sums report a failure to these processes."""
         return changed(self, _sums=self._sums.told_by(team))
 
     def in_finer_arithmetic(self) -> Any:
@@ -285,7 +319,6 @@ class ModelProblem(FlatProblem):
         return self._means.squares(squares, self._sums.size(chosen), x)
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
-        """The product v -> Hv with the chosen curvature."""
         means = self._means
         if callable(self._curvature):
             own = self._own_product(x, idx)

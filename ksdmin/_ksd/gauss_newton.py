@@ -25,7 +25,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -292,19 +291,9 @@ def low_rank_solver(space: Space, factor: OrthogonalFactor, shift: float) -> Sol
     return solve
 
 
-class Solved(Protocol):
-    """u with (A A^T + s I) u = b."""
-
-    def then_transposed(self, b: Array) -> Array:
-        """A^T u."""
-
-    def of_product(self, e: Array, q: Array | None) -> Array:
-        """u for b = A e, to which q is added."""
-
-
 @dataclass(frozen=True)
 class SolvedAtOnce:
-    """By a solver b -> u."""
+    """u with (A A^T + s I) u = b, by a solver b -> u."""
 
     A: Array
     solve: Solve
@@ -349,7 +338,7 @@ class Refined:
 
 @dataclass(frozen=True)
 class RefinedSolved:
-    """By a factor L, Q = L^-1 A, and a solver with G."""
+    """The same by a factor L, Q = L^-1 A, and a solver with G."""
 
     space: Space
     L: Array
@@ -366,3 +355,6 @@ class RefinedSolved:
         if q is not None:
             b = b + self.space.lower_solve(self.L, q)
         return self.space.lower_solve(self.L, self.solve_within(b), transposed=True)
+
+
+Solved = SolvedAtOnce | RefinedSolved

@@ -88,8 +88,13 @@ def line_search(
                 break
             t *= MAX_FACTOR
             continue
-        new_slope = descent(point, slope_at, value, t, slope, noise)
-        if new_slope is None:
+        # Low enough means Armijo's test. If noise hides the decrease that it asks for, the value
+        # may be higher by the noise, provided that the slope shows the decrease.
+        armijo = point.value <= value + ARMIJO * t * slope
+        low_enough = armijo or point.value <= value + noise
+        new_slope = slope_at(point) if low_enough else math.nan
+        rises = not armijo and new_slope > (2 * ARMIJO - 1) * slope
+        if not math.isfinite(new_slope) or rises:
             high, shrunk = t, shrunk + 1
             t = shorter(low, low_value, low_slope, high, point.value, shrunk)
             if t * abs(slope) < max(noise, EPS * abs(value)):
@@ -111,23 +116,6 @@ def contradicted(t: float, start: Valued, there: Valued, predicted: float, noise
     """
     tiny = t <= EPS**0.5
     return tiny and there.value >= start.value and ARMIJO * predicted > noise
-
-
-def descent(
-    point: P, slope_at: Callable[[P], float], value: float, t: float, slope: float, noise: float
-) -> float | None:
-    """The slope at `point` if the value there is low enough; None if it is not, or is not finite.
-
-    Low enough means Armijo's test. If noise hides the decrease that it asks for, the value may be
-    higher by the noise, provided that the slope shows the decrease.
-    """
-    armijo = point.value <= value + ARMIJO * t * slope
-    if not armijo and not point.value <= value + noise:
-        return None
-    new_slope = slope_at(point)
-    if not math.isfinite(new_slope) or (not armijo and new_slope > (2 * ARMIJO - 1) * slope):
-        return None
-    return new_slope
 
 
 def shorter(

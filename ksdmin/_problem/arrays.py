@@ -112,14 +112,14 @@ class Space:
             return self.xp.reshape(self.xp.asarray(u, dtype=self.dtype, copy=True), (self.n,))
         if type(u) is np.ndarray and u.shape == (self.n,) and u.dtype == self.dtype:
             return u.copy()  # the usual case
-        _refuse_none(u, origin)
+        refuse_none(u, origin)
         u = np.asarray(u)
         self._check(u.shape, u.dtype.kind in "fiub", origin)
         return np.array(u, dtype=self.dtype).reshape(self.n)
 
     def checked(self, u: Any, origin: str) -> Array:
         """A vector that user code (`origin`) returned, if it is one of this library."""
-        _refuse_none(u, origin)
+        refuse_none(u, origin)
         if isinstance(u, (int, float)):
             u = self.xp.asarray(u, dtype=self.dtype, device=self.device)
         if not is_array_api_obj(u) or namespace_of(u) is not self.xp:
@@ -153,16 +153,15 @@ class Space:
         """H v, for what `matrix` returned."""
         return self.vector(H @ v, origin)
 
-    def dense_matrix(self, H: Any, origin: str) -> Array:
-        """Our own copy of a matrix that user code returned: dense, of real numbers."""
-        if H is None:
-            raise TypeError(f"{origin} returned None: is a return statement missing?")
+    def dense_matrix(self, H: Any) -> Array:
+        """Our own copy of what the verb `matrix` of user code returned: dense, of real numbers."""
+        refuse_none(H, "matrix")
         if issparse(H) or isinstance(H, LinearOperator):
             raise TypeError(
-                f"{origin} returned a {type(H).__name__}: expected a dense array of shape "
+                f"matrix returned a {type(H).__name__}: expected a dense array of shape "
                 f"({self.n}, {self.n}); leave it out if you have products only"
             )
-        return self.matrix(H, origin)
+        return self.matrix(H, "matrix")
 
     def _stranger(self, u: Any, origin: str) -> str:
         return (
@@ -424,7 +423,8 @@ def rounded_like(own: Any, x: Array) -> Array:
     return x.to(xp.float32) if (own.dtype, x.dtype) == (xp.float32, xp.float64) else x
 
 
-def _refuse_none(u: Any, origin: str) -> None:
+def refuse_none(u: Any, origin: str) -> None:
+    """Raise where user code (`origin`) returned nothing."""
     if u is None:
         raise TypeError(f"{origin} returned None: is a return statement missing?")
 
@@ -438,9 +438,12 @@ def _split(joined: Small, parts: tuple[Array, ...]) -> list[Small]:
 
 def to_host(u: Array) -> Small:
     """A float64 numpy copy of an array of any namespace."""
-    if is_torch_array(u):
-        u = u.detach().cpu().numpy()
-    return np.array(u, dtype=np.float64)
+    return np.array(as_numpy(u), dtype=np.float64)
+
+
+def as_numpy(u: Array) -> npt.NDArray[Any]:
+    """The same in its own dtype, copied only if necessary."""
+    return np.asarray(u.detach().cpu().numpy() if is_torch_array(u) else u)
 
 
 def detached(u: Array) -> Array:

@@ -186,12 +186,10 @@ class CheckedProblem(CountingProblem):
         return space if self._space.dtype == space.dtype else self._space
 
     def value(self, x: Array, idx: Any) -> float:
-        """The mean loss."""
         out = self._counted(self._problem.value, self._space.given(x), idx, nfev=1)
         return as_scalar(out, "value")
 
     def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
-        """(value, gradient), or with the diagonal."""
         verb, x = "value_and_gradient", self._space.given(x)
         if diagonal:
             out = self._counted(
@@ -205,7 +203,6 @@ class CheckedProblem(CountingProblem):
         return as_scalar(value, verb), *(self._space.vector(u, verb) for u in tall)
 
     def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
-        """The value and V^T g."""
         verb, function = "value_and_projected_gradient", self._problem.value_and_projected_gradient
         V = self._space.given(V)
         out = self._counted(function, self._space.given(x), idx, V, nfev=1, njev=1)
@@ -216,7 +213,6 @@ class CheckedProblem(CountingProblem):
         return as_scalar(value, verb), slopes
 
     def curvature(self, x: Array, idx: Any) -> Product:
-        """A product v -> Hv."""
         product = self._counted(self._problem.curvature, self._space.given(x), idx)
         if not callable(product):
             raise TypeError(
@@ -230,9 +226,8 @@ class CheckedProblem(CountingProblem):
         return times
 
     def matrix(self, x: Array, idx: Any) -> Array:
-        """The curvature matrix itself."""
         out = self._counted(self._problem.matrix, self._space.given(x), idx, nhev=1)
-        return self._space.dense_matrix(out, "matrix")
+        return self._space.dense_matrix(out)
 
     def jacobian(self, x: Array, idx: Any) -> Jacobian:
         """The curvature as rows."""
@@ -250,7 +245,6 @@ class CheckedProblem(CountingProblem):
         return Jacobian(rows, residuals, as_scalar(penalty, "jacobian"), checked)
 
     def factors(self, x: Array, idx: Any) -> Factors:
-        """Kronecker factors of the curvature."""
         out = self._counted(self._problem.factors, self._space.given(x), idx, nfev=2, njev=1)
         if not isinstance(out, Factors):
             raise TypeError(f"factors returned a {type(out).__name__}: expected ksdmin's Factors")

@@ -62,10 +62,7 @@ def gradient(
     value = cache(lambda: fun(x) if f0 is None else f0)
     for i in range(space.n):
         h = relative * max(1.0, abs(float(x[i])))
-        if scheme == "cs":
-            slopes[i] = slope(fun, x, space.unit(i), h, value, scheme)
-        else:
-            slopes[i] = _partial(fun, x, i, h, value, scheme, space, box)
+        slopes[i] = _partial(fun, x, i, h, value, scheme, space, box)
     return space.to_device(slopes)
 
 
@@ -85,11 +82,7 @@ def jacobian(
     """
     J = np.empty((r0.shape[0], space.n), dtype=r0.dtype)
     for i in range(space.n):
-        h = float(steps[i])
-        if scheme == "cs":
-            J[:, i] = slope(fun, x, space.unit(i), h, lambda: r0, scheme)
-        else:
-            J[:, i] = _partial(fun, x, i, h, lambda: r0, scheme, space, box)
+        J[:, i] = _partial(fun, x, i, float(steps[i]), lambda: r0, scheme, space, box)
     return J
 
 
@@ -132,6 +125,8 @@ def _partial(
     box: Box | None,
 ) -> Any:
     """The slope along axis i; 0 if x[i] cannot move. `value` returns the value at x."""
+    if scheme == "cs":
+        return slope(fun, x, space.unit(i), h, value, scheme)
     at, low, high = float(x[i]), -np.inf, np.inf
     if box is not None:
         low, high = float(box.lower[i]), float(box.upper[i])

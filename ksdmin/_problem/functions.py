@@ -17,7 +17,7 @@ from ksdmin._problem.arrays import Array, Small, Space
 from ksdmin._problem.box import Box
 from ksdmin._problem.counting import CountingProblem, Counts, Memo, Remembered
 from ksdmin._problem.protocol import DEFAULT_TRAITS, Product, Traits
-from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
+from ksdmin._problem.subsets import WHOLE, as_subsets
 from ksdmin._problem.user_values import (
     add_note,
     as_scalar,
@@ -53,20 +53,21 @@ class FunctionProblem(CountingProblem):
     def __init__(
         self,
         fun: Callable[..., Any],
-        args: tuple[Any, ...],
+        args: Any,
         jac: Callable[..., Any] | bool | str,
         hess: Callable[..., Any] | str | None,
         hessp: Callable[..., Any] | None,
-        subsets: Subsets | None,
+        subsets: Any,
         precond: Any,
         nonlinear: bool,
     ) -> None:
-        self._fun, self._args, self._jac = fun, args, jac
+        self._fun, self._jac = fun, jac
+        self._args = args if isinstance(args, tuple) else (args,)
         self._hess, self._hessp, self._precond = hess, hessp, precond
         self._hess_works = False  # whether `hess` has returned something
         self._hess_is_dense = callable(hess)  # until its first call shows otherwise
         self._scheme = hess if isinstance(hess, str) and hess != "cs" else "2-point"
-        self.subsets = subsets
+        self.subsets = None if subsets is None else as_subsets(subsets)
         self.traits = self._traits(nonlinear)
         self._counts = Counts()
         self._memo: Memo | None = None  # only in the copy of a run: see `counting`
@@ -123,15 +124,13 @@ class FunctionProblem(CountingProblem):
     def recalling(self, remembered: Remembered) -> Self:
         """A copy that remembers what another one did; calls for this are not counted."""
         known = remembered
-        recalling = changed(
-            self,
+        recalling = self._with(
             _counts=Counts(),
             _memo=Memo(known.x, known.idx, known.value, known.gradient),
             _hess_works=known.hess_works,
             _hess_is_dense=known.hess_is_dense,
             _hess=self._hess if known.hess_is_used else None,
         )
-        recalling.traits = recalling._traits(self.traits.nonlinear)
         recalling._recompute(known)
         return recalling
 
@@ -153,8 +152,26 @@ class FunctionProblem(CountingProblem):
 
     def by_best_differences(self) -> Self:
         """A copy for a few accurate products: 3-point, if they are differences."""
-        best = changed(self, _scheme="3-point")
-        return changed(best, traits=best._traits(self.traits.nonlinear))
+        return (self.in_finer_arithmetic() or self)._with(_scheme="3-point")
+
+    def in_finer_arithmetic(self) -> Self | None:
+        """The problem with 3-point instead of 2-point differences, 500 times as accurate.
+
+        What is known of the last point is kept, except for its derivatives.
+        """
+        if self._jac != "2-point":
+            return None
+        memo = self._memo and replace(self._memo, gradient=None, jacobian=None)
+        return self._with(_jac="3-point", _memo=memo)
+
+    def _with(self, **changes: Any) -> Self:
+        """A copy with these changes, and with the traits that follow from them."""
+        copy = changed(self, **changes)
+        copy._renew_traits()
+        return copy
+
+    def _renew_traits(self) -> None:
+        self.traits = self._traits(self.traits.nonlinear)
 
     @property
     def has_only_values(self) -> bool:
@@ -224,7 +241,7 @@ class FunctionProblem(CountingProblem):
         if H is not None and not is_array_api_obj(H):
             self._recall(x, idx).hessian = H  # for the products that are used instead
             self._hess_is_dense, H = False, None
-            self.traits = self._traits(self.traits.nonlinear)
+            self._renew_traits()
         return H
 
     def _hessian(self, x: Array, idx: Any) -> Any:
@@ -279,7 +296,7 @@ class FunctionProblem(CountingProblem):
                 stacklevel=2,
             )
             self._hess = None
-            self.traits = self._traits(self.traits.nonlinear)
+            self._renew_traits()
             return None
         self._hess_works = True
         return (H,)
@@ -377,21 +394,6 @@ class DifferencedProblem(FunctionProblem):
             has_finer_arithmetic=self._jac == "2-point",
         )
 
-    def in_finer_arithmetic(self) -> Self | None:
-        """The problem with 3-point instead of 2-point differences, 500 times as accurate.
-
-        What is known of the last point is kept, except for its gradient.
-        """
-        if self._jac != "2-point":
-            return None
-        memo = self._memo and replace(self._memo, gradient=None)
-        finer = changed(self, _jac="3-point", _memo=memo)
-        return changed(finer, traits=finer._traits(self.traits.nonlinear))
-
-    def by_best_differences(self) -> Self:
-        """The same; the gradient, too, by 3-point differences."""
-        return super(DifferencedProblem, self.in_finer_arithmetic() or self).by_best_differences()
-
     def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
         value, space = self.value(x, idx), self._at(x)
         fun, scheme = self._probe(idx), str(self._jac)
@@ -432,10 +434,8 @@ def function_problem(
         check_derivative("hess", hess, "a callable, '2-point', '3-point', 'cs' or None")
     if hessp is not None and not callable(hessp):
         raise TypeError("hessp must be callable: hessp(x, p, *args)")
-    args = args if isinstance(args, tuple) else (args,)
-    sets = None if subsets is None else as_subsets(subsets)
     kind = DifferencedProblem if isinstance(jac, str) else FunctionProblem
-    return kind(fun, args, jac, hess, hessp, sets, precond, nonlinear)
+    return kind(fun, args, jac, hess, hessp, subsets, precond, nonlinear)
 
 
 def check_derivative(name: str, given: Any, expected: str) -> None:

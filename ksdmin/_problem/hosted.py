@@ -53,7 +53,6 @@ class HostedSpace(Space):
         return self._users.native.device_put(np.array(x), **self._where)
 
     def vector(self, u: Any, origin: str) -> Array:
-        """Our own copy of a vector that user code (`origin`) returned: checked, in our dtype."""
         return self.taken(self._users.checked(u, origin)).reshape(self.n)
 
     def matrix(self, H: Any, origin: str) -> Any:
@@ -61,7 +60,6 @@ class HostedSpace(Space):
         return np.asarray(self._users.matrix(H, origin))
 
     def product(self, H: Any, v: Array, origin: str) -> Array:
-        """H v, for what `matrix` returned."""
         return H @ v
 
     def indices(self, idx: npt.NDArray[np.int64]) -> Array:
@@ -79,39 +77,31 @@ class HostedProblem(CountingProblem):
         self._problem, self.traits = problem, problem.traits
 
     def counting(self, counts: Counts) -> Self:
-        """A copy that counts in `counts`."""
         return changed(self, _problem=self._problem.counting(counts))
 
     def in_finer_arithmetic(self) -> HostedProblem | None:
-        """The same with less rounding; None where there is none."""
         finer = self._problem.in_finer_arithmetic()
         return None if finer is None else HostedProblem(finer)
 
     def value(self, x: Array, idx: Any) -> float:
-        """The mean loss."""
         return self._problem.value(x, idx)
 
     def value_and_gradient(self, x: Array, idx: Any, *, diagonal: bool = False) -> Any:
-        """(value, gradient), or with the diagonal of the curvature."""
         value, *vectors = self._problem.value_and_gradient(x, idx, diagonal=diagonal)
         return value, *(np.array(u) for u in vectors)
 
     def value_and_projected_gradient(self, x: Array, idx: Any, V: Array) -> tuple[float, Small]:
-        """The value and V^T g."""
         return self._problem.value_and_projected_gradient(x, idx, V)
 
     def curvature(self, x: Array, idx: Any) -> Product:
-        """A product v -> Hv."""
         product = self._problem.curvature(x, idx)
         return lambda v: np.array(product(v))
 
     def matrix(self, x: Array, idx: Any) -> Array | None:
-        """The curvature matrix; None where there is none after all."""
         H = self._problem.matrix(x, idx)
         return None if H is None else np.array(H)
 
     def jacobian(self, x: Array, idx: Any) -> Jacobian | None:
-        """The curvature as rows, likewise."""
         J = self._problem.jacobian(x, idx)
         if J is None:
             return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -15,14 +14,14 @@ from scipy.sparse import csr_array, diags_array, issparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from ksdmin._problem import differences
-from ksdmin._problem.arrays import EPS, Array, Small
+from ksdmin._problem.arrays import EPS, Array, Small, as_numpy, refuse_none
 from ksdmin._problem.counting import Counts, Memo, Remembered
 from ksdmin._problem.differences import Sparsity, require_shape
 from ksdmin._problem.functions import FunctionProblem, check_derivative
 from ksdmin._problem.protocol import VALUE_ROUNDINGS, Jacobian, Product, Traits
 from ksdmin._problem.robust_losses import Loss, as_loss, linear
 from ksdmin._problem.structure import SparseRows, Structure, as_structure
-from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
+from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.user_values import given, samples
 from ksdmin._problem.values import changed
 
@@ -64,11 +63,11 @@ class ResidualProblem(FunctionProblem):
     def __init__(
         self,
         residuals: Callable[..., Any],
-        args: tuple[Any, ...],
+        args: Any,
         jac: Callable[..., Any] | str,
         loss: Loss,
         f_scale: float,
-        subsets: Subsets | None,
+        subsets: Any,
         precond: Any,
         nonlinear: bool,
     ) -> None:
@@ -187,20 +186,12 @@ class ResidualProblem(FunctionProblem):
 
     def refining(self) -> Self:
         """A copy whose 2-point differences become 3-point ones when their error shows."""
-        refining = changed(self, _refines=True)
-        return changed(refining, traits=refining._traits(self.traits.nonlinear))
+        return self._with(_refines=True)
 
     def in_finer_arithmetic(self) -> Self | None:
         """The problem with 3-point instead of 2-point differences."""
-        if self._jac != "2-point":
-            return None
-        memo = self._memo and replace(self._memo, gradient=None, jacobian=None)
-        finer = changed(self, _jac="3-point", _memo=memo, _kept=None, _before=None)
-        return changed(finer, traits=finer._traits(self.traits.nonlinear))
-
-    def by_best_differences(self) -> Self:
-        """A copy for a few accurate products: 3-point, if J is made of differences."""
-        return self.in_finer_arithmetic() or self
+        finer = super().in_finer_arithmetic()
+        return finer and changed(finer, _kept=None, _before=None)
 
     @property
     def has_only_values(self) -> bool:
@@ -275,7 +266,7 @@ class ResidualProblem(FunctionProblem):
         J = _dense(J)
         if J is None:
             self._rows_are_dense = False
-            self.traits = self._traits(self.traits.nonlinear)
+            self._renew_traits()
             return None
         if self._plain:
             return Jacobian(J.copy(), r, at=partial(self._value_and_residuals, idx=idx))
@@ -409,7 +400,7 @@ class ResidualProblem(FunctionProblem):
         self._called = True
         if rows != self._rows:
             self._rows = rows
-            self.traits = self._traits(self.traits.nonlinear)
+            self._renew_traits()
 
     def _vector(self, r: Any, x: Array, idx: Any, kinds: str = "fiub") -> Small:
         """What the user's function returned, as a vector of float64 (or complex numbers)."""
@@ -421,8 +412,7 @@ class ResidualProblem(FunctionProblem):
             r = _as_numpy(r)
         if not space.numpy or space.hosted or (is_array_api_obj(r) and not is_numpy_array(r)):
             raise TypeError(NUMPY_ONLY)
-        if r is None:
-            raise TypeError("residuals returned None: is a return statement missing?")
+        refuse_none(r, "residuals")
         r = np.atleast_1d(np.asarray(r))
         if r.ndim != 1 or not r.size:
             raise ValueError(
@@ -430,7 +420,7 @@ class ResidualProblem(FunctionProblem):
             )
         if r.dtype.kind == "f" and r.dtype.itemsize < 8 and not self._eps:
             self._eps = float(np.finfo(r.dtype).eps)
-            self.traits = self._traits(self.traits.nonlinear)
+            self._renew_traits()
         if r.dtype.kind not in kinds:
             raise TypeError("residuals returned values that are not real numbers")
         if self.subsets is None:
@@ -512,10 +502,8 @@ def residual_problem(
     check_derivative("jac", jac, "a callable, '2-point', '3-point', 'cs' or None")
     if not _is_real(f_scale) or not 0 < f_scale < math.inf:
         raise ValueError(f"f_scale={f_scale!r}: expected a positive number")
-    args = args if isinstance(args, tuple) else (args,)
-    sets = None if subsets is None else as_subsets(subsets)
     problem = ResidualProblem(
-        residuals, args, jac, as_loss(loss), float(f_scale), sets, precond, nonlinear
+        residuals, args, jac, as_loss(loss), float(f_scale), subsets, precond, nonlinear
     )
     return problem.refining() if refines else problem
 
@@ -531,9 +519,7 @@ def _is_real(number: Any) -> bool:
 
 def _as_numpy(values: Any) -> Any:
     """What a function of JAX or PyTorch returned, as a numpy array; anything else unchanged."""
-    if is_torch_array(values):
-        return np.asarray(values.detach())
-    return np.asarray(values) if is_jax_array(values) else values
+    return as_numpy(values) if is_torch_array(values) or is_jax_array(values) else values
 
 
 def is_double(values: Any, axes: int) -> bool:
@@ -548,8 +534,7 @@ def _matrix(J: Any, shape: tuple[int, int]) -> Any:
         return np.array(J)
     if is_array_api_obj(J) and not is_numpy_array(J):
         raise TypeError(NUMPY_ONLY)
-    if J is None:
-        raise TypeError("jac returned None: is a return statement missing?")
+    refuse_none(J, "jac")
     if issparse(J):
         J = csr_array(J, copy=True, dtype=np.float64)
         J.sum_duplicates()

@@ -77,12 +77,7 @@ class Identity:
     @classmethod
     def new(cls, method: str, problem: Any) -> Identity:
         """That of a new run."""
-        return cls(os.urandom(16).hex(), method, kind_of(problem))
-
-
-def kind_of(problem: Any) -> str:
-    """The name of its class; without what several processes add to it."""
-    return str(getattr(problem, "saved_as", type(problem).__name__))
+        return cls(os.urandom(16).hex(), method, type(problem).__name__)
 
 
 def header(identity: Identity, run: Run) -> dict[str, Any]:

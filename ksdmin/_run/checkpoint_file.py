@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import IO, Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
-from array_api_compat import is_numpy_array, is_torch_array
+from array_api_compat import is_numpy_array
 
 from ksdmin._options import NotGiven
-from ksdmin._problem.arrays import Small
+from ksdmin._problem.arrays import Small, as_numpy
 
 MAGIC = b"ksdmin checkpoint\n"
 FORMAT = 1  # raised when the same state is written differently; changed fields are noticed anyway
@@ -43,7 +43,7 @@ def write(path: Path, header: Mapping[str, Any], content: Any) -> None:
     """
     temporary = path.with_name(f".{path.name}.ksdmin-tmp")
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "w+b") as file:
             _write_all(file, {"format": FORMAT, **header}, content)
             file.flush()
             os.fsync(file.fileno())
@@ -66,10 +66,7 @@ def read(path: Path) -> tuple[dict[str, Any], Any]:
     with open(path, "rb") as file:
         header, line = _header(file, path)
         expected, begins = file.read(DIGEST_LENGTH).strip(), file.tell()
-        digest = hashlib.sha256(line)
-        while block := file.read(BLOCK):
-            digest.update(block)
-        if digest.hexdigest().encode() != expected:
+        if _digest(file, line) != expected:
             raise CheckpointError(
                 f"{path}: the file is damaged or incomplete (its checksum differs). Take another "
                 "copy of it, or start again; it has been left as it is"
@@ -95,33 +92,25 @@ def _write_all(file: IO[bytes], header: Mapping[str, Any], content: Any) -> None
     file.write(MAGIC + line)
     begins = file.tell()
     file.write(b"0" * (DIGEST_LENGTH - 1) + b"\n")
-    hashing = _Hashing(file, line)
     arrays: dict[int, tuple[str, Any]] = {}
     plain = _without_arrays(content, arrays)
-    with zipfile.ZipFile(hashing, "w") as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.values():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, _host_copy(array), allow_pickle=False)
+                np.lib.format.write_array(entry, as_numpy(array), allow_pickle=False)
         archive.writestr("content.json", json.dumps(plain))
+    file.seek(begins + DIGEST_LENGTH)
+    digest = _digest(file, line)
     file.seek(begins)
-    file.write(hashing.digest.hexdigest().encode())
+    file.write(digest)
 
 
-class _Hashing:
-    """A file without seek, so that each byte is hashed once."""
-
-    def __init__(self, file: IO[bytes], begin: bytes) -> None:
-        self._file, self.digest = file, hashlib.sha256(begin)
-
-    def write(self, data: Any) -> int:
-        self.digest.update(data)
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        """Do nothing: whoever opened the file closes it."""
+def _digest(file: IO[bytes], header: bytes) -> bytes:
+    """The checksum of the header and of the rest of the file."""
+    digest = hashlib.sha256(header)
+    while block := file.read(BLOCK):
+        digest.update(block)
+    return digest.hexdigest().encode()
 
 
 def _without_arrays(value: Any, arrays: dict[int, tuple[str, Any]]) -> Any:
@@ -135,11 +124,6 @@ def _without_arrays(value: Any, arrays: dict[int, tuple[str, Any]]) -> Any:
         name, _ = arrays.setdefault(id(value), (str(len(arrays)), value))
         return {"$array": name, "numpy": is_numpy_array(value)}
     return value
-
-
-def _host_copy(array: Any) -> np.ndarray[Any, Any]:
-    """An array of any library as a numpy array of its dtype."""
-    return np.asarray(array.detach().cpu().numpy() if is_torch_array(array) else array)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -178,26 +162,22 @@ def _header(file: IO[bytes], path: Path) -> tuple[dict[str, Any], bytes]:
 
 
 def _loaded(archive: zipfile.ZipFile) -> Any:
-    content = json.loads(archive.read("content.json"))
-    return _with_arrays(content, archive, {})
-
-
-def _with_arrays(value: Any, archive: zipfile.ZipFile, known: dict[str, SavedArray]) -> Any:
     """The inverse of `_without_arrays`; one name is one object."""
-    if isinstance(value, list):
-        return [_with_arrays(part, archive, known) for part in value]
-    if not isinstance(value, dict):
-        return value
-    if "$tuple" in value:
-        return tuple(_with_arrays(part, archive, known) for part in value["$tuple"])
-    if "$array" in value:
+    known: dict[str, SavedArray] = {}
+
+    def restored(value: dict[str, Any]) -> Any:
+        if "$tuple" in value:
+            return tuple(value["$tuple"])
+        if "$array" not in value:
+            return value
         name = value["$array"]
         if name not in known:
             with archive.open(f"{name}.npy") as entry:
                 content = np.lib.format.read_array(entry, allow_pickle=False)
             known[name] = SavedArray(content, value["numpy"])
         return known[name]
-    return {key: _with_arrays(part, archive, known) for key, part in value.items()}
+
+    return json.loads(archive.read("content.json"), object_hook=restored)
 
 
 # A state as plain values, and back.

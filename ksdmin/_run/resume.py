@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ksdmin._problem.team import Team, team_of
 from ksdmin._problem.user_values import as_vector
 from ksdmin._problem.values import changed
 from ksdmin._run import checkpoint_file
-from ksdmin._run.checkpoint import Identity, Saved, dtype_name, kind_of, records_of
+from ksdmin._run.checkpoint import Identity, Saved, dtype_name, records_of
 from ksdmin._run.checkpoint_file import CheckpointError, SavedArray, decode
 from ksdmin._run.loop import Loop, Method, Source, make_run
 from ksdmin._run.observer import Observer
@@ -59,11 +60,20 @@ def loaded(
     check_problem(path, header, problem, space)
     sets = resolve_subsets(problem, subsets)
     check_samples(path, header, sets)
-    given = Given(problem, space, sets, content, hosted=header["hosted"])
-    space = given["problem"].home(space)  # the dtype after any change to finer arithmetic
+    as_array = partial(array_again, space, header["hosted"])
+    plain, nothing_random = content["value"]["fields"], np.random.default_rng(0)
+    taken = problem_again(problem, space, plain, as_array)
+    given = {
+        "problem": taken,
+        "full": sets.full,
+        "rest": rest_again(sets, plain["sets_taken"]),
+        # how to draw the set of an iteration again, if it could not be saved
+        "drawn": lambda iteration: sets.draw(iteration, nothing_random, None).A,
+    }
+    space = taken.home(space)  # the dtype after any change to finer arithmetic
     check_dtype(path, header, space)
     method = methods[header["method"]]
-    saved = decode(Saved, content, given, given.array, also=method.state)
+    saved = decode(Saved, content, given, as_array, also=method.state)
     run, state = goes_on(path, method, saved, options or {}, space, sets, team_of(problem))
     observer = Observer(callback, run.options, space)
     observer.take_up(records_of(saved.records), state.record, saved.watched)
@@ -105,79 +115,45 @@ def goes_on(
     return changed(run, seed=saved.seed, budget=run.budget.after(saved.seconds)), state
 
 
-class Given(Mapping[str, Any]):
-    """What is not in a file, by the names that are.
+def rest_again(sets: Subsets, taken: int) -> Stream | None:
+    """The user's iterable, advanced to where it stood."""
+    stream = sets.stream()
+    for _ in range(taken):
+        if stream is None:
+            raise CheckpointError("subsets: the saved run took its sets from an iterable")
+        _, stream = stream.take()
+    return stream
 
-    Parameters
-    ----------
-    space : Space
-        Where the run's vectors are going to live.
-    hosted : bool
-        Whether the vectors in it were kept as numpy for another library.
+
+def problem_again(
+    problem: Any, space: Space, saved: Mapping[str, Any], as_array: Callable[[Any], Array]
+) -> CountingProblem:
+    """The problem in its last arithmetic; what it remembers is restored later."""
+    if saved["bounds"] is not None and isinstance(problem, FunctionProblem):
+        problem = problem.within(Box(space, *map(as_array, saved["bounds"])))
+    taken = problem_of_run(problem, space)
+    for _ in range(saved["state"]["fields"]["ledger"]["fields"]["refined"]):
+        taken = taken.in_finer_arithmetic() or taken
+    return taken
+
+
+def array_again(space: Space, was_hosted: bool, saved: SavedArray) -> Array:
+    """An array of the file, in the library and on the device of the run.
+
+    `was_hosted`: whether vectors in the file were kept as numpy for another library.
     """
-
-    def __init__(
-        self, problem: Any, space: Space, sets: Subsets, content: Any, *, hosted: bool
-    ) -> None:
-        self._space, self._sets, self._was_hosted = space, sets, hosted
-        self._saved = content["value"]["fields"]
-        self._problem = problem
-        self._made: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            self._made[name] = getattr(self, f"_{name}_again")()
-        return self._made[name]
-
-    def __iter__(self) -> Any:
-        return iter(("problem", "full", "rest", "drawn"))
-
-    def __len__(self) -> int:
-        return 4
-
-    def _full_again(self) -> Any:
-        return self._sets.full
-
-    def _drawn_again(self) -> Callable[[int], Any]:
-        """How to draw the set of an iteration again, if it could not be saved."""
-        nothing_random = np.random.default_rng(0)
-        return lambda iteration: self._sets.draw(iteration, nothing_random, None).A
-
-    def _rest_again(self) -> Stream:
-        """The user's iterable, advanced to where it stood."""
-        stream = self._sets.stream()
-        for _ in range(self._saved["sets_taken"]):
-            if stream is None:
-                raise CheckpointError("subsets: the saved run took its sets from an iterable")
-            _, stream = stream.take()
-        assert stream is not None
-        return stream
-
-    def _problem_again(self) -> CountingProblem:
-        """The problem in its last arithmetic; what it remembers is restored later."""
-        problem = self._problem
-        if self._saved["bounds"] is not None and isinstance(problem, FunctionProblem):
-            lower, upper = (self.array(u) for u in self._saved["bounds"])
-            problem = problem.within(Box(self._space, lower, upper))
-        taken = problem_of_run(problem, self._space)
-        for _ in range(self._saved["state"]["fields"]["ledger"]["fields"]["refined"]):
-            taken = taken.in_finer_arithmetic() or taken
-        return taken
-
-    def array(self, saved: SavedArray) -> Array:
-        """An array of the file, in the library and on the device of the run."""
-        space, content = self._space, saved.content
-        real = content.dtype.kind == "f"
-        if self._was_hosted and not saved.was_numpy and space.hosted:
-            return space.given(content) if real else space.indices(content)
-        if saved.was_numpy and not (self._was_hosted and real and not space.hosted):
-            return content
-        if space.numpy and (real or not space.hosted):
-            return content
-        if not real and content.dtype == np.int64:
-            return space.indices(content)
-        out = space.xp.asarray(content, device=space.device)
-        return space.taken(out) if real else out
+    content = saved.content
+    real = content.dtype.kind == "f"
+    if was_hosted and not saved.was_numpy and space.hosted:
+        return space.given(content) if real else space.indices(content)
+    if saved.was_numpy and not (was_hosted and real and not space.hosted):
+        return content
+    if space.numpy and (real or not space.hosted):
+        return content
+    if not real and content.dtype == np.int64:
+        return space.indices(content)
+    out = space.xp.asarray(content, device=space.device)
+    return space.taken(out) if real else out
 
 
 def vector_like_saved(header: Mapping[str, Any], problem: Any, like: Any) -> Array:
@@ -198,7 +174,7 @@ def vector_like_saved(header: Mapping[str, Any], problem: Any, like: Any) -> Arr
 
 def check_problem(path: Path, header: Mapping[str, Any], problem: Any, space: Space) -> None:
     """Raise if the file cannot belong to the problem."""
-    kind = kind_of(problem)
+    kind = type(problem).__name__
     if kind != header["problem"]:
         raise CheckpointError(
             f"{path}: the run was saved with a {header['problem']}, not with a {kind}: pass the "

@@ -125,7 +125,6 @@ class Autograd(Library):
         self._split: Callable[[Array], Pieces] = Pieces
 
     def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
-        """The function of that name in ``scipy.special``."""
         return logsumexp(z, axis=axis, keepdims=keepdims)
 
     def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
@@ -154,12 +153,10 @@ class Autograd(Library):
         return np.concatenate(flat) if flat else np.zeros(0), unflatten
 
     def paths(self, tree: Any) -> list[tuple[str, tuple[int, ...]]]:
-        """The path and the shape of each array that `flatten` joins."""
         leaves = paths(_in_order(tree))
         return [(dotted(path), np.shape(leaf)) for path, leaf in leaves if _is_floating(leaf)]
 
     def as_floats(self, tree: Any) -> Any:
-        """The tree with its whole numbers as floating-point arrays."""
         return tree_map(
             lambda leaf: np.asarray(leaf, float) if np.asarray(leaf).dtype.kind in "iub" else leaf,
             tree,
@@ -171,7 +168,6 @@ class Autograd(Library):
         return quiet
 
     def vjp(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Product]:
-        """f(x) and u -> J^T u."""
         with warnings.catch_warnings():
             # autograd warns so of a linear function, whose second derivatives are zero
             warnings.filterwarnings("ignore", "Output seems independent of input")
@@ -207,7 +203,6 @@ class Autograd(Library):
         return 0, self._one_pass_suffices
 
     def per_sample_sums(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
-        """The losses, the sum of their gradients and that of the squared gradients."""
         sums = self._in_one_pass(losses, x, chunk) if self._one_pass_suffices else None
         return self._one_by_one(losses, x, chunk) if sums is None else sums
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
-from ksdmin._adapters.arguments import as_weights, from_frame
+from ksdmin._adapters.arguments import as_weights, from_frame, refuse_sparse, sample_count
 from ksdmin._adapters.flat_problem import host_indices, picked_rows, seed_for_set
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.trees import tree_leaves, tree_map
@@ -32,8 +31,9 @@ class Samples:
             raise TypeError(f"data: expected (inputs, targets), not {type(data).__name__}")
         data = tree_map(from_frame, data)
         parts: list[Array] = tree_leaves(data)
-        _refuse_sparse(parts)
-        self.n = _common_length(parts)
+        for part in parts:
+            _check(part)
+        self.n = sample_count(parts)
         weights: Array | None = None
         if sample_weight is not None:
             given = as_weights(sample_weight, self.n)
@@ -87,33 +87,14 @@ class Samples:
         return self._library.chunk(self._data, self._weights, rows, samples, self._dtype)
 
 
-def _refuse_sparse(parts: list[Any]) -> None:
-    """Raise for matrices whose rows cannot be taken, or not be differentiated."""
-    for part in parts:
-        if issparse(part) or type(part).__module__.startswith("jax.experimental.sparse"):
-            raise TypeError(
-                f"data: {type(part).__name__} is sparse; expected dense arrays. Plain functions "
-                "take sparse data: ksdmin.minimize(fun, x0, jac=jac, subsets=N) with fun(x, idx) "
-                "and jac(x, idx) that look at X[idx]; or, in jax, from_jax(fun, x0=x0) with fun(x) "
-                "that closes over it"
-            )
-
-
-def _common_length(parts: list[Array]) -> int:
-    """The number of samples, which all arrays must share."""
-    for part in parts:
-        if not getattr(part, "shape", ()):
-            kind = type(part).__name__
-            if isinstance(part, (float, int)):
-                kind += ". Convert a list of numbers: np.array(X)"
-            raise TypeError(f"data: expected arrays with one row per sample, not {kind}")
-    lengths = {int(part.shape[0]) for part in parts}
-    if len(lengths) != 1:
-        raise ValueError(f"data: inputs and targets differ in length: {sorted(lengths)}")
-    n = lengths.pop()
-    if n == 0:
-        raise ValueError("data: there are no samples")
-    return n
+def _check(part: Any) -> None:
+    """Raise for anything but an array with one row per sample."""
+    refuse_sparse(part)
+    if not getattr(part, "shape", ()):
+        kind = type(part).__name__
+        if isinstance(part, (float, int)):
+            kind += ". Convert a list of numbers: np.array(X)"
+        raise TypeError(f"data: expected arrays with one row per sample, not {kind}")
 
 
 def one_ahead(results: Iterator[Any]) -> Iterator[Any]:

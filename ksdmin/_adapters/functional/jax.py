@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -34,27 +33,34 @@ from ksdmin._adapters.functional.jax_arrays import (
 from ksdmin._adapters.functional.jax_chunks import (
     Picked,
     as_chunk,
-    chunk_rows,
     entries_formed,
+    gradients,
     host_chunk,
     host_chunk_like,
-    is_large,
     operations,
     picked,
-    preferred_rows,
-    sums_over_samples,
+    summed,
 )
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.problem import FunctionalProblem
 from ksdmin._adapters.functional.problem import build as build_functional
 from ksdmin._adapters.names import Names
 from ksdmin._problem.arrays import Array, Small, Space, to_host
-from ksdmin._problem.subsets import WHOLE, Subsets
+from ksdmin._problem.subsets import Subsets
 
 PRECISIONS = ("highest", "high")
 # So many losses are added on the device, in float32: few enough that their sum is exact to about
 # 1e-7. The sums of such blocks are added on the host, in float64.
 SUM_BLOCK = 256
+# What a forward pass keeps for the samples of a chunk, in bytes. On a CPU so many samples take as
+# long as the overhead of a compiled function (0.2 ms): a small set may waste that much by padding.
+# Other devices compute far more in that time.
+CHUNK_BYTES = {"cpu": 2**18}
+CHUNK_BYTES_ELSEWHERE = 2**24
+MIN_CHUNK_ROWS = 64
+# From so many chunks on, the whole set has a separate function, compiled for all samples at once.
+# It copies no rows, and its compilation is short compared with its calls.
+CHUNKS_OF_LARGE_DATA = 8
 
 
 class Jax(Library):
@@ -83,23 +89,13 @@ class Jax(Library):
         return None if self._precision == "highest" else Jax("highest", self._small)
 
     def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
-        """The function of that name in ``scipy.special``."""
         return jax.nn.logsumexp(z, axis=axis, keepdims=keepdims)
 
-    def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
-        """All floating-point arrays of a tree as one vector, and the inverse function."""
-        return flatten(tree)
-
-    def paths(self, tree: Any) -> list[tuple[str, tuple[int, ...]]]:
-        """The path and the shape of each array that `flatten` joins."""
-        return paths(tree)
-
-    def as_floats(self, tree: Any) -> Any:
-        """The tree with its whole numbers as floating-point arrays."""
-        return as_floats(tree)
+    flatten = staticmethod(flatten)
+    paths = staticmethod(paths)
+    as_floats = staticmethod(as_floats)
 
     def compile(self, kernel: Kernel) -> Kernel:
-        """The kernel, compiled for each shape of its arguments."""
 
         def traced(*args: Any) -> Any:
             with jax.default_matmul_precision(self._precision):
@@ -109,7 +105,7 @@ class Jax(Library):
 
     def for_data(self, x: Array, n: int, preferred: int) -> Jax:
         """The same; for small data on a CPU it compiles less, and faster."""
-        small = platform_of(x) == "cpu" and not is_large(n, preferred)
+        small = platform_of(x) == "cpu" and not self.compiles_values(n, preferred)
         return Jax(self._precision, small)
 
     def compile_shared(self, kernel: Kernel) -> Kernel:
@@ -174,8 +170,8 @@ class Jax(Library):
         return entries if entries <= room else entries_formed(losses, x, chunk), True
 
     def per_sample_sums(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
-        """The losses, the sum of their gradients and that of the squared gradients."""
-        return sums_over_samples(losses, x, chunk)
+        values, each = gradients(losses, x, chunk)
+        return values, summed(each, chunk.w, 1), summed(each, chunk.w**2, 2)
 
     def partial_sums(self, u: Array) -> Array:
         """The sums of blocks."""
@@ -187,29 +183,29 @@ class Jax(Library):
         return tuple(jax.eval_shape(lambda *args: kernel(*map(as_chunk, args)), *args).shape)
 
     def operations(self, kernel: Kernel, *args: Any) -> tuple[float, float] | None:
-        """The operations of a kernel's matrix products, and the other elements that it writes."""
         return operations(jax.make_jaxpr(kernel)(*map(as_chunk, args)).jaxpr)
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
-        """How much memory the results of a kernel hold."""
         assert isinstance(kernel, Program)
         leaves = tree_leaves(jax.eval_shape(kernel.function, *args))
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     def preferred_rows(self, x: Array, bytes_per_sample: int) -> int:
-        """How many samples are worth a call of a compiled function."""
-        return preferred_rows(platform_of(x), bytes_per_sample)
+        kept = CHUNK_BYTES.get(platform_of(x), CHUNK_BYTES_ELSEWHERE)
+        return max(MIN_CHUNK_ROWS, kept // bytes_per_sample)
 
     def compiles_values(self, n: int, preferred: int) -> bool:
         """False for small data: compiling would take longer than the gradients that it saves."""
-        return is_large(n, preferred)
+        return n >= CHUNKS_OF_LARGE_DATA * preferred
 
     def chunk_rows(self, size: int, n: int, max_rows: int, preferred: int) -> int | None:
         """One length for sets of all sizes, so that a kernel is compiled once."""
-        return chunk_rows(size, n, max_rows, preferred)
+        if size == n <= max_rows and self.compiles_values(n, preferred):
+            return None
+        chunks = -(-n // min(max_rows, preferred))
+        return -(-n // chunks)
 
     def to_device(self, array: Array, x: Array) -> Array:
-        """An array of data, on the device of `x`."""
         return automatic(array) if isinstance(array, jax.Array) else copied_like(array, x)
 
     def chunk(
@@ -227,7 +223,6 @@ class Jax(Library):
         return picked(data, weights, rows, samples, dtype)
 
     def random_generator(self, seed: int) -> JaxGenerator:
-        """A source of random numbers."""
         return JaxGenerator(np.uint32(seed % 2**32))
 
 
@@ -282,8 +277,8 @@ def build(asked: Arguments) -> FunctionalProblem | BlockProblem:
 def tried(
     fun: Callable[..., Any],
     x0: Array,
-    args: tuple[Any, ...],
     subsets: Subsets | None,
+    whole: Any,
     precond: Any,
     bounded: bool,
 ) -> FunctionalProblem | None:
@@ -292,26 +287,13 @@ def tried(
     The function is evaluated at x0, eagerly and compiled, and without bounds at two points near it,
     to check that its value depends on x only and that its gradient is complete.
     """
-    whole = WHOLE if subsets is None else subsets.full
-    if whole is None:  # the user's own sets, which do not define the whole
-        return None
-    idx = () if subsets is None else (whole,)
-
-    def with_args(theta: Any, *idx: Any) -> Any:
-        return fun(theta, *idx, *args)
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            asked = Arguments(with_args, x0=x0, subsets=subsets, precond=precond)
-            problem = build_functional(Jax("highest"), asked)
-            assert isinstance(problem, FunctionalProblem)
-            value, g = problem.value_and_gradient(x0, whole)
-            eager = float(np.asarray(with_args(x0, *idx)).reshape(()))
-            faithful = _agree(value, eager, x0) and (bounded or is_gradient(problem, x0, g, whole))
-    except Exception:  # whatever it is: if differences meet it, too, they will report it
-        return None
+    asked = Arguments(fun, x0=x0, subsets=subsets, precond=precond)
+    problem = build_functional(Jax("highest"), asked)
+    assert isinstance(problem, FunctionalProblem)
+    value, g = problem.value_and_gradient(x0, whole)
+    eager = float(np.asarray(fun(x0, *(() if subsets is None else (whole,)))).reshape(()))
     problem.spent.append((2, 1) if bounded else (4, 1))
+    faithful = _agree(value, eager, x0) and (bounded or is_gradient(problem, x0, g, whole))
     return problem if faithful else None
 
 
@@ -359,7 +341,6 @@ class HostFunction(ArrayFunction):
         return cls(lambda theta: f(known, *theta), on_device(start))
 
     def __call__(self, x: Small) -> Any:
-        """The values, as one vector."""
         if self._traced:
             values = np.asarray(self._values(self._on_device(x)))
             return values.astype(self._like.dtype, copy=False)  # it has no more digits than x
@@ -385,16 +366,13 @@ class HostFunction(ArrayFunction):
         return made(x)
 
     def given(self, x: Small) -> Any:
-        """A vector in the form of x0."""
         return self._unflatten(self._on_device(x))
 
     def names(self) -> Names:
-        """Of the parts of x0."""
         return Names(paths(self._tree))
 
     @property
     def eps(self) -> float:
-        """Of the dtype of x0."""
         return float(np.finfo(self._like.dtype).eps)
 
     def _on_device(self, x: Small) -> Array:

@@ -23,16 +23,6 @@ from ksdmin._adapters.functional.jax_arrays import (
 from ksdmin._adapters.functional.library import Chunk, Kernel
 from ksdmin._problem.arrays import Array
 
-# What a forward pass keeps for the samples of a chunk, in bytes. On a CPU so many samples take as
-# long as the overhead of a compiled function (0.2 ms): a small set may waste that much by padding.
-# Other devices compute far more in that time.
-CHUNK_BYTES = {"cpu": 2**18}
-CHUNK_BYTES_ELSEWHERE = 2**24
-MIN_CHUNK_ROWS = 64
-# From so many chunks on, the whole set has a separate function, compiled for all samples at once.
-# It copies no rows, and its compilation is short compared with its calls.
-CHUNKS_OF_LARGE_DATA = 8
-
 
 @partial(
     register_dataclass,
@@ -80,27 +70,6 @@ def picked(data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any
 def as_chunk(argument: Any) -> Any:
     """A chunk that was only picked, formed; any other argument unchanged."""
     return argument.formed() if isinstance(argument, Picked) else argument
-
-
-def preferred_rows(platform: str, bytes_per_sample: int) -> int:
-    """How many samples are worth a call of a compiled function."""
-    return max(MIN_CHUNK_ROWS, CHUNK_BYTES.get(platform, CHUNK_BYTES_ELSEWHERE) // bytes_per_sample)
-
-
-def chunk_rows(size: int, n: int, max_rows: int, preferred: int) -> int | None:
-    """How many rows the chunks have of a set of `size` of the `n` samples; None: all in one.
-
-    For small data it is one number for all sets, so that all use one compiled function.
-    """
-    if size == n <= max_rows and is_large(n, preferred):
-        return None
-    chunks = -(-n // min(max_rows, preferred))
-    return -(-n // chunks)
-
-
-def is_large(n: int, preferred: int) -> bool:
-    """Whether so many samples deserve separate functions."""
-    return n >= CHUNKS_OF_LARGE_DATA * preferred
 
 
 def host_chunk(data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Chunk:
@@ -154,25 +123,19 @@ class Node:
     inputs: tuple[Node, ...] = ()
 
 
-def sums_over_samples(losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
-    """The losses, and the sums of their weighted gradients and of the squares of these."""
-    values, gradients = _gradients(losses, x, chunk)
-    return values, _summed(gradients, chunk.w, 1), _summed(gradients, chunk.w**2, 2)
-
-
 def entries_formed(losses: Kernel, x: Array, chunk: Any) -> int:
     """How many entries of its gradient are formed for each sample."""
     formed: list[int] = []
 
     def trace(x: Array, chunk: Any) -> None:
         chunk = as_chunk(chunk)
-        _summed(_gradients(losses, x, chunk)[1], chunk.w, 2, formed)
+        summed(gradients(losses, x, chunk)[1], chunk.w, 2, formed)
 
     jax.eval_shape(trace, x, chunk)
     return sum(formed)
 
 
-def _gradients(losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Node]:
+def gradients(losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Node]:
     """The losses and the gradients of all samples, with the operations that made them."""
 
     def of_sample(x: Array, sample: Any) -> tuple[Array, Array]:
@@ -227,9 +190,9 @@ def _evaluate(jaxpr: Any, equation: Any, inputs: list[Node]) -> list[Array]:
     return values
 
 
-def _summed(node: Node, w: Array, power: int, formed: list[int] | None = None) -> Array:
+def summed(node: Node, w: Array, power: int, formed: list[int] | None = None) -> Array:
     """The weighted sum, over the first axis, of a value to a power."""
-    recurse = partial(_summed, w=w, power=power, formed=formed)
+    recurse = partial(summed, w=w, power=power, formed=formed)
     params, rows = node.params, w.shape[0]
     if node.operation == "concatenate" and params["dimension"] > 0:
         return jnp.concatenate([recurse(part) for part in node.inputs], params["dimension"] - 1)

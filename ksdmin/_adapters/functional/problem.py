@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from numbers import Real
 from typing import Any, Never
 
@@ -61,35 +60,25 @@ class FunctionalProblem(ModelProblem):
         library: Library,
         sums: SampleSums | PlainFunction,
         x0: Array,
-        unflatten: Callable[[Array], Any],
+        tree: Any,  # the parameters that x0 joins
+        unflatten: Callable[[Array], Any],  # the way back
         subsets: Subsets | None,
-        curvature: Any,
-        l2: float | Array | None,
-        precond: Any,
-        names: Names,
+        asked: Arguments,
     ) -> None:
-        sampled = isinstance(sums, SampleSums)
+        precond, sampled = asked.precond, isinstance(sums, SampleSums)
         if isinstance(precond, str) and not sampled:
             precond = None  # a plain function has no gradients of single samples
         noise = library.noise if sampled and x0.dtype.itemsize == 4 else None
         traits = Traits(nonlinear=sums.nonlinear, noise=noise, product_cost=sums.product_cost)
-        base = x0, subsets, traits, precond
+        base = x0, subsets, traits, precond, asked.curvature
         kernels = sums.linear_matrix, sums.jacobian_rows
-        means = Means(l2, library.xp, library.compile_shared)
-        super().__init__(sums, means, *base, curvature, *kernels)
-        self._library, self._unflatten, self._own_names = library, unflatten, names
+        penalty = _penalty(asked.l2, tree, library, x0)
+        means = Means(penalty, library.xp, library.compile_shared)
+        super().__init__(sums, means, *base, *kernels)
+        self._library, self._unflatten = library, unflatten
+        self._own_names = Names(library.paths(tree))
         # values and gradients computed before a run, which counts them; one entry
         self.spent: list[tuple[int, int]] = []
-
-    @property
-    def elements(self) -> int:
-        """How many outputs a sample has; that of a plain function has one."""
-        return self._sums.elements
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether the samples have weights."""
-        return self._sums.is_weighted
 
     def unflatten(self, x: Any) -> Any:
         """A flat vector (also one of numpy) as the parameters that the model takes.
@@ -169,7 +158,7 @@ def build(library: Library, asked: Arguments) -> FunctionalProblem | BlockProble
     asked.refuse(instead, "x0", mend="the start of a model is params=")
     asked.refuse(instead, "subsets")
     asked.require("a model", "params", "loss", "data")
-    return _of_samples(library, asked, partial(_sample_loss, library, asked.loss, asked.curvature))
+    return _of_samples(library, asked, _sample_loss(library, asked.loss, asked.curvature))
 
 
 def _plain_function(library: Library, asked: Arguments) -> FunctionalProblem:
@@ -179,12 +168,10 @@ def _plain_function(library: Library, asked: Arguments) -> FunctionalProblem:
     sets = None if asked.subsets is None else as_subsets(asked.subsets)
     check_curvature_of_function(asked.curvature)
     terms = PlainFunction(library, _on_vectors(asked.model, unflatten), sets is not None)
-    return _problem(library, terms, x, x0, unflatten, sets, asked)
+    return FunctionalProblem(library, terms, x, x0, unflatten, sets, asked)
 
 
-def _of_samples(
-    library: Library, asked: Arguments, as_loss: Callable[[], SampleLoss]
-) -> FunctionalProblem:
+def _of_samples(library: Library, asked: Arguments, loss: SampleLoss) -> FunctionalProblem:
     """The problem of a model and its samples."""
     params, flat, unflatten = _flattened(library, asked.params)
     x, budget, curvature = as_vector(flat), asked.memory_budget, asked.curvature
@@ -195,10 +182,11 @@ def _of_samples(
         check_targets(asked.loss, from_frame(asked.data[1]))
     provider = curvature if isinstance(curvature, str) else "gauss-newton"
     on_vectors = _on_vectors(asked.model, unflatten)
-    terms = SampleSums(library, on_vectors, as_loss(), samples, provider, seed)
+    terms = SampleSums(library, on_vectors, loss, samples, provider, seed)
     terms.fit(x, asked.chunk_size, budget)
     library = terms.library  # as it is for so many samples
-    problem = _problem(library, terms, x, params, unflatten, Subsets(samples.n), asked)
+    sets = Subsets(samples.n)
+    problem = FunctionalProblem(library, terms, x, params, unflatten, sets, asked)
     _check_samples(problem)
     return problem
 
@@ -219,28 +207,14 @@ def _blocks(library: Library, asked: Arguments) -> BlockProblem:
         memory_budget=asked.memory_budget / len(blocks),
         rng=np.random.default_rng(asked.rng),  # each block draws labels of its own
     )
-    squares, terms = partial(squared_residuals, library.xp), []
+    squares, terms = squared_residuals(library.xp), []
     for number, block in enumerate(blocks):
         with noting_block(number):
             own = replace(of_block, model=as_model(block), data=as_data(block))
             problem = _of_samples(library, own, squares)
-        terms.append(Term(problem, block.weight, problem.elements))
+        terms.append(Term(problem, block.weight, problem._sums.elements))
     penalty = _penalty(asked.l2, asked.params, library, problem.x0)
     return BlockProblem(terms, penalty, asked.precond)
-
-
-def _problem(
-    library: Library,
-    sums: SampleSums | PlainFunction,
-    x: Array,
-    tree: Any,
-    unflatten: Callable[[Array], Any],
-    sets: Subsets | None,
-    asked: Arguments,
-) -> FunctionalProblem:
-    penalty, names = _penalty(asked.l2, tree, library, x), Names(library.paths(tree))
-    chosen = sets, asked.curvature, penalty, asked.precond, names
-    return FunctionalProblem(library, sums, x, unflatten, *chosen)
 
 
 def _numbers_as_vector(x0: Any) -> Any:

@@ -31,7 +31,7 @@ from ksdmin._adapters.functional.jacobian import (
 )
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.losses import RandomGenerator
-from ksdmin._adapters.model_problem import Sums, product_cost
+from ksdmin._adapters.model_problem import Sums, SumsOverSamples, product_cost
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
 
@@ -40,7 +40,7 @@ from ksdmin._problem.values import changed
 MEMORY_PROBE_SAMPLES = 8
 
 
-class SampleSums(Sums):
+class SampleSums(SumsOverSamples):
     """Sums over the samples of a set, chunk by chunk.
 
     (For another precision the kernels are compiled differently: see `compiled_by`.)
@@ -57,6 +57,8 @@ class SampleSums(Sums):
         As in :class:`Traits`; None where it is not counted.
     """
 
+    samples: Samples
+
     def __init__(
         self,
         library: Library,
@@ -68,32 +70,19 @@ class SampleSums(Sums):
         seed: int,
     ) -> None:
         self._model, self._loss = model, loss
-        self._samples, self._curvature, self._seed = samples, curvature, seed
+        self.samples, self._curvature, self.seed = samples, curvature, seed
         self._compile(library)
         self._preferred = self.elements = 1
         self.nonlinear = True
         self._max_rows = self._max_rows_per_sample = samples.n
-        self._max_kept_samples = self._max_diagonal_samples = samples.n
+        self._max_kept_samples = self.max_diagonal_samples = samples.n
         self.linear_matrix: LinearMatrix | None = None
         self.jacobian_rows: JacobianRows | None = None
         self.product_cost: float | None = None
         self._max_jacobian_rows = 1
 
-    def indices(self, idx: Any) -> Any:
-        """A set of the user's: a slice, or a vector of indices on the host."""
-        return self._samples.indices(idx)
-
-    def size(self, idx: Any) -> int:
-        """How many samples a set has."""
-        return self._samples.size(idx)
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether the samples have weights."""
-        return self._samples.is_weighted
-
     def _compile(self, library: Library) -> None:
-        self.library, self._samples = library, changed(self._samples, _library=library)
+        self.library, self.samples = library, changed(self.samples, _library=library)
         self._kernels = self._compiled(library)
         self._compiled_set_up = library.compile(self._set_up)
         self._compiled_multiply = library.compile(self._multiply)
@@ -108,7 +97,7 @@ class SampleSums(Sums):
 
     def fit(self, x: Array, chunk_size: int | None, budget: float) -> None:
         """Choose how many samples are computed at once, so that they take `budget` bytes."""
-        n, library = self._samples.n, self.library
+        n, library = self.samples.n, self.library
         probe, bytes_per_sample = self._probe_memory(x)
         self._preferred = library.preferred_rows(x, bytes_per_sample)
         self._compile(library.for_data(x, n, self._preferred))
@@ -119,7 +108,7 @@ class SampleSums(Sums):
         bytes_per_gradient = max(1, entries) * x.dtype.itemsize
         max_gradients = max(1, int(budget // (WORKING_COPIES * bytes_per_gradient)))
         self._max_rows_per_sample = min(self._max_rows, max_gradients)
-        self._max_diagonal_samples = n if at_once else DIAGONAL_SAMPLES
+        self.max_diagonal_samples = n if at_once else DIAGONAL_SAMPLES
         self.elements = math.prod(library.shape_of(self._outputs_of_chunk, x, probe)[1:])
         rows = self._jacobian_rows(x, budget)
         self.nonlinear = self._is_nonlinear(x, rows)
@@ -134,14 +123,14 @@ class SampleSums(Sums):
         """What computes the curvature matrix of a linear model, if affordable."""
         if self._curvature == "fisher" or self.nonlinear:
             return None
-        entries = self._samples.n * self.elements * x.shape[0]
+        entries = self.samples.n * self.elements * x.shape[0]
         if entries * x.dtype.itemsize > BUDGET_SHARE * budget:
             return None
         return LinearMatrix(
             self.library,
             self._outputs,
             self._output_hessian,
-            self._samples,
+            self.samples,
             self.elements,
             x.shape[0],
         )
@@ -192,22 +181,18 @@ class SampleSums(Sums):
 
     def _probe_memory(self, x: Array) -> tuple[Any, int]:
         """A few samples, and how many bytes a forward pass keeps for each."""
-        many = min(MEMORY_PROBE_SAMPLES, self._samples.n)
+        many = min(MEMORY_PROBE_SAMPLES, self.samples.n)
         half = max(1, many // 2)
-        chunks = {rows: next(self._samples.chunks(slice(rows), rows)) for rows in (many, half)}
+        chunks = {rows: next(self.samples.chunks(slice(rows), rows)) for rows in (many, half)}
         kept = {
             rows: self.library.bytes_kept(self._compiled_set_up, x, chunk, self._generator(0))
             for rows, chunk in chunks.items()
         }
         return chunks[many], max(1, (kept[many] - kept[half]) // max(1, many - half))
 
-    def diagonal_samples(self, idx: Any) -> Any:
-        """The samples of a set that the diagonal is estimated from."""
-        return self._samples.picked(idx, self._max_diagonal_samples, self._seed)
-
     def _is_nonlinear(self, x: Array, rows: JacobianRows | None) -> bool:
         """Whether the model is nonlinear, by outputs of a function that a run compiles anyway."""
-        probe = slice(min(MEMORY_PROBE_SAMPLES, self._samples.n))
+        probe = slice(min(MEMORY_PROBE_SAMPLES, self.samples.n))
         chunk = next(self._chunks(probe, self._max_rows))
         of_chunk = self.library.compile(self._outputs_of_chunk)
 
@@ -222,7 +207,7 @@ class SampleSums(Sums):
 
     def total(self, kind: str, x: Array, idx: Any, precision: Any = None) -> tuple[Any, ...]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
-        if kind == "value" and not self.library.compiles_values(self._samples.n, self._preferred):
+        if kind == "value" and not self.library.compiles_values(self.samples.n, self._preferred):
             return self.total("gradient", x, idx)[:1]
         max_rows = self._max_rows_per_sample if kind == "diagonal" else self._max_rows
         total, sums = 0.0, None
@@ -242,7 +227,7 @@ class SampleSums(Sums):
         does not fit into memory.
         """
         fits = self.size(idx) <= self._max_kept_samples
-        seed = seed_for_set(self._seed, idx)
+        seed = seed_for_set(self.seed, idx)
 
         def states() -> Iterator[Any]:
             for i, chunk in enumerate(self._chunks(idx, self._max_rows)):
@@ -265,9 +250,9 @@ class SampleSums(Sums):
         return self.library.random_generator(seed) if self._curvature == "fisher" else None
 
     def _chunks(self, idx: Any, max_rows: int) -> Iterator[Any]:
-        size, n = self.size(idx), self._samples.n
+        size, n = self.size(idx), self.samples.n
         rows = self.library.chunk_rows(size, n, max_rows, self._preferred)
-        return self._samples.chunks(idx, rows)
+        return self.samples.chunks(idx, rows)
 
     # The kernels: what is computed on one chunk
 
@@ -361,7 +346,7 @@ class PlainFunction(Sums):
         Whether it takes `idx`.
     """
 
-    elements, is_weighted, nonlinear = 1, False, False  # of outputs and samples that it has not
+    elements, nonlinear = 1, False  # of outputs that it has not
     linear_matrix = jacobian_rows = product_cost = None
 
     def __init__(self, library: Library, function: Callable[..., Any], sampled: bool) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from ksdmin._adapters.arguments import (
 )
 from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.curvature import check_provider
-from ksdmin._adapters.flat_problem import WORKING_COPIES, draw_seed
+from ksdmin._adapters.flat_problem import WORKING_COPIES, FlatProblem, draw_seed
 from ksdmin._adapters.torch.checks import (
     check_gradients_found,
     check_inner_derivatives,
@@ -73,6 +73,8 @@ from ksdmin._adapters.torch.problem import Findings, InDouble, TorchProblem, ref
 from ksdmin._adapters.torch.sums import SampleSums
 from ksdmin._problem.subsets import as_subsets
 
+P = TypeVar("P", bound=FlatProblem)
+
 
 def build(asked: Arguments) -> TorchProblem | TorchFunctionProblem | BlockProblem:
     """The problem of :func:`ksdmin.from_torch`, which documents the arguments."""
@@ -106,13 +108,16 @@ def build(asked: Arguments) -> TorchProblem | TorchFunctionProblem | BlockProble
     return of_all_processes(asked, make)
 
 
-def _turns(asked: Arguments) -> bool:
-    """Whether a run in float32 may turn to float64.
+def _turning(problem: P, asked: Arguments, in_double: Callable[[], FlatProblem]) -> P:
+    """The problem, whose runs in float32 may turn to float64.
 
     The user's own verbs know one dtype; several processes would have to turn at the same time.
     """
     own = callable(asked.curvature) or callable(asked.precond)
-    return not own and asked.process_group is None and asked.precision != "float32"
+    turns = not own and asked.process_group is None and asked.precision != "float32"
+    if turns and problem.x0.dtype == torch.float32:
+        problem._double = InDouble(in_double)
+    return problem
 
 
 def _again(asked: Arguments) -> Arguments:
@@ -152,9 +157,7 @@ def _model(asked: Arguments, stacklevel: int) -> TorchProblem:
     if asked.process_group is None:  # otherwise one process may have only such samples
         samples.check_weights()
     problem = _of_samples(kernels, first, samples, asked)
-    if _turns(asked) and problem.x0.dtype == torch.float32:
-        problem._double = InDouble(partial(_model_in_double, model, samples, again))
-    return problem
+    return _turning(problem, asked, partial(_model_in_double, model, samples, again))
 
 
 def _model_in_double(
@@ -203,9 +206,7 @@ def _own_blocks(blocks: Sequence[Block], asked: Arguments) -> BlockProblem:
     asked = replace(asked, memory_budget=budget)
     again = _again(asked)
     problem = _of_blocks(parts, asked)
-    if _turns(asked) and problem.x0.dtype == torch.float32:
-        problem._double = InDouble(partial(_blocks_in_double, parts, again))
-    return problem
+    return _turning(problem, asked, partial(_blocks_in_double, parts, again))
 
 
 def _of_blocks(
@@ -260,9 +261,7 @@ def _function(asked: Arguments) -> TorchFunctionProblem:
     asked = replace(asked, subsets=subsets)
     function = FlatFunction(fun, x0, asked.precision)
     problem = _of_function(function, asked)
-    if _turns(asked) and problem.x0.dtype == torch.float32:
-        problem._double = InDouble(partial(_function_in_double, function, asked))
-    return problem
+    return _turning(problem, asked, partial(_function_in_double, function, asked))
 
 
 def _of_function(function: FlatFunction, asked: Arguments) -> TorchFunctionProblem:

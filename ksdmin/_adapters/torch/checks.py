@@ -43,6 +43,7 @@ from ksdmin._adapters.torch.model_calls import (
 from ksdmin._adapters.torch.probing import Probing
 from ksdmin._adapters.trees import tree_leaves, tree_map
 from ksdmin._problem.subsets import WHOLE
+from ksdmin._problem.user_values import add_note
 
 # Nonlinearities at the end of a model that belong to the loss: for each loss the name of the node
 # in the autograd graph, what it is, and the loss that contains it.
@@ -149,12 +150,10 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes |
                 set_generator_states(before, model.device)
                 outputs = model.outputs(parameters, copies)
     except Exception as error:
-        with suppress(Exception):  # an exception may refuse a note
-            error.add_note(f"the model was called with {_described(inputs)}")
-            if "does not require grad" in str(error):
-                error.add_note(NO_FLAG)
-            if hint := _hint(error, tree_leaves(inputs)):
-                error.add_note(hint)
+        add_note(error, f"the model was called with {_described(inputs)}")
+        add_note(error, NO_FLAG, "does not require grad")
+        if hint := _hint(error, tree_leaves(inputs)):
+            add_note(error, hint)
         raise
     if autocast.seen:
         raise ValueError(

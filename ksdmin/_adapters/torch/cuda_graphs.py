@@ -78,7 +78,7 @@ class GraphExecutor:
         self, kind: str, rows: int, x: Tensor, chunk: Chunk, precision: str
     ) -> tuple[Tensor, ...]:
         """The outputs of a kernel, in buffers that the next run overwrites."""
-        kernel = self._kernels.by_name(kind)
+        kernel: Kernel = getattr(self._kernels, kind)
         graphed = self._captured.pop((kind, rows, precision), None)
         if graphed is None:
             drop_oldest(self._captured, kind)

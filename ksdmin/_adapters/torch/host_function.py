@@ -48,7 +48,6 @@ class HostFunction(ArrayFunction):
         return cls(lambda theta: f(known, *theta), on_device(start))
 
     def __call__(self, x: Small) -> Any:
-        """The values, as one vector."""
         with self._function.arithmetic("highest"):  # with gradients: it may take some itself
             made = self._function.called(self._on_device(x))
         if not any(isinstance(leaf, Tensor) for leaf in tree_leaves(made)):
@@ -114,12 +113,10 @@ class HostFunction(ArrayFunction):
         return self._function.unflatten(self._on_device(x))
 
     def names(self) -> Names:
-        """Of the parts of x0."""
         return names_of(self._function)
 
     @property
     def eps(self) -> float:
-        """Of the dtype of x."""
         return float(torch.finfo(self._dtype).eps)
 
     def _on_device(self, x: Small) -> Tensor:

@@ -152,11 +152,6 @@ class Kernels:
             self.diagonal, self.diagonal_later = self.diagonal_later(), None
         return self.diagonal
 
-    def by_name(self, kind: str) -> Kernel:
-        """The kernel "value", "gradient", "diagonal", "rows" or "slopes"."""
-        kernel: Kernel = getattr(self, kind)
-        return kernel
-
     def value(self, x: Tensor, chunk: Chunk) -> tuple[Tensor]:
         """The sum of the losses, in float64."""
         inputs, targets, w = chunk

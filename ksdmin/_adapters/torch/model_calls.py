@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -76,11 +76,8 @@ CHOOSE = (
 )
 
 
-class Reader(Protocol):
-    """Reads the outputs of a model as one tensor."""
-
-    def __call__(self, outputs: Any, rows: int) -> Tensor:
-        """One row per sample, for `rows` samples."""
+Reader = Callable[[Any, int], Tensor]
+"""Reads the outputs of a model for so many samples as one tensor, with a row for each."""
 
 
 class OneTensor:

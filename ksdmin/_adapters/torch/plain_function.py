@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -15,20 +14,18 @@ from torch import Tensor, nn
 from ksdmin._adapters.arguments import noting_samples
 from ksdmin._adapters.flat_problem import VALUE_NOISE, is_gradient
 from ksdmin._adapters.model_problem import Sums
-from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.cuda_graphs import Graphed, GraphedProduct, drop_oldest
-from ksdmin._adapters.torch.flat_model import LOCK, FlatModel, doubled, names_of
+from ksdmin._adapters.torch.flat_model import LOCK, FlatModel, doubled
 from ksdmin._adapters.torch.kernels import (
     OF_THE_FUNCTION,
     Product,
     explained,
     refuse_once_differentiable,
 )
-from ksdmin._adapters.torch.problem import TensorMeans, TensorProblem
+from ksdmin._adapters.torch.problem import TensorProblem
 from ksdmin._adapters.trees import dotted, paths, rebuilt, tree_map
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
-from ksdmin._problem.user_values import as_vector
 from ksdmin._problem.values import changed
 
 NO_GRAPH = (
@@ -195,7 +192,7 @@ class FunctionKernels:
     def run(self, kind: str, x: Tensor, idx: Any, precision: str) -> tuple[Tensor, ...]:
         """("value") the value; ("gradient") the value and the gradient."""
         with self.function.arithmetic(precision):
-            return self.by_name(kind)(x, idx)  # type: ignore[no-any-return]
+            return getattr(self, kind)(x, idx)  # type: ignore[no-any-return]
 
     def product(self, x: Tensor, idx: Any, precision: str) -> Product:
         """The Hessian at x: the gradient's graph is made once, and kept for all products."""
@@ -208,11 +205,6 @@ class FunctionKernels:
                 return multiply(v)
 
         return product
-
-    def by_name(self, kind: str) -> Kernel:
-        """The kernel "value" or "gradient"."""
-        kernel: Kernel = getattr(self, kind)
-        return kernel
 
     def value(self, x: Tensor, idx: Any) -> tuple[Tensor]:
         """The value, without its graph."""
@@ -281,7 +273,7 @@ class FunctionGraphs(FunctionKernels):
         """As in `FunctionKernels`; the outputs are copies."""
         key = kind, _size(idx), precision
         self._runs[key] += 1
-        kernel = self.by_name(kind)
+        kernel = getattr(self, kind)
         at_hand = self._at_hand(key, lambda: Graphed(kernel, x, *_samples(idx)))
         if at_hand is None:
             return super().run(kind, x, idx, precision)
@@ -410,6 +402,8 @@ class TorchFunctionProblem(TensorProblem):
         The samples of a function that takes `idx`.
     """
 
+    _model: FlatFunction
+
     def __init__(
         self,
         function: FlatFunction,
@@ -421,14 +415,10 @@ class TorchFunctionProblem(TensorProblem):
     ) -> None:
         if isinstance(precond, str):
             precond = None  # a plain function has no gradients of single samples, and no layers
-        noise = self._noise(function.precision) if function.x0.dtype == torch.float32 else None
-        traits = Traits(noise=noise, has_projected_gradient=True)
         graphs = function.device.type == "cuda" and graphs is not False
         sums = FunctionSums(function, subsets is not None, graphs)
-        means = TensorMeans(function.x0.new_zeros(()) if l2 is None else l2)
-        super().__init__(sums, means, function.x0, subsets, traits, precond, curvature)
-        self._function = function
-        self._precision = function.precision, function.precision  # as in FINER_PRECISION
+        l2 = function.x0.new_zeros(()) if l2 is None else l2
+        super().__init__(function, sums, l2, subsets, Traits(), precond, curvature)
         # x, value and gradient there, and how many other values were computed: see `tried`.
         self._known: list[tuple[Tensor, Tensor, Tensor, int]] = []
 
@@ -443,26 +433,15 @@ class TorchFunctionProblem(TensorProblem):
             raise ValueError("subsets: your own sets do not name the whole one")
         x = self.x0.clone().requires_grad_()
         with torch.enable_grad():
-            value = self._function.value(x, *self._sums.arguments(self._sums.indices(idx)))
+            value = self._model.value(x, *self._sums.arguments(self._sums.indices(idx)))
         if value.dtype != torch.float64:
             raise TypeError(f"it returns {value.dtype}")
         _, g = self.value_and_gradient(self.x0, idx)
         self.curvature(self.x0, idx)(g)
 
-    def load(self, x: Any) -> None:
-        """Write a flat vector (a tensor, or a numpy array) back into what was given as x0.
-
-        It becomes ``problem.x0`` too: the next run starts there.
-        """
-        self._function.load(self._unrounded(x))
-        self.x0 = self._to_device(x).detach().clone()
-
     def unflatten(self, x: Any) -> Any:
         """A flat vector (also one of numpy) in the form of x0; for a module, {name: tensor}."""
-        return self._function.unflatten(self._to_device(x).detach().clone())
-
-    def _names(self) -> Names:
-        return names_of(self._function)
+        return self._model.unflatten(self._to_device(x).detach().clone())
 
     def _checked(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
         self._check_point(x)
@@ -484,9 +463,9 @@ class TorchFunctionProblem(TensorProblem):
 
 def tried(
     fun: Callable[..., Any],
-    x0: Any,
-    args: tuple[Any, ...],
+    x0: Tensor,
     subsets: Subsets | None,
+    whole: Any,
     precond: Any,
     bounded: bool,
 ) -> TorchFunctionProblem | None:
@@ -495,21 +474,9 @@ def tried(
     It is called at x0 on the whole set, which the run's first evaluation uses, and without bounds
     at two points near it, to check that no part of x was detached.
     """
-    x0 = as_vector(x0)
-
-    def with_args(theta: Tensor, *idx: Any) -> Any:
-        return fun(theta, *idx, *args)
-
-    problem = TorchFunctionProblem(FlatFunction(with_args, x0), subsets, precond=precond)
-    if problem._whole is None:  # the user's own sets, which do not define the whole
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as that of float(x), if x requires a gradient
-            value, g = problem._means_of("gradient", *problem._checked(x0, problem._whole))
-            if not bounded and not is_gradient(problem, x0, g, problem._whole):
-                return None
-    except Exception:  # whatever it is: if differences meet it, too, they will report it
+    problem = TorchFunctionProblem(FlatFunction(fun, x0), subsets, precond=precond)
+    value, g = problem._means_of("gradient", *problem._checked(x0, whole))
+    if not bounded and not is_gradient(problem, x0, g, whole):
         return None
     problem._known.append((x0.clone(), value, g, 0 if bounded else 2))
     return problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +14,7 @@ from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
 from ksdmin._adapters.flat_problem import VALUE_NOISE, FlatProblem
-from ksdmin._adapters.model_problem import Means, ModelProblem
+from ksdmin._adapters.model_problem import Means, ModelProblem, Sums
 from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.costs import Costs, chunk_budget
 from ksdmin._adapters.torch.flat_model import LOCK, FlatModel, names_of
@@ -76,24 +76,19 @@ class TensorMeans(Means):
         return torch.add(total / size, norm.square(), alpha=0.5)
 
     def gradient(self, total: Tensor, size: int, x: Tensor) -> Tensor:
-        """Its gradient."""
         return self.own_product(total / size, x)
 
     def squares(self, total: Tensor, size: int, x: Tensor) -> Tensor:
-        """The mean of squared gradients, with the penalty's diagonal."""
         return total / size if self.l2 is None else total / size + self.l2
 
     def product(self, total: Tensor, size: int, v: Tensor) -> Tensor:
-        """The product of a vector; `total` may be overwritten later."""
         scale = 1 / size
         return total * scale if self.l2 is None else (self.l2 * v).add_(total, alpha=scale)
 
     def own_product(self, product: Tensor, v: Tensor) -> Tensor:
-        """The same with a mean that the user has computed."""
         return product if self.l2 is None else torch.addcmul(product, self.l2, v)
 
     def matrix(self, total: Tensor, size: int) -> Tensor:
-        """The matrix."""
         H = total / size
         if self.l2 is not None:
             H.diagonal().add_(self.l2)
@@ -104,7 +99,6 @@ class TensorMeans(Means):
         return R.mul_(scale)
 
     def residuals(self, slopes: Tensor, root: Tensor, scale: float) -> Tensor:
-        """scale M^-1/2 slopes, so that the rows times it are the gradient; zero where M is."""
         return scaled_slopes(slopes, root).mul_(scale)
 
 
@@ -112,6 +106,26 @@ class TensorProblem(ModelProblem):
     """What models and plain functions of torch share: points are tensors, transfers are few."""
 
     lock = LOCK
+
+    def __init__(
+        self, model: FlatModel, sums: Sums, l2: Tensor, subsets: Any, traits: Traits, *more: Any
+    ) -> None:
+        noise = self._noise(model.precision) if model.x0.dtype == torch.float32 else None
+        traits = replace(traits, noise=noise, has_projected_gradient=True)
+        super().__init__(sums, TensorMeans(l2), model.x0, subsets, traits, *more)
+        self._model = model
+        self._precision = model.precision, model.precision  # as in FINER_PRECISION
+
+    def load(self, x: Any) -> None:
+        """Write a flat vector (a tensor, or a numpy array) back into what was given as x0.
+
+        It becomes ``problem.x0`` too: the next run starts there.
+        """
+        self._model.load(self._unrounded(x))
+        self.x0 = self._to_device(x).detach().clone()
+
+    def _names(self) -> Names:
+        return names_of(self._model)
 
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`."""
@@ -203,8 +217,6 @@ class TorchProblem(TensorProblem):
     ) -> None:
         traits = Traits(
             nonlinear=found.nonlinear,
-            noise=VALUE_NOISE[model.precision] if model.x0.dtype == torch.float32 else None,
-            has_projected_gradient=True,
             matrix_memory=chunk_budget(model.device) if model.x0.is_cuda else None,
             product_cost=found.costs.product,
             call_cost=found.costs.call,
@@ -212,17 +224,12 @@ class TorchProblem(TensorProblem):
             fewest_samples=FEWEST_SAMPLES if model.batch_norms else 1,
             has_factors=found.blocks is not None,
         )
-        base = model.x0, sums.samples.subsets, traits, precond
-        super().__init__(sums, TensorMeans(l2), *base, curvature, found.matrix, found.rows)
-        self.bytes_per_sample = found.bytes_per_sample
-        self._model, self._blocks = model, found.blocks
-        self._precision = model.precision, model.precision  # as in FINER_PRECISION
+        kernels = found.matrix, found.rows
+        super().__init__(
+            model, sums, l2, sums.samples.subsets, traits, precond, curvature, *kernels
+        )
+        self.bytes_per_sample, self._blocks = found.bytes_per_sample, found.blocks
         self._in_a_run = False
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether the samples have weights, or ignored labels."""
-        return bool(self._sums.samples.is_weighted)
 
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`: for a run, or for the next step of one."""
@@ -238,14 +245,10 @@ class TorchProblem(TensorProblem):
         the running statistics that the data have at `x`.
         """
         with LOCK:
-            self._model.load(self._unrounded(x))
+            super().load(x)
             if self._model.batch_norms:
                 whole = self._sums.picked(self._sums.samples.indices(WHOLE), STATISTICS_SAMPLES)
                 self._sums.take_statistics(whole, self._precision[0])
-        self.x0 = self._to_device(x).detach().clone()
-
-    def _names(self) -> Names:
-        return names_of(self._model)
 
     def factors(self, x: Tensor, idx: Any = WHOLE) -> Factors:
         """Kronecker factors of the curvature, where the traits say that there are any."""
@@ -263,7 +266,6 @@ class TorchProblem(TensorProblem):
         return Factors(self._blocks, entries / size, l2, size)
 
     def _checked(self, x: Any, idx: Any) -> tuple[Tensor, Any]:
-        """A point and a set, as the sums take them."""
         if not self._in_a_run:
             x = rounded_like(self.x0, x)
             self._sums.samples.forget()

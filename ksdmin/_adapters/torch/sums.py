@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES
-from ksdmin._adapters.model_problem import Sums
+from ksdmin._adapters.model_problem import SumsOverSamples
 from ksdmin._adapters.torch.cuda_graphs import GraphExecutor
 from ksdmin._adapters.torch.data.arrays import cast
 from ksdmin._adapters.torch.data.samples import EpochSamples, Samples
@@ -49,7 +49,8 @@ class EagerExecutor:
         self, kind: str, rows: int, x: Tensor, chunk: Chunk, precision: str
     ) -> tuple[Tensor, ...]:
         """The outputs of a kernel, in the arithmetic that has been set."""
-        return self._kernels.by_name(kind)(x, chunk)
+        outputs: tuple[Tensor, ...] = getattr(self._kernels, kind)(x, chunk)
+        return outputs
 
     def product(self, slot: int, rows: int, x: Tensor, chunk: Chunk, precision: str) -> Product:
         """The curvature of a chunk, likewise."""
@@ -75,8 +76,10 @@ def fitting(
     return fitted
 
 
-class SampleSums(Sums):
+class SampleSums(SumsOverSamples):
     """Sums over the samples of a set, chunk by chunk."""
+
+    samples: Samples | EpochSamples
 
     def __init__(
         self,
@@ -112,26 +115,10 @@ class SampleSums(Sums):
         return self.diagonal is not None
 
     @property
-    def max_diagonal_samples(self) -> int:
+    def max_diagonal_samples(self) -> int:  # type: ignore[override]
         """How many samples it is estimated from: few, if it needs the gradient of each."""
         few = self.diagonal is not None and self.diagonal.max_samples is not None
         return DIAGONAL_SAMPLES if few else sys.maxsize
-
-    def indices(self, idx: Any) -> Any:
-        """A set of the user's, as the others take it."""
-        return self.samples.indices(idx)
-
-    def size(self, idx: Any) -> int:
-        """How many samples a set has."""
-        return self.samples.size(idx)
-
-    def diagonal_samples(self, idx: Any) -> Any:
-        """Those samples of a set that the diagonal is estimated from."""
-        return self.picked(idx, self.max_diagonal_samples)
-
-    def picked(self, idx: Any, count: int) -> Any:
-        """At most `count` samples of a set, always the same ones."""
-        return self.samples.picked(idx, count, self.seed)
 
     @fitting
     def total(self, kind: str, x: Tensor, idx: Any, precision: str) -> list[Tensor]:

@@ -218,11 +218,16 @@ class Path:
         x, box, lowest = self._state.here.x, self._run.box, self._state.lowest
         best, best_value, evaluations = x, math.inf, 0
         costs = self._costs.with_rank(self._equations.matrix.rank)
-        start = self._state.here.value
+        start, at = self._state.here.value, self._jacobian.at
         enough = MarginalGain(self._left(), costs)
         while True:
             there = x + d if box is None else box.project(x + d)
-            value, residuals = self._residuals(there)
+            if at is None:
+                value, residuals = self._evaluator.value(there, self._state.here.idx), None
+            else:
+                value, residuals = at(there)
+            if self._beyond_sample is not None:
+                value += self._beyond_sample(there)
             evaluations += 1
             if not value < best_value:
                 return best, best_value, evaluations
@@ -237,13 +242,6 @@ class Path:
         x, r = self._state.here.x, self._equations.residuals
         squares, penalty = self._run.space.floats(r @ r, x @ x)
         return (squares + self._jacobian.penalty * penalty) / 2
-
-    def _residuals(self, x: Array) -> tuple[float, Array | None]:
-        """The value at x, and the residuals; None if the problem cannot compute them."""
-        if self._jacobian.at is None:
-            return self._evaluator.value(x, self._state.here.idx), None
-        value, residuals = self._jacobian.at(x)
-        return value if self._beyond_sample is None else value + self._beyond_sample(x), residuals
 
 
 class BeyondSample:

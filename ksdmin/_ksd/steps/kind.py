@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from ksdmin._ksd.cost_model import Costs
-from ksdmin._ksd.precond import IDENTITY, Preconditioner, of_factors
+from ksdmin._ksd.precond import Preconditioner, of_factors
 from ksdmin._ksd.rules.damping import NEGLIGIBLE
 from ksdmin._ksd.rules.quasi_newton import Forecast
 from ksdmin._ksd.state import KSDRun, KSDState, Trial
@@ -66,7 +66,7 @@ def first_preconditioner(run: KSDRun, state: KSDState) -> Preconditioner:
     """The diagonal or the Kronecker factors, which the quasi-Newton model builds on."""
     D, factors = state.here.diagonal, state.factors
     if factors is None or factors.damped is None:
-        return IDENTITY if D is None else Preconditioner.diagonal(D)
+        return Preconditioner.diagonal(D)
     return of_factors(run.space, factors.damped)
 
 

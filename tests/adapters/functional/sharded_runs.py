@@ -77,7 +77,7 @@ def outcome(kind, mesh, sizes):
 def gradient_program(problem):
     """What XLA has made of the gradient on 37 samples, which are padded to 40."""
     terms = problem._sums
-    chunk = next(terms._samples.chunks(np.arange(37), 37))
+    chunk = next(terms.samples.chunks(np.arange(37), 37))
     return terms._kernels["gradient"].lower(np.asarray(problem.x0), chunk).compile().as_text()
 
 

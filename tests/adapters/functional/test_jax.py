@@ -68,7 +68,7 @@ MODELS = {
 def test_the_diagonal_forms_no_outer_product(x64, name):
     formed, params, model = MODELS[name]
     problem = ksdmin.from_jax(model, "squared-error", (X, Y), params=params, chunk_size=8)
-    sums, chunk = problem._sums, next(problem._sums._samples.chunks(slice(5), 5))
+    sums, chunk = problem._sums, next(problem._sums.samples.chunks(slice(5), 5))
     assert sums.library.prepare_per_sample(sums._losses, problem.x0, chunk, 0) == (formed, True)
 
     def loss(x, inputs, targets):
@@ -118,7 +118,7 @@ def test_sets_of_many_sizes_are_compiled_a_few_times(x32):
 
 def test_arrays_are_those_of_jax(x64):
     problem = ksdmin.from_jax(lambda p, X: X @ p, "squared-error", (X, Y), params=W)
-    assert all(isinstance(part, jax.Array) for part in problem._sums._samples._data)
+    assert all(isinstance(part, jax.Array) for part in problem._sums.samples._data)
     _, g, D = problem.value_and_gradient(problem.x0, diagonal=True)
     product = problem.curvature(problem.x0)(g)
     assert all(isinstance(u, jax.Array) for u in (problem.x0, g, D, product))

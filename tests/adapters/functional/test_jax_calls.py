@@ -223,9 +223,9 @@ def test_sparse_data_are_told_where_to_go(library, given):
     entry = getattr(ksdmin, f"from_{library}")
     start = {"params": np.ones((4, 1))}
     plain = r"minimize\(fun, x0, jac=jac, subsets=N\)"
-    with pytest.raises(TypeError, match=rf"is sparse.*{plain}"):
+    with pytest.raises(TypeError, match=rf"takes dense arrays.*{plain}"):
         entry(lambda w, x: x @ w, "squared-error", (given(), Y), **start)
-    with pytest.raises(TypeError, match=rf"is sparse.*{plain}"):
+    with pytest.raises(TypeError, match=rf"takes dense arrays.*{plain}"):
         entry(residuals=[(lambda w, x: x @ w, given())], **start)
 
 

@@ -157,7 +157,7 @@ class Endless(IterableDataset):
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
-        ((torch.ones(3, 3), torch.ones(4, 2)), ValueError, r"number of samples \(rows\): \[3, 4\]"),
+        ((torch.ones(3, 3), torch.ones(4, 2)), ValueError, r"differ in length: \[3, 4\]"),
         ((torch.ones(0, 3), torch.ones(0, 2)), ValueError, "no samples"),
         (torch.ones(3, 3), TypeError, "not Tensor"),
         ((torch.ones(3, 3),) * 3, TypeError, "not tuple of 3"),

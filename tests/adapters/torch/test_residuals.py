@@ -337,7 +337,7 @@ REFUSED = {
     "residuals: expected a list of": 3,
     "block 0 is a tuple of 1; expected": [(boundary,)],
     "block 0 begins with a Tensor; expected a function": [(EDGE, boundary)],
-    "data: the arrays differ in their number of samples": [(boundary, (EDGE, INSIDE))],
+    "data: the arrays have one row per sample, but differ in length": [(boundary, (EDGE, INSIDE))],
     "expected tensors or numpy arrays with one row per sample": [(boundary, "edge")],
 }
 

@@ -27,7 +27,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from ksdmin._adapters.arguments import from_frame, refuse_sparse
+from ksdmin._adapters.arguments import from_frame, refuse_sparse, sample_count
 from ksdmin._adapters.trees import is_namedtuple, tree_leaves, tree_map
 
 TARGET_NAMES = ("labels", "label", "targets", "target", "y")
@@ -88,16 +88,6 @@ def _split_fields(data: Mapping[Any, Any]) -> tuple[Any, Any]:
         )
     inputs = {name: part for name, part in data.items() if name != found[0]}
     return as_tree(inputs), as_tree(data[found[0]])
-
-
-def sample_count(tree: Any) -> int:
-    """How many samples all the arrays have."""
-    lengths = {len(leaf) for leaf in tree_leaves(tree)}
-    if len(lengths) != 1:
-        raise ValueError(
-            f"data: the arrays differ in their number of samples (rows): {sorted(lengths)}"
-        )
-    return int(lengths.pop())
 
 
 def take_rows(tree: Any, idx: Any) -> Any:
@@ -162,7 +152,7 @@ class Arrays:
     one_shape = True
 
     def __init__(self, pair: tuple[Any, Any]) -> None:
-        self.pair, self.n = pair, sample_count(pair)
+        self.pair, self.n = pair, sample_count(tree_leaves(pair))
 
     def batches(self, parts: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
         """The inputs and targets of each part (a slice, or a tensor of indices)."""
@@ -313,7 +303,7 @@ class Fetched:
 
     def _checked(self, batch: Any, wanted: int) -> tuple[Any, Any]:
         pair = as_pair(batch, self.split_targets)
-        found = sample_count(pair)
+        found = sample_count(tree_leaves(pair))
         if found != wanted:
             raise ValueError(
                 f"data: a batch of {wanted} samples has {found} rows: its collate_fn must return "
@@ -337,7 +327,7 @@ class Fetched:
         """
         buffers, at = None, 0
         for batch in self.batches(self._all_parts()):
-            tensors, size = as_tensors(batch, dtype), sample_count(batch)
+            tensors, size = as_tensors(batch, dtype), sample_count(tree_leaves(batch))
             if buffers is None:
                 per_sample = sum(byte_count(leaf, dtype) for leaf in tree_leaves(batch)) / size
                 if per_sample * self.n > budget:

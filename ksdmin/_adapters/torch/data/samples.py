@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,23 +38,8 @@ from ksdmin._adapters.trees import tree_map
 from ksdmin._problem.subsets import WHOLE, Drawn, Subsets
 from ksdmin._problem.values import changed
 
-
-class Source(Protocol):
-    """Where samples come from."""
-
-    @property
-    def n(self) -> int:
-        """How many samples there are."""
-
-    @property
-    def one_shape(self) -> bool:
-        """Whether samples have one shape in all batches, as far as is known."""
-
-    def batches(self, parts: list[Any]) -> Iterator[tuple[Any, Any]]:
-        """The inputs and targets of each part (a slice, or a tensor of indices)."""
-
-    def targets(self) -> Iterator[Any]:
-        """The targets of all samples, some at a time."""
+Source = Arrays | Fetched
+"""Where samples come from."""
 
 
 class Samples:
@@ -330,7 +315,7 @@ def _brought(source: Source, device: torch.device, dtype: torch.dtype, budget: f
         if pair is None:
             return source
         source = Arrays(pair)
-    if isinstance(source, Arrays) and source.far_bytes(device, dtype) <= budget:
+    if source.far_bytes(device, dtype) <= budget:
         return source.brought_to(device, dtype)
     return source
 

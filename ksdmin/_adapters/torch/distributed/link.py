@@ -54,7 +54,6 @@ class Link(Team):
         self._pending: deque[tuple[Callable[[], Any], Callable[[], None]]] = deque()
 
     def for_run(self, watch: Watch) -> Link:
-        """A copy whose messages say when `watch` wants the run to end."""
         return changed(self, _watch=watch, _fault=None, _again=False, _pending=deque())
 
     # Failures
@@ -115,7 +114,6 @@ class Link(Team):
         finish: Callable[[Any], Tensor],
         counts: Counts,
     ) -> tuple[float, Small]:
-        """What `finish` makes of the sums of some numbers, and the sums of `slopes`."""
         own = torch.cat([torch.stack(list(numbers)), slopes.to(torch.float64)])
         sums, count = self.sum_numbers(own, counts), len(numbers)
         value = finish(list(sums[:count])).reshape(1)
@@ -189,14 +187,12 @@ class Link(Team):
     # What the core asks of a team
 
     def together(self, action: Callable[[], T]) -> T:
-        """What `action` returns here; where it raises in any process, all of them raise."""
         out: Any = self.attempt(action, lambda: None)
         self._agree([])
         made: T = out
         return made
 
     def agreed(self, look: Callable[[], int | None], marks: Sequence[float]) -> int | None:
-        """The largest number that `look` returns in any process, None where it is None in all."""
         number = self.attempt(look, lambda: None)
         digest = blake2b(repr([float(mark) for mark in marks]).encode(), digest_size=6).digest()
         mark = float(int.from_bytes(digest, "little"))
@@ -220,7 +216,6 @@ class Link(Team):
         return largest
 
     def from_first(self, thing: T) -> T:
-        """What the first process has: a tensor, or any object that can be pickled."""
         first = 0 if self._group is None else dist.get_global_rank(self._group, 0)
         if isinstance(thing, Tensor):
             out: Any = thing.detach().clone()
@@ -237,7 +232,6 @@ class Link(Team):
         return out
 
     def require_same(self, things: Mapping[str, Any]) -> None:
-        """Refuse what is not the same in all processes."""
         own = {name: repr(thing) for name, thing in things.items()}
         others = self.gathered(own)
         for rank, theirs in enumerate(others):

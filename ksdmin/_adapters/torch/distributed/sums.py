@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.flat_problem import host_indices, picked_rows, seed_for_set
-from ksdmin._adapters.model_problem import Sums
+from ksdmin._adapters.flat_problem import KeptParts, host_indices, picked_rows, seed_for_set
+from ksdmin._adapters.model_problem import SumsOverSamples
 from ksdmin._adapters.torch.data.samples import Samples
 from ksdmin._adapters.torch.distributed.link import Link
 from ksdmin._adapters.torch.kernels import Product
@@ -20,10 +20,6 @@ from ksdmin._adapters.torch.sums import SampleSums
 from ksdmin._problem.subsets import WHOLE
 from ksdmin._problem.team import Team
 from ksdmin._problem.values import changed
-
-# Sets whose parts are kept: A, B and C of an iteration, and one more. Splitting a set on a device
-# waits for the device.
-KEPT_SETS = 4
 
 T = TypeVar("T")
 
@@ -59,7 +55,7 @@ class Shards:
         self._stop = self._start + sizes[rank]
         places = slice(self._start, self._stop)
         self._whole = Part(WHOLE, self.n, WHOLE if sizes[rank] else None, places)
-        self._known: list[tuple[Tensor, int, Part]] = []  # a set, its version, its part
+        self._kept = KeptParts()
 
     @property
     def is_weighted(self) -> bool:
@@ -79,13 +75,7 @@ class Shards:
         if isinstance(idx, slice):
             rows = range(*idx.indices(self.n))
             return self._whole if len(rows) == self.n else self._part(list(rows))
-        if not isinstance(idx, Tensor):
-            return self._part(idx)
-        for known, version, part in self._known:
-            if known is idx and version == idx._version:
-                return part
-        part = self._part(idx.cpu())
-        self._known = [(idx, idx._version, part), *self._known[: KEPT_SETS - 1]]
+        part: Part = self._kept.of(idx, self._part) if isinstance(idx, Tensor) else self._part(idx)
         return part
 
     def _part(self, idx: Any) -> Part:
@@ -102,14 +92,11 @@ class Shards:
         rows = picked_rows(part.size, count, seed_for_set(seed, part.idx))
         return self._part(rows if isinstance(part.idx, slice) else part.idx.numpy()[rows])
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known": []}
-
 
 VECTORS = {"value": 0, "gradient": 1, "diagonal": 2}  # that a kernel returns beside the total
 
 
-class Shares(Sums):
+class Shares(SumsOverSamples):
     """What this process adds to the sums over a set of the samples of all.
 
     Nothing is sent here: the problem does that. If this process has failed, or has no sample of the
@@ -124,8 +111,8 @@ class Shares(Sums):
         seed: int,  # of the samples that the diagonal is estimated from
         max_diagonal_samples: int,  # how many these are at most
     ) -> None:
-        self.samples, self._local, self._link, self._seed = samples, local, link, seed
-        self._max_diagonal_samples = max_diagonal_samples
+        self.samples, self._local, self._link, self.seed = samples, local, link, seed
+        self.max_diagonal_samples = max_diagonal_samples
 
     def told_by(self, team: Team) -> Self:
         """The same for a run of these processes, which have to hear of a failure."""
@@ -135,22 +122,6 @@ class Shares(Sums):
     def has_squares(self) -> bool:  # type: ignore[override]
         """Whether anything computes the diagonal of the preconditioner."""
         return self._local.has_squares
-
-    def indices(self, idx: Any) -> Part:
-        """A user's set, and its part in this process."""
-        return self.samples.indices(idx)
-
-    def size(self, part: Part) -> int:
-        """How many samples a set has in all processes."""
-        return part.size
-
-    def diagonal_samples(self, part: Part) -> Part:
-        """Those samples of a set that the diagonal is estimated from."""
-        return self.picked(part, self._max_diagonal_samples)
-
-    def picked(self, part: Part, count: int) -> Part:
-        """At most `count` samples of a set, always the same ones."""
-        return self.samples.picked(part, count, self._seed)
 
     def total(self, kind: str, x: Tensor, part: Part, precision: str) -> list[Tensor]:
         """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""

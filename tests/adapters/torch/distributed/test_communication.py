@@ -56,7 +56,7 @@ def estimated(rank, size):
     from ksdmin._problem.counting import Counts
 
     problem, counts = cases.grouped("embedding", rank, size), Counts()
-    with patch.object(problem._sums, "_max_diagonal_samples", 30):
+    with patch.object(problem._sums, "max_diagonal_samples", 30):
         x = problem.x0
         problem.counting(counts).value_and_gradient(x, slice(None), diagonal=True)
     return x.numel(), (counts.reductions, counts.reduced_bytes)
