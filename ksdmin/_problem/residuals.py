@@ -269,7 +269,7 @@ class ResidualProblem(FunctionProblem):
             self._renew_traits()
             return None
         if self._plain:
-            return Jacobian(J.copy(), r, at=partial(self._value_and_residuals, idx=idx))
+            return Jacobian(J.copy("K"), r, at=partial(self._value_and_residuals, idx=idx))
         least = LEAST_SHARE * self._scale(r) * self._rho(r)[1]
         return self._weighted(J, r, idx, np.maximum(self._weights(r), least))
 
