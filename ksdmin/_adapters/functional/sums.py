@@ -32,7 +32,7 @@ from ksdmin._adapters.functional.jacobian import (
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.losses import RandomGenerator
 from ksdmin._adapters.model_problem import Sums, SumsOverSamples, product_cost
-from ksdmin._problem.arrays import Array
+from ksdmin._problem.arrays import Array, refuse_none
 from ksdmin._problem.values import changed
 
 # So many samples show the memory and the linearity of a model. The memory of one sample follows
@@ -388,6 +388,7 @@ class PlainFunction(Sums):
     def _value(self, idx: Any, x: Array) -> tuple[Array]:
         with noting_samples(self._sampled), noting_foreign_functions():
             value = self._function(x, idx) if self._sampled else self._function(x)
+        refuse_none(value, "the function")
         if isinstance(value, (tuple, list)):
             raise TypeError(
                 f"the function must return a scalar, not a {type(value).__name__}: return the "

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from numbers import Real
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -72,6 +72,7 @@ from ksdmin._adapters.torch.probing import Probing, lean_convolutions_work
 from ksdmin._adapters.torch.problem import Findings, InDouble, TorchProblem, refuse_inference_mode
 from ksdmin._adapters.torch.sums import SampleSums
 from ksdmin._problem.subsets import as_subsets
+from ksdmin._problem.user_values import as_generator
 
 P = TypeVar("P", bound=FlatProblem)
 
@@ -219,7 +220,7 @@ def _of_blocks(
         curvature=asked.curvature or "gauss-newton",
         # factors of several blocks are not factors of their sum, which has a diagonal
         precond="diagonal" if isinstance(asked.precond, str) else None,
-        rng=np.random.default_rng(asked.rng),  # the blocks draw labels and masks of their own
+        rng=as_generator(asked.rng),  # the blocks draw labels and masks of their own
     )
     terms = []
     for number, (model, samples) in enumerate(parts):
@@ -283,8 +284,6 @@ def _of_samples(
     kernels: Kernels, first: First, samples: Samples | EpochSamples, asked: Arguments
 ) -> TorchProblem:
     """The problem of a model and its samples, after a first pass over a few samples."""
-    if asked.chunk_size is not None and asked.chunk_size < 1:
-        raise ValueError(f"chunk_size={asked.chunk_size!r}: expected at least one sample")
     model, precond = kernels.model, asked.precond
     probing, found = _probe(
         kernels, first, samples, asked.memory_budget, precond if isinstance(precond, str) else None
@@ -390,7 +389,7 @@ def _factors(
 def l2_vector(l2: float | Mapping[str, float], model: FlatModel) -> Tensor:
     """The weight of each entry's square in the penalty: one number, or one per entry."""
     named = l2 if isinstance(l2, Mapping) else {"": l2}
-    if not all(weight >= 0 for weight in named.values()):
+    if not all(isinstance(weight, (Real, Tensor)) and weight >= 0 for weight in named.values()):
         raise ValueError(f"l2={l2!r}: expected numbers that are not negative")
     if not isinstance(l2, Mapping):
         return model.x0.new_tensor(float(l2))
