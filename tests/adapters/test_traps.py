@@ -424,3 +424,47 @@ def test_a_derivative_that_is_cut_off(library):
         problem = ksdmin.from_jax(lambda x: ((stop(x) - 1) ** 2).sum(), x0=np.zeros(3, "float32"))
     with pytest.warns(RuntimeWarning, match="the gradient is zero at x0, but fun has a slope"):
         ksdmin.minimize(problem)
+
+
+# Blocks that took the Gauss-Newton steps from the others
+
+
+def with_blocks(library, prior):
+    """Residuals of a line's sine, and of a parameter; all, and those of the parameter alone."""
+    points = np.linspace(0, 1, 20)[:, None]
+    if library == "torch":
+
+        class Line(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w = nn.Parameter(torch.ones(1, 70, dtype=torch.float64))
+
+            def forward(self, x):
+                return torch.sin(x @ self.w).sum(1)
+
+        fit = lambda net, x: net(x) - 1  # noqa: E731
+        small = lambda net: prior * net.w[0]  # noqa: E731
+        points, start = torch.tensor(points), {"model": Line()}
+    else:
+        jnp = pytest.importorskip("jax.numpy")
+        fit = lambda w, x: jnp.sin(x @ w).sum(1) - 1  # noqa: E731
+        small = lambda w: prior * w[0]  # noqa: E731
+        points, start = points.astype("f"), {"params": np.ones((1, 70), "f")}
+    make = getattr(ksdmin, f"from_{library}")
+    return make(residuals=[(fit, points), (fit, points[1:2]), (small, None)], **start), make(
+        residuals=[(small, None)], **start
+    )
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_blocks_that_are_linear_or_small(library):
+    problem, linear = with_blocks(library, prior=0.1)
+    assert problem.traits.has_jacobian
+    assert linear.traits.has_matrix
+    assert not linear.traits.has_jacobian
+    x0 = np.asarray(problem.x0)
+    jacobian = problem.jacobian(problem.x0)
+    rows, residuals = np.asarray(jacobian.rows), np.asarray(jacobian.residuals)
+    np.testing.assert_allclose(rows.T @ residuals, problem.jac(x0), rtol=1e-4, atol=1e-5)
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 5})
+    assert res.kinds["gauss-newton"] > 0

@@ -181,7 +181,7 @@ def _of_samples(library: Library, asked: Arguments, loss: SampleLoss) -> Functio
     provider = curvature if isinstance(curvature, str) else "gauss-newton"
     on_vectors = _on_vectors(asked.model, unflatten)
     terms = SampleSums(library, on_vectors, loss, samples, provider, seed)
-    terms.fit(x, asked.chunk_size, budget)
+    terms.fit(x, asked.chunk_size, budget, of_block=asked.residuals is not None)
     if isinstance(asked.loss, str):
         check_targets(asked.loss, from_frame(asked.data[1]), terms.elements)
     library = terms.library  # as it is for so many samples

@@ -331,7 +331,8 @@ def _probe(
         nonlinear = model.is_nonlinear(probe[0], first.z, probing.forward.z.detach())
         kernels.lean_convolutions = lean_convolutions_work(probing)
         kept = kernels.bytes_per_sample = first.bytes_per_sample or bytes_per_sample(kernels, probe)
-        costs = costs_of(kernels, counted, len(probe[2]), nonlinear)
+        rows_wanted = nonlinear or isinstance(model, ResidualModel)  # other blocks may need them
+        costs = costs_of(kernels, counted if rows_wanted else None, len(probe[2]))
         kernels.factors = factors = _factors(probing, samples, precond, nonlinear, costs)
         kernel = None
         if precond is not None and not model.batch_norms:  # samples have no separate gradients
@@ -342,7 +343,7 @@ def _probe(
         kernels.diagonal = kernel
         max_kept_samples = max(1, int(budget // (WORKING_COPIES * kept)))
         matrix = None if nonlinear else matrix_kernel(probing, max_kept_samples, budget)
-        rows = jacobian_rows(probing, budget) if nonlinear else None
+        rows = jacobian_rows(probing, budget) if rows_wanted else None
         if rows is not None:
             kernels.rows, kernels.slopes = rows.rows, rows.slopes
     return probing, Findings(
