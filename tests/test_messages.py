@@ -326,3 +326,10 @@ def test_an_rng_that_is_none():
 def test_a_hess_without_return():
     with pytest.raises(TypeError, match="hess returned None: is a return statement missing"):
         ksdmin.minimize(rosen, START, jac=rosen_der, hess=lambda x: None)
+
+
+def test_a_kink_without_jac():
+    X, y = np.vander(np.linspace(0, 1, 20), 3), np.linspace(0, 1, 20) ** 3
+    res = ksdmin.minimize(lambda b: abs(y - X @ b).sum(), START)
+    assert not res.success
+    assert "Where fun has a kink at its minimum (abs, max), no gradient vanishes." in res.message
