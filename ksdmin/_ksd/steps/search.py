@@ -451,6 +451,8 @@ def bfgs(
             if there.value <= lowest:
                 return there, iteration + 1
             after = there.gradient
+            if there.value == here.value and np.array_equal(after, g):
+                return here, iteration  # rounding hides the step, at a kink: x is where it was
             inverse = update(inverse, there.a - here.a, after - g)
             here, g, fresh = there, after, False
         elif fresh:
