@@ -1,14 +1,17 @@
 """The model that a run learns: it agrees with its pairs, and is used as long as that pays."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
 
 import ksdmin
+from ksdmin._ksd.factor import Factor
 from ksdmin._ksd.krylov import krylov_basis
 from ksdmin._ksd.precond import IDENTITY, Preconditioner
-from ksdmin._ksd.quasi_newton import QuasiNewton, _directions
+from ksdmin._ksd.quasi_newton import Drift, QuasiNewton, _directions
 from ksdmin._problem.arrays import Space
 
 rng = np.random.default_rng(0)
@@ -32,6 +35,26 @@ def test_it_agrees_with_all_of_a_basis():
     basis = basis_of(H, g, 4)
     model = QuasiNewton(10).with_basis(SPACE, basis)
     assert_allclose(solve(model, H @ basis.V.T @ np.ones(4)), basis.V.T @ np.ones(4), rtol=1e-8)
+
+
+@pytest.mark.parametrize("drift", [None, Drift()], ids=["as measured", "drifting"])
+def test_pairs_older_than_a_matrix_serve_again_without_it(drift):
+    steps = np.random.default_rng(2).standard_normal((6, 8))
+    scale = np.diag(H) ** -0.5
+    lower = np.linalg.cholesky(H * np.outer(scale, scale))
+    matrix = replace(basis_of(H, g, 1), of_matrix=True, factor=Factor(lower, scale))
+    model, alone = QuasiNewton(4, drift=drift), QuasiNewton(4, drift=drift)
+    fresh = QuasiNewton(4, drift=drift).with_basis(SPACE, matrix)
+    for i, s in enumerate(steps):
+        y = H @ s + np.sin(s)
+        model, alone = model.with_pair(SPACE, s, y), alone.with_pair(SPACE, s, y)
+        if i >= 3:
+            fresh = fresh.with_pair(SPACE, s, y)
+            assert_allclose(solve(model, g), solve(fresh, g), rtol=1e-9)
+        if i == 2:
+            model = model.with_basis(SPACE, matrix)
+            assert_allclose(solve(model, g), np.linalg.solve(H, g), rtol=1e-9)
+    assert_allclose(solve(model.without_base(), g), solve(alone, g), rtol=1e-12)
 
 
 def test_the_size_of_a_diagonal_does_not_matter_once_there_is_a_pair():
