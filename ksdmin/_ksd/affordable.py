@@ -10,10 +10,12 @@ import numpy as np
 from ksdmin._ksd.cost_model import Costs, curvature_samples
 from ksdmin._ksd.dimensions import MAX_BASIS_BYTES
 from ksdmin._ksd.state import KSDRun, KSDState
+from ksdmin._problem.arrays import EPS
 from ksdmin._problem.protocol import Traits
 from ksdmin._run.evaluator import Evaluator
 
 HELD_ROWS = 2  # held at the same time: the rows of the blocks and all rows, or a copy in float64
+IN_DOUBLE = 2  # times as long as in float32
 HELD_MATRICES = 4  # held at the same time: what the problem computed, ours, its factor, its inverse
 
 
@@ -103,6 +105,7 @@ def costs_of(run: KSDRun, traits: Traits, A: int, B: int) -> Costs:
         traits.product_cost,
         traits.call_cost,
         of_products=not traits.has_matrix and not traits.has_jacobian,
+        in_double=IN_DOUBLE if run.space.eps > EPS else 1.0,
     )
 
 

@@ -46,6 +46,8 @@ class Costs:
     call_cost: float = CALL_COST
     of_products: bool = False  # whether the matrix is made of a product for each column
     rank: float = math.inf  # how many columns a factor of its equations has: no more than its rows
+    # How many times as long an operation of its equations takes, which are in float64.
+    in_double: float = 1.0
 
     @property
     def contested(self) -> bool:
@@ -110,7 +112,7 @@ class Costs:
             return self.matrix + self.call_cost + factorisation(self.n, self.n)
         small, large = sorted((float(self.n), self.rows))
         rank = min(self.rank, small)
-        columns = 2 * rank * small * large
+        columns = self.in_double * 2 * rank * small * large
         return self.jacobian + self.call_cost + columns + factorisation(small, rank)
 
     @property
