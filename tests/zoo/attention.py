@@ -70,23 +70,6 @@ def transformer_encoder_layer_with_dropout():
     return Model(Encoder(layer).train(), nn.MSELoss(), (real(8, 3, 2), real(8, 1)), draws=True)
 
 
-class Decoder(nn.Module):
-    """With a memory as second input, and a causal mask."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.TransformerDecoderLayer(2, 1, 3, 0.0, batch_first=True)
-        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(3))
-
-    def forward(self, x, memory):
-        return self.layer(x, memory, tgt_mask=self.mask.to(x.dtype), tgt_is_causal=True)
-
-
-@entry("torch")
-def transformer_decoder_layer():
-    return Model(Decoder(), nn.MSELoss(), ((real(6, 3, 2), real(6, 4, 2)), real(6, 3, 2)))
-
-
 class LanguageModel(nn.Module):
     """A small GPT: word and position embeddings, a causal block, tied output weights."""
 

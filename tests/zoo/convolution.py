@@ -15,47 +15,11 @@ def conv1d_with_in_place_relu():
 
 
 @entry("torch")
-def conv2d_with_dropout():
-    layers = nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Dropout2d(0.3), nn.Flatten(), nn.Dropout(0.2)
-    model = nn.Sequential(*layers, nn.Linear(8, 3))
-    return Model(model, nn.CrossEntropyLoss(), (real(10, 1, 4, 4), labels(3, 10)), draws=True)
-
-
-@entry("torch")
-def conv3d():
-    model = nn.Sequential(
-        nn.Conv3d(1, 2, 2, stride=2),
-        nn.ELU(),
-        nn.AdaptiveAvgPool3d(1),
-        nn.Flatten(),
-        nn.Linear(2, 1),
-    )
-    return Model(model, nn.MSELoss(), (real(8, 1, 4, 4, 4), real(8, 1)))
-
-
-@entry("torch")
 def group_norm():
     model = nn.Sequential(
         nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Mish(), nn.Flatten(), nn.Linear(16, 1)
     )
     return Model(model, nn.MSELoss(), (real(8, 1, 4, 4), real(8, 1)))
-
-
-@entry("torch")
-def batch_norm_in_eval_mode():
-    model = nn.Sequential(
-        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.LeakyReLU(0.1), nn.Flatten(), nn.Linear(12, 2)
-    )
-    model(torch.randn(20, 1, 4, 4))  # its running statistics
-    return Model(model.eval(), nn.CrossEntropyLoss(), (real(9, 1, 4, 4), labels(2, 9)))
-
-
-@entry("torch")
-def batch_norm_in_train_mode():
-    model = nn.Sequential(
-        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.LeakyReLU(0.1), nn.Flatten(), nn.Linear(12, 2)
-    )
-    return Model(model, nn.CrossEntropyLoss(), (real(9, 1, 4, 4), labels(2, 9)))
 
 
 class ResidualBlock(nn.Module):

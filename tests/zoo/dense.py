@@ -1,4 +1,4 @@
-"""Values, gradients and products with the curvature, by each library's own autodiff."""
+"""Values, gradients and products with the Gauss-Newton matrix, by each library's own autodiff."""
 
 from functools import cached_property
 
@@ -27,12 +27,9 @@ class TorchDense:
         value = self._objective(x)
         return value.item(), torch.autograd.grad(value, x)[0].numpy()
 
-    def hessian(self, v):
-        return torch.autograd.functional.hvp(self._objective, self._x, torch.from_numpy(v))[1]
-
     def gauss_newton(self, v):
         """J^T H_L J v, where H_L is the Hessian of the mean loss in all outputs."""
-        Jv = torch.autograd.functional.jvp(self._outputs, self._x, torch.from_numpy(v))[1]
+        Jv = torch.autograd.functional.jvp(self._outputs, self._x, v)[1]
         z = self._specimen.outputs(self._x).detach()
         u = torch.autograd.functional.hvp(
             lambda flat: self._specimen.mean_loss(flat.view(z.shape)), z.reshape(-1), Jv
@@ -58,11 +55,6 @@ class AutogradDense:
 
         value, g = autograd.value_and_grad(self._objective)(self._x)
         return float(value), g
-
-    def hessian(self, v):
-        import autograd
-
-        return autograd.hessian_vector_product(self._objective)(self._x, v)
 
     def gauss_newton(self, v):
         import autograd
@@ -115,11 +107,6 @@ class JaxDense:
 
         value, g = jax.jit(jax.value_and_grad(self._objective))(self._x)
         return float(value), np.asarray(g)
-
-    def hessian(self, v):
-        import jax
-
-        return jax.jit(jax.grad(lambda x: jax.grad(self._objective)(x) @ v))(self._x)
 
     def gauss_newton(self, v):
         import jax

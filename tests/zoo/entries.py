@@ -16,7 +16,6 @@ FAMILIES = (
     "functions",
     "autograd_entries",
     "jax_entries",
-    "flax_and_equinox",
 )
 for family in FAMILIES:
     import_module(f"tests.zoo.{family}")

@@ -71,25 +71,6 @@ def pinn_by_hessian():
     return poisson_equation(ByHessian())
 
 
-class Laplacian(Field):
-    """Nested derivatives: one after the other along each coordinate."""
-
-    def forward(self, points):
-        points = points.requires_grad_()
-        (du,) = torch.autograd.grad(self.u(points).sum(), points, create_graph=True)
-        total = 0.0
-        for i in range(points.shape[1]):
-            (d2u,) = torch.autograd.grad(du[:, i].sum(), points, create_graph=True)
-            total = total + d2u[:, i : i + 1]
-        return total
-
-
-@entry("torch")
-def pinn_laplacian_in_two_dimensions():
-    points = 2 * torch.rand(25, 2, dtype=torch.float64) - 1
-    return Model(Laplacian(2), nn.MSELoss(), (points, torch.exp(points.sum(1, keepdim=True))))
-
-
 class InAMethod(Field):
     """The residual in a method of its own, in train mode, under enable_grad, of a cloned input."""
 
@@ -108,24 +89,6 @@ class InAMethod(Field):
 @entry("torch")
 def pinn_in_a_method_in_train_mode():
     return poisson_equation(InAMethod().train())
-
-
-class WithBoundary(Field):
-    """Residual and boundary values as two columns."""
-
-    def forward(self, x):
-        x = x.requires_grad_()
-        u = self.u(x)
-        (du,) = torch.autograd.grad(u.sum(), x, create_graph=True)
-        return torch.cat([du - torch.cos(x), u], 1)
-
-
-@entry("torch")
-def pinn_with_boundary_values():
-    x = torch.linspace(0, 3, 15, dtype=torch.float64)[:, None]
-    return Model(
-        WithBoundary(), nn.MSELoss(), (x, torch.cat([torch.zeros_like(x), torch.sin(x)], 1))
-    )
 
 
 class Hamiltonian(nn.Module):

@@ -17,13 +17,6 @@ class LastState(nn.Module):
 
 
 @entry("torch")
-def lstm():
-    return Model(
-        LastState(nn.LSTM(2, 3, batch_first=True), 3), nn.MSELoss(), (real(8, 4, 2), real(8, 1))
-    )
-
-
-@entry("torch")
 def lstm_with_dropout():
     recurrent = nn.LSTM(2, 2, num_layers=2, batch_first=True, dropout=0.4)
     return Model(LastState(recurrent, 2), nn.MSELoss(), (real(8, 3, 2), real(8, 1)), draws=True)

@@ -101,6 +101,10 @@ class Model:
         """What `load` has written."""
         return [p.detach() for p in self.model.parameters() if p.requires_grad]
 
+    def tensors(self):
+        """What a run must leave as it is."""
+        return [*self.written(), *(t.detach() for t in self.model.buffers()), *leaves(self.data)]
+
 
 @dataclass(frozen=True)
 class Function:
@@ -138,6 +142,9 @@ class Function:
         if isinstance(self.x0, nn.Module):
             return [p.detach() for p in self.x0.parameters()]
         return [leaf.detach() for leaf in tree_flatten(self.x0)[0]]
+
+    def tensors(self):
+        return [*self.written(), *leaves(self.constants)]
 
 
 class Held(nn.Module):
@@ -186,6 +193,12 @@ class Functional:
     def objective(self, tree):
         """Of the tree: `dense.py` has the flat vector."""
         return self.model(tree) if self.loss is None else self.mean_loss(self.outputs(tree))
+
+
+def leaves(data):
+    """The tensors of a tree that can be compared: those that are not sparse."""
+    parts = [part for part in tree_flatten(data)[0] if isinstance(part, torch.Tensor)]
+    return [part for part in parts if part.layout is torch.strided]
 
 
 def pieces(x, like):
