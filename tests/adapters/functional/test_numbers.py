@@ -4,9 +4,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-import torch
 
-import ksdmin
 from ksdmin._adapters.functional.losses import as_sample_loss
 from ksdmin._problem.counting import Counts
 from tests.adapters.functional.backends import (
@@ -15,31 +13,9 @@ from tests.adapters.functional.backends import (
     SOME,
     make,
     matrix,
-    parameters,
-    samples,
 )
-from tests.adapters.functional.dense import TORCH_LOSSES, Dense, Net
 
 # The numbers
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_against_dense_matrices_and_torch(backend, loss):
-    problem, dense = make(backend, loss, l2=0.1), Dense(loss, l2=0.1)
-    np.testing.assert_allclose(problem.x0, dense.x, **CLOSE)
-    found = problem.value_and_gradient(problem.x0, diagonal=True)
-    assert isinstance(found[0], float)
-    X, y = (torch.as_tensor(part) for part in samples(loss))
-    theirs = ksdmin.from_torch(Net(parameters()), TORCH_LOSSES[loss], (X, y), l2=0.1)
-    others = theirs.value_and_gradient(theirs.x0, diagonal=True)
-    expected = dense.value, dense.gradient, dense.diagonal
-    for ours, other, right in zip(found, others, expected, strict=True):
-        np.testing.assert_allclose(ours, right, **CLOSE)
-        np.testing.assert_allclose(ours, other, **CLOSE)
-    G, v = dense.matrix("gauss-newton"), np.random.default_rng(0).standard_normal(len(dense.x))
-    np.testing.assert_allclose(matrix(backend, problem), G, **CLOSE)
-    product = theirs.curvature(theirs.x0)(torch.as_tensor(v))
-    np.testing.assert_allclose(problem.curvature(problem.x0)(backend.array(v)), product, **CLOSE)
 
 
 def test_classes_at_several_positions_and_probabilities(backend):
