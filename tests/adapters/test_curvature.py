@@ -16,11 +16,3 @@ def test_large_outputs(backend, name):
 def test_outputs_that_are_numbers():
     r = np.array([1.0, 2.0])
     assert _curvature.outer_product(r)(np.array([3.0, 1.0])).tolist() == [3.0, 4.0]
-
-
-def test_names():
-    for name in _curvature.PROVIDERS:
-        _curvature.check_provider(name)
-    _curvature.check_provider(lambda x, idx: None)
-    with pytest.raises(ValueError, match="curvature='newton': expected one of 'hessian', 'gauss"):
-        _curvature.check_provider("newton")

@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 import ksdmin
@@ -50,27 +49,6 @@ def test_scripted_modules():
     for model in (scripted, nn.Sequential(scripted)):
         with pytest.raises(TypeError, match="give the module that it was made from"):
             ksdmin.from_torch(model, nn.MSELoss(), (real(N, 3), real(N, 2)))
-
-
-def test_spectral_norm_in_train_mode():
-    net = parametrizations.spectral_norm(nn.Linear(3, 2))
-    with pytest.raises(ValueError, match=r"writes into its buffer.*model\.eval\(\)"):
-        problem_of(net, (real(N, 3), real(N, 2)))
-
-
-def test_sequences_first_in_a_recurrent_net():
-    """The samples would lie along the second axis."""
-
-    class Last(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.gru = nn.GRU(2, 2)
-
-        def forward(self, x):
-            return self.gru(x)[0]
-
-    with pytest.raises(ValueError, match=r"mixes its samples.*batch_first=True"):
-        problem_of(Last(), (real(8, 3, 2), real(8, 3, 2)))
 
 
 def test_reentrant_checkpoints():

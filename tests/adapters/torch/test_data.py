@@ -95,23 +95,6 @@ def test_floating_data_are_brought_to_the_models_dtype(given, dtype):
     assert problem.value(problem.x0) == pytest.approx(right.value(right.x0), rel=1e-2)
 
 
-@pytest.mark.parametrize(
-    "idx",
-    [np.array([0, 2, 4]), [0, 2, 4], range(0, 5, 2), slice(0, 5, 2), torch.tensor([0, 2, 4]),
-     torch.tensor([0, 2, 4], dtype=torch.int32), np.array([1, 0, 1, 0, 1, 0, 0], dtype=bool)],
-    ids=["numpy", "list", "range", "slice", "tensor", "int32", "mask"],
-)  # fmt: skip
-@pytest.mark.parametrize("name", ["mlp", "normed"])
-def test_sets_of_all_kinds(name, idx):
-    problem = make(name)
-    x, right = point(problem), torch.tensor([0, 2, 4])
-    assert problem.value(x, idx) == problem.value(x, right)
-    assert torch.equal(
-        problem.value_and_gradient(x, idx)[1], problem.value_and_gradient(x, right)[1]
-    )
-    assert torch.equal(problem.curvature(x, idx)(x), problem.curvature(x, right)(x))
-
-
 class Watched(np.ndarray):
     """An array that notes how many rows are read at once."""
 

@@ -70,10 +70,6 @@ def test_it_is_the_curvature_and_the_gradient(name, given):
     torch.testing.assert_close(J.residuals @ J.rows + J.penalty * x, g)
 
 
-def test_nested_derivatives_and_recurrent_nets_have_their_rows_from_one_pass_back():
-    assert [made(name)._rows.way for name in MODELS] == ["vmap", "vmap", "uses", "uses", "uses"]
-
-
 @pytest.mark.parametrize(
     ("loss", "has"), [(nn.BCEWithLogitsLoss(), True), (nn.CrossEntropyLoss(), False)], ids=str
 )

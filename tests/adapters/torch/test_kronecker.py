@@ -278,12 +278,6 @@ def test_factors_of_a_part_of_the_samples_count_as_that_part(monkeypatch):
     assert spent[150] == pytest.approx(spent[1500] / 10)
 
 
-def test_the_hessian_free_method_uses_them_too():
-    res = ksdmin.minimize(deep_classifier("kronecker"), method="hf", options={"fmin": 0.5})
-    assert res.preconditioner == "kronecker"
-    assert res.fun <= 0.5
-
-
 def test_a_saved_run_goes_on_bit_for_bit(tmp_path):
     whole = ksdmin.minimize(net_problem(), rng=0, options={"maxiter": 12})
     solver = ksdmin.Solver(net_problem(), rng=0, options={"maxiter": 12})

@@ -236,46 +236,6 @@ def test_products_stay_where_they_were_made():
 # --- Options ---
 
 
-def test_l2():
-    x0 = {"a": draw(2), "b": {"c": draw(3, seed=1)}}
-    one = from_torch(lambda theta: bowl(theta["a"], theta["b"]["c"]), x0=x0, l2=0.3)
-    check_derivatives(one, lambda x: bowl(x[:2], x[2:]) + 0.15 * (x @ x))
-    some = from_torch(lambda theta: bowl(theta["a"], theta["b"]["c"]), x0=x0, l2={"b": 0.5})
-    check_derivatives(some, lambda x: bowl(x[:2], x[2:]) + 0.25 * (x[2:] @ x[2:]))
-    net = from_torch(lambda m: (m.weight.sum() - 1) ** 2, x0=nn.Linear(2, 1), l2={"bias": 2.0})
-    torch.testing.assert_close(net.curvature(net.x0)(torch.ones(3)), torch.tensor([4.0, 4, 2]))
-    with pytest.raises(ValueError, match="no trainable parameter or module 'd'"):
-        from_torch(lambda theta: theta["a"].sum(), x0=x0, l2={"d": 1.0})
-
-
-@pytest.mark.parametrize("kind", ["matrix", "product", "hessian"])
-def test_curvature(kind):
-    scale = {"matrix": 3.0, "product": 3.0, "hessian": 2.0}[kind]
-    given = {
-        "matrix": lambda x, idx: 3 * torch.eye(4, dtype=FLOAT),
-        "product": lambda x, idx: lambda v: 3 * v,
-        "hessian": "hessian",
-    }[kind]
-    problem = from_torch(lambda theta: (theta**2).sum(), x0=draw(4), curvature=given, l2=1.0)
-    v = draw(4, seed=1)
-    torch.testing.assert_close(problem.curvature(problem.x0)(v), (scale + 1) * v)
-
-
-def test_precond():
-    def fun(theta):
-        return (torch.logspace(0, 4, 8, dtype=FLOAT) * (theta - 1) ** 2).sum()
-
-    x0, D = torch.zeros(8, dtype=FLOAT), 2 * torch.logspace(0, 4, 8, dtype=FLOAT)
-    assert minimize(from_torch(fun, x0=x0)).preconditioner == "identity"
-    assert minimize(from_torch(fun, x0=x0, precond=None)).preconditioner == "identity"
-    for given in (D, lambda x, idx: D):
-        res = minimize(from_torch(fun, x0=x0, precond=given))
-        assert res.success
-        assert res.preconditioner == "diagonal"
-    with pytest.raises(ValueError, match="precond='spam'"):
-        from_torch(fun, x0=x0, precond="spam")
-
-
 def test_precision():
     x0, A = draw(8, dtype=torch.float32), draw(8, 8, dtype=torch.float32)
 
@@ -294,20 +254,6 @@ def test_precision():
         assert exact.in_finer_arithmetic() is None
     with pytest.raises(ValueError, match="precision='low'"):
         from_torch(fun, x0=x0, precision="low")
-
-
-def test_load_moves_x0():
-    x0 = torch.zeros(2, 2, dtype=FLOAT)
-    problem = from_torch(lambda theta: ((theta - 1) ** 4).sum(), x0=x0)
-    res = minimize(problem, options={"maxiter": 2})
-    problem.load(res.x)
-    assert torch.equal(problem.x0, res.x)
-    assert torch.equal(x0.view(-1), res.x)
-    assert minimize(problem, options={"maxiter": 0}).fun == res.fun
-    problem.load(np.zeros(4))
-    assert x0.tolist() == [[0, 0], [0, 0]]
-    with pytest.raises(ValueError, match=r"x has shape \(3,\), expected \(4,\)"):
-        problem.load(np.zeros(3))
 
 
 # --- Samples ---

@@ -8,7 +8,6 @@ from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import ksdmin
-from ksdmin._problem.team import ALONE
 from tests.adapters.torch.distributed import cases
 
 
@@ -18,17 +17,6 @@ def group(tmp_path_factory):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
     yield dist.group.WORLD
     dist.destroy_process_group()
-
-
-@pytest.mark.parametrize("kind", ["net", "linear", "classes", "weighted"])
-def test_its_problem_is_the_one_without_a_group(group, kind):
-    alone, grouped = cases.problem(kind), cases.problem(kind, process_group=group)
-    assert type(grouped) is type(alone)
-    assert grouped.team is ALONE
-    assert grouped.traits == alone.traits
-    for part in ("_sums", "_matrix", "_rows"):
-        assert type(getattr(grouped, part)) is type(getattr(alone, part))
-    assert type(grouped._sums._executor) is type(alone._sums._executor)
 
 
 RUNS = {
