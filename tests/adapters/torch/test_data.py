@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import ksdmin
-from tests.adapters.torch.dense import assert_close, directions, make, multiply, point
+from tests.adapters.torch.dense import assert_same, make
 from tests.adapters.torch.zoo import ZOO
 
 CHUNK = 7
@@ -36,19 +36,6 @@ def memmap(array, path):
     mapped[:] = array
     mapped.flush()
     return np.memmap(path, array.dtype, "r", shape=array.shape)
-
-
-def numbers(problem):
-    """What all verbs give, on the whole set and on a part."""
-    x, V = point(problem), directions(problem.x0)
-    for idx in (slice(None), torch.arange(1, problem.subsets.n, 2)):
-        value, g, squares = problem.value_and_gradient(x, idx, diagonal=True)
-        yield from (torch.tensor(value), g, squares, multiply(problem.curvature(x, idx), V))
-
-
-def assert_same(problem, right, tolerance=0.0):
-    for one, other in zip(numbers(problem), numbers(right), strict=True):
-        assert_close(one, other, tolerance)
 
 
 KINDS = {

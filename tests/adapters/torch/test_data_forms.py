@@ -21,7 +21,7 @@ from torch.utils.data import (
 )
 
 import ksdmin
-from tests.adapters.torch.test_data import assert_same
+from tests.adapters.torch.dense import assert_same
 
 N = 13
 CPU, FLOAT64 = torch.device("cpu"), torch.float64
