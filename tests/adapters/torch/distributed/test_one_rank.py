@@ -24,13 +24,14 @@ RUNS = {
     "samples": ("net", (0.6, 0.3, 0.3)),
     "exact space": ("linear", None),
     "weights": ("weighted", (1.0, 0.3, 0.3)),
+    "blocks": ("blocks", (1.0, 0.3, 0.3)),
 }
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_its_run_is_the_same_to_the_last_bit_and_sends_nothing(group, name):
     kind, sizes = RUNS[name]
-    subsets = None if sizes is None else ksdmin.Subsets(cases.N, *sizes)
+    subsets = cases.subsets_of(cases.problem(kind), sizes)
     alone = cases.run(cases.problem(kind), {"maxiter": 12}, subsets)
     grouped = cases.run(cases.problem(kind, process_group=group), {"maxiter": 12}, subsets)
     np.testing.assert_array_equal(grouped["x"], alone["x"])
