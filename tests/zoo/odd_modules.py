@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.adapters.torch.zoo import Forward
 from tests.zoo.registry import Model, entry, real
 
 
@@ -16,6 +17,27 @@ def noise_on_the_weights():
             return F.linear(x, self.weight + 0.1 * torch.randn_like(self.weight), self.bias).tanh()
 
     return Model(Noisy(3, 2), nn.MSELoss(), (real(12, 3), real(12, 2)), draws=True)
+
+
+@entry("torch")
+def mirrored():
+    """An auto-encoder whose decoder is the encoder's weight, transposed, in no module."""
+    model = Forward(
+        lambda m, x: F.linear(m.encode(x).tanh(), m.encode.weight.t()), encode=nn.Linear(4, 2)
+    )
+    x = real(7, 4)
+    return Model(model, nn.MSELoss(), (x, x))
+
+
+@entry("torch")
+def layers_with_repeated_samples():
+    """A layer that sees each sample twice, and one whose rows are no samples."""
+    model = Forward(
+        lambda m, x: m.rows(m.twice(m.twice(x).tanh()).reshape(-1, 2)).reshape(len(x), -1),
+        twice=nn.Linear(4, 4),
+        rows=nn.Linear(2, 1),
+    )
+    return Model(model, nn.MSELoss(), (real(7, 4), real(7, 2)))
 
 
 @entry("torch")

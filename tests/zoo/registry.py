@@ -2,8 +2,8 @@
 
 An entry is a function that returns one of the kinds below, all in float64 and small. Each kind
 knows two things of it: how its user makes a problem (`problem`), and the same objective as a plain
-function of the flat vector (`objective`; for a model also `outputs` and `mean_loss`), from which
-the tests compute dense derivatives without ksdmin.
+function (`objective`, of torch's of the flat vector; for a model also `outputs`, `mean_loss` and
+`gauss_newton`), which the tests compare it with.
 
 To add one: a function with the decorator `entry` in the file of its family; a new file is named in
 `FAMILIES` of entries.py.
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 import ksdmin
@@ -96,6 +97,19 @@ class Model:
 
     def objective(self, x):
         return self.mean_loss(self.outputs(x))
+
+    def gauss_newton(self, x, v):
+        """J^T H_L J v, where H_L is the Hessian of the mean loss in all outputs."""
+        derivatives = torch.autograd.functional
+        shape = self.outputs(x).shape
+
+        def outputs(x):
+            with sdpa_kernel(SDPBackend.MATH):  # it can be differentiated twice
+                return self.outputs(x).reshape(-1)
+
+        z, Jv = derivatives.jvp(outputs, x, v)
+        _, u = derivatives.hvp(lambda flat: self.mean_loss(flat.view(shape)), z.detach(), Jv)
+        return derivatives.vjp(outputs, x, u)[1]
 
     def written(self):
         """What `load` has written."""
@@ -191,7 +205,6 @@ class Functional:
         return (self.losses or self.loss)(z, self.data[1]).mean()
 
     def objective(self, tree):
-        """Of the tree: `dense.py` has the flat vector."""
         return self.model(tree) if self.loss is None else self.mean_loss(self.outputs(tree))
 
 

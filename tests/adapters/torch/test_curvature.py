@@ -1,7 +1,5 @@
 """Every curvature provider against dense matrices, and against curvlinops."""
 
-import itertools
-
 import pytest
 import torch
 from scipy.sparse.linalg import aslinearoperator
@@ -30,15 +28,10 @@ def matrix(of, kind):
     return getattr(of, kind.replace("-", "_"))
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        *((name, "empirical-fisher") for name in ZOO),
-        *itertools.product(("mlp", "normed", "dropped", "tied"), ("hessian", "gauss-newton")),
-    ],
-)
+@pytest.mark.parametrize("name", ["mlp", "normed", "dropped", "tied"])
+@pytest.mark.parametrize("kind", ["hessian", "gauss-newton", "empirical-fisher"])
 def test_dense(name, kind):
-    """The other two curvatures of all kinds of models: tests/zoo."""
+    """Of all kinds of models: tests/zoo."""
     problem = make(name, curvature=kind)
     for part, idx in SETS.items():
         right = dense(name, part)
@@ -46,7 +39,7 @@ def test_dense(name, kind):
         assert_close(multiply(problem.curvature(right.x, idx), V), matrix(right, kind) @ V)
 
 
-@pytest.mark.parametrize("name", ["mlp", "per_pixel", "two_inputs", "mirrored"])
+@pytest.mark.parametrize("name", ["mlp", "per_pixel", "two_inputs"])
 @sets
 def test_fisher_is_that_of_the_labels_drawn(name, part):
     problem, right = make(name, curvature="fisher"), dense(name, part)

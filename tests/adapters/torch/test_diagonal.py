@@ -15,7 +15,7 @@ from tests.adapters.torch.zoo import ZOO, Case, Forward, squared
 
 @pytest.mark.parametrize(
     ("name", "chunk"),
-    [("mlp", 1), ("cnn", 100), ("sequence", 100), *((name, 3) for name in sorted(ZOO))],
+    [("mlp", 1), ("cnn", 100), *((name, 3) for name in sorted(ZOO))],
 )
 def test_exact(name, chunk):
     problem = make(name, chunk_size=chunk)
