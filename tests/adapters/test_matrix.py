@@ -120,33 +120,6 @@ def test_blocks_of_linear_residuals_in_autograd_and_jax(library):
     agrees(problem, slice(None))
 
 
-@pytest.mark.parametrize(("outputs", "idx"), [(1, SETS[0]), (3, SETS[1])])
-def test_a_net_of_jax_has_its_jacobian(outputs, idx):
-    params = {"W": jnp.cos(jnp.arange(20.0).reshape(5, 4)), "V": jnp.ones((4, outputs))}
-    problem = ksdmin.from_jax(
-        lambda p, x: jnp.tanh(x @ p["W"]) @ p["V"],
-        "squared-error",
-        (X, np.repeat(ODDS[:, None], outputs, 1)),
-        params=params,
-        l2=0.1,
-        sample_weight=WEIGHTS,
-    )
-    assert problem.traits.has_jacobian
-    x = problem.x0 + 0.1
-    J, g = problem.jacobian(x, idx), problem.value_and_gradient(x, idx)[1]
-    agrees(problem, idx, J.rows.T @ J.rows + 0.1 * np.eye(len(x)))
-    np.testing.assert_allclose(J.residuals @ J.rows + J.penalty * x, g, atol=1e-12)
-
-
-def test_a_net_of_autograd_has_none():
-    problem = ksdmin.from_autograd(
-        lambda p, x: anp.tanh(anp.dot(x, p)), "squared-error", (X, ODDS), params=anp.ones(5)
-    )
-    assert not problem.traits.has_matrix
-    with pytest.raises(ValueError, match="no curvature matrix"):
-        problem.matrix(problem.x0)
-
-
 @pytest.mark.parametrize("precond", ["fisher", None])
 def test_a_run_of_a_linear_layer_takes_the_matrix(precond):
     problem = in_torch(linear(3), nn.CrossEntropyLoss(), LABELS, l2=0.01, precond=precond)

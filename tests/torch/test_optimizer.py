@@ -73,7 +73,13 @@ def flat(net):
 
 @kinds
 def test_ten_steps_go_down(kind):
-    net, optimizer, losses = trained(10, kind)
+    net, before = make_net(), loss_of(make_net()).item()
+    optimizer = KSD(net.parameters())
+    closure = closure_of(net, optimizer, kind)
+    returned = [optimizer.step(closure) for _ in range(10)]
+    losses = [loss.item() for loss in returned]
+    assert losses[0] == before  # the loss before the step
+    assert not any(loss.requires_grad for loss in returned)
     losses.append(loss_of(net).item())
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < 0.6 * losses[0]
@@ -101,16 +107,6 @@ def test_a_loss_with_a_graph_and_one_without_make_the_same_run():
     first, second = (trained(8, kind) for kind in ("backward", "detached"))
     assert first[2] == second[2]
     assert torch.equal(flat(first[0]), flat(second[0]))
-
-
-@kinds
-def test_the_loss_before_the_step_is_returned(kind):
-    net = make_net()
-    optimizer = KSD(net.parameters())
-    before = loss_of(net).item()
-    loss = optimizer.step(closure_of(net, optimizer, kind))
-    assert loss.item() == before
-    assert not loss.requires_grad
 
 
 def test_calls_of_the_closure_are_few_and_counted():

@@ -95,18 +95,6 @@ def test_saturated_units_are_quiet():
     assert np.all(np.isfinite(problem.curvature(problem.x0)(g)))
 
 
-def test_memory_mapped_data(tmp_path):
-    np.save(tmp_path / "inputs.npy", X)
-    stored = np.load(tmp_path / "inputs.npy", mmap_mode="r")
-    problems = [
-        ksdmin.from_autograd(lambda p, X: X @ p, "squared-error", (data, Y), params=W, chunk_size=3)
-        for data in (X, stored)
-    ]
-    (value, g), (same, too) = (p.value_and_gradient(p.x0) for p in problems)
-    assert value == same
-    np.testing.assert_array_equal(g, too)
-
-
 def test_a_weighted_diagonal_sample_by_sample():
     """A model that autograd differentiates sample by sample."""
 

@@ -116,14 +116,6 @@ def test_sets_of_many_sizes_are_compiled_a_few_times(x32):
     assert len(traced) <= 1
 
 
-def test_arrays_are_those_of_jax(x64):
-    problem = ksdmin.from_jax(lambda p, X: X @ p, "squared-error", (X, Y), params=W)
-    assert all(isinstance(part, jax.Array) for part in problem._sums.samples._data)
-    _, g, D = problem.value_and_gradient(problem.x0, diagonal=True)
-    product = problem.curvature(problem.x0)(g)
-    assert all(isinstance(u, jax.Array) for u in (problem.x0, g, D, product))
-
-
 def test_finer_arithmetic_has_values_in_float32_and_the_same_products(x32):
     backend, data = Backend("jax", jnp), samples("squared-error", dtype="float32")
     coarse = backend.make(

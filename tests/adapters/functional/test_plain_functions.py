@@ -43,16 +43,6 @@ def test_a_list_of_arrays_is_a_tree(backend):
     assert len(problem.unflatten(problem.x0)) == 2
 
 
-def test_minimize_a_plain_function(backend):
-    x0 = {"b": backend.array([1.0]), "a": backend.array([-1.2])}
-    problem = backend.make(
-        lambda p: (1 - p["a"][0]) ** 2 + 100 * (p["b"] - p["a"] ** 2) ** 2, x0=x0
-    )
-    res = ksdmin.minimize(problem)
-    assert res.success
-    np.testing.assert_allclose(problem.unflatten(res.x)["a"], 1.0, atol=1e-4)
-
-
 def test_a_plain_function_of_samples(backend):
     X, y = samples("squared-error")
     X, y = backend.array(X), backend.array(y)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import ksdmin
-from tests.adapters.torch.dense import assert_same, make
+from tests.adapters.torch.dense import make
 from tests.adapters.torch.zoo import ZOO
 
 CHUNK = 7
@@ -38,25 +38,6 @@ def memmap(array, path):
     return np.memmap(path, array.dtype, "r", shape=array.shape)
 
 
-KINDS = {
-    "numpy": lambda X, y, path: (X.numpy(), y.numpy()),
-    "list": lambda X, y, path: [X, y.numpy()],
-    "memmap": lambda X, y, path: (memmap(X.numpy(), path / "X"), memmap(y.numpy(), path / "y")),
-    "TensorDataset": lambda X, y, path: TensorDataset(X, y),
-    "Dataset": lambda X, y, path: Pairs(X, y),
-    "Dataset of numpy": lambda X, y, path: Pairs(X.numpy(), y.numpy()),
-    "read only": lambda X, y, path: (np.frombuffer(X.numpy().tobytes()).reshape(X.shape), y),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_kinds(kind, tmp_path):
-    name = "mlp"
-    case = ZOO[name]()
-    data = KINDS[kind](*case.data, tmp_path)
-    assert_same(ksdmin.from_torch(case.model, case.loss, data), make(name))
-
-
 def test_several_targets():
     """A callable gets the tuple: here weights of samples beside the targets."""
 
@@ -69,17 +50,6 @@ def test_several_targets():
     data = X, (y, torch.full((len(y),), 3.0))
     problem, right = ksdmin.from_torch(case.model, weighted, data), make("mlp")
     assert problem.value(right.x0) == pytest.approx(3 * right.value(right.x0), rel=1e-14)
-
-
-@pytest.mark.parametrize("given", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_floating_data_are_brought_to_the_models_dtype(given, dtype):
-    case = ZOO["mlp"]()
-    data = tuple(part.numpy().astype(given) for part in case.data)
-    problem = ksdmin.from_torch(case.model.to(dtype), case.loss, data)
-    right = make("mlp")
-    assert problem.x0.dtype == dtype
-    assert problem.value(problem.x0) == pytest.approx(right.value(right.x0), rel=1e-2)
 
 
 class Watched(np.ndarray):

@@ -95,6 +95,7 @@ FORMS = {
     "mapping of fields": UserDict(b=B, targets=Y.numpy(), a=A),
     "Dataset of dicts": Items(fields),
     "Dataset of pairs": Items(pairs),
+    "read only": ((np.frombuffer(A.numpy().tobytes()).reshape(A.shape), B), Y),
     "Dataset of namedtuples": Items(lambda a, b, y: (Two(a, b), y)),
 }
 

@@ -127,11 +127,6 @@ def test_where_there_is_none():
         assert squares(**verbs).in_finer_arithmetic() is None
 
 
-def test_a_word_that_is_none():
-    with pytest.raises(ValueError, match=r"precision='double'.*'float32'"):
-        squares("double")
-
-
 # Runs
 
 

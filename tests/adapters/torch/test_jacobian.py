@@ -88,19 +88,6 @@ def test_other_curvatures_have_none(curvature):
     assert not made("one output", curvature=curvature).traits.has_jacobian
 
 
-def test_float32_is_fitted_with_it():
-    x = DATA.float()
-    res = ksdmin.minimize(
-        ksdmin.from_torch(
-            nn.Sequential(nn.Linear(1, 40), nn.Tanh(), nn.Linear(40, 1)), nn.MSELoss(), (x, x.sin())
-        ),
-        rng=0,
-        options={"maxiter": 10},
-    )
-    assert res.fun < 1e-5
-    assert res.x.dtype == torch.float32
-
-
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", MODELS)

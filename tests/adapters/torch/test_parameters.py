@@ -90,6 +90,13 @@ def half():
         (nn.Linear(3, 2).requires_grad_(False), {}, ValueError, "no trainable parameter"),
         (nn.Linear(3, 2), {"params": []}, ValueError, "no trainable parameter"),
         (nn.Linear(3, 2), {"params": ["bais"]}, ValueError, "no parameter or module 'bais'"),
+        (nn.Linear(3, 2), {"params": [torch.zeros(3)]}, ValueError, "not a parameter of the model"),
+        (
+            nn.Linear(3, 2),
+            {"params": [3]},
+            TypeError,
+            "expected names of parameters or modules, or",
+        ),
         (half(), {}, ValueError, "share one dtype and device, found torch.float32 on cpu, torch.f"),
         (nn.Linear(3, 2).half(), {}, TypeError, "float16; expected float32 or float64"),
         (nn.Linear(3, 2), {"precision": "low"}, ValueError, "precision='low'"),

@@ -149,23 +149,6 @@ def test_values_gradients_and_products(equation, part):
     assert_close(multiply(problem.curvature(x, idx), V), exact @ V, 1e-9)
 
 
-@parts
-def test_the_hessian(part):
-    net, (idx, by_block) = make_net(), PARTS[part]
-    problem = make(curvature="hessian", l2=0.3)
-    x, V = problem.x0 + 0.1, directions(problem.x0)
-
-    def penalized(x):
-        return objective(net, x, by_block) + 0.15 * x @ x
-
-    H = torch.autograd.functional.hessian(penalized, x)
-    assert_close(multiply(problem.curvature(x, idx), V), H @ V, 1e-9)
-    assert problem.value(x, idx) == pytest.approx(penalized(x).item(), rel=1e-12)
-    leaf = x.clone().requires_grad_()
-    (g,) = torch.autograd.grad(penalized(leaf), leaf)
-    assert_close(problem.value_and_gradient(x, idx)[1], g, 1e-9)
-
-
 def test_the_diagonal_has_the_scale_of_the_gauss_newton_matrix():
     """Whatever the sizes of the residuals and the weights are."""
 
@@ -184,20 +167,6 @@ def test_the_diagonal_has_the_scale_of_the_gauss_newton_matrix():
     D = problem.value_and_gradient(problem.x0, diagonal=True)[2]
     exact = torch.stack([problem.curvature(problem.x0)(v) for v in torch.eye(len(D)).double()])
     assert_close(D, exact.diagonal(), 0.02)
-
-
-@pytest.mark.parametrize(
-    ("equation", "curvature"),
-    [
-        (by_jvp, "gauss-newton"),
-        *((by_autograd, curvature) for curvature in ("hessian", "empirical-fisher")),
-    ],
-)
-def test_a_run_goes_down(equation, curvature):
-    problem = make(equation, curvature=curvature)
-    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 2})
-    assert res.nit == 2
-    assert res.fun < 0.995 * res.history[0].value
 
 
 def test_a_sampled_run_converges():

@@ -98,20 +98,6 @@ def test_dtypes(device, tmp_path):
         assert_same(found, right)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_run(device, tmp_path):
-    X, y = arrays()
-    one, other = (
-        ksdmin.minimize(make(data, device), rng=0, options={"maxiter": 3})
-        for data in (mapped(tmp_path), (X.to(device), y.to(device)))
-    )
-    if device == "cuda":  # there the rounding differs, and so may the number of evaluations
-        assert one.fun == pytest.approx(other.fun, rel=1e-2)
-        return
-    assert torch.equal(one.x, other.x)
-    assert one.nfev == other.nfev
-
-
 @pytest.fixture(autouse=True)
 def older_threads(monkeypatch):
     """Those of problems that other tests keep."""
@@ -251,3 +237,36 @@ print(all(p.value(p.x0) == p.value(p.x0) for _ in range(3)))
     )
     assert done.stdout == "True\n"
     assert "exited unexpectedly" not in done.stderr
+
+
+ENDS = """
+import sys, torch, ksdmin
+
+class Slow(torch.utils.data.Dataset):
+    begun = False
+
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, i):
+        if Slow.begun:
+            for _ in range(400):
+                torch.ones(60, 60).sin_()
+        return torch.full((3,), i / 400), torch.ones(1)
+
+class Ends(torch.nn.Linear):
+    def forward(self, x):
+        if Slow.begun:
+            sys.exit(0)  # the next chunks are on their way
+        return super().forward(x)
+
+net, loss = Ends(3, 1), torch.nn.MSELoss()
+problem = ksdmin.from_torch(net, loss, Slow(), memory_budget=2000, chunk_size=4)
+Slow.begun = True
+problem.value(problem.x0)
+"""
+
+
+def test_a_thread_that_fetches_samples_does_not_abort_a_process_that_ends():
+    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -82,9 +82,3 @@ def test_what_damped_and_exact_steps_of_blocks_send(two):
     found = two(cases.payload, "wide blocks", "jacobian")[0]
     assert found == (3, 8 + ITEMSIZE * rows * (wide + 1))
     assert two(cases.payload, "linear blocks", "matrix")[0] == (2, 8 + ITEMSIZE * linear**2)
-
-
-def test_a_run_of_one_process_exchanges_nothing():
-    history = cases.run(cases.problem(), {"maxiter": 2})["history"]
-    assert not history["reductions"].any()
-    assert not history["reduced_bytes"].any()
