@@ -454,6 +454,8 @@ def test_frozen_and_unused_parameters_stay(kind):
 @pytest.mark.parametrize(
     ("tensors", "error", "told"),
     [
+        (nn.Linear(2, 1), TypeError, r"expected net.parameters\(\), not the module itself"),
+        ([torch.ones(2)], ValueError, "no parameter requires a gradient"),
         ([torch.ones(2, dtype=torch.complex64)], TypeError, "complex64; expected float32 or float"),
         ([torch.ones(2, dtype=torch.float16)], TypeError, "float16; .* under torch.autocast"),
         ([torch.ones(2, dtype=torch.bfloat16)], TypeError, "bfloat16; expected float32 or"),
@@ -461,16 +463,13 @@ def test_frozen_and_unused_parameters_stay(kind):
         ([torch.ones(2), torch.ones(2).double()], ValueError, "share one dtype and device, but "),
         ([torch.ones(2), torch.ones(2, device="meta")], ValueError, "float32 on cpu and .* meta"),
     ],
-    ids=["complex", "half", "bfloat16", "sparse", "dtypes", "devices"],
+    ids=["module", "constant", "complex", "half", "bfloat16", "sparse", "dtypes", "devices"],
 )
 def test_parameters_that_make_no_vector_are_refused(tensors, error, told):
+    if told != "no parameter requires a gradient" and isinstance(tensors, list):
+        tensors = [t.requires_grad_() for t in tensors]
     with pytest.raises(error, match=told):
-        KSD([t.requires_grad_() for t in tensors])
-
-
-def test_nothing_to_minimise_over_is_refused():
-    with pytest.raises(ValueError, match="no parameter requires a gradient"):
-        KSD([torch.ones(2)])
+        KSD(tensors)
 
 
 def test_sparse_gradients_are_refused():
@@ -527,11 +526,6 @@ def test_parameters_are_added_before_the_first_step_only():
 def test_wrong_options_are_refused(options, error, told):
     with pytest.raises(error, match=told):
         KSD(make_net().parameters(), **options)
-
-
-def test_a_module_is_not_its_parameters():
-    with pytest.raises(TypeError, match=r"expected net.parameters\(\), not the module itself"):
-        KSD(make_net())
 
 
 def test_an_unknown_option_gets_the_warning_of_minimize():

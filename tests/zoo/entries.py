@@ -6,12 +6,9 @@ from tests.zoo.registry import ENTRIES
 
 FAMILIES = (
     "physics",
-    "recurrent",
-    "attention",
-    "convolution",
+    "networks",
     "odd_modules",
     "wrapped_modules",
-    "architectures",
     "frameworks",
     "functions",
     "autograd_entries",

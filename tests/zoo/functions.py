@@ -12,17 +12,6 @@ def zeros(*shape):
 
 
 @entry("torch")
-def student_t_likelihood():
-    def negative_log_likelihood(theta, y):
-        location, log_scale, log_freedom = theta
-        t = torch.distributions.StudentT(log_freedom.exp() + 1, location, log_scale.exp())
-        return -t.log_prob(y).mean()
-
-    x0 = [zeros(()), zeros(()), torch.ones((), dtype=torch.float64)]
-    return Function(negative_log_likelihood, x0, (2 * real(40) + 1,))
-
-
-@entry("torch")
 def gaussian_process_marginal_likelihood():
     def fun(log_theta, X, y):
         length, signal, noise = log_theta.exp()

@@ -59,22 +59,6 @@ def parameter_list_and_dict():
 
 
 @entry("torch")
-def module_list_in_a_loop():
-    class Loop(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(3))
-            self.head = nn.ModuleDict({"mean": nn.Linear(3, 1), "unused": nn.Linear(3, 1)})
-
-        def forward(self, x):
-            for layer in self.layers:
-                x = x + layer(x).tanh()
-            return self.head["mean"](x)
-
-    return Model(Loop(), nn.MSELoss(), (real(12, 3), real(12, 1)))
-
-
-@entry("torch")
 def complex_numbers_inside():
     """A filter in the Fourier domain; its parameters are real."""
 

@@ -11,7 +11,7 @@ To add one: a function with the decorator `entry` in the file of its family; a n
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -57,8 +57,7 @@ def entry(library, *marks):
 class Model:
     """A torch module with a loss and data.
 
-    `mean` is the mean loss of (outputs, targets), where `loss` is no module whose own mean it is;
-    `plain` a module that computes the same without what is special about `model`, with parameters
+    `plain`: a module that computes the same without what is special about `model`, with parameters
     of the same names; `draws`: whether it draws random numbers, so that only it knows its value;
     `has_hessian`: False where torch's own is wrong (see tests/adapters/torch/test_backward.py).
     """
@@ -66,11 +65,9 @@ class Model:
     model: nn.Module
     loss: Any
     data: tuple[Any, Any]
-    mean: Callable[[Any, Any], Any] | None = None
     plain: nn.Module | None = None
     draws: bool = False
     has_hessian: bool = True
-    options: dict[str, Any] = field(default_factory=dict)
 
     def to(self, device):
         move = nn.Module.to
@@ -81,7 +78,7 @@ class Model:
         return replace(self, model=model, loss=loss, data=data, plain=plain)
 
     def problem(self, **options):
-        return ksdmin.from_torch(self.model, self.loss, self.data, **self.options, **options)
+        return ksdmin.from_torch(self.model, self.loss, self.data, **options)
 
     def outputs(self, x):
         model = self.plain or self.model
@@ -93,7 +90,7 @@ class Model:
         return torch.func.functional_call(model, named, inputs)
 
     def mean_loss(self, z):
-        return (self.mean or self.loss)(z, self.data[1])
+        return self.loss(z, self.data[1])
 
     def objective(self, x):
         return self.mean_loss(self.outputs(x))
@@ -185,17 +182,14 @@ class Functional:
     loss: Any = None
     data: Any = None
     losses: Callable[..., Any] | None = None
-    options: dict[str, Any] = field(default_factory=dict)
 
     def to(self, device):
         return self
 
     def problem(self, **options):
         if self.loss is None:
-            return self.build(self.model, x0=self.params, **self.options)
-        return self.build(
-            self.model, self.loss, self.data, params=self.params, **self.options, **options
-        )
+            return self.build(self.model, x0=self.params)
+        return self.build(self.model, self.loss, self.data, params=self.params, **options)
 
     @property
     def outputs(self):
@@ -226,8 +220,3 @@ def real(*shape):
 
 def labels(classes, *shape):
     return torch.randint(classes, shape)
-
-
-def mean_of(losses):
-    """The mean of what a loss per sample returns."""
-    return lambda z, y: losses(z, y).mean()

@@ -6,12 +6,10 @@ from scipy.sparse.linalg import aslinearoperator
 from torch import nn
 
 import ksdmin
-from ksdmin._adapters.flat_problem import seed_for_set
 from ksdmin._problem.counting import Counts
 from tests.adapters.torch.dense import (
     SETS,
     WHOLE,
-    Dense,
     assert_close,
     dense,
     directions,
@@ -19,7 +17,7 @@ from tests.adapters.torch.dense import (
     multiply,
     point,
 )
-from tests.adapters.torch.zoo import ZOO, Case, entropy
+from tests.adapters.torch.zoo import ZOO
 
 sets = pytest.mark.parametrize("part", SETS)
 
@@ -37,24 +35,6 @@ def test_dense(name, kind):
         right = dense(name, part)
         V = directions(right.x)
         assert_close(multiply(problem.curvature(right.x, idx), V), matrix(right, kind) @ V)
-
-
-@pytest.mark.parametrize("name", ["mlp", "per_pixel", "two_inputs"])
-@sets
-def test_fisher_is_that_of_the_labels_drawn(name, part):
-    problem, right = make(name, curvature="fisher"), dense(name, part)
-    idx, z = SETS[part], right.outputs(right.x)
-    generator = torch.Generator().manual_seed(seed_for_set(problem._sums.seed, idx))
-    drawn = problem._sums._kernels.loss.draw(z, right.targets, generator)
-    inputs = right.inputs if len(right.inputs) > 1 else right.inputs[0]
-    replayed = Case(right.case.model, right.case.loss, right.case.losses, (inputs, drawn))
-    of_drawn = Dense(replayed, right.x, seed=right.seed)
-    # The loss is a mean over that many terms of the log-likelihood.
-    terms = z[0, 0].numel() if right.case.losses is entropy else z[0].numel()
-    V = directions(right.x)
-    product = problem.curvature(right.x, idx)
-    assert_close(multiply(product, V), terms * of_drawn.empirical_fisher @ V)
-    assert_close(product(V[:, 0]), product(V[:, 0]), 0)
 
 
 # Torch's own forward mode, and what curvlinops depends on, use a deprecated part of torch.

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 import ksdmin
 from ksdmin._problem.arrays import Space
-from ksdmin._problem.kronecker import FACTOR_SAMPLES, _multiply, multiply, samples_needed
-from tests.adapters.torch.zoo import Forward
+from ksdmin._problem.kronecker import _multiply, multiply
+from tests.adapters.torch.zoo import Forward, attentive, recurrent
 
 N = 40
 
@@ -116,17 +116,6 @@ def own_products():
     ).double()
 
 
-def recurrent(kind):
-    parts = {"cells": kind(5, 4, batch_first=True), "read": nn.Linear(4, 3)}
-    return Forward(lambda self, x: self.read(self.cells(x)[0][:, -1]), **parts).double()
-
-
-def attention():
-    parts = {"layer": nn.TransformerEncoderLayer(5, 1, 6, dropout=0.0, batch_first=True)}
-    parts |= {"read": nn.Linear(5, 3)}
-    return Forward(lambda self, x: self.read(self.layer(x).mean(1)), **parts).double()
-
-
 def transposed():
     return nn.Sequential(nn.ConvTranspose1d(2, 3, 3, stride=2, padding=1), nn.Flatten(),
                          nn.Tanh(), nn.Linear(21, 3)).double()  # fmt: skip
@@ -139,9 +128,9 @@ def volume():
 KINDS = {
     "a weight used twice": (twice, (5,), 2),
     "products of one's own": (own_products, (5,), 2),
-    "an LSTM": (lambda: recurrent(nn.LSTM), (6, 5), 3),
-    "a GRU": (lambda: recurrent(nn.GRU), (6, 5), 3),
-    "attention": (attention, (6, 5), 5),
+    "an LSTM": (lambda: recurrent(nn.LSTM(5, 4, batch_first=True), 4, 3), (6, 5), 3),
+    "a GRU": (lambda: recurrent(nn.GRU(5, 4, batch_first=True), 4, 3), (6, 5), 3),
+    "attention": (lambda: attentive(5, 1, 6, 3, dropout=0.0), (6, 5), 5),
     "a transposed convolution": (transposed, (2, 4), 2),
     "a convolution in 3d": (volume, (1, 3, 3, 3), 2),
 }
@@ -179,16 +168,6 @@ def test_a_side_that_is_too_long(monkeypatch):
     first, second = problem.factors(problem.x0).blocks
     assert (first.diagonal_rows, first.diagonal_columns) == (True, False)
     assert (second.diagonal_rows, second.diagonal_columns) == (False, True)
-
-
-def test_a_wide_factor_is_estimated_from_as_many_samples_as_it_needs():
-    inputs, _ = data(300, n=400)
-    net = nn.Sequential(nn.Linear(300, 4), nn.Tanh(), nn.Linear(4, 300)).double()
-    problem = problem_of(net, (inputs, inputs), nn.MSELoss(), precond="kronecker")
-    assert samples_needed(problem._blocks) == 5 * 301
-    few = problem_of(convolutional(), data(2, 8, 8), precond="kronecker")
-    assert samples_needed(few._blocks) == FACTOR_SAMPLES  # every position of an image adds a vector
-    assert [block.uses for block in few._blocks] == [16, 4, 1]
 
 
 # When they are taken

@@ -46,6 +46,19 @@ class Forward(nn.Module):
         return self._forward(self, *inputs)
 
 
+def recurrent(layer, size, outputs):
+    """What the last state says."""
+    parts = {"layer": layer, "head": nn.Linear(size, outputs)}
+    return Forward(lambda m, x: m.head(m.layer(x)[0][:, -1]), **parts)
+
+
+def attentive(width, heads, hidden, outputs, **options):
+    """A layer of a transformer, and the mean of what it gives."""
+    layer = nn.TransformerEncoderLayer(width, heads, hidden, batch_first=True, **options)
+    parts = {"layer": layer, "head": nn.Linear(width, outputs)}
+    return Forward(lambda m, x: m.head(m.layer(x).mean(1)), **parts)
+
+
 ZOO: dict[str, Callable[[], Case]] = {}
 
 
@@ -93,8 +106,7 @@ def per_pixel():
 
 @case
 def transformer():
-    layer = nn.TransformerEncoderLayer(4, 2, 5, dropout=0.0, batch_first=True, activation="gelu")
-    model = Forward(lambda m, x: m.head(m.block(x).mean(1)), block=layer, head=nn.Linear(4, 2))
+    model = attentive(4, 2, 5, 2, dropout=0.0, activation="gelu")
     y = torch.bernoulli(torch.full((N, 2), 0.5, dtype=torch.float64))
     return Case(model, nn.BCEWithLogitsLoss(), logistic, (real(3, 4), y))
 
