@@ -363,7 +363,6 @@ def go_on(kind, net, optimizer):
     [
         *((kind, {}) for kind in KINDS),
         ("graph", {"iterations": 3, "krylov_dim": 7}),
-        ("graph", dict(ksdmin.PAPER)),
     ],
 )
 def test_a_saved_run_goes_on_bit_for_bit(kind, options):

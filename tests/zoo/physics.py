@@ -50,17 +50,6 @@ def pinn_by_jvp():
     return poisson_equation(ByJvp())
 
 
-class ByVmapOfGrad(Field):
-    def forward(self, x):
-        slope = torch.func.grad(self.one)
-        return torch.func.vmap(torch.func.grad(lambda x: slope(x).sum()))(x)
-
-
-@entry("torch")
-def pinn_by_vmap_of_grad():
-    return poisson_equation(ByVmapOfGrad())
-
-
 class ByHessian(Field):
     def forward(self, x):
         return torch.func.vmap(torch.func.hessian(self.one))(x)[:, 0]

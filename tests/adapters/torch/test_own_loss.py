@@ -104,17 +104,11 @@ def usual(**options):
 
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_the_loss_of_the_model(reduction):
-    problem = ksdmin.from_torch(Classifier(reduction), data=encoded(), chunk_size=4)
-    assert_same(problem, usual(chunk_size=4), 1e-9)
-
-
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-def test_its_curvature(reduction):
     make = lambda kind: ksdmin.from_torch(  # noqa: E731
-        Classifier(reduction), data=encoded(), curvature=kind
+        Classifier(reduction), data=encoded(), curvature=kind, chunk_size=4
     )
-    for kind in ("hessian", "empirical-fisher", "gauss-newton"):
-        assert_same(make(kind), usual(curvature=kind), 1e-9)
+    for kind in (None, "hessian", "empirical-fisher", "gauss-newton"):
+        assert_same(make(kind), usual(curvature=kind, chunk_size=4), 1e-9)
     with pytest.raises(ValueError, match="a loss that the model returns does not define"):
         make("fisher")
 
