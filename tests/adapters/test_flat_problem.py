@@ -9,7 +9,7 @@ from torch import nn
 
 import ksdmin
 from ksdmin._adapters import curvature
-from ksdmin._adapters.flat_problem import MAX_SEED, picked_rows, seed_for_set, seed_from_rng
+from ksdmin._adapters.flat_problem import picked_rows
 
 X = np.random.default_rng(0).standard_normal((40, 3))
 Y = X @ np.array([[1.0], [2.0], [3.0]])
@@ -124,33 +124,20 @@ def test_lists_are_points():
 # Seeds of problems and of sets of samples
 
 
-@pytest.mark.parametrize("rng", [0, 2**64 - 1, np.int64(3), np.uint8(7)])
-def test_an_integer_is_the_seed_itself(rng):
-    assert seed_from_rng(rng) == int(rng)
-    assert type(seed_from_rng(rng)) is int
+@pytest.mark.parametrize("rng", [2**64 - 1, np.uint8(7), 2**70, None, [1, 2]])
+def test_whatever_default_rng_takes_is_a_seed(rng):
+    net = nn.Sequential(nn.Linear(3, 1), nn.Dropout(0.5))
+    data = torch.ones(40, 3), torch.ones(40, 1)
+    problem = ksdmin.from_torch(net, nn.MSELoss(), data, rng=rng)
+    assert problem.value(problem.x0) == problem.value(problem.x0)
 
 
-@pytest.mark.parametrize("rng", [None, 2**70, np.random.default_rng(0), [1, 2]])
-def test_whatever_else_default_rng_takes(rng):
-    seed = seed_from_rng(rng)
-    assert 0 <= seed < MAX_SEED
-    seed_for_set(seed, slice(None))
-    again = seed_from_rng(rng)
-    assert (again == seed) == (rng in (2**70, [1, 2]))  # a generator goes on
-
-
-def test_what_is_no_seed():
-    with pytest.raises(ValueError, match="rng=-1: expected a non-negative integer"):
-        seed_from_rng(-1)
+@ADAPTERS
+def test_what_is_no_seed(adapter):
+    with pytest.raises(ValueError, match="non-negative integer"):
+        adapter(rng=-1)
     with pytest.raises(TypeError):
-        seed_from_rng("seed")
-
-
-def test_every_set_has_its_own():
-    sets = [slice(None), np.arange(3), np.arange(4), np.array([0, 2, 1])]
-    seeds = [seed_for_set(seed, idx) for seed in (0, 1) for idx in sets]
-    assert len(set(seeds)) == 8
-    assert seeds[1] == seed_for_set(0, np.arange(3))
+        adapter(rng="seed")
 
 
 def test_every_row_is_as_likely_to_be_picked():

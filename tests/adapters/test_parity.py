@@ -75,7 +75,9 @@ def model_problem(library, l2, curvature, precond, weights):
     precond = array(library, precond) if isinstance(precond, np.ndarray) else precond
     settings = {"l2": l2, "curvature": curvature, "precond": precond, "sample_weight": weights}
     if weights is not None:
-        settings |= {"chunk_size": 5, "memory_budget": 1000.0}  # one is filled up; streamed
+        settings["chunk_size"] = 5  # one is filled up
+        if curvature != "gauss-newton":  # whose rows have to fit into memory
+            settings["memory_budget"] = 1000.0  # streamed
     if library == "torch":
         data = torch.from_numpy(X), torch.from_numpy(Y)
         return ksdmin.from_torch(Net(), torch.nn.MSELoss(), data, **settings)

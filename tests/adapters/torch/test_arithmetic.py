@@ -92,6 +92,23 @@ def test_flags_are_put_back(precision, set_by_user):
     assert flags() == before
 
 
+def test_flags_are_put_back_where_a_loss_raises_in_the_middle():
+    """While the model is looked at some of it is without consequence: there are no factors."""
+    calls, before = [], flags()
+
+    def loss(z, y):
+        if len(calls) > 4:
+            raise OSError("in the middle")
+        calls.append(z)
+        return nn.functional.cross_entropy(z, y, reduction="none")
+
+    X = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    with pytest.raises(OSError, match="in the middle"):
+        ksdmin.minimize(ksdmin.from_torch(model, loss, (X, (X[:, 0] > 0).long()), precision="high"))
+    assert flags() == before
+
+
 def test_within_no_grad():
     right = make("mlp")
     with torch.no_grad():

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import ksdmin
-from tests.adapters.torch.dense import make
+from tests.adapters.torch.dense import assert_same, make
 from tests.adapters.torch.zoo import ZOO
 
 CHUNK = 7
@@ -36,6 +36,13 @@ def memmap(array, path):
     mapped[:] = array
     mapped.flush()
     return np.memmap(path, array.dtype, "r", shape=array.shape)
+
+
+def test_memory_mapped_data_that_fit(tmp_path):
+    case = ZOO["mlp"]()
+    X, y = (part.numpy() for part in case.data)
+    data = memmap(X, tmp_path / "X"), memmap(y, tmp_path / "y")
+    assert_same(ksdmin.from_torch(case.model, case.loss, data), make("mlp"))
 
 
 def test_several_targets():
