@@ -163,6 +163,8 @@ def test_a_run_goes_down(name):
     assert res.fun < res.history[0].value
     assert all(map(torch.equal, tensors, before))
     assert not any(tensor.requires_grad for tensor in tensors)
+    parameters = own.model.parameters() if hasattr(own, "model") and tensors else []
+    assert all(parameter.grad is None for parameter in parameters)
 
 
 @every

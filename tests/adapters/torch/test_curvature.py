@@ -3,9 +3,7 @@
 import pytest
 import torch
 from scipy.sparse.linalg import aslinearoperator
-from torch import nn
 
-import ksdmin
 from ksdmin._problem.counting import Counts
 from tests.adapters.torch.dense import (
     SETS,
@@ -17,7 +15,6 @@ from tests.adapters.torch.dense import (
     multiply,
     point,
 )
-from tests.adapters.torch.zoo import ZOO
 
 sets = pytest.mark.parametrize("part", SETS)
 
@@ -37,37 +34,6 @@ def test_dense(name, kind):
         assert_close(multiply(problem.curvature(right.x, idx), V), matrix(right, kind) @ V)
 
 
-# Torch's own forward mode, and what curvlinops depends on, use a deprecated part of torch.
-beside_curvlinops = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-
-
-@pytest.fixture
-def curvlinops():
-    return pytest.importorskip("curvlinops")
-
-
-@beside_curvlinops
-def test_curvlinops_as_curvature(curvlinops):
-    case, l2 = ZOO["mlp"](), 0.1
-
-    def curvature(x, idx):
-        nn.utils.vector_to_parameters(x, case.model.parameters())
-        X, y = case.data
-        parameters = list(case.model.parameters())
-        return curvlinops.GGNLinearOperator(case.model, case.loss, parameters, [(X[idx], y[idx])])
-
-    settings = {"l2": l2, "precond": "diagonal"}
-    own = ksdmin.from_torch(case.model, case.loss, case.data, curvature=curvature, **settings)
-    ours = make("mlp", **settings)
-    x, v = point(ours), directions(ours.x0, 1)[:, 0]
-    for idx in SETS.values():
-        assert_close(own.curvature(x, idx)(v), ours.curvature(x, idx)(v))
-    options = {"maxiter": 3, "without": ["gauss-newton"]}
-    before = ksdmin.minimize(ours, options=options, rng=0)
-    after = ksdmin.minimize(own, options=options, rng=0)
-    assert before.fun == pytest.approx(after.fun, rel=1e-6)
-
-
 @pytest.mark.parametrize(
     "made",
     [
@@ -83,14 +49,6 @@ def test_own_curvature(made):
     problem = make("mlp", curvature=lambda x, idx: made(right.hessian), l2=0.5)
     v = right.gradient
     assert_close(problem.curvature(right.x)(v), right.hessian @ v + 0.5 * v, 1e-14)
-
-
-def test_unknown_curvature():
-    with pytest.raises(ValueError, match="expected one of 'hessian'"):
-        make("mlp", curvature="gauss")
-    with pytest.raises(ValueError, match="does not define"):
-        ksdmin.from_torch(nn.Linear(2, 1), nn.L1Loss(), (torch.ones(4, 2), torch.ones(4, 1)),
-                          curvature="fisher")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["cnn", "dropped"])

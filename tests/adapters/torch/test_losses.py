@@ -141,19 +141,6 @@ def test_poisson_of_a_rate():
     assert problem.curvature(problem.x0)(problem.x0).norm() > 0
 
 
-def test_a_callable_of_two_outputs():
-    """A Gaussian whose variance is an output of the model, too."""
-
-    def losses(z, y):
-        return F.gaussian_nll_loss(z[:, 0], y, z[:, 1].exp(), reduction="none")
-
-    model, X, y = linear((2,)), real(N, D), real(N)
-    problem = ksdmin.from_torch(model, losses, (X, y))
-    own = torchs_own(model, lambda z, y: losses(z, y).mean(), X, y)
-    V = directions(problem.x0)
-    assert_close(multiply(problem.curvature(problem.x0), V), hessian(own, problem.x0) @ V, 1e-12)
-
-
 COLUMN = "outputs have shape (3, 1), the targets (3,)"
 SHAPE = "for 3 samples: it must return one loss per sample, shape (3,)"
 REFUSED = {

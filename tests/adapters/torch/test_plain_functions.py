@@ -352,6 +352,7 @@ def test_x0_that_is_refused(error, match, x0):
         ({"data": (1, 2)}, TypeError, "data= goes with a model"),
         ({"params": ["w"]}, TypeError, "params= goes with a model"),
         ({"chunk_size": 3}, TypeError, "chunk_size= goes with a model"),
+        ({"sample_weight": [1.0]}, TypeError, "sample_weight= goes with a model"),
         ({"memory_budget": 1e9}, TypeError, "memory_budget= goes with a model"),
         ({"curvature": "gauss-newton"}, ValueError, "'gauss-newton' needs a model with outputs"),
         ({"curvature": "spam"}, ValueError, "curvature='spam': expected one of"),

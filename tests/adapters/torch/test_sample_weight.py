@@ -73,11 +73,6 @@ def test_refused_weights(weights, message):
         make("mlp", sample_weight=weights)
 
 
-def test_a_plain_function_has_no_samples():
-    with pytest.raises(TypeError, match="sample_weight= goes with a model"):
-        ksdmin.from_torch(lambda x: x.sum(), x0=torch.zeros(2), sample_weight=[1.0])
-
-
 @pytest.mark.cuda
 @needs_cuda
 @pytest.mark.parametrize("budget", [None, 1.0])

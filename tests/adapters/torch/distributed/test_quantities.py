@@ -87,26 +87,20 @@ def test_runs_end_where_that_of_one_process_does(ranks, name):
         assert other["fun"] == first["fun"]
 
 
-def test_the_hessian_free_method_too(two):
-    expected = ksdmin.minimize(cases.problem(), method="hf", options={"maxiter": 5}, rng=0).fun
-    for found in two(hf_in_group):
+@pytest.mark.parametrize("method", ["hf", "L-BFGS-B"])
+def test_other_methods_too(two, method):
+    expected = by_method(cases.problem(), method)
+    for found in two(by_method_in_group, method):
         assert abs(found - expected) <= 1e-8 * expected
 
 
-def hf_in_group(rank, size):
-    problem = cases.grouped("net", rank, size)
-    return ksdmin.minimize(problem, method="hf", options={"maxiter": 5}, rng=0).fun
+def by_method(problem, method):
+    given = {"rng": 0} if method == "hf" else {}
+    return ksdmin.minimize(problem, method=method, options={"maxiter": 5}, **given).fun
 
 
-def test_scipys_methods_too(two):
-    expected = ksdmin.minimize(cases.problem(), method="L-BFGS-B", options={"maxiter": 9}).fun
-    for found in two(lbfgs_in_group):
-        assert abs(found - expected) <= 1e-8 * expected
-
-
-def lbfgs_in_group(rank, size):
-    problem = cases.grouped("net", rank, size)
-    return ksdmin.minimize(problem, method="L-BFGS-B", options={"maxiter": 9}).fun
+def by_method_in_group(rank, size, method):
+    return by_method(cases.grouped("net", rank, size), method)
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
