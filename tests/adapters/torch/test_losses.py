@@ -194,8 +194,10 @@ LABELS = torch.arange(N) % 3
     ],
 )
 def test_targets_of_another_kind_get_a_hint(loss, outputs, targets, told):
+    net = nn.Linear(D, outputs)
+    net.bias.data += 5.0  # whatever is drawn, no output is a probability
     with pytest.raises((RuntimeError, IndexError)) as caught:
-        ksdmin.from_torch(nn.Linear(D, outputs), loss, (real(N, D), targets))
+        ksdmin.from_torch(net, loss, (real(N, D), targets))
     form, hint = caught.value.__notes__
     assert form.startswith(f"the loss was called with the first 3 of {N} samples, as a check")
     assert told in hint
