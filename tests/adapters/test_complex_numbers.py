@@ -6,9 +6,11 @@ import torch
 from torch import nn
 
 import ksdmin
+from ksdmin import from_autograd, from_torch
 
 X = np.random.default_rng(0).standard_normal((20, 2))
 POINTS = torch.tensor(X)
+TARGETS = POINTS[:, :1]
 
 
 class Complex(nn.Linear):
@@ -26,52 +28,39 @@ def turned(z):
     return (1 + 1j) * z
 
 
-def of_torch_outputs():
-    return ksdmin.from_torch(net(Complex), nn.MSELoss(), (POINTS, POINTS[:, :1]))
-
-
-def of_torch_residuals():
-    return ksdmin.from_torch(net(), residuals=[(lambda net, x: turned(net(x)), POINTS)])
-
-
-def of_torch_losses():
-    return ksdmin.from_torch(net(), lambda z, y: (turned(z - y) ** 2)[:, 0], (POINTS, POINTS))
-
-
-def of_autograd_function():
-    return ksdmin.from_autograd(lambda w: (turned(w) ** 2).sum(), x0=np.ones(2))
-
-
-def of_autograd_losses():
-    loss, data = lambda z, y: turned(z - y) ** 2, (X, X[:, 0])
-    return ksdmin.from_autograd(lambda w, x: x @ w, loss, data, params=np.zeros(2))
-
-
-def of_autograd_outputs():
-    data = X, X[:, 0]
-    return ksdmin.from_autograd(
-        lambda w, x: turned(x @ w), "squared-error", data, params=np.zeros(2)
-    )
-
-
-def of_autograd_residuals():
-    return ksdmin.from_autograd(residuals=[(lambda w, x: turned(x @ w), X)], params=np.zeros(2))
+LINE = {"params": np.zeros(2)}
+PROBLEMS = {  # whose numbers they are, and the problem
+    "outputs": ("the model", lambda: from_torch(net(Complex), nn.MSELoss(), (POINTS, TARGETS))),
+    "residuals": ("r", lambda: from_torch(net(), residuals=[(lambda m, x: turned(m(x)), POINTS)])),
+    "losses": (
+        "loss",
+        lambda: from_torch(net(), lambda z, y: (turned(z - y) ** 2)[:, 0], (POINTS, POINTS)),
+    ),
+    "a function of autograd": (
+        "the function",
+        lambda: from_autograd(lambda w: (turned(w) ** 2).sum(), x0=np.ones(2)),
+    ),
+    "losses of autograd": (
+        "loss",
+        lambda: from_autograd(
+            lambda w, x: x @ w, lambda z, y: turned(z - y) ** 2, (X, X[:, 0]), **LINE
+        ),
+    ),
+    "outputs of autograd": (
+        "loss",
+        lambda: from_autograd(lambda w, x: turned(x @ w), "squared-error", (X, X[:, 0]), **LINE),
+    ),
+    "residuals of autograd": (
+        "r",
+        lambda: from_autograd(residuals=[(lambda w, x: turned(x @ w), X)], **LINE),
+    ),
+}
 
 
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
-@pytest.mark.parametrize(
-    ("make", "origin"),
-    [
-        (of_torch_outputs, "the model"),
-        (of_torch_residuals, "r"),
-        (of_torch_losses, "loss"),
-        (of_autograd_function, "the function"),
-        (of_autograd_losses, "loss"),
-        (of_autograd_outputs, "loss"),
-        (of_autograd_residuals, "r"),
-    ],
-)
-def test_complex_numbers_are_refused(make, origin):
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_complex_numbers_are_refused(name):
+    origin, make = PROBLEMS[name]
     with pytest.raises(TypeError, match=rf"^{origin} returned .*complex128: expected real numbers"):
         ksdmin.minimize(make(), options={"maxiter": 3})
 
@@ -80,7 +69,7 @@ def test_real_and_imaginary_parts_as_residuals():
     def parts(net, x):
         return torch.view_as_real(turned(net(x)) - 1).flatten(1)
 
-    problem = ksdmin.from_torch(net(), residuals=[(parts, POINTS)])
+    problem = from_torch(net(), residuals=[(parts, POINTS)])
     res = ksdmin.minimize(problem, rng=0)
     assert res.success
     assert abs(res.fun - 0.25) < 1e-9  # the mean of (z - 1)^2 and z^2, with z = 1 / 2

@@ -30,6 +30,13 @@ L2 = {"none": 0.0, "one": 0.3, "by name": {"W": 0.7, "v": 0.1}}
 CURVATURE = ("gauss-newton", "hessian", "empirical-fisher", "own product", "own matrix")
 PRECOND = {"fisher": "diagonal", "none": None, "own": DIAGONAL}
 WEIGHTS = {"equal": None, "weighted": np.linspace(0.0, 2.0, N)}
+OUTPUTS = RNG.standard_normal((N, WIDTH))
+LOSSES = {  # name: torch's, and targets
+    "squared-error": (torch.nn.MSELoss, OUTPUTS),
+    "softmax-cross-entropy": (torch.nn.CrossEntropyLoss, RNG.integers(0, WIDTH, N)),
+    "binary-cross-entropy": (torch.nn.BCEWithLogitsLoss, (OUTPUTS > 0).astype(float)),
+    "poisson": (torch.nn.PoissonNLLLoss, RNG.poisson(1.5, OUTPUTS.shape).astype(float)),
+}
 DOORS = {"torch": ksdmin.from_torch, "jax": ksdmin.from_jax, "autograd": ksdmin.from_autograd}
 NAMESPACES = {"torch": torch, "jax": jax.numpy, "autograd": autograd_numpy}
 
@@ -67,7 +74,10 @@ def model_problem(library, l2, curvature, precond, weights):
         curvature = own_curvature(library, curvature)
     precond = array(library, precond) if isinstance(precond, np.ndarray) else precond
     settings = {"l2": l2, "curvature": curvature, "precond": precond, "sample_weight": weights}
-    settings["chunk_size"] = None if weights is None else 5  # one is filled up
+    if weights is not None:
+        settings["chunk_size"] = 5  # one is filled up
+        if curvature != "gauss-newton":  # whose rows have to fit into memory
+            settings["memory_budget"] = 1000.0  # streamed
     if library == "torch":
         data = torch.from_numpy(X), torch.from_numpy(Y)
         return ksdmin.from_torch(Net(), torch.nn.MSELoss(), data, **settings)
@@ -123,7 +133,7 @@ def block_problem(library, **settings):
 
 def numbers(problem, library, idx):
     """Everything that a run asks for, as numpy."""
-    x, v = array(library, AT), array(library, ALONG)
+    x, v = (array(library, u[: len(problem.x0)]) for u in (AT, ALONG))
     value, g, *D = problem.value_and_gradient(x, idx, diagonal=problem.traits.has_diagonal)
     found = {"value": problem.value(x, idx), "with gradient": value, "gradient": g}
     found |= {"diagonal": D[0]} if D else {}
@@ -132,6 +142,8 @@ def numbers(problem, library, idx):
         J = problem.jacobian(x, idx)
         found |= {"R^T R": J.rows.T @ J.rows, "R^T r": J.rows.T @ J.residuals, "l2": J.penalty}
         found["at another point"] = J.at(v)[0]
+    if problem.traits.has_matrix:
+        found["matrix"] = problem.matrix(x, idx)
     return {name: np.asarray(number) for name, number in found.items()}
 
 
@@ -158,6 +170,32 @@ def test_models(l2, curvature):
     problems = {library: model_problem(library, *settings) for library in LIBRARIES}
     for idx in SETS.values():
         assert_all_alike({name: numbers(problem, name, idx) for name, problem in problems.items()})
+
+
+@pytest.mark.parametrize(
+    ("loss", "curvature"),
+    [
+        *((loss, "gauss-newton") for loss in LOSSES),
+        ("softmax-cross-entropy", "hessian"),
+        ("softmax-cross-entropy", "empirical-fisher"),
+    ],
+)
+def test_losses_by_name_of_linear_models(loss, curvature):
+    """With several outputs, of which torch's loss is the sum; they have a matrix."""
+    kind, y = LOSSES[loss]
+    settings, problems = {"l2": 0.1, "curvature": curvature}, {}
+    data = torch.from_numpy(X), torch.from_numpy(y)
+    layer = torch.nn.Linear(FEATURES, WIDTH).double()
+    problems["torch"] = ksdmin.from_torch(layer, kind(reduction="sum"), data, **settings)
+    start = PARAMS["W"].T.copy(), PARAMS["b"]
+    for library in LIBRARIES[1:]:
+        problems[library] = DOORS[library](
+            lambda p, X: X @ p[0].T + p[1], loss, (X, y), params=start, **settings
+        )
+    for idx in SETS.values():
+        found = {name: numbers(problem, name, idx) for name, problem in problems.items()}
+        assert all("matrix" in one for one in found.values())
+        assert_all_alike(found)
 
 
 @pytest.mark.parametrize("curvature", ["hessian", "own product", "own matrix"])

@@ -306,19 +306,6 @@ def test_a_module_stands_for_its_trainable_parameters():
         ksdmin.from_torch(net, nn.MSELoss(), samples(), params=["3"])
 
 
-@pytest.mark.parametrize(
-    ("params", "error", "message"),
-    [
-        (["4"], ValueError, "no parameter or module '4'"),
-        ([torch.zeros(3)], ValueError, "not a parameter of the model"),
-        ([3], TypeError, "expected names of parameters or modules, or Parameters, not int"),
-    ],
-)
-def test_params_that_are_none(params, error, message):
-    with pytest.raises(error, match=message):
-        ksdmin.from_torch(deep(), nn.MSELoss(), samples(), params=params)
-
-
 # Arguments that were taken for something else, or ended in an error from inside
 
 

@@ -189,17 +189,6 @@ def test_disp_prints_a_summary(options, capsys):
     assert capsys.readouterr().out == ""
 
 
-@presets
-def test_return_all(preset):
-    res = minimize(rosen, X0, **EXACT, options=preset | {"return_all": True})
-    assert len(res.allvecs) == res.nit + 1
-    assert_array_equal(res.allvecs[0], X0)
-    assert_array_equal(res.allvecs[-1], res.x)
-    assert_array_equal([rosen(x) for x in res.allvecs], res.history["value"])
-    arrays = [X0, *res.allvecs, res.x]
-    assert not any(np.shares_memory(x, y) for x in arrays for y in arrays if x is not y)
-
-
 # --- Callbacks ---
 
 
@@ -227,11 +216,16 @@ class Watcher:
 
 @presets
 @pytest.mark.parametrize("signature", ["plain", "keyword"])
-def test_the_callback_sees_every_iteration(signature, preset):
+def test_the_callback_sees_every_iteration_as_return_all_does(signature, preset):
     watcher, options = Watcher(), preset | {"return_all": True}
     res = minimize(rosen, X0, **EXACT, callback=getattr(watcher, signature), options=options)
     assert res.success
+    assert len(res.allvecs) == res.nit + 1
+    assert_array_equal(res.allvecs[0], X0)
     assert_array_equal(watcher.seen, res.allvecs[1:])
+    assert_array_equal([rosen(x) for x in res.allvecs], res.history["value"])
+    arrays = [X0, *res.allvecs, res.x]
+    assert not any(np.shares_memory(x, y) for x in arrays for y in arrays if x is not y)
     assert_array_equal(res.x, minimize(rosen, X0, **EXACT, options=preset).x)
 
 

@@ -11,7 +11,6 @@ that process is a fresh one, since it patches ``scipy.optimize`` and must not se
 """
 
 import inspect
-import json
 import os
 import pkgutil
 import sys
@@ -23,7 +22,12 @@ import pytest
 import scipy.optimize
 from scipy.optimize import minimize as scipy_minimize
 
-from tests.interop.scipy_process import reported
+from tests.interop.scipy_process import (
+    assert_failures_are_known,
+    noted,
+    pytest_sessionfinish,  # noqa: F401
+    reported,
+)
 
 METHOD = os.environ.get("KSDMIN_SUITE_METHOD", "ksdmin:ksd")
 BFGS = f"{Path(__file__).stem}:bfgs"
@@ -88,7 +92,6 @@ def bfgs(fun, x0, args=(), jac=None, callback=None, tol=None, **options):
 # --- The plugin: what happens in the process that runs SciPy's tests ---
 
 reached = set()  # the tests that have called the method: these are the applicable ones
-errors = {}  # applicable test -> its error line, "" if it passed
 
 
 def pytest_addoption(parser):
@@ -154,13 +157,7 @@ def pytest_collection_modifyitems(items):
 
 def pytest_runtest_logreport(report):
     if report.when == "call" and report.nodeid in reached and not report.skipped:
-        crash = getattr(report.longrepr, "reprcrash", report.longrepr)
-        line = " ".join(str(getattr(crash, "message", crash)).split())[:200]
-        errors[report.nodeid] = line if report.failed else ""
-
-
-def pytest_sessionfinish(session):
-    Path(session.config.getoption("--suite-report")).write_text(json.dumps(errors))
+        noted(report)
 
 
 # --- The test: such a process, and what it reports; in the full tier one of BFGS beside it ---
@@ -186,9 +183,4 @@ def test_no_fewer_pass_than_with_bfgs(report_of):
 
 
 def test_every_failure_is_known(report_of):
-    report = report_of(METHOD)
-    # If SciPy moved its tests, this one would otherwise pass on nothing.
-    assert len(report) > 80
-    failed = {test: error for test, error in report.items() if error}
-    lines = [f"{test}\n    {failed[test]}" for test in failed if test not in KNOWN_FAILURES]
-    assert not lines, "SciPy's tests that fail:\n" + "\n".join(lines)
+    assert_failures_are_known(report_of(METHOD), KNOWN_FAILURES)

@@ -1,6 +1,6 @@
-"""The optimizer within Lightning and DeepXDE, where they are installed.
+"""The optimizer within Lightning, where it is installed; others: tests/interop.
 
-Each in a process of its own: they change torch's defaults, and warn of each other.
+In a process of its own: it changes torch's defaults.
 """
 
 import os
@@ -61,50 +61,19 @@ assert all(map(torch.equal, whole.parameters(), rest.parameters()))
 print(whole.losses[0], whole.losses[-1])
 """
 
-DEEPXDE = """
-import numpy as np, torch, deepxde as dde, ksdmin.torch
 
-dde.config.set_default_float("float64")
-dde.config.set_random_seed(0)
-
-def pde(x, y):  # -y'' = pi^2 sin(pi x), with the solution sin(pi x)
-    return -dde.grad.hessian(y, x) - np.pi**2 * torch.sin(np.pi * x)
-
-line = dde.geometry.Interval(-1, 1)
-ends = dde.icbc.DirichletBC(line, lambda x: 0, lambda _, on_boundary: on_boundary)
-data = dde.data.PDE(line, pde, ends, 24, 2, solution=lambda x: np.sin(np.pi * x), num_test=50)
-net = dde.nn.FNN([1, 20, 20, 1], "tanh", "Glorot uniform")
-model = dde.Model(data, net)
-model.compile(ksdmin.torch.KSD(net.parameters(), iterations=5), metrics=["l2 relative error"])
-history, _ = model.train(iterations=12, display_every=12, verbose=0)
-assert model.opt.last.iteration == 60
-print(np.sum(history.loss_train[0]), np.sum(history.loss_train[-1]))
-"""
-
-
-def first_and_last(script, tmp_path, **environment):
-    """The numbers that a script prints in its last line."""
+@pytest.mark.skipif(not find_spec("lightning"), reason="no lightning")
+def test_lightning(tmp_path):
+    """Automatic optimisation: the closure has called backward, and its loss is detached."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     ran = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)],
+        [sys.executable, "-c", LIGHTNING, str(tmp_path)],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    return map(float, ran.stdout.splitlines()[-1].split())
-
-
-@pytest.mark.skipif(not find_spec("lightning"), reason="no lightning")
-def test_lightning(tmp_path):
-    """Automatic optimisation: the closure has called backward, and its loss is detached."""
-    first, last = first_and_last(LIGHTNING, tmp_path)
+    first, last = map(float, ran.stdout.splitlines()[-1].split())
     assert last < 0.3 * first
-
-
-@pytest.mark.skipif(not find_spec("deepxde"), reason="no deepxde")
-def test_deepxde(tmp_path):
-    first, last = first_and_last(DEEPXDE, tmp_path, DDE_BACKEND="pytorch")
-    assert last < 0.2 * first

@@ -57,19 +57,6 @@ def autograd_with_a_vjp_of_ones_own():
 
 
 @entry("autograd")
-def autograd_loss_of_ones_own():
-    def huber_like(z, y):
-        return np.sum(np.sqrt(1 + (z - y) ** 2) - 1, axis=1)
-
-    def model(p, x):
-        return np.sin(x @ p[0]) @ p[1]
-
-    return of_autograd(
-        model, (normal(2, 3), normal(3, 2)), huber_like, (normal(15, 2), normal(15, 2))
-    )
-
-
-@entry("autograd")
 def autograd_gaussian_process():
     X, y = normal(12, 1), normal(12)
 

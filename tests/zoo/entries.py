@@ -6,17 +6,13 @@ from tests.zoo.registry import ENTRIES
 
 FAMILIES = (
     "physics",
-    "recurrent",
-    "attention",
-    "convolution",
+    "networks",
     "odd_modules",
     "wrapped_modules",
-    "architectures",
     "frameworks",
     "functions",
     "autograd_entries",
     "jax_entries",
-    "flax_and_equinox",
 )
 for family in FAMILIES:
     import_module(f"tests.zoo.{family}")

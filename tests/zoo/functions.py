@@ -12,25 +12,6 @@ def zeros(*shape):
 
 
 @entry("torch")
-def rosenbrock():
-    def fun(x):
-        return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
-
-    return Function(fun, torch.full((6,), -1.0, dtype=torch.float64))
-
-
-@entry("torch")
-def student_t_likelihood():
-    def negative_log_likelihood(theta, y):
-        location, log_scale, log_freedom = theta
-        t = torch.distributions.StudentT(log_freedom.exp() + 1, location, log_scale.exp())
-        return -t.log_prob(y).mean()
-
-    x0 = [zeros(()), zeros(()), torch.ones((), dtype=torch.float64)]
-    return Function(negative_log_likelihood, x0, (2 * real(40) + 1,))
-
-
-@entry("torch")
 def gaussian_process_marginal_likelihood():
     def fun(log_theta, X, y):
         length, signal, noise = log_theta.exp()
@@ -43,33 +24,6 @@ def gaussian_process_marginal_likelihood():
 
     X = real(15, 1)
     return Function(fun, zeros(3), (X, (2 * X[:, 0]).sin() + 0.1 * real(15)))
-
-
-@entry("torch")
-def predator_and_prey_by_runge_kutta():
-    """An ordinary differential equation, fitted to its solution."""
-
-    def solve(rates, steps=12, h=0.1):
-        a, b, c, d = rates
-        state = torch.tensor([1.0, 0.5], dtype=rates.dtype, device=rates.device)
-
-        def slope(s):
-            return torch.stack([a * s[0] - b * s[0] * s[1], c * s[0] * s[1] - d * s[1]])
-
-        path = []
-        for _ in range(steps):
-            k1 = slope(state)
-            k2 = slope(state + h / 2 * k1)
-            k3 = slope(state + h / 2 * k2)
-            state = state + h / 6 * (k1 + 2 * k2 + 2 * k3 + slope(state + h * k3))
-            path.append(state)
-        return torch.stack(path)
-
-    def fun(log_rates, seen):
-        return (solve(log_rates.exp()) - seen).square().mean()
-
-    seen = solve(torch.tensor([1.5, 1.0, 1.0, 0.7], dtype=torch.float64))
-    return Function(fun, zeros(4), (seen,))
 
 
 @entry("torch")
@@ -103,16 +57,3 @@ def batch_norm_of_the_whole_set():
         return F.mse_loss(net(x), y)
 
     return Function(fun, net.double(), (real(15, 2), real(15, 1)))
-
-
-@entry("torch")
-def physics_of_a_pendulum_chain():
-    """The energy of a hanging chain of springs."""
-
-    def energy(points):
-        ends = torch.tensor([[0.0, 0.0], [3.0, 0.0]], dtype=points.dtype, device=points.device)
-        chain = torch.cat([ends[:1], points, ends[1:]])
-        lengths = (chain[1:] - chain[:-1]).norm(dim=1)
-        return 20 * (lengths - 0.5).square().sum() + chain[:, 1].sum()
-
-    return Function(energy, torch.stack([torch.linspace(0.5, 2.5, 5), -torch.rand(5)], 1).double())

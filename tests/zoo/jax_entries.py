@@ -1,9 +1,10 @@
 """Functions of jax, many as jaxopt's users have them."""
 
+from importlib.util import find_spec
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import ksdmin
 from tests.zoo.registry import Functional, entry
@@ -17,10 +18,6 @@ def normal(*shape):
 
 def squared(z, y):
     return jnp.sum((z - y) ** 2, axis=1)
-
-
-def entropy(z, y):
-    return jax.nn.logsumexp(z, axis=1) - jnp.take_along_axis(z, y[:, None], 1)[:, 0]
 
 
 def of_jax(*args, **kwargs):
@@ -41,25 +38,6 @@ def jax_scan():
 
     params = {"in": normal(2, 3), "hidden": normal(3, 3) / 2, "out": normal(3, 1)}
     return of_jax(rnn, params, "squared-error", (normal(10, 4, 2), normal(10, 1)), squared)
-
-
-@jax.custom_jvp
-def smooth(x):
-    return jnp.logaddexp(x, 0.0)
-
-
-@smooth.defjvp
-def _(primals, tangents):
-    return smooth(primals[0]), jax.nn.sigmoid(primals[0]) * tangents[0]
-
-
-@entry("jax", pytest.mark.slow)
-def jax_custom_jvp():
-    def model(p, x):
-        return smooth(x @ p["W"]) @ p["v"]
-
-    params = {"W": normal(2, 4), "v": normal(4, 1)}
-    return of_jax(model, params, "squared-error", (normal(15, 2), normal(15, 1)), squared)
 
 
 @jax.custom_vjp
@@ -97,16 +75,25 @@ def jax_physics_informed():
     return of_jax(residual, params, "squared-error", (t, np.cos(t)), squared)
 
 
-@entry("jax", pytest.mark.slow)
-def jax_gaussian_process():
-    X, y = normal(12, 1), normal(12)
+if find_spec("flax") is not None:
 
-    def fun(log_theta):
-        length, signal, noise = jnp.exp(log_theta)
-        squares = jnp.sum((X[:, None] - X[None]) ** 2, axis=2)
-        K = signal * jnp.exp(-squares / (2 * length**2)) + (noise + 1e-6) * jnp.eye(len(y))
-        L = jnp.linalg.cholesky(K)
-        alpha = jax.scipy.linalg.solve_triangular(L, y, lower=True)
-        return alpha @ alpha / 2 + jnp.sum(jnp.log(jnp.diag(L)))
+    @entry("jax")
+    def flax_nnx():
+        """Modules of linen and of equinox: tests/adapters/functional/test_leaves.py."""
+        from flax import nnx
 
-    return of_jax(fun, np.zeros(3))
+        class Net(nnx.Module):
+            def __init__(self, rngs):
+                self.first = nnx.Linear(3, 4, param_dtype=jnp.float64, rngs=rngs)
+                self.second = nnx.Linear(4, 2, param_dtype=jnp.float64, rngs=rngs)
+
+            def __call__(self, x):
+                return self.second(nnx.gelu(self.first(x)))
+
+        graph, params = nnx.split(Net(nnx.Rngs(0)))
+
+        def model(params, x):
+            return nnx.merge(graph, nnx.State(params))(x)
+
+        data = normal(12, 3), normal(12, 2)
+        return of_jax(model, nnx.to_pure_dict(params), "squared-error", data, squared)

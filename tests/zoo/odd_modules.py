@@ -4,20 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.zoo.registry import Model, entry, labels, real
-
-
-@entry("torch")
-def dropout_by_function_between_linear_layers():
-    class Dropped(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = nn.Linear(3, 6), nn.Linear(6, 1)
-
-        def forward(self, x):
-            return self.second(F.dropout(self.first(x).tanh(), 0.4, self.training))
-
-    return Model(Dropped(), nn.MSELoss(), (real(12, 3), real(12, 1)), draws=True)
+from tests.adapters.torch.zoo import Forward
+from tests.zoo.registry import Model, entry, real
 
 
 @entry("torch")
@@ -32,41 +20,24 @@ def noise_on_the_weights():
 
 
 @entry("torch")
-def tied_weights():
-    class Mirrored(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.encode, self.decode = nn.Linear(4, 4), nn.Linear(4, 4)
-            self.decode.weight = self.encode.weight
-
-        def forward(self, x):
-            return self.decode(self.encode(x).tanh())
-
-    x = real(10, 4)
-    return Model(Mirrored(), nn.MSELoss(), (x, x))
-
-
-@entry("torch")
-def frozen_layers():
-    body = nn.Sequential(nn.Linear(3, 5), nn.Tanh()).requires_grad_(False)
-    return Model(
-        nn.Sequential(body, nn.Linear(5, 3), nn.Tanh(), nn.Linear(3, 2)),
-        nn.CrossEntropyLoss(),
-        (real(12, 3), labels(2, 12)),
+def mirrored():
+    """An auto-encoder whose decoder is the encoder's weight, transposed, in no module."""
+    model = Forward(
+        lambda m, x: F.linear(m.encode(x).tanh(), m.encode.weight.t()), encode=nn.Linear(4, 2)
     )
+    x = real(7, 4)
+    return Model(model, nn.MSELoss(), (x, x))
 
 
 @entry("torch")
-def layer_norm():
-    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 2))
-    return Model(model, nn.MSELoss(), (real(10, 3), real(10, 2)))
-
-
-@entry("torch")
-def prelu_and_other_activations():
-    layers = [nn.Linear(3, 4), nn.PReLU(4), nn.Linear(4, 4), nn.CELU(), nn.Linear(4, 4), nn.GLU()]
-    more = [nn.Linear(2, 3), nn.Softsign(), nn.LogSigmoid(), nn.Tanhshrink(), nn.Linear(3, 1)]
-    return Model(nn.Sequential(*layers, *more), nn.MSELoss(), (real(12, 3), real(12, 1)))
+def layers_with_repeated_samples():
+    """A layer that sees each sample twice, and one whose rows are no samples."""
+    model = Forward(
+        lambda m, x: m.rows(m.twice(m.twice(x).tanh()).reshape(-1, 2)).reshape(len(x), -1),
+        twice=nn.Linear(4, 4),
+        rows=nn.Linear(2, 1),
+    )
+    return Model(model, nn.MSELoss(), (real(7, 4), real(7, 2)))
 
 
 @entry("torch")
@@ -85,22 +56,6 @@ def parameter_list_and_dict():
             return total * self.scales["out"].exp()
 
     return Model(Polynomial(), nn.MSELoss(), (real(15, 1), real(15, 2)))
-
-
-@entry("torch")
-def module_list_in_a_loop():
-    class Loop(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(3))
-            self.head = nn.ModuleDict({"mean": nn.Linear(3, 1), "unused": nn.Linear(3, 1)})
-
-        def forward(self, x):
-            for layer in self.layers:
-                x = x + layer(x).tanh()
-            return self.head["mean"](x)
-
-    return Model(Loop(), nn.MSELoss(), (real(12, 3), real(12, 1)))
 
 
 @entry("torch")

@@ -50,17 +50,6 @@ def pinn_by_jvp():
     return poisson_equation(ByJvp())
 
 
-class ByVmapOfGrad(Field):
-    def forward(self, x):
-        slope = torch.func.grad(self.one)
-        return torch.func.vmap(torch.func.grad(lambda x: slope(x).sum()))(x)
-
-
-@entry("torch")
-def pinn_by_vmap_of_grad():
-    return poisson_equation(ByVmapOfGrad())
-
-
 class ByHessian(Field):
     def forward(self, x):
         return torch.func.vmap(torch.func.hessian(self.one))(x)[:, 0]
@@ -69,25 +58,6 @@ class ByHessian(Field):
 @entry("torch")
 def pinn_by_hessian():
     return poisson_equation(ByHessian())
-
-
-class Laplacian(Field):
-    """Nested derivatives: one after the other along each coordinate."""
-
-    def forward(self, points):
-        points = points.requires_grad_()
-        (du,) = torch.autograd.grad(self.u(points).sum(), points, create_graph=True)
-        total = 0.0
-        for i in range(points.shape[1]):
-            (d2u,) = torch.autograd.grad(du[:, i].sum(), points, create_graph=True)
-            total = total + d2u[:, i : i + 1]
-        return total
-
-
-@entry("torch")
-def pinn_laplacian_in_two_dimensions():
-    points = 2 * torch.rand(25, 2, dtype=torch.float64) - 1
-    return Model(Laplacian(2), nn.MSELoss(), (points, torch.exp(points.sum(1, keepdim=True))))
 
 
 class InAMethod(Field):
@@ -108,24 +78,6 @@ class InAMethod(Field):
 @entry("torch")
 def pinn_in_a_method_in_train_mode():
     return poisson_equation(InAMethod().train())
-
-
-class WithBoundary(Field):
-    """Residual and boundary values as two columns."""
-
-    def forward(self, x):
-        x = x.requires_grad_()
-        u = self.u(x)
-        (du,) = torch.autograd.grad(u.sum(), x, create_graph=True)
-        return torch.cat([du - torch.cos(x), u], 1)
-
-
-@entry("torch")
-def pinn_with_boundary_values():
-    x = torch.linspace(0, 3, 15, dtype=torch.float64)[:, None]
-    return Model(
-        WithBoundary(), nn.MSELoss(), (x, torch.cat([torch.zeros_like(x), torch.sin(x)], 1))
-    )
 
 
 class Hamiltonian(nn.Module):

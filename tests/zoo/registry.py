@@ -2,8 +2,8 @@
 
 An entry is a function that returns one of the kinds below, all in float64 and small. Each kind
 knows two things of it: how its user makes a problem (`problem`), and the same objective as a plain
-function of the flat vector (`objective`; for a model also `outputs` and `mean_loss`), from which
-the tests compute dense derivatives without ksdmin.
+function (`objective`, of torch's of the flat vector; for a model also `outputs`, `mean_loss` and
+`gauss_newton`), which the tests compare it with.
 
 To add one: a function with the decorator `entry` in the file of its family; a new file is named in
 `FAMILIES` of entries.py.
@@ -11,11 +11,12 @@ To add one: a function with the decorator `entry` in the file of its family; a n
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 import ksdmin
@@ -56,8 +57,7 @@ def entry(library, *marks):
 class Model:
     """A torch module with a loss and data.
 
-    `mean` is the mean loss of (outputs, targets), where `loss` is no module whose own mean it is;
-    `plain` a module that computes the same without what is special about `model`, with parameters
+    `plain`: a module that computes the same without what is special about `model`, with parameters
     of the same names; `draws`: whether it draws random numbers, so that only it knows its value;
     `has_hessian`: False where torch's own is wrong (see tests/adapters/torch/test_backward.py).
     """
@@ -65,11 +65,9 @@ class Model:
     model: nn.Module
     loss: Any
     data: tuple[Any, Any]
-    mean: Callable[[Any, Any], Any] | None = None
     plain: nn.Module | None = None
     draws: bool = False
     has_hessian: bool = True
-    options: dict[str, Any] = field(default_factory=dict)
 
     def to(self, device):
         move = nn.Module.to
@@ -80,7 +78,7 @@ class Model:
         return replace(self, model=model, loss=loss, data=data, plain=plain)
 
     def problem(self, **options):
-        return ksdmin.from_torch(self.model, self.loss, self.data, **self.options, **options)
+        return ksdmin.from_torch(self.model, self.loss, self.data, **options)
 
     def outputs(self, x):
         model = self.plain or self.model
@@ -92,14 +90,31 @@ class Model:
         return torch.func.functional_call(model, named, inputs)
 
     def mean_loss(self, z):
-        return (self.mean or self.loss)(z, self.data[1])
+        return self.loss(z, self.data[1])
 
     def objective(self, x):
         return self.mean_loss(self.outputs(x))
 
+    def gauss_newton(self, x, v):
+        """J^T H_L J v, where H_L is the Hessian of the mean loss in all outputs."""
+        derivatives = torch.autograd.functional
+        shape = self.outputs(x).shape
+
+        def outputs(x):
+            with sdpa_kernel(SDPBackend.MATH):  # it can be differentiated twice
+                return self.outputs(x).reshape(-1)
+
+        z, Jv = derivatives.jvp(outputs, x, v)
+        _, u = derivatives.hvp(lambda flat: self.mean_loss(flat.view(shape)), z.detach(), Jv)
+        return derivatives.vjp(outputs, x, u)[1]
+
     def written(self):
         """What `load` has written."""
         return [p.detach() for p in self.model.parameters() if p.requires_grad]
+
+    def tensors(self):
+        """What a run must leave as it is."""
+        return [*self.written(), *(t.detach() for t in self.model.buffers()), *leaves(self.data)]
 
 
 @dataclass(frozen=True)
@@ -139,6 +154,9 @@ class Function:
             return [p.detach() for p in self.x0.parameters()]
         return [leaf.detach() for leaf in tree_flatten(self.x0)[0]]
 
+    def tensors(self):
+        return [*self.written(), *leaves(self.constants)]
+
 
 class Held(nn.Module):
     """A function of a module, as a module."""
@@ -164,17 +182,14 @@ class Functional:
     loss: Any = None
     data: Any = None
     losses: Callable[..., Any] | None = None
-    options: dict[str, Any] = field(default_factory=dict)
 
     def to(self, device):
         return self
 
     def problem(self, **options):
         if self.loss is None:
-            return self.build(self.model, x0=self.params, **self.options)
-        return self.build(
-            self.model, self.loss, self.data, params=self.params, **self.options, **options
-        )
+            return self.build(self.model, x0=self.params)
+        return self.build(self.model, self.loss, self.data, params=self.params, **options)
 
     @property
     def outputs(self):
@@ -184,8 +199,13 @@ class Functional:
         return (self.losses or self.loss)(z, self.data[1]).mean()
 
     def objective(self, tree):
-        """Of the tree: `dense.py` has the flat vector."""
         return self.model(tree) if self.loss is None else self.mean_loss(self.outputs(tree))
+
+
+def leaves(data):
+    """The tensors of a tree that can be compared: those that are not sparse."""
+    parts = [part for part in tree_flatten(data)[0] if isinstance(part, torch.Tensor)]
+    return [part for part in parts if part.layout is torch.strided]
 
 
 def pieces(x, like):
@@ -200,8 +220,3 @@ def real(*shape):
 
 def labels(classes, *shape):
     return torch.randint(classes, shape)
-
-
-def mean_of(losses):
-    """The mean of what a loss per sample returns."""
-    return lambda z, y: losses(z, y).mean()

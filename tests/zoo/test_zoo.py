@@ -11,7 +11,6 @@ import torch
 import ksdmin
 from ksdmin._problem.arrays import to_host
 from tests.adapters.functional.backends import jax_settings
-from tests.zoo.dense import DENSE
 from tests.zoo.entries import ENTRIES
 
 pytestmark = [
@@ -62,11 +61,8 @@ def point(name):
     return x0 + 0.1 * np.random.default_rng(0).standard_normal(x0.size)
 
 
-@cache
-def dense(name):
-    library = ENTRIES[name].library
-    x = torch.from_numpy(point(name)) if library == "torch" else point(name)
-    return DENSE[library](specimen(name), x)
+def of_torchs(name):
+    return ENTRIES[name].library == "torch"
 
 
 def draws(name):
@@ -88,19 +84,16 @@ def differences(value_and_gradient, x, v, h=1e-5):
     return [(a - b) / (2 * h) for a, b in zip(above, below, strict=True)]
 
 
-def check_values(one, name, tolerance=TOLERANCE):
-    """Value and gradient, against those of the reference or against differences."""
-    x = one._to_device(point(name))
-    value, g = one.value_and_gradient(x)
-    assert one.value(x) == pytest.approx(value, rel=1e-12)
-    if draws(name):
-        v = directions(len(g))[0]
-        slope, _ = differences(lambda x: host_pair(one, x), point(name), v)
-        assert to_host(g) @ v == pytest.approx(slope, rel=1e-6)
-        return
-    wanted, gradient = dense(name).value_and_gradient
-    assert value == pytest.approx(wanted, rel=tolerance)
-    assert_close(g, gradient, tolerance)
+def check_values(one, name):
+    """The value is the objective's, where others know it, and the gradient has its slope."""
+    x, v = point(name), directions(len(point(name)))[0]
+    value, g = host_pair(one, x)
+    assert one.value(one._to_device(x)) == pytest.approx(value, rel=1e-12)
+    if not draws(name):
+        at = torch.from_numpy(x) if of_torchs(name) else one.unflatten(x)
+        assert value == pytest.approx(specimen(name).objective(at).item(), rel=TOLERANCE)
+    slope, _ = differences(lambda x: host_pair(one, x), x, v)
+    assert abs(g @ v - slope) <= 1e-7 * np.linalg.norm(g) * np.linalg.norm(v)
 
 
 def host_pair(one, x):
@@ -108,24 +101,13 @@ def host_pair(one, x):
     return value, to_host(g)
 
 
-def default_curvature(name):
-    plain = specimen(name).outputs is None
-    return dense(name).hessian if plain else dense(name).gauss_newton
-
-
-def check_products(one, name, expected, tolerance=TOLERANCE):
-    product = one.curvature(one._to_device(point(name)))
-    v = directions(len(point(name)), count=1)[0]  # in general position: one tells all
-    assert_close(product(one._to_device(v)), to_host(expected(v)), tolerance)
-
-
-def check_hessian_by_differences(one, name):
-    """Of a model that draws: only it knows its objective."""
+def check_hessian(one, name):
+    """Symmetric, and the differences of gradients; of a model that draws only it knows them."""
     x, V = point(name), directions(len(point(name)))
     product = one.curvature(one._to_device(x))
     found = np.array([to_host(product(one._to_device(v))) for v in V])
     small = found @ V.T
-    assert_close(small, small.T, 1e-10)
+    assert_close(small, small.T, 1e-9)
     _, slope = differences(lambda x: host_pair(one, x), x, V[0])
     assert_close(found[0], slope, 1e-6)
 
@@ -135,39 +117,61 @@ def test_value_and_gradient(name):
     check_values(problem(name), name)
 
 
-@every
-def test_products_of_the_default_curvature(name):
-    if draws(name):
-        pytest.skip("only its Hessian can be checked by differences")
-    check_products(problem(name), name, default_curvature(name))
+@of_torch
+def test_products_of_the_gauss_newton_matrix(name):
+    """Those of other libraries: tests/adapters/test_parity.py."""
+    own, one, x = specimen(name), problem(name), point(name)
+    if own.outputs is None or draws(name):
+        pytest.skip("a plain function has none; one that draws has no reference")
+    v = directions(len(x), count=1)[0]  # in general position: one tells all
+    expected = own.gauss_newton(torch.from_numpy(x), torch.from_numpy(v))
+    assert_close(one.curvature(one._to_device(x))(one._to_device(v)), to_host(expected))
 
 
 @every
 def test_products_of_the_hessian(name):
-    if specimen(name).outputs is None:
-        pytest.skip("the default of a plain function")
     if not getattr(specimen(name), "has_hessian", True):
         pytest.skip("torch's own second derivatives are wrong")
-    one = problem(name, "hessian")
-    if draws(name):
-        check_hessian_by_differences(one, name)
-    else:
-        check_products(one, name, dense(name).hessian)
+    check_hessian(problem(name, "hessian"), name)
+
+
+@every
+def test_the_diagonal_and_the_empirical_fisher_matrix(name):
+    """Of the gradients of single samples."""
+    if specimen(name).outputs is None or draws(name):
+        pytest.skip("a plain function has no samples; those of one that draws differ in a set")
+    one = specimen(name).problem(curvature="empirical-fisher", precond="diagonal")
+    x = one._to_device(point(name))
+    samples = [np.array([i]) for i in range(one.subsets.n)]
+    G = np.array([to_host(one.value_and_gradient(x, i)[1]) for i in samples])
+    if one.traits.has_diagonal:
+        D = one.value_and_gradient(x, diagonal=True)[2]
+        assert_close(D, (G**2).mean(0))
+    v = directions(len(point(name)), count=1)[0]
+    assert_close(one.curvature(x)(one._to_device(v)), G.T @ (G @ v) / len(G))
 
 
 @every
 def test_a_run_goes_down(name):
+    """And leaves the user's tensors as they were."""
+    own = specimen(name)
+    tensors = own.tensors() if of_torchs(name) else []
+    before = [tensor.clone() for tensor in tensors]
     res = ksdmin.minimize(problem(name), rng=0, options={"maxiter": 2})
     assert np.isfinite(res.fun)
     assert np.isfinite(to_host(res.x)).all()
     assert res.fun < res.history[0].value
+    assert all(map(torch.equal, tensors, before))
+    assert not any(tensor.requires_grad for tensor in tensors)
+    parameters = own.model.parameters() if hasattr(own, "model") and tensors else []
+    assert all(parameter.grad is None for parameter in parameters)
 
 
 @every
 def test_the_way_back(name):
     """`load` writes into the user's own tensors; `unflatten` has the form of the user's own."""
     own, one, x = specimen(name), problem(name), point(name)
-    if ENTRIES[name].library == "torch":
+    if of_torchs(name):
         one.load(x)
         back = np.concatenate([part.cpu().numpy().reshape(-1) for part in own.written()])
         one.load(one.x0)  # as the other tests want it
@@ -191,7 +195,7 @@ def _cuda_has_begun():
 @pytest.mark.usefixtures("_cuda_has_begun")
 @of_torch
 def test_the_same_on_cuda(name, graphs):
-    """With graphs, where the model has them, and without; the reference is that of the CPU."""
+    """With graphs, where the model has them, and without: as the problem on the CPU."""
     own = ENTRIES[name].make("cuda")
     if own.outputs is None:
         options = [{"graphs": graphs}]
@@ -206,11 +210,18 @@ def test_the_same_on_cuda(name, graphs):
 
 
 def check_on_cuda(one, name, hessian):
+    here = problem(name, "hessian" if hessian else None)
+    x, v = point(name), directions(len(point(name)))[0]
     tolerance = COARSE_ON_CUDA.get(name, TOLERANCE)
     for _ in range(2):  # the second time graphs are replayed
-        check_values(one, name, tolerance)
         if not draws(name):
-            expected = dense(name).hessian if hessian else default_curvature(name)
-            check_products(one, name, expected, tolerance)
-        elif hessian:
-            check_hessian_by_differences(one, name)
+            value, g = host_pair(here, x)
+            found = host_pair(one, x)
+            assert found[0] == pytest.approx(value, rel=tolerance)
+            assert_close(found[1], g, tolerance)
+            products = [p.curvature(p._to_device(x))(p._to_device(v)) for p in (one, here)]
+            assert_close(products[0], to_host(products[1]), tolerance)
+            continue
+        check_values(one, name)
+        if hessian:
+            check_hessian(one, name)

@@ -1,8 +1,7 @@
-"""How often from_jax compiles, and that one compiled function serves sets of all sizes."""
+"""How often from_jax compiles."""
 
 from contextlib import contextmanager
 
-import autograd.numpy as anp
 import numpy as np
 import pytest
 
@@ -17,7 +16,6 @@ COMPILED = []
 rng = np.random.default_rng(0)
 N = 150
 X, LABELS = rng.standard_normal((N, 5)), rng.integers(3, size=N)
-W = np.linspace(0.5, 2.0, N)
 
 
 def _listen(event, duration, **_):
@@ -131,51 +129,3 @@ def test_what_a_function_reads_may_change_between_problems(x64):
     first = ksdmin.from_jax(fun, x0=np.ones(3)).value(np.ones(3))
     scale = 5.0
     assert (first, ksdmin.from_jax(fun, x0=np.ones(3)).value(np.ones(3))) == (6.0, 15.0)
-
-
-# --- The same numbers as autograd's ---
-
-
-def both(**given):
-    """The same problem in autograd and in jax; a function of `given` may depend on the library."""
-    for make, xp in ((ksdmin.from_autograd, anp), (ksdmin.from_jax, jnp)):
-        yield make(**{name: of(xp) if callable(of) else of for name, of in given.items()})
-
-
-def robust(xp):
-    return lambda z, y: xp.sum(xp.sqrt(1 + (z - y[:, None]) ** 2), axis=1)
-
-
-def in_dict(xp):
-    return lambda params, inputs: net(xp)(params, inputs["left"]) * inputs["right"][:, None]
-
-
-MODEL = {"model": net, "loss": "softmax-cross-entropy", "data": (X, LABELS)}
-FORMS = {
-    "streamed": MODEL | {"memory_budget": 1000.0, "sample_weight": W},
-    "own loss": MODEL | {"loss": robust, "data": (X, X[:, 0])},
-    "dict": MODEL | {"model": in_dict, "data": ({"left": X, "right": W}, LABELS)},
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_the_numbers_are_those_of_autograd(x64, form):
-    theirs, ours = both(params=parameters(0), **FORMS[form])
-    x, v = np.array(ours.x0), np.random.default_rng(1).standard_normal(len(ours.x0))
-    for size, put in ((1, np.asarray), (37, jax.device_put), (N, jax.device_put)):
-        at, along = put(x), put(v)
-        idx = np.sort(np.random.default_rng(2).choice(N, size, replace=False))
-        for a, b in zip(
-            (
-                theirs.value(x, idx),
-                *theirs.value_and_gradient(x, idx, diagonal=True),
-                theirs.curvature(x, idx)(v),
-            ),
-            (
-                ours.value(at, idx),
-                *ours.value_and_gradient(at, idx, diagonal=True),
-                ours.curvature(at, idx)(along),
-            ),
-            strict=True,
-        ):
-            np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-12)

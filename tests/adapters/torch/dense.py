@@ -124,3 +124,18 @@ def assert_close(actual, expected, tolerance=1e-10):
     assert actual.shape == expected.shape
     difference = (actual - expected).abs().max()
     assert difference <= tolerance * expected.abs().max(), difference
+
+
+def numbers(problem, diagonal=True):
+    """What all verbs give, on the whole set and on a part."""
+    x, V = point(problem), directions(problem.x0)
+    for idx in (WHOLE, torch.arange(1, problem.subsets.n, 2)):
+        value, *vectors = problem.value_and_gradient(x, idx, diagonal=diagonal)
+        yield from (torch.tensor(value), *vectors, multiply(problem.curvature(x, idx), V))
+
+
+def assert_same(problem, right, tolerance=0.0, diagonal=True):
+    """All numbers of two problems; by default to the bit."""
+    pairs = zip(numbers(problem, diagonal), numbers(right, diagonal), strict=True)
+    for one, other in pairs:
+        assert_close(one, other, tolerance)

@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import ksdmin
 from tests.adapters.torch.dense import assert_close
+from tests.versions import needs_torch
 
 X = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(6, 2)
 DATA = X, X.sin()
@@ -188,3 +189,33 @@ def test_weight_norm_is_refused_for_the_hessian_only(dtype):
     problem = ksdmin.from_torch(model, nn.MSELoss(), DATA, curvature="hessian")
     with pytest.raises(ValueError, match="weight_norm is wrong, too"):
         problem.curvature(problem.x0)
+
+
+def test_embedding_bag():
+    """Torch cannot differentiate its backward pass."""
+    needs_torch(2, 6, "from_torch itself already ends with torch's own message")
+    net = nn.Sequential(nn.EmbeddingBag(5, 3, mode="mean"), nn.Linear(3, 2)).double()
+    words = torch.arange(18).reshape(6, 3) % 5
+    problem = ksdmin.from_torch(net, nn.MSELoss(), (words, DATA[1]))
+    with pytest.raises(
+        RuntimeError, match=r"embedding_bag.*Compute the same with other operations"
+    ):
+        problem.curvature(problem.x0)(problem.x0)
+
+
+def ctc(z, y):
+    lengths = torch.full((len(y),), z.shape[1])
+    target_lengths = torch.full((len(y),), y.shape[1])
+    log_p = z.transpose(0, 1).log_softmax(2)
+    return nn.functional.ctc_loss(log_p, y, lengths, target_lengths, reduction="none")
+
+
+def test_ctc_loss():
+    X = torch.linspace(-1, 1, 90, dtype=torch.float64).reshape(6, 5, 3)
+    data, net = (X, 1 + torch.arange(12).reshape(6, 2) % 3), nn.Linear(3, 4).double()
+    problem = ksdmin.from_torch(net, ctc, data)
+    with pytest.raises(RuntimeError, match=r"derivatives of the loss.*'empirical-fisher'"):
+        problem.curvature(problem.x0)(problem.x0)
+    problem = ksdmin.from_torch(net, ctc, data, curvature="empirical-fisher")
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 5})
+    assert res.fun < res.history[0].value

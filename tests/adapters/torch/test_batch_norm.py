@@ -168,19 +168,46 @@ def test_copies_are_problems_of_their_own():
 # What is refused
 
 
+class Own(nn.Module):
+    """It returns the mean loss of a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x, y):
+        return mse_loss(self.net(x), y)
+
+
+def residuals(model):
+    return ksdmin.from_torch(model, residuals=[(lambda m, x: m(x), X)])
+
+
 @pytest.mark.parametrize(
-    ("model", "why"),
-    [(net(), "is in train mode"), (net(track_running_stats=False).eval(), "keeps no running stat")],
+    ("make", "model", "message"),
+    [
+        (residuals, net(), rf"'1' is in train mode.*residuals=.*{ADVICE}\. Or use GroupNorm"),
+        (
+            residuals,
+            net(track_running_stats=False).eval(),
+            rf"BatchNorm1d '1' keeps no running stat.*residuals=.*{ADVICE}\. Or use GroupNorm",
+        ),
+        (
+            problem_of,
+            nn.Sequential(nn.Linear(3, 2), nn.SyncBatchNorm(2)),
+            rf"SyncBatchNorm '1' is in train mode.*{ADVICE}",
+        ),
+        (
+            lambda model: ksdmin.from_torch(model, data=(X, Y)),
+            Own(),
+            r"BatchNorm1d in train mode.*one loss per sample",
+        ),
+    ],
+    ids=["residuals", "no statistics", "several processes", "a mean of the model's own"],
 )
-def test_residuals_are_refused(model, why):
-    match = rf"BatchNorm1d '1' {why}.*residuals=.*{ADVICE}\. Or use GroupNorm"
-    with pytest.raises(ValueError, match=match):
-        ksdmin.from_torch(model, residuals=[(lambda m, x: m(x), X)])
-
-
-def test_statistics_of_several_processes_are_refused():
-    with pytest.raises(ValueError, match=rf"SyncBatchNorm '1' is in train mode.*{ADVICE}"):
-        problem_of(nn.Sequential(nn.Linear(3, 2), nn.SyncBatchNorm(2)))
+def test_refused(make, model, message):
+    with pytest.raises(ValueError, match=message):
+        make(model)
 
 
 def test_several_processes_are_refused(tmp_path):
@@ -191,19 +218,6 @@ def test_several_processes_are_refused(tmp_path):
             problem_of(net(), process_group=dist.group.WORLD)
     finally:
         dist.destroy_process_group()
-
-
-def test_a_mean_of_the_models_own_is_refused():
-    class Own(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = net()
-
-        def forward(self, x, y):
-            return mse_loss(self.net(x), y)
-
-    with pytest.raises(ValueError, match=r"BatchNorm1d in train mode.*one loss per sample"):
-        ksdmin.from_torch(Own(), data=(X, Y))
 
 
 def test_batches_that_do_not_fit_into_memory():

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import ksdmin
-from tests.adapters.torch.dense import directions, make, point
+from tests.adapters.torch.dense import assert_same, make
 from tests.adapters.torch.test_losses import LOSSES, linear, real
 from tests.adapters.torch.test_losses import N as SAMPLES
 from tests.adapters.torch.zoo import ZOO
@@ -22,17 +22,6 @@ duplicates = pytest.mark.parametrize("how", DUPLICATES)
 PICKLED = ["mlp", "cnn", "normed"]
 CASES = [("deepcopy", "transformer"), ("deepcopy", "two_inputs")]
 CASES += [("pickle", name) for name in PICKLED]
-
-
-def assert_same(one, other):
-    x, v = point(one), directions(one.x0, 1)[:, 0]
-    both = {"diagonal": one.traits.has_diagonal}
-    for idx in (slice(None), torch.tensor([1, 2, 5])):
-        found, right = (p.value_and_gradient(x, idx, **both) for p in (one, other))
-        assert found[0] == right[0]
-        for u, w in zip(found[1:], right[1:], strict=True):
-            assert torch.equal(u, w)
-        assert torch.equal(one.curvature(x, idx)(v), other.curvature(x, idx)(v))
 
 
 @pytest.mark.parametrize(("how", "name"), CASES)

@@ -14,21 +14,7 @@ from ksdmin._adapters.torch.costs import Costs
 from ksdmin._problem.values import changed
 
 
-def made(hidden=8, samples=200):
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        net = nn.Sequential(nn.Linear(2, hidden), nn.Tanh(), nn.Linear(hidden, 1)).double()
-    x = torch.linspace(-1, 1, 2 * samples, dtype=torch.float64).reshape(-1, 2)
-    return ksdmin.from_torch(net, nn.MSELoss(), (x, x.prod(1, keepdim=True)))
-
-
-def test_on_a_processor_fewer_samples_cost_less():
-    assert Costs(1e4, 1e6).least_set == made().traits.least_set == 0
-    assert Costs(1e6, 2e10, on_device=True).least_set == 2e4
-    assert Costs(None, 2e10, on_device=True).least_set == 0
-
-
-def made_with_classes(samples=200):
+def made(samples=200):
     """A net without rows of a Jacobian, whose sets begin small."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -37,8 +23,14 @@ def made_with_classes(samples=200):
     return ksdmin.from_torch(net, nn.CrossEntropyLoss(), (x, torch.arange(samples) % 3))
 
 
+def test_on_a_processor_fewer_samples_cost_less():
+    assert Costs(1e4, 1e6).least_set == made().traits.least_set == 0
+    assert Costs(1e6, 2e10, on_device=True).least_set == 2e4
+    assert Costs(None, 2e10, on_device=True).least_set == 0
+
+
 def test_where_fewer_samples_cost_no_less_the_sets_begin_whole():
-    sampled = made_with_classes()
+    sampled = made()
     whole = changed(sampled, traits=replace(sampled.traits, least_set=200.0))
     for given, size in ((sampled, 10), (whole, 200)):
         res = ksdmin.minimize(given, rng=0, options={"maxiter": 1})

@@ -131,14 +131,6 @@ def test_two_curvatures_at_once():
         assert_same(cpu.curvature(far)(v), second(v.cuda()))
 
 
-def test_data_on_the_host_is_streamed():
-    X, y = data(60)
-    cpu, _ = pair(mlp, 60)
-    options = {"l2": 1e-2, "chunk_size": 16, "memory_budget": 1.0}
-    gpu = ksdmin.from_torch(mlp().double().cuda(), nn.CrossEntropyLoss(), (X.numpy(), y), **options)
-    assert_same(cpu.value_and_gradient(cpu.x0)[1], gpu.value_and_gradient(gpu.x0)[1])
-
-
 @pytest.mark.parametrize("options", [{}, ksdmin.PAPER], ids=["default", "PAPER"])
 def test_minimize_stays_on_the_device(options):
     cpu, gpu = pair(mlp, 200)

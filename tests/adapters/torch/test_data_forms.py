@@ -21,7 +21,7 @@ from torch.utils.data import (
 )
 
 import ksdmin
-from tests.adapters.torch.test_data import assert_same
+from tests.adapters.torch.dense import assert_same
 
 N = 13
 CPU, FLOAT64 = torch.device("cpu"), torch.float64
@@ -95,6 +95,7 @@ FORMS = {
     "mapping of fields": UserDict(b=B, targets=Y.numpy(), a=A),
     "Dataset of dicts": Items(fields),
     "Dataset of pairs": Items(pairs),
+    "read only": ((np.frombuffer(A.numpy().tobytes()).reshape(A.shape), B), Y),
     "Dataset of namedtuples": Items(lambda a, b, y: (Two(a, b), y)),
 }
 

@@ -1,6 +1,5 @@
 """Data as a function of the epoch: another set for each iteration, as of collocation points."""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -196,14 +195,6 @@ def test_rows_that_do_not_fit_into_memory_leave_krylov_spaces():
     narrow, free = (ksdmin.minimize(problem, rng=0, options=o) for o in (few, {"maxiter": 2}))
     assert narrow.history["dim"].max() > 1
     assert free.history["dim"].max() == 1
-
-
-def test_a_step_is_judged_on_one_set():
-    """Points that stay for ten iterations: within them no step goes up."""
-    res = ksdmin.minimize(blocks(lambda e: points(e // 10)), rng=0, options={"maxiter": 29})
-    values = res.history["value"]
-    for start in (0, 10, 20):
-        assert all(np.diff(values[start : start + 10]) <= 0)
 
 
 def test_sets_that_blocks_of_epochs_do_not_take():

@@ -9,10 +9,9 @@ from torch import nn
 from torch.nn import functional
 
 import ksdmin
-import ksdmin._adapters.torch.problem as torch_problem
 from ksdmin._problem.arrays import Space
-from ksdmin._problem.kronecker import FACTOR_SAMPLES, _multiply, multiply, samples_needed
-from tests.adapters.torch.zoo import Forward
+from ksdmin._problem.kronecker import _multiply, multiply
+from tests.adapters.torch.zoo import Forward, attentive, recurrent
 
 N = 40
 
@@ -91,27 +90,17 @@ def test_a_multiple_of_an_own_loss_has_the_multiple_of_the_factors(scale):
     assert (found[0] - found[1]).norm() <= 1e-9 * found[0].norm()
 
 
-def test_labels_are_drawn_where_the_loss_is_a_likelihood():
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), nn.MSELoss()], ids=str)
+def test_labels_are_drawn_where_the_loss_is_a_likelihood(loss):
     """On average over many draws they make the Fisher matrix: here, of one layer and one sample."""
-    net, samples = nn.Linear(5, 3).double(), data(5, n=1)
-    repeated = tuple(part.repeat(20_000, *[1] * (part.ndim - 1)) for part in samples)
-    problem = problem_of(net, repeated, precond="kronecker", chunk_size=20_000)
+    net, (X, y) = nn.Linear(5, 3).double(), data(5, n=1)
+    targets = y if isinstance(loss, nn.CrossEntropyLoss) else net(X).detach()
+    repeated = tuple(part.repeat(20_000, *[1] * (part.ndim - 1)) for part in (X, targets))
+    problem = problem_of(net, repeated, loss, precond="kronecker", chunk_size=20_000)
     v = torch.linspace(-1, 1, 18, dtype=torch.float64)
     expected = problem.curvature(problem.x0)(v)
     found = times(problem, problem.factors(problem.x0), v)
     assert (found - expected).norm() <= 0.2 * expected.norm()
-
-
-def test_the_scale_of_a_likelihood_enters_once():
-    """MSELoss takes the mean over outputs: its factors are those of its own Hessian."""
-    net, (X, _) = nn.Linear(5, 4).double(), data(5, n=500)
-    target = net(X).detach()
-    problem = problem_of(net, (X, target), nn.MSELoss(), precond="kronecker")
-    v = torch.linspace(-1, 1, 24, dtype=torch.float64)
-    expected = problem.curvature(problem.x0)(v)
-    assert (
-        times(problem, problem.factors(problem.x0), v) - expected
-    ).norm() <= 0.2 * expected.norm()
 
 
 def twice():
@@ -127,17 +116,6 @@ def own_products():
     ).double()
 
 
-def recurrent(kind):
-    parts = {"cells": kind(5, 4, batch_first=True), "read": nn.Linear(4, 3)}
-    return Forward(lambda self, x: self.read(self.cells(x)[0][:, -1]), **parts).double()
-
-
-def attention():
-    parts = {"layer": nn.TransformerEncoderLayer(5, 1, 6, dropout=0.0, batch_first=True)}
-    parts |= {"read": nn.Linear(5, 3)}
-    return Forward(lambda self, x: self.read(self.layer(x).mean(1)), **parts).double()
-
-
 def transposed():
     return nn.Sequential(nn.ConvTranspose1d(2, 3, 3, stride=2, padding=1), nn.Flatten(),
                          nn.Tanh(), nn.Linear(21, 3)).double()  # fmt: skip
@@ -150,9 +128,9 @@ def volume():
 KINDS = {
     "a weight used twice": (twice, (5,), 2),
     "products of one's own": (own_products, (5,), 2),
-    "an LSTM": (lambda: recurrent(nn.LSTM), (6, 5), 3),
-    "a GRU": (lambda: recurrent(nn.GRU), (6, 5), 3),
-    "attention": (attention, (6, 5), 5),
+    "an LSTM": (lambda: recurrent(nn.LSTM(5, 4, batch_first=True), 4, 3), (6, 5), 3),
+    "a GRU": (lambda: recurrent(nn.GRU(5, 4, batch_first=True), 4, 3), (6, 5), 3),
+    "attention": (lambda: attentive(5, 1, 6, 3, dropout=0.0), (6, 5), 5),
     "a transposed convolution": (transposed, (2, 4), 2),
     "a convolution in 3d": (volume, (1, 3, 3, 3), 2),
 }
@@ -190,16 +168,6 @@ def test_a_side_that_is_too_long(monkeypatch):
     first, second = problem.factors(problem.x0).blocks
     assert (first.diagonal_rows, first.diagonal_columns) == (True, False)
     assert (second.diagonal_rows, second.diagonal_columns) == (False, True)
-
-
-def test_a_wide_factor_is_estimated_from_as_many_samples_as_it_needs():
-    inputs, _ = data(300, n=400)
-    net = nn.Sequential(nn.Linear(300, 4), nn.Tanh(), nn.Linear(4, 300)).double()
-    problem = problem_of(net, (inputs, inputs), nn.MSELoss(), precond="kronecker")
-    assert samples_needed(problem._blocks) == 5 * 301
-    few = problem_of(convolutional(), data(2, 8, 8), precond="kronecker")
-    assert samples_needed(few._blocks) == FACTOR_SAMPLES  # every position of an image adds a vector
-    assert [block.uses for block in few._blocks] == [16, 4, 1]
 
 
 # When they are taken
@@ -263,25 +231,6 @@ def test_it_takes_fewer_passes_than_with_a_diagonal():
         assert res.fun <= 0.3
         passes[precond] = res.passes
     assert passes["kronecker"] < 0.8 * passes["diagonal"]
-
-
-def test_factors_of_a_part_of_the_samples_count_as_that_part(monkeypatch):
-    solver = ksdmin.Solver(deep_classifier("kronecker"), rng=0)
-    iteration = next(solver)
-    spent = {}
-    for needed in (150, 1500):
-        monkeypatch.setattr(torch_problem, "samples_needed", lambda blocks, needed=needed: needed)
-        with solver._loop.run.evaluating(solver._loop.state.ledger) as evaluator:
-            before = evaluator.counts.passes
-            evaluator.factors(iteration.x, evaluator.subsets.full)
-            spent[needed] = evaluator.counts.passes - before
-    assert spent[150] == pytest.approx(spent[1500] / 10)
-
-
-def test_the_hessian_free_method_uses_them_too():
-    res = ksdmin.minimize(deep_classifier("kronecker"), method="hf", options={"fmin": 0.5})
-    assert res.preconditioner == "kronecker"
-    assert res.fun <= 0.5
 
 
 def test_a_saved_run_goes_on_bit_for_bit(tmp_path):

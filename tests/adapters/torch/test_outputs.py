@@ -1,6 +1,5 @@
 """What models return: one tensor, several, and which of them the loss gets."""
 
-import copy
 from collections import namedtuple
 from dataclasses import dataclass
 
@@ -10,16 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ksdmin
-from tests.adapters.torch.dense import point
-from tests.adapters.torch.several import (
-    assert_derivatives,
-    assert_product,
-    call,
-    empirical_fisher,
-    exact_hessian,
-    gauss_newton,
-    output_hessians,
-)
+from tests.adapters.torch.dense import assert_same, point
 
 N = 7
 Pair = namedtuple("Pair", ["mean", "variance"])
@@ -100,30 +90,21 @@ OWN = {
 }
 
 
-def losses_of(model, X, y):
-    model = copy.deepcopy(model)
-    model.form = pair
-    return lambda x: of_pair(*call(model, x, X), y)
+def joined(X, y, **options):
+    """The same with all outputs in one tensor."""
+    model = Net(lambda m, v: torch.cat([m, v], 1))
+    return ksdmin.from_torch(model, lambda z, y: of_pair(z[:, :2], z[:, 2:], y), (X, y), **options)
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_a_loss_of_several_outputs(name):
+@pytest.mark.parametrize(
+    ("name", "curvature"),
+    [*((name, None) for name in OWN), ("namedtuple", "hessian"), ("dict", "empirical-fisher")],
+)
+def test_a_loss_of_several_outputs(name, curvature):
     form, loss = OWN[name]
-    model, (X, y) = Net(form), data()
-    problem = ksdmin.from_torch(model, loss, (X, y), chunk_size=3)
-    assert_derivatives(problem, point(problem), losses_of(model, X, y))
-
-
-def test_curvature_of_several_outputs():
-    model, (X, y) = Net(Pair), data()
-    loss, losses = OWN["namedtuple"][1], losses_of(model, X, y)
-    make = lambda kind: ksdmin.from_torch(model, loss, (X, y), curvature=kind)  # noqa: E731
-    x = point(make("hessian"))
-    assert_product(make("hessian"), x, exact_hessian(losses, x))
-    assert_product(make("empirical-fisher"), x, empirical_fisher(losses, x))
-    outputs = lambda x: torch.cat(call(model, x, X), 1)  # noqa: E731
-    H = output_hessians(lambda z: of_pair(z[:, :2], z[:, 2:], y), outputs(x))
-    assert_product(make(None), x, gauss_newton(outputs, H, x))
+    options = {"chunk_size": 3, "curvature": curvature}
+    problem = ksdmin.from_torch(Net(form), loss, data(), **options)
+    assert_same(problem, joined(*data(), **options), 1e-9)
 
 
 CHOICES = {
@@ -144,14 +125,7 @@ def test_one_of_several_outputs(name):
     (X, y), usual = data(), Net(lambda m, v: m)
     one = ksdmin.from_torch(Net(form), nn.MSELoss(), (X, y), output=output)
     other = ksdmin.from_torch(usual, nn.MSELoss(), (X, y))
-    x = point(one)
-    for a, b in zip(
-        one.value_and_gradient(x, diagonal=True),
-        other.value_and_gradient(x, diagonal=True),
-        strict=True,
-    ):
-        assert torch.equal(torch.as_tensor(a), torch.as_tensor(b))
-    assert torch.equal(one.curvature(x)(x), other.curvature(x)(x))
+    assert_same(one, other)
 
 
 REFUSED = {
@@ -203,52 +177,36 @@ def test_outputs_that_change_their_shapes():
 # A Gaussian whose mean and variance are both outputs
 
 
-VARIANCES = {"each": (2,), "a column": (1,), "a number": ()}
-
-
-@pytest.mark.parametrize(
+GAUSSIANS = pytest.mark.parametrize(
     ("shape", "full", "reduction"),
-    [(VARIANCES["each"], True, "sum"), *((shape, False, "mean") for shape in VARIANCES.values())],
+    [((2,), True, "sum"), ((2,), False, "mean"), ((1,), False, "mean"), ((), False, "mean")],
+    ids=["sum, full", "each", "a column", "a number"],
 )
-def test_a_gaussian_of_mean_and_variance(shape, full, reduction):
-    model, (X, y) = Net(pair, shape), data()
-    loss = nn.GaussianNLLLoss(full=full, reduction=reduction)
-    problem = ksdmin.from_torch(model, loss, (X, y), chunk_size=3)
 
-    def losses(x):
-        m, v = call(model, x, X)
+
+@GAUSSIANS
+def test_a_gaussian_of_mean_and_variance(shape, full, reduction):
+    def by_hand(z, y):
+        m, v = z
         each = F.gaussian_nll_loss(m, y, v, full=full, reduction="none")
         return each.mean(1) if reduction == "mean" else each.sum(1)
 
-    x = point(problem)
-    assert_derivatives(problem, x, losses)
-    assert_product(
-        problem, x, gauss_newton(flat_pair(model, X), information(model, x, X, reduction), x)
+    loss = nn.GaussianNLLLoss(full=full, reduction=reduction)
+    options = {"chunk_size": 3, "curvature": "hessian"}
+    problem, right = (
+        ksdmin.from_torch(Net(pair, shape), one, data(), **options) for one in (loss, by_hand)
     )
-    exact = ksdmin.from_torch(model, loss, (X, y), curvature="hessian")
-    assert_product(exact, x, exact_hessian(losses, x))
+    assert_same(problem, right, 1e-9)
 
 
-def flat_pair(model, X):
-    return lambda x: torch.cat([part.reshape(N, -1) for part in call(model, x, X)], 1)
-
-
-def information(model, x, X, reduction):
-    """The Fisher information in the outputs: 1 / v for means, 1 / (2 v^2) for each use of v."""
-    v = call(model, x, X)[1].reshape(N, -1)
-    in_mean, uses = (1 / v).expand(N, 2), 2 // v.shape[1]
-    D = torch.diag_embed(torch.cat([in_mean, uses / (2 * v**2)], 1))
-    return D / 2 if reduction == "mean" else D
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_labels_drawn_from_mean_and_variance(reduction):
-    """The covariance of their gradients is the Fisher information."""
-    model, (X, y) = Net(pair, (1,)), data()
-    X, y = X.repeat(4000, 1), y.repeat(4000, 1)
-    loss = nn.GaussianNLLLoss(reduction=reduction)
+@GAUSSIANS
+def test_its_curvature_is_that_of_labels_drawn_from_it(shape, full, reduction):
+    """On average: the Gauss-Newton matrix has the Fisher information in the outputs."""
+    repeated = tuple(part.repeat(4000, 1) for part in data())
+    loss = nn.GaussianNLLLoss(full=full, reduction=reduction)
     fisher, usual = (
-        ksdmin.from_torch(model, loss, (X, y), curvature=kind) for kind in ("fisher", None)
+        ksdmin.from_torch(Net(pair, shape), loss, repeated, curvature=kind)
+        for kind in ("fisher", None)
     )
     v = point(usual, 1.0)
     drawn, expected = (problem.curvature(problem.x0)(v) for problem in (fisher, usual))
@@ -260,13 +218,15 @@ def test_a_variance_below_eps():
     model, (X, y) = Net(pair), data()
     loss = nn.GaussianNLLLoss(eps=0.9)
     problem = ksdmin.from_torch(model, loss, (X, y))
-    x = problem.x0.clone().requires_grad_()
-    m, v = call(model, x, X)
+    m, v = model(X)
     assert 0 < (v < 0.9).sum() < v.numel()
     right = loss(m, y, v)
+    slopes = torch.autograd.grad(right, list(model.parameters()))
     value, g = problem.value_and_gradient(problem.x0)
     assert value == pytest.approx(right.item(), rel=1e-14)
-    torch.testing.assert_close(g, torch.autograd.grad(right, x)[0], rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        g, torch.cat([p.reshape(-1) for p in slopes]), rtol=1e-12, atol=1e-14
+    )
 
 
 def test_gaussians_that_are_refused():

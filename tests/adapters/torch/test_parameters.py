@@ -10,13 +10,6 @@ from tests.adapters.torch.dense import Dense, assert_close, directions, from_mod
 from tests.adapters.torch.zoo import ZOO
 
 
-def test_the_start_is_the_models_own():
-    case = ZOO["tied"]()
-    problem = ksdmin.from_torch(case.model, case.loss, case.data)
-    assert torch.equal(problem.x0, nn.utils.parameters_to_vector(case.model.parameters()))
-    assert not problem.x0.requires_grad
-
-
 @pytest.mark.parametrize("convert", [torch.Tensor.numpy, torch.Tensor.clone, torch.Tensor.float])
 def test_load(convert):
     case = ZOO["tied"]()
@@ -28,20 +21,6 @@ def test_load(convert):
     assert case.model.decode.weight is case.model.embed.weight
     with pytest.raises(ValueError, match=r"shape \(3,\), expected \(37,\)"):
         problem.load(np.ones(3))
-
-
-@pytest.mark.parametrize("name", ["mlp", "normed", "tied", "dropped"])
-def test_nothing_else_changes_the_model(name):
-    case = ZOO[name]()
-    before = {key: value.clone() for key, value in case.model.state_dict().items()}
-    modes = [module.training for module in case.model.modules()]
-    problem = ksdmin.from_torch(case.model, case.loss, case.data)
-    problem.value_and_gradient(problem.x0 + 1, diagonal=problem.traits.has_diagonal)
-    problem.curvature(problem.x0 + 1)(problem.x0)
-    for key, value in case.model.state_dict().items():
-        assert torch.equal(value, before[key])
-    assert [module.training for module in case.model.modules()] == modes
-    assert all(parameter.grad is None for parameter in case.model.parameters())
 
 
 @pytest.mark.parametrize("how", ["requires_grad", "params"])
@@ -90,6 +69,13 @@ def half():
         (nn.Linear(3, 2).requires_grad_(False), {}, ValueError, "no trainable parameter"),
         (nn.Linear(3, 2), {"params": []}, ValueError, "no trainable parameter"),
         (nn.Linear(3, 2), {"params": ["bais"]}, ValueError, "no parameter or module 'bais'"),
+        (nn.Linear(3, 2), {"params": [torch.zeros(3)]}, ValueError, "not a parameter of the model"),
+        (
+            nn.Linear(3, 2),
+            {"params": [3]},
+            TypeError,
+            "expected names of parameters or modules, or",
+        ),
         (half(), {}, ValueError, "share one dtype and device, found torch.float32 on cpu, torch.f"),
         (nn.Linear(3, 2).half(), {}, TypeError, "float16; expected float32 or float64"),
         (nn.Linear(3, 2), {"precision": "low"}, ValueError, "precision='low'"),

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import ksdmin
-from tests.adapters.torch.dense import dense, make, point
+from tests.adapters.torch.dense import dense, make
 
 EVERYTHING = ksdmin.Subsets(200, 1.0, 1.0, 1.0, disjoint=False)
 
@@ -53,12 +53,6 @@ def test_bfloat16_in_finer_arithmetic():
     assert finest.in_finer_arithmetic().x0.dtype == torch.float64  # see test_in_double.py
 
 
-def test_dropout():
-    problem = make("dropped", l2=0.1)
-    res = ksdmin.minimize(problem, subsets=ksdmin.Subsets(7, 1.0, 1.0, 1.0, disjoint=False))
-    assert res.success, res.message
-
-
 @pytest.mark.parametrize("method", ["BFGS", "Newton-CG", ksdmin.ksd])
 def test_numpy_callables(method):
     problem = make("curve", curvature="hessian", l2=0.1)
@@ -80,16 +74,6 @@ def test_numpy_in_numpy_out(dtype):
     assert g.dtype == product.dtype == np.float64
     np.testing.assert_allclose(g, right.gradient, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(product, right.hessian @ right.x, rtol=1e-5, atol=1e-5)
-
-
-def test_slopes_along_a_basis():
-    problem, idx = make("cnn"), torch.tensor([0, 3])
-    x = point(problem)
-    V = torch.linalg.qr(torch.ones(len(x), 3, dtype=x.dtype) + torch.eye(len(x), 3).double())[0].T
-    value, slopes = problem.value_and_projected_gradient(x, idx, V)
-    assert value == problem.value(x, idx)
-    assert slopes.dtype == np.float64
-    np.testing.assert_allclose(slopes, V @ problem.value_and_gradient(x, idx)[1], rtol=1e-12)
 
 
 @pytest.mark.parametrize("x0", [np.zeros(39), torch.zeros(39), [0.0] * 39])

@@ -6,24 +6,30 @@ import torch
 from torch import nn
 
 from tests.adapters.torch.dense import SETS, assert_close, directions, from_module, make, point
-from tests.adapters.torch.zoo import ZOO, Forward
+from tests.adapters.torch.zoo import ZOO, attentive, recurrent
 
 
-def recurrent():
-    return Forward(
-        lambda m, x: m.recur(x[:, :, None])[0][:, -1],
-        recur=nn.LSTM(1, 2, 2, batch_first=True, dropout=0.5),
-    )
+class Columns(nn.Module):
+    """A net of sequences, on columns as steps of one number."""
+
+    def __init__(self, net, width=1):
+        super().__init__()
+        self.embed, self.net = nn.Linear(1, width), net
+
+    def forward(self, x):
+        return self.net(self.embed(x[:, :, None]))
 
 
-def attentive():
-    layer = nn.TransformerEncoderLayer(4, 2, 3, 0.3, activation="gelu", batch_first=True)
-    parts = {"embed": nn.Linear(1, 4), "layer": layer, "head": nn.Linear(4, 2)}
-    return Forward(lambda m, x: m.head(m.layer(m.embed(x[:, :, None])).mean(1)), **parts)
+def lstm():
+    return Columns(recurrent(nn.LSTM(1, 2, 2, batch_first=True, dropout=0.5), 2, 2))
 
 
-RANDOM = {"normed": lambda: ZOO["normed"]().model, "dropped": None, "recurrent": recurrent,
-          "attentive": attentive}  # fmt: skip
+def attention():
+    return Columns(attentive(4, 2, 3, 2, dropout=0.3, activation="gelu"), 4)
+
+
+RANDOM = {"normed": lambda: ZOO["normed"]().model, "dropped": None, "recurrent": lstm,
+          "attentive": attention}  # fmt: skip
 
 
 def random_problem(name, **options):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import ksdmin
-from tests.adapters.torch.dense import assert_close, directions, make, multiply, point
+from tests.adapters.torch.dense import assert_close, directions, make, point
 from tests.adapters.torch.zoo import ZOO
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -14,27 +14,6 @@ N = 7
 WEIGHTS = np.array([0.0, 1.0, 3.0, 0.5, 2.0, 1.0, 4.0])
 W = torch.tensor(WEIGHTS) / WEIGHTS.mean()
 CURVATURES = ("hessian", "gauss-newton", "empirical-fisher")
-
-
-def repeated(part, counts):
-    return torch.repeat_interleave(part, torch.tensor(counts), 0)
-
-
-@pytest.mark.parametrize("kind", ["hessian", "gauss-newton"])
-@pytest.mark.parametrize("name", ["mlp", "cnn", "sequence"])
-def test_whole_weights_are_repetitions(name, kind):
-    case, counts = ZOO[name](), [1, 0, 2, 1, 3, 0, 1]
-    X, y = case.data
-    twice = repeated(X, counts), repeated(y, counts)
-    right = ksdmin.from_torch(case.model, case.loss, twice, curvature=kind)
-    found = make(name, curvature=kind, sample_weight=counts)
-    x, V = point(found), directions(found.x0)
-    for one, other in zip(
-        (*found.value_and_gradient(x), multiply(found.curvature(x), V)),
-        (*right.value_and_gradient(x), multiply(right.curvature(x), V)),
-        strict=True,
-    ):
-        assert_close(one, other, 1e-12)
 
 
 @pytest.mark.parametrize("kind", CURVATURES)
@@ -92,11 +71,6 @@ def test_equal_weights_change_nothing(weights):
 def test_refused_weights(weights, message):
     with pytest.raises(ValueError, match=message):
         make("mlp", sample_weight=weights)
-
-
-def test_a_plain_function_has_no_samples():
-    with pytest.raises(TypeError, match="sample_weight= goes with a model"):
-        ksdmin.from_torch(lambda x: x.sum(), x0=torch.zeros(2), sample_weight=[1.0])
 
 
 @pytest.mark.cuda

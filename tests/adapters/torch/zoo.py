@@ -1,4 +1,4 @@
-"""Small torch models of many kinds, each with a loss and a few samples, in float64."""
+"""Some torch models, each with a loss and a few samples, in float64; more are in tests/zoo."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +46,19 @@ class Forward(nn.Module):
         return self._forward(self, *inputs)
 
 
+def recurrent(layer, size, outputs):
+    """What the last state says."""
+    parts = {"layer": layer, "head": nn.Linear(size, outputs)}
+    return Forward(lambda m, x: m.head(m.layer(x)[0][:, -1]), **parts)
+
+
+def attentive(width, heads, hidden, outputs, **options):
+    """A layer of a transformer, and the mean of what it gives."""
+    layer = nn.TransformerEncoderLayer(width, heads, hidden, batch_first=True, **options)
+    parts = {"layer": layer, "head": nn.Linear(width, outputs)}
+    return Forward(lambda m, x: m.head(m.layer(x).mean(1)), **parts)
+
+
 ZOO: dict[str, Callable[[], Case]] = {}
 
 
@@ -78,12 +91,6 @@ def mlp():
 
 
 @case
-def relu_in_place():
-    model = nn.Sequential(nn.Linear(3, 5), nn.ReLU(inplace=True), nn.Linear(5, 3))
-    return Case(model, nn.CrossEntropyLoss(), entropy, (real(3), labels(3)))
-
-
-@case
 def cnn():
     model = nn.Sequential(
         nn.Conv2d(1, 2, 3, padding=1), nn.Softplus(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(8, 3)
@@ -99,19 +106,9 @@ def per_pixel():
 
 @case
 def transformer():
-    layer = nn.TransformerEncoderLayer(4, 2, 5, dropout=0.0, batch_first=True, activation="gelu")
-    model = Forward(lambda m, x: m.head(m.block(x).mean(1)), block=layer, head=nn.Linear(4, 2))
+    model = attentive(4, 2, 5, 2, dropout=0.0, activation="gelu")
     y = torch.bernoulli(torch.full((N, 2), 0.5, dtype=torch.float64))
     return Case(model, nn.BCEWithLogitsLoss(), logistic, (real(3, 4), y))
-
-
-@case
-def attention():
-    model = Forward(
-        lambda m, x: m.attend(x, x, x, need_weights=False)[0],
-        attend=nn.MultiheadAttention(4, 2, batch_first=True),
-    )
-    return Case(model, nn.MSELoss(), squared, (real(3, 4), real(3, 4)))
 
 
 @case
@@ -137,18 +134,6 @@ def dropped():
 
 
 @case
-def sequence():
-    """Embeddings, a recurrent layer, and a Linear layer for every position."""
-    model = Forward(
-        lambda m, words: m.head(m.recur(m.embed(words))[0]).transpose(1, 2),
-        embed=nn.Embedding(5, 3),
-        recur=nn.GRU(3, 3, batch_first=True),
-        head=nn.Linear(3, 4),
-    )
-    return Case(model, nn.CrossEntropyLoss(), entropy, (labels(5, 4), labels(4, 4)))
-
-
-@case
 def tied():
     """Embeddings that are the output weights, too."""
     model = Forward(
@@ -159,27 +144,6 @@ def tied():
     )
     model.decode.weight = model.embed.weight
     return Case(model, nn.CrossEntropyLoss(), entropy, (labels(4, 2), labels(4)))
-
-
-@case
-def mirrored():
-    """An auto-encoder whose decoder is the encoder's weight, transposed, in no module."""
-    model = Forward(
-        lambda m, x: F.linear(m.encode(x).tanh(), m.encode.weight.t()), encode=nn.Linear(4, 2)
-    )
-    x = real(4)
-    return Case(model, nn.MSELoss(), squared, (x, x))
-
-
-@case
-def repeated():
-    """A layer that sees each sample twice, and one whose rows are no samples."""
-    model = Forward(
-        lambda m, x: m.rows(m.twice(m.twice(x).tanh()).reshape(-1, 2)).reshape(len(x), -1),
-        twice=nn.Linear(4, 4),
-        rows=nn.Linear(2, 1),
-    )
-    return Case(model, nn.MSELoss(), squared, (real(4), real(2)))
 
 
 @case

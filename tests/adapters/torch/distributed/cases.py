@@ -8,7 +8,18 @@ from torch.utils.data import TensorDataset
 import ksdmin
 
 N, FEATURES = 203, 4
-CUTS = {1: (), 2: (150,), 4: (100, 101, 160)}  # shares of different sizes
+POINTS, EDGES = 90, 40  # samples of the first two blocks of residuals; the third takes none
+CUTS = {  # shares of different sizes, by the number of samples and of ranks
+    N: {1: (), 2: (150,), 4: (100, 101, 160)},
+    POINTS: {1: (), 2: (60,), 4: (20, 21, 70)},
+    EDGES: {1: (), 2: (1,), 4: (10, 20, 30)},
+}
+WIDTHS = {  # 241 and 151 unknowns; there are 203 residuals
+    "wide": 40,
+    "medium": 25,
+    "wide blocks": 40,
+    "two wide blocks": 40,
+}
 
 
 def samples(kind="net"):
@@ -22,21 +33,48 @@ def samples(kind="net"):
 
 def share(thing, rank, size):
     """The rows of one rank."""
-    cuts = (0, *CUTS[size], N)
+    cuts = (0, *CUTS[len(thing)][size], len(thing))
     return thing[cuts[rank] : cuts[rank + 1]]
 
 
 def model(kind="net"):
     torch.manual_seed(1)
-    if kind == "linear":
+    if kind.startswith("linear"):
         return nn.Linear(FEATURES, 1).double()
     if kind == "embedding":  # its diagonal takes the gradient of every sample
         return nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 3, 2), nn.Flatten(),
                              nn.Tanh(), nn.Linear(9, 1)).double()  # fmt: skip
-    outputs = 3 if kind == "classes" else 1
-    width = {"wide": 40, "medium": 25}.get(kind, 7)  # 241 and 151 unknowns; there are 203 residuals
+    outputs, width = 3 if kind == "classes" else 1, WIDTHS.get(kind, 7)
     layers = nn.Linear(FEATURES, width), nn.Tanh(), nn.Linear(width, outputs)
     return nn.Sequential(*layers).double()
+
+
+# Blocks of residuals
+
+
+def interior(net, X):
+    """Two residuals a sample."""
+    return torch.cat([net(X) - X.sum(1, keepdim=True).sin(), 0.1 * net(-X)], 1)
+
+
+def edge(net, batch):
+    X, y = batch
+    return net(X) - y
+
+
+def size_of_weights(net):
+    return 0.1 * net[0].weight.reshape(-1) ** 2
+
+
+def blocks(kind, cut):
+    """Of some points and some edges; of the weights, too, where the name says nothing else."""
+    rng = np.random.default_rng(4)
+    X = torch.from_numpy(rng.standard_normal((POINTS, FEATURES)))
+    at = torch.from_numpy(rng.standard_normal((EDGES, FEATURES)))
+    found = [(interior, cut(X)), (edge, (cut(at), cut(at[:, :1] ** 2)), 3.0)]
+    if kind in ("blocks", "wide blocks"):
+        found.append((size_of_weights, None, 0.5))
+    return found
 
 
 def weights(kind):
@@ -52,16 +90,18 @@ def loss(kind):
 
 def problem(kind="net", rank=0, size=1, **arguments):
     """The problem; of one process alone where no process_group is given."""
-    X, y = samples(kind)
-    w = weights(kind)
     grouped = "process_group" in arguments
     cut = (lambda thing: share(thing, rank, size)) if grouped else (lambda thing: thing)
-    if w is not None:
-        arguments["sample_weight"] = cut(w)
     arguments.setdefault("l2", 1e-3)
     # Labels that are drawn for factors would be others in each number of processes
     arguments.setdefault("precond", "diagonal")
-    return ksdmin.from_torch(model(kind), loss(kind), (cut(X), cut(y)), **arguments)
+    if "blocks" in kind:
+        return ksdmin.from_torch(model(kind), residuals=blocks(kind, cut), **arguments)
+    w = weights(kind)
+    if w is not None:
+        arguments["sample_weight"] = cut(w)
+    data = tuple(map(cut, samples(kind)))
+    return ksdmin.from_torch(model(kind), loss(kind), data, **arguments)
 
 
 def grouped(kind, rank, size, **arguments):
@@ -72,21 +112,25 @@ def grouped(kind, rank, size, **arguments):
     return problem(kind, rank, size, **arguments)
 
 
-def sets():
+def sets(kind):
     """Sets of samples: everything, some, some in disorder, and some that only one rank has."""
+    if "blocks" in kind:  # once with one sample of the second
+        end = [POINTS + EDGES] if kind in ("blocks", "wide blocks") else []
+        some = np.array([3, 59, 61, 88, 91, 100, 120, *end])
+        return [slice(None), some, np.array([0, 80, 129, *end])]
     rng = np.random.default_rng(3)
     some = rng.choice(N, 60, replace=False)
     return [slice(None), np.sort(some), some, np.arange(5, 17)]
 
 
-def quantities(problem, sets=sets):
+def quantities(problem, kind):
     """Every number that a problem gives, at a point beside x0 and for several sets."""
     rng = np.random.default_rng(7)
     n = problem.x0.numel()
     x = problem.x0 + 0.1 * torch.from_numpy(rng.standard_normal(n))
     V = torch.from_numpy(rng.standard_normal((3, n)))
     out = {}
-    for number, idx in enumerate(sets()):
+    for number, idx in enumerate(sets(kind)):
         out[number, "value"] = problem.value(x, idx)
         value, g, D = problem.value_and_gradient(x, idx, diagonal=True)
         out |= {(number, "v"): value, (number, "g"): g, (number, "D"): D}
@@ -102,7 +146,7 @@ def quantities(problem, sets=sets):
 
 
 def quantities_in_group(rank, size, kind, arguments):
-    return quantities(grouped(kind, rank, size, **arguments))
+    return quantities(grouped(kind, rank, size, **arguments), kind)
 
 
 def run(problem, options, subsets=None, **more):
@@ -113,8 +157,28 @@ def run(problem, options, subsets=None, **more):
 
 
 def run_in_group(rank, size, kind, options, sizes=None, arguments=None):
-    subsets = None if sizes is None else ksdmin.Subsets(N, *sizes)
-    return run(grouped(kind, rank, size, **(arguments or {})), options, subsets)
+    problem = grouped(kind, rank, size, **(arguments or {}))
+    return run(problem, options, subsets_of(problem, sizes))
+
+
+def subsets_of(problem, sizes):
+    return None if sizes is None else ksdmin.Subsets(problem.subsets.n, *sizes)
+
+
+def payload(rank, size, kind, verb):
+    """The messages of one evaluation, and their bytes."""
+    from ksdmin._problem.counting import Counts
+
+    problem, counts = grouped(kind, rank, size), Counts()
+    getattr(problem.counting(counts), verb)(problem.x0, slice(None))
+    return counts.reductions, counts.reduced_bytes
+
+
+def with_other_weights(rank, size):
+    import torch.distributed as dist
+
+    blocks = [(interior, samples()[0], 1.0 + rank)]
+    return ksdmin.from_torch(model(), residuals=blocks, process_group=dist.group.WORLD)
 
 
 # What goes wrong

@@ -75,7 +75,10 @@ def test_a_gauss_newton_step_sends_rows_once_and_residuals_for_each_point(two, k
         assert spent["reductions"] == 4 + 2 + 2 * points
 
 
-def test_a_run_of_one_process_exchanges_nothing():
-    history = cases.run(cases.problem(), {"maxiter": 2})["history"]
-    assert not history["reductions"].any()
-    assert not history["reduced_bytes"].any()
+def test_what_damped_and_exact_steps_of_blocks_send(two):
+    """Rows for a net, the matrix for a linear model."""
+    wide, linear = (cases.problem(kind).x0.numel() for kind in ("wide blocks", "linear blocks"))
+    rows = 2 * cases.POINTS + cases.EDGES + 4 * 40
+    found = two(cases.payload, "wide blocks", "jacobian")[0]
+    assert found == (3, 8 + ITEMSIZE * rows * (wide + 1))
+    assert two(cases.payload, "linear blocks", "matrix")[0] == (2, 8 + ITEMSIZE * linear**2)

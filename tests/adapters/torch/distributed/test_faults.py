@@ -81,6 +81,11 @@ def test_another_model_is_refused(two):
         assert "the shapes of its parameters must be the same in all processes" in str(outcome)
 
 
+def test_weights_of_blocks_have_to_be_the_same(two):
+    for outcome in two.outcomes(cases.with_other_weights):
+        assert "the weights of the blocks of residuals must be the same" in str(outcome)
+
+
 def test_a_sampler_for_another_group_is_refused(two):
     first, second = two.outcomes(cases.with_wrong_sampler)
     assert "is for rank 0 of 3, but this process is rank 0 of 2" in str(first)

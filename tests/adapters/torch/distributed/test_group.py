@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[4]
 
 
 def made(**arguments):
-    return ksdmin.from_torch(cases.model(), nn.MSELoss(), cases.samples(), **arguments)
+    usual = {"model": cases.model(), "loss": nn.MSELoss(), "data": cases.samples()}
+    return ksdmin.from_torch(**usual | arguments)
 
 
 @pytest.fixture
@@ -62,39 +63,25 @@ def test_several_processes_without_a_group_are_warned_once(started):
     made()  # any warning is an error here
 
 
-def test_other_words_are_refused():
-    with pytest.raises(ValueError, match=r"process_group='world': expected \"auto\""):
-        made(process_group="world")
-
-
-def test_other_objects_are_refused():
-    with pytest.raises(TypeError, match=r"or a group of torch.distributed.*not int"):
-        made(process_group=2)
-
-
-def test_it_goes_with_a_model_and_data():
-    x0 = torch.zeros(2).double()
-    with pytest.raises(TypeError, match="process_group"):
-        ksdmin.from_torch(lambda x: x @ x, x0=x0, process_group="auto")
+AUTO = {"process_group": "auto"}
+EPOCHS = {"data": lambda epoch: cases.samples(), **AUTO}
+FUNCTION = {"model": lambda x: x @ x, "loss": None, "data": None, "x0": torch.zeros(2).double()}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "text"),
+    ("arguments", "error", "message"),
     [
-        ({"curvature": lambda x, idx: x}, "curvature: a function of your own sees the samples"),
-        ({"precond": lambda x, idx: x}, "precond: a function of your own sees the samples"),
+        ({"process_group": "world"}, ValueError, "process_group='world': expected \"auto\""),
+        ({"process_group": 2}, TypeError, r"or a group of torch.distributed.*not int"),
+        (FUNCTION | AUTO, TypeError, "process_group"),
+        ({"curvature": lambda x, idx: x, **AUTO}, TypeError, "curvature: a function of your own"),
+        ({"precond": lambda x, idx: x, **AUTO}, TypeError, "precond: a function of your own sees"),
+        (EPOCHS, TypeError, "a function of the epoch cannot be spread"),
     ],
 )
-def test_functions_that_would_see_one_rank_only_are_refused(arguments, text, started):
-    with pytest.raises(TypeError, match=text):
-        made(process_group="auto", **arguments)
-
-
-def test_data_of_the_epoch_are_refused(started):
-    with pytest.raises(TypeError, match="a function of the epoch cannot be spread"):
-        ksdmin.from_torch(
-            cases.model(), nn.MSELoss(), lambda epoch: cases.samples(), process_group="auto"
-        )
+def test_refused(arguments, error, message, started):
+    with pytest.raises(error, match=message):
+        made(**arguments)
 
 
 def test_data_parallel_is_refused():

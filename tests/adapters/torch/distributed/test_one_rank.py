@@ -8,7 +8,6 @@ from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import ksdmin
-from ksdmin._problem.team import ALONE
 from tests.adapters.torch.distributed import cases
 
 
@@ -20,29 +19,19 @@ def group(tmp_path_factory):
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("kind", ["net", "linear", "classes", "weighted"])
-def test_its_problem_is_the_one_without_a_group(group, kind):
-    alone, grouped = cases.problem(kind), cases.problem(kind, process_group=group)
-    assert type(grouped) is type(alone)
-    assert grouped.team is ALONE
-    assert grouped.traits == alone.traits
-    for part in ("_sums", "_matrix", "_rows"):
-        assert type(getattr(grouped, part)) is type(getattr(alone, part))
-    assert type(grouped._sums._executor) is type(alone._sums._executor)
-
-
 RUNS = {
     "whole": ("net", (1.0, 1.0, 1.0, False)),
     "samples": ("net", (0.6, 0.3, 0.3)),
     "exact space": ("linear", None),
     "weights": ("weighted", (1.0, 0.3, 0.3)),
+    "blocks": ("blocks", (1.0, 0.3, 0.3)),
 }
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_its_run_is_the_same_to_the_last_bit_and_sends_nothing(group, name):
     kind, sizes = RUNS[name]
-    subsets = None if sizes is None else ksdmin.Subsets(cases.N, *sizes)
+    subsets = cases.subsets_of(cases.problem(kind), sizes)
     alone = cases.run(cases.problem(kind), {"maxiter": 12}, subsets)
     grouped = cases.run(cases.problem(kind, process_group=group), {"maxiter": 12}, subsets)
     np.testing.assert_array_equal(grouped["x"], alone["x"])

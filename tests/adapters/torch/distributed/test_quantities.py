@@ -22,12 +22,16 @@ def assert_close(found, expected, rtol):
         ("classes", None),
         ("weighted", None),
         ("wide", 17),
+        ("blocks", None),
+        ("blocks", 7),
+        ("wide blocks", None),
+        ("linear blocks", None),
         pytest.param("embedding", None, marks=pytest.mark.slow),
         pytest.param("classes", 17, marks=pytest.mark.slow),
     ],
 )
 def test_every_quantity_is_that_of_one_process(ranks, kind, chunk_size):
-    expected = cases.quantities(cases.problem(kind))
+    expected = cases.quantities(cases.problem(kind), kind)
     first, *others = ranks(cases.quantities_in_group, kind, {"chunk_size": chunk_size})
     assert first.keys() == expected.keys()
     for key, value in expected.items():
@@ -38,7 +42,7 @@ def test_every_quantity_is_that_of_one_process(ranks, kind, chunk_size):
 
 @pytest.mark.parametrize("curvature", ["hessian", "empirical-fisher"])
 def test_every_curvature(two, curvature):
-    expected = cases.quantities(cases.problem("net", curvature=curvature))
+    expected = cases.quantities(cases.problem("net", curvature=curvature), "net")
     for found in two(cases.quantities_in_group, "net", {"curvature": curvature}):
         for key, value in expected.items():
             assert_close(found[key], value, TIGHT)
@@ -58,14 +62,23 @@ RUNS = {
     "classes": ("classes", {"maxiter": 10}, (1.0, 0.2, 0.2)),
     "rows of the Jacobian": ("wide", {"maxiter": 8}, None),
     "more rows than unknowns": ("medium", {"maxiter": 8}, None),
+    "blocks, Krylov": (
+        "blocks",
+        {"maxiter": 5, "without": ["newton", "gauss-newton"]},
+        (1.0, 1.0, 1.0, False),
+    ),
+    "blocks, samples": ("blocks", {"maxiter": 6}, (0.7, 0.3, 0.3)),
+    "blocks, more rows than unknowns": ("wide blocks", {"maxiter": 8}, None),
+    "blocks, fewer rows": ("two wide blocks", {"maxiter": 8}, None),
+    "blocks, matrix": ("linear blocks", {"maxiter": 8}, None),
 }
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_runs_end_where_that_of_one_process_does(ranks, name):
     kind, options, sizes = RUNS[name]
-    subsets = None if sizes is None else ksdmin.Subsets(cases.N, *sizes)
-    expected = cases.run(cases.problem(kind), options, subsets)
+    alone = cases.problem(kind)
+    expected = cases.run(alone, options, cases.subsets_of(alone, sizes))
     first, *others = ranks(cases.run_in_group, kind, options, sizes)
     assert abs(first["fun"] - expected["fun"]) <= 1e-8 * abs(expected["fun"])
     assert (first["status"], first["nit"]) == (expected["status"], expected["nit"])
@@ -74,26 +87,20 @@ def test_runs_end_where_that_of_one_process_does(ranks, name):
         assert other["fun"] == first["fun"]
 
 
-def test_the_hessian_free_method_too(two):
-    expected = ksdmin.minimize(cases.problem(), method="hf", options={"maxiter": 5}, rng=0).fun
-    for found in two(hf_in_group):
+@pytest.mark.parametrize("method", ["hf", "L-BFGS-B"])
+def test_other_methods_too(two, method):
+    expected = by_method(cases.problem(), method)
+    for found in two(by_method_in_group, method):
         assert abs(found - expected) <= 1e-8 * expected
 
 
-def hf_in_group(rank, size):
-    problem = cases.grouped("net", rank, size)
-    return ksdmin.minimize(problem, method="hf", options={"maxiter": 5}, rng=0).fun
+def by_method(problem, method):
+    given = {"rng": 0} if method == "hf" else {}
+    return ksdmin.minimize(problem, method=method, options={"maxiter": 5}, **given).fun
 
 
-def test_scipys_methods_too(two):
-    expected = ksdmin.minimize(cases.problem(), method="L-BFGS-B", options={"maxiter": 9}).fun
-    for found in two(lbfgs_in_group):
-        assert abs(found - expected) <= 1e-8 * expected
-
-
-def lbfgs_in_group(rank, size):
-    problem = cases.grouped("net", rank, size)
-    return ksdmin.minimize(problem, method="L-BFGS-B", options={"maxiter": 9}).fun
+def by_method_in_group(rank, size, method):
+    return by_method(cases.grouped("net", rank, size), method)
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
