@@ -9,11 +9,7 @@ from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 from torch import nn
 
 import ksdmin
-from ksdmin import _solver
-from ksdmin._ksd.steps.kind import Turn
-from ksdmin._ksd.steps.krylov import KrylovStep
 from ksdmin._problem.protocol import Jacobian
-from ksdmin._problem.values import changed
 
 N = 12
 
@@ -81,37 +77,6 @@ def test_one_that_is_given_is_checked_also_where_it_is_not_needed(make):
         ksdmin.minimize(make(np.ones(N - 1)), np.full(N, 0.1))
     with pytest.raises(ValueError, match="precond must be positive: entry 2"):
         ksdmin.minimize(make(np.arange(2.0, 2.0 - N, -1.0) - 0.5), np.full(N, 0.1))
-
-
-def first_state(problem, x0):
-    """The run, and its state at the start."""
-    seen = []
-    own = _solver.METHODS["ksd"]
-
-    def step(run, state):
-        seen.append((run, state))
-        return own.step(run, state)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(_solver.METHODS, "ksd", own._replace(step=step))
-        ksdmin.minimize(problem, x0, options={"maxiter": 1})
-    return seen[0]
-
-
-def test_one_that_was_missing_is_kept_in_the_state():
-    """A step that is refused leaves it to the next one from the same point."""
-    precond = Precond()
-    run, state = first_state(of_products(precond), np.full(N, 0.1))
-    state = changed(state, here=changed(state.here, diagonal=None))
-    precond.calls = 0
-    with run.evaluating(state.ledger) as evaluator:
-        after, trial = KrylovStep().offer(Turn(run, evaluator, state, None)).propose()
-        again, same = KrylovStep().offer(Turn(run, evaluator, after, None)).propose()
-    assert precond.calls == 1
-    assert again is after
-    assert state.here.diagonal is None
-    np.testing.assert_array_equal(after.here.diagonal, 1 + abs(state.here.x))  # none is floored
-    np.testing.assert_array_equal(trial.x, same.x)
 
 
 # Nets: their diagonal comes with the gradient, from a pass of its own

@@ -32,53 +32,12 @@ def solve(model, w):
     return model.preconditioner(SPACE).solve(w)
 
 
-def test_a_constant_curvature_changes_nothing():
-    model = learned([1.0] * 6, drift=Drift())
-    assert_allclose(model.drift.factors, 1.0)
-    assert_allclose(solve(model, STEPS[5]), solve(learned([1.0] * 6), STEPS[5]))
-
-
-def test_one_step_alone_changes_nothing():
-    assert_allclose(learned([1, 1, 1, 0.1], drift=Drift()).drift.factors, 1.0)
-
-
-def test_a_step_that_the_next_one_contradicts_changes_nothing():
-    drift = Drift(np.ones(1), np.ones(1))
-    b = np.array([3.0])
-    up, down = drift.after_step(2 * b, b), drift.after_step(b / 2, b)
-    assert up.last[0] > 1 > down.last[0]
-    assert up.after_step(np.append(b, 0) / 2, np.append(b, 0)).factors[0] == 1
-    assert down.after_step(np.append(b, 0) * 2, np.append(b, 0)).factors[0] == 1
-
-
-@pytest.mark.parametrize("change", [0.1, 10.0])
-def test_two_steps_that_agree_change_all_pairs_that_they_meet(change):
-    factors = learned([1, 1, 1, change, change], drift=Drift()).drift.factors
-    assert_allclose(factors[3:], 1.0)
-    assert ((factors[:3] < 1) == (change < 1)).all()
-    assert ((min(change, 1) <= factors) & (factors <= max(change, 1))).all()
-
-
 def test_a_factor_is_that_of_the_curvature_along_its_pair():
     model = learned([1, 1, 0.5, 0.2, 0.1], drift=Drift())
     plain = QuasiNewton(10)
     for s, c, factor in zip(STEPS, [1, 1, 0.5, 0.2, 0.1], model.drift.factors, strict=False):
         plain = plain.with_pair(SPACE, s, factor * c * H @ s)
     assert_allclose(solve(model, A[0]), solve(plain, A[0]), rtol=1e-10)
-
-
-def test_the_free_variables_keep_it():
-    model = learned([1, 1, 0.5, 0.2, 0.1], drift=Drift())
-    same = model.restricted(SPACE, lambda v: v)
-    assert_allclose(solve(same, A[0]), solve(model, A[0]), rtol=1e-10)
-
-
-def test_old_pairs_go_with_their_factors():
-    drift = learned([1, 1, 0.5, 0.2, 0.1, 0.05], capacity=3, drift=Drift()).drift
-    assert len(drift.factors) == len(drift.last) == 3
-    assert drift.after_basis(5, 3).factors.tolist() == [1, 1, 1]
-    assert drift.after_basis(1, 3).factors.tolist() == [*drift.factors[1:], 1]
-    assert len(learned([1, 1], capacity=1, drift=Drift()).drift.factors) == 1
 
 
 @pytest.mark.parametrize("measured", [np.nan, np.inf, -1e300, -2.0])

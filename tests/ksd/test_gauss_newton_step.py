@@ -54,30 +54,6 @@ def test_the_step(kind, shape, penalty, more):
         np.testing.assert_allclose(at.linear(at.solver(damping)(r)), np.asarray(R) @ wanted)
 
 
-@SHAPES
-def test_other_residuals_take_the_place_of_those_at_the_point(shape):
-    R, r = rows("numpy", shape)
-    e, rest = RNG.standard_normal(shape[0]), R[0]
-    d = equations(R, r, 0.0, r @ R + rest).solver(0.1)(e)
-    np.testing.assert_allclose(d, expected(R, e @ R + rest, 0.0, 0.1), rtol=1e-8)
-
-
-@SHAPES
-def test_variables_that_are_held_do_not_move(shape):
-    R, r = rows("numpy", shape)
-    free = np.ones(shape[1])
-    free[2] = 0.0
-    d = equations(R, r, 0.0, free * (r @ R), free).solver(0.1)(r)
-    kept = np.flatnonzero(free)
-    np.testing.assert_allclose(d[kept], expected(R[:, kept], (r @ R)[kept], 0.0, 0.1), rtol=1e-8)
-    assert d[2] == 0
-
-
-def test_a_damping_that_rounding_hides_has_no_step():
-    R, r = 1e4 * np.ones((9, 9)), np.ones(9)
-    assert equations(R, r, 0.0, r @ R).solver(1e-30) is None
-
-
 def test_a_variable_without_effect_stays():
     R, r = rows("numpy", (30, 8))
     R[:, 3] = 0.0
@@ -345,24 +321,3 @@ def test_where_the_jacobian_is_not_finite_products_serve():
     res = ksdmin.minimize(broken, rng=0, options=OPTIONS)
     assert res.fun < 0.01
     assert res.history["dim"].max() > 1
-
-
-def least_squares(n=150, rows=100):
-    A = np.random.default_rng(1).standard_normal((rows, n)) / n**0.5
-
-    def residuals(x):
-        return np.tanh(A @ x) - 0.3
-
-    def jac(x):
-        return (1 - np.tanh(A @ x) ** 2)[:, None] * A
-
-    return residuals, jac, n
-
-
-def test_residuals_with_a_dense_jacobian_take_it():
-    residuals, jac, n = least_squares()
-    problem = ksdmin.as_problem(residuals=residuals, jac=jac)
-    res = ksdmin.minimize(problem, np.ones(n), options={"gtol": 1e-10})
-    assert res.success
-    assert res.fun < 1e-15
-    assert res.history["dim"].max() == 1

@@ -7,7 +7,6 @@ import pytest
 from scipy.optimize import least_squares
 
 import ksdmin
-from ksdmin._run.fit_tests import FitTests
 
 T = np.linspace(0.0, 3.0, 25)
 DATA = 2.5 * np.exp(-1.3 * T) + 0.4 + 0.05 * np.cos(7 * T)
@@ -244,13 +243,3 @@ def test_a_saved_run_goes_on_with_other_tolerances(tmp_path):
     assert rest.success
     assert rest.nit > first.nit
     assert "gtol 1e-06" in rest.message
-
-
-def test_without_ftol_no_end_by_it():
-    off, on = FitTests(1e-10, 0.0, 1e-10), FitTests(1e-10, 1e-8, 1e-10)
-    for actual, promised in ((-1.0, 0.0), (0.0, 0.0)):
-        assert off.of_step(actual, promised, 1.0, math.inf, 1.0) is None
-    assert on.of_step(-1.0, 0.0, 1.0, math.inf, 1.0) is None
-    assert on.of_step(1e-9, 0.0, 1.0, math.inf, 1.0) is not None
-    assert off.of_end(0.0, 1.0, 1.0) is None
-    assert on.of_end(0.0, 1.0, 0.0) is not None

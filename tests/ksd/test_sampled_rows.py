@@ -7,8 +7,6 @@ from torch import nn
 
 import ksdmin
 from ksdmin._ksd.affordable import held_bytes
-from ksdmin._ksd.steps.gauss_newton import BeyondSample
-from ksdmin._problem.subsets import Sets
 
 SAMPLES, HIDDEN = 400, 10
 KRYLOV = {"without": ["gauss-newton"]}
@@ -75,25 +73,3 @@ def test_no_room_for_as_many_rows_as_a_krylov_space_has_vectors():
     problem = equation()
     res = ksdmin.minimize(problem, rng=0, options=options(problem, rows=90, maxiter=3))
     assert res.history["size_A"][0] > res.history["size_B"][0] == res.history["size_C"][0]
-
-
-class Sample:
-    """An evaluator whose losses are (x^T x / 2) on all samples and x^T x + x_0 on a sample."""
-
-    def value_and_gradient(self, x, idx):
-        assert idx == "B"
-        return x @ x + x[0], 2 * x + np.eye(len(x))[0]
-
-
-def test_beyond_the_sample_value_and_slope_are_those_of_all():
-    x = np.array([1.0, -2.0, 3.0])
-    here = type("Here", (), {"x": x, "value": x @ x / 2, "gradient": x})
-    state = type("State", (), {"here": here, "sets": Sets("A", "B", "A")})
-    beyond = BeyondSample(Sample(), state)
-
-    def model(x):
-        return float(Sample().value_and_gradient(x, "B")[0] + beyond(x))
-
-    assert model(x) == pytest.approx(here.value)
-    slopes = [(model(x + 1e-6 * e) - model(x - 1e-6 * e)) / 2e-6 for e in np.eye(3)]
-    np.testing.assert_allclose(slopes, x, rtol=1e-8)

@@ -1,18 +1,11 @@
 """Sums of losses: sets that grow until they are everything, and the optimum of the whole."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
 import ksdmin
-from ksdmin._ksd.quasi_newton import QuasiNewton
-from ksdmin._ksd.state import Trial
-from ksdmin._ksd.step import learned_on_samples
-from ksdmin._problem.arrays import Space
-from ksdmin._problem.subsets import Sizes
 
 M, N = 8000, 12
 RNG = np.random.default_rng(0)
@@ -51,7 +44,7 @@ def optimum():
     return fun(w)
 
 
-@pytest.mark.parametrize("rng", range(5))
+@pytest.mark.parametrize("rng", range(2))
 def test_converges_to_the_optimum_of_the_whole_set(optimum, rng):
     res = run(rng, gtol=1e-10)
     assert res.success
@@ -59,7 +52,7 @@ def test_converges_to_the_optimum_of_the_whole_set(optimum, rng):
     assert res.fun == pytest.approx(optimum, abs=1e-13)
 
 
-@pytest.mark.parametrize("rng", range(5))
+@pytest.mark.parametrize("rng", range(2))
 @pytest.mark.parametrize("share", [0.02, 0.1])
 def test_a_partial_gradient_set_grows_until_it_is_everything(optimum, rng, share):
     res = run(rng, ksdmin.Subsets(M, gradient=share), gtol=1e-9)
@@ -72,7 +65,7 @@ def test_a_partial_gradient_set_grows_until_it_is_everything(optimum, rng, share
     assert (np.diff(sizes) >= 0).all()
 
 
-@pytest.mark.parametrize("rng", range(3))
+@pytest.mark.parametrize("rng", range(2))
 def test_a_step_that_the_whole_set_refuses_ends_the_sampling(rng):
     """One-hot features whose labels follow from them: a sample of them fits itself."""
     draw = np.random.default_rng(1)
@@ -130,23 +123,6 @@ def test_own_sets_are_judged_too():
     assert res.fun < fun(np.zeros(N))
 
 
-def test_many_samples_are_begun_with_few():
-    assert ksdmin.Subsets(1_000_000).sizes(20, 300, 5) == Sizes(1_000_000, 10_000, 10_000)
-    assert ksdmin.Subsets(62_500).sizes(20, 300, 5) == Sizes(62_500, 2500, 2500)
-    assert ksdmin.Subsets(39_000).sizes(20, 300, 5) == Sizes(39_000, 1950, 1950)
-    assert ksdmin.Subsets(4000).sizes(20, 300, 5) == Sizes(4000, 300, 300)
-    assert ksdmin.Subsets(1000).sizes(20, 300, 5) == Sizes(1000, 1000, 1000)
-    asked = ksdmin.Subsets(1_000_000, search=0.1).sizes(20, 300, 5)
-    assert asked == Sizes(1_000_000, 10_000, 100_000)
-    assert ksdmin.Subsets(1_000_000).sizes(20) == Sizes(1_000_000, 50_000, 50_000)
-
-
-def test_a_net_begins_with_fewer_in_a_too():
-    assert ksdmin.Subsets(60_000).sizes(40, 300, 5, nonlinear=True) == Sizes(6100, 1220, 1220)
-    assert ksdmin.Subsets(4000).sizes(20, 300, 5, nonlinear=True) == Sizes(1575, 200, 200)
-    assert ksdmin.Subsets(2000).sizes(20, 300, 5, nonlinear=True) == Sizes(2000, 100, 100)
-
-
 @pytest.mark.parametrize("rng", range(2))
 def test_few_of_many_samples_show_the_way(rng):
     """Beginning with the paper's sets takes more passes."""
@@ -178,7 +154,7 @@ def test_few_of_many_samples_show_the_way(rng):
 
 
 def test_fewer_passes_than_the_methods_of_scipy():
-    passes = max(run(rng, gtol=1e-8).passes for rng in range(3))
+    passes = max(run(rng, gtol=1e-8).passes for rng in range(2))
     scipy = minimize(
         fun, np.zeros(N), jac=jac, method="L-BFGS-B", options={"gtol": 1e-8, "ftol": 0}
     )
@@ -218,18 +194,6 @@ def test_a_gradient_set_too_small_to_tell_convergence(preset, returns):
     assert (1 in sizes[sizes.index(40) :]) is returns
 
 
-@pytest.mark.parametrize("after", [0.9, 1.0, 1.1])
-def test_only_a_step_that_lowers_the_value_teaches_the_model(after):
-    """Few samples can be separated, and send a step so far that nothing is learned there."""
-    one = np.ones(3)
-    here, there = (SimpleNamespace(value=f, gradient=f * one, idx=None) for f in (1.0, after))
-    before = SimpleNamespace(here=here, model=QuasiNewton(5))
-    linear = SimpleNamespace(space=Space(one), dims=SimpleNamespace(nonlinear=False))
-    trial = Trial("krylov", 0 * one, -one, after, there.gradient, 0.0, 0.0, 1, 1)
-    model = learned_on_samples(linear, before, trial, there)
-    assert len(model) == (after < 1)
-
-
 def sparse_regression():
     """Words in texts: every sample shows a few of the weights only."""
     rng = np.random.default_rng(0)
@@ -254,7 +218,7 @@ def sparse_regression():
     return {"fun": fun, "x0": np.zeros(800), "jac": jac, "hessp": hessp, "subsets": 3000}
 
 
-@pytest.mark.parametrize("rng", [0, 1, 2])
+@pytest.mark.parametrize("rng", [0, 1])
 def test_where_samples_show_little_the_model_takes_over(rng):
     """Sampling used to go on to the end, with a Krylov space in every step: twice the passes."""
     found, with_spaces = (

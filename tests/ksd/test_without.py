@@ -68,18 +68,6 @@ def test_a_run_goes_on_without_all_of_them():
     assert ksdmin.minimize(**valley(10), options={"without": RULES}).success
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_the_others_stay(states_of, rule):
-    """At the start of a run on samples all rules are those of the default, but for one."""
-    _, (default, *_) = states_of(net(), maxiter=1)
-    _, (state, *_) = states_of(net(), maxiter=1, without=[rule])
-    kinds = {name: type(getattr(default.rules, name)) for name in RULES}
-    assert {name: type(getattr(state.rules, name)) for name in RULES} == kinds
-    if rule in ("stall", "finer_arithmetic"):  # the first step is the same
-        others = [name for name in RULES if name != rule]
-        assert all(getattr(state.rules, o) == getattr(default.rules, o) for o in others)
-
-
 def test_without_damping(states_of):
     res, states = states_of(net(), maxiter=4, without=["damping", "gauss-newton"])
     damped, _ = states_of(net(), maxiter=4, without=["gauss-newton"])

@@ -4,63 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.special import expit
 
 import ksdmin
 from ksdmin._ksd import presets
 from ksdmin._ksd.rules import set_sizes
-from ksdmin._ksd.rules.stall import FinerArithmetic, Stall
-from tests.ksd.rules.outcomes import NAN, outcome, outcomes
-
-PROGRESS = outcome(gradient_norm=1.0)
-NONE = outcome(0.0, gradient_norm=1.0)
-REFUSED = outcome(-1.0, accepted=False)
-stalls = st.builds(Stall, st.floats(0, 1e100), st.integers(0, 10))
-
-
-def after(stall, *steps):
-    for told in steps:
-        stall = stall.after(told)
-    return stall
-
-
-@pytest.mark.parametrize("told", [NONE, REFUSED, outcome(NAN, gradient_norm=1.0)])
-def test_a_run_without_progress_stalls_after_some_steps(told):
-    assert not after(Stall(1.0), told).stalled
-    assert after(Stall(1.0), *[told] * 10).stalled
-
-
-def test_progress_clears_it():
-    stalled = after(Stall(1.0), *[NONE] * 10)
-    assert stalled.stalled
-    assert not after(stalled, PROGRESS).stalled
-    assert not after(stalled, replace(NONE, gradient_norm=0.5)).stalled  # that is progress, too
-
-
-@pytest.mark.parametrize("noise", ["noise", "gradient_noise"])
-def test_what_rounding_may_hide_is_no_progress(noise):
-    told = outcome(1e-9, gradient_norm=1.0, **{noise: 1e-8})
-    assert after(Stall(1.0), *[told] * 10).stalled
-
-
-@given(stalls, outcomes)
-def test_a_step_without_products_is_never_blamed(stall, told):
-    assert stall.after(replace(told, new_curvature=False)).count <= stall.count
-
-
-def test_a_search_that_finds_nothing_at_all_is_enough():
-    assert after(Stall(1.0), replace(NONE, moved=False)).stalled
-
-
-def test_unless_there_are_steps_of_another_kind():
-    other = replace(NONE, moved=False, last_resort=False)
-    assert not after(Stall(1.0), other, other).stalled
-    assert after(Stall(1.0), other, other, other).stalled
-
-
-# Runs
 
 
 def test_sets_that_grow_to_everything_start_with_fresh_patience(losses, monkeypatch):
@@ -91,39 +39,6 @@ M, N, L2, DIGITS = 3000, 6, 1e-3, 1e-4
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((M, N)) * np.geomspace(1, 10, N)
 Y = np.where(RNG.random(M) < expit(X @ np.ones(N) / 4), 1.0, -1.0)
-
-
-# The rule
-
-
-def test_it_is_due_where_rounding_hides_the_gain():
-    rule = FinerArithmetic()
-    assert rule.after(outcome(predicted=1e-6, value_noise=1e-6)).due
-    assert rule.after(outcome(predicted=0.0, value_noise=1e-6)).due
-    assert not rule.after(outcome(predicted=1.0, value_noise=1e-6)).due
-
-
-@given(outcomes)
-def test_steps_that_are_short_on_purpose_say_nothing(told):
-    assert not FinerArithmetic().after(told, short_on_purpose=True).due
-
-
-def test_it_is_due_where_differences_hide_both_the_gradient_and_gtol():
-    def due(error, norm, gtol, before=1.0):
-        told = outcome(gradient_error=error, gradient_norm=norm, previous_gradient_norm=before)
-        return FinerArithmetic().after(told, gtol=gtol).due
-
-    assert due(error=1e-4, norm=1e-4, gtol=1e-5)
-    assert due(error=1e-4, norm=1e-6, gtol=1e-5)  # converged by chance?
-    assert not due(error=1e-4, norm=1.0, gtol=1e-5)
-    assert not due(error=1e-8, norm=1e-6, gtol=1e-5)
-    assert not due(error=1e-4, norm=np.nan, gtol=1e-5)  # the step was refused, back to 1.0
-    assert due(error=1e-4, norm=np.nan, gtol=1e-5, before=1e-4)
-
-
-def test_a_run_that_would_give_up_asks_first():
-    assert FinerArithmetic().after(outcome(), stalled=True).due
-    assert not FinerArithmetic.off().after(outcome(), stalled=True).due
 
 
 # Runs
