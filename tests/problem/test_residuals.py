@@ -144,25 +144,6 @@ def test_differences(name, scheme):
     assert value == problem.value(x)
 
 
-def test_counts():
-    calls = {"r": 0, "jac": 0}
-    r, x0 = PROBLEMS["decay"]
-
-    def counted(x):
-        calls["r"] += 1
-        return r(x)
-
-    def counted_jac(x):
-        calls["jac"] += 1
-        return jacobian(r)(x)
-
-    res = ksdmin.minimize(ksdmin.as_problem(residuals=counted, jac=counted_jac), x0)
-    assert (res.nfev, res.njev, res.nhev) == (calls["r"], calls["jac"], 0)
-    calls["r"] = 0
-    res = ksdmin.minimize(ksdmin.as_problem(residuals=counted), x0)
-    assert res.nfev == calls["r"]
-
-
 def bratu(n):
     """u'' + e^u / 2 = s on a grid, with its tridiagonal Jacobian."""
     h, s = 1 / (n + 1), np.sin(np.arange(n))
