@@ -191,7 +191,7 @@ def refused(path, match, problem=None, error=ValueError, **kwargs):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.999])
 def test_a_torn_file(saved, share):
     content = saved.read_bytes()
     saved.write_bytes(content[: int(share * len(content))])
@@ -200,7 +200,7 @@ def test_a_torn_file(saved, share):
 
 def test_a_byte_that_was_changed_anywhere(saved):
     content = saved.read_bytes()
-    for at in np.random.default_rng(0).choice(len(content), 60, replace=False):
+    for at in np.random.default_rng(0).choice(len(content), 20, replace=False):
         changed = bytearray(content)
         changed[at] ^= 0x10
         saved.write_bytes(changed)

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 
 import numpy as np
 import pytest
@@ -312,13 +311,3 @@ def test_ctrl_c_in_a_run_within_a_run():
     res = ksdmin.minimize(fun, X0, jac=rosen_der)
     assert (res.status, inner) == (Status.INTERRUPTED, [Status.INTERRUPTED])
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_other_threads_have_no_handlers():
-    results = []
-    thread = threading.Thread(
-        target=lambda: results.append(ksdmin.minimize(rosen, X0, jac=rosen_der))
-    )
-    thread.start()
-    thread.join()
-    assert results[0].success
