@@ -12,6 +12,7 @@ from ksdmin._ksd.presets import DEFAULT, PRESETS
 from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
 from ksdmin._ksd.start import first_model
 from ksdmin._problem.arrays import Space
+from tests.linear_models import logistic
 
 rng = np.random.default_rng(0)
 A = rng.standard_normal((8, 8))
@@ -62,18 +63,7 @@ def separable(seed=0, samples=1000, n=50):
     X = np.abs(rng.standard_normal((samples, n)))
     y = np.sign((X - X.mean(0)) @ rng.standard_normal(n))
 
-    def fun(x, idx=slice(None)):
-        z = y[idx] * (X[idx] @ x)
-        p = np.exp(-np.logaddexp(0, z))
-        value = np.logaddexp(0, -z).mean() + 0.5e-8 * x @ x
-        return value, -(p * y[idx]) @ X[idx] / len(z) + 1e-8 * x
-
-    def hessp(x, v, idx=slice(None)):
-        z = y[idx] * (X[idx] @ x)
-        p = np.exp(-np.logaddexp(0, z))
-        return (p * (1 - p) * (X[idx] @ v)) @ X[idx] / len(z) + 1e-8 * v
-
-    return {"fun": fun, "x0": np.zeros(n), "jac": True, "hessp": hessp}
+    return {**logistic(X, y, l2=1e-8), "x0": np.zeros(n)}
 
 
 def first_models(monkeypatch, problem, x0):

@@ -264,14 +264,6 @@ def test_asymmetric_product_is_noticed(model):
     assert replace(model, H=model.H + skew).basis().asymmetry > 1e-3
 
 
-def test_user_is_told_of_an_asymmetric_product_once():
-    H = np.diag([1.0, 2.0, 3.0, 4.0])
-    H[0, 1] = 1
-    with pytest.warns(RuntimeWarning, match="not symmetric") as told:
-        solve_quadratic(H, np.ones(4), ksdmin.PAPER | {"maxiter": 3})
-    assert len(told) == 1
-
-
 @examples
 @given(models(kinds=["definite"], least_n=3, least_K=2), st.integers(1, 11))
 def test_free_residual_is_the_true_one(model, dim):

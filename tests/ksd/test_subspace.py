@@ -133,13 +133,3 @@ def test_a_long_way_on_which_the_loss_falls_is_not_astray():
     far = setting.phi.at(-1e3 * setting.phi.start().gradient)
     assert math.isfinite(far.value)
     assert not setting.phi.astray
-
-
-def test_slopes_by_differences_cost_one_evaluation_a_basis_vector():
-    setting = Setting(jac="2-point")
-    before = setting.counts
-    point = setting.phi.at(np.zeros(3) + 0.1)
-    exact = setting.whitening.gradient(setting.basis.V @ jac(point.x, C))
-    assert_allclose(point.gradient, exact, rtol=1e-4)
-    assert point.whole_gradient is None
-    assert setting.counts == (before[0] + 1 + 3, 0)

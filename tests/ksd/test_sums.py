@@ -6,31 +6,19 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import ksdmin
+from tests.linear_models import logistic
 
 M, N = 8000, 12
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((M, N)) * np.geomspace(1, 30, N)
 Y = np.where(RNG.random(M) < expit(X @ RNG.standard_normal(N) / 10), 1.0, -1.0)
-L2 = 1e-4
-
-
-def fun(w, idx=slice(None)):
-    return float(np.logaddexp(0, -Y[idx] * (X[idx] @ w)).mean() + L2 / 2 * w @ w)
-
-
-def jac(w, idx=slice(None)):
-    return -(Y[idx] * expit(-Y[idx] * (X[idx] @ w))) @ X[idx] / len(Y[idx]) + L2 * w
-
-
-def hessp(w, p, idx=slice(None)):
-    s = expit(X[idx] @ w)
-    return (s * (1 - s) * (X[idx] @ p)) @ X[idx] / len(s) + L2 * p
+LOSS = logistic(X, Y, l2=1e-4)
+fun, jac = LOSS["fun"], LOSS["jac"]
 
 
 def run(rng=0, subsets=M, fun=fun, **options):
-    return ksdmin.minimize(
-        fun, np.zeros(N), jac=jac, hessp=hessp, subsets=subsets, rng=rng, options=options
-    )
+    given = {**LOSS, "fun": fun, "x0": np.zeros(N), "subsets": subsets, "rng": rng}
+    return ksdmin.minimize(**given, options=options)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +26,7 @@ def optimum():
     """By Newton's method on the dense Hessian."""
     w = np.zeros(N)
     for _ in range(30):
-        H = np.array([hessp(w, e) for e in np.eye(N)])
+        H = np.array([LOSS["hessp"](w, e) for e in np.eye(N)])
         w = w - np.linalg.solve(H, jac(w))
     assert np.abs(jac(w)).max() < 1e-13
     return fun(w)
@@ -73,16 +61,8 @@ def test_a_step_that_the_whole_set_refuses_ends_the_sampling(rng):
     F = np.zeros((4000, 72))
     np.put_along_axis(F, codes, 1.0, axis=1)
     y = np.where(F @ draw.standard_normal(72) > 0, 1.0, -1.0)
-    res = ksdmin.minimize(
-        lambda w, idx: np.logaddexp(0, -y[idx] * (F[idx] @ w)).mean() + 1e-8 / 2 * w @ w,
-        np.zeros(72),
-        jac=lambda w, idx: (
-            -(y[idx] * expit(-y[idx] * (F[idx] @ w))) @ F[idx] / len(F[idx]) + 1e-8 * w
-        ),
-        subsets=4000,
-        rng=rng,
-        options={"gtol": 1e-7},
-    )
+    loss = {**logistic(F, y, l2=1e-8), "hessp": None}
+    res = ksdmin.minimize(**loss, x0=np.zeros(72), subsets=4000, rng=rng, options={"gtol": 1e-7})
     history = res.history
     accepted, size_B = history["accepted"], history["size_B"]
     sampled = size_B[:-1] < 4000
@@ -130,20 +110,8 @@ def test_few_of_many_samples_show_the_way(rng):
     X = draw.standard_normal((400_000, 12)) * np.geomspace(1, 0.1, 12)
     y = np.sign(X @ draw.standard_normal(12) + 0.5 * draw.standard_normal(400_000))
 
-    def loss(w, idx):
-        return np.logaddexp(0, -y[idx] * (X[idx] @ w)).mean()
-
-    def slope(w, idx):
-        return -(y[idx] / (1 + np.exp(y[idx] * (X[idx] @ w)))) @ X[idx] / len(y[idx])
-
-    def product(w, p, idx):
-        s = 1 / (1 + np.exp(X[idx] @ w))
-        return (s * (1 - s) * (X[idx] @ p)) @ X[idx] / len(s)
-
     few, more = (
-        ksdmin.minimize(
-            loss, np.zeros(12), jac=slope, hessp=product, subsets=subsets, rng=rng, tol=1e-6
-        )
+        ksdmin.minimize(**logistic(X, y), x0=np.zeros(12), subsets=subsets, rng=rng, tol=1e-6)
         for subsets in (400_000, ksdmin.Subsets(400_000, 1.0, 0.05, 0.05))
     )
     assert few.success
@@ -199,23 +167,7 @@ def sparse_regression():
     rng = np.random.default_rng(0)
     X = rng.random((3000, 800)) * (rng.random((3000, 800)) < 0.02)
     y = np.where(X @ rng.standard_normal(800) + rng.standard_normal(3000) / 6 > 0, 1.0, -1.0)
-    l2 = 1e-4
-
-    def margins(w, idx):
-        return X[idx], y[idx], y[idx] * (X[idx] @ w)
-
-    def fun(w, idx):
-        return np.mean(np.logaddexp(0, -margins(w, idx)[2])) + l2 / 2 * w @ w
-
-    def jac(w, idx):
-        x, sign, z = margins(w, idx)
-        return -x.T @ (sign * expit(-z)) / len(z) + l2 * w
-
-    def hessp(w, p, idx):
-        x, _, z = margins(w, idx)
-        return x.T @ (expit(z) * expit(-z) * (x @ p)) / len(z) + l2 * p
-
-    return {"fun": fun, "x0": np.zeros(800), "jac": jac, "hessp": hessp, "subsets": 3000}
+    return {**logistic(X, y, l2=1e-4), "x0": np.zeros(800), "subsets": 3000}
 
 
 @pytest.mark.parametrize("rng", [0, 1])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import ksdmin
+from tests.linear_models import squares
 
 # Runs
 
@@ -13,14 +14,8 @@ def decades(n_samples=4000, n=100):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n_samples, n)) * np.geomspace(1, 1e-3, n)
     y = X @ rng.standard_normal(n)
-    return {
-        "fun": lambda x, idx: np.mean((X[idx] @ x - y[idx]) ** 2) / 2,
-        "x0": np.zeros(n),
-        "jac": lambda x, idx: (X[idx] @ x - y[idx]) @ X[idx] / len(y[idx]),
-        "hessp": lambda x, p, idx: (X[idx] @ p) @ X[idx] / len(y[idx]),
-        "subsets": ksdmin.Subsets(n_samples, 1.0, 0.25, 0.25),
-        "rng": 0,
-    }
+    subsets = ksdmin.Subsets(n_samples, 1.0, 0.25, 0.25)
+    return {**squares(X, y), "x0": np.zeros(n), "subsets": subsets, "rng": 0}
 
 
 @pytest.mark.parametrize("options", [{}, {"krylov_dim": 20}, {"without": ["width"]}])

@@ -8,6 +8,7 @@ from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 import ksdmin
 from ksdmin import _solver
 from ksdmin._options import RULES
+from tests.linear_models import squares
 
 
 @pytest.fixture
@@ -37,14 +38,8 @@ def regression(size=200, n_samples=4000, n=60):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n_samples, n)) * np.geomspace(1, 1e-3, n)
     y = X @ rng.standard_normal(n) + 0.1 * rng.standard_normal(n_samples)
-    return {
-        "fun": lambda x, idx: np.mean((X[idx] @ x - y[idx]) ** 2) / 2,
-        "x0": np.zeros(n),
-        "jac": lambda x, idx: (X[idx] @ x - y[idx]) @ X[idx] / len(y[idx]),
-        "hessp": lambda x, p, idx: (X[idx] @ p) @ X[idx] / len(y[idx]),
-        "subsets": ksdmin.Subsets(n_samples, 1.0, size, size),
-        "rng": 0,
-    }
+    subsets = ksdmin.Subsets(n_samples, 1.0, size, size)
+    return {**squares(X, y), "x0": np.zeros(n), "subsets": subsets, "rng": 0}
 
 
 def net(**more):

@@ -6,6 +6,7 @@ from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
 from scipy.sparse import csr_array
 
 import ksdmin
+from tests.linear_models import logistic
 
 X0 = np.array([-1.2, 1.0, 0.7, 1.3])
 M = 240
@@ -51,33 +52,26 @@ def residuals():
     return {"fun": ksdmin.as_problem(residuals=r), "x0": X0}
 
 
-def logistic(subsets, **kwargs):
+def a_sum(subsets, **kwargs):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((M, 4)), rng.integers(0, 2, M) * 2.0 - 1
-
-    def fun(w, idx):
-        return np.logaddexp(0, -y[idx] * (X[idx] @ w)).mean() + 1e-3 * w @ w
-
-    def jac(w, idx):
-        weight = -y[idx] / (1 + np.exp(y[idx] * (X[idx] @ w)))
-        return X[idx].T @ weight / len(weight) + 2e-3 * w
-
-    problem = ksdmin.as_problem(fun, jac=jac, subsets=subsets)
+    loss = logistic(X, y, l2=2e-3)
+    problem = ksdmin.as_problem(loss["fun"], jac=loss["jac"], subsets=subsets)
     return {"fun": problem, "x0": np.zeros(4), "rng": 5, "options": {"maxiter": 9}, **kwargs}
 
 
 def samples():
-    return logistic(ksdmin.Subsets(M, gradient=100, curvature=20, search=20))
+    return a_sum(ksdmin.Subsets(M, gradient=100, curvature=20, search=20))
 
 
 def samples_hessian_free():
-    return logistic(ksdmin.Subsets(M, gradient=100, curvature=20), method="hf")
+    return a_sum(ksdmin.Subsets(M, gradient=100, curvature=20), method="hf")
 
 
 def an_iterable_of_sets():
     rng = np.random.default_rng(1)
     A, B, C = (rng.choice(M, (9, size)) for size in (90, 30, 30))
-    return logistic(ksdmin.Subsets(list(zip(A, B, C, strict=True)), full=slice(None)))
+    return a_sum(ksdmin.Subsets(list(zip(A, B, C, strict=True)), full=slice(None)))
 
 
 def all_iterates():

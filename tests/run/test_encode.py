@@ -1,7 +1,8 @@
-"""What cannot be saved, or read again, is named. (What can: test_checkpoint.py.)"""
+"""Values as plain ones; what cannot be saved, or read again, is named. (Runs: test_checkpoint.)"""
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from ksdmin._run.checkpoint_file import decode, encode
@@ -17,6 +18,13 @@ class Outer:
     inner: Inner | None
     more: tuple[Inner, ...]
     value: object
+
+
+def test_numbers_of_numpy_become_pythons():
+    plain = encode(Inner((np.float64(0.1), np.int64(3), np.bool_(True), np.ones(2))))
+    assert plain["value"]["fields"]["u"][:3] == (0.1, 3, True)
+    assert all(type(u) in (float, int, bool) for u in plain["value"]["fields"]["u"][:3])
+    assert decode(Inner, plain).u[3].tolist() == [1, 1]
 
 
 def test_what_cannot_be_saved_is_told_where_it_is():

@@ -9,6 +9,7 @@ from scipy.special import expit
 import ksdmin
 from ksdmin._ksd import presets
 from ksdmin._ksd.rules import set_sizes
+from tests.linear_models import logistic
 
 
 def test_sets_that_grow_to_everything_start_with_fresh_patience(losses, monkeypatch):
@@ -39,6 +40,7 @@ M, N, L2, DIGITS = 3000, 6, 1e-3, 1e-4
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((M, N)) * np.geomspace(1, 10, N)
 Y = np.where(RNG.random(M) < expit(X @ np.ones(N) / 4), 1.0, -1.0)
+LOSS = logistic(X, Y, L2)
 
 
 # Runs
@@ -54,18 +56,15 @@ class Logistic:
         self.traits = ksdmin.Traits(noise=noise, has_finer_arithmetic=True)
 
     def value(self, w, idx):
-        value = float(np.logaddexp(0, -Y[idx] * (X[idx] @ w)).mean() + L2 / 2 * w @ w)
+        value = LOSS["fun"](w, idx)
         return value if self.digits is None else round(value / self.digits) * self.digits
 
     def value_and_gradient(self, w, idx):
-        s = Y[idx] * expit(-Y[idx] * (X[idx] @ w))
-        g = L2 * w - s @ X[idx] / len(s)
         coarse = 0.0 if self.digits is None else self.digits * np.sin(1e6 * w)
-        return self.value(w, idx), g + coarse
+        return self.value(w, idx), LOSS["jac"](w, idx) + coarse
 
     def curvature(self, w, idx):
-        s = expit(X[idx] @ w)
-        return lambda v: (s * (1 - s) * (X[idx] @ v)) @ X[idx] / len(s) + L2 * v
+        return lambda v: LOSS["hessp"](w, v, idx)
 
     def in_finer_arithmetic(self):
         self.asked += 1
