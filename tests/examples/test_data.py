@@ -68,30 +68,3 @@ def test_holding_out_moves_samples_and_keeps_images_their_own_targets():
     assert again.train.targets is again.train.inputs
     with pytest.raises(ValueError, match="cannot hold out 6 of 6"):
         splits.holding_out(6)
-
-
-def test_spoken_digits_share_no_speaker(folder):
-    rng, count, length = np.random.default_rng(0), 120, 7
-    frames = count * length
-    path = folder / spoken_digits.PREPARED.path
-    path.parent.mkdir()
-    speaker = 1 + np.arange(count) % 60
-    np.savez(
-        path,
-        # any features: the split is by speaker
-        cepstra=rng.standard_normal((4 * frames, 13)).astype(np.float16),
-        frame_offsets=length * np.arange(count + 1),
-        state=rng.integers(60, size=frames).astype(np.uint8),
-        speaker=speaker.astype(np.uint8),
-        digit=(np.arange(count) % 10).astype(np.uint8),
-        noise=rng.integers(8, size=(4, count)).astype(np.uint8),
-        noise_names=np.array(list("abcdefgh")),
-    )
-    splits = spoken_digits.load()
-    sizes = {name: len(getattr(splits, name)) for name in ("train", "test", "held_out")}
-    assert sizes == {"train": 96 * 4 * 7, "test": 16 * 4 * 7, "held_out": 8 * 4 * 7}
-    everyone = np.concatenate(spoken_digits.speakers())
-    assert sorted(everyone) == list(range(1, 61))
-    np.testing.assert_allclose(splits.train.inputs[:, 156:195].std(axis=0), 1, rtol=1e-3)
-    assert splits.utterances.starts[-1] == len(splits.test)
-    np.testing.assert_allclose(np.exp(splits.utterances.digit_of_class).sum(axis=0), 1, rtol=1e-5)

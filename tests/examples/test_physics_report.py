@@ -8,12 +8,8 @@ import pytest
 
 from examples.physics import cli
 from examples.physics.cli import main
-from examples.physics.experiments import EXPERIMENTS
-from examples.physics.figures import COLOURS
 from examples.physics.methods import METHODS
-from examples.physics.published import PUBLISHED, PUBLISHED_AT_60_S
 from examples.physics.run_config import Config, WrongCall, configurations, methods_of
-from examples.physics.seed_series import by_case
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 
@@ -87,13 +83,6 @@ def test_figures_are_drawn(folder, capsys):
     assert sorted(folder.glob("figures/*")) == sorted(drawn)
     assert "torch L-BFGS" in drawn[0].read_text()
     assert str(drawn[0]) in capsys.readouterr().out
-
-
-def test_runs_on_other_hardware_and_of_other_lengths_are_compared_by_themselves():
-    runs = [made_up("wave", "ksd", 0, [1.0]), made_up("wave", "ksd", 0, [1.0], hardware="another")]
-    runs.append(made_up("wave", "lm", 0, [1.0]))
-    cases = by_case(runs)
-    assert [[s.method for s in series] for series in cases.values()] == [["ksd", "lm"], ["ksd"]]
 
 
 def small_run(folder, *more):
@@ -171,29 +160,6 @@ def test_a_run_that_fails_does_not_end_all(tmp_path, capsys, processes, monkeypa
     assert "precision-fit, lm, seed 0, float64, 2 s, small: loss" in text
 
 
-def test_a_process_that_does_not_end_is_ended(tmp_path, capsys, monkeypatch):
-    def run(command, timeout, **how):
-        raise subprocess.TimeoutExpired(command, timeout)
-
-    monkeypatch.setattr(cli.subprocess, "run", run)
-    all_of(tmp_path, "--methods", "lm", "--budget", "100")
-    assert "not finished in the budget: precision-fit, lm" in capsys.readouterr().out
-
-
-def test_a_budget_ends_all_between_two_runs(tmp_path, capsys, monkeypatch):
-    ran, now = [], [0.0]
-    monkeypatch.setattr(cli.time, "monotonic", lambda: now[0])
-
-    def run_in_process(config, args, left):
-        ran.append(config.method)
-        now[0] += 30.0
-
-    monkeypatch.setattr(cli, "run_in_process", run_in_process)
-    all_of(tmp_path, "--methods", "lm", "bfgs", "lbfgs", "--seconds", "10", "--budget", "70")
-    assert ran == ["lbfgs", "bfgs"]
-    assert "1 runs are left for another call" in capsys.readouterr().out
-
-
 def test_methods_and_dtypes_that_a_problem_does_not_have_are_left_out():
     asked = ["burgers", "wave"], METHODS, [0], ["float32"], False
     made = list(configurations(*asked, seconds=1.0))
@@ -233,10 +199,3 @@ def test_wrong_arguments_end_without_a_traceback(tmp_path, capsys):
         with pytest.raises(SystemExit):
             main(["run", "wave", "--options", options])
         assert message in capsys.readouterr().err
-
-
-def test_published_errors_and_colours_are_of_what_there_is():
-    assert set(PUBLISHED) | set(PUBLISHED_AT_60_S) <= set(EXPERIMENTS)
-    for errors in PUBLISHED.values():
-        assert [e for _, e, _ in errors] == sorted((e for _, e, _ in errors), reverse=True)
-    assert set(COLOURS) == set(METHODS)

@@ -1,6 +1,5 @@
 """The benchmark of seconds: when a run ends, what counts, what is compared."""
 
-import math
 import time
 
 import numpy as np
@@ -55,14 +54,3 @@ def test_runs_are_kept_and_shown(tmp_path):
     assert "| arwhead | 20 | tuned | 0." in shown
     assert "| tuned | 1/1 |" in shown
     assert "Measured on a machine, today, abc." in shown
-
-
-def run(method, seconds, reached=True):
-    return {"method": method, "seconds": seconds, "reached": reached}
-
-
-def test_the_ratio_is_to_the_best_that_reached_the_target():
-    of = {"ksd": run("ksd", 6.0), "a": run("a", 1.0, reached=False), "b": run("b", 2.0)}
-    assert seconds_tables.ratio(of) == 3.0
-    assert seconds_tables.ratio(of | {"ksd": run("ksd", 6.0, reached=False)}) == math.inf
-    assert math.isnan(seconds_tables.ratio({"ksd": of["ksd"], "a": of["a"]}))
