@@ -293,10 +293,3 @@ def test_without_jac_fun_is_named():
     assert res.status == Status.NOT_FINITE
     assert "fun is not finite near x, so finite differences fail" in res.message
     assert "in entry 0, where x[0] is 0.5" in res.message
-
-
-def test_a_start_of_two_dimensions():
-    with pytest.raises(
-        ValueError, match=r"only have one dimension, not shape \(2, 3\).*from_torch"
-    ):
-        ksdmin.minimize(bowl, np.ones((2, 3)))

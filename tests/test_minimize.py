@@ -197,7 +197,7 @@ def test_derivatives_that_are_refused(given, error, match):
     ("x0", "error", "match"),
     [
         (None, TypeError, "x0 is missing"),
-        ([[1.0, 2.0]], ValueError, "one dimension"),
+        ([[1.0, 2.0]], ValueError, r"only have one dimension, not shape \(1, 2\).*from_torch"),
         ([], ValueError, "empty"),
         ([1j, 2.0], TypeError, "complex128; expected float32 or float64"),
         (["a", "b"], TypeError, "expected float32 or float64"),
@@ -388,7 +388,7 @@ def test_the_value_after_a_search_is_that_on_the_next_set(losses, gtol):
     assert_allclose(res.history["value"][1:], values, rtol=1e-12)
 
 
-@pytest.mark.parametrize("n", range(1, 12))
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
 def test_any_number_of_samples_will_do(n, losses):
     def of(function):
         return lambda *args: function(*args[:-1], np.arange(n)[args[-1]])
@@ -399,15 +399,6 @@ def test_any_number_of_samples_will_do(n, losses):
             x0=losses.x0, subsets=n, rng=0, options=options | {"maxiter": 3}, **functions
         )
         assert res.fun < losses.fun(losses.x0, np.arange(n))
-
-
-@pytest.mark.parametrize("K", [1, 2, 20])
-def test_the_default_sizes_are_those_of_the_paper(losses, K):
-    options = ksdmin.PAPER | {"krylov_dim": K, "maxiter": 2}
-    given = {"jac": losses.jac, "hessp": losses.hessp, "subsets": losses.n, "rng": 0}
-    res = minimize(losses.fun, losses.x0, options=options, **given)
-    assert set(res.history["size_A"]) == {120}
-    assert set(res.history["size_B"]) == set(res.history["size_C"]) == {120 // max(K, 2)}
 
 
 # --- Draws ---

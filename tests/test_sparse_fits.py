@@ -17,28 +17,6 @@ def scene():
     return scenes.scene(2000)
 
 
-def directional_error(problem, x):
-    v = np.random.default_rng(1).normal(size=len(x))
-    slope = problem.residuals(x + 1e-6 * v) - problem.residuals(x - 1e-6 * v)
-    return np.abs(problem.jacobian(x) @ v - slope / 2e-6).max() / np.abs(slope / 2e-6).max()
-
-
-@pytest.mark.parametrize(
-    "problem",
-    [
-        scenes.scene(1000),
-        others.pose_graph(60),
-        others.source_of_equation(8),
-        others.blurred(100),
-        others.completed_matrix(30),
-    ],
-    ids=["scene", "poses", "equation", "blurred", "matrix"],
-)
-def test_derivatives_of_the_benchmark(problem):
-    x = problem.x0 + 0.01 * np.random.default_rng(0).normal(size=len(problem.x0))
-    assert directional_error(problem, x) < 1e-6
-
-
 @pytest.mark.parametrize("loss", ["linear", "huber"])
 def test_bundle_adjustment(scene, loss):
     """Lower than trf is after many more evaluations, with wrong matches among the data."""
