@@ -61,6 +61,12 @@ def test_standard_errors():
     np.testing.assert_allclose(ksdmin.covariance(res), res.covariance, rtol=1e-6)
 
 
+def test_what_the_data_do_not_determine_has_an_infinite_error():
+    res = ksdmin.least_squares(lambda x: (x[0] + x[1]) * T - Y, [1.0, 2.0])
+    assert res.success
+    assert np.isinf(res.standard_errors).all()
+
+
 def test_a_variable_on_a_bound_has_no_error():
     bounds = [-np.inf, -np.inf, -np.inf], [np.inf, 1.0, np.inf]
     res = ksdmin.least_squares(decay, START, slopes, bounds)

@@ -113,18 +113,6 @@ def test_samples_that_are_not_finite_are_named(bad, told):
     assert told in res.message
 
 
-def test_a_sample_is_found_in_two_passes():
-    fun, jac = with_bad_rows(1234)
-    rows = []
-
-    def counted(x, idx):
-        rows.append(1500 if isinstance(idx, slice) else len(idx))
-        return fun(x, idx)
-
-    ksdmin.minimize(counted, START, jac=jac, subsets=1500, rng=0)
-    assert sum(rows) <= (1 + 2 + 1) * 1500  # the start, the sample, that there is no other one
-
-
 @pytest.mark.parametrize("library", ["torch", "jax", "autograd"])
 def test_samples_of_a_model_that_are_not_finite_are_named(library):
     pytest.importorskip(library)

@@ -255,17 +255,6 @@ def test_a_problem_is_the_same_as_its_callables(losses):
         assert (other.nfev, other.njev, other.nhev) == (res.nfev, res.njev, res.nhev), again
 
 
-@pytest.mark.parametrize("options", [{}, ksdmin.PAPER])
-def test_a_hand_written_problem(options):
-    problem = Bowl()
-    assert isinstance(problem, ksdmin.Problem)
-    res = minimize(problem, np.zeros(4), options=options)
-    assert res.success
-    assert type(res.fun) is float
-    assert_allclose(res.x, BOTTOM, atol=1e-5)
-    assert res.nfev >= res.njev > 0 < res.nhev
-
-
 def test_a_problem_brings_x0_and_subsets(losses):
     class Whole(Bowl):
         x0 = np.zeros(4)
@@ -318,38 +307,6 @@ def test_an_iterable_gives_one_iteration_a_triple(losses):
             assert res.fun < losses.fun(losses.x0, losses.whole)
     with pytest.raises(ValueError, match="holds no sets"):
         minimize(losses.fun, losses.x0, subsets=[], **given)
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_file_names(losses, named, tmp_path):
-    files = [str(tmp_path / f"part{i}.npy") for i in range(4)]
-    for i, file in enumerate(files):
-        np.save(file, np.arange(i, losses.n, 4))
-
-    def load(function):
-        return lambda *args: function(
-            *args[:-1], losses.whole if args[-1] == "all" else np.load(args[-1])
-        )
-
-    def draw(iteration, rng):
-        return tuple(files[i] for i in rng.choice(4, 3, replace=False))
-
-    res = minimize(
-        load(losses.fun),
-        losses.x0,
-        jac=load(losses.jac),
-        hessp=load(losses.hessp),
-        subsets=Subsets(draw, full="all") if named else draw,
-        rng=0,
-        options={"maxiter": 4},
-    )
-    assert (res.nit, res.status) == (4, 1)
-    if named:
-        assert res.fun == losses.fun(res.x, losses.whole)
-        assert_array_equal(res.jac, losses.jac(res.x, losses.whole))
-    # How many samples a file holds cannot be told from its name.
-    assert set(res.history["size_A"]) == {None}
-    assert np.isnan(res.history["passes"]).all()
 
 
 def test_a_set_without_slope_is_passed_over(losses):

@@ -107,6 +107,14 @@ def test_any_field_may_go(res, missing):
     assert parsed(own._repr_html_()).text
 
 
+def test_strange_fields(res):
+    own = copy.copy(res)
+    own.update(x=None, jac="none", fun=np.float32(2), status="odd", history=ksdmin.History())
+    assert "x: None" in repr(own)
+    assert "history: empty" in repr(own)
+    assert "status: odd\n" in repr(own)
+
+
 @pytest.mark.parametrize(("n", "left_out"), [(12, None), (13, "7 more"), (12_006, "12,000 more")])
 def test_unknowns_are_shown_or_counted(res, n, left_out):
     own = copy.copy(res)

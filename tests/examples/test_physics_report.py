@@ -126,15 +126,6 @@ def processes(monkeypatch):
     return commands
 
 
-@pytest.mark.slow
-def test_all_runs_what_is_missing_in_processes_of_their_own(tmp_path, capfd):
-    small_run(tmp_path)
-    all_of(tmp_path, "--methods", "lm")
-    text = capfd.readouterr().out
-    assert "precision-fit, lm, seed 0, float64, 2 s, small: loss" in text
-    assert "all runs are there" in text
-
-
 def test_all_leaves_out_what_is_there(tmp_path, capsys, processes):
     all_of(tmp_path, "--methods", "lm", "--commit", "abc")
     all_of(tmp_path, "--commit", "abc")

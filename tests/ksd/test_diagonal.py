@@ -10,6 +10,7 @@ from torch import nn
 
 import ksdmin
 from ksdmin._problem.protocol import Jacobian
+from tests.nets import tanh_net
 
 N = 12
 
@@ -83,9 +84,7 @@ def test_one_that_is_given_is_checked_also_where_it_is_not_needed(make):
 
 
 def curve():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(1, 20), nn.Tanh(), nn.Linear(20, 1)).double()
+    model = tanh_net(1, 20, 1).double()
     x = torch.linspace(-1, 1, 60, dtype=torch.float64)[:, None]
     return ksdmin.from_torch(model, nn.MSELoss(), (x, torch.sin(4 * x)), precond="diagonal")
 

@@ -16,6 +16,7 @@ from ksdmin._ksd.steps import levenberg_marquardt
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import CheckedProblem
 from ksdmin._problem.protocol import Jacobian
+from tests.nets import tanh_net
 
 RNG = np.random.default_rng(0)
 SHAPES = pytest.mark.parametrize("shape", [(6, 20), (30, 8)], ids=["few rows", "few unknowns"])
@@ -154,17 +155,12 @@ def test_residuals_elsewhere_of_the_wrong_shape_are_refused():
 # Runs
 
 
-def net(hidden=40, seed=0):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        layers = nn.Linear(1, hidden), nn.Tanh(), nn.Linear(hidden, 1)
-        return nn.Sequential(*layers).double()
-
-
 def curve(samples=60, hidden=40, **given):
     """A small net, fitted to a wave: fewer residuals than parameters, or more."""
     x = torch.linspace(-1, 1, samples, dtype=torch.float64)[:, None]
-    return ksdmin.from_torch(net(hidden), nn.MSELoss(), (x, torch.sin(4 * x)), **given)
+    return ksdmin.from_torch(
+        tanh_net(1, hidden, 1).double(), nn.MSELoss(), (x, torch.sin(4 * x)), **given
+    )
 
 
 OPTIONS = {"maxiter": 15, "gtol": 1e-9}
@@ -181,9 +177,7 @@ def test_a_net_is_fitted_closer_than_with_krylov_spaces(samples):
 
 
 def test_no_step_saturates_a_deep_net():
-    torch.manual_seed(0)
-    hidden = (nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(8))
-    net = nn.Sequential(*hidden, nn.Linear(8, 1)).double()
+    net = tanh_net(*[8] * 9, 1).double()
     X = torch.tensor(np.random.default_rng(1).standard_normal((200, 8)))
     y = 3 * torch.tanh(X[:, :3].sum(1, keepdim=True))
     problem = ksdmin.from_torch(net, nn.MSELoss(), (X, y))
@@ -259,14 +253,8 @@ def test_the_papers_algorithm_and_small_memory_keep_krylov_spaces():
 def regression(samples, width):
     """A net whose Jacobian costs some gradients, and its equations more."""
     x = torch.randn(samples, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    layers = (
-        nn.Linear(10, width),
-        nn.Tanh(),
-        nn.Linear(width, width),
-        nn.Tanh(),
-        nn.Linear(width, 1),
-    )
-    return ksdmin.from_torch(nn.Sequential(*layers).double(), nn.MSELoss(), (x, x[:, :1].sin()))
+    net = tanh_net(10, width, width, 1).double()
+    return ksdmin.from_torch(net, nn.MSELoss(), (x, x[:, :1].sin()))
 
 
 @pytest.mark.parametrize(
@@ -287,7 +275,7 @@ def test_sets_that_the_user_asks_for_stay():
 
 
 def test_blocks_of_different_residuals_take_it_together():
-    model = net()
+    model = tanh_net(1, 40, 1).double()
     x = torch.linspace(-1, 1, 50, dtype=torch.float64)[:, None]
     ends = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
 

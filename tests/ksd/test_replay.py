@@ -12,6 +12,7 @@ from ksdmin import _solver
 from tests.ksd.snapshots import snapshot
 from tests.ksd.twice import Twice
 from tests.linear_models import logistic
+from tests.nets import tanh_net
 from tests.run import runs
 
 M, N, L2 = 2000, 6, 1e-3
@@ -120,11 +121,8 @@ def test_points_that_are_drawn_anew(replayed, run):
 def net(precision):
     torch = pytest.importorskip("torch")
     inputs, targets = torch.as_tensor(X[:300], dtype=torch.float32), torch.as_tensor(Y[:300] > 0)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(N, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2))
     data, loss = (inputs, targets.long()), torch.nn.CrossEntropyLoss()
-    return ksdmin.from_torch(model, loss, data, l2=0.1, precision=precision)
+    return ksdmin.from_torch(tanh_net(N, 2, 2), loss, data, l2=0.1, precision=precision)
 
 
 def test_a_net_whose_arithmetic_gets_finer(replayed):

@@ -9,6 +9,7 @@ import ksdmin
 from ksdmin import _solver
 from ksdmin._options import RULES
 from tests.linear_models import squares
+from tests.nets import tanh_net
 
 
 @pytest.fixture
@@ -45,10 +46,7 @@ def regression(size=200, n_samples=4000, n=60):
 def net(**more):
     rng = torch.Generator().manual_seed(1)
     X = torch.randn(400, 4, generator=rng)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        layers = torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)
-        model = torch.nn.Sequential(*layers)
+    model = tanh_net(4, 8, 1)
     data = X, torch.sin(3 * X[:, :1])
     problem = ksdmin.from_torch(model, torch.nn.MSELoss(), data, precond="diagonal", **more)
     return {"fun": problem, "rng": 0}

@@ -34,20 +34,10 @@ KOWALIK_U = 1 / np.array([0.25, 0.5, 1, 2, 4, 6, 8, 10, 12, 14, 16])
 KOWALIK_Y = np.array(
     [0.1957, 0.1947, 0.1735, 0.16, 0.0844, 0.0627, 0.0456, 0.0342, 0.0323, 0.0235, 0.0246]
 )
-MISRA_T = np.array([77.6, 114.9, 141.1, 190.8, 239.9, 289.0, 332.8, 378.4, 434.8, 477.3, 536.8])
-MISRA_Y = np.array([10.07, 14.73, 17.94, 23.93, 29.61, 35.18, 40.02, 44.82, 50.76, 55.05, 61.01])
-BARD_Y = np.array(
-    [0.14, 0.18, 0.22, 0.25, 0.29, 0.32, 0.35, 0.39, 0.37, 0.58, 0.73, 0.96, 1.34, 2.1, 4.39]
-)
-U = np.arange(1.0, 16.0)
 PROBLEMS = {
     "rosenbrock": (lambda x: np.stack([10 * (x[1] - x[0] ** 2), 1 - x[0]]), [-1.2, 1.0]),
     "powell": (powell, [3.0, -1.0, 0.0, 1.0]),
     "helix": (helix, [1.0, 0.5, 0.0]),
-    "bard": (
-        lambda x: BARD_Y - x[0] - U / ((16 - U) * x[1] + np.minimum(U, 16 - U) * x[2]),
-        [0.5, 1.2, 2.0],
-    ),
     "kowalik": (
         lambda x: (
             KOWALIK_Y
@@ -55,20 +45,9 @@ PROBLEMS = {
         ),
         [0.25, 0.39, 0.415, 0.39],
     ),
-    "misra1a": (lambda x: x[0] * (1 - np.exp(-x[1] * MISRA_T)) - MISRA_Y, [250.0, 5e-4]),
     "decay": (
         lambda x: x[0] * np.exp(-x[1] * T) + x[2] - 2 * np.exp(-T) - 0.5 - 0.1 * NOISE,
         [1.0, 0.5, 0.0],
-    ),
-    "beale": (
-        lambda x: np.stack(
-            [y - x[0] * (1 - x[1] ** i) for i, y in ((1, 1.5), (2, 2.25), (3, 2.625))]
-        ),
-        [1.0, 0.8],
-    ),
-    "sine": (
-        lambda x: x[0] * np.sin(x[1] * T + x[2]) - 2 * np.sin(1.5 * T) + 0.05 * NOISE,
-        [1, 1.3, 0.1],
     ),
 }
 LOSSES = ["linear", "soft_l1", "huber", "cauchy", "arctan"]

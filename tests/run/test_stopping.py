@@ -150,18 +150,6 @@ def test_patience():
     assert (res.nit, res.validation.nit, res.validation.fun) == (5, 2, 3.0)
 
 
-def test_the_history_has_the_validation_values():
-    values, seen = iter([5.0, 3.0, 4.0]), []
-
-    def callback(intermediate_result):
-        seen.append(intermediate_result.record.validation)
-
-    options = {"validation": lambda x: next(values), "maxiter": 3, "average": 0.9}
-    res = ksdmin.minimize(rosen, X0, jac=rosen_der, options=options, callback=callback)
-    np.testing.assert_array_equal(res.history["validation"], [np.nan, 5.0, 3.0, 4.0])
-    assert seen == [5.0, 3.0, 4.0]
-
-
 def test_patience_lasts_from_one_process_to_the_next(tmp_path):
     path, problem = tmp_path / "run.ksd", ksdmin.as_problem(rosen, jac=rosen_der)
 

@@ -5,16 +5,7 @@ import pytest
 import torch
 
 import ksdmin
-
-
-def net(*layers):
-    """The layers, begun anew: where they begin does not depend on other tests."""
-    model = torch.nn.Sequential(*layers)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        for layer in model:
-            getattr(layer, "reset_parameters", lambda: None)()
-    return model.double()
+from tests.nets import tanh_net
 
 
 def problem_of(model, n=400, l2=0.0):
@@ -25,7 +16,7 @@ def problem_of(model, n=400, l2=0.0):
 
 
 def deep(l2=0.0):
-    return problem_of(net(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)), l2=l2)
+    return problem_of(tanh_net(4, 8, 1).double(), l2=l2)
 
 
 def run(problem, *, size=50, **options):
@@ -77,7 +68,7 @@ def test_damping_stays_where_values_are_not_compared():
 
 
 def test_a_model_that_is_linear_in_its_parameters_is_not_damped():
-    problem = problem_of(net(torch.nn.Linear(4, 1)))
+    problem = problem_of(tanh_net(4, 1).double())
     assert first_step(problem) == pytest.approx(first_step(problem, damping=0))
     assert first_step(problem, damping=1e3) < 0.01
 

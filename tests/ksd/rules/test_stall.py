@@ -10,6 +10,7 @@ import ksdmin
 from ksdmin._ksd import presets
 from ksdmin._ksd.rules import set_sizes
 from tests.linear_models import logistic
+from tests.nets import tanh_net
 
 
 def test_sets_that_grow_to_everything_start_with_fresh_patience(losses, monkeypatch):
@@ -100,10 +101,7 @@ def test_steps_that_are_clear_ask_for_nothing():
 def net(precision):
     torch = pytest.importorskip("torch")
     inputs, targets = torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(Y > 0).long()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(N, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
-    loss = torch.nn.CrossEntropyLoss()
+    model, loss = tanh_net(N, 4, 2), torch.nn.CrossEntropyLoss()
     return ksdmin.from_torch(model, loss, (inputs, targets), l2=L2, precision=precision)
 
 
