@@ -55,6 +55,11 @@ def test_the_step(kind, shape, penalty, more):
         np.testing.assert_allclose(at.linear(at.solver(damping)(r)), np.asarray(R) @ wanted)
 
 
+def test_a_damping_that_rounding_hides_has_no_step():
+    R, r = 1e4 * np.ones((9, 9)), np.ones(9)
+    assert equations(R, r, 0.0, r @ R).solver(1e-30) is None
+
+
 def test_a_variable_without_effect_stays():
     R, r = rows("numpy", (30, 8))
     R[:, 3] = 0.0

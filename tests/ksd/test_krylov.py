@@ -253,6 +253,22 @@ def test_product_that_is_not_finite_ends_it(bad, model, good):
     assert_allclose(basis.H_bar, full.H_bar[:good, :good], rtol=0, atol=0)
 
 
+@examples
+@given(models(kinds=("definite",), least_n=6))
+def test_product_of_a_previous_direction_that_is_not_finite(model):
+    """The Krylov part is kept."""
+
+    def product(v):
+        calls.append(v)
+        return model.H @ v if len(calls) <= 2 else np.nan * v
+
+    calls = []
+    d_prev = list(np.random.default_rng(0).standard_normal((3, len(model.g))))
+    P = Preconditioner.diagonal(model.D)
+    basis = krylov_basis(Space(model.g), model.g, P, product, d_prev, 2, never)
+    assert (basis.dim, basis.finite) == (2, False)
+
+
 # What is noticed on the way
 
 
@@ -329,3 +345,16 @@ def test_quadratic_is_soon_solved_by_default(quadratic):
     assert res.success
     assert res.passes <= 5 * (len(b) + 3)  # n products alone are 2 n passes
     assert_allclose(res.x, np.linalg.solve(H, b), rtol=0, atol=1e-8)
+
+
+@examples
+@given(models())
+def test_asking_ahead_costs_few_products(model):
+    """One where the space ends, and one for a vector of which rounding is left."""
+    plain, spent = model.basis(), len(model.products)
+    ahead = model.basis(ahead=True)
+    assert abs(ahead.dim - plain.dim) <= 1  # rounding decides on the last one
+    assert_allclose(ahead.V @ model.scaled(ahead.V).T, np.eye(ahead.dim), rtol=0, atol=1e-7)
+    if ahead.dim == plain.dim:
+        assert_allclose(ahead.H_bar, plain.H_bar, rtol=0, atol=1e-6 * np.linalg.norm(plain.H_bar))
+    assert len(model.products) - spent <= spent + 4

@@ -12,6 +12,7 @@ IN_DOUBLE = (
     ("numpy", "float64"),
     ("torch", "float64"),
     pytest.param(("torch-cuda", "float64"), marks=pytest.mark.cuda),
+    ("jax", "float64"),
 )
 
 

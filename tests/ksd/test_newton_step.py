@@ -54,6 +54,12 @@ def test_an_indefinite_matrix_gives_descent_and_negative_curvature():
     assert min(row @ H @ row / (row @ row) for row in found.rows) == pytest.approx(-2.0)
 
 
+def test_a_zero_matrix_gives_steepest_descent():
+    found = newton.newton_directions(np.zeros((3, 3)), np.ones(3), 1e-10, damped=False)
+    assert np.isfinite(found.rows).all()
+    assert (found.rows @ np.ones(3) < 0).all()
+
+
 # Runs
 
 

@@ -10,6 +10,7 @@ from ksdmin._ksd.krylov import krylov_basis
 from ksdmin._ksd.precond import IDENTITY, Preconditioner
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._ksd.rules.quasi_newton import Forecast
+from ksdmin._ksd.steps.quasi_newton import HiddenSlope
 from ksdmin._problem.arrays import Space
 
 rng = np.random.default_rng(0)
@@ -86,6 +87,14 @@ def test_a_slope_next_to_nothing_is_forgotten():
     forecast = Forecast(5.0, 1e-310).followed_by(1.0, 1.0)
     assert forecast.slopes_left == np.inf
     assert forecast.followed_by(0.5, 0.5) == Forecast(0.5, 0.5)
+
+
+@pytest.mark.parametrize(("noise", "found"), [(0.0, True), (10.0, False)])
+def test_trials_that_rounding_spoils_do_not_contradict_a_slope(noise, found):
+    check = HiddenSlope(1.0, 2.0, noise, np.inf)
+    for t in (1.0, 0.3):
+        check.note(t, 1.0 + t * t / 2)  # whose slope at zero is none
+    assert check.found is found
 
 
 @pytest.mark.parametrize("n", [10, 100])
