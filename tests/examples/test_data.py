@@ -11,7 +11,6 @@ from examples.data import (
     spoken_digits,
 )
 from examples.data.data_files import MissingData, Source, locate
-from examples.data.splits import Splits, images
 
 
 @pytest.fixture
@@ -55,16 +54,3 @@ def test_mnist_is_read_and_some_of_it_held_out(folder, monkeypatch):
     assert splits.held_out.targets.tolist() == list(range(10))
     assert 0 <= splits.train.inputs.min() < splits.train.inputs.max() == 1
     assert mnist.load_images().train.targets is not splits.train.targets
-
-
-def test_holding_out_moves_samples_and_keeps_images_their_own_targets():
-    train = images(np.arange(12, dtype=np.float32).reshape(6, 2))
-    splits = Splits(train, test=train, held_out=train[:0]).holding_out(2)
-    assert splits.train.targets is splits.train.inputs
-    assert splits.held_out.inputs[:, 0].tolist() == [8, 10]
-    again = splits.holding_out(0)
-    assert len(again.held_out) == 0
-    assert again.train.inputs.tolist() == train.inputs.tolist()
-    assert again.train.targets is again.train.inputs
-    with pytest.raises(ValueError, match="cannot hold out 6 of 6"):
-        splits.holding_out(6)

@@ -7,11 +7,9 @@ import pytest
 import torch
 
 from examples.data import long_lags
-from examples.data.splits import Utterances
 from examples.harness.net_training.training_methods import METHODS
 from examples.paper import rbm_pretraining, table1_networks
 from examples.paper.cli import main
-from examples.paper.digit_errors import digit_errors
 from examples.paper.published_rows import ROWS
 
 
@@ -133,22 +131,6 @@ def test_a_recurrent_net_learns_an_order(tmp_path):
     )
     for found in run(tmp_path / "runs.json", *arguments):
         assert found["trace"]["train"][-1] < 5.0
-
-
-def test_words_are_recognised_by_summed_posteriors():
-    log_share = np.log(np.array([[0.9, 0.1], [0.1, 0.9]], np.float32))
-    said = Utterances(
-        starts=np.array([0, 3, 5, 8]),
-        digits=np.array([0, 1, 1]),
-        noises=np.array([0, 0, 1]),
-        noise_names=("car", "train"),
-        digit_of_class=log_share,
-    )
-    # Most frames are of class 0, 1 and 0: the last word is taken for digit 0.
-    frames = torch.tensor([0, 0, 1, 1, 1, 0, 0, 1])
-    logits = 10 * torch.nn.functional.one_hot(frames, 2).float()
-    found = digit_errors(torch.nn.Identity(), logits, said)
-    assert found == {"car": 0.0, "train": 100.0, "all": 33.333}
 
 
 REACHED = {  # the most that KSD's training error may be after 200 passes

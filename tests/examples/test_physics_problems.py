@@ -5,7 +5,6 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -18,7 +17,6 @@ from examples.physics.burgers_reference import cole_hopf, solved
 from examples.physics.experiment import grid, uniform
 from examples.physics.experiments import EXPERIMENTS
 from examples.physics.periodic_net import PeriodicNet
-from examples.physics.spectral import transforms
 from examples.physics.tanh_net import TanhNet
 
 # Said by torch itself, of its own forward-mode differentiation.
@@ -173,40 +171,6 @@ def test_two_solutions_of_burgers_equation_agree(viscosity, points, step, tolera
     at = torch.cartesian_prod(torch.linspace(-1, 1, 101).double(), torch.tensor(times).double())
     other = solved(viscosity, points=points, step=step)(at)
     assert float((cole_hopf(viscosity, at) - other).abs().max()) < tolerance
-
-
-def test_small_flows_are_solved():
-    """Half the step and more waves change nothing; u_t at a time is what the equation says."""
-    for flow in (periodic_flows.kdv_solution(True), periodic_flows.ks_solution(True)):
-        finer = replace(flow, step=flow.step / 2, points=flow.points + 64)
-        at = uniform(((flow.left, flow.left + flow.length),), 20, 0)
-        later, h = 0.02, 1e-4
-        points = torch.cat([at, torch.full_like(at, later)], dim=1)
-        torch.testing.assert_close(flow(points), finer(points), rtol=1e-5, atol=1e-5)
-        earlier_and_later = [flow(points + torch.tensor([0, s])) for s in (-h, h)]
-        u_t = (earlier_and_later[1] - earlier_and_later[0]) / (2 * h)
-        solution = AtOneTime(flow, later, u_t)
-        residual = periodic_flows._equation(flow, solution, points)
-        assert residual.abs().max() < 1e-4 * u_t.abs().max()
-
-
-class AtOneTime:
-    """A flow in place of a periodic net: along x by Fourier, along t as it is told."""
-
-    def __init__(self, flow, time, u_t):
-        self.flow, self.time, self.u_t = flow, time, u_t
-
-    def along_x(self, points, order):
-        (u,) = transforms(self.flow, (self.time,))
-        x = points[:, 0].numpy() - self.flow.left
-        weights = np.full(len(u), 2.0 / self.flow.points)
-        weights[[0, -1]] /= 2
-        waves = self.flow.waves.astype(float)
-        found = [
-            (np.exp(1j * np.outer(x, waves)) * (1j * waves) ** k * weights * u.astype(complex))
-            for k in range(order + 1)
-        ]
-        return self.u_t, *(torch.as_tensor(f.real.sum(axis=1))[:, None] for f in found)
 
 
 @pytest.mark.slow

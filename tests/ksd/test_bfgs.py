@@ -58,12 +58,6 @@ def cosh(offset):
 # It solves
 
 
-def test_whitened_quadratic_takes_one_trial():
-    found, iterations, evaluations = quadratic([1.0, 1.0, 1.0]).minimize(np.zeros(3))
-    assert_allclose(found.a, 1, rtol=0, atol=1e-15)
-    assert (iterations, evaluations) == (1, 2)
-
-
 def test_rosenbrock():
     found, _, evaluations = Objective(rosen, rosen_der).minimize([-1.2, 1.0])
     assert_allclose(found.a, 1, rtol=0, atol=1e-6)
@@ -124,65 +118,7 @@ def test_never_worse_than_the_start_beyond_noise(seed):
     assert evaluations <= 60
 
 
-@pytest.mark.parametrize("noise", [0.0, 1e-12])
-def test_wrong_gradient_ends_soon_at_the_start(noise):
-    """Uphill all along: nothing is found, and little is spent on it."""
-    objective = Objective(lambda a: a @ a, lambda a: -2 * a)
-    found, _, evaluations = objective.minimize([1.0, 2.0], noise=noise)
-    assert found is objective.points[0]
-    assert evaluations <= 20
-
-
-# Domains
-
-
-@pytest.mark.parametrize("beyond", [np.nan, np.inf])
-@pytest.mark.parametrize("slope", [3.0, 30.0, 3000.0])
-def test_domain_is_not_left(beyond, slope):
-    """The first trials lie outside; the gradient is not looked at there."""
-
-    def fun(a):
-        return slope * a[0] - np.log(1 - a @ a) if a @ a < 1 else beyond
-
-    def jac(a):
-        assert a @ a < 1
-        return slope * np.array([1.0, 0.0]) + 2 * a / (1 - a @ a)
-
-    objective = Objective(fun, jac)
-    found, _, evaluations = objective.minimize(np.zeros(2))
-    assert not np.isfinite(objective.points[1].value)
-    assert_allclose(found.a, [(1 - np.hypot(1, slope)) / slope, 0], rtol=0, atol=1e-7)
-    assert evaluations <= 40
-
-
-def test_gradient_that_is_not_finite_is_backed_off_from():
-    """The value goes on falling where the gradient is lost."""
-    objective = quadratic([0.5, 0.5])
-    objective.jac = lambda a: 0.5 * a - 1 if a[0] < 0.8 else a * np.nan
-    found, _, _ = objective.minimize(np.zeros(2), maxiter=5)
-    assert not np.isfinite(objective.points[1].gradient).any()
-    assert objective.points[1].value < 0
-    assert 0.4 < found.a[0] < 0.8
-
-
 # Ends
-
-
-@pytest.mark.parametrize(
-    ("fun", "jac"),
-    [
-        (lambda a: -a.sum(), lambda a: -np.ones(2)),
-        (lambda a: -(a @ a) - a[0], lambda a: -2 * a - [1, 0]),
-        (lambda a: -a.sum() if a.sum() < 5 else -np.inf, lambda a: -np.ones(2)),
-    ],
-    ids=["linear", "concave", "infinite"],
-)
-@np.errstate(over="ignore")
-def test_unbounded_descent_ends(fun, jac):
-    objective = Objective(fun, jac)
-    found, _, evaluations = objective.minimize(np.zeros(2), maxiter=20, noise=1e-15, lowest=-1e20)
-    assert found.value == min(point.value for point in objective.points) < -5
-    assert evaluations <= 100
 
 
 def test_steepest_slope_is_tried_where_what_was_learnt_misleads():

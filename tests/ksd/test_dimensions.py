@@ -32,14 +32,6 @@ def test_a_budget_is_kept(vectors, parts):
         assert dims.krylov_dim == free.krylov_dim or dims.vectors == vectors
 
 
-def test_the_budget_counts_bytes_of_the_dtype():
-    small = Space(np.zeros(N, dtype=np.float32))
-    budget = 40 * N * 8
-    assert choose(space=small, parts=20, memory_budget=budget) == choose(
-        parts=20, memory_budget=2 * budget
-    )
-
-
 def test_a_budget_for_less_than_a_vector_is_refused():
     with pytest.raises(ValueError, match=r"memory_budget=.*at least one vector"):
         choose(memory_budget=N * 8 - 1)

@@ -101,15 +101,6 @@ def test_orthonormal_basis_and_the_model_in_it(model):
     assert_allclose(gram, V @ V.T, rtol=0, atol=error * np.linalg.norm(gram))
 
 
-@examples
-@given(models())
-def test_products_of_combinations(model):
-    basis = replace(model, d_prev=[]).basis()
-    E = np.random.default_rng(0).standard_normal((3, basis.dim))
-    expected = E @ basis.V @ model.H
-    assert_allclose(basis.products(E), expected, rtol=0, atol=1e-12 * np.linalg.norm(expected))
-
-
 def test_a_long_basis_stays_orthogonal_without_much_work(monkeypatch):
     """The largest eigenvalues converge early, which is what makes short recurrences go wrong."""
     n, K = 400, 100
@@ -186,27 +177,6 @@ def conjugate_gradients(matrix, b, D, K):
 
 
 # What is dropped
-
-
-@examples
-@given(models(), st.integers(1, 3))
-def test_exhausted_space_ends_the_krylov_part(model, more):
-    """Gradient and curvature keep to the first co-ordinates: no further dimension, whatever K.
-
-    A previous direction may still add one.
-    """
-    n, beyond = len(model.g), np.zeros(more)
-    model = Model(
-        H=np.block([[model.H, np.zeros((n, more))], [np.zeros((more, n)), np.eye(more)]]),
-        g=np.r_[model.g, beyond],
-        D=None if model.D is None else np.r_[model.D, beyond + 1],
-        d_prev=[],
-        K=n + more,
-    )
-    basis = model.basis()
-    assert len(model.products) == basis.dim <= n
-    assert_allclose(basis.V[:, n:], 0)
-    assert replace(model, d_prev=[np.eye(n + more)[-1]]).basis().dim == basis.dim + 1
 
 
 @examples

@@ -30,12 +30,6 @@ def solve(model, w, D=None):
     return model.preconditioner(SPACE, Preconditioner.diagonal(D)).solve(w)
 
 
-def test_it_agrees_with_all_of_a_basis():
-    basis = basis_of(H, g, 4)
-    model = QuasiNewton(10).with_basis(SPACE, basis)
-    assert_allclose(solve(model, H @ basis.V.T @ np.ones(4)), basis.V.T @ np.ones(4), rtol=1e-8)
-
-
 def test_the_size_of_a_diagonal_does_not_matter_once_there_is_a_pair():
     model, D = QuasiNewton(3).with_pair(SPACE, g, H @ g), np.arange(1.0, 9.0)
     assert_allclose(solve(model, A[0], D), solve(model, A[0], 1e3 * D), rtol=1e-12)
@@ -59,17 +53,6 @@ def test_it_is_the_two_loop_recursion(D, count):
     for (s, y), share in zip(pairs, reversed(shares), strict=True):
         q += (share - (y @ q) / (s @ y)) * s
     assert_allclose(solve(model, g, D), q, rtol=1e-9)
-
-
-def test_two_models_that_go_on_from_one_are_independent():
-    model = QuasiNewton(6)
-    for s in np.eye(8)[:3]:
-        model = model.with_pair(SPACE, s, H @ s)
-    before = solve(model, g)
-    one, other = (model.with_pair(SPACE, s, H @ s) for s in np.eye(8)[3:5])
-    assert_allclose(solve(one, H[3]), np.eye(8)[3], atol=1e-10)
-    assert_allclose(solve(other, H[4]), np.eye(8)[4], atol=1e-10)
-    assert_allclose(solve(model, g), before, rtol=0, atol=0)
 
 
 def test_negative_curvature_is_left_out():

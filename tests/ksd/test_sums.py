@@ -129,21 +129,6 @@ def test_fewer_passes_than_the_methods_of_scipy():
     assert passes < scipy.nfev  # each of which is two
 
 
-def test_papers_gradient_sets_are_drawn_anew():
-    """PAPER knows no growth: a partial A changes from iteration to iteration."""
-    options = ksdmin.PAPER | {"maxiter": 6}
-    drawn = []
-
-    def watched(w, idx):
-        if not isinstance(idx, slice) and len(idx) == 300:
-            drawn.append(tuple(idx))
-        return fun(w, idx)
-
-    subsets = ksdmin.Subsets(M, gradient=300)
-    run(0, subsets, watched, **options)
-    assert len(set(drawn)) >= 6
-
-
 @pytest.mark.parametrize(("preset", "returns"), [(ksdmin.PAPER, True), ({}, False)])
 def test_a_gradient_set_too_small_to_tell_convergence(preset, returns):
     """The whole set is asked; the default stays with it, PAPER draws small ones again."""

@@ -118,28 +118,6 @@ def test_bounds_that_are_none(bounds, message):
         ksdmin.minimize(rosen, [0.0, 0.0], jac=rosen_der, bounds=bounds)
 
 
-def test_sums_of_losses_in_a_box():
-    X, y = rng.standard_normal((200, 4)), rng.standard_normal(200)
-    box = Bounds(-0.05, 0.05)
-
-    def residual(x, idx):
-        assert (np.abs(x) <= 0.05).all()
-        return X[idx] @ x - y[idx]
-
-    res = ksdmin.minimize(
-        lambda x, idx: np.mean(residual(x, idx) ** 2) / 2,
-        np.zeros(4),
-        jac=lambda x, idx: X[idx].T @ residual(x, idx) / len(X[idx]),
-        hessp=lambda x, p, idx: X[idx].T @ (X[idx] @ p) / len(X[idx]),
-        bounds=box,
-        subsets=200,
-        rng=0,
-    )
-    assert res.success
-    reference = scipy.optimize.lsq_linear(X, y, (-0.05, 0.05)).x
-    assert_allclose(res.x, reference, atol=1e-4)
-
-
 # Differences at a bound
 
 
