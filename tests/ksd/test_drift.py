@@ -8,25 +8,8 @@ import pytest
 import ksdmin
 from ksdmin._ksd import start
 from ksdmin._ksd.presets import DEFAULT, PRESETS
-from ksdmin._ksd.quasi_newton import Drift
 from ksdmin._ksd.start import first_model
 from tests.linear_models import logistic
-
-
-@pytest.mark.parametrize("measured", [np.nan, np.inf, -1e300, -2.0])
-def test_what_no_curvature_could_have_changed_by_is_left_out(measured):
-    drift = Drift(np.full(1, 0.5), np.full(1, 0.5)).after_step(np.array([measured]), np.ones(1))
-    assert drift.factors.tolist() == [0.5, 1]
-    assert drift.last.tolist() == [1, 1]
-
-
-def test_the_factors_stay_finite():
-    drift = Drift(np.ones(1), np.ones(1))
-    for _ in range(60):
-        drift = drift.after_step(
-            np.append(1e-8, drift.last[1:] * 0), np.append(1e8, drift.last[1:])
-        )
-    assert 0 < drift.factors[0] < 1e-15
 
 
 def separable(seed=0, samples=1000, n=50):

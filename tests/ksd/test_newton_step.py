@@ -123,6 +123,16 @@ def test_within_bounds_only_the_free_variables_take_part():
     np.testing.assert_allclose(res.x, plain.x, atol=1e-5)
 
 
+def test_a_saddle_point_is_left():
+    def double_well(x):
+        return np.sum((x**2 - 1) ** 2), 4 * x * (x**2 - 1)
+
+    x0 = np.array([1e-3, 0.9, -0.9, 1e-3])
+    res = ksdmin.minimize(double_well, x0, jac=True, hess=lambda x: np.diag(12 * x**2 - 4))
+    assert res.success
+    np.testing.assert_allclose(np.abs(res.x), 1, atol=1e-5)
+
+
 def test_a_large_sparse_hessian_is_multiplied_by(monkeypatch):
     monkeypatch.setattr(functions, "SMALL_SPARSE", 5)
     calls = []

@@ -12,12 +12,11 @@ VERBS = {
     "numpy": ("value", "gradient", "product"),
     "samples": ("value", "gradient"),
     "torch": ("value", "gradient", "product"),
-    "jax": ("value", "gradient"),
 }
 CASES = [
     (run, method, verb) for run in faults.RUNS for method in ("ksd", "hf") for verb in VERBS[run]
 ]
-# The libraries with one method only: the full tier has both, and every call.
+# Torch with one method only: the full tier has both, and every call.
 SOME_CASES = [case for case in CASES if case[0] in ("numpy", "samples") or case[1] == "ksd"]
 every_case = pytest.mark.parametrize(("run", "method", "verb"), CASES)
 
