@@ -82,7 +82,8 @@ def test_runs_are_kept_and_compared(tmp_path, capsys):
     assert "Tasks: 2 to the end." in shown
 
 
-@pytest.mark.parametrize("name", [pytest.param("fit 8-30-10-1", marks=pytest.mark.slow), "Poisson"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fit 8-30-10-1", "Poisson"])
 def test_a_net_is_run(name, monkeypatch):
     monkeypatch.setattr(tasks.net_tasks, "PASSES", (1, 3))
     monkeypatch.setattr(tasks.net_tasks, "POINTS", 100)

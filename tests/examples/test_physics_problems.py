@@ -163,8 +163,12 @@ def test_a_periodic_net_has_its_period_and_its_derivatives():
 
 @pytest.mark.parametrize(
     ("viscosity", "points", "step", "tolerance"),
-    [(0.1 / math.pi, 256, 1e-3, 1e-9), (burgers.VISCOSITY[False], 2048, 5e-4, 1e-6)],
-    ids=["small", "full"],
+    [
+        pytest.param(0.1 / math.pi, 256, 1e-3, 1e-9, id="small"),
+        pytest.param(
+            *(burgers.VISCOSITY[False], 2048, 5e-4, 1e-6), id="full", marks=pytest.mark.slow
+        ),
+    ],
 )
 def test_two_solutions_of_burgers_equation_agree(viscosity, points, step, tolerance):
     times = [0.1, 0.5, 1.0]

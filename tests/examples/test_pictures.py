@@ -34,6 +34,7 @@ def test_readme_shows_all_pictures():
     }
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(curve_picture, "STATIC", tmp_path)
     monkeypatch.setattr(one_iteration, "FILE", tmp_path / "one-iteration.svg")

@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
-from scipy.sparse import csr_array
 from scipy.special import expit
 
 import ksdmin
 from ksdmin._ksd.steps import newton
-from ksdmin._problem import functions
 
 
 def spd(n, seed=0):
@@ -131,23 +129,6 @@ def test_a_saddle_point_is_left():
     res = ksdmin.minimize(double_well, x0, jac=True, hess=lambda x: np.diag(12 * x**2 - 4))
     assert res.success
     np.testing.assert_allclose(np.abs(res.x), 1, atol=1e-5)
-
-
-def test_a_large_sparse_hessian_is_multiplied_by(monkeypatch):
-    monkeypatch.setattr(functions, "SMALL_SPARSE", 5)
-    calls = []
-
-    def hess(x):
-        calls.append(1)
-        return csr_array(rosen_hess(x))
-
-    given = {"fun": rosen, "x0": np.full(6, -1.2), "jac": rosen_der, "hess": hess}
-    res = ksdmin.minimize(**given, options={"without": ["newton"]})
-    n_calls = len(calls)
-    calls.clear()
-    again = ksdmin.minimize(**given)
-    np.testing.assert_array_equal(res.x, again.x)
-    assert len(calls) == n_calls == again.nhev
 
 
 def test_hess_beside_hessp_is_called_only_where_it_is_less_work():

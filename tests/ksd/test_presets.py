@@ -92,24 +92,6 @@ def test_presets_by_name_are_the_same_runs():
 # Their answers
 
 
-def test_a_search_in_a_sum_ends_by_what_it_costs():
-    """In four dimensions an iteration is a fifth of the step and more."""
-    targets = np.random.default_rng(0).uniform(-1, 1, (50, 4))
-    inner = []
-    for subsets in (None, 50):
-        res = ksdmin.minimize(
-            lambda x, idx=slice(None): np.mean(np.cosh(x - targets[idx]).sum(axis=1)),
-            np.full(4, 6.0),
-            jac=lambda x, idx=slice(None): np.sinh(x - targets[idx]).mean(axis=0),
-            hessp=lambda x, v, idx=slice(None): np.cosh(x - targets[idx]).mean(axis=0) * v,
-            subsets=subsets,
-            rng=0,
-            options={"maxiter": 1, "without": ["forcing"]},
-        )
-        inner.append(int(res.history["inner_iterations"][-1]))
-    assert inner[1] < inner[0]
-
-
 def test_names_agree():
     assert set(PRESETS) == set(NAMES)
     assert all(preset.without <= {*RULES, *KINDS} for preset in PRESETS.values())
