@@ -1,7 +1,5 @@
 """The data sets of the examples: what they hold, and what is said where they are missing."""
 
-import gzip
-
 import numpy as np
 import pytest
 
@@ -38,19 +36,3 @@ def test_a_missing_file_says_where_to_get_it_and_how_to_point_to_it(folder, monk
     monkeypatch.delenv("KSDMIN_DATA")
     with pytest.raises(MissingData, match="no public address of its own: set KSDMIN_DATA"):
         locate(Source("somewhere/file", advice="Ask."))
-
-
-def test_mnist_is_read_and_some_of_it_held_out(folder, monkeypatch):
-    monkeypatch.setattr(mnist, "HELD_OUT", 10)
-    rng = np.random.default_rng(0)
-    (folder / "mnist").mkdir()
-    for name, count in (("train", 60), ("t10k", 20)):
-        pixels, digits = rng.integers(256, size=(count, 784)), np.arange(count) % 10
-        for kind, header, values in (("images-idx3", 16, pixels), ("labels-idx1", 8, digits)):
-            path = folder / "mnist" / f"{name}-{kind}-ubyte.gz"
-            path.write_bytes(gzip.compress(bytes(header) + values.astype(np.uint8).tobytes()))
-    splits = mnist.load_digits()
-    assert [len(part) for part in (splits.train, splits.held_out, splits.test)] == [50, 10, 20]
-    assert splits.held_out.targets.tolist() == list(range(10))
-    assert 0 <= splits.train.inputs.min() < splits.train.inputs.max() == 1
-    assert mnist.load_images().train.targets is not splits.train.targets

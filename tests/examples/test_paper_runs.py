@@ -2,13 +2,11 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 
-from examples.data import long_lags
 from examples.harness.net_training.training_methods import METHODS
-from examples.paper import rbm_pretraining, table1_networks
+from examples.paper import table1_networks
 from examples.paper.cli import main
 from examples.paper.published_rows import ROWS
 
@@ -80,40 +78,6 @@ def test_runs_accumulate_and_are_not_repeated(tmp_path, capsys):
     assert capsys.readouterr().out.count("there already") == 2
     assert both[:2] == first
     assert [run["config"]["seed"] for run in both] == [0, 0, 1, 1]
-
-
-def test_pre_training_learns_to_reconstruct():
-    generator = torch.Generator().manual_seed(0)
-    prototypes = (torch.rand(4, 30, generator=generator) < 0.5).float()
-    data = prototypes[torch.randint(4, (400,), generator=generator)]
-    weights, _, hidden = rbm_pretraining.train_machine(data, 12, epochs=20, generator=generator)
-    seen = torch.sigmoid(data @ weights + hidden)
-    again = torch.sigmoid(seen @ weights.T)
-    assert float((again - data).square().mean()) < 0.5 * float(data.var(dim=0).mean())
-    net = table1_networks.network((30, 12, 5, 4))
-    before = table1_networks.linears(net)[-1].weight.clone()
-    rbm_pretraining.pretrain(net, data, seed=0, epochs=2)
-    assert (table1_networks.linears(net)[0].weight.abs() > 0).all()
-    torch.testing.assert_close(table1_networks.linears(net)[-1].weight, before)
-
-
-@pytest.mark.parametrize("length", [20, 50])
-def test_sequences_have_what_is_asked_for_where_it_belongs(length):
-    rng = np.random.default_rng(0)
-    sums = long_lags.adding(300, length, rng)
-    marks = sums.inputs[:, :, 1]
-    assert (marks.sum(axis=1) == 2).all()
-    assert (marks[:, : length // 10].sum(axis=1) == 1).all()
-    assert not marks[:, length // 2 :].any()
-    marked = (sums.inputs[:, :, 0] * marks).sum(axis=1)
-    np.testing.assert_allclose(sums.targets[:, 0], 0.5 + marked / 4, rtol=1e-6)
-    orders = long_lags.temporal_order(300, length, rng)
-    assert (orders.inputs.sum(axis=2) == 1).all()
-    shown = orders.inputs[:, :, : long_lags.RELEVANT]
-    assert (shown.sum(axis=(1, 2)) == 2).all()
-    where, which = (part.reshape(300, 2) for part in np.nonzero(shown)[1:])
-    np.testing.assert_array_equal(where * 10 // length, np.broadcast_to([1, 5], (300, 2)))
-    np.testing.assert_array_equal(orders.targets, 2 * which[:, 0] + which[:, 1])
 
 
 @pytest.mark.slow

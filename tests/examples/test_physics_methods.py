@@ -1,10 +1,7 @@
 """The methods of examples/physics: all of them lower the loss, and the rival is a good one."""
 
-from dataclasses import asdict
-
 import pytest
 import torch
-from scipy.optimize import OptimizeWarning
 from torch.nn.utils import vector_to_parameters
 
 from examples.harness.net_training.point_recorder import PointRecorder
@@ -55,17 +52,6 @@ def test_every_problem_is_a_run(problem):
     assert {"date", "commit", "hardware", "torch", "parameters"} <= set(run)
 
 
-def test_float32_runs_are_of_that_precision():
-    config = Config("convection", "lbfgs", 1, dtype="float32", **LIMITS | {"passes": 50.0})
-    run = perform(config, CPU)
-    assert run["config"] == asdict(config)
-    assert "picture" not in run  # one seed has one
-    setting = on_device(EXPERIMENTS["convection"].make(1, True), CPU, torch.float32)
-    problem = setting.problem()
-    assert problem.x0.dtype == torch.float32
-    assert run["trace"]["loss"][0] == float(f"{problem.value(problem.x0):.5g}")
-
-
 @pytest.mark.slow
 def test_ksd_stays_within_the_bounds_and_so_does_levenberg_marquardt():
     for method in ("ksd", "lbfgsb", "lm"):
@@ -76,14 +62,6 @@ def test_ksd_stays_within_the_bounds_and_so_does_levenberg_marquardt():
         for kept in recorder.kept:
             vector_to_parameters(torch.as_tensor(kept.x), setting.net.parameters())
             assert BOUNDS[0] <= float(setting.net.conductivity.detach()) <= BOUNDS[1]
-
-
-def test_options_reach_the_method():
-    with pytest.warns(OptimizeWarning, match="krylov_dimm"):
-        perform(Config("poisson-257", "ksd", 0, options={"krylov_dimm": 5}, **LIMITS), CPU)
-    options = {"maxiter": 2, "whole_sets": True}
-    run = perform(Config("poisson-257", "ksd", 0, options=options, **LIMITS), CPU)
-    assert run["trace"]["iterations"][-1] == 2
 
 
 @pytest.mark.parametrize("name", ["wave", "inverse-diffusion"])

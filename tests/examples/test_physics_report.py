@@ -1,15 +1,12 @@
 """Commands, tables and figures of examples/physics, from runs that are made up or small."""
 
 import json
-import subprocess
 from dataclasses import asdict
 
 import pytest
 
-from examples.physics import cli
 from examples.physics.cli import main
-from examples.physics.methods import METHODS
-from examples.physics.run_config import Config, WrongCall, configurations, methods_of
+from examples.physics.run_config import Config, WrongCall
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 
@@ -98,68 +95,6 @@ def test_a_run_is_stored_once(tmp_path, capsys):
     assert "there already: poisson-257, lbfgs, seed 0" in capsys.readouterr().out
     small_run(tmp_path, "--method", "lbfgs", "--seed", "1")
     assert len(json.loads((tmp_path / "poisson-257.json").read_text())) == 2
-
-
-def all_of(folder, *more):
-    main(
-        [
-            *["all", "--problems", "precision-fit", "--methods", "lm", "lbfgsb", "bfgs"],
-            *["--seeds", "0", "--small", "--passes", "20", "--results", str(folder), *more],
-        ]
-    )
-
-
-@pytest.fixture
-def processes(monkeypatch):
-    """The commands of processes, which are run in this one."""
-    commands = []
-
-    def run(command, **how):
-        commands.append(command)
-        try:
-            main(command[3:])
-        except RuntimeError:
-            return subprocess.CompletedProcess(command, 1)
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr(cli.subprocess, "run", run)
-    return commands
-
-
-def test_all_leaves_out_what_is_there(tmp_path, capsys, processes):
-    all_of(tmp_path, "--methods", "lm", "--commit", "abc")
-    all_of(tmp_path, "--commit", "abc")
-    text = capsys.readouterr().out
-    assert "precision-fit, bfgs, seed 0" in text
-    assert "there already" not in text
-    assert len(processes) == 2  # no bounds, no L-BFGS-B
-    runs = json.loads((tmp_path / "precision-fit.json").read_text())
-    assert [run["config"]["method"] for run in runs] == ["lm", "bfgs"]
-    assert {run["commit"] for run in runs} == {"abc"}
-
-
-def test_a_run_that_fails_does_not_end_all(tmp_path, capsys, processes, monkeypatch):
-    def fails_at_first(config, *others):
-        if config.method == "bfgs":
-            raise RuntimeError
-        return made_up(config.problem, config.method, config.seed, [1.0])
-
-    monkeypatch.setattr(cli, "perform", fails_at_first)
-    all_of(tmp_path)
-    text = capsys.readouterr().out
-    assert "failed: precision-fit, bfgs" in text
-    assert "precision-fit, lm, seed 0, float64, 2 s, small: loss" in text
-
-
-def test_methods_and_dtypes_that_a_problem_does_not_have_are_left_out():
-    asked = ["burgers", "wave"], METHODS, [0], ["float32"], False
-    made = list(configurations(*asked, seconds=1.0))
-    assert {config.problem for config in made} == {"wave"}
-    assert [config.method for config in made] == methods_of("wave", False)
-    assert "bfgs" not in methods_of("wave", False)
-    assert "bfgs" in methods_of("wave", True)
-    assert "lbfgsb" in methods_of("inverse-diffusion", True)
-    assert "bfgs" not in methods_of("inverse-diffusion", True)
 
 
 @pytest.mark.parametrize(
