@@ -10,6 +10,7 @@ import ksdmin
 from ksdmin._ksd.presets import AS_PRINTED, PRESETS
 from ksdmin._options import KINDS, RULES, Options, parse_options
 from ksdmin._options import PRESETS as NAMES
+from tests.linear_models import squares
 
 
 def run(n=10, options=ksdmin.PAPER, **more):
@@ -46,14 +47,9 @@ def few_samples(options):
     """On sets of a few samples many steps lead up."""
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((40, 3)), 5 * rng.standard_normal(40)
-    return ksdmin.minimize(
-        lambda x, idx: float(np.mean((X[idx] @ x - y[idx]) ** 2)),
-        np.zeros(3),
-        jac=lambda x, idx: 2 * X[idx].T @ (X[idx] @ x - y[idx]) / len(y[idx]),
-        subsets=ksdmin.Subsets(40, curvature=4, search=4),
-        rng=0,
-        options={**options, "maxiter": 12},
-    )
+    given = {**squares(X, y), "hessp": None, "x0": np.zeros(3), "rng": 0}
+    subsets = ksdmin.Subsets(40, curvature=4, search=4)
+    return ksdmin.minimize(**given, subsets=subsets, options={**options, "maxiter": 12})
 
 
 def test_paper_takes_every_step_and_keeps_the_sizes():

@@ -105,9 +105,8 @@ def net(precision):
     return ksdmin.from_torch(model, loss, (inputs, targets), l2=L2, precision=precision)
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "highest"])
-def test_a_net_converges_whatever_its_products(precision):
-    res = ksdmin.minimize(net(precision), rng=0, options={"gtol": 1e-4})
+def test_a_net_converges_though_its_products_are_rough():
+    res = ksdmin.minimize(net("bfloat16"), rng=0, options={"gtol": 1e-4})
     assert res.success, res.message
 
 

@@ -103,15 +103,14 @@ def test_own_sets_are_judged_too():
     assert res.fun < fun(np.zeros(N))
 
 
-@pytest.mark.parametrize("rng", range(2))
-def test_few_of_many_samples_show_the_way(rng):
+def test_few_of_many_samples_show_the_way():
     """Beginning with the paper's sets takes more passes."""
-    draw = np.random.default_rng(rng)
+    draw = np.random.default_rng(0)
     X = draw.standard_normal((400_000, 12)) * np.geomspace(1, 0.1, 12)
     y = np.sign(X @ draw.standard_normal(12) + 0.5 * draw.standard_normal(400_000))
 
     few, more = (
-        ksdmin.minimize(**logistic(X, y), x0=np.zeros(12), subsets=subsets, rng=rng, tol=1e-6)
+        ksdmin.minimize(**logistic(X, y), x0=np.zeros(12), subsets=subsets, rng=0, tol=1e-6)
         for subsets in (400_000, ksdmin.Subsets(400_000, 1.0, 0.05, 0.05))
     )
     assert few.success
