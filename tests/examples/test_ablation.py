@@ -1,4 +1,4 @@
-"""The ablation: it finds every constant, its changes count, its runs are kept and compared."""
+"""The ablation: its changes count, its runs are kept and compared."""
 
 import inspect
 import multiprocessing

@@ -1,4 +1,4 @@
-"""The test problems themselves: derivatives, starting values and best known values."""
+"""The test problems themselves: derivatives and best known values."""
 
 import numpy as np
 import pytest

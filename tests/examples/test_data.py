@@ -1,4 +1,4 @@
-"""The data sets of the examples: what they hold, and what is said where they are missing."""
+"""The data sets of the examples: curves, and what is said where files are missing."""
 
 import numpy as np
 import pytest

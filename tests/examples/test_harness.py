@@ -45,9 +45,6 @@ def test_committed_results_are_as_the_store_writes_them(pattern, tmp_path):
         assert copy.read_text() == path.read_text()
 
 
-# The recorder that all runs pass through: its clock, its counts, its limits
-
-
 def test_a_run_ends_at_its_limit_of_passes_or_seconds():
     recorder = Recorder(passes=2)
     recorder.check()

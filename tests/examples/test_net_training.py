@@ -1,4 +1,4 @@
-"""Training nets: points that are kept, updates of the first-order methods, timed problems."""
+"""Training nets: updates of the first-order methods, timed problems."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The convex benchmark's own parts: its problems, its counts, its files and its tables."""
+"""The convex benchmark's own parts: its problems, their optima, its runs."""
 
 import numpy as np
 import pytest

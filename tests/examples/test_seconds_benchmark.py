@@ -1,4 +1,4 @@
-"""The benchmark of seconds: when a run ends, what counts, what is compared."""
+"""The benchmark of seconds: when a run ends, what is kept and shown."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The inner BFGS: few evaluations, noise that is not fought, domains, ends."""
+"""The inner BFGS: few evaluations, and noise that is not fought. (Ends: test_honesty.)"""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -55,16 +55,10 @@ def cosh(offset):
     return Objective(lambda a: np.cosh(a - 1).sum() + offset, lambda a: np.sinh(a - 1))
 
 
-# It solves
-
-
 def test_rosenbrock():
     found, _, evaluations = Objective(rosen, rosen_der).minimize([-1.2, 1.0])
     assert_allclose(found.a, 1, rtol=0, atol=1e-6)
     assert evaluations <= 60
-
-
-# It does not fight noise
 
 
 @pytest.mark.parametrize("offset", [1.0, 100.0, 1e4])
@@ -116,9 +110,6 @@ def test_never_worse_than_the_start_beyond_noise(seed):
     assert found.value <= values[0] + 2 * amplitude
     assert found.value <= min(values) + 2 * amplitude
     assert evaluations <= 60
-
-
-# Ends
 
 
 def test_steepest_slope_is_tried_where_what_was_learnt_misleads():

@@ -1,4 +1,4 @@
-"""How many vectors a run keeps: the defaults, and a budget of memory."""
+"""How many vectors a run keeps: a budget of memory."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What Algorithm 2 promises, whatever the matrix: the basis, the model in it, what is dropped."""
+"""What Algorithm 2 promises, whatever the matrix: the basis, the model, its size."""
 
 from dataclasses import dataclass, field, replace
 

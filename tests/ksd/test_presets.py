@@ -85,9 +85,6 @@ def test_presets_by_name_are_the_same_runs():
     assert history_of(run(12, {"preset": "default"})) == history_of(run(12, {}))
 
 
-# Their answers
-
-
 def test_names_agree():
     assert set(PRESETS) == set(NAMES)
     assert all(preset.without <= {*RULES, *KINDS} for preset in PRESETS.values())

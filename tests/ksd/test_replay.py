@@ -165,9 +165,6 @@ def test_the_way_down_from_a_saddle_point(monkeypatch):
     assert seen[-1] is False
 
 
-# The states themselves
-
-
 def test_snapshots_tell_states_apart():
     """What the tests above rest on."""
     assert snapshot(np.array([0.0])) != snapshot(np.array([-0.0]))

@@ -44,9 +44,6 @@ Y = np.where(RNG.random(M) < expit(X @ np.ones(N) / 4), 1.0, -1.0)
 LOSS = logistic(X, Y, L2)
 
 
-# Runs
-
-
 class Logistic:
     """A mean of losses whose values are exact to `noise`; a finer one may be at hand."""
 

@@ -1,4 +1,4 @@
-"""Flooring, whitening, and the objective within the subspace."""
+"""Flooring, and the objective within the subspace. (Whitening: tests/reference.)"""
 
 import math
 

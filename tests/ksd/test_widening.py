@@ -6,8 +6,6 @@ import pytest
 import ksdmin
 from tests.linear_models import squares
 
-# Runs
-
 
 def decades(n_samples=4000, n=100):
     """Least squares whose Hessian spans six decades: a space of 20 vectors is far too small."""

@@ -1,4 +1,4 @@
-"""Values as plain ones; what cannot be saved, or read again, is named. (Runs: test_checkpoint.)"""
+"""Values as plain ones; what cannot be saved, or read again, is named."""
 
 from dataclasses import dataclass
 
