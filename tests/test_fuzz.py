@@ -86,6 +86,8 @@ options_of = st.sampled_from(["ksd", "hf"]).flatmap(
 @example(("ksd", {"validation": bowl, "patience": 2}, None))
 @example(("ksd", {"without": True}, None))
 @example(("hf", {"inner_maxiter": 2.0}, None))
+@example(("hf", {"damping": None}, None))
+@example(("hf", {"diagonal_power": "low"}, None))
 def test_options(case):
     method, options, tol = case
     given = {"method": method, "options": options, "tol": tol}

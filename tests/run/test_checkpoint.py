@@ -184,7 +184,8 @@ def test_a_torn_file(saved, share):
 
 def test_a_byte_that_was_changed_anywhere(saved):
     content = saved.read_bytes()
-    for at in np.random.default_rng(0).choice(len(content), 20, replace=False):
+    anywhere = np.random.default_rng(0).choice(len(content), 20, replace=False)
+    for at in (content.index(b"format"), *anywhere):
         changed = bytearray(content)
         changed[at] ^= 0x10
         saved.write_bytes(changed)
