@@ -325,18 +325,6 @@ def test_noisy_values(noise):
     assert_allclose(standard_errors(noisy, x), errors, rtol=10 * noise**0.5)
 
 
-def test_values_that_are_computed_in_float32():
-    model = Poisson()
-    x, X32 = newton(model, np.zeros(n)), X.astype(np.float32)
-
-    def single(b):
-        z = X32 @ b.astype(np.float32)
-        return np.sum(np.exp(z) - model.y.astype(np.float32) * z)
-
-    errors = np.sqrt(np.diag(np.linalg.inv(model.hess(x))))
-    assert_allclose(standard_errors(single, x), errors, rtol=1e-2)
-
-
 @pytest.mark.parametrize(("centre", "spread"), [(1e5, 1e-2), (3e-7, 2e-8), (0.0, 1.0)])
 def test_a_normal_sample_in_its_own_units(centre, spread):
     y = np.random.default_rng(0).normal(centre, spread, 300)

@@ -93,14 +93,6 @@ def test_pages_say_how_to_install(monkeypatch):
     ] == []
 
 
-def test_hooks_are_the_linters_of_the_environment():
-    """So that .ci/constraints.txt alone has their versions."""
-    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
-    assert local["repo"] == "local"
-    assert {hook["language"] for hook in local["hooks"]} == {"system"}
-    assert {hook["entry"].split()[0] for hook in local["hooks"]} == {"ruff", "mypy"}
-
-
 def texts():
     """What users read: sources, pages and messages, but nothing that is built of them."""
     folders = [ROOT, *(ROOT / name for name in ("ksdmin", "docs", "examples", "tests"))]

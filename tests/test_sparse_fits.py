@@ -163,17 +163,6 @@ def test_each_way_solves_the_equations(scene, way, eliminates):
     assert np.linalg.norm(left) < 1e-8 * np.linalg.norm(A.T @ r)
 
 
-def test_what_costs_less_is_chosen():
-    """Factors for a chain, products where every two of very many unknowns meet in some row."""
-    n, rng = 3000, np.random.default_rng(0)
-    chain = csr_array(diags_array([np.ones(n), np.ones(n - 1)], offsets=[0, 1]))
-    assert Structure(chain).way == "sparse"
-    places = rng.integers(0, 100_000, (200_000, 3))
-    rows = np.repeat(np.arange(len(places)), 3)
-    anywhere = csr_array((np.ones(places.size), (rows, places.ravel())), (200_000, 100_000))
-    assert Structure(anywhere).way == "iterative"
-
-
 def test_products_lead_to_the_same_minimum():
     """Conjugate gradients: unknowns that meet at random, too many for factors."""
     n, rng = 5_000, np.random.default_rng(0)

@@ -10,8 +10,6 @@ from torch import nn
 
 import ksdmin
 from ksdmin._ksd.gauss_newton import GaussNewton
-from ksdmin._ksd.steps import gauss_newton as step_of_rows
-from ksdmin._ksd.steps import levenberg_marquardt
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import CheckedProblem
 from ksdmin._problem.protocol import Jacobian
@@ -77,26 +75,6 @@ def parabola(x):
 
 def slopes_of_parabola(x):
     return np.array([[-60 * x[0], 30.0], [-1.0, 0.0]])
-
-
-def test_corrections_take_fewer_jacobians(monkeypatch):
-    monkeypatch.setattr(levenberg_marquardt, "FEW_UNKNOWNS", 0)  # which has steps of its own
-
-    def jacobians(**given):
-        calls = []
-
-        def jac(x):
-            calls.append(x)
-            return slopes_of_parabola(x)
-
-        problem = ksdmin.as_problem(residuals=parabola, jac=jac)
-        res = ksdmin.minimize(problem, [-1.2, 1.0], options={"gtol": 1e-9, **given})
-        assert res.fun < 1e-15
-        return len(calls)
-
-    corrected = jacobians()
-    monkeypatch.setattr(step_of_rows, "MarginalGain", lambda *args: lambda value, count: True)
-    assert corrected < 0.7 * jacobians()
 
 
 def test_a_problem_of_ones_own_may_do_without_residuals_elsewhere():
