@@ -65,7 +65,7 @@ def test_a_variable_without_effect_stays():
     assert d[3] == 0
 
 
-# Corrections
+# Problems of one's own
 
 
 def parabola(x):
