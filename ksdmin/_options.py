@@ -367,7 +367,9 @@ def parse_options(
     _refuse_foreign([name for name in given if name not in known], kind)
     unknown = [name for name in given if name not in known]
     if unknown:
-        hints = ", ".join(f"{name}{hint(name, known)}{_paper(given[name])}" for name in unknown)
+        hints = ", ".join(
+            f"{name}{hint(str(name), known)}{_paper(given[name])}" for name in unknown
+        )
         warnings.warn(f"Unknown solver options: {hints}", OptimizeWarning, stacklevel=frames + 1)
     return kind(**{name: value for name, value in given.items() if name in known})
 

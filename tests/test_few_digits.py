@@ -70,3 +70,15 @@ def test_no_warning_where_the_gradient_vanishes(fun):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert ksdmin.minimize(fun, np.zeros(2)).success
+
+
+def test_a_kink_where_no_shorter_step_is_left():
+    """In float32 a step was tried 3000 times, at a point that rounding does not let it leave."""
+    res = ksdmin.minimize(
+        lambda x: np.abs(x - 1).sum(),
+        np.zeros(2, np.float32),
+        jac=lambda x: np.where(x >= 1, 1, -1).astype(np.float32),
+        hessp=lambda x, p: 0 * p,
+    )
+    assert res.fun == 0
+    assert res.nfev < 500

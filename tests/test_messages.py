@@ -281,3 +281,36 @@ def test_without_jac_fun_is_named():
     assert res.status == Status.NOT_FINITE
     assert "fun is not finite near x, so finite differences fail" in res.message
     assert "in entry 0, where x[0] is 0.5" in res.message
+
+
+# Arguments of the wrong kind
+
+
+def test_a_callback_that_is_none():
+    with pytest.raises(TypeError, match="callback: expected a function, not list"):
+        ksdmin.minimize(rosen, START, jac=rosen_der, callback=[print])
+    with pytest.raises(TypeError) as caught:
+        ksdmin.minimize(rosen, START, jac=rosen_der, callback=lambda x, state: None)
+    assert "a callback is called as callback(x), or" in caught.value.__notes__[0]
+
+
+def test_options_by_number():
+    with pytest.warns(OptimizeWarning, match="Unknown solver options: 1"):
+        ksdmin.minimize(rosen, START, jac=rosen_der, options={1: 2})
+
+
+def test_an_rng_that_is_none():
+    with pytest.raises(TypeError, match="rng='a': expected a non-negative integer"):
+        ksdmin.minimize(lambda x, idx: x @ x, START, jac=lambda x, idx: 2 * x, subsets=9, rng="a")
+
+
+def test_a_hess_without_return():
+    with pytest.raises(TypeError, match="hess returned None: is a return statement missing"):
+        ksdmin.minimize(rosen, START, jac=rosen_der, hess=lambda x: None)
+
+
+def test_a_kink_without_jac():
+    X, y = np.vander(np.linspace(0, 1, 20), 3), np.linspace(0, 1, 20) ** 3
+    res = ksdmin.minimize(lambda b: abs(y - X @ b).sum(), START)
+    assert not res.success
+    assert "Where fun has a kink at its minimum (abs, max), no gradient vanishes." in res.message

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,13 @@ class Arguments:
     rng: Any = 0
     sample_weight: Any = None
     process_group: Any = None
+
+    def __post_init__(self) -> None:
+        chunk, budget = self.chunk_size, self.memory_budget
+        if chunk is not None and not (isinstance(chunk, Integral) and chunk >= 1):
+            raise ValueError(f"chunk_size={chunk!r}: expected a whole number of samples from 1 up")
+        if budget is not None and not (isinstance(budget, Real) and budget >= 0):
+            raise ValueError(f"memory_budget={budget!r}: expected a number of bytes, such as 1e9")
 
     def refuse(self, instead: str, *names: str, mend: str = "leave it out") -> None:
         """Raise if arguments are given that belong to `instead`."""

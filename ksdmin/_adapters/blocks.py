@@ -50,19 +50,23 @@ class BlockProblem(FlatProblem):
         blocks = tuple(term.problem for term in terms)
         self._partition, subsets = _joined(blocks)
         sizes = self._partition.sizes
+        nonlinear = any(block.traits.nonlinear for block in blocks)
         noises = [block.traits.noise for block in blocks if block.traits.noise is not None]
         traits = Traits(
-            nonlinear=any(block.traits.nonlinear for block in blocks),
+            nonlinear=nonlinear,
             noise=max(noises, default=None),
             has_projected_gradient=blocks[0].traits.has_projected_gradient,
             has_matrix=all(block.traits.has_matrix for block in blocks),
             matrix_cost=max(block.traits.matrix_cost or 0.0 for block in blocks) or None,
-            has_jacobian=all(block.traits.has_jacobian for block in blocks)
+            has_jacobian=nonlinear
+            and all(block.traits.has_jacobian for block in blocks)
             and getattr(l2, "ndim", 0) == 0,
             rows_per_sample=_mean(sizes, [block.traits.rows_per_sample for block in blocks]),
             sum_of_squares=True,
             matrix_memory=blocks[0].traits.matrix_memory,
-            product_cost=_mean(sizes, [block.traits.product_cost for block in blocks]),
+            product_cost=_mean(sizes, [block.traits.product_cost for block in blocks])
+            if nonlinear  # the core knows that of a linear model
+            else None,
             call_cost=sum(block.traits.call_cost for block in blocks),
             # all samples reach this where each block reaches its own
             least_set=sum(map(min, sizes, [block.traits.least_set for block in blocks])),

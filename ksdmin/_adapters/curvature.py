@@ -120,8 +120,10 @@ def _column(w: Array, like: Array) -> Array:
 
 
 def check_provider(curvature: Any) -> None:
-    """Raise if there is no provider with this name."""
-    if isinstance(curvature, str) and curvature not in PROVIDERS:
+    """Raise if it is neither the name of a provider nor a callable."""
+    if curvature is None or callable(curvature):
+        return
+    if not isinstance(curvature, str) or curvature not in PROVIDERS:
         raise ValueError(
             f"curvature={curvature!r}: expected one of {', '.join(map(repr, PROVIDERS))}, or a "
             "callable (x, idx) -> product"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -20,7 +21,13 @@ from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
 from ksdmin._problem.team import ALONE, Team, Watch
-from ksdmin._problem.user_values import given, samples, unknowns
+from ksdmin._problem.user_values import (
+    as_generator,
+    frames_to_the_user,
+    given,
+    samples,
+    unknowns,
+)
 from ksdmin._problem.values import changed
 
 # The relative rounding error of a mean loss in float32, by the precision of matrix products. One
@@ -304,6 +311,23 @@ class KeptParts:
         return {"_known": []}
 
 
+def warn_if_constant(problem: FlatProblem, elsewhere: Array, few: Any) -> None:
+    """Warn of a loss, or residuals, that no parameter changes, and that are not zero.
+
+    They are compared at x0 and `elsewhere`, over all samples only where those of `few` are equal.
+    """
+    for idx in (few, WHOLE):
+        if not problem.value(elsewhere, idx) == problem.value(problem.x0, idx) != 0:
+            return
+    warnings.warn(
+        "The loss, or a block of residuals, is the same for other parameters, and not zero: no "
+        "parameter changes it. (A net of ReLU has second derivatives of zero: for equations take "
+        "a smooth activation, such as tanh.)",
+        UserWarning,
+        stacklevel=frames_to_the_user(),
+    )
+
+
 # Seeds: one for a problem, and from it one for each set of samples
 
 
@@ -315,16 +339,14 @@ def seed_from_rng(rng: Any) -> int:
 
     An integer of at most 64 bits is the seed itself.
     """
-    if isinstance(rng, Integral) and int(rng) < 0:
-        raise ValueError(f"rng={rng!r}: expected a non-negative integer, a Generator or None")
-    if isinstance(rng, Integral) and int(rng) < 2**64:
+    if isinstance(rng, Integral) and 0 <= int(rng) < 2**64:
         return int(rng)
     return draw_seed(rng)
 
 
 def draw_seed(rng: Any) -> int:
     """A seed drawn from ``numpy.random.default_rng(rng)``."""
-    return int(np.random.default_rng(rng).integers(MAX_SEED))
+    return int(as_generator(rng).integers(MAX_SEED))
 
 
 def picked_rows(size: int, count: int, seed: int) -> npt.NDArray[np.int64]:

@@ -34,6 +34,18 @@ def matrix_fits(run: KSDRun, traits: Traits, samples: int | None = None) -> bool
     return taken and held_bytes(n, 0) <= room(run, traits)
 
 
+def products_make_matrix(run: KSDRun, traits: Traits) -> bool:
+    """Whether a matrix may be made of a product for each column.
+
+    Of sums of losses only, whose sample for it the run may choose; and not if a gradient is made of
+    n values already.
+    """
+    has_another = traits.has_matrix or traits.has_jacobian
+    drawn = run.sampled and run.subsets.n is not None and not run.subsets.asked
+    suits = drawn and not has_another and not traits.nonlinear and traits.gradient_accuracy == 1
+    return suits and run.applies("newton") and held_bytes(run.space.n, 0) <= room(run, traits)
+
+
 def held_bytes(n: int, rows: float) -> float:
     """The memory needed: the rows, if there are any, and matrices in the smaller dimension."""
     small = min(n, rows) if rows else n
@@ -86,16 +98,20 @@ def costs_of(run: KSDRun, traits: Traits, A: int, B: int) -> Costs:
         run.space.n,
         A,
         B,
-        traits.matrix_cost,
+        traits.matrix_cost if traits.has_matrix or traits.has_jacobian else None,
         traits.rows_per_sample * B if traits.has_jacobian else 0.0,
         traits.product_cost,
         traits.call_cost,
+        of_products=not traits.has_matrix and not traits.has_jacobian,
     )
 
 
 def step_costs(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Costs | None:
     """What the next step costs; None if no matrix is to be used."""
-    traits = evaluator.traits
+    traits, N = evaluator.traits, run.subsets.n or 1
+    samples = state.rules.newton.next_samples(N)
+    if samples is not None:
+        return costs_of(run, traits, N, samples) if run.subsets.is_full(state.here.idx) else None
     if not traits.has_matrix and not traits.has_jacobian:
         return None
     costs = costs_on_sets(run, traits, state.here.idx, state.sampling.sets.B)

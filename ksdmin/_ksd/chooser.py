@@ -1,8 +1,9 @@
 """The chooser: which kind of step comes next. The only place that knows more than one kind.
 
 If a sum of squares offers Gauss-Newton steps, they compete with all other kinds, turn by turn
-(``_ksd/rules/contest.py``). Among the other kinds, a quasi-Newton step comes first, as long as one
-of these holds:
+(``_ksd/rules/contest.py``). So do Newton steps of a sum of losses without a matrix: they make one
+of products, and the steps that use it again belong to them. Among the other kinds, a quasi-Newton
+step comes first, as long as one of these holds:
 
 - it is expected to lower the loss faster, for its passes, than the last step with products did
   (``_ksd/rules/quasi_newton.py``);
@@ -34,7 +35,7 @@ def proposal(turn: Turn, excluded: tuple[str, ...] = ()) -> tuple[Proposal, Fore
 
     `excluded` are the kinds that were asked for a step and made none.
     """
-    if turn.costs is not None and turn.costs.rows:
+    if turn.costs is not None and turn.costs.contested:
         turn = challenged(turn, turn.costs)
     name, offer, forecast = chosen(turn, excluded)
     found = offer.propose()
@@ -63,25 +64,35 @@ def chosen(turn: Turn, excluded: tuple[str, ...]) -> tuple[str, Offer, Forecast 
 
 
 def challenged(turn: Turn, costs: Costs) -> Turn:
-    """The turn, after the contest of Gauss-Newton steps and all others was asked who comes next."""
+    """The turn, after the contest of the whole curvature and all others was asked who comes next.
+
+    A matrix that is made of products may cost as much as hundreds of other steps. So it is not
+    tried at once where one of those gains nothing.
+    """
     run, _, state, _ = turn
     contest, K = state.rules.contest, run.dims.whole_dim
     if contest.is_new:
-        contest = changed(contest, leads=costs.rows_come_first(K))
+        contest = changed(contest, leads=costs.rows > 0 and costs.rows_come_first(K))
     others = costs.reused if may_rest_on_model(turn) else costs.krylov(K) + costs.gradient
-    kept_short = contest.leads and state.rules.gauss_newton.falls
+    kept_short = contest.leads and costs.rows > 0 and state.rules.gauss_newton.falls
     if contest.idle or not kept_short:
-        contest = contest.challenged(others if contest.leads else costs.gauss_newton(1))
-    if contest is state.rules.contest:
+        contest = contest.challenged(
+            others if contest.leads else costs.gauss_newton(1),
+            at_once=contest.leads or not costs.of_products,
+        )
+    if contest is not state.rules.contest:
+        state = changed(state, rules=changed(state.rules, contest=contest))
+    turn = turn if state is turn.state else turn._replace(state=state)
+    if state.model.base is None or is_next(turn):
         return turn
-    return turn._replace(state=changed(state, rules=changed(state.rules, contest=contest)))
+    return turn._replace(state=changed(state, model=state.model.without_base()))
 
 
 def is_next(turn: Turn) -> bool:
-    """Whether the next step is a Gauss-Newton step. It is not after one that gained nothing."""
-    if turn.costs is None:
+    """Whether the contest wants the first of its two kinds, and its last step gained something."""
+    costs, rules = turn.costs, turn.state.rules
+    if costs is None or not costs.contested:
         return False
-    rules = turn.state.rules
     return rules.contest.first_is_next and not rules.newton.failed
 
 
@@ -94,6 +105,8 @@ def may_rest_on_model(turn: Turn) -> bool:
     state, rules = turn.state, turn.state.rules
     if state.model.base is not None and turn.costs is not None:
         return rules.newton.reusable(turn.costs)
+    if turn.costs is not None and turn.costs.of_products and is_next(turn):
+        return False
     contested = turn.costs is not None and turn.costs.rows > 0 and rules.gauss_newton.allowed
     may_follow = rules.quasi_newton.may_follow or (contested and rules.contest.idle)
     return may_follow and not (rules.damping.initial_phase and state.damping > 0)
@@ -110,10 +123,15 @@ def comes_down_faster(turn: Turn, forecast: Forecast) -> bool:
 
 
 def is_less_work(turn: Turn) -> bool:
-    """Whether a Newton step is less work than a Krylov step, and the last one gained something."""
+    """Whether a Newton step is less work than a Krylov step, and the last one gained something.
+
+    If its matrix is made of products, the contest decides.
+    """
     run, _, state, costs = turn
     if costs is None:
         return False
+    if costs.of_products:
+        return is_next(turn)
     reused = serves_more_steps(run, state)
     return state.rules.newton.worthwhile(costs, run.dims.whole_dim, reused=reused)
 

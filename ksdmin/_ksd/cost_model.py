@@ -44,7 +44,13 @@ class Costs:
     # As the problem's traits have them.
     product_cost: float | None = None
     call_cost: float = CALL_COST
+    of_products: bool = False  # whether the matrix is made of a product for each column
     rank: float = math.inf  # how many columns a factor of its equations has: no more than its rows
+
+    @property
+    def contested(self) -> bool:
+        """Whether steps of the whole curvature compete with all others, turn by turn."""
+        return self.rows > 0 or self.of_products
 
     @property
     def gradient(self) -> float:
@@ -70,6 +76,8 @@ class Costs:
     @property
     def matrix(self) -> float:
         """The curvature matrix."""
+        if self.of_products:
+            return self.n * (self.call_cost + self._per_sample * self.B)
         products = self.matrix_cost or self.n / 2
         return self.call_cost + products * self.B * 2 * read(self.n) / MEMORY_BOUND
 
@@ -124,6 +132,15 @@ class Costs:
     def reused(self) -> float:
         """A step that uses a matrix computed before."""
         return self.call_cost + self.gradient
+
+
+def samples_of_products(N: int, n: int) -> int:
+    """How many of N samples the first matrix should use, if it is made of n products.
+
+    As many as cost a gradient, but a few for each unknown.
+    """
+    samples = max(N // n, SAMPLES_PER_UNKNOWN * n)
+    return N if 2 * samples > N else samples
 
 
 class MarginalGain:

@@ -44,6 +44,7 @@ class Outcome:
     # quasi-Newton step.
     new_curvature: bool = True
     whole_curvature: bool = False  # whether it was made of the whole curvature: a matrix, or rows
+    of_whole_curvature: bool = False  # whether it was made of that, or of an earlier one
     # Whether no step of the run may have any: Krylov steps are switched off.
     without_products: bool = False
     last_resort: bool = True  # whether there is no step of another kind to try where this one fails

@@ -116,6 +116,7 @@ class QuasiNewton:
     scale: float = 1.0  # 1 / y^T y of the last pair
     # The curvature matrix that the pairs change, where a step computed one.
     base: Factor | None = None
+    older: int = 0  # how many of the pairs are older than the base: they serve without it only
     # How the curvature along the pairs has changed since; None: that is not looked at.
     drift: Drift | None = None
     # What the model says at the end of the last step, where that came with its pair.
@@ -135,8 +136,14 @@ class QuasiNewton:
         """w -> P^-1 w; `first` is scaled by the last pair."""
         if self.pairs is None:
             return first.solve if self.base is None else self.base.solve
-        pairs, factors = self.pairs.array, None if self.drift is None else self.drift.factors
-        R_inverse = space.to_device(self.R_inverse)
+        if self.base is not None and self.older == len(self):
+            return self.base.solve
+        pairs, R_inverse = self.pairs.array, self.R_inverse
+        factors = None if self.drift is None else self.drift.factors
+        if self.older:
+            pairs, R_inverse = pairs[:, self.older :, :], R_inverse[self.older :, self.older :]
+            factors = None if factors is None else factors[self.older :]
+        R_inverse = space.to_device(np.ascontiguousarray(R_inverse))
         start: Callable[[Array], Array]
         if self.base is not None:
             start = self.base.solve
@@ -174,7 +181,7 @@ class QuasiNewton:
 
     def without_base(self) -> QuasiNewton:
         """The model of the pairs alone."""
-        return self if self.base is None else changed(self, base=None)
+        return self if self.base is None else changed(self, base=None, older=0)
 
     def restricted(self, space: Space, free: Callable[[Array], Array]) -> QuasiNewton:
         """The model of the free variables alone."""
@@ -235,6 +242,7 @@ class QuasiNewton:
             self,
             pairs=pairs,
             R_inverse=_bordered(self.R_inverse, columns),
+            older=max(0, self.older + keep - len(self) - count),
             scale=scale,
             drift=drift,
             solved=None,
@@ -258,14 +266,14 @@ class QuasiNewton:
         """The model after a basis, and after the pair of the step found in it, if any.
 
         The directions of least curvature matter most, and come last. A whole matrix replaces all
-        that was known before. If products were less work, an older matrix is out of date.
+        that was known before, as long as it serves. If products were less work, an older matrix is
+        out of date.
         """
         if not self.capacity:
             return self
         model, directions, products = self, np.zeros((0, basis.dim)), basis.products
         if basis.factor is not None:
-            drift = None if self.drift is None else Drift()
-            model = QuasiNewton(self.capacity, base=basis.factor, drift=drift)
+            model = changed(self, base=basis.factor, older=len(self), solved=None)
         elif products is not None:
             directions = _directions(space, basis.H_bar, self.capacity - (step is not None))
         if products is None or not len(directions):
@@ -368,7 +376,7 @@ class InverseHessian(LinearOperator):  # type: ignore[misc]
     @property
     def n_corrs(self) -> int:
         """How many pairs it is made of."""
-        return len(self._model)
+        return len(self._model) - self._model.older
 
     def _matvec(self, v: Any) -> Small:
         return np.asarray(self._solve(np.asarray(v, dtype=np.float64).reshape(-1)))

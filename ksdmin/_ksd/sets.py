@@ -114,7 +114,9 @@ def resize_sets(
         outcome,
         stalled=rules.stall.stalled,
         converged_on_A=converged_on_A,
-        matrix_renewed=outcome.whole_curvature and state.model.base is not None,
+        matrix_renewed=outcome.whole_curvature
+        and state.model.base is not None
+        and rules.newton.samples is None,
         damped=state.damping > 0,
     )
     if set_sizes is rules.set_sizes or set_sizes.sizes is None:

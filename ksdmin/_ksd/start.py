@@ -10,8 +10,10 @@ from dataclasses import fields, replace
 from ksdmin._ksd.affordable import (
     costs_on_sets,
     matrix_fits,
+    products_make_matrix,
     samples_that_fit,
 )
+from ksdmin._ksd.cost_model import samples_of_products
 from ksdmin._ksd.dimensions import choose_dimensions
 from ksdmin._ksd.presets import PAPER, PRESETS
 from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
@@ -151,6 +153,8 @@ def first_gauss_newton(run: KSDRun, traits: Traits) -> GaussNewtonDamping:
 
 def first_newton(run: KSDRun, traits: Traits) -> NewtonChoice:
     """On if the whole curvature, or such rows, fit into memory."""
+    if products_make_matrix(run, traits):
+        return NewtonChoice(samples=samples_of_products(run.subsets.n or 1, run.space.n))
     fits = first_gauss_newton(run, traits).allowed or matrix_fits(run, traits)
     return NewtonChoice() if fits else NewtonChoice.off()
 

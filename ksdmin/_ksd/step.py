@@ -13,7 +13,7 @@ import numpy as np
 
 from ksdmin._ksd.affordable import step_costs
 from ksdmin._ksd.chooser import proposal
-from ksdmin._ksd.cost_model import Costs
+from ksdmin._ksd.cost_model import Costs, factorisation
 from ksdmin._ksd.krylov import MIN_REMAINDER, Basis
 from ksdmin._ksd.outcome import Outcome
 from ksdmin._ksd.quasi_newton import QuasiNewton
@@ -181,6 +181,7 @@ def judge_step(turn: Turn, trial: Trial, before: float, there: Evaluated) -> Out
         slope_is_hidden=trial.slope_is_hidden,
         new_curvature=not of_model,
         whole_curvature=whole_curvature,
+        of_whole_curvature=whole_curvature or (of_model and state.model.base is not None),
         without_products="krylov" in run.off,
         last_resort=not whole_curvature and not gauss_newton_steps_are_left(turn),
         newton_reduction=trial.newton_reduction if whole_curvature else np.nan,
@@ -200,7 +201,11 @@ def gauss_newton_steps_are_left(turn: Turn) -> bool:
 
 
 def work(turn: Turn, trial: Trial, costs: Costs) -> float:
-    """What the step has cost, by the cost model."""
+    """What the step has cost, by the cost model; by passes if a matrix is made of products."""
+    if costs.of_products:
+        passes = turn.evaluator.counts.passes - turn.state.ledger.counts.passes
+        factor = factorisation(costs.n, costs.n) if trial.has_whole_curvature else 0.0
+        return passes * costs.gradient / 2 + factor
     evaluations = turn.evaluator.counts.nfev - turn.state.ledger.counts.nfev
     if trial.damping is not None:
         return costs.with_rank(trial.damping.rank).gauss_newton(evaluations)
@@ -259,7 +264,10 @@ def note_progress(rules: Rules, outcome: Outcome) -> Rules:
         damped = outcome.damping is not None
         gained = outcome.accepted and outcome.actual > outcome.noise
         contest = rules.contest.after(
-            damped, outcome.actual if gained else 0.0, outcome.work, damped and gauss_newton.falls
+            outcome.of_whole_curvature,
+            outcome.actual if gained else 0.0,
+            outcome.work,
+            damped and gauss_newton.falls,
         )
         rules = changed(rules, contest=contest)
     return changed(

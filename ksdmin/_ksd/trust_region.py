@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.lapack import dgesdd
+from scipy.linalg.lapack import dgeqrf, dgesdd, dormqr
 
 from ksdmin._ksd.line_search import MAX_TRIALS
 from ksdmin._problem.arrays import EPS, Small
@@ -23,6 +23,10 @@ from ksdmin._problem.arrays import EPS, Small
 INEXACT = 0.1
 # If Newton's step leaves the bounds, the next try is at least this share of the upper bound.
 LEAST_SHARE = 1e-3
+# The entries from which a matrix with more rows than columns is made triangular first. Forming U
+# takes two thirds of the time of a large one; for a small one, more calls take longer.
+LARGE = 10_000
+BLOCK = 64  # columns that LAPACK may treat at once
 
 Indices = npt.NDArray[np.intp]
 
@@ -99,25 +103,46 @@ class GaussNewtonModel(QuadraticModel):
 
     def __init__(self, R: Small, r: Small, D: Small, free: Indices | None) -> None:
         scaled = R / D if free is None else R[:, free] / D[free]
-        self._U, s, Vt = svd(scaled)
-        along, least = r.dot(self._U), EPS * max(scaled.shape) * s[0]
-        if s[-1] > least:
-            self._s, self._inverse = s, 1 / s
+        least = EPS * max(scaled.shape)
+        self._values = SingularValues(scaled)
+        s, along = self._values.s, self._values.along(r)
+        if s[-1] > least * s[0]:
+            self._inverse = 1 / s
         else:
-            resolved = s > least
-            self._s, self._inverse = s, np.where(resolved, 1 / np.where(resolved, s, 1.0), 0.0)
-        super().__init__(s * s, s * along, -along * self._inverse, Vt.T, D, free)
+            resolved = s > least * s[0]
+            self._inverse = np.where(resolved, 1 / np.where(resolved, s, 1.0), 0.0)
+        super().__init__(s * s, s * along, -along * self._inverse, self._values.Vt.T, D, free)
 
     def solved(self, e: Small, shift: float) -> Small:
         """The step with other residuals e instead of r, and this shift."""
-        along, s = e.dot(self._U), self._s
+        along, s = self._values.along(e), self._values.s
         return self.in_variables(-along * (s / (s * s + shift) if shift else self._inverse))
 
 
-def svd(A: Small) -> tuple[Small, Small, Small]:
-    """U, s and V^T, by LAPACK directly: numpy's call takes twice as long for a small matrix."""
-    U, s, Vt, failed = dgesdd(A, full_matrices=0)
-    return np.linalg.svd(A, full_matrices=False) if failed else (U, s, Vt)
+class SingularValues:
+    """A = U S V^T; U is not formed if A is large and has more rows than columns.
+
+    A may be overwritten.
+    """
+
+    def __init__(self, A: Small) -> None:
+        self._reflectors: tuple[Small, Small] | None = None  # Q of A = Q R, as LAPACK has it
+        m, n = A.shape
+        if m > n and A.size > LARGE:
+            *reflectors, _, _ = dgeqrf(A, lwork=BLOCK * n, overwrite_a=1)
+            self._reflectors = reflectors[0], reflectors[1]
+            A = np.triu(reflectors[0][:n])
+        # LAPACK is called directly, as numpy's call takes twice as long for a small matrix.
+        self._U, self.s, self.Vt, failed = dgesdd(A, full_matrices=0)
+        if failed:
+            self._U, self.s, self.Vt = np.linalg.svd(A, full_matrices=False)
+
+    def along(self, r: Small) -> Small:
+        """U^T r."""
+        if self._reflectors is not None:
+            rotated, _, _ = dormqr("L", "T", *self._reflectors, r[:, None], BLOCK)
+            r = rotated[: len(self.s), 0]
+        return np.asarray(r.dot(self._U))
 
 
 def length_of(u: Small) -> float:

@@ -15,7 +15,7 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
 from ksdmin._adapters.array_function import array_function
-from ksdmin._ksd.trust_region import svd
+from ksdmin._ksd.trust_region import SingularValues
 from ksdmin._least_squares.arrays import bounds_of, in_form, jacobian_of, on_host, shown_in_form
 from ksdmin._options import nearest
 from ksdmin._problem.arrays import EPS, Small, Space
@@ -460,11 +460,12 @@ def inverse_gram(J: Small, error: float = EPS) -> Small | None:
     """
     if not J.size:
         return np.zeros((J.shape[1], J.shape[1]))
-    lengths = np.sqrt((J * J).sum(axis=0))
+    lengths = np.sqrt(np.einsum("ij,ij->j", J, J))
     if not lengths.all():
         return None
-    _, s, Vt = svd(J / lengths)  # units must not decide
+    values = SingularValues(J / lengths)  # units must not decide
+    s = values.s
     if J.shape[0] < J.shape[1] or s[-1] <= max(error, EPS * max(J.shape)) * s[0]:
         return None
-    half = Vt.T / s / lengths[:, None]
+    half = values.Vt.T / s / lengths[:, None]
     return np.asarray(half @ half.T)

@@ -132,6 +132,7 @@ class Space:
 
     def matrix(self, H: Any, origin: str) -> Any:
         """The Hessian that user code returned, if ``H @ v`` will be a vector of this space."""
+        refuse_none(H, origin)
         operator = issparse(H) or isinstance(H, LinearOperator)
         if self.numpy and not operator:
             H = np.array(H, ndmin=2)  # a copy: the user may fill the same array again
@@ -155,7 +156,6 @@ class Space:
 
     def dense_matrix(self, H: Any) -> Array:
         """Our own copy of what the verb `matrix` of user code returned: dense, of real numbers."""
-        refuse_none(H, "matrix")
         if issparse(H) or isinstance(H, LinearOperator):
             raise TypeError(
                 f"matrix returned a {type(H).__name__}: expected a dense array of shape "

@@ -80,7 +80,7 @@ def jacobian(
     It takes as many evaluations as a gradient, none of them outside the box. `steps` has the step
     along each axis, which may be negative.
     """
-    J = np.empty((r0.shape[0], space.n), dtype=r0.dtype)
+    J = np.empty((r0.shape[0], space.n), dtype=r0.dtype, order="F")
     for i in range(space.n):
         J[:, i] = _partial(fun, x, i, float(steps[i]), lambda: r0, scheme, space, box)
     return J

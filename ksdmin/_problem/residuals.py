@@ -76,6 +76,7 @@ class ResidualProblem(FunctionProblem):
         self._rows_are_dense = True  # until the first call of `jac` shows otherwise
         self._kept: Memo | None = None  # what is known of the last point with a Jacobian
         self._before: Memo | None = None  # what is known of the point before the last
+        self._last_rho: tuple[Small, Small] | None = None  # residuals, and their losses
         self._rows = 1  # for a plain function, until its first call
         self._called = False  # whether there was a call
         self._diff_step: Small | None = None  # relative, for each variable
@@ -269,7 +270,7 @@ class ResidualProblem(FunctionProblem):
             self._renew_traits()
             return None
         if self._plain:
-            return Jacobian(J.copy(), r, at=partial(self._value_and_residuals, idx=idx))
+            return Jacobian(J.copy("K"), r, at=partial(self._value_and_residuals, idx=idx))
         least = LEAST_SHARE * self._scale(r) * self._rho(r)[1]
         return self._weighted(J, r, idx, np.maximum(self._weights(r), least))
 
@@ -333,8 +334,11 @@ class ResidualProblem(FunctionProblem):
         return self._at(x).vector(_squared_columns(J, self._weights(r)), "jac")
 
     def _rho(self, r: Small) -> Small:
-        with np.errstate(over="ignore", invalid="ignore"):  # far away; such a step is refused
-            return self._loss((r / self._f_scale) ** 2)
+        """The losses and their two derivatives; those of the last residuals are kept."""
+        if self._last_rho is None or self._last_rho[0] is not r:
+            with np.errstate(over="ignore", invalid="ignore"):  # far away; such a step is refused
+                self._last_rho = r, self._loss((r / self._f_scale) ** 2)
+        return self._last_rho[1]
 
     def _weights(self, r: Small) -> Small:
         """The second derivative of each loss along its residual, kept positive."""
@@ -382,7 +386,7 @@ class ResidualProblem(FunctionProblem):
         return super()._recall(x, idx)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_kept": None, "_before": None}
+        return {**super().__getstate__(), "_kept": None, "_before": None, "_last_rho": None}
 
     def _residuals(self, memo: Memo, x: Array, idx: Any) -> Small:
         if memo.residuals is None:

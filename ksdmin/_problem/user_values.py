@@ -133,6 +133,16 @@ def frames_to_the_user() -> int:
     return level
 
 
+def as_generator(rng: Any) -> np.random.Generator:
+    """``numpy.random.default_rng(rng)`` of an argument `rng`."""
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"rng={rng!r}: expected a non-negative integer, a numpy.random.Generator or None"
+        ) from None
+
+
 def counted(number: int, noun: str) -> str:
     """A number of things: "1 sample", "60,000 samples"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -367,7 +367,8 @@ def coarse_differences(run: Run, evaluator: Evaluator, state: State, value: floa
     mend = "pass jac, or write fun with jax.numpy for ksdmin.from_jax" if of_jax else "pass jac"
     if error < gtol:  # values have more noise than rounding
         digits = "or compute fun to more digits, if it integrates or iterates"
-        return f"The gradient is a finite-difference estimate: {mend}, {digits}."
+        kink = "Where fun has a kink at its minimum (abs, max), no gradient vanishes."
+        return f"The gradient is a finite-difference estimate: {mend}, {digits}. {kink}"
     return (
         f"The gradient is a finite-difference estimate with an error of about {error:.0e}, and "
         f"gtol is {gtol:.0e}: {mend}, or a larger gtol."

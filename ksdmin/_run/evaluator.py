@@ -298,7 +298,13 @@ class Evaluator:
         return charged
 
     def matrix(self, x: Array, idx: Any) -> Array | None:
-        """The curvature matrix on `idx`; None if there is none after all."""
+        """The curvature matrix on `idx`; None if there is none after all.
+
+        If the problem has no verb for it, it is made of a product for each column.
+        """
+        if not self.traits.has_matrix:
+            product, space = self.curvature(x, idx), self.space
+            return space.xp.stack([product(space.unit(i)) for i in range(space.n)])
         self._begin()
         H = self._problem.matrix(x, idx)
         self._charge(idx)

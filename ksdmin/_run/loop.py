@@ -13,7 +13,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-import numpy as np
 from scipy.optimize import Bounds, OptimizeResult
 
 from ksdmin._options import MethodOptions
@@ -26,7 +25,7 @@ from ksdmin._problem.hosted import problem_of_run, space_of_run
 from ksdmin._problem.protocol import Problem
 from ksdmin._problem.subsets import Plain, Subsets
 from ksdmin._problem.team import ALONE, Team, team_of
-from ksdmin._problem.user_values import counted, frames_to_the_user
+from ksdmin._problem.user_values import as_generator, counted, frames_to_the_user
 from ksdmin._problem.values import changed
 from ksdmin._result import TESTS, Origin, Result, Status
 from ksdmin._run import checkpoint
@@ -117,7 +116,7 @@ def make_run(
     maxiter = options.maxiter
     if maxiter is None:
         maxiter = 1000 if sampled else 200 * space.n
-    seed = np.random.default_rng(rng).integers(0, 2**32, size=4) if sampled else ()
+    seed = as_generator(rng).integers(0, 2**32, size=4) if sampled else ()
     agreement = None if team is ALONE else Agreement()
     return Run(
         space=space,

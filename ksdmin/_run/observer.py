@@ -13,7 +13,7 @@ from scipy.optimize import OptimizeResult
 
 from ksdmin._options import HFOptions, MethodOptions
 from ksdmin._problem.arrays import Array, Space
-from ksdmin._problem.user_values import as_scalar
+from ksdmin._problem.user_values import add_note, as_scalar
 from ksdmin._result import Record, Status
 from ksdmin._run.run import State
 
@@ -85,6 +85,10 @@ class Watched:
         return value
 
 
+CALLED_AS = (
+    "a callback is called as callback(x), or as callback(intermediate_result=...) if this is its "
+    "only parameter"
+)
 # Iterations and time, followed by numbers of the run. All of it fits into 80 columns.
 BAR_FORMAT = "{desc} {n_fmt} it, {elapsed}{postfix}"
 
@@ -100,6 +104,8 @@ class Observer:
         self.records: list[Record] = []
         self._noted: Record | None = None  # the state's record has no validation value
         self.watched = Watched([] if options.return_all else None)
+        if not (callback is None or callable(callback)):
+            raise TypeError(f"callback: expected a function, not {type(callback).__name__}")
         self._callback, self._space, self._options = callback, space, options
         self._by_keyword = callback is not None and takes_result(callback)
         name = "hf" if isinstance(options, HFOptions) else "ksd"
@@ -179,6 +185,9 @@ class Observer:
                 callback(x)
         except StopIteration:
             return Status.CALLBACK
+        except TypeError as error:
+            add_note(error, CALLED_AS, "positional argument")
+            raise
         return None
 
 

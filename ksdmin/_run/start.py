@@ -57,7 +57,7 @@ TOO_LARGE = 0.1  # jac contradicts fun if the slope of fun is less than this sha
 
 HOW_TO_CHECK = (
     "scipy.optimize.check_grad compares them. (In a torch model, look for .detach() and for "
-    "derivatives without create_graph=True.)"
+    "derivatives without create_graph=True, in jax for stop_gradient.)"
 )
 
 
@@ -65,8 +65,10 @@ def warn_if_contradicted(run: Run, evaluator: Evaluator, here: Evaluated) -> Non
     """Warn if the gradient contradicts `fun` at the start; costs one value if it does not."""
     if evaluator.spent():
         return
-    if not evaluator.gradient_is_written:
-        warning = vanished_differences(run, evaluator, here)
+    if run.space.max_abs(here.gradient) == 0:
+        warning = vanished_gradient(run, evaluator, here)
+    elif not evaluator.gradient_is_written:
+        return
     elif warning := contradiction(run, evaluator, here):
         warning = f"jac contradicts fun at x0: {warning}{entries(run, evaluator, here)}"
     if warning:
@@ -90,14 +92,16 @@ def contradiction(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
     return f"the slope of fun along jac is {ratio:.2g} times what jac says; {HOW_TO_CHECK}"
 
 
-def vanished_differences(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
-    """Whether all differences at x0 are zero by rounding alone, in words."""
-    if not evaluator.gradient_error or run.box is not None or run.space.max_abs(here.gradient) > 0:
+def vanished_gradient(run: Run, evaluator: Evaluator, here: Evaluated) -> str:
+    """Whether a gradient of zeros at x0 is wrong, in words; differences may be by rounding."""
+    if run.box is not None:
         return ""
     value_at, _ = beside(run, evaluator, here)
     slope = slope_over_longer_steps(value_at, here.x, here.value, run.space)
     if slope <= run.gradient_target(0.0):
         return ""
+    if not evaluator.gradient_error:
+        return f"the gradient is zero at x0, but fun has a slope of {slope:.2g}: {HOW_TO_CHECK}"
     return (
         "all differences of fun at x0 are zero, but over longer steps it has a slope of "
         f"{slope:.2g}: fun is rounded to fewer digits than x0 has. Compute it in float64, pass "

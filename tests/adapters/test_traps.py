@@ -30,16 +30,20 @@ def torch_problem(**given):
     return ksdmin.from_torch(linear(), nn.MSELoss(), samples(), **given)
 
 
-def autograd_problem():
+def autograd_problem(**given):
     pytest.importorskip("autograd")
     data = tuple(part.numpy() for part in samples())
-    return ksdmin.from_autograd(lambda W, X: X @ W, "squared-error", data, params=np.zeros((3, 1)))
+    return ksdmin.from_autograd(
+        lambda W, X: X @ W, "squared-error", data, params=np.zeros((3, 1)), **given
+    )
 
 
-def jax_problem():
+def jax_problem(**given):
     jnp = pytest.importorskip("jax.numpy")
     data = tuple(part.numpy().astype("float32") for part in samples())
-    return ksdmin.from_jax(lambda W, X: X @ W, "squared-error", data, params=jnp.zeros((3, 1)))
+    return ksdmin.from_jax(
+        lambda W, X: X @ W, "squared-error", data, params=jnp.zeros((3, 1)), **given
+    )
 
 
 every_adapter = pytest.mark.parametrize("make", [torch_problem, autograd_problem, jax_problem])
@@ -313,3 +317,154 @@ def test_a_module_stands_for_its_trainable_parameters():
 def test_params_that_are_none(params, error, message):
     with pytest.raises(error, match=message):
         ksdmin.from_torch(deep(), nn.MSELoss(), samples(), params=params)
+
+
+# Arguments that were taken for something else, or ended in an error from inside
+
+
+@every_adapter
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"curvature": 3}, r"curvature=3: expected one of"),
+        ({"chunk_size": 7.5}, r"chunk_size=7\.5: expected a whole number of samples from 1 up"),
+        ({"chunk_size": 0}, r"chunk_size=0: expected a whole number"),
+        ({"memory_budget": "1GB"}, r"memory_budget='1GB': expected a number of bytes"),
+        ({"l2": -1.0}, r"l2=-1\.0: expected numbers that are not negative"),
+        ({"rng": -1}, r"rng=-1: expected a non-negative integer"),
+    ],
+)
+def test_arguments_of_the_wrong_kind(make, given, message):
+    with pytest.raises(ValueError, match=message):
+        make(**given)
+
+
+def test_an_l2_that_is_no_number():
+    with pytest.raises(ValueError, match="l2='much': expected numbers"):
+        torch_problem(l2="much")
+
+
+@pytest.mark.parametrize("returned", [None, (1.0, 2.0), 1.0])
+def test_a_loss_that_returns_no_array(returned):
+    name = type(returned).__name__
+    with pytest.raises(TypeError, match=f"loss returned {name}: expected a tensor with one loss"):
+        ksdmin.from_torch(linear(), lambda z, y: returned, samples())
+    jnp = pytest.importorskip("jax.numpy")
+    data = tuple(part.numpy().astype("float32") for part in samples())
+    with pytest.raises(TypeError, match=f"loss returned {name}: expected an array with one loss"):
+        ksdmin.from_jax(lambda W, X: X @ W, lambda z, y: returned, data, params=jnp.zeros((3, 1)))
+
+
+# Success where nothing can be minimised
+
+
+def test_a_cross_entropy_of_one_class():
+    X, y = samples()
+    with pytest.raises(ValueError, match="which is one class, whose probability is always 1"):
+        ksdmin.from_torch(linear(), nn.CrossEntropyLoss(), (X, (y > 0).double()))
+
+
+def test_labels_beyond_the_outputs():
+    jnp = pytest.importorskip("jax.numpy")
+    X, y = np.ones((5, 3), "float32"), np.array([0, 1, 2, 0, 1])
+    with pytest.raises(ValueError, match="not including, the number of outputs, 2"):
+        ksdmin.from_jax(
+            lambda W, X: X @ W, "softmax-cross-entropy", (X, y), params=jnp.zeros((3, 2))
+        )
+
+
+UNCHANGED = "no parameter changes it"
+
+
+def test_an_equation_of_second_order_for_a_net_of_relu():
+    """Its second derivatives are zero: a run ended at once, with success."""
+    net = nn.Sequential(nn.Linear(1, 5), nn.ReLU(), nn.Linear(5, 1)).double()
+    points = torch.linspace(0, 1, 20).double()[:, None]
+
+    def equation(net, x):
+        x.requires_grad_()
+        slope = torch.autograd.grad(net(x).sum(), x, create_graph=True)[0]
+        return torch.autograd.grad(slope.sum(), x, create_graph=True)[0] + 1
+
+    def border(net, x):
+        return net(x) - 1
+
+    with pytest.warns(UserWarning, match=UNCHANGED):
+        ksdmin.from_torch(net, residuals=[(border, points[:1]), (equation, points)])
+
+
+@pytest.mark.parametrize("library", ["jax", "autograd"])
+def test_residuals_that_no_parameter_changes(library):
+    pytest.importorskip(library)
+    make = getattr(ksdmin, f"from_{library}")
+    with pytest.warns(UserWarning, match=UNCHANGED):
+        make(residuals=[(lambda p, x: 0 * (x @ p) + 1, np.ones((9, 3)))], params=np.zeros(3))
+
+
+def test_the_same_at_a_few_points_only():
+    """A hard boundary condition: the first points are of the border."""
+    points = torch.linspace(0, 1, 20).double()[:, None]
+    points[:8] = 0
+
+    def at(net, x):
+        return x * net(x.expand(-1, 3)) - 1
+
+    ksdmin.from_torch(linear(), residuals=[(at, points)])
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_a_derivative_that_is_cut_off(library):
+    """The gradient is zero at the start, but the function has a slope."""
+    if library == "torch":
+        start = torch.zeros(3, dtype=torch.float64)
+        problem = ksdmin.from_torch(lambda x: ((x.detach() - 1) ** 2).sum() + 0 * x[0], x0=start)
+    else:
+        jax = pytest.importorskip("jax")
+        stop = jax.lax.stop_gradient
+        problem = ksdmin.from_jax(lambda x: ((stop(x) - 1) ** 2).sum(), x0=np.zeros(3, "float32"))
+    with pytest.warns(RuntimeWarning, match="the gradient is zero at x0, but fun has a slope"):
+        ksdmin.minimize(problem)
+
+
+# Blocks that took the Gauss-Newton steps from the others
+
+
+def with_blocks(library, prior):
+    """Residuals of a line's sine, and of a parameter; all, and those of the parameter alone."""
+    points = np.linspace(0, 1, 20)[:, None]
+    if library == "torch":
+
+        class Line(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w = nn.Parameter(torch.ones(1, 70, dtype=torch.float64))
+
+            def forward(self, x):
+                return torch.sin(x @ self.w).sum(1)
+
+        fit = lambda net, x: net(x) - 1  # noqa: E731
+        small = lambda net: prior * net.w[0]  # noqa: E731
+        points, start = torch.tensor(points), {"model": Line()}
+    else:
+        jnp = pytest.importorskip("jax.numpy")
+        fit = lambda w, x: jnp.sin(x @ w).sum(1) - 1  # noqa: E731
+        small = lambda w: prior * w[0]  # noqa: E731
+        points, start = points.astype("f"), {"params": np.ones((1, 70), "f")}
+    make = getattr(ksdmin, f"from_{library}")
+    return make(residuals=[(fit, points), (fit, points[1:2]), (small, None)], **start), make(
+        residuals=[(small, None)], **start
+    )
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_blocks_that_are_linear_or_small(library):
+    problem, linear = with_blocks(library, prior=0.1)
+    assert problem.traits.has_jacobian
+    assert linear.traits.has_matrix
+    assert not linear.traits.has_jacobian
+    x0 = np.asarray(problem.x0)
+    jacobian = problem.jacobian(problem.x0)
+    rows, residuals = np.asarray(jacobian.rows), np.asarray(jacobian.residuals)
+    np.testing.assert_allclose(rows.T @ residuals, problem.jac(x0), rtol=1e-4, atol=1e-5)
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 5})
+    assert res.kinds["gauss-newton"] > 0

@@ -40,6 +40,17 @@ def fit(r, J, x0, bounds=None, **options):
 START = np.array([1.0, 0.3, 0.0])
 
 
+@pytest.mark.parametrize("m", [100, 3000])  # the larger matrix is made triangular first
+def test_an_ill_conditioned_polynomial_keeps_its_digits(m):
+    t = np.linspace(0, 1, m)
+    A = np.vander(t, 10)
+    y = np.sin(3 * t) + 0.01 * np.cos(50 * t)
+    res = fit(lambda x: A @ x - y, lambda x: A, np.zeros(10))
+    expected = np.linalg.lstsq(A, y, rcond=None)[0]
+    np.testing.assert_allclose(res.x, expected, atol=1e-8 * abs(expected).max())
+    assert res.success
+
+
 @pytest.mark.parametrize("power", [-12, 0, 9])
 def test_units_of_variables_and_residuals_change_nothing(power):
     plain = fit(decay, slopes_of_decay, START)

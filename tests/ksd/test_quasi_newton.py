@@ -1,14 +1,17 @@
 """The model that a run learns: it agrees with its pairs, and is used as long as that pays."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
 
 import ksdmin
+from ksdmin._ksd.factor import Factor
 from ksdmin._ksd.krylov import krylov_basis
 from ksdmin._ksd.precond import IDENTITY, Preconditioner
-from ksdmin._ksd.quasi_newton import QuasiNewton
+from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
 from ksdmin._ksd.rules.quasi_newton import Forecast
 from ksdmin._ksd.steps.quasi_newton import HiddenSlope
 from ksdmin._problem.arrays import Space
@@ -28,6 +31,26 @@ def basis_of(H, g, K):
 
 def solve(model, w, D=None):
     return model.preconditioner(SPACE, Preconditioner.diagonal(D)).solve(w)
+
+
+@pytest.mark.parametrize("drift", [None, Drift()], ids=["as measured", "drifting"])
+def test_pairs_older_than_a_matrix_serve_again_without_it(drift):
+    steps = np.random.default_rng(2).standard_normal((6, 8))
+    scale = np.diag(H) ** -0.5
+    lower = np.linalg.cholesky(H * np.outer(scale, scale))
+    matrix = replace(basis_of(H, g, 1), of_matrix=True, factor=Factor(lower, scale))
+    model, alone = QuasiNewton(4, drift=drift), QuasiNewton(4, drift=drift)
+    fresh = QuasiNewton(4, drift=drift).with_basis(SPACE, matrix)
+    for i, s in enumerate(steps):
+        y = H @ s + np.sin(s)
+        model, alone = model.with_pair(SPACE, s, y), alone.with_pair(SPACE, s, y)
+        if i >= 3:
+            fresh = fresh.with_pair(SPACE, s, y)
+            assert_allclose(solve(model, g), solve(fresh, g), rtol=1e-9)
+        if i == 2:
+            model = model.with_basis(SPACE, matrix)
+            assert_allclose(solve(model, g), np.linalg.solve(H, g), rtol=1e-9)
+    assert_allclose(solve(model.without_base(), g), solve(alone, g), rtol=1e-12)
 
 
 def test_the_size_of_a_diagonal_does_not_matter_once_there_is_a_pair():

@@ -58,7 +58,11 @@ def as_sample_loss(loss: Any, xp: Any, logsumexp: LogSumExp) -> SampleLoss:
 
 def _user_losses(loss: Callable[[Array, Any], Array], z: Array, y: Any) -> Array:
     losses = loss(z, y)
-    shape, samples = tuple(getattr(losses, "shape", ())), z.shape[0]
+    if not hasattr(losses, "shape"):
+        raise TypeError(
+            f"loss returned {type(losses).__name__}: expected an array with one loss per sample"
+        )
+    shape, samples = tuple(losses.shape), z.shape[0]
     if shape != (samples,):
         raise ValueError(
             f"loss returned shape {shape} for {samples} samples: it must return one loss per "
@@ -145,7 +149,7 @@ def _shape_error(z: Array, y: Array) -> ValueError:
     )
 
 
-def check_targets(loss: Any, y: Any) -> None:
+def check_targets(loss: Any, y: Any, outputs: int) -> None:
     """Raise for targets that a loss by name has no value for, or no minimum."""
     if not hasattr(y, "dtype") or not hasattr(y, "ndim") or y.size == 0:
         return
@@ -156,10 +160,11 @@ def check_targets(loss: Any, y: Any) -> None:
             "give (y + 1) / 2)"
         )
     # with more axes they may be probabilities of the classes
-    if loss == "softmax-cross-entropy" and y.ndim == 1 and (low < 0 or (y % 1 != 0).any()):
+    classes = loss == "softmax-cross-entropy" and y.ndim == 1
+    if classes and (low < 0 or high >= outputs or (y % 1 != 0).any()):
         raise ValueError(
             f"{loss}: the targets are numbers from {low:g} to {high:g}; expected class labels, "
-            "whole numbers from 0 up to, but not including, the number of outputs"
+            f"whole numbers from 0 up to, but not including, the number of outputs, {outputs}"
         )
 
 

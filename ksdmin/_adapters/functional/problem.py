@@ -21,7 +21,7 @@ from ksdmin._adapters.arguments import (
 )
 from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.curvature import Product, SampleLoss, check_provider
-from ksdmin._adapters.flat_problem import seed_from_rng
+from ksdmin._adapters.flat_problem import seed_from_rng, warn_if_constant
 from ksdmin._adapters.functional.data import Samples
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.losses import (
@@ -39,7 +39,7 @@ from ksdmin._problem.arrays import Array
 from ksdmin._problem.hosted import is_hosted
 from ksdmin._problem.protocol import Traits
 from ksdmin._problem.subsets import WHOLE, Subsets, as_subsets
-from ksdmin._problem.user_values import as_vector
+from ksdmin._problem.user_values import as_generator, as_vector
 
 
 class FunctionalProblem(ModelProblem):
@@ -178,12 +178,12 @@ def _of_samples(library: Library, asked: Arguments, loss: SampleLoss) -> Functio
     assert budget is not None
     seed = seed_from_rng(asked.rng)
     samples = Samples(asked.data, library, x, budget, asked.sample_weight)
-    if isinstance(asked.loss, str):
-        check_targets(asked.loss, from_frame(asked.data[1]))
     provider = curvature if isinstance(curvature, str) else "gauss-newton"
     on_vectors = _on_vectors(asked.model, unflatten)
     terms = SampleSums(library, on_vectors, loss, samples, provider, seed)
-    terms.fit(x, asked.chunk_size, budget)
+    terms.fit(x, asked.chunk_size, budget, of_block=asked.residuals is not None)
+    if isinstance(asked.loss, str):
+        check_targets(asked.loss, from_frame(asked.data[1]), terms.elements)
     library = terms.library  # as it is for so many samples
     sets = Subsets(samples.n)
     problem = FunctionalProblem(library, terms, x, params, unflatten, sets, asked)
@@ -205,7 +205,7 @@ def _blocks(library: Library, asked: Arguments) -> BlockProblem:
         l2=0.0,
         precond=asked.precond if isinstance(asked.precond, str) else None,
         memory_budget=asked.memory_budget / len(blocks),
-        rng=np.random.default_rng(asked.rng),  # each block draws labels of its own
+        rng=as_generator(asked.rng),  # each block draws labels of its own
     )
     squares, terms = squared_residuals(library.xp), []
     for number, block in enumerate(blocks):
@@ -252,10 +252,11 @@ def _sample_loss(library: Library, loss: Any, curvature: Any) -> SampleLoss:
 
 def _penalty(l2: Any, tree: Any, library: Library, x: Array) -> float | Array | None:
     """The weight of each entry's square: None, one number, or one number per entry."""
-    if isinstance(l2, Real):
-        return float(l2) or None
-    weights, _ = library.flatten(_broadcast(l2, tree, library))
-    return library.xp.asarray(weights, dtype=x.dtype)
+    number = isinstance(l2, Real)
+    weights = float(l2) if number else library.flatten(_broadcast(l2, tree, library))[0]
+    if not np.all(np.asarray(weights) >= 0):
+        raise ValueError(f"l2={l2!r}: expected numbers that are not negative")
+    return weights or None if number else library.xp.asarray(weights, dtype=x.dtype)
 
 
 def _broadcast(l2: Any, tree: Any, library: Library) -> Any:
@@ -283,6 +284,8 @@ def _check_samples(problem: FunctionalProblem) -> None:
     x0, few = np.asarray(problem.x0), WHOLE if problem.subsets.n == 1 else np.array([0, 1])
     both, again = (problem.value(x0, few) for _ in range(2))
     check_deterministic("the model", both, again, MAX_BATCH_DIFFERENCE)
+    elsewhere = np.random.default_rng(0).standard_normal(x0.shape).astype(x0.dtype)
+    warn_if_constant(problem, elsewhere, few)
     if problem.subsets.n == 1:
         return
     apart = sum(problem.value(x0, np.array([i])) for i in range(2)) / 2

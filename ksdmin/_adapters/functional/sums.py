@@ -32,7 +32,7 @@ from ksdmin._adapters.functional.jacobian import (
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.losses import RandomGenerator
 from ksdmin._adapters.model_problem import Sums, SumsOverSamples, product_cost
-from ksdmin._problem.arrays import Array
+from ksdmin._problem.arrays import Array, refuse_none
 from ksdmin._problem.values import changed
 
 # So many samples show the memory and the linearity of a model. The memory of one sample follows
@@ -95,8 +95,13 @@ class SampleSums(SumsOverSamples):
         """The same, with values and gradients compiled by another library object."""
         return changed(self, _kernels=self._compiled(library))
 
-    def fit(self, x: Array, chunk_size: int | None, budget: float) -> None:
-        """Choose how many samples are computed at once, so that they take `budget` bytes."""
+    def fit(
+        self, x: Array, chunk_size: int | None, budget: float, *, of_block: bool = False
+    ) -> None:
+        """Choose how many samples are computed at once, so that they take `budget` bytes.
+
+        A block of residuals has rows of its Jacobian where it is linear, too: others may need them.
+        """
         n, library = self.samples.n, self.library
         probe, bytes_per_sample = self._probe_memory(x)
         self._preferred = library.preferred_rows(x, bytes_per_sample)
@@ -113,7 +118,11 @@ class SampleSums(SumsOverSamples):
         rows = self._jacobian_rows(x, budget)
         self.nonlinear = self._is_nonlinear(x, rows)
         self.linear_matrix = self._linear_matrix(x, budget)
-        if rows is not None and self.nonlinear and self._has_diagonal_hessian(rows, x, probe):
+        if (
+            rows is not None
+            and (self.nonlinear or of_block)
+            and self._has_diagonal_hessian(rows, x, probe)
+        ):
             self.jacobian_rows = rows
             counted = library.operations(self._losses, x, probe)
             if counted is not None:
@@ -140,7 +149,7 @@ class SampleSums(SumsOverSamples):
         if not self.library.has_rows or self._curvature != "gauss-newton":
             return None
         most = int(budget // (ROW_COPIES * self.elements * x.shape[0] * x.dtype.itemsize))
-        if most < self._preferred or self._loss.has_diagonal_hessian is False:
+        if most < min(self._preferred, self.samples.n) or self._loss.has_diagonal_hessian is False:
             return None
         self._max_jacobian_rows = min(most, self._max_rows)
         parts = self._outputs, self._loss.losses, self._loss_hessian, self._residual
@@ -388,6 +397,7 @@ class PlainFunction(Sums):
     def _value(self, idx: Any, x: Array) -> tuple[Array]:
         with noting_samples(self._sampled), noting_foreign_functions():
             value = self._function(x, idx) if self._sampled else self._function(x)
+        refuse_none(value, "the function")
         if isinstance(value, (tuple, list)):
             raise TypeError(
                 f"the function must return a scalar, not a {type(value).__name__}: return the "

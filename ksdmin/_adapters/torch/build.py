@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from numbers import Real
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -72,6 +72,7 @@ from ksdmin._adapters.torch.probing import Probing, lean_convolutions_work
 from ksdmin._adapters.torch.problem import Findings, InDouble, TorchProblem, refuse_inference_mode
 from ksdmin._adapters.torch.sums import SampleSums
 from ksdmin._problem.subsets import as_subsets
+from ksdmin._problem.user_values import as_generator
 
 P = TypeVar("P", bound=FlatProblem)
 
@@ -219,7 +220,7 @@ def _of_blocks(
         curvature=asked.curvature or "gauss-newton",
         # factors of several blocks are not factors of their sum, which has a diagonal
         precond="diagonal" if isinstance(asked.precond, str) else None,
-        rng=np.random.default_rng(asked.rng),  # the blocks draw labels and masks of their own
+        rng=as_generator(asked.rng),  # the blocks draw labels and masks of their own
     )
     terms = []
     for number, (model, samples) in enumerate(parts):
@@ -283,8 +284,6 @@ def _of_samples(
     kernels: Kernels, first: First, samples: Samples | EpochSamples, asked: Arguments
 ) -> TorchProblem:
     """The problem of a model and its samples, after a first pass over a few samples."""
-    if asked.chunk_size is not None and asked.chunk_size < 1:
-        raise ValueError(f"chunk_size={asked.chunk_size!r}: expected at least one sample")
     model, precond = kernels.model, asked.precond
     probing, found = _probe(
         kernels, first, samples, asked.memory_budget, precond if isinstance(precond, str) else None
@@ -332,7 +331,8 @@ def _probe(
         nonlinear = model.is_nonlinear(probe[0], first.z, probing.forward.z.detach())
         kernels.lean_convolutions = lean_convolutions_work(probing)
         kept = kernels.bytes_per_sample = first.bytes_per_sample or bytes_per_sample(kernels, probe)
-        costs = costs_of(kernels, counted, len(probe[2]), nonlinear)
+        rows_wanted = nonlinear or isinstance(model, ResidualModel)  # other blocks may need them
+        costs = costs_of(kernels, counted if rows_wanted else None, len(probe[2]))
         kernels.factors = factors = _factors(probing, samples, precond, nonlinear, costs)
         kernel = None
         if precond is not None and not model.batch_norms:  # samples have no separate gradients
@@ -343,7 +343,7 @@ def _probe(
         kernels.diagonal = kernel
         max_kept_samples = max(1, int(budget // (WORKING_COPIES * kept)))
         matrix = None if nonlinear else matrix_kernel(probing, max_kept_samples, budget)
-        rows = jacobian_rows(probing, budget) if nonlinear else None
+        rows = jacobian_rows(probing, budget) if rows_wanted else None
         if rows is not None:
             kernels.rows, kernels.slopes = rows.rows, rows.slopes
     return probing, Findings(
@@ -390,7 +390,7 @@ def _factors(
 def l2_vector(l2: float | Mapping[str, float], model: FlatModel) -> Tensor:
     """The weight of each entry's square in the penalty: one number, or one per entry."""
     named = l2 if isinstance(l2, Mapping) else {"": l2}
-    if not all(weight >= 0 for weight in named.values()):
+    if not all(isinstance(weight, (Real, Tensor)) and weight >= 0 for weight in named.values()):
         raise ValueError(f"l2={l2!r}: expected numbers that are not negative")
     if not isinstance(l2, Mapping):
         return model.x0.new_tensor(float(l2))

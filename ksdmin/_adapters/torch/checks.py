@@ -18,6 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
 from ksdmin._adapters.arguments import check_deterministic
+from ksdmin._adapters.flat_problem import warn_if_constant
 from ksdmin._adapters.torch.costs import SavedBytes
 from ksdmin._adapters.torch.data.arrays import TARGETS_PER_READ, same
 from ksdmin._adapters.torch.flat_model import FlatModel
@@ -123,6 +124,10 @@ NO_FLAG = (
     "A model or residual that differentiates in its inputs asks for that itself, as flags of the "
     "data are not kept: x = x.requires_grad_() in its first line."
 )
+ONE_DICT = (
+    "The fields of a dict become keyword arguments if the forward pass has parameters of these "
+    "names; otherwise the dict is its one argument. Rename the fields, or give (inputs, targets)."
+)
 NO_COLUMN = "A sample is a row: inputs of one feature are a column, X[:, None]."
 NOT_FLOAT = "The inputs are whole numbers: pass X.float()."
 
@@ -152,6 +157,7 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes |
     except Exception as error:
         add_note(error, f"the model was called with {_described(inputs)}")
         add_note(error, NO_FLAG, "does not require grad")
+        add_note(error, ONE_DICT, "must be Tensor, not dict")
         if hint := _hint(error, tree_leaves(inputs)):
             add_note(error, hint)
         raise
@@ -255,6 +261,8 @@ def check_values(problem: Any, probing: Probing) -> None:
     model, first_samples = probing.kernels.model, problem._sums.samples.first
     samples = first_samples(0, _CHECK_SAMPLES)
     _check_loss(probing)
+    if not probing.gradient().any():
+        warn_if_constant(problem, _direction(problem.x0, 3), samples)
     name, tolerance = type(model.model).__name__, _VALUE_TOLERANCE[model.precision]
     x = probing.x
     mixes = model.is_random or probing.kernels.is_scalar

@@ -283,6 +283,8 @@ def _joined(parts: Sequence[Tensor | None], like: Sequence[Tensor]) -> Tensor:
 def _checked_value(loss: Any) -> float:
     if loss is None:
         raise TypeError("the closure returned None: expected the loss (is a return missing?)")
+    if isinstance(loss, (tuple, list, dict)):
+        raise TypeError(f"the closure returned a {type(loss).__name__}: expected the loss alone")
     if isinstance(loss, Tensor) and (loss.numel() != 1 or loss.is_complex()):
         raise ValueError(
             f"the closure must return one real number, not {loss.dtype} of shape "

@@ -66,14 +66,15 @@ def _counted(kernels: Kernels, probe: Chunk) -> Functions | None:
     return counted
 
 
-def costs_of(kernels: Kernels, counted: Functions | None, samples: int, nonlinear: bool) -> Costs:
-    """The costs of a model; the core knows those of a model linear in its parameters.
+def costs_of(kernels: Kernels, counted: Functions | None, samples: int) -> Costs:
+    """The costs of a model.
 
-    `counted` has the operations of the value of so many samples.
+    `counted` has the operations of the value of so many samples; None for a model that is linear in
+    its parameters, whose costs the core knows.
     """
     on_device = bool(kernels.model.x0.is_cuda)
     unknown = Costs(None, CALL_ON_DEVICE if on_device else CALL_COST, on_device)
-    if not nonlinear or not kernels.curvature or kernels.fault or counted is None:
+    if not kernels.curvature or kernels.fault or counted is None:
         return unknown
     function = FUNCTION_ON_DEVICE if on_device else FUNCTION
     call = FUNCTIONS_OF_GRADIENT * function * counted.functions

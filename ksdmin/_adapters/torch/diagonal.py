@@ -146,7 +146,8 @@ class Diagonal:
         some = [pieces[i] for i in self._others]
         sums: Squares = [torch.zeros_like(piece) for piece in some]
         for part in self._parts(chunk, self.max_samples or 1):
-            with warnings.catch_warnings(), _own_first_states(self._model.model):
+            # without a graph: parameters that are not varied may require a gradient, too
+            with torch.no_grad(), warnings.catch_warnings(), _own_first_states(self._model.model):
                 warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
                 grads = per_sample(some, *part)
             for total, g in zip(sums, grads, strict=True):

@@ -279,6 +279,16 @@ def is_gaussian(loss: Any) -> bool:
     return type(as_loss_module(loss)) is nn.GaussianNLLLoss
 
 
+def refuse_one_class(z: Tensor, loss: Any) -> None:
+    """Raise for a cross-entropy of one class: it does not depend on the model."""
+    if type(as_loss_module(loss)) is nn.CrossEntropyLoss and z.ndim > 1 and z.shape[1] == 1:
+        raise ValueError(
+            f"CrossEntropyLoss: the model returned shape {tuple(z.shape)}, which is one class, "
+            "whose probability is always 1. For two classes, take two outputs and labels 0 and 1, "
+            "or BCEWithLogitsLoss with targets of the shape of the outputs"
+        )
+
+
 def _check_loss(loss: Any) -> None:
     if isinstance(loss, type):
         name = loss.__name__
@@ -298,7 +308,11 @@ def _own_losses(loss: Any, z: Tensor, y: Any) -> Tensor:
 
 
 def _check_not_reduced(losses: Any, z: Tensor) -> None:
-    if getattr(losses, "shape", ()) == ():
+    if not isinstance(losses, Tensor):
+        raise TypeError(
+            f"loss returned {type(losses).__name__}: expected a tensor with one loss per sample"
+        )
+    if losses.shape == ():
         n = z.shape[0]
         raise ValueError(
             f"loss returned one number for {n} samples: it must return one loss per sample, shape "

@@ -178,7 +178,7 @@ class JacobianRows:
             return torch.func.vmap(pull)(own.reshape(-1, *z.shape))[0], z
 
         axes = (None, 0, None if U is None else 0)
-        with _quietly():
+        with _quietly(), torch.no_grad():  # what is not varied may require a gradient, too
             J, z = torch.func.vmap(of_sample, in_dims=axes)(self._model.split(x), inputs, U)
         return torch.cat([piece.reshape(*piece.shape[:2], -1) for piece in J], 2), z
 

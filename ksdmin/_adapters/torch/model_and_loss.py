@@ -27,7 +27,12 @@ from ksdmin._adapters.torch.costs import SavedBytes, saved_bytes
 from ksdmin._adapters.torch.data.samples import EpochSamples, Samples, samples_of
 from ksdmin._adapters.torch.flat_model import FlatModel, flatten
 from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, Product
-from ksdmin._adapters.torch.losses import as_sample_loss, check_variance, is_gaussian
+from ksdmin._adapters.torch.losses import (
+    as_sample_loss,
+    check_variance,
+    is_gaussian,
+    refuse_one_class,
+)
 from ksdmin._adapters.torch.model_calls import (
     SeveralTensors,
     arguments,
@@ -95,6 +100,7 @@ def kernels_of(
     sample_loss = _sample_loss(loss, several, z.detach(), curvature)
     if sample_loss.sample_weights is not None:
         samples.normalize_weights(sample_loss.sample_weights)
+    refuse_one_class(z, loss)
     warn_of_output_nonlinearity(z, loss, curvature, stacklevel=stacklevel + 1)
     warn_of_targets(probe[1], loss, stacklevel=stacklevel + 1)
     kernels = Kernels(model, sample_loss, curvature if isinstance(curvature, str) else "")

@@ -93,10 +93,13 @@ class Contest:
         """Whether the next step is of the first kind."""
         return self.leads == (self.trial is None)
 
-    def challenged(self, cost: float) -> Contest:
-        """The contest before a step; `cost` is that of a step of the other kind."""
+    def challenged(self, cost: float, *, at_once: bool = True) -> Contest:
+        """The contest before a step; `cost` is that of a step of the other kind.
+
+        `at_once`: that kind is tried whatever it costs if the leader's step gained nothing.
+        """
         turn = self.turn
-        if self.idle and self.trial is None:
+        if self.idle and at_once and self.trial is None:
             return changed(self, trial=Gain())
         long_enough = turn.steps >= FIRST_TURN and turn.second.work and turn.work >= self.length
         if self.trial is not None or not long_enough or cost > TRIAL_SHARE * turn.work:

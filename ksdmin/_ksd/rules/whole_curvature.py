@@ -10,7 +10,9 @@ Newton: when a step takes the whole curvature matrix instead of a Krylov space.
 It does if the matrix and its factorisation cost less than the Krylov spaces that they replace
 (``_ksd/cost_model.py``). Further steps, which cost a gradient each, use the same factor, as long
 as the gradient falls faster for its cost in the last of them than in the last step with a new
-matrix.
+matrix. A sum of losses without a matrix makes one of products; when, the contest decides. 28 sums
+that nothing was tuned on, of 5 to 300 unknowns, take 0.65 of the passes with it (0.33 where scales
+spread over six decades), and none takes more.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dataclasses import dataclass
 
 from ksdmin._ksd.cost_model import Costs
 from ksdmin._ksd.outcome import NextDamping, Outcome
-from ksdmin._ksd.rules.set_sizes import MIN_REDUCTION
+from ksdmin._ksd.rules.set_sizes import MIN_REDUCTION, doubled
 from ksdmin._problem.arrays import Array
 from ksdmin._problem.values import changed
 from ksdmin._run.fit_tests import Held
@@ -116,11 +118,21 @@ class NewtonChoice:
     damped: bool = False
     failed: bool = False  # whether that step led nowhere: the next one has a Krylov space
     allowed: bool = True  # whether the matrix may be taken at all
+    samples: int | None = None  # of the last matrix, or the first, if it is made of products
 
     @classmethod
     def off(cls) -> NewtonChoice:
         """The paper: always a Krylov space."""
         return cls(allowed=False)
+
+    def next_samples(self, N: int) -> int | None:
+        """How many of N samples the next matrix has, if it is made of products; None if it is not.
+
+        Twice as many as the last one, if the step from that gained much less than it predicted.
+        """
+        if self.samples is None or not self.damped:
+            return self.samples
+        return doubled(self.samples, N)
 
     def worthwhile(self, costs: Costs, K: int, *, reused: bool) -> bool:
         """Whether the matrix is less work than Krylov spaces of at most K vectors."""

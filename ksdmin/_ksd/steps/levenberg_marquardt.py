@@ -150,8 +150,10 @@ class Point:
         self.weights = rows.weights if isinstance(rows, SparseRows) else None
         self.r, self.at = jacobian.residuals, jacobian.at
         self.x, self.g, self.value, self.S = here.x, here.gradient, here.value, fit.bend
-        squares = self.R * self.R if self.structure is None else self.R.power(2)
-        self.lengths = np.sqrt(squares.sum(0))
+        if self.structure is None:
+            self.lengths = np.sqrt(np.einsum("ij,ij->j", self.R, self.R))
+        else:
+            self.lengths = np.sqrt(self.R.power(2).sum(0))
         self.D = without_zeros(fit.scale if fit.scaled else np.maximum(fit.scale, self.lengths))
         self.box, self.free = run.box, None
         if run.box is not None:

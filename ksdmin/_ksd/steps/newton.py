@@ -27,6 +27,7 @@ from ksdmin._ksd.state import KSDRun, KSDState
 from ksdmin._ksd.steps.kind import Offer, Proposal, Turn
 from ksdmin._ksd.steps.search import search
 from ksdmin._problem.arrays import EPS, Array, Small, to_host
+from ksdmin._problem.subsets import Sets, Sizes
 from ksdmin._problem.values import changed
 from ksdmin._run.evaluator import Evaluated, Evaluator
 
@@ -35,7 +36,7 @@ class NewtonStep:
     """A step from the whole matrix; only if gradient and search use the same samples.
 
     On other samples the search has to find what the sample of the curvature has not seen, and a
-    wide space is better for that.
+    wide space is better for that. If the matrix is made of products, the step has its own sets.
     """
 
     name = "newton"
@@ -43,19 +44,38 @@ class NewtonStep:
     def offer(self, turn: Turn) -> Offer | None:
         """A step of this kind, if the matrix fits into memory."""
         _, _, state, costs = turn
-        fits = costs is not None and not costs.rows and not state.C_is_other
-        allowed = fits and state.rules.newton.allowed
+        if costs is None or costs.rows or (state.C_is_other and not costs.of_products):
+            return None
+        allowed = state.rules.newton.allowed
         return Offer(partial(self._propose, turn)) if allowed else None
 
     def _propose(self, turn: Turn) -> Proposal:
         """The step; none if no variable is free to move, or there is no matrix after all."""
-        run, evaluator, state, _ = turn
+        run, evaluator, state, costs = turn
+        if costs is not None and costs.of_products:
+            state = with_own_sets(run, state)
+            turn = turn._replace(state=state)
         basis = newton_basis(run, evaluator, state)
         if basis is None:
             return Proposal(state, None)
         if not basis.finite:
             return Proposal(changed(state, broken=True), None)
         return Proposal(state, search(turn, self.name, basis))
+
+
+def with_own_sets(run: KSDRun, state: KSDState) -> KSDState:
+    """The state with the sets of a step whose matrix is made of products.
+
+    The matrix is of a sample, and the search is on A.
+    """
+    A, N, newton = state.here.idx, run.subsets.n, state.rules.newton
+    assert N is not None
+    samples = newton.next_samples(N)
+    assert samples is not None
+    B = A if samples == N else run.draw(state.record.iteration, Sizes(N, samples, 1)).B
+    sampling = changed(state.sampling, sets=Sets(A, B, A))
+    rules = changed(state.rules, newton=changed(newton, samples=samples))
+    return changed(state, sampling=sampling, rules=rules)
 
 
 def serves_more_steps(run: KSDRun, state: KSDState) -> bool:

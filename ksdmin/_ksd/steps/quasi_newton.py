@@ -44,7 +44,8 @@ class QuasiNewtonStep:
         if not run.sampled:
             return state.model.capacity > 0
         if not state.curvature_is_sampled or state.model.base is not None:
-            return state.model.capacity > 0 and not state.C_is_other
+            of_A = not state.C_is_other or state.rules.newton.samples is not None
+            return state.model.capacity > 0 and of_A
         return len(state.model) > 0 and run.subsets.is_full(state.here.idx)
 
 

@@ -116,14 +116,15 @@ def end_of_search(turn: Turn, basis: Basis) -> Callable[[float, float], bool]:
 def share_of_cost(turn: Turn, basis: Basis) -> Callable[[], float]:
     """The cost of an iteration of the search, as a share of the step's cost with that of its end.
 
-    Cost is counted in gradients of a sample. A matrix counts as the products that it replaces.
+    Cost is counted in gradients of a sample. A matrix that is not made of products counts as those
+    that it replaces.
     """
     run, evaluator, state, costs = turn
     of_step = state.here.idx, state.sets.B, state.sets.C
     A, B, C = (run.subsets.size_of(idx) or 1 for idx in of_step)
     start, counts = state.record, evaluator.counts
     known = float((counts.nhev - start.nhev) * B + (A if state.C_is_other else 0))
-    if basis.of_matrix and costs is not None:
+    if basis.of_matrix and costs is not None and not costs.of_products:
         known = A * costs.replaced(run.dims.whole_dim) / costs.gradient
     values = 1 + basis.dim if evaluator.gradient_error else 1  # slopes by differences
     return lambda: C / max(C, known + (counts.nfev - start.nfev) / values * C)
@@ -451,6 +452,8 @@ def bfgs(
             if there.value <= lowest:
                 return there, iteration + 1
             after = there.gradient
+            if there.value == here.value and np.array_equal(after, g):
+                return here, iteration  # rounding hides the step, at a kink: x is where it was
             inverse = update(inverse, there.a - here.a, after - g)
             here, g, fresh = there, after, False
         elif fresh:

@@ -122,3 +122,43 @@ def test_on_a_gpu_graphs_compute_the_same(name):
             assert type(problem._sums._executor).__name__ == "GraphExecutor"
     for captured, eager in rows.values():
         torch.testing.assert_close(captured, eager)
+
+
+class Scaled(nn.Module):
+    """A parameter beside matrix products: its diagonal needs the gradient of every sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((6,), 0.5, dtype=torch.float64))
+        self.net = net()
+
+    def forward(self, x):
+        return self.net[2](torch.tanh(self.net[0](x) * self.scale))
+
+
+@pytest.mark.parametrize("curvature", ["gauss-newton", "hessian"])
+def test_parameters_that_are_not_varied_leave_no_graph(curvature):
+    """Those beside `params` require a gradient, as modules have it. (Warnings are errors here.)"""
+    problem = ksdmin.from_torch(
+        Scaled(), nn.MSELoss(), (DATA, DATA.sin()), params=["scale"], curvature=curvature
+    )
+    if curvature == "gauss-newton":
+        assert not problem.jacobian(problem.x0).rows.requires_grad
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 10})
+    assert not res.x.requires_grad
+
+
+def test_points_that_require_a_gradient_leave_no_graph():
+    points = DATA[::4].clone().requires_grad_()
+
+    def growth(u):  # u' = u
+        (slope,) = torch.autograd.grad(u(points).sum(), points, create_graph=True)
+        return (slope - u(points))[:, 0]
+
+    def start(u):  # u(-1) = 1
+        return (u(points[:1]) - 1)[:, 0]
+
+    problem = ksdmin.from_torch(net(), residuals=[(growth, None), (start, None)])
+    assert not problem.jacobian(problem.x0).rows.requires_grad
+    res = ksdmin.minimize(problem, rng=0, options={"maxiter": 5})
+    assert not res.x.requires_grad
