@@ -62,20 +62,6 @@ def test_likelihoods(model, given):
     assert_allclose(standard_errors(problem, res.x), expected, rtol=1e-6 if given else 1e-4)
 
 
-def test_linear_regression():
-    y = X @ TRUE + RNG.standard_normal(N) * 3
-    problem = ksdmin.as_problem(
-        lambda b: (y - X @ b) @ (y - X @ b) / 2,
-        jac=lambda b: X.T @ (X @ b - y),
-        hessp=lambda b, v: X.T @ (X @ v),
-    )
-    res = ksdmin.minimize(problem, np.zeros(n))
-    r = y - X @ res.x
-    variance = r @ r / (N - n)
-    expected = variance * np.linalg.inv(X.T @ X)
-    assert_allclose(ksdmin.covariance(problem, res.x, scale=variance), expected, rtol=1e-8)
-
-
 @elsewhere
 def test_a_mean_over_samples_is_divided_by_their_number():
     model = Poisson()
@@ -166,14 +152,9 @@ def test_hess_inv_of_a_quadratic_is_its_inverse():
     assert_allclose(res.hess_inv @ np.ones(3), 1 / d, atol=1e-6)
     assert res.hess_inv.shape == (3, 3)
     assert res.hess_inv.n_corrs >= 1
-
-
-def test_hess_inv_is_positive_definite_and_symmetric():
-    model = Poisson()
-    res = ksdmin.minimize(model.fun, np.zeros(n), jac=model.jac)
-    P = res.hess_inv.todense()
-    assert_allclose(P, P.T, rtol=1e-8, atol=1e-12)
-    assert np.linalg.eigvalsh(P).min() > 0
+    assert "rough" in repr(res.hess_inv)
+    assert "ksdmin.covariance(res)" in repr(res.hess_inv)
+    assert "hess_inv (3 x 3, rough)" in repr(res)
 
 
 def test_hess_inv_is_left_out_where_nothing_was_learned():
@@ -231,22 +212,11 @@ def scaled_likelihood(b, factor):
     return factor * Poisson().fun(b)
 
 
-def test_args_and_samples_of_a_result():
+def test_args_of_a_result():
     res = ksdmin.minimize(scaled_likelihood, np.zeros(n), args=(2.0,), tol=1e-2)
     assert_allclose(
         standard_errors(res), np.sqrt(np.diag(np.linalg.inv(2 * Poisson().hess(res.x)))), rtol=1e-5
     )
-    y = Poisson.y
-    res = ksdmin.minimize(
-        lambda b, idx: float((np.exp(X[idx] @ b) - y[idx] * (X[idx] @ b)).mean()),
-        np.zeros(n),
-        jac=lambda b, idx: X[idx].T @ (np.exp(X[idx] @ b) - y[idx]) / len(y[idx]),
-        subsets=N,
-        rng=0,
-        tol=1e-8,
-    )
-    expected = np.linalg.inv(Poisson().hess(res.x))
-    assert_allclose(ksdmin.covariance(res), expected, rtol=1e-6, atol=1e-12)
 
 
 def test_a_result_is_pickled_without_its_problem():
@@ -355,18 +325,6 @@ def test_noisy_values(noise):
     assert_allclose(standard_errors(noisy, x), errors, rtol=10 * noise**0.5)
 
 
-def test_values_that_are_computed_in_float32():
-    model = Poisson()
-    x, X32 = newton(model, np.zeros(n)), X.astype(np.float32)
-
-    def single(b):
-        z = X32 @ b.astype(np.float32)
-        return np.sum(np.exp(z) - model.y.astype(np.float32) * z)
-
-    errors = np.sqrt(np.diag(np.linalg.inv(model.hess(x))))
-    assert_allclose(standard_errors(single, x), errors, rtol=1e-2)
-
-
 @pytest.mark.parametrize(("centre", "spread"), [(1e5, 1e-2), (3e-7, 2e-8), (0.0, 1.0)])
 def test_a_normal_sample_in_its_own_units(centre, spread):
     y = np.random.default_rng(0).normal(centre, spread, 300)
@@ -376,13 +334,6 @@ def test_a_normal_sample_in_its_own_units(centre, spread):
     found = ksdmin.covariance(fun, [mean, sigma])
     assert_allclose(np.diag(found), np.diag(expected), rtol=1e-4)
     assert abs(found[0, 1]) < 1e-4 * np.sqrt(expected[0, 0] * expected[1, 1])
-
-
-def test_a_fit_without_residuals_left():
-    A = np.random.default_rng(0).standard_normal((50, 6))
-    true = np.arange(6.0)
-    fun = lambda x: np.sum((A @ x - A @ true) ** 2) / 2  # noqa: E731
-    assert_allclose(ksdmin.covariance(fun, true), np.linalg.inv(A.T @ A), rtol=1e-6)
 
 
 def test_progress_is_shown(capsys):
@@ -502,13 +453,6 @@ def test_as_many_unknowns_as_residuals():
     with pytest.raises(ValueError, match="2 residuals for 2 unknowns"):
         ksdmin.covariance(problem, [1.0, 1.0])
     assert ksdmin.covariance(problem, [1.0, 1.0], scale=1).shape == (2, 2)
-
-
-def test_hess_inv_says_that_it_is_rough():
-    res = ksdmin.minimize(Poisson().fun, np.zeros(n), jac=Poisson().jac)
-    assert "rough" in repr(res.hess_inv)
-    assert "ksdmin.covariance(res)" in repr(res.hess_inv)
-    assert f"hess_inv ({n} x {n}, rough)" in repr(res)
 
 
 @pytest.mark.parametrize(("sign", "helps"), [(0, True), (-1, False)])

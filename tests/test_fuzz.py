@@ -41,7 +41,6 @@ few = settings(
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-many = settings(few, max_examples=1500)
 
 
 def bowl(x, *_):
@@ -73,13 +72,6 @@ def check_refusal(error, names):
     assert any(str(name) in str(error) for name in names), f"names nothing: {error}"
 
 
-def fuzzed(method, options, tol):
-    call = lambda: ksdmin.minimize(  # noqa: E731
-        bowl, np.ones(3) * 3, method=method, tol=tol, options=options
-    )
-    outcome(call, [*options, "tol", "gtol", "options"])
-
-
 options_of = st.sampled_from(["ksd", "hf"]).flatmap(
     lambda method: st.tuples(
         st.just(method),
@@ -94,15 +86,13 @@ options_of = st.sampled_from(["ksd", "hf"]).flatmap(
 @example(("ksd", {"validation": bowl, "patience": 2}, None))
 @example(("ksd", {"without": True}, None))
 @example(("hf", {"inner_maxiter": 2.0}, None))
+@example(("hf", {"damping": None}, None))
+@example(("hf", {"diagonal_power": "low"}, None))
 def test_options(case):
-    fuzzed(*case)
-
-
-@pytest.mark.slow
-@many
-@given(options_of)
-def test_very_many_options(case):
-    fuzzed(*case)
+    method, options, tol = case
+    given = {"method": method, "options": options, "tol": tol}
+    names = [*options, "tol", "gtol", "options"]
+    outcome(lambda: ksdmin.minimize(bowl, np.ones(3) * 3, **given), names)
 
 
 starts = st.one_of(
@@ -128,24 +118,13 @@ arguments = st.dictionaries(
 )
 
 
-def with_arguments(given):
+@few
+@given(arguments)
+def test_arguments(given):
     call = lambda: ksdmin.minimize(  # noqa: E731
         bowl, np.ones(3) * 3, options={"maxiter": 5}, rng=0, **given
     )
     outcome(call, [*given, *words])
-
-
-@few
-@given(arguments)
-def test_arguments(given):
-    with_arguments(given)
-
-
-@pytest.mark.slow
-@many
-@given(arguments)
-def test_very_many_arguments(given):
-    with_arguments(given)
 
 
 @few

@@ -1,8 +1,5 @@
 """What a result claims is true, and whatever goes wrong ends in a stated way."""
 
-import time
-import warnings
-
 import numpy as np
 import pytest
 import scipy.optimize
@@ -12,6 +9,7 @@ from scipy.special import expit
 
 import ksdmin
 from ksdmin import Status, Subsets, minimize
+from tests.linear_models import logistic
 
 X0 = np.array([-1.2, 1.0, 0.5])
 EXACT = {"jac": rosen_der, "hessp": rosen_hess_prod}
@@ -123,11 +121,11 @@ def test_a_step_that_was_judged_on_a_part_does_not_end_the_run(end):
     rng = np.random.default_rng(9)
     X = rng.standard_normal((2000, 30)) * np.geomspace(1, 0.03, 30)
     y = np.where(rng.random(2000) < expit(3 * X @ rng.standard_normal(30)), 1.0, -1.0)
+    loss = {**logistic(X, y), "hessp": None}
     for seed in range(10):
         res = minimize(
-            lambda w, idx: np.logaddexp(0, -y[idx] * (X[idx] @ w)).mean(),
-            np.zeros(30),
-            jac=lambda w, idx: -np.mean(y[idx] * expit(-y[idx] * (X[idx] @ w)) * X[idx].T, axis=1),
+            **loss,
+            x0=np.zeros(30),
             subsets=Subsets(2000, gradient=0.3, curvature=0.1, search=0.1),
             rng=seed,
             options={"gtol": 0.0, "maxiter": 60, **end},
@@ -151,8 +149,7 @@ def test_a_curvature_that_breaks_leaves_the_value_of_the_whole_set(losses):
     assert_allclose(res.jac, losses.jac(res.x, whole))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_best_point_is_not_lost(losses, seed):
+def test_the_best_point_is_not_lost(losses):
     # The paper takes every step, and a search on one sample in 60 takes many a bad one.
     res = minimize(
         losses.fun,
@@ -160,7 +157,7 @@ def test_the_best_point_is_not_lost(losses, seed):
         jac=losses.jac,
         hessp=losses.hessp,
         subsets=Subsets(losses.n, curvature=2, search=2),
-        rng=seed,
+        rng=0,
         options=ksdmin.PAPER | {"maxiter": 10, "return_all": True},
     )
     values = res.history["value"]
@@ -301,17 +298,6 @@ def test_not_finite_at_the_start(value, where, preset):
 
 
 @presets
-def test_not_a_number_in_a_later_gradient(preset):
-    def jac(x):
-        return rosen_der(x) if x[0] < 0.5 else np.full(3, np.nan)
-
-    res = minimize(rosen, X0, jac=jac, hessp=rosen_hess_prod, options=preset)
-    assert not res.success
-    assert res.fun == rosen(res.x) <= rosen(X0)
-    assert res.status == Status.NOT_FINITE or np.isfinite(res.jac).all()
-
-
-@presets
 @pytest.mark.parametrize("first", [1, 2, 5])
 def test_not_a_number_in_products(first, preset):
     calls, seen = 0, []
@@ -425,19 +411,6 @@ def test_a_curvature_that_is_not_finite_tells_nothing_of_a_saddle_point(value):
 
 
 @presets
-def test_beside_a_saddle_the_run_goes_down(preset):
-    res = minimize(
-        lambda x: x[0] ** 2 - x[1] ** 2 + x[1] ** 4,
-        [1.0, 1e-3],
-        jac=lambda x: np.array([2 * x[0], -2 * x[1] + 4 * x[1] ** 3]),
-        hessp=lambda x, p: np.array([2, -2 + 12 * x[1] ** 2]) * p,
-        options=preset,
-    )
-    assert res.success
-    assert res.fun == pytest.approx(-0.25)
-
-
-@presets
 @pytest.mark.parametrize("kind", ["hessp", "hess"])
 def test_a_product_that_is_not_symmetric_is_told_once(kind, preset):
     def hess(x):
@@ -499,24 +472,6 @@ def test_an_exception_passes_unchanged(verb, kind, at):
     assert res.fun == rosen(res.x) or (np.isnan(res.fun) and at == 1)
     assert not rosen(res.x) > rosen(X0)
     assert len(res.history) <= res.nit + 1
-
-
-def test_the_result_of_a_failure_is_the_best_so_far():
-    values = []
-
-    def jac(x):
-        if len(values) > 20:
-            raise RuntimeError
-        return rosen_der(x)
-
-    def fun(x):
-        values.append(rosen(x))
-        return values[-1]
-
-    with pytest.raises(RuntimeError) as caught:
-        minimize(fun, X0, jac=jac)
-    assert caught.value.ksdmin_result.fun == min(values)
-    assert rosen(caught.value.ksdmin_result.x) == min(values)
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
@@ -581,44 +536,3 @@ def test_maxfun(maxfun, preset):
     assert res.message == "Maximum number of function evaluations has been exceeded."
     assert max(maxfun, 1) <= res.nfev <= maxfun + 2
     assert res.fun == rosen(res.x) <= rosen(X0)
-
-
-class Clock:
-    """Time passes only where user code lets it."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-    def slow(self, function, seconds=1.0):
-        def wrapper(*args):
-            self.now += seconds
-            return function(*args)
-
-        return wrapper
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(time, "perf_counter", clock)
-    return clock
-
-
-@presets
-@pytest.mark.parametrize("maxtime", [0.5, 1.5, 2.5, 4.5])
-def test_time_that_runs_out_within_a_basis_is_no_success(clock, maxtime, preset):
-    options = preset | {"maxtime": maxtime, "xtol": 1e-6, "ftol": 1e-6}
-    hessp = clock.slow(rosen_hess_prod)
-    res = minimize(rosen, X0, jac=rosen_der, hessp=hessp, options=options)
-    assert (res.status, res.success) == (Status.MAXTIME, False)
-
-
-def test_a_run_that_goes_well_warns_of_nothing():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for options in ({}, ksdmin.PAPER):
-            assert minimize(rosen, X0, **EXACT, options=options).success
-            assert minimize(rosen, X0, jac=rosen_der, options=options).success

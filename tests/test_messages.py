@@ -113,18 +113,6 @@ def test_samples_that_are_not_finite_are_named(bad, told):
     assert told in res.message
 
 
-def test_a_sample_is_found_in_two_passes():
-    fun, jac = with_bad_rows(1234)
-    rows = []
-
-    def counted(x, idx):
-        rows.append(1500 if isinstance(idx, slice) else len(idx))
-        return fun(x, idx)
-
-    ksdmin.minimize(counted, START, jac=jac, subsets=1500, rng=0)
-    assert sum(rows) <= (1 + 2 + 1) * 1500  # the start, the sample, that there is no other one
-
-
 @pytest.mark.parametrize("library", ["torch", "jax", "autograd"])
 def test_samples_of_a_model_that_are_not_finite_are_named(library):
     pytest.importorskip(library)
@@ -293,13 +281,6 @@ def test_without_jac_fun_is_named():
     assert res.status == Status.NOT_FINITE
     assert "fun is not finite near x, so finite differences fail" in res.message
     assert "in entry 0, where x[0] is 0.5" in res.message
-
-
-def test_a_start_of_two_dimensions():
-    with pytest.raises(
-        ValueError, match=r"only have one dimension, not shape \(2, 3\).*from_torch"
-    ):
-        ksdmin.minimize(bowl, np.ones((2, 3)))
 
 
 # Arguments of the wrong kind

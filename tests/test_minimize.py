@@ -197,7 +197,7 @@ def test_derivatives_that_are_refused(given, error, match):
     ("x0", "error", "match"),
     [
         (None, TypeError, "x0 is missing"),
-        ([[1.0, 2.0]], ValueError, "one dimension"),
+        ([[1.0, 2.0]], ValueError, r"only have one dimension, not shape \(1, 2\).*from_torch"),
         ([], ValueError, "empty"),
         ([1j, 2.0], TypeError, "complex128; expected float32 or float64"),
         (["a", "b"], TypeError, "expected float32 or float64"),
@@ -255,17 +255,6 @@ def test_a_problem_is_the_same_as_its_callables(losses):
         assert (other.nfev, other.njev, other.nhev) == (res.nfev, res.njev, res.nhev), again
 
 
-@pytest.mark.parametrize("options", [{}, ksdmin.PAPER])
-def test_a_hand_written_problem(options):
-    problem = Bowl()
-    assert isinstance(problem, ksdmin.Problem)
-    res = minimize(problem, np.zeros(4), options=options)
-    assert res.success
-    assert type(res.fun) is float
-    assert_allclose(res.x, BOTTOM, atol=1e-5)
-    assert res.nfev >= res.njev > 0 < res.nhev
-
-
 def test_a_problem_brings_x0_and_subsets(losses):
     class Whole(Bowl):
         x0 = np.zeros(4)
@@ -320,38 +309,6 @@ def test_an_iterable_gives_one_iteration_a_triple(losses):
         minimize(losses.fun, losses.x0, subsets=[], **given)
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_file_names(losses, named, tmp_path):
-    files = [str(tmp_path / f"part{i}.npy") for i in range(4)]
-    for i, file in enumerate(files):
-        np.save(file, np.arange(i, losses.n, 4))
-
-    def load(function):
-        return lambda *args: function(
-            *args[:-1], losses.whole if args[-1] == "all" else np.load(args[-1])
-        )
-
-    def draw(iteration, rng):
-        return tuple(files[i] for i in rng.choice(4, 3, replace=False))
-
-    res = minimize(
-        load(losses.fun),
-        losses.x0,
-        jac=load(losses.jac),
-        hessp=load(losses.hessp),
-        subsets=Subsets(draw, full="all") if named else draw,
-        rng=0,
-        options={"maxiter": 4},
-    )
-    assert (res.nit, res.status) == (4, 1)
-    if named:
-        assert res.fun == losses.fun(res.x, losses.whole)
-        assert_array_equal(res.jac, losses.jac(res.x, losses.whole))
-    # How many samples a file holds cannot be told from its name.
-    assert set(res.history["size_A"]) == {None}
-    assert np.isnan(res.history["passes"]).all()
-
-
 def test_a_set_without_slope_is_passed_over(losses):
     # The first A is flat, and nothing names the whole set: the next A tells where to go.
     def flat_at_first(function):
@@ -388,7 +345,7 @@ def test_the_value_after_a_search_is_that_on_the_next_set(losses, gtol):
     assert_allclose(res.history["value"][1:], values, rtol=1e-12)
 
 
-@pytest.mark.parametrize("n", range(1, 12))
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
 def test_any_number_of_samples_will_do(n, losses):
     def of(function):
         return lambda *args: function(*args[:-1], np.arange(n)[args[-1]])
@@ -399,15 +356,6 @@ def test_any_number_of_samples_will_do(n, losses):
             x0=losses.x0, subsets=n, rng=0, options=options | {"maxiter": 3}, **functions
         )
         assert res.fun < losses.fun(losses.x0, np.arange(n))
-
-
-@pytest.mark.parametrize("K", [1, 2, 20])
-def test_the_default_sizes_are_those_of_the_paper(losses, K):
-    options = ksdmin.PAPER | {"krylov_dim": K, "maxiter": 2}
-    given = {"jac": losses.jac, "hessp": losses.hessp, "subsets": losses.n, "rng": 0}
-    res = minimize(losses.fun, losses.x0, options=options, **given)
-    assert set(res.history["size_A"]) == {120}
-    assert set(res.history["size_B"]) == set(res.history["size_C"]) == {120 // max(K, 2)}
 
 
 # --- Draws ---

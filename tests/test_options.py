@@ -141,24 +141,23 @@ def test_every_rule_has_a_name():
     assert set(RULES) | others == {field.name for field in fields(Rules)}
 
 
-def test_kinds_of_step_that_are_switched_off():
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"without": ["quasi_newton"]}, r"without='quasi_newton'.*did you mean 'quasi-newton'"),
+        ({"without": ["quasi-newton", "forceing"]}, r"without='forceing'.*did you mean 'forcing'"),
+        (
+            {"without": ["krylov", "newton", "quasi-newton", "gauss-newton"]},
+            "no kind of step is left",
+        ),
+        ({"without": ["krylov", "quasi-newton"]}, "no kind of step is left for this problem"),
+        ({"preset": "papper"}, r"option preset='papper'.*did you mean 'paper'"),
+    ],
+)
+def test_names_that_do_not_exist_and_kinds_that_are_not_left(options, told):
+    with pytest.raises(ValueError, match=told):
+        run(options=options)
     assert Options(without="krylov").without == ("krylov",)
-    with pytest.raises(ValueError, match=r"without='quasi_newton'.*did you mean 'quasi-newton'"):
-        Options(without=["quasi_newton"])
-    with pytest.raises(ValueError, match="no kind of step is left"):
-        Options(without=["krylov", "newton", "quasi-newton", "gauss-newton"])
-    with pytest.raises(ValueError, match="no kind of step is left for this problem"):
-        run(options={"without": ["krylov", "quasi-newton"]})
-
-
-def test_a_rule_that_does_not_exist():
-    with pytest.raises(ValueError, match=r"option without='forceing'.*did you mean 'forcing'"):
-        run(options={"without": ["quasi-newton", "forceing"]})
-
-
-def test_a_preset_that_does_not_exist():
-    with pytest.raises(ValueError, match=r"option preset='papper'.*did you mean 'paper'"):
-        run(options={"preset": "papper"})
 
 
 # What they do

@@ -17,26 +17,9 @@ def scene():
     return scenes.scene(2000)
 
 
-def directional_error(problem, x):
-    v = np.random.default_rng(1).normal(size=len(x))
-    slope = problem.residuals(x + 1e-6 * v) - problem.residuals(x - 1e-6 * v)
-    return np.abs(problem.jacobian(x) @ v - slope / 2e-6).max() / np.abs(slope / 2e-6).max()
-
-
-@pytest.mark.parametrize(
-    "problem",
-    [
-        scenes.scene(1000),
-        others.pose_graph(60),
-        others.source_of_equation(8),
-        others.blurred(100),
-        others.completed_matrix(30),
-    ],
-    ids=["scene", "poses", "equation", "blurred", "matrix"],
-)
-def test_derivatives_of_the_benchmark(problem):
-    x = problem.x0 + 0.01 * np.random.default_rng(0).normal(size=len(problem.x0))
-    assert directional_error(problem, x) < 1e-6
+@pytest.fixture(scope="module")
+def fitted(scene):
+    return ksdmin.least_squares(scene.residuals, scene.x0, scene.jacobian, ftol=1e-8)
 
 
 @pytest.mark.parametrize("loss", ["linear", "huber"])
@@ -52,9 +35,8 @@ def test_bundle_adjustment(scene, loss):
     assert set(res.kinds) == {"gauss-newton"}
 
 
-def test_by_differences_of_groups(scene):
+def test_by_differences_of_groups(scene, fitted):
     """The pattern alone leads to where the Jacobian leads."""
-    res = ksdmin.least_squares(scene.residuals, scene.x0, jac=scene.jacobian, ftol=1e-8)
     probes = 0
 
     def residuals(x):
@@ -64,14 +46,13 @@ def test_by_differences_of_groups(scene):
 
     other = ksdmin.least_squares(residuals, scene.x0, jac_sparsity=scene.sparsity, ftol=1e-8)
     assert other.success
-    np.testing.assert_allclose(other.cost, res.cost, rtol=1e-6)
+    np.testing.assert_allclose(other.cost, fitted.cost, rtol=1e-6)
     assert probes < 40 * other.njev  # of 600 columns
 
 
-def test_bounds_hold(scene):
+def test_bounds_hold(scene, fitted):
     """Points that may go half of their way only."""
-    free = ksdmin.least_squares(scene.residuals, scene.x0, scene.jacobian, ftol=1e-8)
-    upper = np.where(scene.x0 < free.x, (scene.x0 + free.x) / 2, np.inf)
+    upper = np.where(scene.x0 < fitted.x, (scene.x0 + fitted.x) / 2, np.inf)
     upper[: 9 * scene.cameras] = np.inf
     tried = []
 
@@ -85,7 +66,7 @@ def test_bounds_hold(scene):
     assert all(tried)
     assert res.success
     assert (res.active_mask == 1).any()
-    assert free.cost < res.cost < np.sum(scene.residuals(scene.x0) ** 2) / 4
+    assert fitted.cost < res.cost < np.sum(scene.residuals(scene.x0) ** 2) / 4
 
 
 @pytest.mark.parametrize(
@@ -130,26 +111,24 @@ def test_separate_fits_at_once():
     np.testing.assert_allclose(res.x[14:16], one.x, rtol=1e-5)
 
 
-def test_units_of_variables_change_nothing(scene):
+def test_units_of_variables_change_nothing(scene, fitted):
     units = 10.0 ** np.random.default_rng(0).integers(-4, 5, len(scene.x0))
-    res = ksdmin.least_squares(scene.residuals, scene.x0, scene.jacobian, ftol=1e-8)
     other = ksdmin.least_squares(
         lambda x: scene.residuals(x * units),
         scene.x0 / units,
         lambda x: scene.jacobian(x * units) @ diags_array(units),
         ftol=1e-8,
     )
-    assert other.nfev == res.nfev
-    np.testing.assert_allclose(other.cost, res.cost, rtol=1e-6)
+    assert other.nfev == fitted.nfev
+    np.testing.assert_allclose(other.cost, fitted.cost, rtol=1e-6)
 
 
-def test_the_other_door_takes_the_same_steps(scene):
+def test_the_other_door_takes_the_same_steps(scene, fitted):
     problem = ksdmin.as_problem(residuals=scene.residuals, jac=scene.jacobian)
     res = ksdmin.minimize(problem, scene.x0, options={"ftol": 1e-8})
-    same = ksdmin.least_squares(scene.residuals, scene.x0, scene.jacobian, ftol=1e-8)
     assert res.success
-    assert res.nit == same.nit
-    np.testing.assert_allclose(res.fun, same.cost, rtol=1e-12)
+    assert res.nit == fitted.nit
+    np.testing.assert_allclose(res.fun, fitted.cost, rtol=1e-12)
 
 
 def test_a_pattern_that_changes():
@@ -185,20 +164,9 @@ def test_each_way_solves_the_equations(scene, way, eliminates):
     assert np.linalg.norm(left) < 1e-8 * np.linalg.norm(A.T @ r)
 
 
-def test_what_costs_less_is_chosen():
-    """Factors for a chain, products where every two of very many unknowns meet in some row."""
-    n, rng = 3000, np.random.default_rng(0)
-    chain = csr_array(diags_array([np.ones(n), np.ones(n - 1)], offsets=[0, 1]))
-    assert Structure(chain).way == "sparse"
-    places = rng.integers(0, 100_000, (200_000, 3))
-    rows = np.repeat(np.arange(len(places)), 3)
-    anywhere = csr_array((np.ones(places.size), (rows, places.ravel())), (200_000, 100_000))
-    assert Structure(anywhere).way == "iterative"
-
-
 def test_products_lead_to_the_same_minimum():
     """Conjugate gradients: unknowns that meet at random, too many for factors."""
-    n, rng = 8_000, np.random.default_rng(0)
+    n, rng = 5_000, np.random.default_rng(0)
     pairs = rng.integers(0, n, (3 * n, 2))
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
     i, j = pairs.T

@@ -8,21 +8,17 @@ from scipy.special import expit
 
 import ksdmin
 from ksdmin import Status
+from tests.linear_models import logistic
 
 X0 = np.array([-1.2, 1.0, 0.5])
 M, N = 3000, 8
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((M, N)) * np.geomspace(1, 20, N)
-Y = RNG.random(M) < expit(X @ np.ones(N) / 10)
+Y = np.where(RNG.random(M) < expit(X @ np.ones(N) / 10), 1.0, -1.0)
 
 
-def fun(w, idx=slice(None)):
-    z = X[idx] @ w
-    return np.logaddexp(0, z).mean() - z @ Y[idx] / len(z) + 1e-4 * w @ w
-
-
-def jac(w, idx=slice(None)):
-    return X[idx].T @ (expit(X[idx] @ w) - Y[idx]) / len(X[idx]) + 2e-4 * w
+LOSS = logistic(X, Y, l2=2e-4)
+fun, jac = LOSS["fun"], LOSS["jac"]
 
 
 def norm(g):
@@ -88,8 +84,8 @@ def test_with_bounds_the_projected_gradient_is_named():
 # gtol_rel
 
 
-@pytest.mark.parametrize("share", [1e-1, 1e-3, 1e-6])
-@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+@pytest.mark.parametrize("share", [1e-1, 1e-6])
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
 @pytest.mark.parametrize("method", ["ksd", "hf"])
 def test_gtol_rel_is_free_of_units(share, scale, method):
     res = ksdmin.minimize(
@@ -151,19 +147,13 @@ def test_in_a_sum_both_gradients_are_of_all_samples(sizes, method):
 
 def test_a_mean_over_sparse_data_is_not_left_early():
     """The absolute test holds at once; the relative one asks for what it says."""
-    rare = RNG.random((4000, 400)) < 0.002
-    labels = RNG.random(4000) < expit(rare @ RNG.standard_normal(400))
-
-    def value(w):
-        z = rare @ w
-        return np.logaddexp(0, z).mean() - z @ labels / 4000 + 1e-7 * w @ w
-
-    def slope(w):
-        return rare.T @ (expit(rare @ w) - labels) / 4000 + 2e-7 * w
-
-    least = ksdmin.minimize(value, np.zeros(400), jac=slope, options={"gtol": 1e-12}).fun
-    early = ksdmin.minimize(value, np.zeros(400), jac=slope)
-    late = ksdmin.minimize(value, np.zeros(400), jac=slope, options={"gtol": 0, "gtol_rel": 1e-6})
+    rare = 1.0 * (RNG.random((2000, 200)) < 0.002)
+    labels = np.where(RNG.random(2000) < expit(rare @ RNG.standard_normal(200)), 1.0, -1.0)
+    loss = logistic(rare, labels, l2=2e-7)
+    value, slope = loss["fun"], loss["jac"]
+    least = ksdmin.minimize(value, np.zeros(200), jac=slope, options={"gtol": 1e-12}).fun
+    early = ksdmin.minimize(value, np.zeros(200), jac=slope)
+    late = ksdmin.minimize(value, np.zeros(200), jac=slope, options={"gtol": 0, "gtol_rel": 1e-6})
     assert early.success
     assert late.success
     assert late.fun - least < 1e-9 < early.fun - least

@@ -1,6 +1,4 @@
-"""The data sets of the examples: what they hold, and what is said where they are missing."""
-
-import gzip
+"""The data sets of the examples: curves, and what is said where files are missing."""
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ from examples.data import (
     spoken_digits,
 )
 from examples.data.data_files import MissingData, Source, locate
-from examples.data.splits import Splits, images
 
 
 @pytest.fixture
@@ -39,59 +36,3 @@ def test_a_missing_file_says_where_to_get_it_and_how_to_point_to_it(folder, monk
     monkeypatch.delenv("KSDMIN_DATA")
     with pytest.raises(MissingData, match="no public address of its own: set KSDMIN_DATA"):
         locate(Source("somewhere/file", advice="Ask."))
-
-
-def test_mnist_is_read_and_some_of_it_held_out(folder, monkeypatch):
-    monkeypatch.setattr(mnist, "HELD_OUT", 10)
-    rng = np.random.default_rng(0)
-    (folder / "mnist").mkdir()
-    for name, count in (("train", 60), ("t10k", 20)):
-        pixels, digits = rng.integers(256, size=(count, 784)), np.arange(count) % 10
-        for kind, header, values in (("images-idx3", 16, pixels), ("labels-idx1", 8, digits)):
-            path = folder / "mnist" / f"{name}-{kind}-ubyte.gz"
-            path.write_bytes(gzip.compress(bytes(header) + values.astype(np.uint8).tobytes()))
-    splits = mnist.load_digits()
-    assert [len(part) for part in (splits.train, splits.held_out, splits.test)] == [50, 10, 20]
-    assert splits.held_out.targets.tolist() == list(range(10))
-    assert 0 <= splits.train.inputs.min() < splits.train.inputs.max() == 1
-    assert mnist.load_images().train.targets is not splits.train.targets
-
-
-def test_holding_out_moves_samples_and_keeps_images_their_own_targets():
-    train = images(np.arange(12, dtype=np.float32).reshape(6, 2))
-    splits = Splits(train, test=train, held_out=train[:0]).holding_out(2)
-    assert splits.train.targets is splits.train.inputs
-    assert splits.held_out.inputs[:, 0].tolist() == [8, 10]
-    again = splits.holding_out(0)
-    assert len(again.held_out) == 0
-    assert again.train.inputs.tolist() == train.inputs.tolist()
-    assert again.train.targets is again.train.inputs
-    with pytest.raises(ValueError, match="cannot hold out 6 of 6"):
-        splits.holding_out(6)
-
-
-def test_spoken_digits_share_no_speaker(folder):
-    rng, count, length = np.random.default_rng(0), 120, 7
-    frames = count * length
-    path = folder / spoken_digits.PREPARED.path
-    path.parent.mkdir()
-    speaker = 1 + np.arange(count) % 60
-    np.savez(
-        path,
-        # any features: the split is by speaker
-        cepstra=rng.standard_normal((4 * frames, 13)).astype(np.float16),
-        frame_offsets=length * np.arange(count + 1),
-        state=rng.integers(60, size=frames).astype(np.uint8),
-        speaker=speaker.astype(np.uint8),
-        digit=(np.arange(count) % 10).astype(np.uint8),
-        noise=rng.integers(8, size=(4, count)).astype(np.uint8),
-        noise_names=np.array(list("abcdefgh")),
-    )
-    splits = spoken_digits.load()
-    sizes = {name: len(getattr(splits, name)) for name in ("train", "test", "held_out")}
-    assert sizes == {"train": 96 * 4 * 7, "test": 16 * 4 * 7, "held_out": 8 * 4 * 7}
-    everyone = np.concatenate(spoken_digits.speakers())
-    assert sorted(everyone) == list(range(1, 61))
-    np.testing.assert_allclose(splits.train.inputs[:, 156:195].std(axis=0), 1, rtol=1e-3)
-    assert splits.utterances.starts[-1] == len(splits.test)
-    np.testing.assert_allclose(np.exp(splits.utterances.digit_of_class).sum(axis=0), 1, rtol=1e-5)

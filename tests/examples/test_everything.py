@@ -38,13 +38,6 @@ def test_its_commands_exist(result):
             assert (everything.ROOT / first).exists()
 
 
-def test_age_is_that_of_the_oldest_run(monkeypatch):
-    monkeypatch.setattr(everything, "behind", {"old": 7, "new": 2}.get)
-    runs = {"shared": {"commit": "new"}, "runs": [{"commit": "old-dirty"}, {"commit": "lost"}]}
-    assert set(everything.commits_in(runs)) == {"new", "old", "lost"}
-    assert everything.row(everything.ALL[0])[2] == "not known"
-
-
 def test_the_list_and_the_commands(capsys):
     everything.main(["measure", "growth", "--dry-run"])
     assert capsys.readouterr().out.startswith("python examples/benchmarks/growth.py")

@@ -1,13 +1,10 @@
-"""Training nets: points that are kept, updates of the first-order methods, timed problems."""
+"""Training nets: updates of the first-order methods, timed problems."""
 
-import numpy as np
-import pytest
 import torch
 
 import ksdmin
 from examples.harness.net_training.adam_and_nesterov import Nesterov
 from examples.harness.net_training.instrumented_problems import Timed
-from examples.harness.net_training.point_recorder import PointRecorder
 
 
 def test_a_profiled_problem_turns_to_finer_arithmetic_by_the_same_clock():
@@ -22,25 +19,6 @@ def test_a_profiled_problem_turns_to_finer_arithmetic_by_the_same_clock():
     double = finer.in_finer_arithmetic().in_finer_arithmetic()
     assert double.x0.dtype == torch.float64
     assert double.in_finer_arithmetic() is None
-
-
-def test_the_clock_leaves_out_the_assessing_and_keeps_growing_gaps():
-    def assess(x):
-        nonlocal now
-        now += 0.5
-        return {"value": float(x)}
-
-    now = 5.0
-    recorder = PointRecorder(seconds=60.0, now=lambda: now)
-    recorder.start(torch.ones(1))
-    for _ in range(30):
-        now += 0.02
-        recorder.see(torch.ones(1))
-    recorder.see(torch.zeros(1), last=True)
-    trace = recorder.trace(assess)
-    assert trace["seconds"][-1] == pytest.approx(0.6)
-    assert trace["value"] == [1, 1, 1, 1, 1, 0]
-    assert (np.diff(trace["seconds"][:-1]) >= 0.1).all()
 
 
 def test_nesterov_is_torchs_where_the_momentum_is_constant():

@@ -9,7 +9,7 @@ from torch import nn
 
 import ksdmin
 from examples.benchmarks import nets_of_today
-from examples.benchmarks.net_suite import experiments, samples, small_nets, time_tables
+from examples.benchmarks.net_suite import experiments, samples, small_nets
 from examples.data.splits import Part, Splits
 from examples.harness.net_training.muon import Muon
 from examples.harness.net_training.training import DeviceData
@@ -77,15 +77,6 @@ def test_every_net_of_today_has_its_size_and_can_be_trained(name):
     assert before["validation"] == before["train"]  # of the same samples
 
 
-def test_causal_nets_do_not_see_what_follows():
-    net = experiments.EXPERIMENTS["causal"].net()
-    text = torch.zeros(1, samples.LENGTH, dtype=torch.long)
-    changed = text.clone()
-    changed[0, 40:] = 1
-    difference = (net(text) - net(changed)).abs().amax(dim=1)[0]
-    assert difference[:40].max() == 0 < difference[40:].min()
-
-
 def test_muon_is_torchs_for_matrices():
     pytest.importorskip("torch", minversion="2.9")
     torch.manual_seed(0)
@@ -144,30 +135,3 @@ def test_runs_are_kept_and_become_tables(small_images, tmp_path, capsys):
         in text
     )
     assert "| adam, rate 0.001 |" in text
-
-
-# --- Tables ---
-
-
-def made_up(method, losses, rate=None, seed=0, validation=None):
-    seconds = [float(i) for i in range(len(losses))]
-    trace = {"seconds": seconds, "train": losses, "validation": validation or losses}
-    trace |= {"error": [10 * loss for loss in losses], "passes": [2 * s for s in seconds]}
-    about = {"net": "conv", "method": method, "rate": rate, "seed": seed, "seconds": 4.0}
-    return {**about, "samples": 20_000, "parameters": 220_234, "trace": trace}
-
-
-def test_a_line_has_ratios_to_the_best_rate_and_medians_over_seeds():
-    runs = [
-        made_up("adam", [1.0, 1.0, 0.1, 0.03, 0.02], rate=1e-3),
-        made_up("adam", [1.0, 0.1, 0.09, 0.08, 0.07], rate=3e-3),
-        made_up("ksd", [1.0, 0.1, 0.03, 0.01, 0.005], validation=[1.0, 0.3, 0.2, 0.25, 0.4]),
-        made_up("ksd", [1.0, 1.0, 1.0, 1.0, 1.0], seed=1),
-        made_up("ksd", [1.0, 0.1, 0.03, 0.01, 0.005], seed=2, validation=[1, 0.3, 0.2, 0.3, 0.4]),
-    ]
-    groups = time_tables.by_label(runs)
-    assert list(groups) == ["ksd", "adam, rate 0.001", "adam, rate 0.003"]
-    lines = [time_tables.cells(name, of_it, groups) for name, of_it in groups.items()]
-    assert lines[0] == ["ksd", "1.00 (1.00)", "2.00 (0.67)", "3.00", "0.2", "2.0 s", "0.3%", "8"]
-    assert lines[1][1:4] == ["2.00 (2.00)", "3.00 (1.00)", "–"]
-    assert lines[2][1:4] == ["1.00 (1.00)", "–", "–"]

@@ -6,7 +6,6 @@ from dataclasses import asdict
 import pytest
 
 from examples.paper.cli import main
-from examples.paper.figures import pre_training, starts
 from examples.paper.run_config import Config
 from examples.paper.seed_series import best_series
 
@@ -98,17 +97,3 @@ def test_figures_are_drawn(folder, capsys):
     assert all(path.stat().st_size > 5_000 for path in drawn)
     assert "hf" in (folder / "figures" / "curves.svg").read_text()
     assert str(drawn[0]) in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_both_starts_are_drawn_for_the_methods_that_have_them(tmp_path):
-    pytest.importorskip("matplotlib")
-    both = {"curvature": "gauss-newton"}
-    runs = {
-        "curves": [made_up("ksd", 0, [3, 2, 1], **both), made_up("hf", 0, [3, 2, 1], **both)],
-        "curves-pt": [made_up("ksd", 0, [3, 2, 0.5], row="curves-pt", **both)],
-    }
-    found = starts(runs["curves"], runs["curves-pt"])
-    assert found == {"ksd": pytest.approx((1.2, 0.7))}
-    assert pre_training(runs, tmp_path / "starts.svg").stat().st_size > 5_000
-    assert pre_training({"curves": runs["curves"]}, tmp_path / "none.svg") is None

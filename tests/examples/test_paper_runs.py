@@ -2,17 +2,12 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 
-from examples.data import long_lags
-from examples.data.splits import Utterances
-from examples.harness.net_training.tasks import ADDING
 from examples.harness.net_training.training_methods import METHODS
-from examples.paper import rbm_pretraining, recurrent_rows, table1_networks
+from examples.paper import table1_networks
 from examples.paper.cli import main
-from examples.paper.digit_errors import digit_errors
 from examples.paper.published_rows import ROWS
 
 
@@ -86,68 +81,6 @@ def test_runs_accumulate_and_are_not_repeated(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_profiled_run_takes_the_same_steps(tmp_path):
-    arguments = ["mnist-ae", "--small", "--passes", "60", "--method", "ksd"]
-    run(tmp_path / "runs.json", *arguments)
-    plain, profiled = run(tmp_path / "runs.json", *arguments, "--profile")
-    for column in ("iterations", "products", "passes", "train"):
-        assert plain["trace"][column][-1] == profiled["trace"][column][-1]
-
-
-def test_pre_training_learns_to_reconstruct():
-    generator = torch.Generator().manual_seed(0)
-    prototypes = (torch.rand(4, 30, generator=generator) < 0.5).float()
-    data = prototypes[torch.randint(4, (400,), generator=generator)]
-    weights, _, hidden = rbm_pretraining.train_machine(data, 12, epochs=20, generator=generator)
-    seen = torch.sigmoid(data @ weights + hidden)
-    again = torch.sigmoid(seen @ weights.T)
-    assert float((again - data).square().mean()) < 0.5 * float(data.var(dim=0).mean())
-    net = table1_networks.network((30, 12, 5, 4))
-    before = table1_networks.linears(net)[-1].weight.clone()
-    rbm_pretraining.pretrain(net, data, seed=0, epochs=2)
-    assert (table1_networks.linears(net)[0].weight.abs() > 0).all()
-    torch.testing.assert_close(table1_networks.linears(net)[-1].weight, before)
-
-
-def test_a_pre_trained_auto_encoder_starts_as_its_own_mirror():
-    generator = torch.Generator().manual_seed(0)
-    data = (torch.rand(100, 20, generator=generator) < 0.3).float()
-    net = table1_networks.auto_encoder(20, (10, 3))
-    rbm_pretraining.pretrain(net, data, seed=0, epochs=3, code=2)
-    layers = table1_networks.linears(net)
-    for down, up in zip(layers[:2], layers[:1:-1], strict=True):
-        torch.testing.assert_close(up.weight, down.weight.T)
-        assert down.bias.any()
-        assert up.bias.any()
-
-
-@pytest.mark.parametrize("length", [20, 50])
-def test_sequences_have_what_is_asked_for_where_it_belongs(length):
-    rng = np.random.default_rng(0)
-    sums = long_lags.adding(300, length, rng)
-    marks = sums.inputs[:, :, 1]
-    assert (marks.sum(axis=1) == 2).all()
-    assert (marks[:, : length // 10].sum(axis=1) == 1).all()
-    assert not marks[:, length // 2 :].any()
-    marked = (sums.inputs[:, :, 0] * marks).sum(axis=1)
-    np.testing.assert_allclose(sums.targets[:, 0], 0.5 + marked / 4, rtol=1e-6)
-    orders = long_lags.temporal_order(300, length, rng)
-    assert (orders.inputs.sum(axis=2) == 1).all()
-    shown = orders.inputs[:, :, : long_lags.RELEVANT]
-    assert (shown.sum(axis=(1, 2)) == 2).all()
-    where, which = (part.reshape(300, 2) for part in np.nonzero(shown)[1:])
-    np.testing.assert_array_equal(where * 10 // length, np.broadcast_to([1, 5], (300, 2)))
-    np.testing.assert_array_equal(orders.targets, 2 * which[:, 0] + which[:, 1])
-
-
-def test_a_sum_is_wrong_that_is_off_by_more_than_the_tolerance():
-    found = ADDING.errors(
-        torch.tensor([[0.5], [0.55], [0.5]]), torch.tensor([[0.53], [0.5], [0.55]])
-    )
-    assert float(found) == 200.0
-
-
-@pytest.mark.slow
 def test_a_recurrent_net_learns_an_order(tmp_path):
     arguments = (
         "order-50",
@@ -162,33 +95,6 @@ def test_a_recurrent_net_learns_an_order(tmp_path):
     )
     for found in run(tmp_path / "runs.json", *arguments):
         assert found["trace"]["train"][-1] < 5.0
-
-
-def test_a_recurrent_net_starts_at_its_spectral_radius():
-    net = recurrent_rows.RECURRENT["order-50"].net(6, seed=0)
-    weights = net.recurrent.weight_hh_l0.detach()
-    radius = torch.linalg.eigvals(weights).abs().max()
-    torch.testing.assert_close(radius, torch.tensor(recurrent_rows.RADIUS), rtol=1e-4, atol=0)
-    assert ((weights != 0).sum(dim=1) == recurrent_rows.CONNECTIONS).all()
-    x = torch.zeros(2, 7, 6)
-    expected = net.readout(net.recurrent(x)[0][:, -1])
-    torch.testing.assert_close(net(x), expected)
-
-
-def test_words_are_recognised_by_summed_posteriors():
-    log_share = np.log(np.array([[0.9, 0.1], [0.1, 0.9]], np.float32))
-    said = Utterances(
-        starts=np.array([0, 3, 5, 8]),
-        digits=np.array([0, 1, 1]),
-        noises=np.array([0, 0, 1]),
-        noise_names=("car", "train"),
-        digit_of_class=log_share,
-    )
-    # Most frames are of class 0, 1 and 0: the last word is taken for digit 0.
-    frames = torch.tensor([0, 0, 1, 1, 1, 0, 0, 1])
-    logits = 10 * torch.nn.functional.one_hot(frames, 2).float()
-    found = digit_errors(torch.nn.Identity(), logits, said)
-    assert found == {"car": 0.0, "train": 100.0, "all": 33.333}
 
 
 REACHED = {  # the most that KSD's training error may be after 200 passes

@@ -1,20 +1,14 @@
 """The methods of examples/physics: all of them lower the loss, and the rival is a good one."""
 
-from dataclasses import asdict
-
-import numpy as np
 import pytest
 import torch
-from scipy.optimize import OptimizeWarning
 from torch.nn.utils import vector_to_parameters
 
-import ksdmin
 from examples.harness.net_training.point_recorder import PointRecorder
 from examples.physics.experiments import EXPERIMENTS
 from examples.physics.inverse_diffusion import BOUNDS
-from examples.physics.levenberg_marquardt import Damping, NormalEquations
-from examples.physics.methods import METHODS, NAMES
-from examples.physics.replayed import replayed
+from examples.physics.levenberg_marquardt import NormalEquations
+from examples.physics.methods import METHODS
 from examples.physics.residual_jacobian import CHUNK_BYTES, ResidualJacobian
 from examples.physics.run_config import Config, methods_of
 from examples.physics.training import Training, on_device
@@ -58,17 +52,6 @@ def test_every_problem_is_a_run(problem):
     assert {"date", "commit", "hardware", "torch", "parameters"} <= set(run)
 
 
-def test_float32_runs_are_of_that_precision():
-    config = Config("convection", "lbfgs", 1, dtype="float32", **LIMITS | {"passes": 50.0})
-    run = perform(config, CPU)
-    assert run["config"] == asdict(config)
-    assert "picture" not in run  # one seed has one
-    setting = on_device(EXPERIMENTS["convection"].make(1, True), CPU, torch.float32)
-    problem = setting.problem()
-    assert problem.x0.dtype == torch.float32
-    assert run["trace"]["loss"][0] == float(f"{problem.value(problem.x0):.5g}")
-
-
 @pytest.mark.slow
 def test_ksd_stays_within_the_bounds_and_so_does_levenberg_marquardt():
     for method in ("ksd", "lbfgsb", "lm"):
@@ -79,25 +62,6 @@ def test_ksd_stays_within_the_bounds_and_so_does_levenberg_marquardt():
         for kept in recorder.kept:
             vector_to_parameters(torch.as_tensor(kept.x), setting.net.parameters())
             assert BOUNDS[0] <= float(setting.net.conductivity.detach()) <= BOUNDS[1]
-
-
-def test_options_reach_the_method():
-    with pytest.warns(OptimizeWarning, match="krylov_dimm"):
-        perform(Config("poisson-257", "ksd", 0, options={"krylov_dimm": 5}, **LIMITS), CPU)
-    options = {"maxiter": 2, "whole_sets": True}
-    run = perform(Config("poisson-257", "ksd", 0, options=options, **LIMITS), CPU)
-    assert run["trace"]["iterations"][-1] == 2
-
-
-@pytest.mark.slow
-def test_ksd_goes_on_where_its_default_tolerance_would_end_it():
-    setting, recorder = small_setting("precision-fit"), PointRecorder(60.0, passes=1000.0)
-    problem = setting.problem()
-    message = METHODS["ksd"](Training(setting, problem, recorder, 0))
-    assert message == "The limit of passes has been reached."
-    points = [torch.as_tensor(kept.x) for kept in recorder.kept]
-    default = ksdmin.Options().gtol
-    assert float(problem.value_and_gradient(points[-1])[1].abs().max()) < default
 
 
 @pytest.mark.parametrize("name", ["wave", "inverse-diffusion"])
@@ -136,33 +100,10 @@ def test_both_forms_of_the_damped_equations_give_the_same_step(name, fewer):
     )
 
 
-def test_a_matrix_that_is_not_positive_definite_gives_no_step():
-    equations = NormalEquations.__new__(NormalEquations)
-    equations._J, equations.g = None, torch.ones(2, dtype=torch.float64)
-    equations.gram = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64)
-    assert equations.step(1e-3) is None
-    assert equations.step(2.0) is not None
-
-
-def test_damping_falls_after_good_steps_and_grows_faster_and_faster_after_bad_ones():
-    damping = Damping(9.0)
-    damping.after_success(gain=1.0)
-    assert damping.value == pytest.approx(3.0)
-    damping.after_success(gain=0.5)
-    assert damping.value == pytest.approx(3.0)
-    damping.after_refusal()
-    damping.after_refusal()
-    assert damping.value == pytest.approx(3.0 * 2 * 4)
-
-
 @pytest.mark.slow
 def test_levenberg_marquardt_finds_a_fit_that_is_exact():
     run = perform(Config("precision-fit", "lm", 0, **LIMITS | {"passes": 400.0}), CPU)
     assert run["trace"]["error"][-1] < 1e-5
-
-
-def test_every_method_has_a_name():
-    assert set(NAMES) == set(METHODS)
 
 
 @pytest.mark.cuda
@@ -179,10 +120,6 @@ def test_graphs_compute_the_same_on_cuda():
             found = [[part.cpu() for part in rows] for rows in jacobian(point.to(gpu))]
             torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
             assert not any(block._rows._eager for block in jacobian._blocks)
-
-
-def test_without_cuda_a_function_is_itself():
-    assert replayed(np.sin, torch.zeros(1)) is np.sin
 
 
 @pytest.mark.cuda

@@ -5,7 +5,6 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,11 +14,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from examples.physics import burgers, evolution, inverse_diffusion, periodic_flows, poisson
 from examples.physics.burgers_reference import cole_hopf, solved
-from examples.physics.experiment import grid, solution_error, uniform
+from examples.physics.experiment import grid, uniform
 from examples.physics.experiments import EXPERIMENTS
 from examples.physics.periodic_net import PeriodicNet
-from examples.physics.redrawn import redrawn
-from examples.physics.spectral import transforms
 from examples.physics.tanh_net import TanhNet
 
 # Said by torch itself, of its own forward-mode differentiation.
@@ -128,19 +125,6 @@ def test_the_objective_is_the_published_one():
     assert problem.value(problem.x0) == pytest.approx(float(expected.detach()), rel=1e-12)
 
 
-def test_points_of_the_grid_lie_where_they_should():
-    points = evolution.points_of(evolution.CIRCLE, evolution.FULL, 0)
-    x, t = points.inner.T
-    assert 0 < x.min()
-    assert x.max() < 2 * math.pi
-    assert t.min() > 0
-    assert len(torch.unique(points.inner, dim=0)) == 10_000
-    assert bool((points.start[:, 1] == 0).all())
-    assert torch.equal(points.ends[0][:, 1], points.ends[1][:, 1])
-    on_border = poisson.border_points(120, 0)
-    assert bool(((on_border == 0) | (on_border == 1)).any(dim=1).all())
-
-
 @pytest.mark.parametrize("orders", [(2, 1), (1, 2), (2, 2), (0, 1), (1, 0), (0, 0)])
 def test_derivatives_of_a_net_are_those_of_nested_forward_mode(orders):
     net = TanhNet(2, 7, 5, 1, seed=3).double()
@@ -177,58 +161,20 @@ def test_a_periodic_net_has_its_period_and_its_derivatives():
         torch.testing.assert_close(list(found), [along_t, *expected[: order + 1]])
 
 
-def test_making_a_net_leaves_torchs_generator_alone():
-    torch.manual_seed(0)
-    expected = torch.rand(1)
-    torch.manual_seed(0)
-    TanhNet(1, 2, 1, seed=5)
-    assert torch.equal(torch.rand(1), expected)
-
-
 @pytest.mark.parametrize(
     ("viscosity", "points", "step", "tolerance"),
-    [(0.1 / math.pi, 256, 1e-3, 1e-9), (burgers.VISCOSITY[False], 2048, 5e-4, 1e-6)],
-    ids=["small", "full"],
+    [
+        pytest.param(0.1 / math.pi, 256, 1e-3, 1e-9, id="small"),
+        pytest.param(
+            *(burgers.VISCOSITY[False], 2048, 5e-4, 1e-6), id="full", marks=pytest.mark.slow
+        ),
+    ],
 )
 def test_two_solutions_of_burgers_equation_agree(viscosity, points, step, tolerance):
     times = [0.1, 0.5, 1.0]
     at = torch.cartesian_prod(torch.linspace(-1, 1, 101).double(), torch.tensor(times).double())
     other = solved(viscosity, points=points, step=step)(at)
     assert float((cole_hopf(viscosity, at) - other).abs().max()) < tolerance
-
-
-def test_small_flows_are_solved():
-    """Half the step and more waves change nothing; u_t at a time is what the equation says."""
-    for flow in (periodic_flows.kdv_solution(True), periodic_flows.ks_solution(True)):
-        finer = replace(flow, step=flow.step / 2, points=flow.points + 64)
-        at = uniform(((flow.left, flow.left + flow.length),), 20, 0)
-        later, h = 0.02, 1e-4
-        points = torch.cat([at, torch.full_like(at, later)], dim=1)
-        torch.testing.assert_close(flow(points), finer(points), rtol=1e-5, atol=1e-5)
-        earlier_and_later = [flow(points + torch.tensor([0, s])) for s in (-h, h)]
-        u_t = (earlier_and_later[1] - earlier_and_later[0]) / (2 * h)
-        solution = AtOneTime(flow, later, u_t)
-        residual = periodic_flows._equation(flow, solution, points)
-        assert residual.abs().max() < 1e-4 * u_t.abs().max()
-
-
-class AtOneTime:
-    """A flow in place of a periodic net: along x by Fourier, along t as it is told."""
-
-    def __init__(self, flow, time, u_t):
-        self.flow, self.time, self.u_t = flow, time, u_t
-
-    def along_x(self, points, order):
-        (u,) = transforms(self.flow, (self.time,))
-        x = points[:, 0].numpy() - self.flow.left
-        weights = np.full(len(u), 2.0 / self.flow.points)
-        weights[[0, -1]] /= 2
-        waves = self.flow.waves.astype(float)
-        found = [
-            (np.exp(1j * np.outer(x, waves)) * (1j * waves) ** k * weights * u.astype(complex))
-            for k in range(order + 1)
-        ]
-        return self.u_t, *(torch.as_tensor(f.real.sum(axis=1))[:, None] for f in found)
 
 
 @pytest.mark.slow
@@ -266,41 +212,3 @@ def test_redrawn_points_are_where_the_residuals_are():
     mean_square = lambda points: equation(setting.net, points).square().mean()  # noqa: E731
     assert mean_square(again.residuals[0][1]) > 1.1 * mean_square(uniform_points)
     assert torch.equal(setting.following().residuals[0][1], again.residuals[0][1])
-
-
-def test_rounds_share_the_seconds_of_a_run_evenly():
-    setting, shares = redrawn(EXPERIMENTS["burgers"].make(0, True), 3, 0), []
-    while setting is not None:
-        shares.append(setting.share)
-        setting = setting.following and setting.following()
-    assert shares == pytest.approx([1 / 3] * 3)
-
-
-def test_the_closed_form_is_right_where_the_shock_is_and_at_the_start():
-    viscosity = burgers.VISCOSITY[False]
-    start = torch.tensor([[0.3, 0.0], [-0.7, 0.0]], dtype=torch.float64)
-    torch.testing.assert_close(cole_hopf(viscosity, start), -torch.sin(math.pi * start[:, :1]))
-    near = torch.tensor([[0.0, 1.0], [1e-2, 1.0], [-1e-2, 1.0]], dtype=torch.float64)
-    u = cole_hopf(viscosity, near)[:, 0]
-    assert abs(u[0]) < 1e-12
-    assert float(u[1]) == pytest.approx(-float(u[2]), rel=1e-12)
-    assert u[1] < -0.5
-
-
-def test_errors_are_relative_or_not():
-    points = grid(((0.0, 1.0),), 11)
-    error = {r: solution_error(lambda x: 2 + 0 * x, points, relative=r) for r in (True, False)}
-    net = nn.Linear(1, 1).double()
-    nn.init.zeros_(net.weight)
-    nn.init.constant_(net.bias, 3.0)
-    assert error[False](net) == pytest.approx(1.0)
-    assert error[True](net) == pytest.approx(0.5)
-
-
-def test_bounds_are_of_one_parameter_only():
-    setting = EXPERIMENTS["inverse-diffusion"].make(0, True)
-    low, high = setting.box()
-    names = [name for name, p in setting.net.named_parameters() for _ in range(p.numel())]
-    at = names.index("conductivity")
-    assert (float(low[at]), float(high[at])) == inverse_diffusion.BOUNDS
-    assert int(torch.isfinite(low).sum()) == int(torch.isfinite(high).sum()) == 1

@@ -1,19 +1,12 @@
 """Commands, tables and figures of examples/physics, from runs that are made up or small."""
 
 import json
-import subprocess
 from dataclasses import asdict
 
 import pytest
 
-from examples.physics import cli
 from examples.physics.cli import main
-from examples.physics.experiments import EXPERIMENTS
-from examples.physics.figures import COLOURS
-from examples.physics.methods import METHODS
-from examples.physics.published import PUBLISHED, PUBLISHED_AT_60_S
-from examples.physics.run_config import Config, WrongCall, configurations, methods_of
-from examples.physics.seed_series import by_case
+from examples.physics.run_config import Config, WrongCall
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 
@@ -89,13 +82,6 @@ def test_figures_are_drawn(folder, capsys):
     assert str(drawn[0]) in capsys.readouterr().out
 
 
-def test_runs_on_other_hardware_and_of_other_lengths_are_compared_by_themselves():
-    runs = [made_up("wave", "ksd", 0, [1.0]), made_up("wave", "ksd", 0, [1.0], hardware="another")]
-    runs.append(made_up("wave", "lm", 0, [1.0]))
-    cases = by_case(runs)
-    assert [[s.method for s in series] for series in cases.values()] == [["ksd", "lm"], ["ksd"]]
-
-
 def small_run(folder, *more):
     main(["run", "poisson-257", "--small", "--passes", "20", "--results", str(folder), *more])
 
@@ -109,100 +95,6 @@ def test_a_run_is_stored_once(tmp_path, capsys):
     assert "there already: poisson-257, lbfgs, seed 0" in capsys.readouterr().out
     small_run(tmp_path, "--method", "lbfgs", "--seed", "1")
     assert len(json.loads((tmp_path / "poisson-257.json").read_text())) == 2
-
-
-def all_of(folder, *more):
-    main(
-        [
-            *["all", "--problems", "precision-fit", "--methods", "lm", "lbfgsb", "bfgs"],
-            *["--seeds", "0", "--small", "--passes", "20", "--results", str(folder), *more],
-        ]
-    )
-
-
-@pytest.fixture
-def processes(monkeypatch):
-    """The commands of processes, which are run in this one."""
-    commands = []
-
-    def run(command, **how):
-        commands.append(command)
-        try:
-            main(command[3:])
-        except RuntimeError:
-            return subprocess.CompletedProcess(command, 1)
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr(cli.subprocess, "run", run)
-    return commands
-
-
-@pytest.mark.slow
-def test_all_runs_what_is_missing_in_processes_of_their_own(tmp_path, capfd):
-    small_run(tmp_path)
-    all_of(tmp_path, "--methods", "lm")
-    text = capfd.readouterr().out
-    assert "precision-fit, lm, seed 0, float64, 2 s, small: loss" in text
-    assert "all runs are there" in text
-
-
-def test_all_leaves_out_what_is_there(tmp_path, capsys, processes):
-    all_of(tmp_path, "--methods", "lm", "--commit", "abc")
-    all_of(tmp_path, "--commit", "abc")
-    text = capsys.readouterr().out
-    assert "precision-fit, bfgs, seed 0" in text
-    assert "there already" not in text
-    assert len(processes) == 2  # no bounds, no L-BFGS-B
-    runs = json.loads((tmp_path / "precision-fit.json").read_text())
-    assert [run["config"]["method"] for run in runs] == ["lm", "bfgs"]
-    assert {run["commit"] for run in runs} == {"abc"}
-
-
-def test_a_run_that_fails_does_not_end_all(tmp_path, capsys, processes, monkeypatch):
-    def fails_at_first(config, *others):
-        if config.method == "bfgs":
-            raise RuntimeError
-        return made_up(config.problem, config.method, config.seed, [1.0])
-
-    monkeypatch.setattr(cli, "perform", fails_at_first)
-    all_of(tmp_path)
-    text = capsys.readouterr().out
-    assert "failed: precision-fit, bfgs" in text
-    assert "precision-fit, lm, seed 0, float64, 2 s, small: loss" in text
-
-
-def test_a_process_that_does_not_end_is_ended(tmp_path, capsys, monkeypatch):
-    def run(command, timeout, **how):
-        raise subprocess.TimeoutExpired(command, timeout)
-
-    monkeypatch.setattr(cli.subprocess, "run", run)
-    all_of(tmp_path, "--methods", "lm", "--budget", "100")
-    assert "not finished in the budget: precision-fit, lm" in capsys.readouterr().out
-
-
-def test_a_budget_ends_all_between_two_runs(tmp_path, capsys, monkeypatch):
-    ran, now = [], [0.0]
-    monkeypatch.setattr(cli.time, "monotonic", lambda: now[0])
-
-    def run_in_process(config, args, left):
-        ran.append(config.method)
-        now[0] += 30.0
-
-    monkeypatch.setattr(cli, "run_in_process", run_in_process)
-    all_of(tmp_path, "--methods", "lm", "bfgs", "lbfgs", "--seconds", "10", "--budget", "70")
-    assert ran == ["lbfgs", "bfgs"]
-    assert "1 runs are left for another call" in capsys.readouterr().out
-
-
-def test_methods_and_dtypes_that_a_problem_does_not_have_are_left_out():
-    asked = ["burgers", "wave"], METHODS, [0], ["float32"], False
-    made = list(configurations(*asked, seconds=1.0))
-    assert {config.problem for config in made} == {"wave"}
-    assert [config.method for config in made] == methods_of("wave", False)
-    assert "bfgs" not in methods_of("wave", False)
-    assert "bfgs" in methods_of("wave", True)
-    assert "lbfgsb" in methods_of("inverse-diffusion", True)
-    assert "bfgs" not in methods_of("inverse-diffusion", True)
 
 
 @pytest.mark.parametrize(
@@ -233,10 +125,3 @@ def test_wrong_arguments_end_without_a_traceback(tmp_path, capsys):
         with pytest.raises(SystemExit):
             main(["run", "wave", "--options", options])
         assert message in capsys.readouterr().err
-
-
-def test_published_errors_and_colours_are_of_what_there_is():
-    assert set(PUBLISHED) | set(PUBLISHED_AT_60_S) <= set(EXPERIMENTS)
-    for errors in PUBLISHED.values():
-        assert [e for _, e, _ in errors] == sorted((e for _, e, _ in errors), reverse=True)
-    assert set(COLOURS) == set(METHODS)

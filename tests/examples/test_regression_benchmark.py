@@ -1,4 +1,4 @@
-"""The convex benchmark's own parts: its problems, its counts, its files and its tables."""
+"""The convex benchmark's own parts: its problems, their optima, its runs."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,6 @@ import scipy.sparse
 
 import ksdmin
 from examples.benchmarks.regression_suite import (
-    kept_runs,
     loss_functions,
     optima,
     ratio_tables,
@@ -62,13 +61,6 @@ def test_derivatives_are_those_of_the_value(problem, idx):
     assert problem.curvature(x, idx)(v) == pytest.approx(differenced, abs=1e-8)
 
 
-def test_diagonal_is_that_of_the_products(problem):
-    x = np.random.default_rng(1).standard_normal(problem.x0.size)
-    _, _, diagonal = problem.value_and_gradient(x, diagonal=True)
-    product = problem.curvature(x)
-    assert diagonal == pytest.approx([product(e)[i] for i, e in enumerate(np.eye(x.size))])
-
-
 def test_optimum_is_a_lower_bound(problem):
     found = optima.optimum(problem)
     res = ksdmin.minimize(problem, rng=1, options={"gtol": 1e-7})
@@ -99,42 +91,3 @@ def test_run_arrives_at_every_gap(problem, method):
     if method == "ksd":
         assert run["A"] + run["B"] + run["C"] == pytest.approx(run["passes"], abs=0.2)
         assert min(run["A"], run["B"], run["C"]) >= 0
-
-
-def kept_run(passes, **more):
-    """A run on a9a that reached 1e-3 and 1e-6 with `passes` and 1e-9 with twice as many."""
-    costs = {"1e-03": passes, "1e-06": passes, "1e-09": 2 * passes}
-    spent = {"A": 1.0, "B": 2.0, "C": 3.0, "nit": 4}
-    reached = {
-        gap: {"passes": cost, "seconds": cost, "processor": cost, **spent}
-        for gap, cost in costs.items()
-    }
-    run = {
-        "data": "a9a",
-        "l2": 1e-4,
-        "seed": None,
-        "reached": reached,
-        "passes": 2 * passes,
-        "success": True,
-        **spent,
-    }
-    return run | {"date": "today", "commit": "1", "hardware": "none"} | more
-
-
-def test_report_takes_the_worst_seed_and_the_better_scale(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept_runs, "RESULTS", tmp_path)
-    runs = {
-        "ksd": [kept_run(10, seed=0), kept_run(20, seed=1)],
-        "L-BFGS-B": [kept_run(200)],
-        "Newton-CG": [kept_run(100)],
-        "Newton-CG-sum": [kept_run(25)],
-        "trust-krylov": [kept_run(9, reached={}, message="it gave up")],
-    }
-    for method, kept in runs.items():
-        kept_runs.runs_of(method, tmp_path).add(*kept)
-    report = ratio_tables.report(tmp_path, ["a9a"], [1e-4])
-    assert "- HOLDS: median passes / L-BFGS-B's 0.10, at most 0.20 asked" in report
-    assert "- FAILS: worst passes / Newton-CG's 0.80, at most 0.50 asked" in report
-    assert "- HOLDS: worst passes / trust-krylov's 0.00, at most 0.50 asked" in report
-    assert "test is met in 2 of 2 runs" in report
-    assert "| a9a 1e-04 | 4 | 1 | 2 | 3 |" in report

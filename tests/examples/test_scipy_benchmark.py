@@ -1,11 +1,8 @@
 """The comparison with SciPy's methods: what is counted, and when a run ends."""
 
-import signal
-
-import numpy as np
 import pytest
 
-from examples.benchmarks.comparison import pooled_runs, problem_sets, scores, solvers
+from examples.benchmarks.comparison import problem_sets, solvers
 from examples.benchmarks.comparison.counted_functions import CountedFunctions
 from examples.harness.recorder import Spent
 
@@ -37,26 +34,3 @@ def test_a_run_ends_when_its_budget_is_spent(problem):
     with pytest.raises(Spent):
         solvers.run("BFGS", counted, {})
     assert counted.work.passes == 5
-
-
-@pytest.fixture
-def worker():
-    """What a worker sets for its process is undone."""
-    before = signal.getsignal(signal.SIGALRM)
-    with np.errstate():
-        yield
-    signal.signal(signal.SIGALRM, before)
-
-
-@pytest.mark.usefixtures("worker")
-def test_runs_are_kept_and_scored(tmp_path):
-    name, run = pooled_runs.one(("classic", "rosenbrock", "ksd", {}, BUDGET))
-    head = {"tag": "ksd", "method": "ksd", "options": {}, "budget": BUDGET, "environment": {}}
-    pooled_runs.cached("classic", "ksd", tmp_path).replace([run], head)
-    pooled_runs.remember_best("classic", {name: run}, tmp_path)
-    loaded = scores.load("classic", ["ksd"], tmp_path)
-    assert loaded.names == ["rosenbrock"]
-    kept = loaded.runs["ksd"]["rosenbrock"]
-    assert kept["success"]
-    assert 0 < kept["value_work"] <= kept["work"]
-    assert not scores.false_success(kept, loaded.about["rosenbrock"])

@@ -1,19 +1,10 @@
 """When a run asks for the diagonal: where a Krylov space needs it, and not before."""
 
-import copy
-
 import numpy as np
 import pytest
-import torch
 from scipy.optimize import rosen, rosen_der, rosen_hess_prod
-from torch import nn
 
 import ksdmin
-from ksdmin import _solver
-from ksdmin._ksd.steps.kind import Turn
-from ksdmin._ksd.steps.krylov import KrylovStep
-from ksdmin._problem.protocol import Jacobian
-from ksdmin._problem.values import changed
 
 N = 12
 
@@ -81,92 +72,3 @@ def test_one_that_is_given_is_checked_also_where_it_is_not_needed(make):
         ksdmin.minimize(make(np.ones(N - 1)), np.full(N, 0.1))
     with pytest.raises(ValueError, match="precond must be positive: entry 2"):
         ksdmin.minimize(make(np.arange(2.0, 2.0 - N, -1.0) - 0.5), np.full(N, 0.1))
-
-
-def first_state(problem, x0):
-    """The run, and its state at the start."""
-    seen = []
-    own = _solver.METHODS["ksd"]
-
-    def step(run, state):
-        seen.append((run, state))
-        return own.step(run, state)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(_solver.METHODS, "ksd", own._replace(step=step))
-        ksdmin.minimize(problem, x0, options={"maxiter": 1})
-    return seen[0]
-
-
-def test_one_that_was_missing_is_kept_in_the_state():
-    """A step that is refused leaves it to the next one from the same point."""
-    precond = Precond()
-    run, state = first_state(of_products(precond), np.full(N, 0.1))
-    state = changed(state, here=changed(state.here, diagonal=None))
-    precond.calls = 0
-    with run.evaluating(state.ledger) as evaluator:
-        after, trial = KrylovStep().offer(Turn(run, evaluator, state, None)).propose()
-        again, same = KrylovStep().offer(Turn(run, evaluator, after, None)).propose()
-    assert precond.calls == 1
-    assert again is after
-    assert state.here.diagonal is None
-    np.testing.assert_array_equal(after.here.diagonal, 1 + abs(state.here.x))  # none is floored
-    np.testing.assert_array_equal(trial.x, same.x)
-
-
-# Nets: their diagonal comes with the gradient, from a pass of its own
-
-
-def curve():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(1, 20), nn.Tanh(), nn.Linear(20, 1)).double()
-    x = torch.linspace(-1, 1, 60, dtype=torch.float64)[:, None]
-    return ksdmin.from_torch(model, nn.MSELoss(), (x, torch.sin(4 * x)), precond="diagonal")
-
-
-def kinds_of_passes(problem, subsets=None, **options):
-    """The kinds of evaluations of a run, and its result."""
-    kinds = []
-    own = type(problem)._means_of
-
-    def means(self, kind, x, idx):
-        kinds.append(kind)
-        return own(self, kind, x, idx)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(problem), "_means_of", means)
-        options = {"maxiter": 10, **options}
-        res = ksdmin.minimize(problem, subsets=subsets, rng=0, options=options)
-    return kinds, res
-
-
-def test_a_net_with_gauss_newton_steps_computes_none():
-    kinds, res = kinds_of_passes(curve())
-    assert res.history["dim"].max() == 1
-    assert set(kinds) == {"gradient"}
-
-
-def test_a_net_with_krylov_spaces_computes_one_with_each_gradient_that_begins_a_step():
-    kinds, res = kinds_of_passes(curve(), without=["gauss-newton", "quasi-newton"])
-    assert kinds[0] == "diagonal"
-    assert kinds.count("diagonal") >= res.nit
-    assert kinds.count("diagonal") <= res.nit + 1
-
-
-def test_where_rows_turn_out_to_be_useless_it_is_computed_after_all():
-    broken = copy.copy(curve())
-    broken.jacobian = lambda x, idx: Jacobian(
-        torch.full((60, len(x)), torch.nan, dtype=x.dtype), torch.ones(60, dtype=x.dtype)
-    )
-    kinds, res = kinds_of_passes(broken, maxiter=1)
-    assert res.nhev > 0
-    assert kinds[:2] == ["gradient", "diagonal"]
-
-
-def test_the_end_of_a_run_computes_none():
-    """Its value and gradient are of all samples, where the last set was a part of them."""
-    kinds, res = kinds_of_passes(curve(), subsets=ksdmin.Subsets(60, 30, 20, 20), maxiter=2)
-    assert res.history["size_A"][-1] == 30
-    assert kinds[0] == "diagonal"
-    assert kinds[-1] == "gradient"

@@ -4,97 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
 
 import ksdmin
 from ksdmin._ksd import start
 from ksdmin._ksd.presets import DEFAULT, PRESETS
-from ksdmin._ksd.quasi_newton import Drift, QuasiNewton
 from ksdmin._ksd.start import first_model
-from ksdmin._problem.arrays import Space
-
-rng = np.random.default_rng(0)
-A = rng.standard_normal((8, 8))
-H = A @ A.T + np.eye(8)
-STEPS = rng.standard_normal((6, 8))
-SPACE = Space(STEPS[0])
-
-
-def learned(changes, capacity=10, drift=None):
-    """The model after steps whose curvature is H, times one of the `changes` for each."""
-    model = QuasiNewton(capacity, drift=drift)
-    for s, change in zip(STEPS, changes, strict=False):
-        model = model.with_pair(SPACE, s, change * H @ s)
-    return model
-
-
-def solve(model, w):
-    return model.preconditioner(SPACE).solve(w)
-
-
-def test_a_constant_curvature_changes_nothing():
-    model = learned([1.0] * 6, drift=Drift())
-    assert_allclose(model.drift.factors, 1.0)
-    assert_allclose(solve(model, STEPS[5]), solve(learned([1.0] * 6), STEPS[5]))
-
-
-def test_one_step_alone_changes_nothing():
-    assert_allclose(learned([1, 1, 1, 0.1], drift=Drift()).drift.factors, 1.0)
-
-
-def test_a_step_that_the_next_one_contradicts_changes_nothing():
-    drift = Drift(np.ones(1), np.ones(1))
-    b = np.array([3.0])
-    up, down = drift.after_step(2 * b, b), drift.after_step(b / 2, b)
-    assert up.last[0] > 1 > down.last[0]
-    assert up.after_step(np.append(b, 0) / 2, np.append(b, 0)).factors[0] == 1
-    assert down.after_step(np.append(b, 0) * 2, np.append(b, 0)).factors[0] == 1
-
-
-@pytest.mark.parametrize("change", [0.1, 10.0])
-def test_two_steps_that_agree_change_all_pairs_that_they_meet(change):
-    factors = learned([1, 1, 1, change, change], drift=Drift()).drift.factors
-    assert_allclose(factors[3:], 1.0)
-    assert ((factors[:3] < 1) == (change < 1)).all()
-    assert ((min(change, 1) <= factors) & (factors <= max(change, 1))).all()
-
-
-def test_a_factor_is_that_of_the_curvature_along_its_pair():
-    model = learned([1, 1, 0.5, 0.2, 0.1], drift=Drift())
-    plain = QuasiNewton(10)
-    for s, c, factor in zip(STEPS, [1, 1, 0.5, 0.2, 0.1], model.drift.factors, strict=False):
-        plain = plain.with_pair(SPACE, s, factor * c * H @ s)
-    assert_allclose(solve(model, A[0]), solve(plain, A[0]), rtol=1e-10)
-
-
-def test_the_free_variables_keep_it():
-    model = learned([1, 1, 0.5, 0.2, 0.1], drift=Drift())
-    same = model.restricted(SPACE, lambda v: v)
-    assert_allclose(solve(same, A[0]), solve(model, A[0]), rtol=1e-10)
-
-
-def test_old_pairs_go_with_their_factors():
-    drift = learned([1, 1, 0.5, 0.2, 0.1, 0.05], capacity=3, drift=Drift()).drift
-    assert len(drift.factors) == len(drift.last) == 3
-    assert drift.after_basis(5, 3).factors.tolist() == [1, 1, 1]
-    assert drift.after_basis(1, 3).factors.tolist() == [*drift.factors[1:], 1]
-    assert len(learned([1, 1], capacity=1, drift=Drift()).drift.factors) == 1
-
-
-@pytest.mark.parametrize("measured", [np.nan, np.inf, -1e300, -2.0])
-def test_what_no_curvature_could_have_changed_by_is_left_out(measured):
-    drift = Drift(np.full(1, 0.5), np.full(1, 0.5)).after_step(np.array([measured]), np.ones(1))
-    assert drift.factors.tolist() == [0.5, 1]
-    assert drift.last.tolist() == [1, 1]
-
-
-def test_the_factors_stay_finite():
-    drift = Drift(np.ones(1), np.ones(1))
-    for _ in range(60):
-        drift = drift.after_step(
-            np.append(1e-8, drift.last[1:] * 0), np.append(1e8, drift.last[1:])
-        )
-    assert 0 < drift.factors[0] < 1e-15
+from tests.linear_models import logistic
 
 
 def separable(seed=0, samples=1000, n=50):
@@ -103,18 +18,7 @@ def separable(seed=0, samples=1000, n=50):
     X = np.abs(rng.standard_normal((samples, n)))
     y = np.sign((X - X.mean(0)) @ rng.standard_normal(n))
 
-    def fun(x, idx=slice(None)):
-        z = y[idx] * (X[idx] @ x)
-        p = np.exp(-np.logaddexp(0, z))
-        value = np.logaddexp(0, -z).mean() + 0.5e-8 * x @ x
-        return value, -(p * y[idx]) @ X[idx] / len(z) + 1e-8 * x
-
-    def hessp(x, v, idx=slice(None)):
-        z = y[idx] * (X[idx] @ x)
-        p = np.exp(-np.logaddexp(0, z))
-        return (p * (1 - p) * (X[idx] @ v)) @ X[idx] / len(z) + 1e-8 * v
-
-    return {"fun": fun, "x0": np.zeros(n), "jac": True, "hessp": hessp}
+    return {**logistic(X, y, l2=1e-8), "x0": np.zeros(n)}
 
 
 def first_models(monkeypatch, problem, x0):

@@ -9,13 +9,11 @@ import torch
 from torch import nn
 
 import ksdmin
-from ksdmin._ksd import gauss_newton
 from ksdmin._ksd.gauss_newton import GaussNewton
-from ksdmin._ksd.steps import gauss_newton as step_of_rows
-from ksdmin._ksd.steps import levenberg_marquardt
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import CheckedProblem
 from ksdmin._problem.protocol import Jacobian
+from tests.nets import tanh_net
 
 RNG = np.random.default_rng(0)
 SHAPES = pytest.mark.parametrize("shape", [(6, 20), (30, 8)], ids=["few rows", "few unknowns"])
@@ -54,25 +52,6 @@ def test_the_step(kind, shape, penalty, more):
         np.testing.assert_allclose(at.linear(at.solver(damping)(r)), np.asarray(R) @ wanted)
 
 
-@SHAPES
-def test_other_residuals_take_the_place_of_those_at_the_point(shape):
-    R, r = rows("numpy", shape)
-    e, rest = RNG.standard_normal(shape[0]), R[0]
-    d = equations(R, r, 0.0, r @ R + rest).solver(0.1)(e)
-    np.testing.assert_allclose(d, expected(R, e @ R + rest, 0.0, 0.1), rtol=1e-8)
-
-
-@SHAPES
-def test_variables_that_are_held_do_not_move(shape):
-    R, r = rows("numpy", shape)
-    free = np.ones(shape[1])
-    free[2] = 0.0
-    d = equations(R, r, 0.0, free * (r @ R), free).solver(0.1)(r)
-    kept = np.flatnonzero(free)
-    np.testing.assert_allclose(d[kept], expected(R[:, kept], (r @ R)[kept], 0.0, 0.1), rtol=1e-8)
-    assert d[2] == 0
-
-
 def test_a_damping_that_rounding_hides_has_no_step():
     R, r = 1e4 * np.ones((9, 9)), np.ones(9)
     assert equations(R, r, 0.0, r @ R).solver(1e-30) is None
@@ -86,7 +65,7 @@ def test_a_variable_without_effect_stays():
     assert d[3] == 0
 
 
-# Corrections
+# Problems of one's own
 
 
 def parabola(x):
@@ -96,49 +75,6 @@ def parabola(x):
 
 def slopes_of_parabola(x):
     return np.array([[-60 * x[0], 30.0], [-1.0, 0.0]])
-
-
-def test_a_correction_solves_the_equations_with_the_true_residuals(monkeypatch):
-    """R^T r(x + d) + l D d = 0 where the corrections have converged."""
-    seen = []
-    own = step_of_rows.GaussNewton.solver
-
-    def solver(self, damping):
-        seen.append(damping)
-        return own(self, damping)
-
-    monkeypatch.setattr(levenberg_marquardt, "FEW_UNKNOWNS", 0)  # which has steps of its own
-    monkeypatch.setattr(step_of_rows.GaussNewton, "solver", solver)
-    monkeypatch.setattr(step_of_rows, "MarginalGain", lambda *args: lambda value, count: count > 40)
-    problem = ksdmin.as_problem(residuals=parabola, jac=slopes_of_parabola)
-    x = np.array([1.5, 2.25])
-    res = ksdmin.minimize(problem, x, options={"maxiter": 1})
-    damping, d = seen[-1], res.x - x
-    J = slopes_of_parabola(x)
-    D = np.linalg.norm(J, axis=0)
-    left = J.T @ parabola(res.x) + damping * D * d
-    assert np.linalg.norm(left) < 1e-3 * np.linalg.norm(J.T @ parabola(x))
-    assert len(seen) == 1
-
-
-def test_corrections_take_fewer_jacobians(monkeypatch):
-    monkeypatch.setattr(levenberg_marquardt, "FEW_UNKNOWNS", 0)  # which has steps of its own
-
-    def jacobians(**given):
-        calls = []
-
-        def jac(x):
-            calls.append(x)
-            return slopes_of_parabola(x)
-
-        problem = ksdmin.as_problem(residuals=parabola, jac=jac)
-        res = ksdmin.minimize(problem, [-1.2, 1.0], options={"gtol": 1e-9, **given})
-        assert res.fun < 1e-15
-        return len(calls)
-
-    corrected = jacobians()
-    monkeypatch.setattr(step_of_rows, "MarginalGain", lambda *args: lambda value, count: True)
-    assert corrected < 0.7 * jacobians()
 
 
 def test_a_problem_of_ones_own_may_do_without_residuals_elsewhere():
@@ -178,17 +114,12 @@ def test_residuals_elsewhere_of_the_wrong_shape_are_refused():
 # Runs
 
 
-def net(hidden=40, seed=0):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        layers = nn.Linear(1, hidden), nn.Tanh(), nn.Linear(hidden, 1)
-        return nn.Sequential(*layers).double()
-
-
 def curve(samples=60, hidden=40, **given):
     """A small net, fitted to a wave: fewer residuals than parameters, or more."""
     x = torch.linspace(-1, 1, samples, dtype=torch.float64)[:, None]
-    return ksdmin.from_torch(net(hidden), nn.MSELoss(), (x, torch.sin(4 * x)), **given)
+    return ksdmin.from_torch(
+        tanh_net(1, hidden, 1).double(), nn.MSELoss(), (x, torch.sin(4 * x)), **given
+    )
 
 
 OPTIONS = {"maxiter": 15, "gtol": 1e-9}
@@ -205,9 +136,7 @@ def test_a_net_is_fitted_closer_than_with_krylov_spaces(samples):
 
 
 def test_no_step_saturates_a_deep_net():
-    torch.manual_seed(0)
-    hidden = (nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(8))
-    net = nn.Sequential(*hidden, nn.Linear(8, 1)).double()
+    net = tanh_net(*[8] * 9, 1).double()
     X = torch.tensor(np.random.default_rng(1).standard_normal((200, 8)))
     y = 3 * torch.tanh(X[:, :3].sum(1, keepdim=True))
     problem = ksdmin.from_torch(net, nn.MSELoss(), (X, y))
@@ -215,26 +144,6 @@ def test_no_step_saturates_a_deep_net():
     res = ksdmin.minimize(problem, rng=0, callback=path.append, options={"maxiter": 20})
     assert all((b - a).norm() <= a.norm() for a, b in itertools.pairwise(path))
     assert res.fun < 1e-3  # it would be 0.04
-
-
-def test_low_rank_leads_to_the_same_fit(monkeypatch):
-    """The residuals of a smooth curve depend on a few directions."""
-    ranks = []
-    own = step_of_rows.NextDamping
-
-    def noted(value, rank, whole_below):
-        ranks.append(rank)
-        return own(value, rank, whole_below)
-
-    monkeypatch.setattr(step_of_rows, "NextDamping", noted)
-    options = {**OPTIONS, "maxiter": 8}
-    few = ksdmin.minimize(curve(350, 200), rng=0, options=options)
-    assert ranks[0] < 100
-    ranks.clear()
-    monkeypatch.setattr(gauss_newton, "LARGEST_SHARE", 0.0)
-    whole = ksdmin.minimize(curve(350, 200), rng=0, options=options)
-    assert set(ranks) == {350}
-    assert few.fun < 2 * whole.fun
 
 
 def test_every_step_can_be_replayed(replayed):
@@ -283,14 +192,8 @@ def test_the_papers_algorithm_and_small_memory_keep_krylov_spaces():
 def regression(samples, width):
     """A net whose Jacobian costs some gradients, and its equations more."""
     x = torch.randn(samples, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    layers = (
-        nn.Linear(10, width),
-        nn.Tanh(),
-        nn.Linear(width, width),
-        nn.Tanh(),
-        nn.Linear(width, 1),
-    )
-    return ksdmin.from_torch(nn.Sequential(*layers).double(), nn.MSELoss(), (x, x[:, :1].sin()))
+    net = tanh_net(10, width, width, 1).double()
+    return ksdmin.from_torch(net, nn.MSELoss(), (x, x[:, :1].sin()))
 
 
 @pytest.mark.parametrize(
@@ -311,7 +214,7 @@ def test_sets_that_the_user_asks_for_stay():
 
 
 def test_blocks_of_different_residuals_take_it_together():
-    model = net()
+    model = tanh_net(1, 40, 1).double()
     x = torch.linspace(-1, 1, 50, dtype=torch.float64)[:, None]
     ends = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
 
@@ -345,24 +248,3 @@ def test_where_the_jacobian_is_not_finite_products_serve():
     res = ksdmin.minimize(broken, rng=0, options=OPTIONS)
     assert res.fun < 0.01
     assert res.history["dim"].max() > 1
-
-
-def least_squares(n=150, rows=100):
-    A = np.random.default_rng(1).standard_normal((rows, n)) / n**0.5
-
-    def residuals(x):
-        return np.tanh(A @ x) - 0.3
-
-    def jac(x):
-        return (1 - np.tanh(A @ x) ** 2)[:, None] * A
-
-    return residuals, jac, n
-
-
-def test_residuals_with_a_dense_jacobian_take_it():
-    residuals, jac, n = least_squares()
-    problem = ksdmin.as_problem(residuals=residuals, jac=jac)
-    res = ksdmin.minimize(problem, np.ones(n), options={"gtol": 1e-10})
-    assert res.success
-    assert res.fun < 1e-15
-    assert res.history["dim"].max() == 1

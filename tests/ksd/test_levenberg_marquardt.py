@@ -7,7 +7,6 @@ import pytest
 from scipy.optimize import least_squares
 
 import ksdmin
-from ksdmin._run.fit_tests import FitTests
 
 T = np.linspace(0.0, 3.0, 25)
 DATA = 2.5 * np.exp(-1.3 * T) + 0.4 + 0.05 * np.cos(7 * T)
@@ -136,14 +135,6 @@ def test_the_status_says_which_test_holds(options, status):
     assert {0: "gtol", 13: "ftol", 14: "xtol"}[status] in res.message
 
 
-def test_the_cosine_is_what_the_message_says():
-    res = fit(decay, slopes_of_decay, START, gtol=1e-6, ftol=0, xtol=0)
-    r, J = decay(res.x), slopes_of_decay(res.x)
-    cosines = abs(J.T @ r) / np.linalg.norm(J, axis=0) / np.linalg.norm(r)
-    assert cosines.max() <= 1e-6
-    assert f"{cosines.max():.2g}" in res.message
-
-
 def test_a_small_gradient_far_from_the_minimum_is_no_success():
     """A cost of 1e-20 passes any absolute test of the gradient."""
     tiny = 1e-10
@@ -255,13 +246,3 @@ def test_a_saved_run_goes_on_with_other_tolerances(tmp_path):
     assert rest.success
     assert rest.nit > first.nit
     assert "gtol 1e-06" in rest.message
-
-
-def test_without_ftol_no_end_by_it():
-    off, on = FitTests(1e-10, 0.0, 1e-10), FitTests(1e-10, 1e-8, 1e-10)
-    for actual, promised in ((-1.0, 0.0), (0.0, 0.0)):
-        assert off.of_step(actual, promised, 1.0, math.inf, 1.0) is None
-    assert on.of_step(-1.0, 0.0, 1.0, math.inf, 1.0) is None
-    assert on.of_step(1e-9, 0.0, 1.0, math.inf, 1.0) is not None
-    assert off.of_end(0.0, 1.0, 1.0) is None
-    assert on.of_end(0.0, 1.0, 0.0) is not None

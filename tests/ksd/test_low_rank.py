@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ksdmin._ksd import gauss_newton
-from ksdmin._ksd.gauss_newton import FIRST_BLOCK, ShiftedOuterProduct, evenly_drawn
+from ksdmin._ksd.gauss_newton import ShiftedOuterProduct
 from ksdmin._problem.arrays import Space
 
 N = 600
@@ -51,24 +50,6 @@ def test_fast_falling_eigenvalues_take_few_columns(kind, shift):
     assert solved.max() < 2 + 1e-5
 
 
-def test_a_larger_shift_takes_the_factor_at_hand(monkeypatch):
-    product, like = product_of(matrix(0.8))
-    product.solver(1e-6)
-    rank = product.rank
-    monkeypatch.setattr(gauss_newton, "partial_factor", None)  # it is not called again
-    A = matrix(0.8)
-    inverse = dense_inverse(product, like, 1e-2)
-    np.testing.assert_allclose(inverse @ (A @ A.T + 1e-2 * np.eye(N)), np.eye(N), atol=1e-3)
-    assert product.rank == rank
-
-
-@pytest.mark.parametrize("order", [1, 7, 8, 9, 61])
-def test_of_a_symmetric_product_the_lower_triangle(order):
-    A = matrix(0.9, rows=order, columns=70)
-    found = Space(torch.tensor(A[0])).lower_product(torch.tensor(A)).numpy()
-    np.testing.assert_allclose(np.tril(found), np.tril(A @ A.T), atol=1e-14)
-
-
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_slowly_falling_ones_are_taken_as_a_whole(kind):
     A = matrix(0.999)
@@ -77,29 +58,6 @@ def test_slowly_falling_ones_are_taken_as_a_whole(kind):
     np.testing.assert_allclose(inverse @ (A @ A.T + 0.1 * np.eye(N)), np.eye(N), atol=1e-10)
     assert product.rank == N
     assert product.whole_below == 0.1
-
-
-def test_what_is_known_to_be_no_saving_is_not_tried(monkeypatch):
-    monkeypatch.setattr(gauss_newton, "partial_factor", None)
-    product, _ = product_of(matrix(0.8), whole_below=1e-2)
-    assert product.solver(1e-3) is not None
-    assert product.rank == N
-    assert product.whole_below == 1e-2
-
-
-def test_a_small_matrix_is_taken_as_a_whole():
-    product, _ = product_of(matrix(0.5, rows=2 * FIRST_BLOCK))
-    product.solver(1.0)
-    assert product.rank == product.order
-
-
-def test_rows_that_are_the_same_do_no_harm():
-    A = np.repeat(matrix(0.8, rows=N // 4), 4, axis=0)
-    product, like = product_of(A)
-    inverse = dense_inverse(product, like, 1e-6)
-    assert product.rank < N / 4
-    solved = np.linalg.eigvals(inverse @ (A @ A.T + 1e-6 * np.eye(N))).real
-    assert solved.max() < 2 + 1e-5
 
 
 def test_a_shift_above_all_eigenvalues_and_a_matrix_of_zeros():
@@ -136,12 +94,3 @@ def test_a_shift_that_rounding_hides():
     assert product.solver(1e-12) is None
     product, _ = product_of(1e4 * np.ones((N, 700)))
     assert product.solver(1e-3 * product.least_shift) is None
-
-
-def test_indices_are_drawn_where_the_weights_are():
-    weights = np.ones(100)
-    weights[30:] = 0.0
-    drawn = evenly_drawn(weights, 10)
-    assert len(drawn) == 10
-    assert drawn.max() < 30
-    assert len(evenly_drawn(np.array([1.0, 1e6, 1.0]), 3)) == 1

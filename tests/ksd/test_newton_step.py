@@ -2,15 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
-from scipy.sparse import csr_array
 from scipy.special import expit
 
 import ksdmin
-from ksdmin._ksd.factor import Factor
 from ksdmin._ksd.steps import newton
-from ksdmin._problem import functions
 
 
 def spd(n, seed=0):
@@ -40,22 +36,6 @@ def logistic(samples=2000, n=100, l2=1e-4, **given):
 # The directions
 
 
-def test_a_definite_matrix_gives_the_newton_direction():
-    H, g = spd(20), np.arange(20.0)
-    found = newton.newton_directions(H, g, 1e-10, damped=False)
-    np.testing.assert_allclose(found.rows, [-np.linalg.solve(H, g)])
-    factor = Factor(found.lower, found.scale)
-    np.testing.assert_allclose(H @ factor.solve(g), g, atol=1e-9)
-
-
-def test_damped_directions_are_those_of_marquardt():
-    H, g = spd(20), np.ones(20)
-    found = newton.newton_directions(H, g, 1e-10, damped=True)
-    D = np.diag(np.diagonal(H))
-    wanted = [-np.linalg.solve(H + damping * D, g) for damping in (0.0, 1.0)]
-    np.testing.assert_allclose(found.rows, wanted)
-
-
 def test_scaled_variables_give_the_same_steps():
     H, g, s = spd(10), np.ones(10), np.geomspace(1e-5, 1e5, 10)
     plain = newton.newton_directions(H, g, 1e-10, damped=True).rows
@@ -76,12 +56,6 @@ def test_a_zero_matrix_gives_steepest_descent():
     found = newton.newton_directions(np.zeros((3, 3)), np.ones(3), 1e-10, damped=False)
     assert np.isfinite(found.rows).all()
     assert (found.rows @ np.ones(3) < 0).all()
-
-
-def test_directions_in_the_span_of_others_are_left_out():
-    rows = np.array([[1.0, 0, 0], [2.0, 0, 0], [1.0, 1.0, 0]])
-    V = newton.orthonormal(rows)
-    np.testing.assert_allclose(V, [[1, 0, 0], [0, 1, 0]], atol=1e-12)
 
 
 # Runs
@@ -157,38 +131,6 @@ def test_a_saddle_point_is_left():
     np.testing.assert_allclose(np.abs(res.x), 1, atol=1e-5)
 
 
-def test_a_matrix_that_is_not_finite_ends_the_run_with_its_status():
-    res = ksdmin.minimize(rosen, np.zeros(3), jac=rosen_der, hess=lambda x: np.full((3, 3), np.nan))
-    assert res.status == ksdmin.Status.NOT_FINITE
-
-
-def test_an_asymmetric_hessian_is_warned_of():
-    def wrong(x):
-        H = rosen_hess(x)
-        H[0, 1] += 1000
-        return H
-
-    with pytest.warns(RuntimeWarning, match="not symmetric"):
-        ksdmin.minimize(rosen, np.full(4, -1.2), jac=rosen_der, hess=wrong, options={"maxiter": 3})
-
-
-def test_a_large_sparse_hessian_is_multiplied_by(monkeypatch):
-    monkeypatch.setattr(functions, "SMALL_SPARSE", 5)
-    calls = []
-
-    def hess(x):
-        calls.append(1)
-        return csr_array(rosen_hess(x))
-
-    given = {"fun": rosen, "x0": np.full(6, -1.2), "jac": rosen_der, "hess": hess}
-    res = ksdmin.minimize(**given, options={"without": ["newton"]})
-    n_calls = len(calls)
-    calls.clear()
-    again = ksdmin.minimize(**given)
-    np.testing.assert_array_equal(res.x, again.x)
-    assert len(calls) == n_calls == again.nhev
-
-
 def test_hess_beside_hessp_is_called_only_where_it_is_less_work():
     def never(x):
         raise AssertionError("called")
@@ -219,19 +161,3 @@ def test_the_inverse_hessian_of_the_result_is_close_to_the_true_one():
     assert res.hess_inv.shape == (30, 30)
     error = np.linalg.norm(res.hess_inv.todense() @ true - np.eye(30), 2)
     assert error < 0.5
-
-
-def test_a_run_of_torch_tensors_takes_it_too():
-    A = torch.tensor(spd(12))
-
-    def fun(x):
-        return x @ A @ x / 2 - x.sum() + (x**4).sum() / 4
-
-    res = ksdmin.minimize(
-        fun,
-        torch.zeros(12, dtype=torch.float64),
-        jac=lambda x: A @ x - 1 + x**3,
-        hess=lambda x: A + torch.diag(3 * x**2),
-    )
-    assert res.success
-    assert res.history["dim"].max() == 1

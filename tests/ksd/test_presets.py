@@ -1,6 +1,5 @@
 """Presets: the paper's choices and ours, and that the loop listens to them."""
 
-import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -8,10 +7,10 @@ import pytest
 from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
-from ksdmin._ksd import presets
-from ksdmin._ksd.presets import AS_PRINTED, DEFAULT, PRESETS
+from ksdmin._ksd.presets import AS_PRINTED, PRESETS
 from ksdmin._options import KINDS, RULES, Options, parse_options
 from ksdmin._options import PRESETS as NAMES
+from tests.linear_models import squares
 
 
 def run(n=10, options=ksdmin.PAPER, **more):
@@ -37,18 +36,10 @@ def test_paper_cannot_be_changed_but_extended():
     assert ksdmin.PAPER["krylov_dim"] == 20
 
 
-def test_paper_can_be_pickled():
-    assert dict(pickle.loads(pickle.dumps(ksdmin.PAPER))) == dict(ksdmin.PAPER)
-
-
-def test_paper_adjoins_one_direction_from_the_start():
-    """e_1 stands in on the first iteration; then the last step."""
+def test_paper_adjoins_previous_directions():
+    """e_1 stands in on the first iteration; then the last step, or as many as `memory` says."""
     assert run(krylov_dim=4).history["dim"].tolist() == [0, 5, 5, 5, 5, 5]
-
-
-def test_memory_counts_the_directions():
-    dims = run(krylov_dim=4, memory=3).history["dim"]
-    assert dims.tolist() == [0, 5, 6, 7, 7, 7]
+    assert run(krylov_dim=4, memory=3).history["dim"].tolist() == [0, 5, 6, 7, 7, 7]
     assert run(krylov_dim=4, memory=0).history["dim"].tolist() == [0, 4, 4, 4, 4, 4]
 
 
@@ -56,14 +47,9 @@ def few_samples(options):
     """On sets of a few samples many steps lead up."""
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((40, 3)), 5 * rng.standard_normal(40)
-    return ksdmin.minimize(
-        lambda x, idx: float(np.mean((X[idx] @ x - y[idx]) ** 2)),
-        np.zeros(3),
-        jac=lambda x, idx: 2 * X[idx].T @ (X[idx] @ x - y[idx]) / len(y[idx]),
-        subsets=ksdmin.Subsets(40, curvature=4, search=4),
-        rng=0,
-        options={**options, "maxiter": 12},
-    )
+    given = {**squares(X, y), "hessp": None, "x0": np.zeros(3), "rng": 0}
+    subsets = ksdmin.Subsets(40, curvature=4, search=4)
+    return ksdmin.minimize(**given, subsets=subsets, options={**options, "maxiter": 12})
 
 
 def test_paper_takes_every_step_and_keeps_the_sizes():
@@ -90,45 +76,13 @@ def history_of(res):
     return {name: res.history[name].tobytes() for name in columns}
 
 
-@pytest.mark.parametrize("more", [{}, {"krylov_dim": 3, "damping": 0.5}])
-def test_the_preset_by_name_is_the_same_run(more):
+def test_presets_by_name_are_the_same_runs():
+    more = {"krylov_dim": 3, "damping": 0.5}
     for of in (lambda options: run(12, options), few_samples):
         named, given = of({"preset": "paper", **more}), of(ksdmin.PAPER | more)
         assert named.x.tobytes() == given.x.tobytes()
         assert history_of(named) == history_of(given)
-
-
-def test_the_default_by_name_is_the_default():
     assert history_of(run(12, {"preset": "default"})) == history_of(run(12, {}))
-
-
-# Their answers
-
-
-def test_a_search_in_a_sum_ends_by_what_it_costs():
-    """In four dimensions an iteration is a fifth of the step and more."""
-    targets = np.random.default_rng(0).uniform(-1, 1, (50, 4))
-    inner = []
-    for subsets in (None, 50):
-        res = ksdmin.minimize(
-            lambda x, idx=slice(None): np.mean(np.cosh(x - targets[idx]).sum(axis=1)),
-            np.full(4, 6.0),
-            jac=lambda x, idx=slice(None): np.sinh(x - targets[idx]).mean(axis=0),
-            hessp=lambda x, v, idx=slice(None): np.cosh(x - targets[idx]).mean(axis=0) * v,
-            subsets=subsets,
-            rng=0,
-            options={"maxiter": 1, "without": ["forcing"]},
-        )
-        inner.append(int(res.history["inner_iterations"][-1]))
-    assert inner[1] < inner[0]
-
-
-def test_the_users_options_go_before_the_presets():
-    for preset in (AS_PRINTED, DEFAULT):
-        for name in presets.SET:
-            given = Options(**{name: 0.5 if name in ("floor", "diagonal_power", "damping") else 7})
-            assert getattr(preset.completed(given), name) == getattr(given, name)
-            assert getattr(preset.completed(Options()), name) == getattr(preset, name)
 
 
 def test_names_agree():

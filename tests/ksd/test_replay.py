@@ -1,6 +1,5 @@
 """A step depends on the state alone: taken again, it gives the same, and changes nothing."""
 
-from dataclasses import fields
 from itertools import cycle
 
 import numpy as np
@@ -10,10 +9,10 @@ from scipy.special import expit
 
 import ksdmin
 from ksdmin import _solver
-from ksdmin._hf import HFState
-from ksdmin._ksd.state import KSDState
 from tests.ksd.snapshots import snapshot
 from tests.ksd.twice import Twice
+from tests.linear_models import logistic
+from tests.nets import tanh_net
 from tests.run import runs
 
 M, N, L2 = 2000, 6, 1e-3
@@ -57,37 +56,8 @@ def test_the_paper(replayed):
 # Sums
 
 
-def value(w, idx):
-    return float(np.logaddexp(0, -Y[idx] * (X[idx] @ w)).mean() + L2 / 2 * w @ w)
-
-
-def gradient(w, idx):
-    return -(Y[idx] * expit(-Y[idx] * (X[idx] @ w))) @ X[idx] / len(Y[idx]) + L2 * w
-
-
-def product(w, p, idx):
-    s = expit(X[idx] @ w)
-    return (s * (1 - s) * (X[idx] @ p)) @ X[idx] / len(s) + L2 * p
-
-
-def logistic(subsets, **more):
-    functions = {"fun": value, "jac": gradient, "hessp": product}
-    return {**functions, "x0": np.zeros(N), "subsets": subsets, "rng": 0, **more}
-
-
-def test_a_sum_with_growing_sets(replayed):
-    subsets = ksdmin.Subsets(M, gradient=200, curvature=40, search=40)
-    states = replayed(**logistic(subsets, options={"gtol": 1e-8}))
-    for name in ("size_A", "size_B", "size_C"):
-        sizes = [getattr(state.record, name) for state in states]
-        assert sizes[0] < sizes[-1], name
-
-
-@methods
-def test_sets_that_keep_their_size(replayed, method):
-    subsets = ksdmin.Subsets(M, gradient=400, curvature=100, search=100)
-    options = {"maxiter": 8} if method == "hf" else ksdmin.PAPER | {"maxiter": 8}
-    replayed(**logistic(subsets, method=method, options=options))
+def sum_of_losses(subsets, **more):
+    return {**logistic(X, Y, L2), "x0": np.zeros(N), "subsets": subsets, "rng": 0, **more}
 
 
 def triples(count):
@@ -104,7 +74,7 @@ def test_own_sets_of_an_iterable(replayed, endless):
             return cycle(triples(4)) if endless else triples(6)
 
     subsets = ksdmin.Subsets(Sets(), full=WHOLE)
-    states = replayed(**logistic(subsets, options={"maxiter": 8, "gtol": 1e-12}))
+    states = replayed(**sum_of_losses(subsets, options={"maxiter": 8, "gtol": 1e-12}))
     assert states[-1].sampling.exhausted is not endless
 
 
@@ -122,11 +92,11 @@ def test_a_generator_is_drawn_from_once_a_step(monkeypatch, method):
     with monkeypatch.context() as patch:
         patch.setitem(_solver.METHODS, method, own._replace(step=twice))
         subsets = ksdmin.Subsets(generator(), full=WHOLE)
-        res = ksdmin.minimize(**logistic(subsets, method=method, options={"gtol": 1e-12}))
+        res = ksdmin.minimize(**sum_of_losses(subsets, method=method, options={"gtol": 1e-12}))
     twice.take_again()
     assert len(drawn) == len(twice.states) == res.nit == 6
     again = ksdmin.Subsets(list(triples(6)), full=WHOLE)
-    plain = ksdmin.minimize(**logistic(again, method=method, options={"gtol": 1e-12}))
+    plain = ksdmin.minimize(**sum_of_losses(again, method=method, options={"gtol": 1e-12}))
     assert snapshot(res.x) == snapshot(plain.x)
 
 
@@ -137,7 +107,7 @@ def test_own_sets_of_a_callable(replayed, method):
         return A, B, C
 
     subsets = ksdmin.Subsets(draw, full=WHOLE)
-    replayed(**logistic(subsets, method=method, options={"maxiter": 6}))
+    replayed(**sum_of_losses(subsets, method=method, options={"maxiter": 6}))
 
 
 @pytest.mark.parametrize("run", [runs.epochs, runs.blocks_of_epochs])
@@ -151,11 +121,8 @@ def test_points_that_are_drawn_anew(replayed, run):
 def net(precision):
     torch = pytest.importorskip("torch")
     inputs, targets = torch.as_tensor(X[:300], dtype=torch.float32), torch.as_tensor(Y[:300] > 0)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(N, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2))
     data, loss = (inputs, targets.long()), torch.nn.CrossEntropyLoss()
-    return ksdmin.from_torch(model, loss, data, l2=0.1, precision=precision)
+    return ksdmin.from_torch(tanh_net(N, 2, 2), loss, data, l2=0.1, precision=precision)
 
 
 def test_a_net_whose_arithmetic_gets_finer(replayed):
@@ -196,14 +163,6 @@ def test_the_way_down_from_a_saddle_point(monkeypatch):
     assert np.abs(np.abs(res.x) - 1).max() < 1e-4
     assert seen[0] is True
     assert seen[-1] is False
-
-
-# The states themselves
-
-
-@pytest.mark.parametrize("state", [KSDState, HFState])
-def test_a_state_is_small(state):
-    assert len(fields(state)) <= 15
 
 
 def test_snapshots_tell_states_apart():

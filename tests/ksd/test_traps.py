@@ -8,6 +8,7 @@ import pytest
 import ksdmin
 from ksdmin._ksd.quasi_newton import QuasiNewton
 from ksdmin._problem.arrays import Space
+from tests.linear_models import squares
 
 RNG = np.random.default_rng(0)
 
@@ -37,10 +38,8 @@ def test_the_search_on_samples_ends_at_a_bound(seed):
     X = rng.standard_normal((2000, 4))
     y = X @ np.full(4, 3.0) + 3 * rng.standard_normal(2000)
     res = ksdmin.minimize(
-        lambda w, idx: float(np.mean((X[idx] @ w - y[idx]) ** 2) / 2),
-        np.full(4, 0.5),
-        jac=lambda w, idx: (X[idx] @ w - y[idx]) @ X[idx] / len(y[idx]),
-        hessp=lambda w, p, idx: (X[idx] @ p) @ X[idx] / len(y[idx]),
+        **squares(X, y),
+        x0=np.full(4, 0.5),
         subsets=ksdmin.Subsets(2000, curvature=40, search=20),
         bounds=[(0, 1)] * 4,
         rng=seed,

@@ -8,6 +8,8 @@ from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 import ksdmin
 from ksdmin import _solver
 from ksdmin._options import RULES
+from tests.linear_models import squares
+from tests.nets import tanh_net
 
 
 @pytest.fixture
@@ -37,23 +39,14 @@ def regression(size=200, n_samples=4000, n=60):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n_samples, n)) * np.geomspace(1, 1e-3, n)
     y = X @ rng.standard_normal(n) + 0.1 * rng.standard_normal(n_samples)
-    return {
-        "fun": lambda x, idx: np.mean((X[idx] @ x - y[idx]) ** 2) / 2,
-        "x0": np.zeros(n),
-        "jac": lambda x, idx: (X[idx] @ x - y[idx]) @ X[idx] / len(y[idx]),
-        "hessp": lambda x, p, idx: (X[idx] @ p) @ X[idx] / len(y[idx]),
-        "subsets": ksdmin.Subsets(n_samples, 1.0, size, size),
-        "rng": 0,
-    }
+    subsets = ksdmin.Subsets(n_samples, 1.0, size, size)
+    return {**squares(X, y), "x0": np.zeros(n), "subsets": subsets, "rng": 0}
 
 
 def net(**more):
     rng = torch.Generator().manual_seed(1)
     X = torch.randn(400, 4, generator=rng)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        layers = torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)
-        model = torch.nn.Sequential(*layers)
+    model = tanh_net(4, 8, 1)
     data = X, torch.sin(3 * X[:, :1])
     problem = ksdmin.from_torch(model, torch.nn.MSELoss(), data, precond="diagonal", **more)
     return {"fun": problem, "rng": 0}
@@ -66,18 +59,6 @@ def test_a_run_goes_on_without_any_of_them(rule):
 
 def test_a_run_goes_on_without_all_of_them():
     assert ksdmin.minimize(**valley(10), options={"without": RULES}).success
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_the_others_stay(states_of, rule):
-    """At the start of a run on samples all rules are those of the default, but for one."""
-    _, (default, *_) = states_of(net(), maxiter=1)
-    _, (state, *_) = states_of(net(), maxiter=1, without=[rule])
-    kinds = {name: type(getattr(default.rules, name)) for name in RULES}
-    assert {name: type(getattr(state.rules, name)) for name in RULES} == kinds
-    if rule in ("stall", "finer_arithmetic"):  # the first step is the same
-        others = [name for name in RULES if name != rule]
-        assert all(getattr(state.rules, o) == getattr(default.rules, o) for o in others)
 
 
 def test_without_damping(states_of):

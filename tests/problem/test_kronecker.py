@@ -40,23 +40,14 @@ def dense(factors):
 
 
 def test_a_block_is_a_kronecker_product():
-    A, B = factors_of()[:2]
+    """With its bias behind the weights or as a row; a side may be diagonal, a block a number."""
+    A, B, C, D, a, E, number = factors_of()
     matrix = dense(factors_of())
     # M has the bias as its last column: row by row, M is the vector that A (x) B multiplies
-    order = [0, 1, 6, 2, 3, 7, 4, 5, 8]
-    assert_allclose(matrix[np.ix_(order, order)], np.kron(A, B))
-
-
-def test_a_bias_may_be_a_row():
-    A, B = factors_of()[2:4]
-    order = [*range(13, 21), *range(9, 13)]
-    assert_allclose(dense(factors_of())[np.ix_(order, order)], np.kron(A, B))
-
-
-def test_a_side_may_be_diagonal_and_a_block_a_number():
-    a, B, number = factors_of()[4:7]
-    matrix = dense(factors_of())
-    assert_allclose(matrix[21:27, 21:27], np.kron(np.diag(a), B))
+    behind, row = [0, 1, 6, 2, 3, 7, 4, 5, 8], [*range(13, 21), *range(9, 13)]
+    assert_allclose(matrix[np.ix_(behind, behind)], np.kron(A, B))
+    assert_allclose(matrix[np.ix_(row, row)], np.kron(C, D))
+    assert_allclose(matrix[21:27, 21:27], np.kron(np.diag(a), E))
     assert_allclose(matrix[27:, 27:], number * np.eye(2))
 
 

@@ -28,17 +28,6 @@ def in_blocks(idx, blocks):
     return [idx[(idx >= end - size) & (idx < end)] for end, size in zip(ends, blocks, strict=True)]
 
 
-@given(BLOCKS, st.integers(0, 400))
-def test_shares_are_equal_as_far_as_blocks_have_samples(blocks, size):
-    size = min(size, sum(blocks))
-    shares = equal_shares(size, blocks)
-    assert sum(shares) == size
-    assert all(0 <= share <= n for share, n in zip(shares, blocks, strict=True))
-    most = max(shares)
-    for share, n in zip(shares, blocks, strict=True):
-        assert share == n or share >= most - 1
-
-
 @given(requests())
 def test_sizes_are_exact_and_every_block_is_there(request):
     blocks, sizes, seed = request

@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 
 import ksdmin
 from ksdmin import Status, Subsets
-from ksdmin._problem.subsets import Sets, Sizes
+from ksdmin._problem.subsets import Sizes
 
 M = 60
 TARGETS = np.random.default_rng(0).standard_normal((M, 4))
@@ -52,13 +52,6 @@ def test_sizes(requested, expected):
     assert Subsets(1000, **requested).sizes(parts=20) == Sizes(*expected)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 59_999])
-@pytest.mark.parametrize("K", [1, 2, 3, 20])
-def test_default_sizes_can_be_drawn_however_few_the_samples(n, K):
-    sets = draw(Subsets(n), K=K)
-    assert n == 1 or not set(sets.B) & set(sets.C)
-
-
 @pytest.mark.parametrize("size", [0, -1, 61, 0.0, -0.5, 1.5, 60.0, np.nan, True, "half"])
 @pytest.mark.parametrize("name", ["gradient", "curvature", "search"])
 def test_impossible_size(name, size):
@@ -78,51 +71,25 @@ def test_too_much_for_disjoint_sets():
 
 
 @pytest.mark.parametrize(
-    ("n", "fewest", "share"),
+    ("what", "error", "told"),
     [
-        (100_000, 1000, 5000),
-        (20_000, 1000, 1000),
-        (5000, 1000, 1000),
-        (3999, 1000, 3999),
-        (2, 9, 2),
+        *((n, ValueError, "at least one sample") for n in (0, -3)),
+        *(
+            (what, TypeError, r"subsets: expected .* not (float|NoneType|str|bytes|bool)")
+            for what in (2.5, None, "file", b"file", True)
+        ),
+        *(
+            (n, TypeError, r"subsets: expected .* not (float|bool)")
+            for n in (np.array(6.0), np.array(True), np.float64(6))
+        ),
     ],
 )
-def test_sets_are_worth_while_or_everything(n, fewest, share):
-    subsets = Subsets(n)
-    assert subsets.sizes(20, fewest) == Sizes(n, share, share)
-    assert subsets.everything(subsets.sizes(20, fewest)) == (share == n)
-
-
-@pytest.mark.parametrize("n", [0, -3])
-def test_no_samples(n):
-    with pytest.raises(ValueError, match="at least one sample"):
-        Subsets(n)
-
-
-@pytest.mark.parametrize("what", [2.5, None, "file", b"file", True])
-def test_not_subsets(what):
-    with pytest.raises(
-        TypeError, match=r"subsets: expected .* not (float|NoneType|str|bytes|bool)"
-    ):
+def test_not_subsets(what, error, told):
+    with pytest.raises(error, match=told):
         Subsets(what)
 
 
 # Draws
-
-
-def test_drawn_indices():
-    sets = draw(Subsets(M, gradient=0.5, curvature=0.25, search=20))
-    assert [len(idx) for idx in (sets.A, sets.B, sets.C)] == [30, 15, 20]
-    for idx in (sets.A, sets.B, sets.C):
-        assert idx.dtype == np.int64
-        assert (np.diff(idx) > 0).all()  # sorted, each once
-        assert 0 <= idx[0] <= idx[-1] < M
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_curvature_and_search_are_disjoint(seed):
-    sets = draw(Subsets(M, curvature=40, search=20), seed)
-    assert_array_equal(np.union1d(sets.B, sets.C), np.arange(M))
 
 
 def test_every_sample_has_its_turn():
@@ -134,29 +101,9 @@ def test_every_sample_has_its_turn():
         assert counts.max() < 50
 
 
-def recorded(seed):
-    """All index sets that a run hands to fun, and its result."""
-    heard = []
-
-    def spy(x, idx):
-        heard.append(idx)
-        return fun(x, idx)
-
-    res = ksdmin.minimize(
-        spy,
-        np.zeros(4),
-        jac=jac,
-        hessp=lambda x, p, idx: p,
-        subsets=Subsets(M, gradient=0.5),
-        rng=seed,
-        options={"maxiter": 4, "gtol": 0.0},
-    )
-    return heard, res
-
-
 def test_global_random_state_is_left_alone():
     before = np.random.get_state()[1].copy()  # noqa: NPY002
-    recorded(None)
+    ksdmin.minimize(fun, np.zeros(4), jac=jac, subsets=Subsets(M, gradient=0.5))
     assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
 
 
@@ -273,27 +220,6 @@ def test_a_set_that_is_drawn_again_is_evaluated_once():
     assert res.njev <= res.nit + 1
 
 
-def test_what_is_left_of_an_iterable_is_a_value():
-    """Taking from it again gives the same, and the iterable is drawn from once."""
-    drawn = []
-
-    def triples():
-        for i in range(2):
-            drawn.append(i)
-            yield (i, i, i)
-
-    first = Subsets(triples()).stream()
-    (one, rest), (again, same) = first.take(), first.take()
-    assert (one, again, drawn) == (Sets(0, 0, 0), Sets(0, 0, 0), [0])
-    assert rest is same
-    two, end = rest.take()
-    assert two == Sets(1, 1, 1)
-    assert end.take()[0] is None
-    assert end.take()[0] is None
-    assert first.take()[0] is one
-    assert drawn == [0, 1]
-
-
 def test_sets_of_an_iterable_are_freed_once_they_are_used():
     """They may be large."""
 
@@ -343,28 +269,18 @@ def test_sizes_do_not_go_with_own_sets():
 
 
 def test_size_of():
-    subsets = Subsets(M)
+    subsets, whole, mask = Subsets(M), list(range(7)), np.arange(M) % 3 == 0
     assert subsets.size_of(slice(None)) == M
     assert subsets.size_of(np.arange(7)) == 7
+    assert subsets.size_of([]) == 0
     assert subsets.size_of(object()) is None
     assert subsets.size_of("file name") is None
-    whole = list(range(7))
     assert Subsets([], full=whole).size_of(whole) == 7
-
-
-def test_the_size_of_a_mask_is_what_it_selects():
-    subsets, mask = Subsets(M), np.arange(M) % 3 == 0
+    # Of a mask it is what it selects.
     assert subsets.size_of(mask) == subsets.size_of(mask.tolist()) == 20
     torch = pytest.importorskip("torch")
     assert subsets.size_of(torch.from_numpy(mask)) == 20
     assert subsets.size_of(torch.arange(7)) == 7
-    assert subsets.size_of([]) == 0
-
-
-@pytest.mark.parametrize("n", [np.array(6.0), np.array(True), np.float64(6)])
-def test_an_array_that_holds_no_count(n):
-    with pytest.raises(TypeError, match=r"subsets: expected .* not (float|bool)"):
-        Subsets(n)
 
 
 # Functions that do not know of subsets
@@ -379,17 +295,14 @@ def test_an_array_that_holds_no_count(n):
     ],
 )
 def test_an_error_in_a_function_tells_how_it_was_called(fun, error):
+    with pytest.raises(TypeError) as caught:
+        ksdmin.minimize(curved, np.zeros(4), jac=curved_jac, hessp=lambda x, p: p, subsets=M, rng=0)
+    assert "hessp(x, p, idx, *args)" in caught.value.__notes__[0]
     with pytest.raises(error) as caught:
         run(M, fun)
     note = caught.value.__notes__[0]
     assert "fun is called as fun(x, idx, *args)" in note
     assert "idx is slice(None) or a sorted array of int64 rows below the number" in note
-
-
-def test_so_does_one_in_a_product():
-    with pytest.raises(TypeError) as caught:
-        ksdmin.minimize(curved, np.zeros(4), jac=curved_jac, hessp=lambda x, p: p, subsets=M, rng=0)
-    assert "hessp(x, p, idx, *args)" in caught.value.__notes__[0]
 
 
 def test_other_errors_pass_as_they_are():

@@ -90,6 +90,15 @@ def test_no_stall_on_rosenbrock():
     assert ours <= 1.3 * rivals
 
 
+@pytest.mark.parametrize("high", [5.0, 1.0])
+def test_no_stall_within_bounds_either(high):
+    for x0 in starts(3, -2, 1, 15):
+        res = ksdmin.minimize(rosen, x0, bounds=[(-5, high)] * 3)
+        assert res.success
+        value = res.history["value"]
+        assert (value[:-1] - value[1:] < NOT_WORTH_IT * value[:-1]).sum() <= 10
+
+
 @pytest.mark.parametrize("fun", SMALL, ids=lambda fun: fun.__name__)
 def test_as_few_values_as_bfgs(fun):
     ours = rivals = 0

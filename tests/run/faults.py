@@ -61,8 +61,6 @@ class Faulty:
         wrong = float(self.kind)
         if self.verb == "value":
             return wrong
-        if hasattr(out, "at"):  # jax
-            return out.at[0].set(wrong)
         out = out.clone() if hasattr(out, "clone") else np.array(out)
         out[0] = wrong
         return out
@@ -114,19 +112,7 @@ def torch_run(method, faulty):
     }
 
 
-def jax_run(method, faulty):
-    runs.pytest.importorskip("jax")
-    arguments = runs.jax_function()
-    problem = arguments["fun"]
-    return {
-        **arguments,
-        "fun": faulty.wrap("value", lambda x: float(problem._fun(x))),
-        "jac": faulty.wrap("gradient", problem._jac),
-        "method": method,
-    }
-
-
-RUNS = {"numpy": numpy_run, "samples": samples_run, "torch": torch_run, "jax": jax_run}
+RUNS = {"numpy": numpy_run, "samples": samples_run, "torch": torch_run}
 
 
 @cache

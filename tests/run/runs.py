@@ -6,6 +6,8 @@ from scipy.optimize import rosen, rosen_der, rosen_hess, rosen_hess_prod
 from scipy.sparse import csr_array
 
 import ksdmin
+from tests.linear_models import logistic
+from tests.nets import tanh_net
 
 X0 = np.array([-1.2, 1.0, 0.7, 1.3])
 M = 240
@@ -51,33 +53,26 @@ def residuals():
     return {"fun": ksdmin.as_problem(residuals=r), "x0": X0}
 
 
-def logistic(subsets, **kwargs):
+def a_sum(subsets, **kwargs):
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((M, 4)), rng.integers(0, 2, M) * 2.0 - 1
-
-    def fun(w, idx):
-        return np.logaddexp(0, -y[idx] * (X[idx] @ w)).mean() + 1e-3 * w @ w
-
-    def jac(w, idx):
-        weight = -y[idx] / (1 + np.exp(y[idx] * (X[idx] @ w)))
-        return X[idx].T @ weight / len(weight) + 2e-3 * w
-
-    problem = ksdmin.as_problem(fun, jac=jac, subsets=subsets)
+    loss = logistic(X, y, l2=2e-3)
+    problem = ksdmin.as_problem(loss["fun"], jac=loss["jac"], subsets=subsets)
     return {"fun": problem, "x0": np.zeros(4), "rng": 5, "options": {"maxiter": 9}, **kwargs}
 
 
 def samples():
-    return logistic(ksdmin.Subsets(M, gradient=100, curvature=20, search=20))
+    return a_sum(ksdmin.Subsets(M, gradient=100, curvature=20, search=20))
 
 
 def samples_hessian_free():
-    return logistic(ksdmin.Subsets(M, gradient=100, curvature=20), method="hf")
+    return a_sum(ksdmin.Subsets(M, gradient=100, curvature=20), method="hf")
 
 
 def an_iterable_of_sets():
     rng = np.random.default_rng(1)
     A, B, C = (rng.choice(M, (9, size)) for size in (90, 30, 30))
-    return logistic(ksdmin.Subsets(list(zip(A, B, C, strict=True)), full=slice(None)))
+    return a_sum(ksdmin.Subsets(list(zip(A, B, C, strict=True)), full=slice(None)))
 
 
 def all_iterates():
@@ -98,9 +93,7 @@ def net(**kwargs):
     rng = np.random.default_rng(0)
     X = torch.as_tensor(rng.standard_normal((300, 3)), dtype=torch.float32)
     y = (X[:, 0] * X[:, 1] > 0).long()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
+    model = tanh_net(3, 5, 2)
     problem = ksdmin.from_torch(model, torch.nn.CrossEntropyLoss(), (X, y), l2=1e-3)
     return {"fun": problem, "rng": 0, "options": {"maxiter": 7}, **kwargs}
 
@@ -110,9 +103,7 @@ def from_single_to_double():
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
     X = torch.as_tensor(rng.standard_normal((60, 2)), dtype=torch.float32)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = torch.nn.Linear(2, 1)
+    model = tanh_net(2, 1)
     y = torch.sin(X[:, :1]) + X[:, 1:]
     problem = ksdmin.from_torch(model, lambda z, y: (z - y).cosh().mean(1), (X, y), l2=1e-2)
     options = {"gtol": 1e-10, "return_all": True, "average": 0.7}
@@ -131,9 +122,7 @@ def epochs():
         X = torch.as_tensor(np.random.default_rng(epoch).standard_normal((80, 2)))
         return X, X[:, :1] * X[:, 1:]
 
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    model = tanh_net(2, 4, 1)
     problem = ksdmin.from_torch(model.double(), torch.nn.MSELoss(), data)
     return {"fun": problem, "rng": 0, "options": {"maxiter": 8}}
 
@@ -145,9 +134,7 @@ def blocks_of_epochs():
     def points(epoch):
         return torch.as_tensor(np.random.default_rng(epoch // 3).random((40, 2)))
 
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    model = tanh_net(2, 4, 1)
     blocks = [
         (lambda net, x: net(x) - x[:, :1] * x[:, 1:], points),
         (lambda net, x: net(x), torch.zeros(1, 2, dtype=torch.float64)),

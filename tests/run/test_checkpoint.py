@@ -44,7 +44,7 @@ def test_a_run_that_is_saved_and_loaded_again_and_again(run, path):
     for k in range(whole.nit):
         iteration = next(solver)
         assert iteration.nit == k + 1
-        if k < 4 or k % 5 == 0 or k > whole.nit - 3:
+        if k < 3 or k % 7 == 0 or k > whole.nit - 3:
             solver.save(path)
             solver = ksdmin.Solver.load(path, run()["fun"])
     with pytest.raises(StopIteration):
@@ -92,22 +92,6 @@ def test_a_run_that_ended_by_an_exception_goes_on(run, path):
     )
     assert_same(again, whole)
     assert seen == list(range(2, whole.nit + 1))  # 2 once more: the callback had not finished
-
-
-def test_an_exception_in_the_middle_of_a_step(path):
-    calls = []
-
-    def fun(x):
-        calls.append(x)
-        if len(calls) == 14:
-            raise OSError("the data loader failed")
-        return rosen(x)
-
-    whole = ksdmin.minimize(rosen, runs.X0, jac=rosen_der)
-    problem = ksdmin.as_problem(fun, jac=rosen_der)
-    with pytest.raises(OSError, match="loader"):
-        ksdmin.minimize(problem, runs.X0, options={"checkpoint": path})
-    assert_same(ksdmin.resume(path, problem), whole)
 
 
 def test_how_often_it_is_written(path, monkeypatch):
@@ -191,7 +175,7 @@ def refused(path, match, problem=None, error=ValueError, **kwargs):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.999])
 def test_a_torn_file(saved, share):
     content = saved.read_bytes()
     saved.write_bytes(content[: int(share * len(content))])
@@ -200,7 +184,8 @@ def test_a_torn_file(saved, share):
 
 def test_a_byte_that_was_changed_anywhere(saved):
     content = saved.read_bytes()
-    for at in np.random.default_rng(0).choice(len(content), 60, replace=False):
+    anywhere = np.random.default_rng(0).choice(len(content), 20, replace=False)
+    for at in (content.index(b"format"), *anywhere):
         changed = bytearray(content)
         changed[at] ^= 0x10
         saved.write_bytes(changed)

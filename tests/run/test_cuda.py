@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import ksdmin
+from tests.nets import tanh_net
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -14,11 +15,7 @@ pytestmark = [
 
 def problem(device, rows=2000, width=20, **kwargs):
     X = torch.as_tensor(np.random.default_rng(0).standard_normal((rows, 8)), dtype=torch.float32)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(
-            torch.nn.Linear(8, width), torch.nn.Tanh(), torch.nn.Linear(width, 1)
-        )
+    model = tanh_net(8, width, 1)
     data = X.to(device), (X[:, :1] * X[:, 1:2]).to(device)
     return ksdmin.from_torch(model.to(device), torch.nn.MSELoss(), data, **kwargs)
 

@@ -6,6 +6,7 @@ from scipy.optimize import rosen, rosen_der, rosen_hess_prod
 
 import ksdmin
 from ksdmin import Status
+from tests.run import runs
 from tests.run.comparison import assert_same
 
 X0 = np.array([-1.2, 1.0, 0.7])
@@ -17,19 +18,7 @@ def rosenbrock(**kwargs):
 
 
 def a_sum(**kwargs):
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((300, 4)), rng.integers(0, 2, 300) * 2.0 - 1
-    return {
-        "fun": lambda w, idx: np.logaddexp(0, -y[idx] * (X[idx] @ w)).mean() + 1e-3 * w @ w,
-        "x0": np.zeros(4),
-        "jac": lambda w, idx: (
-            X[idx].T @ (-y[idx] / (1 + np.exp(y[idx] * (X[idx] @ w)))) / len(y[idx]) + 2e-3 * w
-        ),
-        "subsets": ksdmin.Subsets(300, gradient=100, curvature=20, search=20),
-        "rng": 3,
-        "options": {"maxiter": 8},
-        **kwargs,
-    }
+    return runs.samples() | kwargs
 
 
 @methods

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 
 import numpy as np
 import pytest
@@ -149,18 +148,6 @@ def test_patience():
     assert res.status == Status.VALIDATION
     assert not res.success
     assert (res.nit, res.validation.nit, res.validation.fun) == (5, 2, 3.0)
-
-
-def test_the_history_has_the_validation_values():
-    values, seen = iter([5.0, 3.0, 4.0]), []
-
-    def callback(intermediate_result):
-        seen.append(intermediate_result.record.validation)
-
-    options = {"validation": lambda x: next(values), "maxiter": 3, "average": 0.9}
-    res = ksdmin.minimize(rosen, X0, jac=rosen_der, options=options, callback=callback)
-    np.testing.assert_array_equal(res.history["validation"], [np.nan, 5.0, 3.0, 4.0])
-    assert seen == [5.0, 3.0, 4.0]
 
 
 def test_patience_lasts_from_one_process_to_the_next(tmp_path):
@@ -312,13 +299,3 @@ def test_ctrl_c_in_a_run_within_a_run():
     res = ksdmin.minimize(fun, X0, jac=rosen_der)
     assert (res.status, inner) == (Status.INTERRUPTED, [Status.INTERRUPTED])
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_other_threads_have_no_handlers():
-    results = []
-    thread = threading.Thread(
-        target=lambda: results.append(ksdmin.minimize(rosen, X0, jac=rosen_der))
-    )
-    thread.start()
-    thread.join()
-    assert results[0].success

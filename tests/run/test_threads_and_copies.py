@@ -19,13 +19,7 @@ ways = pytest.mark.parametrize(
 )
 
 
-MUCH_ALIKE = {  # to one of the others, as far as threads can tell; sets that are taken once
-    *("hessian_free", "dense_hessian", "samples_hessian_free", "all_iterates", "net_hessian_free"),
-    "an_iterable_of_sets",
-}
-
-
-@pytest.mark.parametrize("name", sorted(runs.ALL.keys() - MUCH_ALIKE))
+@pytest.mark.parametrize("name", ["differences", "samples", "net", "epochs", "jax_function"])
 def test_one_problem_in_several_threads(name):
     arguments = runs.ALL[name]()
     alone, results = ksdmin.minimize(**arguments), []

@@ -3,63 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import ksdmin
-from ksdmin._ksd.rules.damping import SearchDamping
-from tests.ksd.rules.outcomes import NAN, better_and_worse, outcome, outcomes, positive
-
-dampings = st.builds(SearchDamping, st.floats(0, 1e100), st.booleans())
-
-
-# The rule
-
-
-@given(st.floats(0, 1e100), better_and_worse())
-def test_a_better_reduction_never_gives_more_damping(value, reductions):
-    predicted, better, worse = reductions
-    damping = SearchDamping(value, initial_phase=False)
-    after = [damping.after(outcome(actual, predicted)).value for actual in (better, worse)]
-    assert after[0] <= after[1]
-
-
-@given(dampings, outcomes, outcomes)
-def test_the_initial_phase_does_not_come_back(damping, told, later):
-    after = damping.after(told)
-    assert not after.initial_phase or damping.initial_phase
-    assert not after.after(later).initial_phase or after.initial_phase
-
-
-@pytest.mark.parametrize("initial_phase", [True, False])
-@pytest.mark.parametrize(
-    ("actual", "predicted"), [(-1.0, 1.0), (0.0, 1.0), (NAN, 1.0), (1.0, NAN), (1.0, -1.0)]
-)
-def test_a_bad_step_raises_it_and_ends_the_initial_phase(actual, predicted, initial_phase):
-    after = SearchDamping(6.0, initial_phase).after(outcome(actual, predicted))
-    assert after.value > 6
-    assert not after.initial_phase
-
-
-@given(positive, st.integers(1, 20))
-def test_good_steps_bring_it_down_again(value, bad):
-    damping = SearchDamping(value)
-    for actual in [-1.0] * bad + [1.0] * 10 * bad:
-        damping = damping.after(outcome(actual))
-    assert damping.value < value
-
-
-# Runs
-
-
-def net(*layers):
-    """The layers, begun anew: where they begin does not depend on other tests."""
-    model = torch.nn.Sequential(*layers)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        for layer in model:
-            getattr(layer, "reset_parameters", lambda: None)()
-    return model.double()
+from tests.nets import tanh_net
 
 
 def problem_of(model, n=400, l2=0.0):
@@ -70,7 +16,7 @@ def problem_of(model, n=400, l2=0.0):
 
 
 def deep(l2=0.0):
-    return problem_of(net(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)), l2=l2)
+    return problem_of(tanh_net(4, 8, 1).double(), l2=l2)
 
 
 def run(problem, *, size=50, **options):
@@ -122,7 +68,7 @@ def test_damping_stays_where_values_are_not_compared():
 
 
 def test_a_model_that_is_linear_in_its_parameters_is_not_damped():
-    problem = problem_of(net(torch.nn.Linear(4, 1)))
+    problem = problem_of(tanh_net(4, 1).double())
     assert first_step(problem) == pytest.approx(first_step(problem, damping=0))
     assert first_step(problem, damping=1e3) < 0.01
 
