@@ -116,12 +116,12 @@ SMALL_NETS = "small-conv small-residual small-lstm small-transformer"
 EQUATIONS = (
     *("convection", "reaction", "wave", "poisson-257", "poisson-9873", "poisson-116097"),
     *("burgers", "burgers-100000", "burgers-periodic", "kdv", "precision-fit"),
-    *("poisson-5d", "poisson-10d", "heat-4d"),
+    *("poisson-5d", "poisson-10d", "heat-4d", "kuramoto-sivashinsky"),
     *("helmholtz-200000", "dispersive-999361"),
 )
 NETS = (
     *("curves", "mnist-ae", "mnist-cl", "mnist-cl-pt", "spoken-digits"),
-    *("starcraft", "starcraft-linear", "adding-100", "order-100"),
+    *("starcraft", "starcraft-linear", "adding-100", "order-100", "curves-pt", "mnist-ae-pt"),
 )
 ALL = (
     Result(

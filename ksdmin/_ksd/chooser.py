@@ -82,10 +82,10 @@ def challenged(turn: Turn, costs: Costs) -> Turn:
         )
     if contest is not state.rules.contest:
         state = changed(state, rules=changed(state.rules, contest=contest))
-    turn = turn if state is turn.state else turn._replace(state=state)
-    if state.model.base is None or is_next(turn):
-        return turn
-    return turn._replace(state=changed(state, model=state.model.without_base()))
+        turn = turn._replace(state=state)
+    if state.model.base is not None and not is_next(turn):  # the matrix is of the first kind
+        turn = turn._replace(state=changed(state, model=state.model.without_base()))
+    return turn
 
 
 def is_next(turn: Turn) -> bool:
