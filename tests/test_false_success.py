@@ -18,7 +18,7 @@ def test_lines_far_from_the_origin_without_a_jacobian(centre, noise):
     np.testing.assert_allclose(res.x[1], slope, rtol=1e-4)
 
 
-@pytest.mark.parametrize("start", [[0.0, 0.0], [1.0, 1.0]])
+@pytest.mark.parametrize("start", [[0.0, 0.0], [1.0, 1.0], [2.0, -1.0], [0.3, 0.4]])
 def test_columns_that_are_one_but_for_the_error_of_differences(start):
     """Nothing is known of the slope along their difference: longer steps show it."""
     t = 1e12 + np.arange(20.0)

@@ -15,7 +15,6 @@ from ksdmin._problem.protocol import Traits
 from ksdmin._run.evaluator import Evaluator
 
 HELD_ROWS = 2  # held at the same time: the rows of the blocks and all rows, or a copy in float64
-IN_DOUBLE = 2  # times as long as in float32
 HELD_MATRICES = 4  # held at the same time: what the problem computed, ours, its factor, its inverse
 
 
@@ -105,7 +104,7 @@ def costs_of(run: KSDRun, traits: Traits, A: int, B: int) -> Costs:
         traits.product_cost,
         traits.call_cost,
         of_products=not traits.has_matrix and not traits.has_jacobian,
-        in_double=IN_DOUBLE if run.space.eps > EPS else 1.0,
+        in_double=2.0 if run.space.eps > EPS else 1.0,
     )
 
 

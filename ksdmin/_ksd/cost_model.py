@@ -46,7 +46,7 @@ class Costs:
     call_cost: float = CALL_COST
     of_products: bool = False  # whether the matrix is made of a product for each column
     rank: float = math.inf  # how many columns a factor of its equations has: no more than its rows
-    # How many times as long an operation of its equations takes, which are in float64.
+    # How many times as long an operation of its equations takes: they are in float64.
     in_double: float = 1.0
 
     @property

@@ -13,20 +13,18 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.lapack import dgeqrf, dgesdd, dormqr
+from scipy.linalg.lapack import dgeqrf, dgeqrf_lwork, dgesdd, dormqr
 
+from ksdmin._ksd.cost_model import read
 from ksdmin._ksd.line_search import MAX_TRIALS
 from ksdmin._problem.arrays import EPS, Small
+from ksdmin._problem.protocol import CALL_COST
 
 # How exactly the step of a fit is found: its length, of the radius (Moré's); where conjugate
 # gradients find it, the residual of its equations, of what it was (Ceres has the same one).
 INEXACT = 0.1
 # If Newton's step leaves the bounds, the next try is at least this share of the upper bound.
 LEAST_SHARE = 1e-3
-# The entries from which a matrix with more rows than columns is made triangular first. Forming U
-# takes two thirds of the time of a large one; for a small one, more calls take longer.
-LARGE = 10_000
-BLOCK = 64  # columns that LAPACK may treat at once
 
 Indices = npt.NDArray[np.intp]
 
@@ -120,18 +118,20 @@ class GaussNewtonModel(QuadraticModel):
 
 
 class SingularValues:
-    """A = U S V^T; U is not formed if A is large and has more rows than columns.
+    """A = U S V^T; A may be overwritten.
 
-    A may be overwritten.
+    A matrix with more rows than columns is made triangular first, and U is not formed, where the
+    operations that this saves (four for each entry and column) take longer than a few calls.
     """
 
     def __init__(self, A: Small) -> None:
         self._reflectors: tuple[Small, Small] | None = None  # Q of A = Q R, as LAPACK has it
         m, n = A.shape
-        if m > n and A.size > LARGE:
-            *reflectors, _, _ = dgeqrf(A, lwork=BLOCK * n, overwrite_a=1)
-            self._reflectors = reflectors[0], reflectors[1]
-            A = np.triu(reflectors[0][:n])
+        if m > n and 2 * read(A.size * n) > CALL_COST:
+            room = int(dgeqrf_lwork(m, n)[0])
+            QR, scales, _, _ = dgeqrf(A, lwork=room, overwrite_a=1)
+            self._reflectors = QR, scales
+            A = np.triu(QR[:n])
         # LAPACK is called directly, as numpy's call takes twice as long for a small matrix.
         self._U, self.s, self.Vt, failed = dgesdd(A, full_matrices=0)
         if failed:
@@ -140,7 +140,7 @@ class SingularValues:
     def along(self, r: Small) -> Small:
         """U^T r."""
         if self._reflectors is not None:
-            rotated, _, _ = dormqr("L", "T", *self._reflectors, r[:, None], BLOCK)
+            rotated, _, _ = dormqr("L", "T", *self._reflectors, r[:, None], lwork=1)
             r = rotated[: len(self.s), 0]
         return np.asarray(r.dot(self._U))
 

@@ -40,7 +40,7 @@ def fit(r, J, x0, bounds=None, **options):
 START = np.array([1.0, 0.3, 0.0])
 
 
-@pytest.mark.parametrize("m", [100, 3000])  # the larger matrix is made triangular first
+@pytest.mark.parametrize("m", [100, 5000])  # the larger matrix is made triangular first
 def test_an_ill_conditioned_polynomial_keeps_its_digits(m):
     t = np.linspace(0, 1, m)
     A = np.vander(t, 10)

@@ -391,6 +391,8 @@ class Search:
         if isinstance(model, SparseModel) and length <= tests.xtol * size:
             length, full = model.full_length(self._error), True
         held = tests.of_step(actual, promised, point.value, length if full else math.inf, size)
+        if held is not None and self._error and point.unseen(self._error):
+            held = None  # a step shows nothing of slopes that differences hide
         held = held or self._fit.tests.of_value(tried.value)
         moved = run.space.norm(there.x - point.x)
         if self._refused:  # a short step shows nothing of that
@@ -464,14 +466,14 @@ class Search:
                     ahead, behind = self._tried(h * v).residuals, self._tried(-h * v).residuals
                     slope = (ahead - behind) / (2 * h)
                     square, along = float(slope @ slope), float(slope @ point.r)
-                if square > 0 and along * along > 2 * least * square:
-                    t = -along / square
-                    tried, predicted = self._tried(t * v), along * (along / square) / 2
-                    if point.value - tried.value >= GOOD * predicted:
-                        there = evaluator.evaluate(tried.x, self._state.here.idx, diagonal=False)
-                        self._radius, self._shift = abs(t), 0.0
-                        plain = point.plain
-                        return self._taken(tried, there, plain, predicted, predicted, t, False)
+                    promising = square > 0 and along * along > 2 * least * square
+                    tried = self._tried(-along / square * v) if promising else None
+                predicted = along * (along / square) / 2 if promising else 0.0
+                if tried is not None and point.value - tried.value >= GOOD * predicted:
+                    there = evaluator.evaluate(tried.x, self._state.here.idx, diagonal=False)
+                    self._radius, self._shift = abs(along / square), 0.0
+                    plain, length = point.plain, self._radius
+                    return self._taken(tried, there, plain, predicted, predicted, length, False)
                 h *= LONGER
         return None
 

@@ -79,6 +79,7 @@ def test_no_more_than_a_chunk_is_read_at_once():
     assert Watched.most == CHUNK * 3
 
 
+@pytest.mark.filterwarnings("ignore:.*no parameter changes it")
 def test_losses_are_added_in_double_precision():
     """In float32, 2^24 + 1 is 2^24."""
 

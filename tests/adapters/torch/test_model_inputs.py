@@ -119,4 +119,6 @@ def test_an_error_in_the_model_tells_what_it_was_called_with():
     assert caught.value.__notes__[1].endswith("a column, X[:, None].")
     with pytest.raises(TypeError) as caught:
         ksdmin.from_torch(net, nn.MSELoss(), {"x": torch.ones(4, 3), "y": Y})
-    assert caught.value.__notes__ == ["the model was called with {x: torch.float32 (3, 3)}"]
+    called, hint = caught.value.__notes__
+    assert called == "the model was called with {x: torch.float32 (3, 3)}"
+    assert hint.startswith("The fields of a dict become keyword arguments")
