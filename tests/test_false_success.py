@@ -28,6 +28,16 @@ def test_columns_that_are_one_but_for_the_error_of_differences(start):
     np.testing.assert_allclose(res.x[1], np.polyfit(t - 1e12, y, 1)[0], rtol=1e-2)
 
 
+def test_more_unknowns_than_directions_that_matter():
+    """Far along the others rounding lowers the value a little: that is no slope."""
+    rng = np.random.default_rng(3)
+    A = rng.standard_normal((30, 3)) @ rng.standard_normal((3, 8))
+    y = rng.standard_normal(30)
+    res = ksdmin.least_squares(lambda p: A @ p + 0.1 * np.sin(A @ p) - y, np.zeros(8))
+    assert res.success
+    assert abs(res.x).max() < 10
+
+
 def test_columns_that_are_one():
     """No step, however long, shows anything: the fit has converged."""
     res = ksdmin.least_squares(lambda p: (p[0] + p[1]) * np.arange(1.0, 5.0) - 3, [0.0, 0.0])

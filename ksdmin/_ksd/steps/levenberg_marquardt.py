@@ -199,7 +199,11 @@ class Point:
     @cached_property
     def rounding(self) -> float:
         """The change of the value that rounding of the variables alone may cause."""
-        return EPS * float(np.abs(self.r) @ (abs(self.R) @ np.abs(self.x)))
+        return self.rounding_of(self.x)
+
+    def rounding_of(self, x: Small) -> float:
+        """The same for other variables, which may be far larger."""
+        return EPS * float(np.abs(self.r) @ (abs(self.R) @ np.abs(x)))
 
     def unseen(self, error: float) -> list[Small]:
         """Directions along which this error of the Jacobian hides the slope; few unknowns only."""
@@ -469,7 +473,8 @@ class Search:
                     promising = square > 0 and along * along > 2 * least * square
                     tried = self._tried(-along / square * v) if promising else None
                 predicted = along * (along / square) / 2 if promising else 0.0
-                if tried is not None and point.value - tried.value >= GOOD * predicted:
+                gain = 0.0 if tried is None else point.value - tried.value
+                if tried is not None and gain >= max(GOOD * predicted, point.rounding_of(tried.x)):
                     there = evaluator.evaluate(tried.x, self._state.here.idx, diagonal=False)
                     self._radius, self._shift = abs(along / square), 0.0
                     plain, length = point.plain, self._radius
