@@ -41,10 +41,15 @@ def products_make_matrix(run: KSDRun, traits: Traits) -> bool:
     Of sums of losses only, whose sample for it the run may choose; and not if a gradient is made of
     n values already.
     """
-    has_another = traits.has_matrix or traits.has_jacobian
     drawn = run.sampled and run.subsets.n is not None and not run.subsets.asked
-    suits = drawn and not has_another and not traits.nonlinear and traits.gradient_accuracy == 1
-    return suits and run.applies("newton") and held_bytes(run.space.n, 0) <= room(run, traits)
+    suits = drawn and not traits.nonlinear and traits.gradient_accuracy == 1
+    wanted = suits and not brings_curvature(traits) and run.applies("newton")
+    return wanted and held_bytes(run.space.n, 0) <= room(run, traits)
+
+
+def brings_curvature(traits: Traits) -> bool:
+    """Whether the problem itself has the whole curvature, in one form or the other."""
+    return traits.has_matrix or traits.has_jacobian
 
 
 def held_bytes(n: int, rows: float) -> float:
@@ -99,11 +104,11 @@ def costs_of(run: KSDRun, traits: Traits, A: int, B: int) -> Costs:
         run.space.n,
         A,
         B,
-        traits.matrix_cost if traits.has_matrix or traits.has_jacobian else None,
+        traits.matrix_cost if brings_curvature(traits) else None,
         traits.rows_per_sample * B if traits.has_jacobian else 0.0,
         traits.product_cost,
         traits.call_cost,
-        of_products=not traits.has_matrix and not traits.has_jacobian,
+        of_products=not brings_curvature(traits),
         in_double=2.0 if run.space.eps > EPS else 1.0,
     )
 
@@ -114,7 +119,7 @@ def step_costs(run: KSDRun, evaluator: Evaluator, state: KSDState) -> Costs | No
     samples = state.rules.newton.next_samples(N)
     if samples is not None:
         return costs_of(run, traits, N, samples) if run.subsets.is_full(state.here.idx) else None
-    if not traits.has_matrix and not traits.has_jacobian:
+    if not brings_curvature(traits):
         return None
     costs = costs_on_sets(run, traits, state.here.idx, state.sampling.sets.B)
     return None if costs is None else costs.with_rank(state.rules.gauss_newton.rank)

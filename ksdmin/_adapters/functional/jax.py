@@ -96,7 +96,6 @@ class Jax(Library):
     as_floats = staticmethod(as_floats)
 
     def compile(self, kernel: Kernel) -> Kernel:
-
         def traced(*args: Any) -> Any:
             with jax.default_matmul_precision(self._precision):
                 return kernel(*map(as_chunk, args))

@@ -461,26 +461,38 @@ class Search:
         point, evaluator = self._point, self._evaluator
         if point.box is not None or not point.value > 0:
             return None
-        least = max(self._fit.tests.ftol, evaluator.noise) * point.value
         size = max(self._size, length_of(point.r))
         for v in point.unseen(self._error):
             h = self._error * size
             while h < size / EPS and not evaluator.spent():
                 with np.errstate(all="ignore"):  # far away, residuals may be infinite
-                    ahead, behind = self._tried(h * v).residuals, self._tried(-h * v).residuals
-                    slope = (ahead - behind) / (2 * h)
-                    square, along = float(slope @ slope), float(slope @ point.r)
-                    promising = square > 0 and along * along > 2 * least * square
-                    tried = self._tried(-along / square * v) if promising else None
-                predicted = along * (along / square) / 2 if promising else 0.0
-                gain = 0.0 if tried is None else point.value - tried.value
-                if tried is not None and gain >= max(GOOD * predicted, point.rounding_of(tried.x)):
+                    found = self._found_along(v, h)
+                if found is not None:
+                    tried, predicted, length = found
                     there = evaluator.evaluate(tried.x, self._state.here.idx, diagonal=False)
-                    self._radius, self._shift = abs(along / square), 0.0
-                    plain, length = point.plain, self._radius
+                    self._radius, self._shift = length, 0.0
+                    plain = point.plain
                     return self._taken(tried, there, plain, predicted, predicted, length, False)
                 h *= LONGER
         return None
+
+    def _found_along(self, v: Small, h: float) -> tuple[Tried, float, float] | None:
+        """The point that differences of step h along v lead to, with its prediction and distance.
+
+        None if they show no slope, or if the gain may be rounding of variables that are far larger.
+        """
+        point = self._point
+        least = max(self._fit.tests.ftol, self._evaluator.noise) * point.value
+        ahead, behind = self._tried(h * v).residuals, self._tried(-h * v).residuals
+        slope = (ahead - behind) / (2 * h)
+        square, along = float(slope @ slope), float(slope @ point.r)
+        if not (square > 0 and along * along > 2 * least * square):
+            return None
+        tried, predicted = self._tried(-along / square * v), along * (along / square) / 2
+        enough = max(GOOD * predicted, point.rounding_of(tried.x))
+        if not point.value - tried.value >= enough:
+            return None
+        return tried, predicted, abs(along / square)
 
     def _refined(self) -> KSDState:
         """The same point with a finer Jacobian, if the error of this one may be the reason."""
