@@ -178,7 +178,8 @@ def slopes_along(
 ) -> Small:
     """The derivatives along the rows of `V` only: as many evaluations as there are rows."""
     h = space.eps ** STEP_POWER[scheme] * max(1.0, space.max_abs(x))
-    return np.array([slope(fun, x, V[k, :], h, lambda: f0, scheme) for k in range(V.shape[0])])
+    slopes = (slope(fun, x, V[k, :], h, lambda: f0, scheme) for k in range(V.shape[0]))
+    return np.array([float(each) for each in slopes])  # on a device the values may be arrays
 
 
 def product(
