@@ -118,20 +118,14 @@ class Autograd(Library):
     """The operations of :class:`Library`, by recording numpy operations."""
 
     xp = anp
+    logsumexp = staticmethod(logsumexp)
     noise = VALUE_NOISE["highest"]  # sums over samples are made in float64
 
     def __init__(self) -> None:
         self._one_pass_suffices = False
         self._split: Callable[[Array], Pieces] = Pieces
 
-    def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
-        return logsumexp(z, axis=axis, keepdims=keepdims)
-
     def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
-        """All floating-point arrays of a tree as one vector, and the inverse.
-
-        The inverse can be differentiated; it puts all other leaves back as they are.
-        """
         tree = _in_order(tree)
         leaves = tree_leaves(tree)
         arrays = [np.asarray(leaf) for leaf in leaves if _is_floating(leaf)]
@@ -185,7 +179,6 @@ class Autograd(Library):
         return z, (jvp, vjp)
 
     def jacobian(self, linearized: Any, z: Array) -> tuple[Product, Product]:
-        """v -> J v and u -> J^T u, as `linearize` returned them."""
         jvp, vjp = linearized
         return jvp, vjp
 
@@ -227,6 +220,7 @@ class Autograd(Library):
             squares += gradient**2
         return values, g, squares
 
+    @np.errstate(over="ignore")
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the recorded operations of a kernel hold."""
         tracing = tracemalloc.is_tracing()

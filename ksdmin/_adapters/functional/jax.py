@@ -64,20 +64,17 @@ CHUNKS_OF_LARGE_DATA = 8
 
 
 class Jax(Library):
-    """The operations of :class:`Library`.
-
-    Parameters
-    ----------
-    precision : str
-        Of matrix products in float32.
-    small : bool
-        Whether it is for small data on a CPU: compiling takes longer than computing then.
-    """
+    """The operations of :class:`Library`."""
 
     xp = jnp
-    has_rows = True
+    logsumexp = staticmethod(jax.nn.logsumexp)
 
-    def __init__(self, precision: str, small: bool = False) -> None:
+    def __init__(
+        self,
+        precision: str,  # of matrix products in float32
+        # Whether it is for small data on a CPU: compiling takes longer than computing then.
+        small: bool = False,
+    ) -> None:
         if precision not in PRECISIONS:
             raise ValueError(f"precision={precision!r}: expected one of {PRECISIONS}")
         self.noise, self._precision = VALUE_NOISE[precision], precision
@@ -85,11 +82,7 @@ class Jax(Library):
 
     @property
     def finer(self) -> Jax | None:
-        """The same in float32; None if that is its precision already."""
         return None if self._precision == "highest" else Jax("highest", self._small)
-
-    def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
-        return jax.nn.logsumexp(z, axis=axis, keepdims=keepdims)
 
     flatten = staticmethod(flatten)
     paths = staticmethod(paths)
@@ -119,11 +112,9 @@ class Jax(Library):
         return choose
 
     def as_given(self, result: Array, x: Array) -> Array:
-        """The result of a kernel; a numpy array, without a copy, if `x` was one."""
         return np.asarray(result) if isinstance(x, np.ndarray) else result
 
     def compiles_for(self, idx: Any) -> bool:
-        """Whether `idx` consists of arrays and numbers."""
         return all(isinstance(leaf, (np.ndarray, jax.Array, int)) for leaf in tree_leaves(idx))
 
     def vjp(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Product]:
@@ -132,7 +123,6 @@ class Jax(Library):
         return y, Partial(_pullback_in(y.dtype), pullback)  # type: ignore[no-untyped-call]
 
     def linearize(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Any]:
-        """f(x), and u -> J^T u."""
         return self.vjp(f, x)
 
     def jacobian(self, linearized: Any, z: Array) -> tuple[Product, Product]:
@@ -140,7 +130,6 @@ class Jax(Library):
         return lambda v: jax.linear_transpose(linearized, z)(v)[0], linearized
 
     def columns(self, product: Product, units: Array) -> Array:
-        """The products of all unit vectors, in one vectorised call."""
         return jax.vmap(product)(units)
 
     def rows_of_samples(
@@ -173,20 +162,17 @@ class Jax(Library):
         return values, summed(each, chunk.w, 1), summed(each, chunk.w**2, 2)
 
     def partial_sums(self, u: Array) -> Array:
-        """The sums of blocks."""
         padded = jnp.pad(u, (0, -u.shape[0] % SUM_BLOCK))
         return jnp.sum(padded.reshape(-1, SUM_BLOCK), axis=1)
 
     def shape_of(self, kernel: Kernel, *args: Any) -> tuple[int, ...]:
-        """The shape of the result of a kernel; nothing is computed."""
-        return tuple(jax.eval_shape(lambda *args: kernel(*map(as_chunk, args)), *args).shape)
+        return tuple(_shapes(kernel, *args).shape)
 
     def operations(self, kernel: Kernel, *args: Any) -> tuple[float, float] | None:
         return operations(jax.make_jaxpr(kernel)(*map(as_chunk, args)).jaxpr)
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
-        assert isinstance(kernel, Program)
-        leaves = tree_leaves(jax.eval_shape(kernel.function, *args))
+        leaves = tree_leaves(_shapes(kernel, *args))
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     def preferred_rows(self, x: Array, bytes_per_sample: int) -> int:
@@ -225,6 +211,11 @@ class Jax(Library):
         return JaxGenerator(np.uint32(seed % 2**32))
 
 
+def _shapes(kernel: Kernel, *args: Any) -> Any:
+    """The shapes of what a kernel returns; nothing is computed."""
+    return jax.eval_shape(lambda *args: kernel(*map(as_chunk, args)), *args)
+
+
 @partial(register_dataclass, data_fields=["seed"], meta_fields=[])
 @dataclass(frozen=True)
 class JaxGenerator:
@@ -234,23 +225,18 @@ class JaxGenerator:
 
     @property
     def key(self) -> Any:
-        """The key, made within the compiled function that draws."""
         return jax.random.key(self.seed, impl="threefry2x32")  # the one that has poisson
 
     def standard_normal(self, size: Any) -> Array:
-        """Normal numbers."""
         return jax.random.normal(self.key, size)
 
     def random(self, size: Any) -> Array:
-        """Numbers uniform between 0 and 1."""
         return jax.random.uniform(self.key, size)
 
     def gumbel(self, *, size: Any) -> Array:
-        """Numbers whose largest, added to logits, picks a class."""
         return jax.random.gumbel(self.key, size)
 
     def poisson(self, lam: Array) -> Array:
-        """Counts."""
         return jax.random.poisson(self.key, lam)
 
 

@@ -23,6 +23,7 @@ from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.curvature import Product, SampleLoss, check_provider
 from ksdmin._adapters.flat_problem import seed_from_rng, warn_if_constant
 from ksdmin._adapters.functional.data import Samples
+from ksdmin._adapters.functional.kernels import Kernels
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.losses import (
     as_data,
@@ -73,7 +74,7 @@ class FunctionalProblem(ModelProblem):
         base = x0, subsets, traits, precond, asked.curvature
         kernels = sums.linear_matrix, sums.jacobian_rows
         penalty = _penalty(asked.l2, tree, library, x0)
-        means = Means(penalty, library.xp, library.compile_shared)
+        means = Means(penalty, library.compile_shared)
         super().__init__(sums, means, *base, *kernels)
         self._library, self._unflatten = library, unflatten
         self._own_names = Names(library.paths(tree))
@@ -179,9 +180,9 @@ def _of_samples(library: Library, asked: Arguments, loss: SampleLoss) -> Functio
     seed = seed_from_rng(asked.rng)
     samples = Samples(asked.data, library, x, budget, asked.sample_weight)
     provider = curvature if isinstance(curvature, str) else "gauss-newton"
-    on_vectors = _on_vectors(asked.model, unflatten)
-    terms = SampleSums(library, on_vectors, loss, samples, provider, seed)
-    terms.fit(x, asked.chunk_size, budget, of_block=asked.residuals is not None)
+    kernels = Kernels(library, _on_vectors(asked.model, unflatten), loss, provider)
+    of_block = asked.residuals is not None
+    terms = SampleSums(kernels, samples, seed, x, asked.chunk_size, budget, of_block)
     if isinstance(asked.loss, str):
         check_targets(asked.loss, from_frame(asked.data[1]), terms.elements)
     library = terms.library  # as it is for so many samples
