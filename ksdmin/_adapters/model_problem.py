@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
+import numpy as np
+
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, FlatProblem
 from ksdmin._problem.arrays import Array, namespace_of
@@ -121,31 +123,29 @@ class SumsOverSamples(Sums):
 class Means:
     """Means of sums over so many samples, with the penalty (l2 / 2) |x|^2."""
 
-    def __init__(
-        self,
-        # number, array or None: the weight of each entry's square; None: there is no penalty.
-        l2: Any,
-        compiled: Callable[[Any], Any],  # what compiles a function of arrays
-    ) -> None:
+    def __init__(self, l2: Any) -> None:
+        # number, array or None: the weight of each entry's square; None: there is no penalty
         self.l2 = l2
-        self._mean = compiled(_mean)
-        self._mean_squares = compiled(_mean_squares)
-        self._half_square = compiled(_half_square)
 
+    @np.errstate(all="ignore")
     def value(self, total: Any, size: int, x: Array) -> Any:
         """The mean loss."""
-        return total / size + (0.0 if self.l2 is None else float(self._half_square(self.l2, x)))
+        return total / size + (0.0 if self.l2 is None else float((self.l2 * x * x).sum() / 2))
 
+    @np.errstate(all="ignore")
     def gradient(self, total: Array, size: int, x: Array) -> Array:
-        return self._mean(total, float(size), self.l2, x)
+        mean = total / float(size)
+        return (mean if self.l2 is None else mean + self.l2 * x).astype(x.dtype, copy=False)
 
+    @np.errstate(all="ignore")
     def squares(self, total: Array, size: int, x: Array) -> Array:
         """The mean of squared gradients, with the penalty's diagonal."""
-        return self._mean_squares(total, float(size), self.l2, x)
+        mean = total / float(size)
+        return (mean if self.l2 is None else mean + self.l2).astype(x.dtype, copy=False)
 
     def product(self, total: Array, size: int, v: Array) -> Array:
         """The product of a vector; `total` may be overwritten later."""
-        return self._mean(total, float(size), self.l2, v)
+        return self.gradient(total, size, v)
 
     def own_product(self, product: Array, v: Array) -> Array:
         """The same for a mean that the user has computed."""
@@ -163,22 +163,6 @@ class Means:
         """scale M^-1/2 slopes, so that the rows times it are the gradient; zero where M is."""
         xp = namespace_of(root)
         return xp.where(root > 0, scale / xp.where(root > 0, root, 1.0), 0.0) * slopes
-
-
-def _mean(total: Array, size: float, l2: Any, x: Array) -> Array:
-    """The mean of gradients (or products), plus that of the penalty."""
-    mean = total / size if l2 is None else total / size + l2 * x
-    return mean.astype(x.dtype, copy=False)
-
-
-def _mean_squares(total: Array, size: float, l2: Any, x: Array) -> Array:
-    """The mean of squared gradients, plus the diagonal of the penalty."""
-    mean = total / size if l2 is None else total / size + l2
-    return mean.astype(x.dtype, copy=False)
-
-
-def _half_square(l2: Any, x: Array) -> Array:
-    return (l2 * x * x).sum() / 2
 
 
 class ModelProblem(FlatProblem):
@@ -228,7 +212,11 @@ class ModelProblem(FlatProblem):
         return changed(super().counting(counts), _sums=self._sums.for_run())
 
     def told_by(self, team: Team) -> Self:
+        """A copy whose sums tell these processes of a failure."""
         return changed(self, _sums=self._sums.told_by(team))
+
+    def spread_over(self, team: Team) -> Self:
+        return changed(self.told_by(team), _team=team)
 
     def in_finer_arithmetic(self) -> Any:
         """The problem with less rounding, in the end float64; None if there is none."""

@@ -126,7 +126,7 @@ class Autograd(Library):
         self._split: Callable[[Array], Pieces] = Pieces
 
     def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
-        tree = _in_order(tree)
+        tree = _in_order(_with_varied(tree))
         leaves = tree_leaves(tree)
         arrays = [np.asarray(leaf) for leaf in leaves if _is_floating(leaf)]
         shapes = [array.shape for array in arrays]
@@ -147,14 +147,8 @@ class Autograd(Library):
         return np.concatenate(flat) if flat else np.zeros(0), unflatten
 
     def paths(self, tree: Any) -> list[tuple[str, tuple[int, ...]]]:
-        leaves = paths(_in_order(tree))
+        leaves = paths(_in_order(_with_varied(tree)))
         return [(dotted(path), np.shape(leaf)) for path, leaf in leaves if _is_floating(leaf)]
-
-    def as_floats(self, tree: Any) -> Any:
-        return tree_map(
-            lambda leaf: np.asarray(leaf, float) if np.asarray(leaf).dtype.kind in "iub" else leaf,
-            tree,
-        )
 
     def compile(self, kernel: Kernel) -> Kernel:
         """The kernel, without the warnings of overflow in derivatives that are zero (of tanh)."""
@@ -235,6 +229,15 @@ class Autograd(Library):
         finally:
             if not tracing:
                 tracemalloc.stop()
+
+
+def _with_varied(tree: Any) -> Any:
+    """The tree; if nothing in it is varied, with its whole numbers as floating-point arrays."""
+    if any(np.size(leaf) for leaf in tree_leaves(tree) if _is_floating(leaf)):
+        return tree
+    return tree_map(
+        lambda leaf: np.asarray(leaf, float) if np.asarray(leaf).dtype.kind in "iub" else leaf, tree
+    )
 
 
 def _in_order(tree: Any) -> Any:

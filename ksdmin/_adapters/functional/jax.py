@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,10 +21,10 @@ from ksdmin._adapters.flat_problem import VALUE_NOISE, is_gradient
 from ksdmin._adapters.functional.jax_arrays import (
     QUICK,
     Program,
-    as_floats,
     automatic,
     copied_like,
     flatten,
+    is_elsewhere,
     is_on_host,
     paths,
     platform_of,
@@ -35,11 +35,10 @@ from ksdmin._adapters.functional.jax_chunks import (
     as_chunk,
     entries_formed,
     gradients,
-    host_chunk,
-    host_chunk_like,
     operations,
     picked,
     summed,
+    taken,
 )
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.problem import FunctionalProblem
@@ -86,7 +85,6 @@ class Jax(Library):
 
     flatten = staticmethod(flatten)
     paths = staticmethod(paths)
-    as_floats = staticmethod(as_floats)
 
     def compile(self, kernel: Kernel) -> Kernel:
         def traced(*args: Any) -> Any:
@@ -99,17 +97,6 @@ class Jax(Library):
         """The same; for small data on a CPU it compiles less, and faster."""
         small = platform_of(x) == "cpu" and not self.compiles_values(n, preferred)
         return Jax(self._precision, small)
-
-    def compile_shared(self, kernel: Kernel) -> Kernel:
-        """The kernel, compiled; numpy computes what is on the host."""
-        compiled, by_numpy = jax.jit(kernel), np.errstate(all="ignore")(kernel)
-
-        def choose(*args: Any) -> Any:
-            if not any(isinstance(arg, np.ndarray) for arg in args):
-                return compiled(*args)
-            return by_numpy(*(np.asarray(a) if isinstance(a, jax.Array) else a for a in args))
-
-        return choose
 
     def as_given(self, result: Array, x: Array) -> Array:
         return np.asarray(result) if isinstance(x, np.ndarray) else result
@@ -193,19 +180,22 @@ class Jax(Library):
     def to_device(self, array: Array, x: Array) -> Array:
         return automatic(array) if isinstance(array, jax.Array) else copied_like(array, x)
 
-    def chunk(
-        self, data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any
-    ) -> Chunk | Picked:
+    def chunk(self, data: Any, weights: Array, rows: Any, samples: int) -> Chunk | Picked:
         """Some of the samples; those of host arrays stay on the host until they are used."""
-        on_device = all(isinstance(leaf, jax.Array) for leaf in tree_leaves(data))
-        if rows is None and on_device:
-            return Picked(data, weights, None, None, dtype)
-        rows = np.arange(samples) if rows is None else np.asarray(rows)
-        if not on_device:
-            return host_chunk(data, weights, rows, samples, dtype)
-        if self._small and all(map(is_on_host, tree_leaves(data))):
-            return host_chunk_like(data, weights, rows, samples, dtype)
-        return picked(data, weights, rows, samples, dtype)
+        leaves = tree_leaves(data)
+        some_on_device = rows is not None and all(isinstance(leaf, jax.Array) for leaf in leaves)
+        if some_on_device and not (self._small and all(map(is_on_host, leaves))):
+            return picked(data, weights, np.asarray(rows), samples)
+        chunk: Chunk = super().chunk(data, weights, rows, samples)
+        elsewhere = next(filter(is_elsewhere, leaves), None) if some_on_device else None
+        if elsewhere is None:
+            return chunk
+        # the other arguments follow the weights to the device of the data
+        return chunk._replace(w=jax.device_put(chunk.w, elsewhere.device))
+
+    def taken(self, array: Array, rows: Any) -> Array:
+        """On a CPU jax has its arrays on the host, too: numpy takes their rows as fast."""
+        return np.asarray(array).take(rows, axis=0) if is_on_host(array) else taken(array, rows)
 
     def random_generator(self, seed: int) -> JaxGenerator:
         return JaxGenerator(np.uint32(seed % 2**32))
@@ -292,22 +282,12 @@ def _agree(compiled: float, eager: float, x0: Array) -> bool:
 
 
 class HostFunction(ArrayFunction):
-    """A function of arrays of jax, for an algorithm on the host.
-
-    Parameters
-    ----------
-    fun : callable
-        ``fun(theta)`` returns an array, or a tree of them. Where jax cannot trace it, it is called
-        as it is.
-    x0 : array or tree of arrays
-        What `theta` looks like.
-    """
+    """A function of arrays of jax; where jax cannot trace it, it is called as it is."""
 
     def __init__(self, fun: Any, x0: Any) -> None:
         refuse_traced(x0)
-        self._tree = x0 if flatten(x0)[0].shape[0] else as_floats(x0)
-        self._like, self._unflatten = flatten(self._tree)
-        self._fun = fun
+        self._like, self._unflatten = flatten(x0)
+        self._fun, self._tree = fun, x0
         if not self._like.shape[0]:
             raise ValueError("x0 is empty: there is nothing to minimise over")
         self.x0 = to_host(self._like)
@@ -315,15 +295,9 @@ class HostFunction(ArrayFunction):
         self._values, self._slopes = library.compile(self._joined), library.compile(self._rows)
         self._traced = False  # whether jax has traced the function
 
-    @classmethod
-    def of_model(cls, f: Any, xdata: Any, start: Small, like: Any) -> Self:
-        """``f(xdata, *parameters)`` in the largest dtype that jax is set to, where `like` is."""
-
-        def on_device(values: Any) -> Array:
-            return copied_like(np.asarray(values, dtype=jnp.result_type(float)), like)
-
-        known = on_device(xdata) if isinstance(xdata, np.ndarray) else xdata
-        return cls(lambda theta: f(known, *theta), on_device(start))
+    @staticmethod
+    def like(values: Any, array: Array) -> Array:
+        return copied_like(np.asarray(values, dtype=jnp.result_type(float)), array)
 
     def __call__(self, x: Small) -> Any:
         if self._traced:

@@ -45,14 +45,12 @@ class Library(Protocol):
     def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
         """All floating-point arrays of a tree as one vector, and the inverse function.
 
-        The inverse puts all other leaves back as they are.
+        The inverse puts all other leaves back as they are. Whole numbers are converted if there is
+        nothing else.
         """
 
     def paths(self, tree: Any) -> list[tuple[str, tuple[int, ...]]]:
         """The path and the shape of each array that `flatten` joins, such as ``layers.0.w``."""
-
-    def as_floats(self, tree: Any) -> Any:
-        """The tree with its whole numbers as floating-point arrays."""
 
     # What differentiates
 
@@ -89,10 +87,6 @@ class Library(Protocol):
     def compile(self, kernel: Kernel) -> Kernel:
         """The kernel of a problem, compiled for each shape of its arguments."""
         return kernel
-
-    def compile_shared(self, kernel: Kernel) -> Kernel:
-        """A compiled kernel that all problems share; for numpy arrays it returns numpy arrays."""
-        return self.compile(kernel)
 
     def for_data(self, x: Array, n: int, preferred: int) -> Library:
         """The library for `n` samples, of which at least `preferred` should be in a call.
@@ -148,18 +142,20 @@ class Library(Protocol):
         """An array of data, on the device of `x`."""
         return array
 
-    def chunk(self, data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Any:
+    def chunk(self, data: Any, weights: Array, rows: Any, samples: int) -> Any:
         """A chunk as compiled kernels take it: a `Chunk`, or what they make one of.
 
-        It has these `rows` of all the data (None: all), with weights of this dtype. The last row is
-        repeated as padding behind the first `samples`.
+        It has these `rows` of all the data (None: all). The last row is repeated as padding behind
+        the first `samples`.
         """
         if rows is None:
-            w = np.ones(samples, dtype)
-            return Chunk(data[0], data[1], w if weights is None else w * weights)
-        inputs, targets = tree_map(lambda array: array[rows], data)
-        w = (np.arange(len(rows)) < samples).astype(dtype)
-        return Chunk(inputs, targets, w if weights is None else w * weights[rows])
+            return Chunk(data[0], data[1], weights)
+        inputs, targets = tree_map(lambda array: self.taken(array, rows), data)
+        return Chunk(inputs, targets, np.asarray(weights)[rows] * (np.arange(len(rows)) < samples))
+
+    def taken(self, array: Array, rows: Any) -> Array:
+        """Some rows of an array of data."""
+        return array[rows]
 
     def random_generator(self, seed: int) -> RandomGenerator:
         """A source of random numbers."""

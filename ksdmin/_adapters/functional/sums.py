@@ -231,15 +231,7 @@ def _on_host(partial_sums: Array) -> float:
 
 
 class PlainFunction(Sums):
-    """A function with the interface of :class:`SampleSums`: a sum of one term.
-
-    Parameters
-    ----------
-    function : callable
-        ``function(x)``, or where it is `sampled` ``function(x, idx)``, the mean over `idx`.
-    sampled : bool
-        Whether it takes `idx`.
-    """
+    """A function as a sum of one term: ``function(x)``, or the mean ``function(x, idx)``."""
 
     elements, nonlinear = 1, False  # of outputs that it has not
     linear_matrix = jacobian_rows = product_cost = None
@@ -256,14 +248,12 @@ class PlainFunction(Sums):
         self._multiply = library.compile(lambda state, v: state(v))
 
     def total(self, kind: str, x: Array, idx: Any, precision: Any = None) -> tuple[Any, ...]:
-        """The value; with kind "gradient" the gradient too."""
         value, *gradient = self._kernel(kind, idx)(x)
         return float(value), *(self._library.as_given(g, x) for g in gradient)
 
     def product(
         self, x: Array, idx: Any, precision: Any, on_recompute: Callable[[], None]
     ) -> Product:
-        """The product with the Hessian, which always keeps what its calls share."""
         state = self._kernel("product", idx)(x)
         return lambda v: self._library.as_given(self._multiply(state, v), v)
 
