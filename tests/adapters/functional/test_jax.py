@@ -18,12 +18,6 @@ W, V = rng.standard_normal((4, 3)), rng.standard_normal((3, 3))
 
 
 @pytest.fixture
-def x64():
-    with jax_settings(x64=True):
-        yield
-
-
-@pytest.fixture
 def x32():
     with jax_settings(x64=False):
         yield
