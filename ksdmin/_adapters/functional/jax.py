@@ -187,11 +187,10 @@ class Jax(Library):
         if some_on_device and not (self._small and all(map(is_on_host, leaves))):
             return picked(data, weights, np.asarray(rows), samples)
         chunk: Chunk = super().chunk(data, weights, rows, samples)
-        elsewhere = next(filter(is_elsewhere, leaves), None) if some_on_device else None
-        if elsewhere is None:
+        if not some_on_device or not is_elsewhere(leaves[0]):
             return chunk
         # the other arguments follow the weights to the device of the data
-        return chunk._replace(w=jax.device_put(chunk.w, elsewhere.device))
+        return chunk._replace(w=jax.device_put(chunk.w, leaves[0].device))
 
     def taken(self, array: Array, rows: Any) -> Array:
         """On a CPU jax has its arrays on the host, too: numpy takes their rows as fast."""
