@@ -22,10 +22,7 @@ from ksdmin._problem.user_values import add_note
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of a public adapter; those that it does not take have their defaults.
-
-    They are passed as one value to where each is used.
-    """
+    """The arguments of a public adapter; those that it does not take have their defaults."""
 
     model: Any
     loss: Any = None
@@ -105,16 +102,13 @@ def from_frame(data: Any) -> Any:
     array = data.to_numpy()
     if array.dtype.kind in "biufc":
         return np.ascontiguousarray(array)  # pandas keeps columns together, a sample is a row
-    if not hasattr(data, "columns"):
-        raise TypeError(
-            f"data: the {type(data).__name__} has entries that are not numbers: encode them"
-        )
-    arrays = {name: data[name].to_numpy() for name in data.columns}
+    arrays = {name: data[name].to_numpy() for name in getattr(data, "columns", ())}
     wrong = [repr(name) for name, column in arrays.items() if column.dtype.kind not in "biufc"]
-    if wrong:
+    if wrong or not arrays:
+        where = f", in the column {', '.join(wrong)}" if wrong else ""
         raise TypeError(
-            f"data: the {type(data).__name__} has entries that are not numbers, in the column "
-            f"{', '.join(wrong)}: encode them, fill gaps, or leave the column out"
+            f"data: the {type(data).__name__} has entries that are not numbers{where}: encode "
+            "them, fill gaps, or leave the column out"
         )
     return np.column_stack(list(arrays.values()))
 
@@ -243,16 +237,13 @@ class Block:
 
 def as_blocks(residuals: Any) -> list[Block]:
     """The argument ``residuals=``: (r, data) or (r, data, weight) for each block."""
+    expected, wrong = "residuals: expected a list of (r, data) or (r, data, weight), not", None
     if not isinstance(residuals, Iterable) or isinstance(residuals, (str, bytes, Mapping)):
-        raise TypeError(
-            "residuals: expected a list of (r, data) or (r, data, weight), not "
-            f"{type(residuals).__name__}"
-        )
-    if isinstance(residuals, tuple) and residuals and callable(residuals[0]):
-        raise TypeError(
-            "residuals: expected a list of (r, data) or (r, data, weight), not one of these: "
-            "residuals=[(r, data)]"
-        )
+        wrong = type(residuals).__name__
+    elif isinstance(residuals, tuple) and residuals and callable(residuals[0]):
+        wrong = "one of these: residuals=[(r, data)]"
+    if wrong:
+        raise TypeError(f"{expected} {wrong}")
     blocks = [_as_block(number, entry) for number, entry in enumerate(residuals)]
     if not blocks:
         raise ValueError("residuals: the list is empty; expected (r, data) or (r, data, weight)")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from array_api_compat import is_jax_array, is_torch_array
@@ -20,36 +20,39 @@ from ksdmin._adapters.trees import tree_leaves
 from ksdmin._problem.arrays import Small
 
 
-class ArrayFunction:
+class ArrayFunction(Protocol):
     """The function, called with vectors of numpy; each library has its own."""
 
     x0: Small  # where it starts, as one vector in float64
 
     def __call__(self, x: Small) -> Any:
         """The values, as one numpy vector of their own dtype."""
-        raise NotImplementedError
 
     def jacobian(self, x: Small) -> Any:
         """The Jacobian of the values, (m, n), by autodiff."""
-        raise NotImplementedError
 
     def given(self, x: Small) -> Any:
         """A vector in the form of the user's x0."""
-        raise NotImplementedError
 
     def names(self) -> Names:
         """The names of the parts of x0."""
-        raise NotImplementedError
+
+    def __init__(self, fun: Any, x0: Any) -> None:
+        """``fun(theta)`` returns an array, or a tree of them; `theta` has the form of x0."""
+
+    @staticmethod
+    def like(values: Any, array: Any) -> Any:
+        """Numbers on the device of `array`, in float64 if the library has it."""
 
     @classmethod
-    def of_model(cls, f: Any, xdata: Any, start: Small, like: Any) -> Self:
-        """``f(xdata, *parameters)`` on the device of `like`, in float64 if the library has it."""
-        raise NotImplementedError
+    def of_model(cls, f: Any, xdata: Any, start: Small, array: Any) -> Self:
+        """``f(xdata, *parameters)`` on the device of `array`."""
+        known = cls.like(xdata, array) if isinstance(xdata, np.ndarray) else xdata
+        return cls(lambda theta: f(known, *theta), cls.like(start, array))
 
     @property
     def eps(self) -> float:
         """The eps of the function's dtype."""
-        raise NotImplementedError
 
     def is_differentiable(self, *, bounded: bool) -> bool:
         """Whether autodiff can differentiate the function, and misses no part of it.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, Self
 
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import FlatProblem, KeptParts, host_indices
+from ksdmin._adapters.model_problem import ModelProblem
 from ksdmin._adapters.names import Names
 from ksdmin._problem.arrays import Array, Space, namespace_of
 from ksdmin._problem.counting import Counts
@@ -25,7 +28,7 @@ LEAST_SQUARE = 1e-30
 class Term:
     """A block as a problem of its own: the mean of its squared residuals."""
 
-    problem: FlatProblem  # without a penalty
+    problem: ModelProblem  # without a penalty
     weight: float  # its factor in the sum
     elements: int  # how many residuals a sample has
 
@@ -123,47 +126,41 @@ class BlockProblem(FlatProblem):
         self._counts.nfev += 1
         own = [block._value(x, part) for block, part in self._parts(idx)]
         values, _ = self.team.joint(own, lambda values: [], self._counts)
-        return self._sum(values, *self._penalty(x))
+        return self._sum_with_penalty(values, x)
 
-    def told_by(self, team: Team) -> Self:
-        return changed(self, _blocks=tuple(block.told_by(team) for block in self._blocks))
+    def spread_over(self, team: Team) -> Self:
+        blocks = tuple(block.told_by(team) for block in self._blocks)
+        return changed(self, _team=team, _blocks=blocks)
 
     def _share(self, x: Array, idx: Any) -> tuple[list[Any], Array, Callable[[Any], Any]]:
         terms = [block._evaluate(x, part, False) for block, part in self._parts(idx)]
         values, gradients = zip(*terms, strict=True)
-        along = self._sum(gradients, *(self._l2_times(x) if self.team.is_first else ()))
-        return list(values), along, lambda values: self._sum(values, *self._penalty(x))
+        along = self._sum(gradients)
+        along = self._plus_l2_times(along, x) if self.team.is_first else along
+        return list(values), along, lambda values: self._sum_with_penalty(values, x)
 
     def curvature(self, x: Array, idx: Any = WHOLE) -> Product:
         products = [block.curvature(x, part) for block, part in self._parts(idx)]
 
         def multiply(v: Array) -> Array:
-            before = [block._counts.nfev for block in self._blocks]
-            own, again = self._sum([p(v) for p in products]), self._count_forward_pass
-            total = self.team.joint_product(own, self._counts, again)
-            # a repeated forward pass of some blocks counts once for the sum
-            made = zip(self._blocks, before, strict=True)
-            self._counts.nfev += max(block._counts.nfev - count for block, count in made)
-            return _added(total, self._l2_times(v))
+            with self._once("nfev"):  # forward passes that the products repeat
+                own = self._sum([product(v) for product in products])
+            total = self.team.joint_product(own, self._counts, self._count_forward_pass)
+            return self._plus_l2_times(total, v)
 
         return self._counted(multiply)
 
     def matrix(self, x: Array, idx: Any = WHOLE) -> Array:
         """The curvature matrix itself, if the traits say that there is one."""
-        before = [block._counts.nhev for block in self._blocks]
-        total = self._sum([block.matrix(x, part) for block, part in self._parts(idx)])
-        (total,) = self.team.joint_parts([total], self._counts)
-        self._counts.nhev += self._most(before)
+        with self._once("nhev"):
+            own = self._sum([block.matrix(x, part) for block, part in self._parts(idx)])
+        (total,) = self.team.joint_parts([own], self._counts)
         return total if self._l2 is None else total + self._space.diagonal_matrix(self._l2)
 
-    def jacobian(self, x: Array, idx: Any = WHOLE) -> Jacobian | None:
+    def jacobian(self, x: Array, idx: Any = WHOLE) -> Jacobian:
         """The curvature as rows, block by block, if the traits say that there are any."""
-        before = [block._counts.nhev for block in self._blocks]
-        found = [block.jacobian(x, part) for block, part in self._parts(idx)]
-        self._counts.nhev += self._most(before)
-        parts = [part for part in found if part is not None]
-        if len(parts) < len(found):
-            return None
+        with self._once("nhev"):
+            parts = [block.jacobian(x, part) for block, part in self._parts(idx)]
         xp = namespace_of(parts[0].rows)
 
         def joined(each: Sequence[Array]) -> Array:
@@ -173,21 +170,24 @@ class BlockProblem(FlatProblem):
             self._counts.nfev += 1
             own, residuals = zip(*(part.at(y) for part in parts if part.at), strict=True)
             values, (whole,) = self.team.joint(own, lambda _: [joined(residuals)], self._counts)
-            return self._sum(values, *self._penalty(y)), whole
+            return self._sum_with_penalty(values, y), whole
 
         penalty = 0.0 if self._l2 is None else float(self._l2)
         own = joined([part.rows for part in parts]), joined([part.residuals for part in parts])
         rows, residuals = self.team.joint_parts(own, self._counts)
-        return Jacobian(rows, residuals, penalty, at if all(p.at for p in parts) else None)
+        return Jacobian(rows, residuals, penalty, at)
 
-    def _most(self, before: Sequence[int]) -> int:
-        """The counts of the block with the most products since then."""
+    @contextmanager
+    def _once(self, name: str) -> Iterator[None]:
+        """Count for the sum what the block with the most of them counts within it."""
+        before = [getattr(block._counts, name) for block in self._blocks]
+        yield
         counted = zip(self._blocks, before, strict=True)
-        return max(block._counts.nhev - count for block, count in counted)
+        most = max(getattr(block._counts, name) - count for block, count in counted)
+        self._counts.add(**{name: most})
 
     def _evaluate(self, x: Array, idx: Any, diagonal: bool) -> tuple[Any, ...]:
-        self._counts.nfev += 1
-        self._counts.njev += 1
+        self._counts.add(nfev=1, njev=1)
         fisher = diagonal and isinstance(self._precond, str)
         terms = [block._evaluate(x, part, fisher) for block, part in self._parts(idx)]
         own, gradients, *diagonals = zip(*terms, strict=True)
@@ -197,7 +197,7 @@ class BlockProblem(FlatProblem):
             return [self._sum(gradients), *summed]
 
         values, (g, *D) = self.team.joint(own, vectors, self._counts)
-        value, g = self._sum(values, *self._penalty(x)), _added(g, self._l2_times(x))
+        value, g = self._sum_with_penalty(values, x), self._plus_l2_times(g, x)
         if not diagonal:
             return value, g
         if not fisher:
@@ -217,12 +217,8 @@ class BlockProblem(FlatProblem):
         ]
         return self._sum(scaled)
 
-    def _penalty(self, x: Array) -> tuple[Any, ...]:
-        """(l2 / 2) |x|^2, if there is a penalty."""
-        return tuple(self._space.xp.sum(part * x) / 2 for part in self._l2_times(x))
-
-    def _l2_times(self, v: Array) -> tuple[Array, ...]:
-        return () if self._l2 is None else (self._l2 * v,)
+    def _plus_l2_times(self, total: Array, v: Array) -> Array:
+        return total if self._l2 is None else total + self._l2 * v
 
     def _count_diagonals(self) -> None:
         """The passes over a block for its diagonal, as passes over the samples of all blocks."""
@@ -230,24 +226,21 @@ class BlockProblem(FlatProblem):
             self._counts.passes += block._counts.passes * size / self._partition.n
             block._counts.passes = 0.0
 
-    def _parts(self, idx: Any) -> list[tuple[FlatProblem, Any]]:
+    def _parts(self, idx: Any) -> list[tuple[ModelProblem, Any]]:
         """Each block with its part of a set."""
         return list(zip(self._blocks, self._partition.split(idx, self._space), strict=True))
 
-    def _sum(self, terms: Sequence[Any], *more: Any) -> Any:
-        """The weighted sum over the blocks, and the penalty; nothing is copied from a device."""
-        total, *others = (w * term for w, term in zip(self._weights, terms, strict=True))
-        return _added(total, (*others, *more))
+    def _sum(self, terms: Sequence[Any]) -> Any:
+        """The weighted sum over the blocks; nothing is copied from a device."""
+        return reduce(operator.add, map(operator.mul, self._weights, terms))
+
+    def _sum_with_penalty(self, values: Sequence[Any], x: Array) -> Any:
+        total = self._sum(values)
+        return total if self._l2 is None else total + self._space.xp.sum(self._l2 * x * x) / 2
 
 
 class Partition:
-    """Where the samples of each block lie among all; splits sets of samples into their parts.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        How many samples each block has.
-    """
+    """Blocks of these sizes, one after the other; splits sets of samples into their parts."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes, self.n = tuple(sizes), sum(sizes)
@@ -280,18 +273,9 @@ class Partition:
         return parts
 
 
-def _added(total: Any, more: Iterable[Any]) -> Any:
-    for term in more:
-        total = total + term
-    return total
-
-
-def _mean(sizes: Sequence[int], costs: Sequence[float | None]) -> Any:
+def _mean(sizes: Sequence[int], costs: Sequence[Any]) -> Any:
     """The mean per sample over blocks of these sizes; None if a block's is not known."""
-    known = [cost for cost in costs if cost is not None]
-    if len(known) < len(sizes):
-        return None
-    return sum(map(operator.mul, sizes, known)) / sum(sizes)
+    return None if None in costs else sum(map(operator.mul, sizes, costs)) / sum(sizes)
 
 
 def _joined(blocks: Sequence[FlatProblem]) -> tuple[Partition | EpochPartition, Subsets]:
@@ -308,20 +292,16 @@ def _joined(blocks: Sequence[FlatProblem]) -> tuple[Partition | EpochPartition, 
 
 
 class JoinedSet(Drawn):
-    """A set of every block, together.
+    """A set of every block, together."""
 
-    Attributes
-    ----------
-    parts : list
-        The set of each block; `WHOLE` of one whose samples are always the same.
-    shape : tuple
-        (number of samples,), as of a vector of indices.
-    drawn_in : int
-        The epoch, by which a saved run draws the set again.
-    """
-
-    def __init__(self, parts: Sequence[Any], size: int, drawn_in: int) -> None:
-        self.parts, self.shape, self.drawn_in = list(parts), (size,), drawn_in
+    def __init__(
+        self,
+        parts: list[Any],  # of each block; `WHOLE` of one whose samples are always the same
+        size: int,
+        drawn_in: int,  # the epoch, by which a saved run draws the set again
+    ) -> None:
+        self.parts, self.drawn_in = parts, drawn_in
+        self.shape = (size,)  # as of a vector of indices
 
     def is_again(self, other: Any) -> bool:
         """Whether another set has the same samples in every block."""
@@ -329,37 +309,25 @@ class JoinedSet(Drawn):
 
 
 class EpochPartition:
-    """Like `Partition`, if some blocks have other samples in every epoch.
+    """Like `Partition`, if some blocks have other samples in every epoch."""
 
-    Parameters
-    ----------
-    subsets : sequence of Subsets
-        Those of the blocks: without a number `n` where a block has other samples in every epoch.
-    """
-
-    def __init__(self, subsets: Sequence[Subsets]) -> None:
-        self._subsets = list(subsets)
-        first = self._drawn(0)
-        self.sizes = tuple(self._size(*each) for each in zip(subsets, first, strict=True))
+    def __init__(self, of_blocks: Sequence[Subsets]) -> None:
+        self._of_blocks = of_blocks
+        self.sizes = tuple(map(_size, of_blocks, self._drawn(0)))
         self.n = sum(self.sizes)
+        # All samples of the epoch, for A, B and C
+        self.subsets = Subsets(self._draw)
 
-    @property
-    def subsets(self) -> Subsets:
-        """The sets of a run: all samples of the epoch, for A, B and C."""
-        return Subsets(self.draw)
-
-    def draw(self, epoch: int, rng: Any) -> tuple[JoinedSet, ...]:
-        """The sets of an epoch."""
+    def _draw(self, epoch: int, rng: Any) -> tuple[JoinedSet, ...]:
         parts = self._drawn(epoch)
-        size = sum(self._size(*each) for each in zip(self._subsets, parts, strict=True))
-        return (JoinedSet(parts, size, epoch),) * 3
+        return (JoinedSet(parts, sum(map(_size, self._of_blocks, parts)), epoch),) * 3
 
     def split(self, idx: Any, space: Space) -> list[Any]:
         """The part of a set that belongs to each block."""
         if isinstance(idx, JoinedSet):
             return idx.parts
         if isinstance(idx, slice) and idx == WHOLE:
-            return [WHOLE] * len(self._subsets)
+            return [WHOLE] * len(self.sizes)
         raise TypeError(
             f"a set of samples is a {type(idx).__name__}: where a block of residuals has a "
             "function of the epoch, expected what problem.subsets draws, or slice(None) for epoch 0"
@@ -368,10 +336,11 @@ class EpochPartition:
     def _drawn(self, epoch: int) -> list[Any]:
         return [
             WHOLE if subsets.n is not None else subsets.draw(epoch, None, None).A  # type: ignore[arg-type]
-            for subsets in self._subsets
+            for subsets in self._of_blocks
         ]
 
-    def _size(self, subsets: Subsets, part: Any) -> int:
-        size = subsets.size_of(part)
-        assert size is not None
-        return size
+
+def _size(subsets: Subsets, part: Any) -> int:
+    size = subsets.size_of(part)
+    assert size is not None
+    return size

@@ -9,6 +9,7 @@ from ksdmin._adapters.arguments import Arguments, adapter
 
 if TYPE_CHECKING:
     from ksdmin._adapters.blocks import BlockProblem
+    from ksdmin._adapters.functional.problem import FunctionalProblem
     from ksdmin._adapters.torch.plain_function import TorchFunctionProblem
     from ksdmin._adapters.torch.problem import TorchProblem
 
@@ -271,11 +272,6 @@ def from_torch(
     asked = Arguments(**locals())
     problem: TorchProblem | TorchFunctionProblem | BlockProblem = adapter("torch").build(asked)
     return problem
-
-
-if TYPE_CHECKING:
-    from ksdmin._adapters.blocks import BlockProblem
-    from ksdmin._adapters.functional.problem import FunctionalProblem
 
 
 def from_autograd(

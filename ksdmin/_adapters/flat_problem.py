@@ -47,25 +47,20 @@ WORKING_COPIES = 4
 
 
 class FlatProblem(CountingProblem):
-    """A model as a problem over one flat vector; each adapter adds what it computes.
-
-    Parameters
-    ----------
-    x0 : array
-        The model's own parameters.
-    subsets : Subsets or None
-        Its samples.
-    traits : Traits
-        What its adapter knows of it; those of the preconditioner are filled in here.
-    precond : "diagonal", None, array or callable
-        The diagonal of the empirical Fisher matrix, no preconditioner, or the user's own.
-    """
+    """A model as a problem over one flat vector; each adapter adds what it computes."""
 
     _curvature: Any = None  # as given: a name, or the user's own function
     _double: Callable[[], FlatProblem | None] | None = None  # makes the problem in float64
     lock: ClassVar[AbstractContextManager[Any]] = nullcontext()  # a sum returns an array of its own
 
-    def __init__(self, x0: Array, subsets: Subsets | None, traits: Traits, precond: Any) -> None:
+    def __init__(
+        self,
+        x0: Array,  # the model's own parameters
+        subsets: Subsets | None,  # its samples
+        traits: Traits,  # what its adapter knows of it, without those of the preconditioner
+        # "diagonal" (of the empirical Fisher matrix), None, or an array or a callable of the user's
+        precond: Any,
+    ) -> None:
         self.x0, self.subsets = x0, subsets
         self.traits = replace(
             traits,
@@ -87,18 +82,13 @@ class FlatProblem(CountingProblem):
         return self._team or ALONE
 
     def spread_over(self, team: Team) -> Self:
-        """A copy that evaluates the samples of all these processes."""
-        return changed(self, _team=team)
+        """A copy that evaluates the samples of all these processes, and tells them of a failure."""
+        raise NotImplementedError
 
     def in_step_with(self, watch: Watch) -> Self:
         if self._team is None:
             return self
-        team = self._team.for_run(watch)
-        return self.spread_over(team).told_by(team)
-
-    def told_by(self, team: Team) -> Self:
-        """A copy whose sums tell these processes of a failure."""
-        raise NotImplementedError
+        return self.spread_over(self._team.for_run(watch))
 
     def home(self, space: Space) -> Space:
         """Where the vectors of a run live, which were in `space` so far."""
@@ -311,13 +301,13 @@ class KeptParts:
         return {"_known": []}
 
 
-def warn_if_constant(problem: FlatProblem, elsewhere: Array, few: Any) -> None:
+def warn_if_constant(problem: FlatProblem, x: Array, elsewhere: Array, few: Any) -> None:
     """Warn of a loss, or residuals, that no parameter changes, and that are not zero.
 
-    They are compared at x0 and `elsewhere`, over all samples only where those of `few` are equal.
+    They are compared at two points, over all samples only where those of `few` are equal.
     """
     for idx in (few, WHOLE):
-        if not problem.value(elsewhere, idx) == problem.value(problem.x0, idx) != 0:
+        if not problem.value(elsewhere, idx) == problem.value(x, idx) != 0:
             return
     warnings.warn(
         "The loss, or a block of residuals, is the same for other parameters, and not zero: no "

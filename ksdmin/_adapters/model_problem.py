@@ -14,7 +14,7 @@ import numpy as np
 
 from ksdmin._adapters.curvature import Product
 from ksdmin._adapters.flat_problem import DIAGONAL_SAMPLES, FlatProblem
-from ksdmin._problem.arrays import Array
+from ksdmin._problem.arrays import Array, namespace_of
 from ksdmin._problem.counting import Counts
 from ksdmin._problem.protocol import Jacobian, Traits
 from ksdmin._problem.subsets import WHOLE, Subsets
@@ -47,8 +47,8 @@ class Sums:
     `precision` is the library's name for it; a library without precisions ignores it.
     """
 
+    samples: Any = None  # with `indices`, `size`, `picked` and `is_weighted`; None: a function
     has_squares = True  # whether the squared gradients of samples can be computed
-    is_weighted = False  # whether the samples have weights, or ignored labels
 
     def for_run(self) -> Any:
         """The sums for a run, or for its next step."""
@@ -103,21 +103,13 @@ class Sums:
 class SumsOverSamples(Sums):
     """Those of a model, whose samples know the sets."""
 
-    samples: Any  # with `indices`, `size`, `picked` and `is_weighted`
     seed: int  # of the samples that the diagonal is estimated from
     max_diagonal_samples: int  # how many these are at most
 
-    @property
-    def is_weighted(self) -> bool:  # type: ignore[override]
-        """Whether the samples have weights, or ignored labels."""
-        return bool(self.samples.is_weighted)
-
     def indices(self, idx: Any) -> Any:
-        """A user's set, as the other methods take it."""
         return self.samples.indices(idx)
 
     def size(self, idx: Any) -> int:
-        """How many samples a set has."""
         return int(self.samples.size(idx))
 
     def picked(self, idx: Any, count: int) -> Any:
@@ -125,51 +117,43 @@ class SumsOverSamples(Sums):
         return self.samples.picked(idx, count, self.seed)
 
     def diagonal_samples(self, idx: Any) -> Any:
-        """Those samples of a set that the diagonal is estimated from."""
         return self.picked(idx, self.max_diagonal_samples)
 
 
 class Means:
     """Means of sums over so many samples, with the penalty (l2 / 2) |x|^2."""
 
-    def __init__(
-        self,
-        # number, array or None: the weight of each entry's square; None: there is no penalty.
-        l2: Any,
-        xp: Any,  # of the sums, with numpy's names; they may be numpy arrays, too
-        compiled: Callable[[Any], Any],  # what compiles a function of them
-    ) -> None:
-        self.l2, self._xp = l2, xp
-        self._mean = compiled(_mean)
-        self._mean_squares = compiled(_mean_squares)
-        self._half_square = compiled(_half_square)
+    def __init__(self, l2: Any) -> None:
+        # number, array or None: the weight of each entry's square; None: there is no penalty
+        self.l2 = l2
 
+    @np.errstate(all="ignore")
     def value(self, total: Any, size: int, x: Array) -> Any:
         """The mean loss."""
-        return total / size + (0.0 if self.l2 is None else float(self._half_square(self.l2, x)))
+        return total / size + (0.0 if self.l2 is None else float((self.l2 * x * x).sum() / 2))
 
+    @np.errstate(all="ignore")
     def gradient(self, total: Array, size: int, x: Array) -> Array:
-        """Its gradient."""
-        return self._mean(total, float(size), self.l2, x)
+        mean = total / float(size)
+        return (mean if self.l2 is None else mean + self.l2 * x).astype(x.dtype, copy=False)
 
+    @np.errstate(all="ignore")
     def squares(self, total: Array, size: int, x: Array) -> Array:
         """The mean of squared gradients, with the penalty's diagonal."""
-        return self._mean_squares(total, float(size), self.l2, x)
+        mean = total / float(size)
+        return (mean if self.l2 is None else mean + self.l2).astype(x.dtype, copy=False)
 
     def product(self, total: Array, size: int, v: Array) -> Array:
         """The product of a vector; `total` may be overwritten later."""
-        return self._mean(total, float(size), self.l2, v)
+        return self.gradient(total, size, v)
 
     def own_product(self, product: Array, v: Array) -> Array:
         """The same for a mean that the user has computed."""
         return product if self.l2 is None else product + self.l2 * v
 
     def matrix(self, total: Array, size: int) -> Array:
-        """The matrix."""
         H = total / float(size)
-        if self.l2 is None:
-            return H
-        return H + self._xp.eye(H.shape[0], dtype=H.dtype) * self.l2
+        return H if self.l2 is None else H + namespace_of(H).eye(len(H), dtype=H.dtype) * self.l2
 
     def rows(self, R: Array, scale: float) -> Array:
         """The rows times a number; they may be overwritten."""
@@ -177,24 +161,8 @@ class Means:
 
     def residuals(self, slopes: Array, root: Array, scale: float) -> Array:
         """scale M^-1/2 slopes, so that the rows times it are the gradient; zero where M is."""
-        xp = np if isinstance(root, np.ndarray) else self._xp
+        xp = namespace_of(root)
         return xp.where(root > 0, scale / xp.where(root > 0, root, 1.0), 0.0) * slopes
-
-
-def _mean(total: Array, size: float, l2: Any, x: Array) -> Array:
-    """The mean of gradients (or products), plus that of the penalty."""
-    mean = total / size if l2 is None else total / size + l2 * x
-    return mean.astype(x.dtype, copy=False)
-
-
-def _mean_squares(total: Array, size: float, l2: Any, x: Array) -> Array:
-    """The mean of squared gradients, plus the diagonal of the penalty."""
-    mean = total / size if l2 is None else total / size + l2
-    return mean.astype(x.dtype, copy=False)
-
-
-def _half_square(l2: Any, x: Array) -> Array:
-    return (l2 * x * x).sum() / 2
 
 
 class ModelProblem(FlatProblem):
@@ -236,14 +204,19 @@ class ModelProblem(FlatProblem):
     @property
     def is_weighted(self) -> bool:
         """Whether the samples have weights, or ignored labels."""
-        return bool(self._sums.is_weighted)
+        samples = self._sums.samples
+        return samples is not None and bool(samples.is_weighted)
 
     def counting(self, counts: Counts) -> Self:
         """A copy that counts in `counts`: for a run, or for the next step of one."""
         return changed(super().counting(counts), _sums=self._sums.for_run())
 
     def told_by(self, team: Team) -> Self:
+        """A copy whose sums tell these processes of a failure."""
         return changed(self, _sums=self._sums.told_by(team))
+
+    def spread_over(self, team: Team) -> Self:
+        return changed(self.told_by(team), _team=team)
 
     def in_finer_arithmetic(self) -> Any:
         """The problem with less rounding, in the end float64; None if there is none."""

@@ -12,7 +12,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-N = 20
+from tests.adapters.test_flat_problem import ADAPTERS, from_torch  # noqa: E402
+
+N = 40
 
 
 def samples(outputs=1, dtype=torch.float64):
@@ -26,47 +28,25 @@ def linear(outputs=1):
     return nn.Linear(3, outputs).double()
 
 
-def torch_problem(**given):
-    return ksdmin.from_torch(linear(), nn.MSELoss(), samples(), **given)
-
-
-def autograd_problem(**given):
-    pytest.importorskip("autograd")
-    data = tuple(part.numpy() for part in samples())
-    return ksdmin.from_autograd(
-        lambda W, X: X @ W, "squared-error", data, params=np.zeros((3, 1)), **given
-    )
-
-
-def jax_problem(**given):
-    jnp = pytest.importorskip("jax.numpy")
-    data = tuple(part.numpy().astype("float32") for part in samples())
-    return ksdmin.from_jax(
-        lambda W, X: X @ W, "squared-error", data, params=jnp.zeros((3, 1)), **given
-    )
-
-
-every_adapter = pytest.mark.parametrize("make", [torch_problem, autograd_problem, jax_problem])
-
 # The number of samples
 
 
-@every_adapter
+@ADAPTERS
 @pytest.mark.parametrize("subsets", [200_000, 10, ksdmin.Subsets(10)])
-def test_subsets_have_as_many_samples_as_the_data(make, subsets):
+def test_subsets_have_as_many_samples_as_the_data(adapter, subsets):
     n = subsets if isinstance(subsets, int) else subsets.n
     message = rf"subsets: {n} samples, but the problem has {N}.*ksdmin\.Subsets\({N}, \.\.\.\)"
     with pytest.raises(ValueError, match=message):
-        ksdmin.minimize(make(), subsets=subsets)
+        ksdmin.minimize(adapter(), subsets=subsets)
 
 
 # Indices
 
 
-@every_adapter
+@ADAPTERS
 @pytest.mark.parametrize("kind", [list, np.array, lambda idx: range(idx[0], idx[0] + 1)])
-def test_samples_that_do_not_exist(make, kind):
-    problem = make()
+def test_samples_that_do_not_exist(adapter, kind):
+    problem = adapter()
     for index in (N, N + 5, -N - 1):
         for verb in (problem.value, problem.value_and_gradient, problem.curvature):
             message = f"has the index {index}, but there are {N} samples"
@@ -74,9 +54,9 @@ def test_samples_that_do_not_exist(make, kind):
                 verb(problem.x0, kind([index]))
 
 
-@every_adapter
-def test_other_names_of_the_same_samples(make):
-    problem = make()
+@ADAPTERS
+def test_other_names_of_the_same_samples(adapter):
+    problem = adapter()
     x = problem.x0 + 1
     mask = np.arange(N) >= N - 2
     right = problem.value(x, [N - 2, N - 1])
@@ -86,10 +66,10 @@ def test_other_names_of_the_same_samples(make):
     assert whole == pytest.approx(problem.value(x), rel=1e-6)
 
 
-@every_adapter
+@ADAPTERS
 @pytest.mark.parametrize("idx", [[], slice(0, 0), [0.5], [True, False], [[0, 1]], 3])
-def test_what_is_no_set(make, idx):
-    problem = make()
+def test_what_is_no_set(adapter, idx):
+    problem = adapter()
     with pytest.raises(ValueError, match=f"at least one index, or of one bool for each of the {N}"):
         problem.value(problem.x0, idx)
 
@@ -98,7 +78,7 @@ def test_what_is_no_set(make, idx):
 
 
 def test_load_moves_the_start():
-    problem = torch_problem()
+    problem = from_torch()
     first = ksdmin.minimize(problem)
     problem.load(first.x)
     assert torch.equal(problem.x0, first.x)
@@ -309,7 +289,7 @@ def test_a_module_stands_for_its_trainable_parameters():
 # Arguments that were taken for something else, or ended in an error from inside
 
 
-@every_adapter
+@ADAPTERS
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -321,14 +301,14 @@ def test_a_module_stands_for_its_trainable_parameters():
         ({"rng": -1}, r"rng=-1: expected a non-negative integer"),
     ],
 )
-def test_arguments_of_the_wrong_kind(make, given, message):
+def test_arguments_of_the_wrong_kind(adapter, given, message):
     with pytest.raises(ValueError, match=message):
-        make(**given)
+        adapter(**given)
 
 
 def test_an_l2_that_is_no_number():
     with pytest.raises(ValueError, match="l2='much': expected numbers"):
-        torch_problem(l2="much")
+        from_torch(l2="much")
 
 
 @pytest.mark.parametrize("returned", [None, (1.0, 2.0), 1.0])

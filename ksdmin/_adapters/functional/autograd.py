@@ -118,21 +118,15 @@ class Autograd(Library):
     """The operations of :class:`Library`, by recording numpy operations."""
 
     xp = anp
+    logsumexp = staticmethod(logsumexp)
     noise = VALUE_NOISE["highest"]  # sums over samples are made in float64
 
     def __init__(self) -> None:
         self._one_pass_suffices = False
         self._split: Callable[[Array], Pieces] = Pieces
 
-    def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
-        return logsumexp(z, axis=axis, keepdims=keepdims)
-
     def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
-        """All floating-point arrays of a tree as one vector, and the inverse.
-
-        The inverse can be differentiated; it puts all other leaves back as they are.
-        """
-        tree = _in_order(tree)
+        tree = _in_order(_with_varied(tree))
         leaves = tree_leaves(tree)
         arrays = [np.asarray(leaf) for leaf in leaves if _is_floating(leaf)]
         shapes = [array.shape for array in arrays]
@@ -153,14 +147,8 @@ class Autograd(Library):
         return np.concatenate(flat) if flat else np.zeros(0), unflatten
 
     def paths(self, tree: Any) -> list[tuple[str, tuple[int, ...]]]:
-        leaves = paths(_in_order(tree))
+        leaves = paths(_in_order(_with_varied(tree)))
         return [(dotted(path), np.shape(leaf)) for path, leaf in leaves if _is_floating(leaf)]
-
-    def as_floats(self, tree: Any) -> Any:
-        return tree_map(
-            lambda leaf: np.asarray(leaf, float) if np.asarray(leaf).dtype.kind in "iub" else leaf,
-            tree,
-        )
 
     def compile(self, kernel: Kernel) -> Kernel:
         """The kernel, without the warnings of overflow in derivatives that are zero (of tanh)."""
@@ -185,7 +173,6 @@ class Autograd(Library):
         return z, (jvp, vjp)
 
     def jacobian(self, linearized: Any, z: Array) -> tuple[Product, Product]:
-        """v -> J v and u -> J^T u, as `linearize` returned them."""
         jvp, vjp = linearized
         return jvp, vjp
 
@@ -227,6 +214,7 @@ class Autograd(Library):
             squares += gradient**2
         return values, g, squares
 
+    @np.errstate(over="ignore")
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the recorded operations of a kernel hold."""
         tracing = tracemalloc.is_tracing()
@@ -241,6 +229,15 @@ class Autograd(Library):
         finally:
             if not tracing:
                 tracemalloc.stop()
+
+
+def _with_varied(tree: Any) -> Any:
+    """The tree; if nothing in it is varied, with its whole numbers as floating-point arrays."""
+    if any(np.size(leaf) for leaf in tree_leaves(tree) if _is_floating(leaf)):
+        return tree
+    return tree_map(
+        lambda leaf: np.asarray(leaf, float) if np.asarray(leaf).dtype.kind in "iub" else leaf, tree
+    )
 
 
 def _in_order(tree: Any) -> Any:

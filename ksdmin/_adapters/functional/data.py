@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,20 +35,15 @@ class Samples:
         for part in parts:
             _check(part)
         self.n = sample_count(parts)
-        weights: Array | None = None
-        if sample_weight is not None:
-            given = as_weights(sample_weight, self.n)
-            weights = (given / given.mean()).astype(x.dtype)
-        if sum(part.nbytes for part in parts) <= budget:
+        self.is_weighted = sample_weight is not None
+        weights = as_weights(sample_weight, self.n) if self.is_weighted else np.ones(self.n)
+        weights = (weights / weights.mean()).astype(x.dtype)
+        fits = sum(part.nbytes for part in parts) <= budget
+        if fits:
             data = tree_map(lambda part: library.to_device(part, x), data)
-            weights = None if weights is None else library.to_device(weights, x)
-        self._data, self._weights, self._dtype = tuple(data), weights, x.dtype
-        self._library = library
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether the samples have weights."""
-        return self._weights is not None
+        if fits or not any(isinstance(part, np.ndarray) for part in parts):
+            weights = library.to_device(weights, tree_leaves(data)[0])
+        self._data, self._weights, self._library = tuple(data), weights, library
 
     def indices(self, idx: Any) -> Any:
         """A set for the methods below: a slice, or a vector of indices on the host."""
@@ -74,17 +70,15 @@ class Samples:
 
         With `rows` None, all samples are one chunk, without a copy.
         """
+        chunk = partial(self._library.chunk, self._data, self._weights)
         if rows is None:
-            yield self._chunk(None, self.n)
+            yield chunk(None, self.n)
             return
         size = self.size(idx)
         # on the host: jax would compile each slice of an array on a device
         idx = range(*idx.indices(self.n)) if isinstance(idx, slice) else np.asarray(idx)
         for at in range(0, size, rows):
-            yield self._chunk(_padded(idx[at : at + rows], rows), min(rows, size - at))
-
-    def _chunk(self, rows: Any, samples: int) -> Any:
-        return self._library.chunk(self._data, self._weights, rows, samples, self._dtype)
+            yield chunk(_padded(idx[at : at + rows], rows), min(rows, size - at))
 
 
 def _check(part: Any) -> None:

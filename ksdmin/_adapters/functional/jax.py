@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,10 +21,10 @@ from ksdmin._adapters.flat_problem import VALUE_NOISE, is_gradient
 from ksdmin._adapters.functional.jax_arrays import (
     QUICK,
     Program,
-    as_floats,
     automatic,
     copied_like,
     flatten,
+    is_elsewhere,
     is_on_host,
     paths,
     platform_of,
@@ -35,11 +35,10 @@ from ksdmin._adapters.functional.jax_chunks import (
     as_chunk,
     entries_formed,
     gradients,
-    host_chunk,
-    host_chunk_like,
     operations,
     picked,
     summed,
+    taken,
 )
 from ksdmin._adapters.functional.library import Chunk, Kernel, Library
 from ksdmin._adapters.functional.problem import FunctionalProblem
@@ -64,20 +63,17 @@ CHUNKS_OF_LARGE_DATA = 8
 
 
 class Jax(Library):
-    """The operations of :class:`Library`.
-
-    Parameters
-    ----------
-    precision : str
-        Of matrix products in float32.
-    small : bool
-        Whether it is for small data on a CPU: compiling takes longer than computing then.
-    """
+    """The operations of :class:`Library`."""
 
     xp = jnp
-    has_rows = True
+    logsumexp = staticmethod(jax.nn.logsumexp)
 
-    def __init__(self, precision: str, small: bool = False) -> None:
+    def __init__(
+        self,
+        precision: str,  # of matrix products in float32
+        # Whether it is for small data on a CPU: compiling takes longer than computing then.
+        small: bool = False,
+    ) -> None:
         if precision not in PRECISIONS:
             raise ValueError(f"precision={precision!r}: expected one of {PRECISIONS}")
         self.noise, self._precision = VALUE_NOISE[precision], precision
@@ -85,15 +81,10 @@ class Jax(Library):
 
     @property
     def finer(self) -> Jax | None:
-        """The same in float32; None if that is its precision already."""
         return None if self._precision == "highest" else Jax("highest", self._small)
-
-    def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
-        return jax.nn.logsumexp(z, axis=axis, keepdims=keepdims)
 
     flatten = staticmethod(flatten)
     paths = staticmethod(paths)
-    as_floats = staticmethod(as_floats)
 
     def compile(self, kernel: Kernel) -> Kernel:
         def traced(*args: Any) -> Any:
@@ -107,23 +98,10 @@ class Jax(Library):
         small = platform_of(x) == "cpu" and not self.compiles_values(n, preferred)
         return Jax(self._precision, small)
 
-    def compile_shared(self, kernel: Kernel) -> Kernel:
-        """The kernel, compiled; numpy computes what is on the host."""
-        compiled, by_numpy = jax.jit(kernel), np.errstate(all="ignore")(kernel)
-
-        def choose(*args: Any) -> Any:
-            if not any(isinstance(arg, np.ndarray) for arg in args):
-                return compiled(*args)
-            return by_numpy(*(np.asarray(a) if isinstance(a, jax.Array) else a for a in args))
-
-        return choose
-
     def as_given(self, result: Array, x: Array) -> Array:
-        """The result of a kernel; a numpy array, without a copy, if `x` was one."""
         return np.asarray(result) if isinstance(x, np.ndarray) else result
 
     def compiles_for(self, idx: Any) -> bool:
-        """Whether `idx` consists of arrays and numbers."""
         return all(isinstance(leaf, (np.ndarray, jax.Array, int)) for leaf in tree_leaves(idx))
 
     def vjp(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Product]:
@@ -132,7 +110,6 @@ class Jax(Library):
         return y, Partial(_pullback_in(y.dtype), pullback)  # type: ignore[no-untyped-call]
 
     def linearize(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Any]:
-        """f(x), and u -> J^T u."""
         return self.vjp(f, x)
 
     def jacobian(self, linearized: Any, z: Array) -> tuple[Product, Product]:
@@ -140,7 +117,6 @@ class Jax(Library):
         return lambda v: jax.linear_transpose(linearized, z)(v)[0], linearized
 
     def columns(self, product: Product, units: Array) -> Array:
-        """The products of all unit vectors, in one vectorised call."""
         return jax.vmap(product)(units)
 
     def rows_of_samples(
@@ -173,20 +149,17 @@ class Jax(Library):
         return values, summed(each, chunk.w, 1), summed(each, chunk.w**2, 2)
 
     def partial_sums(self, u: Array) -> Array:
-        """The sums of blocks."""
         padded = jnp.pad(u, (0, -u.shape[0] % SUM_BLOCK))
         return jnp.sum(padded.reshape(-1, SUM_BLOCK), axis=1)
 
     def shape_of(self, kernel: Kernel, *args: Any) -> tuple[int, ...]:
-        """The shape of the result of a kernel; nothing is computed."""
-        return tuple(jax.eval_shape(lambda *args: kernel(*map(as_chunk, args)), *args).shape)
+        return tuple(_shapes(kernel, *args).shape)
 
     def operations(self, kernel: Kernel, *args: Any) -> tuple[float, float] | None:
         return operations(jax.make_jaxpr(kernel)(*map(as_chunk, args)).jaxpr)
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
-        assert isinstance(kernel, Program)
-        leaves = tree_leaves(jax.eval_shape(kernel.function, *args))
+        leaves = tree_leaves(_shapes(kernel, *args))
         return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     def preferred_rows(self, x: Array, bytes_per_sample: int) -> int:
@@ -207,22 +180,29 @@ class Jax(Library):
     def to_device(self, array: Array, x: Array) -> Array:
         return automatic(array) if isinstance(array, jax.Array) else copied_like(array, x)
 
-    def chunk(
-        self, data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any
-    ) -> Chunk | Picked:
+    def chunk(self, data: Any, weights: Array, rows: Any, samples: int) -> Chunk | Picked:
         """Some of the samples; those of host arrays stay on the host until they are used."""
-        on_device = all(isinstance(leaf, jax.Array) for leaf in tree_leaves(data))
-        if rows is None and on_device:
-            return Picked(data, weights, None, None, dtype)
-        rows = np.arange(samples) if rows is None else np.asarray(rows)
-        if not on_device:
-            return host_chunk(data, weights, rows, samples, dtype)
-        if self._small and all(map(is_on_host, tree_leaves(data))):
-            return host_chunk_like(data, weights, rows, samples, dtype)
-        return picked(data, weights, rows, samples, dtype)
+        leaves = tree_leaves(data)
+        some_on_device = rows is not None and all(isinstance(leaf, jax.Array) for leaf in leaves)
+        if some_on_device and not (self._small and all(map(is_on_host, leaves))):
+            return picked(data, weights, np.asarray(rows), samples)
+        chunk: Chunk = super().chunk(data, weights, rows, samples)
+        if not some_on_device or not is_elsewhere(leaves[0]):
+            return chunk
+        # the other arguments follow the weights to the device of the data
+        return chunk._replace(w=jax.device_put(chunk.w, leaves[0].device))
+
+    def taken(self, array: Array, rows: Any) -> Array:
+        """On a CPU jax has its arrays on the host, too: numpy takes their rows as fast."""
+        return np.asarray(array).take(rows, axis=0) if is_on_host(array) else taken(array, rows)
 
     def random_generator(self, seed: int) -> JaxGenerator:
         return JaxGenerator(np.uint32(seed % 2**32))
+
+
+def _shapes(kernel: Kernel, *args: Any) -> Any:
+    """The shapes of what a kernel returns; nothing is computed."""
+    return jax.eval_shape(lambda *args: kernel(*map(as_chunk, args)), *args)
 
 
 @partial(register_dataclass, data_fields=["seed"], meta_fields=[])
@@ -234,23 +214,18 @@ class JaxGenerator:
 
     @property
     def key(self) -> Any:
-        """The key, made within the compiled function that draws."""
         return jax.random.key(self.seed, impl="threefry2x32")  # the one that has poisson
 
     def standard_normal(self, size: Any) -> Array:
-        """Normal numbers."""
         return jax.random.normal(self.key, size)
 
     def random(self, size: Any) -> Array:
-        """Numbers uniform between 0 and 1."""
         return jax.random.uniform(self.key, size)
 
     def gumbel(self, *, size: Any) -> Array:
-        """Numbers whose largest, added to logits, picks a class."""
         return jax.random.gumbel(self.key, size)
 
     def poisson(self, lam: Array) -> Array:
-        """Counts."""
         return jax.random.poisson(self.key, lam)
 
 
@@ -306,22 +281,12 @@ def _agree(compiled: float, eager: float, x0: Array) -> bool:
 
 
 class HostFunction(ArrayFunction):
-    """A function of arrays of jax, for an algorithm on the host.
-
-    Parameters
-    ----------
-    fun : callable
-        ``fun(theta)`` returns an array, or a tree of them. Where jax cannot trace it, it is called
-        as it is.
-    x0 : array or tree of arrays
-        What `theta` looks like.
-    """
+    """A function of arrays of jax; where jax cannot trace it, it is called as it is."""
 
     def __init__(self, fun: Any, x0: Any) -> None:
         refuse_traced(x0)
-        self._tree = x0 if flatten(x0)[0].shape[0] else as_floats(x0)
-        self._like, self._unflatten = flatten(self._tree)
-        self._fun = fun
+        self._like, self._unflatten = flatten(x0)
+        self._fun, self._tree = fun, x0
         if not self._like.shape[0]:
             raise ValueError("x0 is empty: there is nothing to minimise over")
         self.x0 = to_host(self._like)
@@ -329,15 +294,9 @@ class HostFunction(ArrayFunction):
         self._values, self._slopes = library.compile(self._joined), library.compile(self._rows)
         self._traced = False  # whether jax has traced the function
 
-    @classmethod
-    def of_model(cls, f: Any, xdata: Any, start: Small, like: Any) -> Self:
-        """``f(xdata, *parameters)`` in the largest dtype that jax is set to, where `like` is."""
-
-        def on_device(values: Any) -> Array:
-            return copied_like(np.asarray(values, dtype=jnp.result_type(float)), like)
-
-        known = on_device(xdata) if isinstance(xdata, np.ndarray) else xdata
-        return cls(lambda theta: f(known, *theta), on_device(start))
+    @staticmethod
+    def like(values: Any, array: Array) -> Array:
+        return copied_like(np.asarray(values, dtype=jnp.result_type(float)), array)
 
     def __call__(self, x: Small) -> Any:
         if self._traced:

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from itertools import chain, compress
 from typing import Any
 
 import jax
@@ -46,6 +47,11 @@ def is_on_host(leaf: Any) -> bool:
         return True
     on_cpu = not is_spread(leaf) and platform_of(leaf) == "cpu"
     return on_cpu and not jax.numpy.issubdtype(leaf.dtype, jax.dtypes.extended)
+
+
+def is_elsewhere(leaf: Any) -> bool:
+    """Whether it is an array, but not on the device where jax computes by default."""
+    return isinstance(leaf, jax.Array) and leaf.device != jax.devices()[0]
 
 
 def committed_to(leaves: list[Any]) -> Any:
@@ -153,15 +159,14 @@ class Program:
         run, made = self._known[key]
         return tree_unflatten(made, run(leaves))
 
-    def lower(self, *args: Any) -> Any:
-        """What is compiled for arguments like these, for inspection."""
-        leaves, structure = tree_flatten(args)
-        return self._lowered(leaves, structure)[0]
-
     def _compiled(self, leaves: list[Any], structure: Any) -> tuple[Flat, Any]:
         lowered, constants, made = self._lowered(leaves, structure)
         compiled = _compiled_once(lowered, leaves, self._options)
         return lambda leaves: compiled(constants, leaves), made
+
+    def lower(self, *args: Any) -> Any:
+        """What is compiled for arguments like these, for inspection."""
+        return self._lowered(*tree_flatten(args))[0]
 
     def _lowered(self, leaves: list[Any], structure: Any) -> tuple[Any, list[Array], Any]:
         """The function, the arrays that it closes over as its first argument; and its result."""
@@ -191,7 +196,7 @@ def _kind(leaf: Any) -> Any:
 
 def _compiled_once(lowered: Any, leaves: list[Any], options: dict[str, Any]) -> Any:
     """The compiled program; an earlier one, if its text is the same."""
-    devices = {str(leaf.sharding) for leaf in leaves if isinstance(leaf, jax.Array)}
+    devices = {str(leaf.sharding) for leaf in filter(is_elsewhere, leaves)}
     settings = sorted(jax.config.values.items(), key=str)
     text = (lowered.as_text(), sorted(devices), settings, sorted(options.items()))
     digest = hashlib.sha256(repr(text).encode()).hexdigest()
@@ -204,8 +209,6 @@ def _compiled_once(lowered: Any, leaves: list[Any], options: dict[str, Any]) -> 
 
 
 def _compiled(lowered: Any, options: dict[str, Any]) -> Any:
-    if not options:
-        return lowered.compile()
     try:
         return lowered.compile(compiler_options=options)
     except RuntimeError as error:
@@ -229,32 +232,26 @@ def refuse_traced(*trees: Any) -> None:
 
 def flatten(tree: Any) -> tuple[Array, Callable[[Array], Any]]:
     """The varied leaves as one vector, and the inverse function, which restores the others."""
+    tree = _with_varied(tree)
     leaves, structure = tree_flatten(tree)
     varied = _varied(tree)
-    parts = [leaf for leaf, is_varied in zip(leaves, varied, strict=True) if is_varied]
+    parts = list(compress(leaves, varied))
     flat, unravel = _ravelled([automatic(part) for part in parts])
 
     def unflatten(x: Array) -> Any:
         pieces = map(spread, unravel(x), parts)  # with the sharding that they had
-        return tree_unflatten(
-            structure,
-            [
-                next(pieces) if is_varied else leaf
-                for leaf, is_varied in zip(leaves, varied, strict=True)
-            ],
-        )
+        made = (next(pieces) if v else leaf for leaf, v in zip(leaves, varied, strict=True))
+        return tree_unflatten(structure, made)
 
     return flat, unflatten
 
 
 def paths(tree: Any) -> list[tuple[str, tuple[int, ...]]]:
     """The path of each varied leaf, such as ``layers.0.w``, and its shape."""
+    tree = _with_varied(tree)
     leaves, _ = tree_flatten_with_path(tree)
-    return [
-        (".".join(map(_word, path)), tuple(np.shape(leaf)))
-        for (path, leaf), is_varied in zip(leaves, _varied(tree), strict=True)
-        if is_varied
-    ]
+    varied = compress(leaves, _varied(tree))
+    return [(".".join(map(_word, path)), tuple(np.shape(leaf))) for path, leaf in varied]
 
 
 def _word(step: Any) -> str:
@@ -282,21 +279,18 @@ def _ravelled(arrays: list[Any]) -> tuple[Array, Callable[[Array], list[Array]]]
     return jax.device_put(flat, committed_to(arrays)), made[-1]
 
 
-def as_floats(tree: Any) -> Any:
-    """The tree with its whole numbers as floating-point arrays."""
+def _with_varied(tree: Any) -> Any:
+    """The tree; if nothing in it is varied, with its whole numbers as floating-point arrays."""
+    if any(map(np.size, compress(tree_leaves(tree), _varied(tree)))):
+        return tree
     return tree_map(lambda leaf: jnp.asarray(leaf, float) if _is_whole(leaf) else leaf, tree)
 
 
 def _varied(tree: Any) -> list[bool]:
     """For each leaf, whether it is varied."""
     outer = tree_leaves(tree, is_leaf=lambda node: not isinstance(node, (Mapping, tuple, list)))
-    return [
-        is_varied
-        for part in outer
-        for is_varied in (
-            [True] if isinstance(part, float) else map(_is_floating, tree_leaves(part))
-        )
-    ]
+    parts = ([True] if isinstance(u, float) else map(_is_floating, tree_leaves(u)) for u in outer)
+    return list(chain.from_iterable(parts))
 
 
 def _is_floating(leaf: Any) -> bool:

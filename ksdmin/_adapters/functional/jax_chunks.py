@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,9 +14,7 @@ import numpy as np
 from jax.tree_util import register_dataclass, tree_leaves, tree_map
 
 from ksdmin._adapters.functional.jax_arrays import (
-    committed_to,
     constrained,
-    is_on_host,
     over_rows,
     parts_of,
 )
@@ -25,46 +23,37 @@ from ksdmin._problem.arrays import Array
 
 
 @partial(
-    register_dataclass,
-    data_fields=["data", "weights", "rows", "samples"],
-    meta_fields=["dtype", "spread"],
+    register_dataclass, data_fields=["data", "weights", "rows", "samples"], meta_fields=["spread"]
 )
 @dataclass(frozen=True)
 class Picked:
     """A chunk that is formed where it is used, within a compiled function."""
 
     data: Any  # all inputs and targets, on the device
-    weights: Array | None  # of all samples
-    rows: Array | None  # which samples the chunk has, padded to its length; None: all as they are
+    weights: Array  # of all samples
+    rows: Array  # which samples the chunk has, padded to its length
     samples: Any  # how many of them are not padding
-    dtype: Any  # of the weights
     # How rows are spread over devices: those of a chunk shall be, too, so that each device computes
     # with its share of them.
-    spread: Any = None
+    spread: Any
 
     def formed(self) -> Chunk:
         """The samples and their weights."""
-        if self.rows is None:
-            ones = jnp.ones(tree_leaves(self.data)[0].shape[0], self.dtype)
-            w = ones if self.weights is None else self.weights
-            return Chunk(self.data[0], self.data[1], w)
         inputs, targets = tree_map(self._taken, self.data)
-        w = (jnp.arange(self.rows.shape[0]) < self.samples).astype(self.dtype)
-        return Chunk(
-            inputs, targets, w if self.weights is None else w * _rows(self.weights, self.rows)
-        )
+        w = _rows(self.weights, self.rows)
+        return Chunk(inputs, targets, w * (jnp.arange(self.rows.shape[0]) < self.samples))
 
     def _taken(self, array: Array) -> Array:
         return constrained(_rows(array, self.rows), self.spread)
 
 
-def picked(data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Picked:
+def picked(data: Any, weights: Array, rows: Any, samples: int) -> Picked:
     """A chunk of some rows; equally many for each device, if they are sharded."""
     sharding = over_rows(data)
     if sharding is not None:
         missing = -len(rows) % parts_of(sharding)
         rows = np.concatenate([rows, np.repeat(rows[-1:], missing)])
-    return Picked(data, weights, np.asarray(rows, np.int32), np.int32(samples), dtype, sharding)
+    return Picked(data, weights, np.asarray(rows, np.int32), np.int32(samples), sharding)
 
 
 def as_chunk(argument: Any) -> Any:
@@ -72,42 +61,12 @@ def as_chunk(argument: Any) -> Any:
     return argument.formed() if isinstance(argument, Picked) else argument
 
 
-def host_chunk(data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Chunk:
-    """A chunk of data on the host (some may be on a device).
-
-    On a CPU jax has its arrays there, too: numpy takes their rows as fast, without a compiled
-    function.
-    """
-    inputs, targets = tree_map(partial(_taken_on_host, rows), data)
-    w = (np.arange(len(rows)) < samples).astype(dtype)
-    return Chunk(inputs, targets, w if weights is None else w * np.asarray(weights)[rows])
-
-
-def host_chunk_like(data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Chunk:
-    """The same for the device of the data; the other arguments follow one that is there."""
-    chunk = host_chunk(data, weights, rows, samples, dtype)
-    device = committed_to(tree_leaves(data))
-    if weights is None:
-        return chunk._replace(w=_ones(len(rows), samples, dtype, device))
-    return chunk._replace(w=jax.device_put(chunk.w, device))
-
-
-@lru_cache(maxsize=64)
-def _ones(rows: int, samples: int, dtype: Any, device: Any) -> Array:
-    """Weights of samples and of padding; cached, since moving an array takes 0.1 ms."""
-    return jax.device_put((np.arange(rows) < samples).astype(dtype), device)
-
-
-def _taken_on_host(rows: Any, array: Array) -> Array:
-    return np.asarray(array).take(rows, axis=0) if is_on_host(array) else _taken(array, rows)
-
-
 def _rows(array: Array, rows: Array) -> Array:
     """Some rows; all of them exist, which saves the operations for missing ones."""
     return array.at[rows].get(mode="promise_in_bounds")
 
 
-_taken = jax.jit(_rows)
+taken = jax.jit(_rows)
 
 
 # Sums over the gradients of single samples, and over their squares, in jax
@@ -227,17 +186,15 @@ def _is_outer(node: Node) -> bool:
 
 
 # Operations that a compiler fuses with those that read their results.
-REARRANGED = frozenset(
-    (
-        "broadcast_in_dim",
-        "convert_element_type",
-        "reshape",
-        "slice",
-        "split",
-        "squeeze",
-        "transpose",
-    )
-)
+REARRANGED = {
+    "broadcast_in_dim",
+    "convert_element_type",
+    "reshape",
+    "slice",
+    "split",
+    "squeeze",
+    "transpose",
+}
 
 
 def operations(jaxpr: Any) -> tuple[float, float]:
@@ -247,25 +204,24 @@ def operations(jaxpr: Any) -> tuple[float, float]:
     """
     products = elements = 0.0
     for equation in jaxpr.eqns:
-        params, times = equation.params, 1
-        bodies = [body for value in params.values() for body in _bodies(value)]
-        found = [operations(body) for body in bodies]
+        name, params = equation.primitive.name, equation.params
         written = sum(math.prod(variable.aval.shape) for variable in equation.outvars)
-        if found:
-            times = params.get("length", 1) if equation.primitive.name == "scan" else 1
-            found = [(times * a, times * b) for a, b in found]
-        elif equation.primitive.name == "dot_general":
+        bodies = [body for value in params.values() for body in _bodies(value)]
+        if bodies:
+            times = params.get("length", 1) if name == "scan" else 1
+            for inner_products, inner_elements in map(operations, bodies):
+                products += times * inner_products
+                elements += times * inner_elements
+        elif name == "dot_general":
             (axes, _), _ = params["dimension_numbers"]
             shape = equation.invars[0].aval.shape
-            found = [(2.0 * written * math.prod(shape[axis] for axis in axes), 0.0)]
-        elif equation.primitive.name == "conv_general_dilated":
+            products += 2.0 * written * math.prod(shape[axis] for axis in axes)
+        elif name == "conv_general_dilated":
             kernel = equation.invars[1].aval.shape
             outputs = kernel[params["dimension_numbers"].rhs_spec[0]]
-            found = [(2.0 * written * math.prod(kernel) / outputs, 0.0)]
-        elif equation.primitive.name not in REARRANGED:
-            found = [(0.0, float(written))]
-        products += sum(a for a, _ in found)
-        elements += sum(b for _, b in found)
+            products += 2.0 * written * math.prod(kernel) / outputs
+        elif name not in REARRANGED:
+            elements += written
     return products, elements
 
 

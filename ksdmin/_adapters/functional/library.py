@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,92 +24,69 @@ class Chunk(NamedTuple):
     w: Array
 
 
-class Library:
+class Library(Protocol):
     """The operations in which autograd and jax differ.
 
     The defaults are those of a library that computes with numpy, on the host, and compiles nothing.
     """
 
     xp: Any  # its numpy
+    logsumexp: Callable[..., Array]  # as that of ``scipy.special``
     noise: float  # the relative rounding error of a mean loss in float32
-    has_rows = False  # whether there is `rows_of_samples`
+    # (outputs, x, inputs) -> the outputs of each sample, and their derivatives along a last axis of
+    # length n; None: that would take too long.
+    rows_of_samples: Any = None
 
     @property
     def finer(self) -> Library | None:
         """The same with less rounding; None if there is none."""
         return None
 
-    def logsumexp(self, z: Array, axis: int, keepdims: bool) -> Array:
-        """The function of that name in ``scipy.special``."""
-        raise NotImplementedError
-
     def flatten(self, tree: Any) -> tuple[Array, Callable[[Array], Any]]:
         """All floating-point arrays of a tree as one vector, and the inverse function.
 
-        The inverse puts all other leaves back as they are.
+        The inverse puts all other leaves back as they are. Whole numbers are converted if there is
+        nothing else.
         """
-        raise NotImplementedError
 
     def paths(self, tree: Any) -> list[tuple[str, tuple[int, ...]]]:
         """The path and the shape of each array that `flatten` joins, such as ``layers.0.w``."""
-        raise NotImplementedError
-
-    def as_floats(self, tree: Any) -> Any:
-        """The tree with its whole numbers as floating-point arrays."""
-        raise NotImplementedError
 
     # What differentiates
 
     def vjp(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Product]:
         """f(x) and u -> J^T u."""
-        raise NotImplementedError
 
     def linearize(self, f: Callable[[Array], Array], x: Array) -> tuple[Array, Any]:
         """f(x), and what `jacobian` needs."""
-        raise NotImplementedError
 
     def jacobian(self, linearized: Any, z: Array) -> tuple[Product, Product]:
         """v -> J v and u -> J^T u, from what `linearize` returned beside z = f(x)."""
-        raise NotImplementedError
 
     def columns(self, product: Product, units: Array) -> Array:
         """The products of all unit vectors, along a new first axis."""
         return np.stack([product(unit) for unit in units])
-
-    def rows_of_samples(
-        self, outputs: Callable[[Array, Any], Array], x: Array, inputs: Any
-    ) -> tuple[Array, Array]:
-        """The outputs of each sample, and their derivatives along a last axis of length n."""
-        raise NotImplementedError
 
     def prepare_per_sample(
         self, losses: Kernel, x: Array, chunk: Chunk, room: int
     ) -> tuple[int, bool]:
         """Find out, on a few samples, how `per_sample_sums` can be computed.
 
-        `room` is how many entries of each sample's gradient fit into memory.
-
-        Returns how many entries of each sample's gradient it holds in memory, and whether it takes
-        many samples at once (rather than one after the other).
+        Returns how many entries of each sample's gradient it holds in memory, where `room` is for
+        so many, and whether it takes many samples at once (rather than one after the other).
         """
-        raise NotImplementedError
 
     def per_sample_sums(self, losses: Kernel, x: Array, chunk: Chunk) -> tuple[Array, Array, Array]:
         """The loss of each sample, the sum of their gradients and that of the squared gradients.
 
         `losses` is a function (x, chunk) -> one loss per sample.
         """
-        raise NotImplementedError
 
     # What compiles
 
     def compile(self, kernel: Kernel) -> Kernel:
         """The kernel of a problem, compiled for each shape of its arguments."""
         return kernel
-
-    def compile_shared(self, kernel: Kernel) -> Kernel:
-        """A compiled kernel that all problems share; for numpy arrays it returns numpy arrays."""
-        return self.compile(kernel)
 
     def for_data(self, x: Array, n: int, preferred: int) -> Library:
         """The library for `n` samples, of which at least `preferred` should be in a call.
@@ -147,7 +124,6 @@ class Library:
 
     def bytes_kept(self, kernel: Kernel, *args: Any) -> int:
         """How much memory the results of a kernel hold."""
-        raise NotImplementedError
 
     # Samples, in chunks
 
@@ -166,28 +142,21 @@ class Library:
         """An array of data, on the device of `x`."""
         return array
 
-    def chunk(self, data: Any, weights: Array | None, rows: Any, samples: int, dtype: Any) -> Any:
+    def chunk(self, data: Any, weights: Array, rows: Any, samples: int) -> Any:
         """A chunk as compiled kernels take it: a `Chunk`, or what they make one of.
 
-        Parameters
-        ----------
-        data, weights : tree and array (or None)
-            All samples, and their weights.
-        rows : slice, vector of indices or None
-            Which ones, the last one repeated as padding; None: all.
-        samples : int
-            How many of them are not padding.
-        dtype : dtype
-            Of the weights in the chunk.
+        It has these `rows` of all the data (None: all). The last row is repeated as padding behind
+        the first `samples`.
         """
         if rows is None:
-            w = np.ones(samples, dtype)
-            return Chunk(data[0], data[1], w if weights is None else w * weights)
-        inputs, targets = tree_map(lambda array: array[rows], data)
-        w = (np.arange(len(rows)) < samples).astype(dtype)
-        return Chunk(inputs, targets, w if weights is None else w * weights[rows])
+            return Chunk(data[0], data[1], weights)
+        inputs, targets = tree_map(lambda array: self.taken(array, rows), data)
+        return Chunk(inputs, targets, np.asarray(weights)[rows] * (np.arange(len(rows)) < samples))
+
+    def taken(self, array: Array, rows: Any) -> Array:
+        """Some rows of an array of data."""
+        return array[rows]
 
     def random_generator(self, seed: int) -> RandomGenerator:
         """A source of random numbers."""
-        generator: Any = np.random.default_rng(seed)
-        return generator  # type: ignore[no-any-return]
+        return np.random.default_rng(seed)

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from math import sqrt
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -30,15 +30,7 @@ from ksdmin._adapters.trees import tree_leaves
 from ksdmin._problem.arrays import Array
 
 LogSumExp = Callable[..., Array]
-
-
-class RandomGenerator(Protocol):
-    """A source of random arrays, with the names of numpy's Generator."""
-
-    def standard_normal(self, size: Any) -> Array: ...
-    def random(self, size: Any) -> Array: ...
-    def gumbel(self, *, size: Any) -> Array: ...
-    def poisson(self, lam: Array) -> Array: ...
+RandomGenerator = Any  # a source of random arrays, with the names of numpy's Generator
 
 
 def as_sample_loss(loss: Any, xp: Any, logsumexp: LogSumExp) -> SampleLoss:
@@ -48,10 +40,11 @@ def as_sample_loss(loss: Any, xp: Any, logsumexp: LogSumExp) -> SampleLoss:
     """
     if callable(loss):
         return SampleLoss(partial(_user_losses, loss))
-    if isinstance(loss, str) and loss in LOSSES:
-        return LOSSES[loss](xp, logsumexp)
+    known = _by_name(xp, logsumexp)
+    if isinstance(loss, str) and loss in known:
+        return known[loss]
     raise (ValueError if isinstance(loss, str) else TypeError)(
-        f"loss={loss!r}: expected one of {', '.join(map(repr, LOSSES))}, or a "
+        f"loss={loss!r}: expected one of {', '.join(map(repr, known))}, or a "
         "callable(outputs, targets) that returns one loss per sample"
     )
 
@@ -71,49 +64,35 @@ def _user_losses(loss: Callable[[Array, Any], Array], z: Array, y: Any) -> Array
     return losses
 
 
-def _squared_error(xp: Any, logsumexp: LogSumExp) -> SampleLoss:
-    return SampleLoss(
-        partial(_elementwise, xp, lambda z, y: (z - y) ** 2),
-        _curvature.squared_error,
-        # exp(-(z - y)^2) is a Gaussian with variance 1/2
-        lambda z, y, rng: (z + rng.standard_normal(z.shape) * sqrt(0.5)).astype(z.dtype),
-        has_diagonal_hessian=True,
-    )
-
-
-def _softmax_cross_entropy(xp: Any, logsumexp: LogSumExp) -> SampleLoss:
-    return SampleLoss(
-        partial(_softmax_losses, xp, logsumexp),
-        _curvature.softmax_cross_entropy,
-        lambda z, y, rng: xp.argmax(z + rng.gumbel(size=z.shape), axis=1),
-        has_diagonal_hessian=False,
-    )
-
-
-def _binary_cross_entropy(xp: Any, logsumexp: LogSumExp) -> SampleLoss:
-    return SampleLoss(
-        partial(_elementwise, xp, lambda z, y: xp.logaddexp(0.0, z) - y * z),
-        _curvature.binary_cross_entropy,
-        lambda z, y, rng: (rng.random(z.shape) * (1 + xp.exp(-z)) < 1).astype(z.dtype),
-        has_diagonal_hessian=True,
-    )
-
-
-def _poisson(xp: Any, logsumexp: LogSumExp) -> SampleLoss:
-    return SampleLoss(
-        partial(_elementwise, xp, lambda z, y: xp.exp(z) - y * z),
-        _curvature.poisson,
-        lambda z, y, rng: rng.poisson(xp.exp(z)).astype(z.dtype),
-        has_diagonal_hessian=True,
-    )
-
-
-LOSSES: dict[str, Callable[[Any, LogSumExp], SampleLoss]] = {
-    "squared-error": _squared_error,
-    "softmax-cross-entropy": _softmax_cross_entropy,
-    "binary-cross-entropy": _binary_cross_entropy,
-    "poisson": _poisson,
-}
+def _by_name(xp: Any, logsumexp: LogSumExp) -> dict[str, SampleLoss]:
+    """The table above: losses, Hessians in the outputs, draws."""
+    return {
+        "squared-error": SampleLoss(
+            partial(_elementwise, xp, lambda z, y: (z - y) ** 2),
+            _curvature.squared_error,
+            # exp(-(z - y)^2) is a Gaussian with variance 1/2
+            lambda z, y, rng: (z + rng.standard_normal(z.shape) * sqrt(0.5)).astype(z.dtype),
+            has_diagonal_hessian=True,
+        ),
+        "softmax-cross-entropy": SampleLoss(
+            partial(_softmax_losses, xp, logsumexp),
+            _curvature.softmax_cross_entropy,
+            lambda z, y, rng: xp.argmax(z + rng.gumbel(size=z.shape), axis=1),
+            has_diagonal_hessian=False,
+        ),
+        "binary-cross-entropy": SampleLoss(
+            partial(_elementwise, xp, lambda z, y: xp.logaddexp(0.0, z) - y * z),
+            _curvature.binary_cross_entropy,
+            lambda z, y, rng: (rng.random(z.shape) * (1 + xp.exp(-z)) < 1).astype(z.dtype),
+            has_diagonal_hessian=True,
+        ),
+        "poisson": SampleLoss(
+            partial(_elementwise, xp, lambda z, y: xp.exp(z) - y * z),
+            _curvature.poisson,
+            lambda z, y, rng: rng.poisson(xp.exp(z)).astype(z.dtype),
+            has_diagonal_hessian=True,
+        ),
+    }
 
 
 def _elementwise(xp: Any, loss: Callable[[Array, Array], Array], z: Array, y: Array) -> Array:
@@ -173,20 +152,17 @@ def check_targets(loss: Any, y: Any, outputs: int) -> None:
 
 def as_model(block: Block) -> Callable[[Any, Any], Array]:
     """The residuals as outputs, one row per sample; a block without samples has one row."""
+    whole = block.data is None
 
-    def of_batch(params: Any, batch: Any) -> Array:
-        r = block.residuals(params, batch)
+    def residuals(params: Any, batch: Any) -> Array:
+        r = block.residuals(params) if whole else block.residuals(params, batch)
         check_real(r, "r", REAL_PARTS)
-        check_rows(_shape(r), _rows(batch))
-        return r
+        if not hasattr(r, "shape"):
+            raise TypeError(f"r returned {type(r).__name__}: expected one array of residuals")
+        check_rows(tuple(r.shape), None if whole else _rows(batch))
+        return r[None] if whole else r
 
-    def of_none(params: Any, batch: Any) -> Array:
-        r = block.residuals(params)
-        check_real(r, "r", REAL_PARTS)
-        check_rows(_shape(r), None)
-        return r[None]
-
-    return of_none if block.data is None else of_batch
+    return residuals
 
 
 def as_data(block: Block) -> tuple[Any, Array]:
@@ -217,12 +193,6 @@ def _draw(z: Array, y: Array, rng: RandomGenerator) -> Array:
 
 def _elements(z: Array) -> int:
     return math.prod(z.shape[1:])
-
-
-def _shape(r: Any) -> tuple[int, ...]:
-    if not hasattr(r, "shape"):
-        raise TypeError(f"r returned {type(r).__name__}: expected one array of residuals")
-    return tuple(r.shape)
 
 
 def _rows(batch: Any) -> int:

@@ -23,6 +23,7 @@ from ksdmin._adapters.blocks import BlockProblem, Term
 from ksdmin._adapters.curvature import Product, SampleLoss, check_provider
 from ksdmin._adapters.flat_problem import seed_from_rng, warn_if_constant
 from ksdmin._adapters.functional.data import Samples
+from ksdmin._adapters.functional.kernels import Kernels
 from ksdmin._adapters.functional.library import Library
 from ksdmin._adapters.functional.losses import (
     as_data,
@@ -73,8 +74,7 @@ class FunctionalProblem(ModelProblem):
         base = x0, subsets, traits, precond, asked.curvature
         kernels = sums.linear_matrix, sums.jacobian_rows
         penalty = _penalty(asked.l2, tree, library, x0)
-        means = Means(penalty, library.xp, library.compile_shared)
-        super().__init__(sums, means, *base, *kernels)
+        super().__init__(sums, Means(penalty), *base, *kernels)
         self._library, self._unflatten = library, unflatten
         self._own_names = Names(library.paths(tree))
         # values and gradients computed before a run, which counts them; one entry
@@ -163,7 +163,8 @@ def build(library: Library, asked: Arguments) -> FunctionalProblem | BlockProble
 
 def _plain_function(library: Library, asked: Arguments) -> FunctionalProblem:
     """The problem of a function."""
-    x0, flat, unflatten = _flattened(library, _numbers_as_vector(asked.x0))
+    x0 = _numbers_as_vector(asked.x0)
+    flat, unflatten = library.flatten(x0)
     x = as_vector(flat)
     sets = None if asked.subsets is None else as_subsets(asked.subsets)
     check_curvature_of_function(asked.curvature)
@@ -173,20 +174,20 @@ def _plain_function(library: Library, asked: Arguments) -> FunctionalProblem:
 
 def _of_samples(library: Library, asked: Arguments, loss: SampleLoss) -> FunctionalProblem:
     """The problem of a model and its samples."""
-    params, flat, unflatten = _flattened(library, asked.params)
+    flat, unflatten = library.flatten(asked.params)
     x, budget, curvature = as_vector(flat), asked.memory_budget, asked.curvature
     assert budget is not None
     seed = seed_from_rng(asked.rng)
     samples = Samples(asked.data, library, x, budget, asked.sample_weight)
     provider = curvature if isinstance(curvature, str) else "gauss-newton"
-    on_vectors = _on_vectors(asked.model, unflatten)
-    terms = SampleSums(library, on_vectors, loss, samples, provider, seed)
-    terms.fit(x, asked.chunk_size, budget, of_block=asked.residuals is not None)
+    kernels = Kernels(library, _on_vectors(asked.model, unflatten), loss, provider)
+    of_block = asked.residuals is not None
+    terms = SampleSums(kernels, samples, seed, x, asked.chunk_size, budget, of_block)
     if isinstance(asked.loss, str):
         check_targets(asked.loss, from_frame(asked.data[1]), terms.elements)
     library = terms.library  # as it is for so many samples
     sets = Subsets(samples.n)
-    problem = FunctionalProblem(library, terms, x, params, unflatten, sets, asked)
+    problem = FunctionalProblem(library, terms, x, asked.params, unflatten, sets, asked)
     _check_samples(problem)
     return problem
 
@@ -224,15 +225,6 @@ def _numbers_as_vector(x0: Any) -> Any:
     return np.asarray(x0, dtype=float) if numbers else x0
 
 
-def _flattened(library: Library, tree: Any) -> tuple[Any, Array, Callable[[Array], Any]]:
-    """The tree, its vector, and the way back."""
-    flat, unflatten = library.flatten(tree)
-    if flat.shape[0] == 0:  # whole numbers are converted if there is nothing else
-        tree = library.as_floats(tree)
-        flat, unflatten = library.flatten(tree)
-    return tree, flat, unflatten
-
-
 def _on_vectors(model: Callable[..., Any], unflatten: Callable[[Array], Any]) -> Any:
     def on_vectors(x: Array, *more: Any) -> Any:
         return model(unflatten(x), *more)
@@ -256,7 +248,8 @@ def _penalty(l2: Any, tree: Any, library: Library, x: Array) -> float | Array | 
     weights = float(l2) if number else library.flatten(_broadcast(l2, tree, library))[0]
     if not np.all(np.asarray(weights) >= 0):
         raise ValueError(f"l2={l2!r}: expected numbers that are not negative")
-    return weights or None if number else library.xp.asarray(weights, dtype=x.dtype)
+    xp = np if is_hosted(x) else library.xp
+    return weights or None if number else xp.asarray(weights, dtype=x.dtype)
 
 
 def _broadcast(l2: Any, tree: Any, library: Library) -> Any:
@@ -279,14 +272,13 @@ def _broadcast(l2: Any, tree: Any, library: Library) -> Any:
 
 def _check_samples(problem: FunctionalProblem) -> None:
     """Raise if a model's loss is not a sum over samples, or changes from call to call."""
-    if problem.subsets is None:
-        return
-    x0, few = np.asarray(problem.x0), WHOLE if problem.subsets.n == 1 else np.array([0, 1])
+    alone = problem._sums.samples.n == 1
+    x0, few = np.asarray(problem.x0), WHOLE if alone else np.array([0, 1])
     both, again = (problem.value(x0, few) for _ in range(2))
     check_deterministic("the model", both, again, MAX_BATCH_DIFFERENCE)
     elsewhere = np.random.default_rng(0).standard_normal(x0.shape).astype(x0.dtype)
-    warn_if_constant(problem, elsewhere, few)
-    if problem.subsets.n == 1:
+    warn_if_constant(problem, x0, elsewhere, few)
+    if alone:
         return
     apart = sum(problem.value(x0, np.array([i])) for i in range(2)) / 2
     if abs(both - apart) > MAX_BATCH_DIFFERENCE * abs(both):

@@ -262,7 +262,7 @@ def check_values(problem: Any, probing: Probing) -> None:
     samples = first_samples(0, _CHECK_SAMPLES)
     _check_loss(probing)
     if not probing.gradient().any():
-        warn_if_constant(problem, _direction(problem.x0, 3), samples)
+        warn_if_constant(problem, problem.x0, _direction(problem.x0, 3), samples)
     name, tolerance = type(model.model).__name__, _VALUE_TOLERANCE[model.precision]
     x = probing.x
     mixes = model.is_random or probing.kernels.is_scalar

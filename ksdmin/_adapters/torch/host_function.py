@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,15 +20,7 @@ ENTRIES_AT_ONCE, ENTRIES_ON_DEVICE = 2**22, 2**26
 
 
 class HostFunction(ArrayFunction):
-    """A function of tensors, for an algorithm on the host.
-
-    Parameters
-    ----------
-    fun : callable
-        ``fun(theta)`` returns a tensor, or nested ones.
-    x0 : Tensor, module, or nested dict, list or tuple of tensors
-        What `theta` looks like; of a module, the parameters are those of the point.
-    """
+    """A function of tensors; of a module as x0, the parameters are those of the point."""
 
     def __init__(self, fun: Any, x0: Any) -> None:
         self._function = FlatFunction(fun, x0)
@@ -37,15 +29,9 @@ class HostFunction(ArrayFunction):
         self._batched = True  # whether vmap takes its derivatives
         self.x0 = to_host(self._like)
 
-    @classmethod
-    def of_model(cls, f: Any, xdata: Any, start: Small, like: Any) -> Self:
-        """``f(xdata, *parameters)`` in float64, on the device of `like`."""
-
-        def on_device(values: Any) -> Tensor:
-            return torch.as_tensor(values, dtype=torch.float64, device=like.device)
-
-        known = on_device(xdata) if isinstance(xdata, np.ndarray) else xdata
-        return cls(lambda theta: f(known, *theta), on_device(start))
+    @staticmethod
+    def like(values: Any, array: Tensor) -> Tensor:
+        return torch.as_tensor(values, dtype=torch.float64, device=array.device)
 
     def __call__(self, x: Small) -> Any:
         with self._function.arithmetic("highest"):  # with gradients: it may take some itself

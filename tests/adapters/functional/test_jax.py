@@ -18,12 +18,6 @@ W, V = rng.standard_normal((4, 3)), rng.standard_normal((3, 3))
 
 
 @pytest.fixture
-def x64():
-    with jax_settings(x64=True):
-        yield
-
-
-@pytest.fixture
 def x32():
     with jax_settings(x64=False):
         yield
@@ -123,13 +117,13 @@ def test_finer_arithmetic_has_values_in_float32_and_the_same_products(x32):
 
     def arithmetic(problem, kind):
         chunk = next(problem._sums._chunks(slice(None), 64))
-        text = problem._sums._kernels[kind].lower(problem.x0, chunk).as_text()
+        text = problem._sums._compiled[kind].lower(problem.x0, chunk).as_text()
         return set(re.findall(r"precision = \[(\w+), (\w+)\]", text))
 
     for kind in ("value", "gradient", "diagonal"):
         assert arithmetic(coarse, kind) == {("HIGH", "HIGH")}
         assert arithmetic(finer, kind) == {("HIGHEST", "HIGHEST")}
-    assert finer._sums._compiled_multiply is coarse._sums._compiled_multiply
+    assert finer._sums._multiply is coarse._sums._multiply
     assert (coarse.traits.noise, finer.traits.noise) == (1e-5, 1e-7)
     assert finer.in_finer_arithmetic() is None
 

@@ -214,26 +214,21 @@ def test_float32_of_torch_and_numpy():
 
 
 A = sparse.random_array((40, 4), density=0.5, rng=np.random.default_rng(0), format="csr")
-Y = np.ones((40, 1))
-
-
-def bcoo():
-    from jax.experimental.sparse import BCOO
-
-    return BCOO.fromdense(jnp.asarray(A.toarray()))
 
 
 @pytest.mark.parametrize("library", ["jax", "autograd"])
-@pytest.mark.parametrize("given", [lambda: A, bcoo], ids=["scipy", "bcoo"])
-def test_sparse_data_are_told_where_to_go(library, given):
+def test_sparse_data_are_told_where_to_go(library):
+    """Those of jax; those of scipy are in test_kinds_of_data.py."""
     pytest.importorskip(library)
-    entry = getattr(ksdmin, f"from_{library}")
-    start = {"params": np.ones((4, 1))}
-    plain = r"minimize\(fun, x0, jac=jac, subsets=N\)"
-    with pytest.raises(TypeError, match=rf"takes dense arrays.*{plain}"):
-        entry(lambda w, x: x @ w, "squared-error", (given(), Y), **start)
-    with pytest.raises(TypeError, match=rf"takes dense arrays.*{plain}"):
-        entry(residuals=[(lambda w, x: x @ w, given())], **start)
+    from jax.experimental.sparse import BCOO
+
+    entry, X = getattr(ksdmin, f"from_{library}"), BCOO.fromdense(jnp.asarray(A.toarray()))
+    for given in (
+        {"model": lambda w, x: x @ w, "loss": "squared-error", "data": (X, np.ones((40, 1)))},
+        {"residuals": [(lambda w, x: x @ w, X)]},
+    ):
+        with pytest.raises(TypeError, match=r"dense arrays.*minimize\(fun, x0, jac=jac, subsets=N"):
+            entry(**given, params=np.ones((4, 1)))
 
 
 @pytest.mark.parametrize("library", ["jax", "autograd"])

@@ -39,12 +39,6 @@ def dtype(request):
         yield "float64" if request.param else "float32"
 
 
-@pytest.fixture
-def x64():
-    with jax_settings(x64=True):
-        yield
-
-
 def net(xp):
     def model(params, inputs):
         return xp.tanh(inputs @ params["W"] + params["b"]) @ params["V"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ksdmin
-from tests.adapters.functional.backends import CLOSE, matrix, samples
+from tests.adapters.functional.backends import CLOSE, Backend, jax_settings, matrix, samples
 
 X, Y = samples("squared-error")
 W, SHIFT = np.linspace(-1, 1, 12).reshape(4, 3), np.array([0.1, -0.2, 0.3])
@@ -122,8 +122,6 @@ def registered():
 
 @pytest.fixture
 def jax_backend():
-    from tests.adapters.functional.backends import Backend, jax_settings
-
     jax = pytest.importorskip("jax")
     with jax_settings(x64=True):
         yield Backend("jax", jax.numpy)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 import ksdmin
 from tests.adapters.torch.dense import assert_same, make
@@ -97,11 +97,6 @@ def test_losses_are_added_in_double_precision():
         assert value == problem.value(problem.x0)
 
 
-class Endless(IterableDataset):
-    def __iter__(self):
-        return iter(())
-
-
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
@@ -113,7 +108,6 @@ class Endless(IterableDataset):
         (Pairs(["one", "two", "three"], torch.ones(3)), TypeError, "not str"),
         (({"a": torch.ones(()).numpy()}, torch.ones(3)), TypeError, "not one number"),
         ((np.array(["a", "b", "c"]), torch.ones(3)), TypeError, "not an array of <U1"),
-        (Endless(), TypeError, "IterableDataset"),
     ],
 )
 def test_what_are_no_data(data, error, message):

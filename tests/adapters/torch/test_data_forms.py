@@ -168,7 +168,8 @@ REFUSED = {
     "own sampler": (lambda d: DataLoader(d, 2, sampler=Mine()), "sampler Mine .*Subset"),
     "own batches": (lambda d: DataLoader(d, batch_sampler=[[0, 1], [2]]), "batch_sampler list"),
     "no batches": (lambda d: DataLoader(d, batch_size=None), "batch_size=None"),
-    "iterable": (lambda d: DataLoader(Endless()), "IterableDataset"),
+    "iterable": (lambda d: Endless(), "IterableDataset"),
+    "a loader of it": (lambda d: DataLoader(Endless()), "IterableDataset"),
 }  # fmt: skip
 
 

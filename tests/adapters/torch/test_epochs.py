@@ -35,6 +35,12 @@ def numbers(problem, idx):
     return [torch.tensor(value), *(u.cpu().clone() for u in vectors), product.cpu()]
 
 
+def assert_same(problem, idx, right, device):
+    pairs = zip(numbers(problem, idx), numbers(right, slice(None)), strict=True)
+    for one, other in pairs:
+        assert_close(one, other, 0.0 if device == "cpu" else 1e-9)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_numbers_of_each_set(device):
     """Sets of several sizes: CUDA graphs are replayed with padding, or captured anew."""
@@ -44,8 +50,7 @@ def test_the_numbers_of_each_set(device):
         assert sets.A is sets.B is sets.C
         right = make(points(epoch), chunk_size=16)
         for idx in (sets.A, points(epoch)):
-            for one, other in zip(numbers(problem, idx), numbers(right, slice(None)), strict=True):
-                assert_close(one, other, 0.0 if device == "cpu" else 1e-9)
+            assert_same(problem, idx, right, device)
 
 
 def test_a_run_takes_the_set_of_each_iteration():
@@ -164,14 +169,8 @@ def test_the_numbers_of_blocks(device):
         sets = problem.subsets.draw(epoch, None, None)
         assert sets.A is sets.B is sets.C
         assert sets.A.shape == (20 + 3 * epoch + 2,)
-        right = numbers(blocks(points(epoch)), slice(None))
-        for one, other in zip(numbers(problem, sets.A), right, strict=True):
-            assert_close(one, other, 0.0 if device == "cpu" else 1e-9)
-    of_the_first = zip(
-        numbers(problem, slice(None)), numbers(blocks(points(0)), slice(None)), strict=True
-    )
-    for one, other in of_the_first:
-        assert_close(one, other, 0.0 if device == "cpu" else 1e-9)
+        assert_same(problem, sets.A, blocks(points(epoch)), device)
+    assert_same(problem, slice(None), blocks(points(0)), device)
 
 
 def test_blocks_that_stay_are_whole_in_every_iteration():

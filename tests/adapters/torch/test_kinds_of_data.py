@@ -1,5 +1,7 @@
 """Data and targets as people have them: whole numbers, bools, DataFrames, sparse matrices."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -84,21 +86,15 @@ def of_torch(X, y):
     return ksdmin.from_torch(linear(2), nn.CrossEntropyLoss(), (X, y), rng=0)
 
 
-def of_autograd(X, y):
-    pytest.importorskip("autograd")
-    return ksdmin.from_autograd(
+def of(library, X, y):
+    pytest.importorskip(library)
+    return getattr(ksdmin, f"from_{library}")(
         lambda W, X: X @ W, "softmax-cross-entropy", (X, y), params=np.zeros((3, 2)), rng=0
     )
 
 
-def of_jax(X, y):
-    pytest.importorskip("jax")
-    return ksdmin.from_jax(
-        lambda W, X: X @ W, "softmax-cross-entropy", (X, y), params=np.zeros((3, 2)), rng=0
-    )
-
-
-ADAPTERS = pytest.mark.parametrize("make", [of_torch, of_autograd, of_jax])
+others = [partial(of, library) for library in ("autograd", "jax")]
+ADAPTERS = pytest.mark.parametrize("make", [of_torch, *others])
 
 
 @ADAPTERS

@@ -103,11 +103,6 @@ def _rows(leaf: Any, idx: Any) -> Tensor:
     return taken
 
 
-def as_tensors(tree: Any, dtype: torch.dtype) -> Any:
-    """The arrays as tensors, those of floating-point numbers in `dtype`."""
-    return tree_map(lambda leaf: cast(as_tensor(leaf), dtype), tree)
-
-
 def as_tensor(leaf: Any) -> Tensor:
     """A copy of an array, which may be read-only."""
     return leaf if isinstance(leaf, Tensor) else torch.from_numpy(np.array(leaf))
@@ -126,16 +121,15 @@ def byte_count(leaf: Any, dtype: torch.dtype) -> int:
     return int(entries) * itemsize
 
 
-def same_trees(one: Any, other: Any) -> bool:
-    """Whether two trees hold the same numbers (a NaN equals a NaN)."""
-    first, second = tree_leaves(one), tree_leaves(other)
-    return len(first) == len(second) and all(map(same, first, second))
-
-
 def same(one: Any, other: Any) -> bool:
     """Whether two arrays hold the same numbers (a NaN equals a NaN)."""
     a, b = as_tensor(one), as_tensor(other)
     return a.shape == b.shape and bool(((a == b) | (a != a) & (b != b)).all())
+
+
+def slices(n: int, size: int) -> list[slice]:
+    """All of `n` rows, at most `size` at a time."""
+    return [slice(at, min(at + size, n)) for at in range(0, n, size)]
 
 
 # Where they are, and how they are brought to a device
@@ -161,20 +155,15 @@ class Arrays:
 
     def targets(self) -> Iterator[Any]:
         """The targets of all samples, some at a time."""
-        size = TARGETS_PER_READ
-        return (take_rows(self.pair[1], slice(at, at + size)) for at in range(0, self.n, size))
-
-    def is_far_from(self, device: torch.device) -> bool:
-        """Whether any of the arrays has to be brought to the device: from the host, or a disk."""
-        return any(_is_far(leaf, device) for leaf in tree_leaves(self.pair))
+        return (take_rows(self.pair[1], part) for part in slices(self.n, TARGETS_PER_READ))
 
     def far_bytes(self, device: torch.device, dtype: torch.dtype) -> int:
-        """How many bytes these take there, floating-point numbers in `dtype`."""
+        """The bytes, on the device, of the arrays that are elsewhere: on the host, or a disk."""
         leaves = tree_leaves(self.pair)
         return sum(byte_count(leaf, dtype) for leaf in leaves if _is_far(leaf, device))
 
     def brought_to(self, device: torch.device, dtype: torch.dtype) -> Arrays:
-        """The same, with these on the device; the others stay as they are."""
+        """The same, with these arrays on the device; the others stay as they are."""
 
         def bring(leaf: Any) -> Any:
             if not _is_far(leaf, device):
@@ -236,26 +225,13 @@ class _Handed:
 
 @dataclass
 class Fetched:
-    """A Dataset, whose samples are fetched when they are needed.
+    """A Dataset, whose samples are fetched when they are needed."""
 
-    Parameters
-    ----------
-    dataset : Dataset
-        Map-style.
-    split_targets : bool
-        As in `as_pair`.
-    rows : array, optional
-        The samples of the dataset that count; by default all.
-    batch_size : int
-        How many are read at once where all are read.
-    options : dict
-        Of the DataLoader that fetches them: its collate_fn and its workers.
-    """
-
-    dataset: Any
-    split_targets: bool
-    rows: npt.NDArray[np.int64] | None = None
-    batch_size: int = BATCH_SIZE
+    dataset: Any  # map-style
+    split_targets: bool  # as in `as_pair`
+    rows: npt.NDArray[np.int64] | None = None  # the samples that count; None: all
+    batch_size: int = BATCH_SIZE  # how many are read at once where all are read
+    # Of the DataLoader that fetches them: its collate_fn and its workers.
     options: dict[str, Any] = field(default_factory=dict)
     _handed: _Handed = field(default_factory=_Handed)
     _loader: DataLoader[Any] | None = None
@@ -263,7 +239,6 @@ class Fetched:
 
     @property
     def n(self) -> int:
-        """How many samples there are."""
         return len(self.dataset) if self.rows is None else len(self.rows)
 
     @property
@@ -313,11 +288,7 @@ class Fetched:
 
     def targets(self) -> Iterator[Any]:
         """The targets of all samples, batch by batch."""
-        return (targets for _, targets in self.batches(self._all_parts()))
-
-    def _all_parts(self) -> list[slice]:
-        size, n = self.batch_size, self.n
-        return [slice(at, min(at + size, n)) for at in range(0, n, size)]
+        return (targets for _, targets in self.batches(slices(self.n, self.batch_size)))
 
     def read(self, dtype: torch.dtype, budget: float) -> tuple[Any, Any] | None:
         """All samples as tensors, floating-point numbers in `dtype`.
@@ -326,8 +297,9 @@ class Fetched:
         batches differ in shape.
         """
         buffers, at = None, 0
-        for batch in self.batches(self._all_parts()):
-            tensors, size = as_tensors(batch, dtype), sample_count(tree_leaves(batch))
+        for batch in self.batches(slices(self.n, self.batch_size)):
+            tensors = tree_map(lambda leaf: cast(as_tensor(leaf), dtype), batch)
+            size = sample_count(tree_leaves(batch))
             if buffers is None:
                 per_sample = sum(byte_count(leaf, dtype) for leaf in tree_leaves(batch)) / size
                 if per_sample * self.n > budget:

@@ -23,7 +23,8 @@ from ksdmin._adapters.torch.data.arrays import (
     cast,
     from_dataset,
     from_loader,
-    same_trees,
+    same,
+    slices,
     take_rows,
 )
 from ksdmin._adapters.torch.data.streaming import (
@@ -34,7 +35,7 @@ from ksdmin._adapters.torch.data.streaming import (
     uploaded,
 )
 from ksdmin._adapters.torch.kernels import Chunk
-from ksdmin._adapters.trees import tree_map
+from ksdmin._adapters.trees import tree_leaves, tree_map
 from ksdmin._problem.subsets import WHOLE, Drawn, Subsets
 from ksdmin._problem.values import changed
 
@@ -43,19 +44,7 @@ Source = Arrays | Fetched
 
 
 class Samples:
-    """Inputs and targets; ``chunks`` brings them to the device piece by piece.
-
-    Attributes
-    ----------
-    n : int
-        How many samples there are.
-    one_shape : bool
-        Whether the samples have one shape in all chunks, as far as is known.
-    mean_weight : float
-        What the weights have been divided by.
-    dtype : torch.dtype
-        Of what is brought to the device.
-    """
+    """Inputs and targets; ``chunks`` brings them to the device piece by piece."""
 
     def __init__(
         self,
@@ -78,15 +67,14 @@ class Samples:
             raise ValueError("data: there are no samples")
         weights = None if sample_weight is None else as_weights(sample_weight, self.n)
         budget = free_budget(device) if memory_budget is None else memory_budget
-        self._source = _brought(source, device, dtype, budget)
+        self._source, self._streamed = _brought(source, device, dtype, budget)
+        # Whether the samples have one shape in all chunks, as far as is known
         self.one_shape = self._source.one_shape
-        self._streamed = not isinstance(self._source, Arrays) or self._source.is_far_from(device)
-        if isinstance(self._source, Arrays) and self._streamed and device.type == "cuda":
-            self._source = self._source.on_host()
         # Where the indices and the weights are: with the samples
         self._home = torch.device("cpu") if self._streamed else device
         given = torch.ones(self.n) if weights is None else torch.from_numpy(weights)
-        self._weights, self.mean_weight = given.to(self._home, torch.float64), 1.0
+        self._weights = given.to(self._home, torch.float64)
+        self.mean_weight = 1.0  # what the weights have been divided by
         if weights is not None:
             self._divide_weights(self._weights.mean())
         self._prefetcher = Prefetcher()
@@ -94,7 +82,7 @@ class Samples:
 
     def in_dtype(self, dtype: torch.dtype) -> Samples:
         """The same samples in another dtype: converted chunk by chunk, not kept twice."""
-        fresh = {"_prefetcher": Prefetcher(), "_kept": self._kept.emptied()}
+        fresh = {"_prefetcher": Prefetcher(), "_kept": KeptSets(self._kept.budget)}
         return self if dtype == self.dtype else changed(self, dtype=dtype, **fresh)
 
     @property
@@ -222,10 +210,8 @@ class Samples:
         return self._ahead(self._moved(self._at_home(parts)), len(parts))
 
     def _parts(self, idx: Any, size: int) -> list[Any]:
-        starts = range(0, self.size(idx), size)
-        if isinstance(idx, slice):
-            return [slice(at, min(at + size, self.n)) for at in starts]
-        return [idx[at : at + size] for at in starts]
+        rows = slices(self.size(idx), size)
+        return rows if isinstance(idx, slice) else [idx[part] for part in rows]
 
     def _at_home(self, parts: list[Any]) -> Iterator[Chunk]:
         """Chunks where the samples are kept."""
@@ -307,17 +293,22 @@ def as_source(data: Any, split_targets: bool) -> Source:
     return Arrays(as_pair(data, split_targets))
 
 
-def _brought(source: Source, device: torch.device, dtype: torch.dtype, budget: float) -> Source:
-    """A Dataset read into tensors, and arrays brought to the device, where they fit there."""
+def _brought(
+    source: Source, device: torch.device, dtype: torch.dtype, budget: float
+) -> tuple[Source, bool]:
+    """A Dataset read into tensors, and arrays brought to the device, where they fit there.
+
+    Otherwise they are streamed: the second value is whether they are.
+    """
     here, host = device.type == "cpu", torch.device("cpu")
     if isinstance(source, Fetched):
         pair = source.read(dtype, budget if here else free_budget(host))
         if pair is None:
-            return source
+            return source, True
         source = Arrays(pair)
     if source.far_bytes(device, dtype) <= budget:
-        return source.brought_to(device, dtype)
-    return source
+        return source.brought_to(device, dtype), False
+    return source.on_host() if device.type == "cuda" else source, True
 
 
 # Samples that a function of the epoch returns: a new set for each iteration of a run
@@ -328,23 +319,18 @@ KEPT_SETS = 2
 
 
 class EpochSet(Drawn):
-    """The samples that the function returned, or some of them.
-
-    Attributes
-    ----------
-    data : object
-        What the function returned.
-    shape : tuple
-        (number of samples,), as of a vector of indices.
-    drawn_in : int or None
-        The epoch, by which a saved run draws the whole set again; None of a part.
-    """
+    """The samples that the function returned, or some of them."""
 
     def __init__(
-        self, data: Any, samples: Samples, rows: Any = WHOLE, drawn_in: int | None = None
+        self,
+        data: Any,  # what the function returned
+        samples: Samples,
+        rows: Any = WHOLE,
+        # The epoch, by which a saved run draws the whole set again; None of a part.
+        drawn_in: int | None = None,
     ) -> None:
         self.data, self.samples, self.rows, self.drawn_in = data, samples, rows, drawn_in
-        self.shape = (samples.size(rows),)
+        self.shape = (samples.size(rows),)  # as of a vector of indices
 
     def in_dtype(self, dtype: torch.dtype) -> EpochSet:
         """The same samples in a dtype."""
@@ -368,13 +354,6 @@ class EpochSamples:
     """What `Samples` is for one set of data, for a function ``data(epoch)``.
 
     A set is an `EpochSet`. The whole set, where one is asked for, is that of epoch 0.
-
-    Parameters
-    ----------
-    data : callable
-        epoch -> data of any form that `Samples` takes.
-    make : callable
-        data -> Samples.
     """
 
     def __init__(self, data: Callable[[int], Any], make: Callable[..., Samples]) -> None:
@@ -398,7 +377,6 @@ class EpochSamples:
 
     @property
     def is_weighted(self) -> bool:
-        """Whether the loss is another one than the mean over the samples."""
         return self._class_weights is not None
 
     @property
@@ -425,7 +403,7 @@ class EpochSamples:
         return self._kept[-1]
 
     def indices(self, idx: Any) -> EpochSet:
-        """A set as the methods below take it; also from what the function returned."""
+        """A set as the other methods take it; also from what the function returned."""
         if isinstance(idx, EpochSet):
             return idx.in_dtype(self.dtype)
         whole = isinstance(idx, slice) and idx == WHOLE
@@ -437,7 +415,6 @@ class EpochSamples:
         return whole.part(whole.samples.indices(whole.samples.first(start, stop)))
 
     def size(self, idx: EpochSet) -> int:
-        """How many samples a set has."""
         return idx.shape[0]
 
     def seed(self, seed: int, idx: EpochSet) -> int:
@@ -445,7 +422,6 @@ class EpochSamples:
         return seed_for_set(seed, torch.tensor(idx.shape))
 
     def picked(self, idx: EpochSet, count: int, seed: int) -> EpochSet:
-        """At most `count` samples of a set: for the same seed and set always the same ones."""
         rows = idx.samples.picked(idx.rows, count, seed)
         return idx if rows is idx.rows else idx.part(rows)
 
@@ -462,16 +438,13 @@ class EpochSamples:
         """Every set is checked when it is made."""
 
     def take(self, idx: EpochSet) -> tuple[Any, Any]:
-        """The inputs and targets of a set, on the device."""
         return idx.samples.take(idx.rows)
 
     def chunks(self, idx: Any, size: int) -> Iterator[Chunk]:
-        """The samples of a set, at most `size` at a time, with their weights."""
         whole = self.indices(idx)
         return whole.samples.chunks(whole.rows, size)
 
     def batches(self, idx: EpochSet, rows: int, seed: int) -> Iterator[Chunk]:
-        """The samples of a set in batches of exactly `rows`: see :meth:`Samples.batches`."""
         return idx.samples.batches(idx.rows, rows, seed)
 
 
@@ -480,9 +453,10 @@ def _equal(one: Any, other: Any) -> bool:
     if _is_dataset(one) or _is_dataset(other):
         return False
     try:
-        return same_trees(as_tree(one), as_tree(other))
+        first, second = (tree_leaves(as_tree(data)) for data in (one, other))
     except TypeError:  # no data at all, which is said where they are read
         return False
+    return len(first) == len(second) and all(map(same, first, second))
 
 
 def _is_dataset(data: Any) -> bool:

@@ -214,15 +214,10 @@ class KeptSets:
     """Keeps the chunks of sets that fit into a budget; those used least recently go first.
 
     A run evaluates the sets of its search and its products many times each.
-
-    Parameters
-    ----------
-    budget : float
-        Bytes.
     """
 
     def __init__(self, budget: float) -> None:
-        self._budget = budget
+        self.budget = budget  # bytes
         self._sets: OrderedDict[Hashable, list[Chunk]] = OrderedDict()
 
     def chunks(
@@ -234,30 +229,25 @@ class KeptSets:
             return iter(self._sets[key])
         return self._kept(key, count, make())
 
-    def emptied(self) -> KeptSets:
-        """An empty one with the same budget."""
-        return KeptSets(self._budget)
-
     def clear(self) -> None:
-        """Drop all."""
         self._sets.clear()
 
     def _kept(self, key: Hashable, count: int, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         kept: list[Chunk] = []
         for i, chunk in enumerate(chunks):
-            if i == 0 and count * _bytes(chunk) > self._budget:
+            if i == 0 and count * _bytes(chunk) > self.budget:
                 yield chunk
                 yield from chunks
                 return
             kept.append(chunk)
             yield chunk
         self._sets[key] = kept
-        while sum(map(_bytes, self._sets.values())) > self._budget and len(self._sets) > 1:
+        while sum(map(_bytes, self._sets.values())) > self.budget and len(self._sets) > 1:
             self._sets.popitem(last=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # Copies of data that the problem holds anyway
-        return {"_budget": self._budget, "_sets": OrderedDict()}
+        return {"budget": self.budget, "_sets": OrderedDict()}
 
 
 def _bytes(tree: Any) -> int:

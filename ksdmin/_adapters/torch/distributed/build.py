@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from ksdmin._adapters.arguments import Arguments, Block
 from ksdmin._adapters.blocks import BlockProblem, Term
+from ksdmin._adapters.flat_problem import FlatProblem
 from ksdmin._adapters.torch.data.arrays import options_of
 from ksdmin._adapters.torch.data.samples import Samples, is_function_of_epoch
 from ksdmin._adapters.torch.distributed.link import Link
@@ -107,6 +108,7 @@ def _end_group() -> None:
         dist.destroy_process_group()
 
 
+P = TypeVar("P", bound=FlatProblem)
 FRAMES = 8  # between a check of the model and the user's call of from_torch: for warnings
 
 
@@ -137,17 +139,22 @@ def unwrapped(model: nn.Module, process_group: Any) -> nn.Module:
 
 
 def of_all_processes(asked: Arguments, make: Callable[[Any, int], TorchProblem]) -> TorchProblem:
-    """The problem over the samples of all processes; `make` makes that of some data."""
-    data = asked.data
-    if is_function_of_epoch(data):
+    """The problem over the samples of all processes; `make` makes that of some data.
+
+    A single process has the sums already: its problem is the same as without a group, with the same
+    kernels and graphs, and no message is sent.
+    """
+    if is_function_of_epoch(asked.data):
         raise TypeError(
             "data: a function of the epoch cannot be spread over processes: with process_group= "
             "each process passes its own tensors, Dataset or DataLoader"
         )
     link = link_between(asked)
-    problem = link.together(lambda: make(own_share(data, link), FRAMES))
-    link.require_same({"the number of trainable parameters": problem.x0.numel()})
-    return distributed(problem, link)
+    problem = _made(link, lambda: make(own_share(asked.data, link), FRAMES))
+    if link.size == 1:
+        problem._sums.samples.check_weights()
+        return problem
+    return share_of(problem, link).spread_over(link)
 
 
 def blocks_of_all_processes(
@@ -155,7 +162,10 @@ def blocks_of_all_processes(
     blocks: Sequence[Block],
     make: Callable[[Sequence[Block], int], BlockProblem],
 ) -> BlockProblem:
-    """The same for blocks of residuals."""
+    """The same for blocks of residuals: each process adds up its blocks, one message all processes.
+
+    Residuals that take no samples are those of the first process.
+    """
     link = link_between(asked)
     takes_samples = [block.data is not None for block in blocks]
     link.require_same(
@@ -165,13 +175,28 @@ def blocks_of_all_processes(
         }
     )
 
-    def made() -> BlockProblem:
+    def own() -> BlockProblem:
         shares = [replace(block, data=own_share(block.data, link)) for block in blocks]
         return make(shares, FRAMES + 1)
 
-    problem = link.together(made)
+    problem = _made(link, own)
+    if link.size == 1:
+        return problem
+    shares = [
+        share_of(block, link, has=link.is_first or takes)
+        for block, takes in zip(problem._blocks, takes_samples, strict=True)
+    ]
+    terms = list(map(Term, shares, problem._weights, problem._elements))
+    joint = BlockProblem(terms, problem._l2, link.from_first(problem._precond))
+    joint.traits = replace(joint.traits, gradient_travels=True)
+    return joint.spread_over(link)
+
+
+def _made(link: Link, make: Callable[[], P]) -> P:
+    """The problem that each process makes of its own samples."""
+    problem = link.together(make)
     link.require_same({"the number of trainable parameters": problem.x0.numel()})
-    return distributed_blocks(problem, link, takes_samples)
+    return problem
 
 
 def link_between(asked: Arguments) -> Link:
@@ -216,9 +241,6 @@ def own_share(data: Any, link: Link) -> Any:
     return DataLoader(data.dataset, data.batch_size, sampler=own, **options_of(data))
 
 
-# What each process has found out about the model with its own samples
-
-
 @dataclass(frozen=True)
 class Facts:
     """What a process has found out about the model with its own samples."""
@@ -243,47 +265,12 @@ def facts_of(problem: TorchProblem, samples: Samples, count: int) -> Facts:
     return Facts(count, samples.mean_weight, traits, kernel, most)
 
 
-def distributed(problem: TorchProblem, link: Link) -> TorchProblem:
-    """The problem of all processes, from the problem that each has made of its own samples.
-
-    A single process has the sums already: its problem is the same as without a group, with the same
-    kernels and graphs, and no message is sent.
-    """
-    if link.size == 1:
-        samples = problem._sums.samples
-        assert isinstance(samples, Samples)
-        samples.check_weights()
-        return problem
-    return share_of(problem, link).spread_over(link)
-
-
-def distributed_blocks(
-    problem: BlockProblem, link: Link, takes_samples: Sequence[bool]
-) -> BlockProblem:
-    """The same for blocks of residuals: each process adds up its blocks, one message all processes.
-
-    Residuals that take no samples are those of the first process.
-    """
-    if link.size == 1:
-        return problem
-    own = [block for block in problem._blocks if isinstance(block, TorchProblem)]
-    shares = [
-        share_of(block, link, has=link.is_first or takes)
-        for block, takes in zip(own, takes_samples, strict=True)
-    ]
-    terms = map(Term, shares, problem._weights, problem._elements)
-    joint = BlockProblem(list(terms), problem._l2, link.from_first(problem._precond))
-    joint.traits = replace(joint.traits, gradient_travels=True)
-    return joint.spread_over(link)
-
-
-def share_of(problem: TorchProblem, link: Link, *, has: bool = True) -> TorchProblem:
+def share_of(problem: Any, link: Link, *, has: bool = True) -> TorchProblem:
     """The share of this process in a problem over all samples; it may have none.
 
     `problem` is the one that this process has made of its own samples.
     """
     sums, samples = problem._sums, problem._sums.samples
-    assert isinstance(samples, Samples)
     facts = link.gathered(facts_of(problem, samples, samples.n if has else 0))
     sizes = [fact.samples for fact in facts]
     n = sum(sizes)
@@ -293,7 +280,7 @@ def share_of(problem: TorchProblem, link: Link, *, has: bool = True) -> TorchPro
     most = min(fact.max_diagonal_samples for fact in facts)
     precond, seed = link.from_first(problem._precond), link.from_first(sums.seed)
     sums.seed = seed + link.rank  # dropout masks and drawn labels differ between processes
-    return changed(
+    share: TorchProblem = changed(
         problem,
         x0=link.from_first(problem.x0),
         subsets=Subsets(n),
@@ -303,6 +290,7 @@ def share_of(problem: TorchProblem, link: Link, *, has: bool = True) -> TorchPro
         _rows=problem._rows if traits.has_jacobian else None,
         _sums=Shares(sums, Shards(samples, sizes, link.rank), link, seed, most),
     )
+    return share
 
 
 def joint_traits(facts: Sequence[Facts]) -> Traits:

@@ -99,7 +99,6 @@ class Link(Team):
         vectors: Callable[[Sequence[Tensor]], list[Tensor]],
         counts: Counts,
     ) -> tuple[Sequence[Tensor], list[Tensor]]:
-        """The sums of some numbers, and those of vectors made of these, in two messages."""
         sums = self.sum_numbers(torch.stack(list(numbers)), counts)
         own = vectors(list(sums[:-1]))
         if own:
@@ -124,21 +123,21 @@ class Link(Team):
     def joint_product(
         self, product: Tensor, counts: Counts, on_again: Callable[[], None]
     ) -> Tensor:
-        """The sum of a vector, without waiting on the host; `on_again` as in `heed`.
+        """Its signals are read with the next message but one, or the next numbers.
 
-        Its signals are read with the next message but one, or the next numbers, so that the host
-        need not wait for the device.
+        So the host need not wait for the device.
         """
         message = product.new_empty(product.numel() + SIGNALS)
         message[:-SIGNALS] = product
         for place, signal in enumerate(self._signals()):
             message[place - SIGNALS] = signal
         self.sum(message, counts)
-        self._heed_later(message[-SIGNALS:], on_again)
+        self._pending.append((self._space.to_host_async(message[-SIGNALS:]), on_again))
+        while len(self._pending) > int(self._space.remote):
+            self._heed_first()
         return message[:-SIGNALS]
 
     def joint_parts(self, arrays: Sequence[Tensor], counts: Counts) -> Sequence[Tensor]:
-        """The sums of some tensors, in place; if a process has failed, all processes raise."""
         numbers = self.sum_numbers(arrays[0].new_zeros(0, dtype=torch.float64), counts)
         for array in arrays:
             self.sum(array, counts)
@@ -162,12 +161,6 @@ class Link(Team):
         while self._pending:
             self._heed_first()
         self._heed(*reversed(divmod(int(signals), PAIR)))
-
-    def _heed_later(self, signals: Tensor, on_again: Callable[[], None]) -> None:
-        """Read signals later, when the host need not wait for the device."""
-        self._pending.append((self._space.to_host_async(signals), on_again))
-        while len(self._pending) > int(self._space.remote):
-            self._heed_first()
 
     def _heed_first(self) -> None:
         fetch, on_again = self._pending.popleft()

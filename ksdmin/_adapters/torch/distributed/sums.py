@@ -36,13 +36,7 @@ class Part:
 
 
 class Shards:
-    """The samples of all processes.
-
-    Attributes
-    ----------
-    n : int
-        How many there are in all.
-    """
+    """The samples of all processes."""
 
     def __init__(
         self,
@@ -59,15 +53,12 @@ class Shards:
 
     @property
     def is_weighted(self) -> bool:
-        """Whether samples of this process have weights, or ignored labels."""
         return self._samples.is_weighted
 
     def forget(self) -> None:
-        """Drop the sets that are kept for a run: the data may have changed since."""
         self._samples.forget()
 
     def size(self, part: Part) -> int:
-        """How many samples a set has in all processes."""
         return part.size
 
     def indices(self, idx: Any) -> Part:
@@ -86,7 +77,6 @@ class Shards:
         return Part(torch.from_numpy(rows), len(rows), local, torch.from_numpy(places))
 
     def picked(self, part: Part, count: int, seed: int) -> Part:
-        """At most `count` samples of a set: for the same seed and set always the same ones."""
         if part.size <= count:
             return part
         rows = picked_rows(part.size, count, seed_for_set(seed, part.idx))
@@ -115,17 +105,13 @@ class Shares(SumsOverSamples):
         self.max_diagonal_samples = max_diagonal_samples
 
     def told_by(self, team: Team) -> Self:
-        """The same for a run of these processes, which have to hear of a failure."""
         return changed(self, _link=team)
 
     @property
     def has_squares(self) -> bool:  # type: ignore[override]
-        """Whether anything computes the diagonal of the preconditioner."""
         return self._local.has_squares
 
     def total(self, kind: str, x: Tensor, part: Part, precision: str) -> list[Tensor]:
-        """The outputs of a kernel ("value", "gradient", "diagonal"), summed over a set."""
-
         def nothing() -> list[Tensor]:
             vectors = [torch.zeros_like(x) for _ in range(VECTORS[kind])]
             return [x.new_zeros((), dtype=torch.float64), *vectors]
@@ -137,25 +123,23 @@ class Shares(SumsOverSamples):
         return nothing() if part.here is None else self._link.attempt(here, nothing)
 
     def squares(self, x: Tensor, part: Part, precision: str) -> Tensor:
-        """The squared gradients alone: a copy, which may be overwritten."""
         squares: Tensor = super().squares(x, part, precision).clone()
         return squares
 
     def factors(self, x: Tensor, part: Part, precision: str, entries: int) -> Tensor:
         """The sum of the Kronecker factors over a set, which have so many entries."""
-
-        def here() -> Tensor:
-            return self._local.factors(x, part.here, precision, entries).clone()
-
-        return self._added(part, here, lambda: x.new_zeros(entries))
+        return self._added(
+            part,
+            lambda: self._local.factors(x, part.here, precision, entries).clone(),
+            lambda: x.new_zeros(entries),
+        )
 
     def matrix(self, kernel: MatrixKernel, x: Tensor, part: Part, precision: str) -> Tensor:
-        """The sum of the curvature matrices over a set."""
-
-        def here() -> Tensor:
-            return self._local.matrix(kernel, x, part.here, precision).clone()
-
-        return self._added(part, here, lambda: x.new_zeros((x.numel(), x.numel())))
+        return self._added(
+            part,
+            lambda: self._local.matrix(kernel, x, part.here, precision).clone(),
+            lambda: x.new_zeros((x.numel(), x.numel())),
+        )
 
     def jacobian(
         self, kernel: JacobianRows, x: Tensor, part: Part, precision: str
@@ -189,11 +173,7 @@ class Shares(SumsOverSamples):
     def product(
         self, x: Tensor, part: Part, precision: str, on_recompute: Callable[[], None]
     ) -> Product:
-        """The sum of the products over a set.
-
-        If what they share has to be repeated, the link reports that to all, instead of
-        `on_recompute`.
-        """
+        """If a forward pass has to be repeated, the link reports it, not `on_recompute`."""
         again = self._link.note_forward_pass
 
         def here() -> Product:

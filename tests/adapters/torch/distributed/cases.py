@@ -1,11 +1,19 @@
 """Problems that are made of all samples in one process, or of a share in each of several."""
 
+import os
+import signal
+from types import SimpleNamespace
+from unittest.mock import patch
+
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import ksdmin
+from ksdmin._problem.counting import Counts
 
 N, FEATURES = 203, 4
 POINTS, EDGES = 90, 40  # samples of the first two blocks of residuals; the third takes none
@@ -47,6 +55,11 @@ def model(kind="net"):
     outputs, width = 3 if kind == "classes" else 1, WIDTHS.get(kind, 7)
     layers = nn.Linear(FEATURES, width), nn.Tanh(), nn.Linear(width, outputs)
     return nn.Sequential(*layers).double()
+
+
+def some_sets():
+    """All samples for the gradient, fewer for curvature and search."""
+    return ksdmin.Subsets(N, 1.0, 0.3, 0.3)
 
 
 # Blocks of residuals
@@ -106,8 +119,6 @@ def problem(kind="net", rank=0, size=1, **arguments):
 
 def grouped(kind, rank, size, **arguments):
     """The same in one of several processes."""
-    import torch.distributed as dist
-
     arguments.setdefault("process_group", dist.group.WORLD)
     return problem(kind, rank, size, **arguments)
 
@@ -167,16 +178,12 @@ def subsets_of(problem, sizes):
 
 def payload(rank, size, kind, verb):
     """The messages of one evaluation, and their bytes."""
-    from ksdmin._problem.counting import Counts
-
     problem, counts = grouped(kind, rank, size), Counts()
     getattr(problem.counting(counts), verb)(problem.x0, slice(None))
     return counts.reductions, counts.reduced_bytes
 
 
 def with_other_weights(rank, size):
-    import torch.distributed as dist
-
     blocks = [(interior, samples()[0], 1.0 + rank)]
     return ksdmin.from_torch(model(), residuals=blocks, process_group=dist.group.WORLD)
 
@@ -200,8 +207,6 @@ class Fragile(nn.Module):
 
 def fragile_problem(rank, size, fails_at):
     """The problem of a net that fails in the last rank only."""
-    import torch.distributed as dist
-
     net = Fragile()
     X, y = (share(thing, rank, size) for thing in samples())
     group = dist.group.WORLD
@@ -225,20 +230,18 @@ def factored_problem(rank=0, size=1, **arguments):
 
 def factored_run(rank, size):
     """The factors at the start, and the end of a run."""
-    import torch.distributed as dist
-
     problem = factored_problem(rank, size, process_group=dist.group.WORLD)
     entries = np.asarray(problem.factors(problem.x0).entries)
     return entries, run(problem, {"maxiter": 6})
 
 
 def failing_run(rank, size, fails_at, options):
-    return run(fragile_problem(rank, size, fails_at), options, ksdmin.Subsets(N, 1.0, 0.3, 0.3))
+    return run(fragile_problem(rank, size, fails_at), options, some_sets())
 
 
 def retried_run(rank, size, fails_at):
     """A Solver whose iteration failed, and is tried again."""
-    subsets, options = ksdmin.Subsets(N, 1.0, 0.3, 0.3), {"maxiter": 4}
+    subsets, options = some_sets(), {"maxiter": 4}
     problem = fragile_problem(rank, size, fails_at)
     solver = ksdmin.Solver(problem, options=options, subsets=subsets, rng=5)
     try:
@@ -252,8 +255,6 @@ def retried_run(rank, size, fails_at):
 
 
 def nan_run(rank, size):
-    import torch.distributed as dist
-
     X, y = (share(thing, rank, size) for thing in samples())
     y = y * (float("nan") if rank == 1 else 1.0)
     problem = ksdmin.from_torch(model(), nn.MSELoss(), (X, y), process_group=dist.group.WORLD)
@@ -262,8 +263,6 @@ def nan_run(rank, size):
 
 def stopped_run(rank, size, how):
     """Rank 1 wants to end the run in iteration 3."""
-    import os
-    import signal
 
     def callback(intermediate_result):
         if rank == 1 and intermediate_result.nit == 3:
@@ -277,9 +276,6 @@ def stopped_run(rank, size, how):
 
 def timed_run(rank, size, late_rank):
     """The clock of one rank is an hour fast from iteration 3 on."""
-    from types import SimpleNamespace
-    from unittest.mock import patch
-
     hours = [0.0]
 
     def callback(intermediate_result):
@@ -294,9 +290,6 @@ def timed_run(rank, size, late_rank):
 
 def killed_run(rank, size, options, victim, arguments=None):
     """One rank is killed in iteration 4; the iterates that rank 0 has seen come with the error."""
-    import os
-    import signal
-
     iterates = []
 
     def callback(intermediate_result):
@@ -306,7 +299,7 @@ def killed_run(rank, size, options, victim, arguments=None):
 
     try:
         problem = grouped("net", rank, size, **(arguments or {}))
-        run(problem, options, ksdmin.Subsets(N, 1.0, 0.3, 0.3), callback=callback)
+        run(problem, options, some_sets(), callback=callback)
     except RuntimeError as error:
         return str(error), iterates
 
@@ -324,8 +317,6 @@ def with_other_arguments(rank, size, what):
 
 def with_other_models(rank, size, what):
     """Models that differ between the ranks."""
-    import torch.distributed as dist
-
     torch.manual_seed(rank)
     net = nn.Linear(FEATURES, 1 + (rank if what == "shape" else 0)).double()
     X, y = samples()
@@ -336,7 +327,7 @@ def with_other_models(rank, size, what):
 
 def resumed_run(rank, size, path, options):
     res = ksdmin.resume(path, grouped("net", rank, size), options=options,
-                        subsets=ksdmin.Subsets(N, 1.0, 0.3, 0.3))  # fmt: skip
+                        subsets=some_sets())  # fmt: skip
     return res.fun, res.nit
 
 
@@ -354,9 +345,6 @@ class Rows(TensorDataset):
 
 def shares_of_a_loader(rank, size, workers):
     """A DataLoader with a DistributedSampler: the mean over all samples, each once."""
-    import torch.distributed as dist
-    from torch.utils.data import DataLoader, DistributedSampler
-
     dataset = Rows(*samples())
     sampler = DistributedSampler(dataset, size, rank)
     loader = DataLoader(dataset, batch_size=10, sampler=sampler, num_workers=workers)
@@ -365,9 +353,6 @@ def shares_of_a_loader(rank, size, workers):
 
 
 def with_wrong_sampler(rank, size):
-    import torch.distributed as dist
-    from torch.utils.data import DataLoader, DistributedSampler
-
     dataset = TensorDataset(*samples())
     loader = DataLoader(dataset, sampler=DistributedSampler(dataset, size + 1, rank))
     return ksdmin.from_torch(model(), nn.MSELoss(), loader, process_group=dist.group.WORLD)
@@ -375,9 +360,6 @@ def with_wrong_sampler(rank, size):
 
 def wrapped_model(rank, size, process_group):
     """A model in DistributedDataParallel."""
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
-
     X, y = (share(thing, rank, size) for thing in samples())
     net = DistributedDataParallel(model())
     group = dist.group.WORLD if process_group else None
@@ -388,8 +370,6 @@ def wrapped_model(rank, size, process_group):
 
 def draws_in_group(rank, size):
     """Values of a net with dropout, on two sets that have the same rows in each rank."""
-    import torch.distributed as dist
-
     net = nn.Sequential(nn.Linear(FEATURES, 50), nn.Dropout(0.5), nn.Linear(50, 1)).double()
     X, y = samples()
     X, y = X[:20], y[:20]
@@ -400,6 +380,5 @@ def draws_in_group(rank, size):
 
 def resumed_run_alone(path, options):
     """The rest of a saved run, in one process without a group."""
-    subsets = ksdmin.Subsets(N, 1.0, 0.3, 0.3)
-    res = ksdmin.resume(path, problem(), options=options, subsets=subsets)
+    res = ksdmin.resume(path, problem(), options=options, subsets=some_sets())
     return res.fun, res.nit

@@ -1,8 +1,11 @@
 """What travels between the processes: the formula of docs/distributed.md, and the counter."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 
+from ksdmin._problem.counting import Counts
 from tests.adapters.torch.distributed import cases
 
 ITEMSIZE = 8
@@ -51,10 +54,6 @@ def test_an_estimated_diagonal_travels_without_its_gradient(two):
 
 
 def estimated(rank, size):
-    from unittest.mock import patch
-
-    from ksdmin._problem.counting import Counts
-
     problem, counts = cases.grouped("embedding", rank, size), Counts()
     with patch.object(problem._sums, "max_diagonal_samples", 30):
         x = problem.x0

@@ -21,7 +21,7 @@ def test_a_rank_that_raises_ends_all_with_its_reason(two, fails_at):
 
 
 def test_an_iteration_that_failed_can_be_tried_again(two):
-    subsets = ksdmin.Subsets(cases.N, 1.0, 0.3, 0.3)
+    subsets = cases.some_sets()
     expected = cases.run(cases.problem(l2=0.0), {"maxiter": 4}, subsets)["fun"]
     for failed, value in two(cases.retried_run, 15):
         assert failed
@@ -102,7 +102,7 @@ def with_file(path):
 
 
 def loaded(path):
-    subsets = ksdmin.Subsets(cases.N, 1.0, 0.3, 0.3)
+    subsets = cases.some_sets()
     return ksdmin.Solver.load(path, cases.problem(), subsets=subsets)
 
 
@@ -125,7 +125,7 @@ def test_a_failed_run_is_saved(two, tmp_path):
     path = tmp_path / "run.ksd"
     two.outcomes(cases.failing_run, 60, with_file(path))
     problem = ksdmin.from_torch(cases.Fragile(), cases.loss("net"), cases.samples())
-    subsets = ksdmin.Subsets(cases.N, 1.0, 0.3, 0.3)
+    subsets = cases.some_sets()
     assert ksdmin.resume(path, problem, subsets=subsets).nit == OPTIONS["maxiter"]
 
 

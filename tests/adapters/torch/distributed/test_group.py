@@ -116,7 +116,7 @@ import torch, ksdmin
 from tests.adapters.torch.distributed import cases
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 problem = cases.problem("net", rank, size, process_group="auto")
-found = cases.run(problem, {"maxiter": 5}, ksdmin.Subsets(cases.N, 1.0, 0.3, 0.3))
+found = cases.run(problem, {"maxiter": 5}, cases.some_sets())
 if rank == 0:
     print("fun", repr(float(found["fun"])))
 """
@@ -136,7 +136,7 @@ def test_auto_under_torchrun(tmp_path):
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    expected = cases.run(cases.problem(), {"maxiter": 5}, ksdmin.Subsets(cases.N, 1.0, 0.3, 0.3))
+    expected = cases.run(cases.problem(), {"maxiter": 5}, cases.some_sets())
     found = float(done.stdout.split("fun")[1])
     assert found == pytest.approx(expected["fun"], rel=1e-8)
     if sys.platform == "linux":  # a thread of gloo that outlives Python aborts the process
