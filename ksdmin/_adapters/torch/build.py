@@ -35,7 +35,6 @@ from ksdmin._adapters.torch.checks import (
 )
 from ksdmin._adapters.torch.costs import (
     Costs,
-    bytes_per_sample,
     chunk_budget,
     costs_of,
     counted_value,
@@ -330,7 +329,7 @@ def _probe(
         kernels.fault = fault_of_products(probing)
         nonlinear = model.is_nonlinear(probe[0], first.z, probing.forward.z.detach())
         kernels.lean_convolutions = lean_convolutions_work(probing)
-        kept = kernels.bytes_per_sample = first.bytes_per_sample or bytes_per_sample(kernels, probe)
+        kept = kernels.bytes_per_sample = first.bytes_per_sample
         rows_wanted = nonlinear or isinstance(model, ResidualModel)  # other blocks may need them
         costs = costs_of(kernels, counted if rows_wanted else None, len(probe[2]))
         kernels.factors = factors = _factors(probing, samples, precond, nonlinear, costs)

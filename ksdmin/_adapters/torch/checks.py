@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from ksdmin._adapters.arguments import check_deterministic
 from ksdmin._adapters.flat_problem import warn_if_constant
-from ksdmin._adapters.torch.costs import SavedBytes
+from ksdmin._adapters.torch.costs import Computed, Kept, SavedBytes
 from ksdmin._adapters.torch.data.arrays import TARGETS_PER_READ, same
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import (
@@ -132,7 +132,7 @@ NO_COLUMN = "A sample is a row: inputs of one feature are a column, X[:, None]."
 NOT_FLOAT = "The inputs are whole numbers: pass X.float()."
 
 
-def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes | None]:
+def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, Kept]:
     """The outputs for a few samples, and what is kept for a backward pass.
 
     Raises for a model that writes into its buffers. Sets ``model.is_random``, whether it draws from
@@ -145,15 +145,17 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes |
     autocast = SeesAutocast(model.device.type)
     parameters = model.leaves(model.x0)
     saved, outputs = SavedBytes(parameters), None
+    kept: Kept = saved
     try:
         with autocast if model.precision != "bfloat16" else nullcontext():
             with suppress(RuntimeError), saved.watching():  # which torch.func does not accept
                 outputs = model.outputs(parameters, copies)
-            hooked = outputs is not None and not saved.was_read
-            if not hooked:  # hooks change a derivative in the model
+            if outputs is None or saved.was_read:  # hooks change a derivative in the model
+                kept = Computed() if outputs is None else saved
                 copies = tree_map(Tensor.clone, inputs)
                 set_generator_states(before, model.device)
-                outputs = model.outputs(parameters, copies)
+                with kept.watching() if outputs is None else nullcontext():
+                    outputs = model.outputs(parameters, copies)
     except Exception as error:
         add_note(error, f"the model was called with {_described(inputs)}")
         add_note(error, NO_FLAG, "does not require grad")
@@ -179,7 +181,7 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, SavedBytes |
                 "pass, which makes it another function every time. Put it (or the module that "
                 "does so) into eval mode: model.eval()"
             )
-    return outputs, saved if hooked else None
+    return outputs, kept
 
 
 def _hint(error: Exception, inputs: list[Tensor]) -> str:

@@ -23,7 +23,7 @@ from ksdmin._adapters.torch.checks import (
     warn_of_output_nonlinearity,
     warn_of_targets,
 )
-from ksdmin._adapters.torch.costs import SavedBytes, saved_bytes
+from ksdmin._adapters.torch.costs import Kept, bytes_per_sample
 from ksdmin._adapters.torch.data.samples import EpochSamples, Samples, samples_of
 from ksdmin._adapters.torch.flat_model import FlatModel, flatten
 from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, Product
@@ -73,14 +73,13 @@ class First(NamedTuple):
     """What the first pass of a few samples, at x0, has shown."""
 
     z: Tensor  # the outputs
-    # What it keeps of a sample for the backward pass; None where it takes no hooks.
-    bytes_per_sample: int | None
+    bytes_per_sample: int  # what it keeps of a sample for the backward pass
 
 
-def first_pass(kernels: Kernels, z: Tensor, probe: Chunk, saved: SavedBytes | None) -> First:
+def first_pass(kernels: Kernels, z: Tensor, probe: Chunk, kept: Kept) -> First:
     """What the pass with the outputs z has shown."""
     with kernels.model.arithmetic(kernels.model.precision):
-        return First(z.detach(), saved_bytes(kernels, z, probe, saved))
+        return First(z.detach(), bytes_per_sample(kernels, z, probe, kept))
 
 
 def kernels_of(
@@ -92,7 +91,7 @@ def kernels_of(
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
         if loss is None:
             return _with_own_loss(model, probe, samples, asked)
-        (outputs, saved), rows = check_forward_pass(model, probe[0]), len(probe[2])
+        (outputs, kept), rows = check_forward_pass(model, probe[0]), len(probe[2])
         model.reader = reader = reader_of(outputs, rows, asked.output, type(model.model).__name__)
         z = model.read(outputs, probe[0])
     several = reader if isinstance(reader, SeveralTensors) else None
@@ -104,7 +103,7 @@ def kernels_of(
     warn_of_output_nonlinearity(z, loss, curvature, stacklevel=stacklevel + 1)
     warn_of_targets(probe[1], loss, stacklevel=stacklevel + 1)
     kernels = Kernels(model, sample_loss, curvature if isinstance(curvature, str) else "")
-    return kernels, first_pass(kernels, z, probe, saved)
+    return kernels, first_pass(kernels, z, probe, kept)
 
 
 def _sample_loss(
@@ -132,13 +131,13 @@ def _with_own_loss(
             f"loss= is missing: without it, all of data are the inputs of {name}, which has to "
             "return its own loss, but its forward pass does not take them"
         )
-    outputs, saved = check_forward_pass(model, probe[0])
+    outputs, kept = check_forward_pass(model, probe[0])
     model.reader = losses = OwnLosses(asked.output, outputs, len(probe[2]), name)
     if losses.is_scalar:
         _check_equal_weights(samples)
         _check_no_batches(model)
     kernels = OwnLossKernels(model, losses)
-    first = first_pass(kernels, model.read(outputs, probe[0]), probe, saved)
+    first = first_pass(kernels, model.read(outputs, probe[0]), probe, kept)
     kernels.set_curvature(asked.curvature, probe)
     return kernels, first
 
@@ -406,7 +405,7 @@ def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tupl
     Raises if torch cannot differentiate the residuals in the parameters.
     """
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
-        r, saved = check_forward_pass(model, probe[0])
+        r, kept = check_forward_pass(model, probe[0])
     if not r.requires_grad:
         raise ValueError(
             "the residuals do not depend on the model's parameters, as far as autograd knows: use "
@@ -415,7 +414,7 @@ def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tupl
         )
     check_parameters_are_the_models(r, model)
     kernels = Kernels(model, squared_residuals(), curvature)
-    return kernels, first_pass(kernels, model.read(r, probe[0]), probe, saved)
+    return kernels, first_pass(kernels, model.read(r, probe[0]), probe, kept)
 
 
 def squared_residuals() -> SampleLoss:
