@@ -1,11 +1,11 @@
 """The diagonal of the empirical Fisher matrix: squared gradients, summed over samples.
 
-For a Linear layer that sees each sample once, sum_i (delta_i a_i^T)^2 = (delta^2)^T (a^2). So no
-gradient of a single sample is needed, and the sums come with the backward pass of the gradient. All
-other parameters need the gradient of every sample, by vmap. Both are exact. But gradients per
-sample are expensive, so a model with such parameters uses `DIAGONAL_SAMPLES` samples only. A model
-that fails under vmap has no diagonal: one backward pass per sample would take most of a run, and
-gain a few percent.
+For a weight that is multiplied by one row of each sample, as in a Linear layer, the sum of all
+(a_i b_i^T)^2 is (a^2)^T (b^2). So no gradient of a single sample is needed, and the sums come with
+the backward pass of the gradient. All other parameters need the gradient of every sample, by vmap.
+Both are exact. But gradients per sample are expensive, so a model with such parameters uses
+`DIAGONAL_SAMPLES` samples only. A model that fails under vmap has no diagonal: one backward pass
+per sample would take most of a run, and gain a few percent.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ksdmin._adapters.torch.flat_model import flatten
+from ksdmin._adapters.torch.flat_model import FlatModel, flatten
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.torch.model_calls import generator_states, set_generator_states
-from ksdmin._adapters.torch.probing import LinearUse, Probing
+from ksdmin._adapters.torch.probing import Probing
+from ksdmin._adapters.torch.weight_uses import Use, Uses, pull_back, uses_of
 from ksdmin._adapters.trees import tree_map
 
 log = logging.getLogger("ksdmin")
@@ -38,9 +39,9 @@ Squares = list[Tensor]
 def diagonal_kernel(probing: Probing, budget: float) -> Diagonal | None:
     """The kernel for a model, checked with a few samples; None if there is no affordable one."""
     kernels, reason = probing.kernels, None
-    known = probing.linear_uses
-    for uses in (known, []) if known else ([],):
-        kernel = Diagonal(kernels, uses, budget)
+    known = _multiplied_once(probing)
+    for rows in (known, set()) if known else (known,):
+        kernel = Diagonal(kernels, rows, budget)
         reason = kernel.fault(probing)
         if reason is None:
             return kernel
@@ -53,20 +54,46 @@ def diagonal_kernel(probing: Probing, budget: float) -> Diagonal | None:
     return None
 
 
+def _multiplied_once(probing: Probing) -> set[int]:
+    """The weights, and biases, that are used once, with one row of each sample."""
+    model, parameters = probing.kernels.model, probing.forward.parameters
+    uses, found = _uses(model, probing.total, parameters), set()
+    matrices = [
+        use
+        for use in uses.by_node.values()
+        if use.weight is None or (len(model.shapes[use.weight]) == 2 and not use.looks_up)
+    ]
+
+    def take(use: Use, a: Tensor, b: Tensor) -> None:
+        rows = len(a) == len(probing.chunk[2])
+        if rows and use.weight is not None and model.shapes[use.weight] == (a.shape[1], b.shape[1]):
+            found.add(use.weight)
+        if rows and use.bias is not None and model.sizes[use.bias] == use.of_bias(a, b).shape[1]:
+            found.add(use.bias)
+
+    pull_back(model, parameters, probing.total, None, matrices, take, retain_graph=True)
+    return {i for i in found if len(uses.of_weight(i) or uses.of_bias(i)) == 1}
+
+
+def _uses(model: FlatModel, total: Tensor, parameters: list[Tensor]) -> Uses:
+    """The uses of the parameters; an activation checkpoint computes what they keep again."""
+    if not model.recomputes:
+        return uses_of(total, parameters)
+    uses: Uses = model.holding(parameters, uses_of, total, parameters)
+    return uses
+
+
 class Diagonal:
-    """The kernel that computes gradient and diagonal in one pass.
+    """The kernel that computes gradient and diagonal in one pass."""
 
-    Parameters
-    ----------
-    budget : float
-        Bytes for the gradients of single samples.
-    """
-
-    def __init__(self, kernels: Kernels, linear_uses: list[LinearUse], budget: float) -> None:
-        self._kernels, self._model = kernels, kernels.model
-        self._linear_uses = linear_uses
-        covered = {i for use in linear_uses for i in (use.weight, use.bias)}
-        self._others = [i for i in range(len(self._model.sizes)) if i not in covered]
+    def __init__(
+        self,
+        kernels: Kernels,
+        rows: set[int],  # the parameters that are multiplied by one row of each sample
+        budget: float,  # bytes for the gradients of single samples
+    ) -> None:
+        self._kernels, self._model, self._rows = kernels, kernels.model, rows
+        self._others = [i for i in range(len(self._model.sizes)) if i not in rows]
         # How many samples' gradients `budget` holds; None where none are needed.
         self.max_samples: int | None = None
         if self._others:
@@ -108,26 +135,23 @@ class Diagonal:
     def _backward(
         self, x: Tensor, chunk: Chunk
     ) -> tuple[Tensor, tuple[Tensor | None, ...], list[Tensor | None]]:
-        """The sum of the losses, its gradients, and the squares of the Linear layers."""
-        inputs, targets, w = chunk
-        parameters = self._model.leaves(x)
-        seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
-        hooks = [use.watch(seen) for use in self._linear_uses]
-        try:
-            z = self._model(parameters, inputs)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        total = self._kernels.total_loss(z, targets, w)
-        outputs = [seen[use.layer][1] for use in self._linear_uses]
-        grads = self._model.derivatives(
-            parameters, total, [*parameters, *outputs], allow_unused=True
-        )
+        """The sum of the losses, its gradients, and the squares of what is multiplied by rows."""
+        forward = self._kernels.forward(x, chunk)
+        parameters = forward.parameters
+        total = self._kernels.total_loss(forward.z, forward.targets, forward.w)
         squares: list[Tensor | None] = [None] * len(parameters)
-        for use, delta in zip(self._linear_uses, grads[len(parameters) :], strict=True):
-            if delta is not None:
-                use.square(seen[use.layer][0], delta, squares)
-        return total.detach(), grads[: len(parameters)], squares
+
+        def take(use: Use, a: Tensor, b: Tensor) -> None:
+            a2 = a.square()
+            if use.weight in self._rows:
+                squares[use.weight] = a2.T @ b.to(a2.dtype).square()
+            if use.bias in self._rows:
+                squares[use.bias] = use.of_bias(a, b).square().sum(0)
+
+        uses = _uses(self._model, total, parameters).by_node.values() if self._rows else ()
+        known = [use for use in uses if {use.weight, use.bias} & self._rows]
+        grads = pull_back(self._model, parameters, total, None, known, take)
+        return total.detach(), grads, squares
 
     def _by_vmap(self, x: Tensor, chunk: Chunk) -> Squares:
         """The squares of the other parameters, from all samples' gradients at once."""

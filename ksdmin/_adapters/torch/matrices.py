@@ -26,12 +26,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ksdmin._adapters.curvature import DIAGONAL_TOL, off_diagonal
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, Product
-from ksdmin._adapters.torch.probing import MAX_DIFFERENCE, LinearUse, Probing
+from ksdmin._adapters.torch.probing import MAX_DIFFERENCE, Probing
 from ksdmin._adapters.torch.weight_uses import Use, Uses, pull_back, uses_of
 from ksdmin._adapters.trees import tree_leaves, tree_map
 
@@ -286,7 +286,7 @@ class RowsOfUses:
         if use.weight is not None:
             self._of_weight[use.weight].append((a, b))
         if use.bias is not None:
-            self._of_bias[use.bias].append((b if use.bias_is_row else a).sum(1))
+            self._of_bias[use.bias].append(use.of_bias(a, b).sum(1))
 
     def _of_samples(self, rows: Tensor) -> Tensor:
         """The rows of each sample."""
@@ -414,23 +414,25 @@ class LinearMatrix:
 
     products = 1  # what a matrix counts as: the data are read once
 
-    def __init__(self, kernels: Kernels, use: LinearUse, outputs: int) -> None:
-        self._kernels, self._use, self._outputs = kernels, use, outputs
-        weight, bias = use.weight is not None, use.bias is not None
-        features = use.layer.in_features if weight else 0
-        self._ones = bias
+    def __init__(self, kernels: Kernels, use: Use) -> None:
+        self._kernels, self._bias = kernels, use.bias is not None
+        outputs, features = kernels.model.shapes[use.weight or 0]
+        self._outputs = outputs
         # Of a matrix, in floating-point operations of a product.
-        self.cost = (features + bias) * (outputs + 1) / 4
+        self.cost = (features + self._bias) * (outputs + 1) / 4
         # the place of each parameter among (output, feature), where the bias is the last feature
-        place = torch.arange(outputs * (features + bias)).reshape(outputs, features + bias)
+        place = torch.arange(outputs * (features + self._bias)).reshape(outputs, -1)
         parts = {use.weight: place[:, :features], use.bias: place[:, features:]}
         order = [parts[i].reshape(-1) for i in sorted(i for i in parts if i is not None)]
         self._order = torch.cat(order).to(kernels.model.device)
 
     def __call__(self, x: Tensor, chunk: Chunk) -> Tensor:
         """The sum of the samples' matrices."""
-        inputs, targets, w = chunk
-        a, z = self._inputs_and_outputs(x, inputs)
+        forward = self._kernels.forward(x, chunk)
+        z, targets, w = forward.z.detach(), forward.targets, forward.w
+        (use,) = uses_of(forward.z, forward.parameters).by_node.values()
+        a = use.vectors(z)[1].detach().to(x.dtype)
+        a = torch.cat([a, a.new_ones(len(a), 1)], 1) if self._bias else a
         hessian = self._kernels.output_hessian(z, targets, w)
         size, outputs = a.shape[1], self._outputs
         blocks = a.new_zeros((outputs, size, outputs, size))
@@ -443,19 +445,6 @@ class LinearMatrix:
                 blocks[row, :, column] = block
                 blocks[column, :, row] = block
         return blocks.reshape(outputs * size, -1)[self._order][:, self._order]
-
-    def _inputs_and_outputs(self, x: Tensor, inputs: object) -> tuple[Tensor, Tensor]:
-        """The inputs of the layer, with a one for the bias; the model's outputs."""
-        seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
-        hook, model = self._use.watch(seen), self._kernels.model
-        try:
-            with torch.no_grad():
-                z = model(model.split(x), inputs).detach()
-        finally:
-            hook.remove()
-        a = seen[self._use.layer][0].detach().to(x.dtype)
-        a = a if self._use.weight is not None else a[:, :0]
-        return torch.cat([a, a.new_ones(len(a), 1)], 1) if self._ones else a, z
 
 
 class BatchedProducts:
@@ -507,11 +496,14 @@ def matrix_kernel(probing: Probing, max_kept_samples: int, budget: float) -> Mat
 
 def _linear(probing: Probing) -> list[LinearMatrix]:
     """The kernel of a model whose parameters all belong to one Linear layer."""
-    kernels, uses = probing.kernels, probing.linear_uses
-    covered = [i for use in uses for i in (use.weight, use.bias) if i is not None]
-    if len(uses) != 1 or len(covered) != len(kernels.model.sizes):
-        return []
-    return [LinearMatrix(kernels, uses[0], uses[0].layer.out_features)]
+    kernels, forward = probing.kernels, probing.forward
+    uses = uses_of(forward.z, forward.parameters).by_node.values()
+    for use in uses if len(uses) == 1 else ():
+        a, b = use.vectors(forward.z)
+        rows = a is forward.z and len(b) == len(forward.w)
+        if rows and {use.weight, use.bias} - {None} == set(range(len(kernels.model.sizes))):
+            return [LinearMatrix(kernels, use)]
+    return []
 
 
 def _is_that_of_products(kernel: MatrixKernel, probing: Probing) -> bool:

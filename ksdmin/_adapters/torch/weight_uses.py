@@ -45,6 +45,10 @@ class Use:
     bias_is_row: bool = False  # whether the bias goes with the columns of the weight
     looks_up: bool = False  # whether it looks up rows of the weight: then a has their numbers
 
+    def of_bias(self, a: Tensor, b: Tensor) -> Tensor:
+        """Those of its vectors that are the bias's."""
+        return b if self.bias_is_row else a
+
 
 @dataclass(frozen=True)
 class Uses:
@@ -106,7 +110,7 @@ def pull_back(
     model: FlatModel,
     parameters: list[Tensor],
     z: Tensor,
-    slopes: Tensor,
+    slopes: Tensor | None,
     uses: Iterable[Use],
     take: Callable[[Use, Tensor, Tensor], None],
     *,
