@@ -288,7 +288,7 @@ def _of_samples(
         kernels, first, samples, asked.memory_budget, precond if isinstance(precond, str) else None
     )
     if isinstance(precond, str):
-        precond = "diagonal" if kernels.diagonal or kernels.diagonal_later else None
+        precond = "diagonal" if kernels.make_diagonal or kernels.diagonal else None
     graphs = model.device.type == "cuda" if asked.graphs is None else asked.graphs
     most = found.max_rows(model)
     if model.batch_norms:
@@ -336,10 +336,9 @@ def _probe(
         kernel = None
         if precond is not None and not model.batch_norms:  # samples have no separate gradients
             if factors is None or model.is_random:
-                kernel = diagonal_kernel(probing, budget)
+                kernels.diagonal = kernel = diagonal_kernel(probing, budget)
             else:  # for a run without factors that asks for it
-                kernels.diagonal_later = partial(_diagonal_later, kernels, samples, budget)
-        kernels.diagonal = kernel
+                kernels.make_diagonal = partial(_diagonal_later, kernels, samples, budget)
         max_kept_samples = max(1, int(budget // (WORKING_COPIES * kept)))
         matrix = None if nonlinear else matrix_kernel(probing, max_kept_samples, budget)
         rows = jacobian_rows(probing, budget) if rows_wanted else None

@@ -149,13 +149,13 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, Kept]:
     try:
         with autocast if model.precision != "bfloat16" else nullcontext():
             with suppress(RuntimeError), saved.watching():  # which torch.func does not accept
-                outputs = model.outputs(parameters, copies)
+                outputs = model(parameters, copies, raw=True)
             if outputs is None or saved.was_read:  # hooks change a derivative in the model
                 kept = Computed() if outputs is None else saved
                 copies = tree_map(Tensor.clone, inputs)
                 set_generator_states(before, model.device)
                 with kept.watching() if outputs is None else nullcontext():
-                    outputs = model.outputs(parameters, copies)
+                    outputs = model(parameters, copies, raw=True)
     except Exception as error:
         add_note(error, f"the model was called with {_described(inputs)}")
         add_note(error, NO_FLAG, "does not require grad")
@@ -173,7 +173,7 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, Kept]:
     model.writes_into_inputs = any(leaf._version for leaf in tree_leaves(copies))
     if _writes(model) != writes:  # the same numbers, perhaps, at the start only
         with model.restored_randomness():
-            model.outputs(model.leaves(model.near_x0()), tree_map(Tensor.clone, inputs))
+            model(model.leaves(model.near_x0()), tree_map(Tensor.clone, inputs), raw=True)
     for name, buffer in model.model.named_buffers():
         if name not in buffers or not same(buffer, buffers[name]):
             raise ValueError(

@@ -48,8 +48,6 @@ class GraphExecutor:
     else.
     """
 
-    reuses_memory = True
-
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
         cache = CACHES_AT_FULL_RATE * cache_bytes(kernels.model.device)
@@ -75,7 +73,7 @@ class GraphExecutor:
         return min(fitting, key=lambda r: (padded_size[r], -r), default=min(size, max_rows))
 
     def run(
-        self, kind: str, rows: int, x: Tensor, chunk: Chunk, precision: str
+        self, kind: str, rows: int, precision: str, x: Tensor, chunk: Chunk
     ) -> tuple[Tensor, ...]:
         """The outputs of a kernel, in buffers that the next run overwrites."""
         kernel: Kernel = getattr(self._kernels, kind)

@@ -75,16 +75,13 @@ class FlatModel:
         """The same variables of a copy of the module, in the dtype that this has."""
         return FlatModel(model, self._names, "highest")
 
-    def __call__(self, parameters: list[Tensor], inputs: Any) -> Tensor:
-        """The outputs as one tensor, in the dtype of the parameters."""
-        return self.read(self.outputs(parameters, inputs), inputs)
-
-    def outputs(self, parameters: list[Tensor], inputs: Any) -> Any:
-        """What the module returns."""
+    def __call__(self, parameters: list[Tensor], inputs: Any, *, raw: bool = False) -> Any:
+        """The outputs as one tensor, in the dtype of the parameters; or as the module has them."""
         positional, keywords = arguments(self.model, self.own_inputs(inputs))
         named = dict(zip(self._names, parameters, strict=True))
         with LOCK:
-            return torch.func.functional_call(self.model, named, positional, keywords)
+            outputs = torch.func.functional_call(self.model, named, positional, keywords)
+        return outputs if raw else self.read(outputs, inputs)
 
     def own_inputs(self, inputs: Any) -> Any:
         """The inputs for one pass: copies where the model writes into them.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -135,8 +136,8 @@ class Kernels:
 
     def __init__(self, model: FlatModel, loss: SampleLoss, curvature: str) -> None:
         self.model, self.loss, self.curvature = model, loss, curvature
-        self.diagonal: Any = None  # the kernel of :class:`Diagonal`
-        self.diagonal_later: Callable[[], Any] | None = None  # makes it where it is asked for
+        # What makes the kernel of the diagonal, where it is asked for.
+        self.make_diagonal: Callable[[], Any] | None = None
         self.rows: Kernel | None = None  # of the Jacobian
         self.slopes: Kernel | None = None  # of the losses in the outputs
         self.factors: Kernel | None = None  # of Kronecker
@@ -146,11 +147,10 @@ class Kernels:
         self.lean_convolutions = False  # whether its convolutions are replaced for products
         self.fault: str | None = None  # why its curvature products would be wrong
 
-    def made_diagonal(self) -> Any:
-        """The kernel of the diagonal, made now if necessary; None: there is none."""
-        if self.diagonal_later is not None:
-            self.diagonal, self.diagonal_later = self.diagonal_later(), None
-        return self.diagonal
+    @cached_property
+    def diagonal(self) -> Any:
+        """The kernel of the preconditioner's diagonal; None: there is none."""
+        return None if self.make_diagonal is None else self.make_diagonal()
 
     def value(self, x: Tensor, chunk: Chunk) -> tuple[Tensor]:
         """The sum of the losses, in float64."""

@@ -62,7 +62,7 @@ def check_outputs(model: FlatModel, samples: Samples | EpochSamples) -> None:
     """Raise for a model that does not return float64."""
     inputs = probe_of(samples)[0]
     with model.arithmetic(model.precision), seeded_generators(0, model.device):
-        outputs = tree_leaves(model.outputs(model.split(model.x0), inputs), entries_or_fields)
+        outputs = tree_leaves(model(model.split(model.x0), inputs, raw=True), entries_or_fields)
     tensors = [leaf for leaf in outputs if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     found = {leaf.dtype for leaf in tensors}
     if found - {torch.float64}:
@@ -311,7 +311,7 @@ class OwnLossKernels(Kernels):
         """A forward pass: the losses, and the logits in the same graph."""
         inputs, targets, w = chunk
         parameters = self.model.leaves(x)
-        outputs = self.model.outputs(parameters, inputs)
+        outputs = self.model(parameters, inputs, raw=True)
         z = field(outputs, "logits")
         usable = isinstance(z, Tensor) and z.requires_grad and z.shape[:1] == (len(w),)
         losses = self.model.read(outputs, inputs)
@@ -384,7 +384,7 @@ class ResidualModel(FlatModel):
         """The samples of the block: inputs, without targets."""
         return samples_of(self._data, self.x0, False, memory_budget)
 
-    def outputs(self, parameters: list[Tensor], inputs: Any) -> Tensor:
+    def __call__(self, parameters: list[Tensor], inputs: Any, *, raw: bool = False) -> Tensor:
         """The residuals, one row per sample."""
         batch = (self.own_inputs(inputs),) if self._takes_samples else ()
         r = self.holding(parameters, self._residuals, self.model, *batch)
@@ -392,11 +392,8 @@ class ResidualModel(FlatModel):
             raise TypeError(f"r returned {type(r).__name__}: expected one tensor of residuals")
         check_real(r, "r", REAL_PARTS)
         check_rows(tuple(r.shape), row_count(inputs) if self._takes_samples else None)
-        return r if self._takes_samples else r[None]
-
-    def read(self, outputs: Tensor, inputs: Any) -> Tensor:
-        """The residuals, in the dtype of the parameters."""
-        return outputs.to(self.x0.dtype)
+        r = r if self._takes_samples else r[None]
+        return r if raw else r.to(self.x0.dtype)
 
 
 def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tuple[Kernels, First]:
@@ -414,7 +411,7 @@ def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tupl
         )
     check_parameters_are_the_models(r, model)
     kernels = Kernels(model, squared_residuals(), curvature)
-    return kernels, first_pass(kernels, model.read(r, probe[0]), probe, kept)
+    return kernels, first_pass(kernels, r.to(model.x0.dtype), probe, kept)
 
 
 def squared_residuals() -> SampleLoss:
