@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext, suppress
-from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +19,7 @@ from ksdmin._adapters.arguments import check_deterministic
 from ksdmin._adapters.flat_problem import warn_if_constant
 from ksdmin._adapters.torch.costs import Computed, Kept, SavedBytes
 from ksdmin._adapters.torch.data.arrays import TARGETS_PER_READ, same
-from ksdmin._adapters.torch.flat_model import FlatModel
+from ksdmin._adapters.torch.flat_model import FlatModel, random_direction
 from ksdmin._adapters.torch.kernels import (
     OF_THE_MODEL,
     OWN_PRODUCTS,
@@ -44,7 +42,7 @@ from ksdmin._adapters.torch.model_calls import (
 from ksdmin._adapters.torch.probing import Probing
 from ksdmin._adapters.trees import tree_leaves, tree_map
 from ksdmin._problem.subsets import WHOLE
-from ksdmin._problem.user_values import add_note
+from ksdmin._problem.user_values import add_note, frames_to_the_user
 
 # Nonlinearities at the end of a model that belong to the loss: for each loss the name of the node
 # in the autograd graph, what it is, and the loss that contains it.
@@ -69,7 +67,7 @@ _MEAN_SAMPLES = 32  # for a loss that is already a mean: each sample is computed
 _IGNORED = -100  # the label that HuggingFace's models leave out of their mean
 
 
-def check_model(model: nn.Module, stacklevel: int, without_batches: str | None = None) -> None:
+def check_model(model: nn.Module, without_batches: str | None = None) -> None:
     """Raise for modules that do not fit into a flat vector, or cannot be evaluated in batches.
 
     `without_batches` is the argument, if any, that does not work with statistics of a batch.
@@ -84,7 +82,7 @@ def check_model(model: nn.Module, stacklevel: int, without_batches: str | None =
                 "it normalises nothing (mean 0, variance 1). To train with the statistics of each "
                 f"batch, call model.train() before from_torch. {_TAKE_STATISTICS}.",
                 UserWarning,
-                stacklevel=stacklevel + 1,
+                stacklevel=frames_to_the_user(),
             )
 
 
@@ -219,7 +217,7 @@ def _described(inputs: Any) -> str:
     return str(forms).replace("'", "")
 
 
-def warn_of_output_nonlinearity(z: Tensor, loss: Any, curvature: Any, stacklevel: int) -> None:
+def warn_of_output_nonlinearity(z: Tensor, loss: Any, curvature: Any) -> None:
     """Warn of a nonlinearity at the end of the model that belongs to the loss."""
     loss = as_loss_module(loss)
     kind, ending, better = _OUTPUT_NONLINEARITIES.get(type(loss), ("", "", ""))
@@ -241,10 +239,10 @@ def warn_of_output_nonlinearity(z: Tensor, loss: Any, curvature: Any, stacklevel
             f"The model ends in {ending}, and {type(loss).__name__} applies it, too. Drop it from "
             "the model, which should return logits."
         )
-    warnings.warn(message, UserWarning, stacklevel=stacklevel + 1)
+    warnings.warn(message, UserWarning, stacklevel=frames_to_the_user())
 
 
-def warn_of_targets(targets: Any, loss: Any, stacklevel: int) -> None:
+def warn_of_targets(targets: Any, loss: Any) -> None:
     """Warn of targets for which a loss of yes and no has no minimum, such as -1 and 1."""
     if type(as_loss_module(loss)) is not nn.BCEWithLogitsLoss or not isinstance(targets, Tensor):
         return
@@ -254,7 +252,7 @@ def warn_of_targets(targets: Any, loss: Any, stacklevel: int) -> None:
             f"BCEWithLogitsLoss: among the first targets are {low:g} and {high:g}, but it expects "
             "0 and 1, and is unbounded below for others. For -1 and 1 give (y + 1) / 2.",
             UserWarning,
-            stacklevel=stacklevel + 1,
+            stacklevel=frames_to_the_user(),
         )
 
 
@@ -264,7 +262,7 @@ def check_values(problem: Any, probing: Probing) -> None:
     samples = first_samples(0, _CHECK_SAMPLES)
     _check_loss(probing)
     if not probing.gradient().any():
-        warn_if_constant(problem, _direction(problem.x0, 3), samples)
+        warn_if_constant(problem, random_direction(problem.x0, 3), samples)
     name, tolerance = type(model.model).__name__, _VALUE_TOLERANCE[model.precision]
     x = probing.x
     mixes = model.is_random or probing.kernels.is_scalar
@@ -381,18 +379,14 @@ def _check_loss(probing: Probing) -> None:
     with model.arithmetic(model.precision):
         z = forward.z.detach().requires_grad_()
         read = _leaves(kernels.losses(z, detached(forward.targets), len(forward.w)))
-    fixed = {id(parameter) for parameter in model.model.parameters()}
     for name, parameter in model.variables().items():
-        fixed.discard(id(parameter))
         if id(parameter) in read:
             raise ValueError(
                 f"the loss reads the parameter {name!r} of the model, which it would see at its "
                 "old value: use l2=, or write the whole objective as a plain function: "
                 "ksdmin.from_torch(fun, x0=model)"
             )
-    own = [tensor for key, tensor in read.items() if key not in fixed and tensor is not z]
-    if own:
-        raise ValueError(_own_parameters(kernels.loss.losses, own))
+    _refuse_others("the loss reads", [one for one in read.values() if one is not z], model)
 
 
 def _leaves(result: Tensor) -> dict[int, Tensor]:
@@ -406,45 +400,22 @@ def check_parameters_are_the_models(r: Tensor, model: FlatModel) -> None:
 
     Tensors that are no parameters may be points that the residuals differentiate in.
     """
-    own = {id(parameter) for parameter in model.model.parameters()}
-    others = [
-        leaf
-        for key, leaf in _leaves(r).items()
-        if isinstance(leaf, nn.Parameter) and key not in own
-    ]
-    if others:
-        shapes = ", ".join(str(tuple(parameter.shape)) for parameter in others)
-        raise ValueError(
-            f"the residuals read parameters (of shape {shapes}) that are not the model's: they "
-            "would not be optimised. Put them into the model (model.c = torch.nn.Parameter(...)), "
-            "or freeze them (requires_grad_(False))"
-        )
-
-
-def _own_parameters(losses: Any, own: list[Tensor]) -> str:
-    """The message about a loss that has parameters of its own."""
-    for loss in _applied(losses):
-        named = loss.named_parameters() if isinstance(loss, nn.Module) else ()
-        names = [repr(name) for name, parameter in named if any(parameter is one for one in own)]
-        if names:
-            return (
-                f"the loss {type(loss).__name__} has parameters of its own ({', '.join(names)}), "
-                "which would not be optimised: freeze them (requires_grad_(False)), or put them "
-                "into the model"
-            )
-    shapes = ", ".join(str(tuple(tensor.shape)) for tensor in own)
-    return (
-        f"the loss reads tensors that require a gradient (of shape {shapes}) and are not "
-        "parameters of the model: they would not be optimised. Detach them, or put them into the "
-        "model"
+    _refuse_others(
+        "the residuals read", [p for p in _leaves(r).values() if isinstance(p, nn.Parameter)], model
     )
 
 
-def _applied(function: Any) -> Iterator[Any]:
-    """A function, and the arguments of a partial application."""
-    yield function
-    for argument in getattr(function, "args", ()) if isinstance(function, partial) else ():
-        yield from _applied(argument)
+def _refuse_others(reads: str, tensors: list[Tensor], model: FlatModel) -> None:
+    """Raise for tensors that require a gradient and are not the model's."""
+    own = {id(parameter) for parameter in model.model.parameters()}
+    others = [tensor for tensor in tensors if id(tensor) not in own]
+    if others:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in others)
+        raise ValueError(
+            f"{reads} parameters or tensors that require a gradient (of shape {shapes}) and are "
+            "not the model's: they would not be optimised. Put them into the model (model.c = "
+            "torch.nn.Parameter(...)), or freeze them (requires_grad_(False), .detach())"
+        )
 
 
 # The backward pass
@@ -479,7 +450,7 @@ def check_gradients_found(probing: Probing) -> None:
         return
     moved, slices = probing.x.clone(), model.slices()
     for name in missing:
-        moved[slices[name]] += _direction(moved[slices[name]], 3)
+        moved[slices[name]] += random_direction(moved[slices[name]], 3)
     with model.restored_randomness():
         there = kernels.value(moved, probing.chunk)[0]
     change = abs(float(there - probing.total.detach()))
@@ -546,11 +517,11 @@ def fault_of_products(probing: Probing) -> str | None:
 def _fault_of_jacobian(probing: Probing) -> str | None:
     """J v, from differentiating the backward pass, and J^T u, from the backward pass itself."""
     model, forward = probing.kernels.model, probing.forward
-    v = _direction(probing.x, 1)
+    v = random_direction(probing.x, 1)
     with explained(OF_THE_MODEL):
         jvp, vjp = probing.kernels.jacobian(forward.z, forward.parameters)
         Jv = jvp(v)
-        u = _direction(Jv, 2)
+        u = random_direction(Jv, 2)
         here, there = float(u.flatten() @ Jv.flatten()), float(vjp(u) @ v)
     scale = max(float(u.norm() * Jv.norm()), abs(there))
     if abs(here - there) > _TOLERANCE[model.precision] * scale:
@@ -561,7 +532,7 @@ def _fault_of_jacobian(probing: Probing) -> str | None:
 def _fault_of_hessian(probing: Probing) -> str | None:
     """Check that the product is symmetric and, in float64, equals a difference of gradients."""
     kernels, model, x = probing.kernels, probing.kernels.model, probing.x
-    u, v = _direction(x, 1), _direction(x, 2)
+    u, v = random_direction(x, 1), random_direction(x, 2)
     product = kernels.product_over(probing.forward)
     Hu, Hv = product(u).clone(), product(v)
     scale = float(u.norm() * Hv.norm() + v.norm() * Hu.norm())
@@ -581,11 +552,6 @@ def _is_slope(kernels: Kernels, probe: Chunk, x: Tensor, u: Tensor, Hu: Tensor) 
     slope = (gradients[0] - gradients[1]) / (2 * step)
     rounding = 1e-12 * float(gradients[0].norm()) / step
     return not float((slope - Hu).norm()) > _MAX_DIFFERENCE * float(slope.norm()) + rounding
-
-
-def _direction(like: Tensor, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(like.shape, generator=generator, dtype=like.dtype).to(like.device)
 
 
 def _wrong(kernels: Kernels, what: str) -> str:

@@ -94,33 +94,22 @@ class Closure:
 
     It is taken as deterministic: asked twice at the same vector (the same object), it is called
     once.
-
-    Parameters
-    ----------
-    function : callable
-        ``closure() -> loss``.
-
-    Attributes
-    ----------
-    eager : bool
-        Whether what torch.compile was applied to runs eagerly: compiled, a loss has no second
-        derivatives. A closure that calls backward() needs none.
-    draws : bool
-        Whether its first call has drawn from torch's generators.
-    calls : int
-        How often it was called.
-    calls_backward : bool
-        Whether it did so itself when it was last called, so that there is no graph.
-    result : object
-        What it returned last, without its graph.
     """
 
     def __init__(
-        self, function: Callable[[], Any], parameters: FlatParameters, *, eager: bool = True
+        self,
+        function: Callable[[], Any],  # closure() -> loss
+        parameters: FlatParameters,
+        # Whether what torch.compile was applied to runs eagerly: compiled, a loss has no second
+        # derivatives. A closure that calls backward() needs none.
+        *,
+        eager: bool = True,
     ) -> None:
         self._function, self.parameters, self.eager = function, parameters, eager
-        self.calls, self.calls_backward, self.draws = 0, False, False
-        self.result: Any = None
+        self.calls = 0
+        self.calls_backward = False  # whether it did so when it was last called: there is no graph
+        self.draws = False  # whether its first call has drawn from torch's generators
+        self.result: Any = None  # what it returned last, without its graph
         self._x: Tensor | None = None  # where the parameters are
         self._loss: Tensor | None = None  # with its graph, which is valid for these parameters only
         self._value, self._gradient = 0.0, torch.empty(0)
@@ -135,10 +124,9 @@ class Closure:
         """The product v -> Hv by a second derivative; valid until the next evaluation."""
         if self._x is not x:
             self._evaluate(x)
-        loss, tensors, split = self._loss, self.parameters.tensors, self.parameters.split
-        assert loss is not None
+        tensors, split = self.parameters.tensors, self.parameters.split
         with _noted():
-            gradients = _derivatives(loss, tensors, create_graph=True)
+            gradients = _derivatives(self._loss, tensors, create_graph=True)
         curved = [g is not None and g.requires_grad for g in gradients]
         outputs = list(compress(gradients, curved))
 
@@ -159,13 +147,13 @@ class Closure:
 
     def value_beside(self, x: Tensor) -> float:
         """The loss at another point; the parameters, and the graph at the last one, are kept."""
-        tensors = self.parameters.tensors
-        with self.parameters.moved_to(x), torch.enable_grad():
-            self.parameters.set_gradients([None] * len(tensors))
+        with self.parameters.moved_to(x):
             return _checked_value(self._called())
 
+    @torch.enable_grad()
     def _called(self) -> Any:
         self.calls += 1
+        self.parameters.set_gradients([None] * len(self.parameters.tensors))
         with not_compiled() if self.eager else nullcontext():
             return self._function()
 
@@ -176,11 +164,9 @@ class Closure:
     def _evaluate(self, x: Tensor) -> None:
         self.leave()  # first, so that there is only one graph at a time
         self.parameters.write(x)
-        tensors = self.parameters.tensors
-        self.parameters.set_gradients([None] * len(tensors))
-        device, first = x.device, not self.calls
+        tensors, device, first = self.parameters.tensors, x.device, not self.calls
         before = generator_states(device) if first else []
-        with _watching(tensors) as accumulated, torch.enable_grad():
+        with _watching(tensors) as accumulated:
             loss = self._called()
         if first:
             self.draws = not all(map(torch.equal, before, generator_states(device)))
@@ -204,8 +190,7 @@ class ClosureProblem(CountingProblem):
 
     def __init__(self, closure: Closure, space: Space) -> None:
         self._closure, self._space, self._counts = closure, space, Counts()
-        differenced = closure.calls_backward
-        power = differences.ERROR_POWER[SCHEME] if differenced else 1.0
+        power = differences.ERROR_POWER[SCHEME] if closure.calls_backward else 1.0
         self.traits = Traits(product_accuracy=power)
 
     def value(self, x: Tensor, idx: Any) -> float:
@@ -221,22 +206,21 @@ class ClosureProblem(CountingProblem):
 
     def curvature(self, x: Tensor, idx: Any) -> Product:
         """The product v -> Hv, or a difference of gradients."""
-        if not self._closure.calls_backward:
-            product = self._closure.product(x)
+        if self._closure.calls_backward:
 
-            def counted(v: Tensor) -> Tensor:
-                self._counts.nhev += 1
-                return product(v)
+            def gradient(at: Tensor) -> Tensor:
+                g: Tensor = self.value_and_gradient(at, idx)[1]
+                return g
 
-            return counted
+            _, g0 = self._closure.value_and_gradient(x)
+            return differences.product(gradient, x, g0, SCHEME, self._space.eps, self._space)
+        product = self._closure.product(x)
 
-        def gradient(at: Tensor) -> Tensor:
-            g: Tensor = self.value_and_gradient(at, idx)[1]
-            return g
+        def counted(v: Tensor) -> Tensor:
+            self._counts.nhev += 1
+            return product(v)
 
-        _, g0 = self._closure.value_and_gradient(x)
-        space = self._space
-        return differences.product(gradient, x, g0, SCHEME, space.eps, space)
+        return counted
 
 
 def _check(tensors: Sequence[Tensor]) -> None:

@@ -6,6 +6,7 @@ import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from threading import RLock
 from typing import Any
 
@@ -19,11 +20,11 @@ from ksdmin._adapters.curvature import is_bent, is_nonlinear
 from ksdmin._adapters.names import Names
 from ksdmin._adapters.torch.model_calls import (
     KeptModes,
-    OneTensor,
     Reader,
     arguments,
     batch_norms,
     detached,
+    one_tensor,
     restored_generators,
     row_count,
 )
@@ -57,7 +58,7 @@ class FlatModel:
             raise ValueError(f"precision={precision!r}: expected one of {PRECISIONS}, or 'float32'")
         self.model, self.precision = model, precision
         self.is_random = False  # whether a forward pass draws random numbers (dropout)
-        self.reader: Reader = OneTensor(None)
+        self.reader: Reader = partial(one_tensor, None)
         self.writes_into_inputs = False  # as with an in-place ReLU as the first layer
         # Whether a backward pass reads the module's parameters again (activation checkpoints)
         self.recomputes = False
@@ -101,11 +102,7 @@ class FlatModel:
         self, parameters: list[Tensor], outputs: Any, inputs: Any, *grad_outputs: Any, **kwargs: Any
     ) -> tuple[Any, ...]:
         """``torch.autograd.grad``, with `parameters` in the module where it reads them again."""
-
-        def differentiate() -> tuple[Any, ...]:
-            grads: tuple[Any, ...] = torch.autograd.grad(outputs, inputs, *grad_outputs, **kwargs)
-            return grads
-
+        differentiate = partial(torch.autograd.grad, outputs, inputs, *grad_outputs, **kwargs)
         if not self.recomputes:
             return differentiate()
         grads: tuple[Any, ...] = self.holding(parameters, differentiate)
@@ -125,7 +122,8 @@ class FlatModel:
 
         def outputs(x: Tensor) -> Tensor:
             with self.restored_randomness():
-                return self(self.split(x), inputs).detach()
+                z: Tensor = self(self.split(x), inputs).detach()
+                return z
 
         exact = torch.autocast(self.device.type, enabled=False)
         with self.arithmetic("highest"), exact:
@@ -144,9 +142,7 @@ class FlatModel:
     def near_x0(self) -> Tensor:
         """A point to check a model at: at x0 itself, a fitted model's derivatives are rounding."""
         size = float(self.x0.square().mean().sqrt()) or 1.0
-        generator = torch.Generator().manual_seed(0)
-        noise = torch.randn(self.x0.shape, generator=generator, dtype=self.x0.dtype)
-        return self.x0 + CHECK_DISTANCE * size * noise.to(self.device)
+        return self.x0 + CHECK_DISTANCE * size * random_direction(self.x0, 0)
 
     def split(self, x: Tensor) -> list[Tensor]:
         """The parameters as views of the flat vector.
@@ -300,6 +296,12 @@ def flatten(pieces: Iterable[Tensor | None], shapes: list[tuple[int, ...]], like
             for piece, shape in zip(pieces, shapes, strict=True)
         ]
     )
+
+
+def random_direction(like: Tensor, seed: int) -> Tensor:
+    """Normal numbers, the same on every device."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(like.shape, generator=generator, dtype=like.dtype).to(like.device)
 
 
 def doubled(thing: Any) -> Any:

@@ -20,17 +20,13 @@ ENTRIES_AT_ONCE, ENTRIES_ON_DEVICE = 2**22, 2**26
 
 
 class HostFunction(ArrayFunction):
-    """A function of tensors, for an algorithm on the host.
+    """A function of tensors, for an algorithm on the host."""
 
-    Parameters
-    ----------
-    fun : callable
-        ``fun(theta)`` returns a tensor, or nested ones.
-    x0 : Tensor, module, or nested dict, list or tuple of tensors
-        What `theta` looks like; of a module, the parameters are those of the point.
-    """
-
-    def __init__(self, fun: Any, x0: Any) -> None:
+    def __init__(
+        self,
+        fun: Any,  # fun(theta) returns a tensor, or nested ones
+        x0: Any,  # what theta looks like; of a module, the parameters are those of the point
+    ) -> None:
         self._function = FlatFunction(fun, x0)
         self._like = self._function.x0
         self._dtype = self._like.dtype  # float64, once the values are: then x has to be, too

@@ -8,7 +8,7 @@ that torch lacks, and for wrong gradients, are here, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -47,11 +47,7 @@ OF_THE_LOSS = (
     "{error}. Write the loss with other operations, use curvature='empirical-fisher', which needs "
     "none, or " + OWN_PRODUCTS
 )
-OF_THE_FUNCTION = (
-    "curvature products differentiate the function's gradient, which torch cannot do: {error}. "
-    "Compute the same with other operations (in an autograd.Function: a backward pass of torch "
-    "operations, without once_differentiable), " + OWN_PRODUCTS
-)
+OF_THE_FUNCTION = OF_THE_MODEL.replace("the model's backward pass", "the function's gradient")
 
 
 class MissingDerivative(RuntimeError):
@@ -140,12 +136,17 @@ class Kernels:
         self.make_diagonal: Callable[[], Any] | None = None
         self.rows: Kernel | None = None  # of the Jacobian
         self.slopes: Kernel | None = None  # of the losses in the outputs
-        self.factors: Kernel | None = None  # of Kronecker
+        self.factors: Any = None  # of Kronecker
         self.bytes_per_sample = 1  # that a forward pass keeps for the backward pass
         self.is_scalar = False  # whether the model returns its own loss, as the mean of a batch
         self.values_need_grad = False  # whether the model differentiates in its forward pass
         self.lean_convolutions = False  # whether its convolutions are replaced for products
         self.fault: str | None = None  # why its curvature products would be wrong
+
+    @property
+    def has_diagonal(self) -> bool:
+        """Whether there is a kernel of the diagonal, or may be one."""
+        return self.make_diagonal is not None or self.diagonal is not None
 
     @cached_property
     def diagonal(self) -> Any:
@@ -172,7 +173,8 @@ class Kernels:
         """The curvature at x; what all products share is computed once, here."""
         if self.fault is not None:
             raise ValueError(self.fault)
-        with explained(OF_THE_MODEL), self.for_products():
+        lean = self.convolutions() if self.lean_convolutions else nullcontext()
+        with explained(OF_THE_MODEL), lean:
             forward = self.forward(x, chunk)
         return self.product_over(forward)
 
@@ -215,11 +217,7 @@ class Kernels:
             # The expectation of r r^T must be the Hessian of the loss, so that the factor between
             # loss and negative log-likelihood enters once, not squared.
             w = (w / self.loss.likelihood_scale(z)).sqrt()
-        return _curvature.outer_product(self.output_slopes(z, targets, w))
-
-    def for_products(self) -> AbstractContextManager[Any]:
-        """The context of a forward pass that will be differentiated for products."""
-        return self.convolutions() if self.lean_convolutions else nullcontext()
+        return _curvature.outer_product(self.total_and_slopes(z, targets, w)[1])
 
     def convolutions(self) -> LeanConvolutions:
         """Convolutions for the products of this curvature."""
@@ -330,10 +328,6 @@ class Kernels:
                 )[0]
 
         return product
-
-    def output_slopes(self, z: Tensor, targets: Any, w: Tensor) -> Tensor:
-        """The gradient of each weighted loss in the outputs."""
-        return self.total_and_slopes(z, targets, w)[1]
 
     def total_and_slopes(self, z: Tensor, targets: Any, w: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of the weighted losses, and the gradient of each in the outputs."""

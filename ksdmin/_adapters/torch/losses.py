@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.curvature import Product, SampleLoss, unit_scale
-from ksdmin._adapters.torch.model_calls import CHOOSE, SeveralTensors
+from ksdmin._adapters.torch.model_calls import CHOOSE, SeveralTensors, description
 
 Scale = Callable[[Tensor], float]
 """Outputs -> the factor between the loss and the negative log-likelihood."""
@@ -226,9 +226,9 @@ def _check_pair(loss: Any, several: SeveralTensors) -> None:
         return
     takes = "one tensor, or a pair (mean, variance)" if is_gaussian(loss) else "one tensor"
     raise TypeError(
-        f"the model returned {several.description}, of which {type(loss).__name__} takes {takes}. "
-        f"{CHOOSE}; or write a loss of your own, a callable(outputs, targets) that returns one "
-        "loss per sample"
+        f"the model returned {description(several.example)}, of which {type(loss).__name__} takes "
+        f"{takes}. {CHOOSE}; or write a loss of your own, a callable(outputs, targets) that "
+        "returns one loss per sample"
     )
 
 

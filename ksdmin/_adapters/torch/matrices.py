@@ -23,6 +23,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -30,10 +31,11 @@ from torch import Tensor
 
 from ksdmin._adapters.curvature import DIAGONAL_TOL, off_diagonal
 from ksdmin._adapters.torch.flat_model import FlatModel
-from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, Product
+from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels
+from ksdmin._adapters.torch.model_calls import row_count
 from ksdmin._adapters.torch.probing import MAX_DIFFERENCE, Probing
 from ksdmin._adapters.torch.weight_uses import Use, Uses, pull_back, uses_of
-from ksdmin._adapters.trees import tree_leaves, tree_map
+from ksdmin._adapters.trees import tree_map
 
 log = logging.getLogger("ksdmin")
 
@@ -48,22 +50,17 @@ CACHED_ENTRIES = 2**22
 
 
 class JacobianRows:
-    """Kernels for the rows of the Jacobian, for losses whose M is diagonal.
+    """Kernels for the rows of the Jacobian, for losses whose M is diagonal."""
 
-    Parameters
-    ----------
-    way : {"vmap", "uses", "graphs"}
-        How the rows are made.
-    max_rows : int
-        How many samples a chunk may have.
-
-    Attributes
-    ----------
-    way : str
-        As given; "graphs" once samples have shown that the uses are not the same for all.
-    """
-
-    def __init__(self, kernels: Kernels, elements: int, way: str, max_rows: int) -> None:
+    def __init__(
+        self,
+        kernels: Kernels,
+        elements: int,  # of the outputs of a sample
+        # How the rows are made: "vmap", "uses" or "graphs". "uses" becomes "graphs" once samples
+        # have shown that the uses are not the same for all.
+        way: str,
+        max_rows: int,  # how many samples a chunk may have
+    ) -> None:
         self._kernels, self._model = kernels, kernels.model
         self.elements, self.max_rows, self.way = elements, max_rows, way
         self._by_position = False
@@ -162,7 +159,9 @@ class JacobianRows:
                 return self._by_uses(parameters, z), z.detach()
             except NotImplementedError:  # these samples have other products than those of the check
                 self.way = "graphs"
-        parts = [self._together(x, part) for part in _parts(inputs, SAMPLES_PER_GRAPH)]
+        starts = range(0, row_count(inputs), SAMPLES_PER_GRAPH)
+        some = [slice(start, start + SAMPLES_PER_GRAPH) for start in starts]
+        parts = [self._together(x, tree_map(itemgetter(rows), inputs)) for rows in some]
         return torch.cat([J for J, _ in parts]), torch.cat([z for _, z in parts])
 
     def _pulled(self, x: Tensor, inputs: Any, U: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -170,7 +169,8 @@ class JacobianRows:
 
         def of_sample(pieces: list[Tensor], one: Any, own: Any) -> tuple[list[Tensor], Tensor]:
             def outputs(pieces: list[Tensor]) -> Tensor:
-                return self._model(pieces, tree_map(lambda part: part[None], one))[0]
+                z: Tensor = self._model(pieces, tree_map(lambda part: part[None], one))[0]
+                return z
 
             z, pull, *_ = torch.func.vjp(outputs, pieces)
             if own is None:
@@ -186,8 +186,8 @@ class JacobianRows:
         self, parameters: list[Tensor], z: Tensor, *, retain_graph: bool = False
     ) -> Tensor:
         """J, of shape (samples, outputs, n), from a reverse pass for each of a sample's outputs."""
-        order = len(z), self._by_position
-        made, J = RowsOfUses(self._model, uses_of(z, parameters), *order), []
+        uses, J = uses_of(z, parameters), []
+        made = RowsOfUses(self._model, uses, len(z), self._by_position)
         columns = self._columns(parameters, z, made.others)
         for k in range(self.elements):
             slopes = torch.zeros_like(z).reshape(len(z), -1)
@@ -255,15 +255,15 @@ class JacobianRows:
 
 
 class RowsOfUses:
-    """The gradient of each sample, from the uses of the parameters in one reverse pass over all.
+    """The gradient of each sample, from the uses of the parameters in one reverse pass over all."""
 
-    Parameters
-    ----------
-    by_position : bool
-        Whether the rows of a position are next to each other, where a sample has several.
-    """
-
-    def __init__(self, model: FlatModel, uses: Uses, samples: int, by_position: bool) -> None:
+    def __init__(
+        self,
+        model: FlatModel,
+        uses: Uses,
+        samples: int,
+        by_position: bool,  # whether the rows of a position are contiguous, not those of a sample
+    ) -> None:
         count = len(model.sizes)
         weights = {i for i in range(count) if uses.of_weight(i)}
         biases = {i for i in range(count) if uses.of_bias(i)}
@@ -347,7 +347,7 @@ def _is_diagonal(kernels: Kernels, z: Tensor, probe: Chunk) -> bool:
     try:
         found = off_diagonal(kernels.output_hessian(z, probe[1], probe[2]), z)
     except Exception as error:  # whatever a loss may raise
-        _say(error)
+        _say("Jacobian", error)
         return False
     return float(found) <= DIAGONAL_TOL
 
@@ -372,19 +372,14 @@ def _agrees(rows: JacobianRows, probing: Probing) -> bool:
         if rows.way == "uses" and not rows.keeps_order(probing, u):
             return False
     except Exception as error:  # whatever a module may raise under vmap
-        _say(error)
+        _say("Jacobian", error)
         return False
     same = bool((other - expected).norm() <= MAX_DIFFERENCE * expected.norm())
     return same and probing.agrees(found)
 
 
-def _say(error: Exception) -> None:
-    log.info("ksdmin: no Jacobian for this model: %s", str(error).split(". ")[0])
-
-
-def _parts(inputs: Any, size: int) -> Iterator[Any]:
-    for at in range(0, len(tree_leaves(inputs)[0]), size):
-        yield tree_map(lambda part, at=at: part[at : at + size], inputs)
+def _say(what: str, error: Exception) -> None:
+    log.info("ksdmin: no %s for this model: %s", what, str(error).split(". ")[0])
 
 
 @contextmanager
@@ -448,35 +443,27 @@ class LinearMatrix:
 
 
 class BatchedProducts:
-    """The kernel for any model: the products with all unit vectors.
+    """The kernel for any model: the products with all unit vectors."""
 
-    Attributes
-    ----------
-    cost, products
-        As in :class:`LinearMatrix`.
-    max_kept_samples : int
-        How many samples' products fit into the memory budget.
-    """
-
-    def __init__(self, kernels: Kernels, max_kept_samples: int) -> None:
+    def __init__(
+        self,
+        kernels: Kernels,
+        max_kept_samples: int,  # how many samples' products fit into the memory budget
+    ) -> None:
         self._kernels, self._max_kept_samples = kernels, max_kept_samples
         self.products = kernels.model.x0.numel()
         self.cost = float(VMAP_COST * self.products)
 
     def __call__(self, x: Tensor, chunk: Chunk) -> Tensor:
         """The sum of the samples' matrices."""
-        columns = max(1, self._max_kept_samples // len(chunk[2]))
-        return by_columns(self._kernels.product(x, chunk), x, columns)
+        columns = max(1, self._max_kept_samples // len(chunk[2]))  # at a time
+        units = torch.eye(x.numel(), dtype=x.dtype, device=x.device)
+        product = self._kernels.product(x, chunk)
+        H: Tensor = torch.func.vmap(product, chunk_size=columns)(units)
+        return H
 
 
 MatrixKernel = LinearMatrix | BatchedProducts
-
-
-def by_columns(product: Product, x: Tensor, columns: int) -> Tensor:
-    """The matrix of a product, so many `columns` at a time."""
-    units = torch.eye(x.numel(), dtype=x.dtype, device=x.device)
-    H: Tensor = torch.func.vmap(product, chunk_size=columns)(units)
-    return H
 
 
 def matrix_kernel(probing: Probing, max_kept_samples: int, budget: float) -> MatrixKernel | None:
@@ -511,5 +498,5 @@ def _is_that_of_products(kernel: MatrixKernel, probing: Probing) -> bool:
     try:
         return probing.agrees(kernel(probing.x, probing.chunk) @ probing.direction)
     except Exception as error:  # whatever a module may raise under vmap
-        log.info("ksdmin: no curvature matrix for this model: %s", str(error).split(". ")[0])
+        _say("curvature matrix", error)
         return False

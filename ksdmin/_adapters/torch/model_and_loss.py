@@ -83,7 +83,7 @@ def first_pass(kernels: Kernels, z: Tensor, probe: Chunk, kept: Kept) -> First:
 
 
 def kernels_of(
-    model: FlatModel, samples: Samples | EpochSamples, asked: Arguments, stacklevel: int
+    model: FlatModel, samples: Samples | EpochSamples, asked: Arguments
 ) -> tuple[Kernels, First]:
     """The computations for a model and its loss, and a first pass."""
     probe, loss, curvature = probe_of(samples), asked.loss, asked.curvature
@@ -100,8 +100,8 @@ def kernels_of(
     if sample_loss.sample_weights is not None:
         samples.normalize_weights(sample_loss.sample_weights)
     refuse_one_class(z, loss)
-    warn_of_output_nonlinearity(z, loss, curvature, stacklevel=stacklevel + 1)
-    warn_of_targets(probe[1], loss, stacklevel=stacklevel + 1)
+    warn_of_output_nonlinearity(z, loss, curvature)
+    warn_of_targets(probe[1], loss)
     kernels = Kernels(model, sample_loss, curvature if isinstance(curvature, str) else "")
     return kernels, first_pass(kernels, z, probe, kept)
 

@@ -107,9 +107,6 @@ def _end_group() -> None:
         dist.destroy_process_group()
 
 
-FRAMES = 8  # between a check of the model and the user's call of from_torch: for warnings
-
-
 def unwrapped(model: nn.Module, process_group: Any) -> nn.Module:
     """The model itself, without wrappers for several devices.
 
@@ -136,7 +133,7 @@ def unwrapped(model: nn.Module, process_group: Any) -> nn.Module:
     return inner
 
 
-def of_all_processes(asked: Arguments, make: Callable[[Any, int], TorchProblem]) -> TorchProblem:
+def of_all_processes(asked: Arguments, make: Callable[[Any], TorchProblem]) -> TorchProblem:
     """The problem over the samples of all processes; `make` makes that of some data."""
     data = asked.data
     if is_function_of_epoch(data):
@@ -145,7 +142,7 @@ def of_all_processes(asked: Arguments, make: Callable[[Any, int], TorchProblem])
             "each process passes its own tensors, Dataset or DataLoader"
         )
     link = link_between(asked)
-    problem = link.together(lambda: make(own_share(data, link), FRAMES))
+    problem = link.together(lambda: make(own_share(data, link)))
     link.require_same({"the number of trainable parameters": problem.x0.numel()})
     return distributed(problem, link)
 
@@ -153,7 +150,7 @@ def of_all_processes(asked: Arguments, make: Callable[[Any, int], TorchProblem])
 def blocks_of_all_processes(
     asked: Arguments,
     blocks: Sequence[Block],
-    make: Callable[[Sequence[Block], int], BlockProblem],
+    make: Callable[[Sequence[Block]], BlockProblem],
 ) -> BlockProblem:
     """The same for blocks of residuals."""
     link = link_between(asked)
@@ -167,7 +164,7 @@ def blocks_of_all_processes(
 
     def made() -> BlockProblem:
         shares = [replace(block, data=own_share(block.data, link)) for block in blocks]
-        return make(shares, FRAMES + 1)
+        return make(shares)
 
     problem = link.together(made)
     link.require_same({"the number of trainable parameters": problem.x0.numel()})
