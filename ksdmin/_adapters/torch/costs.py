@@ -14,7 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from ksdmin._adapters.model_problem import product_cost
-from ksdmin._adapters.torch.flat_model import differentiates
 from ksdmin._adapters.torch.kernels import Chunk, Kernels
 from ksdmin._adapters.trees import tree_leaves
 from ksdmin._problem.protocol import CALL_COST
@@ -51,7 +50,12 @@ def counted_value(kernels: Kernels, probe: Chunk) -> Computed | None:
     """
     counted = _counted(kernels, probe)
     if counted is None:
-        kernels.values_need_grad = differentiates(kernels.model, probe[0])
+        model = kernels.model
+        try:
+            with torch.no_grad(), model.restored_randomness():
+                model(model.split(model.x0), probe[0])
+        except RuntimeError:  # "does not require grad": it works with gradients, as was seen before
+            kernels.values_need_grad = True
         counted = _counted(kernels, probe) if kernels.values_need_grad else None
     return counted
 

@@ -312,16 +312,6 @@ def doubled(thing: Any) -> Any:
         return copy.deepcopy(thing).double()
 
 
-def differentiates(model: FlatModel, inputs: Any) -> bool:
-    """Whether the forward pass needs gradients itself (torch.autograd.grad in it)."""
-    try:
-        with torch.no_grad(), model.restored_randomness():
-            model(model.split(model.x0), inputs)
-    except RuntimeError:  # "does not require grad": it works with gradients, as was seen before
-        return True
-    return False
-
-
 def _select(
     model: nn.Module, params: Iterable[str | Tensor] | None
 ) -> tuple[list[str], list[Tensor]]:
@@ -422,25 +412,18 @@ COMPILED = "_orig_mod."  # the prefix that torch.compile adds to names in a modu
 
 def names_of(model: FlatModel) -> Names:
     """The names of ``named_parameters()``; tied parameters with each of their names."""
-    shapes = zip(model.slices(), model.shapes, strict=True)
+    own = model.slices()
+    shapes = zip(own, model.shapes, strict=True)
     module = getattr(model, "module", model.model)
-    aliases, constant = _others(module, {name: name for name in model.slices()}.get)
-    return Names(shapes, aliases, constant)
-
-
-def _others(
-    module: nn.Module | None, own: Callable[[str], str | None]
-) -> tuple[dict[str, str], list[str]]:
-    """Other names of the variables, and the names of what is constant."""
     if module is None:
-        return {}, []
+        return Names(shapes, {}, [])
     first = {id(parameter): name for name, parameter in module.named_parameters()}
     aliases: dict[str, str] = {}
     constant = []
     for name, parameter in module.named_parameters(remove_duplicate=False):
-        variable = own(first[id(parameter)])
-        if variable is None:
-            constant.append(name)
-        else:
+        variable = first[id(parameter)]
+        if variable in own:
             aliases |= {name: variable, name.replace(COMPILED, ""): variable}
-    return {other: name for other, name in aliases.items() if other != name}, constant
+        else:
+            constant.append(name)
+    return Names(shapes, {k: name for k, name in aliases.items() if k != name}, constant)

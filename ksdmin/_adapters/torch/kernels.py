@@ -317,17 +317,7 @@ class Kernels:
             return self.loss.hessian(z, targets, w.to(z.dtype))
         z = z.requires_grad_()
         total = self.total_loss(z, targets, w)
-        (r,) = torch.autograd.grad(total, z, create_graph=True)
-        if not r.requires_grad:  # a loss that is linear in the outputs
-            return torch.zeros_like
-
-        def product(u: Tensor) -> Tensor:
-            with explained(OF_THE_LOSS):
-                return torch.autograd.grad(
-                    r, z, u, retain_graph=True, allow_unused=True, materialize_grads=True
-                )[0]
-
-        return product
+        return hessian_of(*torch.autograd.grad(total, z, create_graph=True), z)
 
     def total_and_slopes(self, z: Tensor, targets: Any, w: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of the weighted losses, and the gradient of each in the outputs."""
@@ -335,6 +325,20 @@ class Kernels:
         total = self.total_loss(z, targets, w)
         (r,) = torch.autograd.grad(total, z)
         return total, r
+
+
+def hessian_of(r: Tensor, z: Tensor) -> Product:
+    """The Hessian of a loss in z, from its gradient r there."""
+    if not r.requires_grad:  # a loss that is linear in z
+        return torch.zeros_like
+
+    def product(u: Tensor) -> Tensor:
+        with explained(OF_THE_LOSS):
+            return torch.autograd.grad(
+                r, z, u, retain_graph=True, allow_unused=True, materialize_grads=True
+            )[0]
+
+    return product
 
 
 def _differentiable(pieces: tuple[Tensor | None, ...]) -> list[int]:

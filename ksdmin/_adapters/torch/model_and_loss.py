@@ -26,7 +26,7 @@ from ksdmin._adapters.torch.checks import (
 from ksdmin._adapters.torch.costs import Kept, bytes_per_sample
 from ksdmin._adapters.torch.data.samples import EpochSamples, Samples, samples_of
 from ksdmin._adapters.torch.flat_model import FlatModel, flatten
-from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, Product
+from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, Product, hessian_of
 from ksdmin._adapters.torch.losses import (
     as_sample_loss,
     check_variance,
@@ -133,32 +133,19 @@ def _with_own_loss(
         )
     outputs, kept = check_forward_pass(model, probe[0])
     model.reader = losses = OwnLosses(asked.output, outputs, len(probe[2]), name)
-    if losses.is_scalar:
-        _check_equal_weights(samples)
-        _check_no_batches(model)
-    kernels = OwnLossKernels(model, losses)
-    first = first_pass(kernels, model.read(outputs, probe[0]), probe, kept)
-    kernels.set_curvature(asked.curvature, probe)
-    return kernels, first
-
-
-def _check_no_batches(model: FlatModel) -> None:
-    """Raise for BatchNorm in train mode if a batch cannot be padded with samples of weight 0."""
-    if model.batch_norms:
+    if losses.is_scalar and not samples.has_equal_weights:
+        raise ValueError(
+            "the model returns the mean loss of a batch, in which samples cannot be weighted: let "
+            "it return one loss per sample, or give loss= and targets"
+        )
+    if losses.is_scalar and model.batch_norms:  # a batch cannot be padded with weights of zero
         raise ValueError(
             f"{type(model.batch_norms[0]).__name__} in train mode does not work with a model that "
             "returns the mean loss of a batch: let it return one loss per sample, or give loss= "
             "and targets"
         )
-
-
-def _check_equal_weights(samples: Samples | EpochSamples) -> None:
-    """Raise for weights of samples if the loss is already a mean over the batch."""
-    if not samples.has_equal_weights:
-        raise ValueError(
-            "the model returns the mean loss of a batch, in which samples cannot be weighted: let "
-            "it return one loss per sample, or give loss= and targets"
-        )
+    kernels = OwnLossKernels(model, losses, asked.curvature, probe)
+    return kernels, first_pass(kernels, model.read(outputs, probe[0]), probe, kept)
 
 
 # Notes for an error in the first call of a loss: the targets, and what may be wrong
@@ -184,17 +171,15 @@ def noting_targets(targets: Any, samples: Samples | EpochSamples) -> Iterator[No
         tensors = [leaf for leaf in tree_leaves(targets) if isinstance(leaf, Tensor)]
         if tensors:
             with suppress(Exception):  # an exception may refuse a note
-                error.add_note(_described(tensors, samples.size(samples.indices(WHOLE))))
+                n, rows = samples.size(samples.indices(WHOLE)), tensors[0].shape[0]
+                forms = ", ".join(f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in tensors)
+                error.add_note(
+                    f"the loss was called with {'' if rows == n else f'the first {rows} of '}{n} "
+                    f"samples, as a check; their targets were {forms}"
+                )
                 if hint := _hint(str(error), tensors):
                     error.add_note(hint)
         raise
-
-
-def _described(tensors: list[Tensor], n: int) -> str:
-    rows = tensors[0].shape[0]
-    forms = ", ".join(f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in tensors)
-    number = "" if rows == n else f"the first {rows} of "
-    return f"the loss was called with {number}{n} samples, as a check; their targets were {forms}"
 
 
 def _hint(message: str, tensors: list[Tensor]) -> str:
@@ -221,19 +206,17 @@ MAX_LOGITS_DIFFERENCE = 1e-2
 
 
 class OwnLosses:
-    """Reads the loss that a model returns, as one loss per sample.
+    """Reads the loss that a model returns, as one loss per sample."""
 
-    Parameters
-    ----------
-    output : str, int, callable or None
-        Where the loss is among the outputs; None: a tensor, or the field ``loss``.
-    outputs : any
-        The outputs for `rows` samples, which show what the loss is like.
-    rows : int
-        How many samples.
-    """
-
-    def __init__(self, output: Any, outputs: Any, rows: int, model: str) -> None:
+    def __init__(
+        self,
+        # str, int, callable or None: where the loss is among the outputs; None: a tensor, or the
+        # field ``loss``.
+        output: Any,
+        outputs: Any,  # for `rows` samples, which show what the loss is like
+        rows: int,
+        model: str,  # the name of its class
+    ) -> None:
         self._output = output
         loss = self._loss(outputs)
         if not isinstance(loss, Tensor) or not loss.is_floating_point():
@@ -265,13 +248,15 @@ class OwnLosses:
 class OwnLossKernels(Kernels):
     """The computations for a model that returns its own loss."""
 
-    def __init__(self, model: FlatModel, losses: OwnLosses) -> None:
+    def __init__(
+        self,
+        model: FlatModel,
+        losses: OwnLosses,
+        curvature: Any,  # by default the best that is available
+        probe: Chunk,
+    ) -> None:
         super().__init__(model, SampleLoss(_as_they_are), "hessian")
         self.is_scalar = losses.is_scalar
-        self._through_logits = False
-
-    def set_curvature(self, curvature: Any, probe: Chunk) -> None:
-        """Use a provider, by default the best available; raises if it is not available."""
         self._through_logits = self._depends_through_logits(probe)
         if curvature is None:
             curvature = "gauss-newton" if self._through_logits else "hessian"
@@ -328,15 +313,7 @@ class OwnLossKernels(Kernels):
         (r,) = torch.autograd.grad(total, z, create_graph=True)
         if self.curvature == "empirical-fisher":
             return _curvature.fisher(jvp, vjp, r.detach())
-        if not r.requires_grad:  # a loss that is linear in the logits
-            return torch.zeros_like
-        return _curvature.gauss_newton(
-            jvp,
-            vjp,
-            lambda u: torch.autograd.grad(
-                r, z, u, retain_graph=True, allow_unused=True, materialize_grads=True
-            )[0],
-        )
+        return _curvature.gauss_newton(jvp, vjp, hessian_of(r, z))
 
     def single_losses(self, forward: Forward, inputs: Any) -> Iterable[Tensor]:
         """The weighted loss of each sample; from batches of one if only means are available."""
@@ -410,14 +387,9 @@ def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tupl
             "for derivatives torch.autograd.grad(..., create_graph=True)"
         )
     check_parameters_are_the_models(r, model)
-    kernels = Kernels(model, squared_residuals(), curvature)
+    squares = as_sample_loss(nn.MSELoss())  # their mean over the residuals of a sample
+    kernels = Kernels(model, replace(squares, losses=partial(_losses, squares.losses)), curvature)
     return kernels, first_pass(kernels, r.to(model.x0.dtype), probe, kept)
-
-
-def squared_residuals() -> SampleLoss:
-    """The mean of the squared residuals of a sample, which has no target."""
-    squares = as_sample_loss(nn.MSELoss())
-    return replace(squares, losses=partial(_losses, squares.losses))
 
 
 def _losses(losses: Callable[[Tensor, Tensor], Tensor], z: Tensor, y: Any) -> Tensor:

@@ -264,17 +264,14 @@ class InDouble:
                 return self._make()
         except Exception as error:  # any error of the model
             self._fails = True
+            advice = "Tensors that the model makes or captures should have the dtype of its inputs;"
+            if is_out_of_memory(error):
+                advice = "Its copy needs twice the memory of the model, besides the model itself;"
             warnings.warn(
                 "Rounding in float32 hides what further steps gain, but in float64 the model fails "
-                f"({type(error).__name__}: {error}), so the run stays in float32. {_advice(error)} "
+                f"({type(error).__name__}: {error}), so the run stays in float32. {advice} "
                 "precision='float32' in from_torch switches this off.",
                 RuntimeWarning,
                 stacklevel=2,
             )
             return None
-
-
-def _advice(error: Exception) -> str:
-    if is_out_of_memory(error):
-        return "Its copy needs twice the memory of the model, besides the model itself;"
-    return "Tensors that the model makes or captures should have the dtype of what it is given;"
