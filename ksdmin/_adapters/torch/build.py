@@ -45,7 +45,6 @@ from ksdmin._adapters.torch.kernels import Kernels
 from ksdmin._adapters.torch.kronecker import KroneckerKernel, kronecker_kernel
 from ksdmin._adapters.torch.matrices import jacobian_rows, matrix_kernel
 from ksdmin._adapters.torch.model_and_loss import (
-    First,
     ResidualModel,
     check_outputs,
     kernels_of,
@@ -144,10 +143,10 @@ def _model(asked: Arguments) -> TorchProblem:
     samples = samples_of(asked.data, like, has_targets, asked.memory_budget, asked.sample_weight)
     asked = replace(asked, data=None)  # the samples hold them, or a copy
     again = _again(asked)
-    kernels, first = kernels_of(model, samples, asked)
+    kernels, z = kernels_of(model, samples, asked)
     if asked.process_group is None:  # otherwise one process may have only such samples
         samples.check_weights()
-    problem = _of_samples(kernels, first, samples, asked)
+    problem = _of_samples(kernels, z, samples, asked)
     return _turning(problem, asked, partial(_model_in_double, model, samples, again))
 
 
@@ -159,8 +158,8 @@ def _model_in_double(
     with model.modes.in_force():  # the copy keeps them
         model, asked = model.of(doubled(model.model)), replace(asked, loss=doubled(asked.loss))
     check_outputs(model, samples)
-    kernels, first = kernels_of(model, samples, asked)
-    return _of_samples(kernels, first, samples, _again(asked))
+    kernels, z = kernels_of(model, samples, asked)
+    return _of_samples(kernels, z, samples, _again(asked))
 
 
 # Blocks of residuals
@@ -215,9 +214,9 @@ def _of_blocks(
     terms = []
     for number, (model, samples) in enumerate(parts):
         with noting_block(number):
-            kernels, first = residual_kernels(model, probe_of(samples), of_block.curvature)
-            problem = _of_samples(kernels, first, samples, of_block)
-        terms.append(Term(problem, model.block.weight, math.prod(first.z.shape[1:])))
+            kernels, z = residual_kernels(model, probe_of(samples), of_block.curvature)
+            problem = _of_samples(kernels, z, samples, of_block)
+        terms.append(Term(problem, model.block.weight, math.prod(z.shape[1:])))
     penalty = l2_vector(asked.l2, parts[0][0])
     return BlockProblem(terms, penalty if bool(penalty.any()) else None, asked.precond)
 
@@ -271,7 +270,7 @@ def _function_in_double(function: FlatFunction, asked: Arguments) -> TorchFuncti
 
 
 def _of_samples(
-    kernels: Kernels, first: First, samples: Samples | EpochSamples, asked: Arguments
+    kernels: Kernels, at_x0: Tensor, samples: Samples | EpochSamples, asked: Arguments
 ) -> TorchProblem:
     """The problem of a model and its samples: what a few of these show decides how it computes."""
     model = kernels.model
@@ -288,14 +287,13 @@ def _of_samples(
             checks.check_inner_derivatives(probing)
         model.recomputes = checks.reads_parameters_again(probing)
         kernels.fault = checks.fault_of_products(probing)
-        nonlinear = model.is_nonlinear(probe[0], first.z, probing.forward.z.detach())
+        nonlinear = model.is_nonlinear(probe[0], at_x0, probing.forward.z.detach())
         kernels.lean_convolutions = lean_convolutions_work(probing)
-        kernels.bytes_per_sample = first.bytes_per_sample
         rows_wanted = nonlinear or isinstance(model, ResidualModel)  # other blocks may need them
         costs = costs_of(kernels, counted if rows_wanted else None, len(probe[2]))
         kernels.factors = factors = _factors(probing, samples, wanted, nonlinear, costs)
         # the samples that fit into memory: of products, and of a chunk
-        kept = most = max(1, int(budget // (WORKING_COPIES * first.bytes_per_sample)))
+        kept = most = max(1, int(budget // (WORKING_COPIES * kernels.bytes_per_sample)))
         if wanted is not None and not model.batch_norms:  # samples have no separate gradients
             if factors is None or model.is_random:
                 kernels.diagonal = diagonal = diagonal_kernel(probing, budget)

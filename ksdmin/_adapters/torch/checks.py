@@ -73,8 +73,7 @@ def check_model(model: nn.Module, without_batches: str | None = None) -> None:
     `without_batches` is the argument, if any, that does not work with statistics of a batch.
     """
     for name, module in model.named_modules():
-        reason = _refusal(module, without_batches)
-        if reason:
+        if reason := _refusal(module, without_batches):
             raise ValueError(f"{type(module).__name__} {name!r} {reason}")
         if isinstance(module, _BatchNorm) and _lacks_statistics(module):
             warnings.warn(
@@ -137,7 +136,7 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, Kept]:
     torch's global generators, and ``model.writes_into_inputs``.
     """
     buffers = {name: buffer.clone() for name, buffer in model.model.named_buffers()}
-    writes = _writes(model)
+    writes = [buffer._version for buffer in model.model.buffers()]
     before = generator_states(model.device)
     copies = tree_map(Tensor.clone, inputs)
     autocast = SeesAutocast(model.device.type)
@@ -155,7 +154,8 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, Kept]:
                 with kept.watching() if outputs is None else nullcontext():
                     outputs = model(parameters, copies, raw=True)
     except Exception as error:
-        add_note(error, f"the model was called with {_described(inputs)}")
+        forms = tree_map(lambda leaf: f"{leaf.dtype} {tuple(leaf.shape)}", inputs)
+        add_note(error, f"the model was called with {forms}".replace("'", ""))
         add_note(error, NO_FLAG, "does not require grad")
         add_note(error, ONE_DICT, "must be Tensor, not dict")
         if hint := _hint(error, tree_leaves(inputs)):
@@ -169,7 +169,9 @@ def check_forward_pass(model: FlatModel, inputs: Any) -> tuple[Any, Kept]:
     after = generator_states(model.device)
     model.is_random = not all(map(torch.equal, before, after))
     model.writes_into_inputs = any(leaf._version for leaf in tree_leaves(copies))
-    if _writes(model) != writes:  # the same numbers, perhaps, at the start only
+    if [
+        buffer._version for buffer in model.model.buffers()
+    ] != writes:  # the same numbers, perhaps, at the start only
         with model.restored_randomness():
             model(model.leaves(model.near_x0()), tree_map(Tensor.clone, inputs), raw=True)
     for name, buffer in model.model.named_buffers():
@@ -192,11 +194,6 @@ def _hint(error: Exception, inputs: list[Tensor]) -> str:
     return NOT_FLOAT if whole and "must have the same dtype" in message else ""
 
 
-def _writes(model: FlatModel) -> list[int]:
-    """How often each buffer has been written into."""
-    return [buffer._version for buffer in model.model.buffers()]
-
-
 class SeesAutocast(TorchFunctionMode):
     """Records whether a function of torch is called under autocast."""
 
@@ -209,12 +206,6 @@ class SeesAutocast(TorchFunctionMode):
     ) -> Any:
         self.seen = self.seen or torch.is_autocast_enabled(self._device)
         return func(*args, **(kwargs or {}))
-
-
-def _described(inputs: Any) -> str:
-    """The inputs in words: names, dtypes and shapes."""
-    forms = tree_map(lambda leaf: f"{leaf.dtype} {tuple(leaf.shape)}", inputs)
-    return str(forms).replace("'", "")
 
 
 def warn_of_output_nonlinearity(z: Tensor, loss: Any, curvature: Any) -> None:
@@ -258,54 +249,47 @@ def warn_of_targets(targets: Any, loss: Any) -> None:
 
 def check_values(problem: Any, probing: Probing) -> None:
     """Raise for values that are not deterministic, no mean over samples, or of other parameters."""
-    model, first_samples = probing.kernels.model, problem._sums.samples.first
+    model, sums, x = probing.kernels.model, problem._sums, probing.x
+    first_samples = sums.samples.first
     samples = first_samples(0, _CHECK_SAMPLES)
     _check_loss(probing)
     if not probing.gradient().any():
         warn_if_constant(problem, random_direction(problem.x0, 3), samples)
     name, tolerance = type(model.model).__name__, _VALUE_TOLERANCE[model.precision]
-    x = probing.x
+    n, known, total = samples.shape[0], len(probing.chunk[2]), float(probing.total.detach())
+
+    def sum_over(start: int, stop: int) -> float:
+        idx = sums.samples.indices(first_samples(start, stop))
+        return float(sums.total("value", x, idx, model.precision)[0])
+
     mixes = model.is_random or probing.kernels.is_scalar
-    if not mixes and not model.batch_norms and _is_known_sum(problem, probing, samples, tolerance):
-        return
+    if not mixes and not model.batch_norms and n > known:
+        together, apart = sum_over(0, n), total + sum_over(known, n)
+        if abs(together - apart) <= tolerance * max(abs(together), abs(apart)):
+            return  # the loss is the same in every call, and a sum over samples
     if mixes or not model.batch_norms:
         first, second = problem.value(x, samples), problem.value(x, samples)
     else:  # the same batch as before
-        first, known = float(probing.total.detach()), first_samples(0, len(probing.chunk[2]))
-        second = _total(problem, probing, known)
+        first, second = total, sum_over(0, known)
     check_deterministic(name, first, second, tolerance, _SEEDED)
-    half = samples.shape[0] // 2
-    if problem._sums._kernels.is_scalar:
+    if probing.kernels.is_scalar:
         _check_mean_losses(problem, model, x)
-    elif not model.is_random and half >= 1 and tracking(model.batch_norms) == model.batch_norms:
-        halves = first_samples(0, half), first_samples(half, samples.shape[0])
+    elif not model.is_random and n >= 2 and tracking(model.batch_norms) == model.batch_norms:
+        halves = first_samples(0, n // 2), first_samples(n // 2, n)
         with ExitStack() as stack:
             if model.batch_norms:  # samples may not be mixed otherwise
-                stack.enter_context(problem._sums.without_graphs())
+                stack.enter_context(sums.without_graphs())
                 stack.enter_context(model.modes.in_eval(model.batch_norms))
                 first = problem.value(x, samples)
-            _check_batches(problem, x, halves, first, tolerance, name)
-
-
-def _is_known_sum(problem: Any, probing: Probing, samples: Any, tolerance: float) -> bool:
-    """Whether the sum over some samples equals those of a pass of the first ones and another one.
-
-    Then the loss is the same in every call, and a sum over samples.
-    """
-    sums, n, known = problem._sums, samples.shape[0], len(probing.chunk[2])
-    if n <= known:
-        return False
-    together = _total(problem, probing, samples)
-    rest = _total(problem, probing, sums.samples.first(known, n))
-    apart = float(probing.total.detach()) + rest
-    return abs(together - apart) <= tolerance * max(abs(together), abs(apart))
-
-
-def _total(problem: Any, probing: Probing, samples: Any) -> float:
-    """The sum of the losses, as a run computes it."""
-    sums, precision = problem._sums, probing.kernels.model.precision
-    idx = sums.samples.indices(samples)
-    return float(sums.total("value", probing.x, idx, precision)[0])
+            apart = sum(half.shape[0] / n * problem.value(x, half) for half in halves)
+        if abs(first - apart) > tolerance * max(abs(first), abs(apart)):
+            raise ValueError(
+                f"{name}, or its loss, mixes its samples: the mean loss of {n} is {first!r}, but "
+                f"{apart!r} if computed in two batches. The samples must lie along the first axis "
+                "(batch_first=True), and neither the outputs nor the loss of one may depend on "
+                "another: in a loss or residual of your own, shapes such as (n, 1) and (n,) "
+                "broadcast to (n, n)"
+            )
 
 
 def _check_mean_losses(problem: Any, model: FlatModel, x: Tensor) -> None:
@@ -350,27 +334,6 @@ def _with_ignored_labels(source: Any) -> Tensor:
         found.append(at + ignored.nonzero()[:, 0].cpu())
         at += len(w)
     return torch.cat(found)[:_MEAN_SAMPLES] if found else torch.zeros(0, dtype=torch.int64)
-
-
-def _check_batches(
-    problem: Any,
-    x: Tensor,
-    batches: tuple[Any, ...],
-    together: float,
-    tolerance: float,
-    name: str,
-) -> None:
-    """Raise if the mean loss differs when it is computed in batches."""
-    n = sum(batch.shape[0] for batch in batches)
-    apart = sum(batch.shape[0] / n * problem.value(x, batch) for batch in batches)
-    if abs(together - apart) > tolerance * max(abs(together), abs(apart)):
-        raise ValueError(
-            f"{name}, or its loss, mixes its samples: the mean loss of {n} is {together!r}, but "
-            f"{apart!r} if computed in two batches. The samples must lie along the first axis "
-            "(batch_first=True), and neither the outputs nor the loss of one may depend on "
-            "another: in a loss or residual of your own, shapes such as (n, 1) and (n,) broadcast "
-            "to (n, n)"
-        )
 
 
 def _check_loss(probing: Probing) -> None:
@@ -418,9 +381,6 @@ def _refuse_others(reads: str, tensors: list[Tensor], model: FlatModel) -> None:
         )
 
 
-# The backward pass
-
-
 # Relative difference between two numbers that are equal up to rounding, by precision.
 _TOLERANCE = {"highest": 1e-4, "high": 1e-2, "bfloat16": 1e-1}
 # The relative step of a difference of gradients: in float64 both the rounding error and the
@@ -428,11 +388,6 @@ _TOLERANCE = {"highest": 1e-4, "high": 1e-2, "bfloat16": 1e-1}
 _STEP = 1e-6
 # A difference this many times larger than by chance is real.
 MANY = 10.0
-NO_GRAPH = (
-    "A derivative within the model or the residuals needs create_graph=True: "
-    "torch.autograd.grad(u.sum(), x, create_graph=True). (retain_graph=True would hide it, and "
-    "the gradient would be wrong.)"
-)
 _MAX_DIFFERENCE = 1e-2
 
 
@@ -443,7 +398,7 @@ def check_gradients_found(probing: Probing) -> None:
         g = probing.gradients()
     except RuntimeError as error:
         if "second time" in str(error):  # the graph of a derivative in the model is freed
-            error.add_note(NO_GRAPH)
+            error.add_note(RETAINED)
         raise
     missing = [name for name, piece in zip(model.slices(), g, strict=True) if piece is None]
     if not missing:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.torch.flat_model import not_compiled
+from ksdmin._adapters.torch.flat_model import check_alike, not_compiled
 from ksdmin._adapters.torch.kernels import RETAINED, Product, contradicts
 from ksdmin._adapters.torch.model_calls import generator_states
 from ksdmin._problem import differences
@@ -18,7 +18,6 @@ from ksdmin._problem.arrays import Space
 from ksdmin._problem.counting import CountingProblem, Counts
 from ksdmin._problem.protocol import Traits
 
-DTYPES = (torch.float32, torch.float64)
 SCHEME = "2-point"  # accuracy of products if the closure gives gradients only
 
 NO_GRAPH = (
@@ -46,7 +45,11 @@ class FlatParameters:
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.sizes = [p.numel() if p.requires_grad else 0 for p in tensors]
         self.tensors = [p for p in tensors if p.requires_grad]
-        _check(self.tensors)
+        if not self.tensors:
+            raise ValueError(
+                "KSD: no parameter requires a gradient: there is nothing to minimise over"
+            )
+        check_alike(self.tensors, "compute under torch.autocast in the closure")
 
     def flat(self) -> Tensor:
         """A copy of the parameters as one vector."""
@@ -221,26 +224,6 @@ class ClosureProblem(CountingProblem):
             return product(v)
 
         return counted
-
-
-def _check(tensors: Sequence[Tensor]) -> None:
-    """Raise if parameters do not fit into one flat vector of real numbers."""
-    if not tensors:
-        raise ValueError("KSD: no parameter requires a gradient: there is nothing to minimise over")
-    for p in tensors:
-        if p.layout != torch.strided:
-            raise TypeError(f"KSD: a parameter has layout {p.layout}; expected a dense tensor")
-        if p.dtype not in DTYPES:
-            raise TypeError(
-                f"KSD: a parameter has dtype {p.dtype}; expected float32 or float64. Keep the "
-                "parameters in float32: the closure may compute in less, under torch.autocast"
-            )
-    kinds = sorted({f"{p.dtype} on {p.device}" for p in tensors})
-    if len(kinds) > 1:
-        raise ValueError(
-            "KSD: the parameters must share one dtype and device, but there are "
-            f"{' and '.join(kinds)}"
-        )
 
 
 def _derivatives(

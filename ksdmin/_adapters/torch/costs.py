@@ -48,26 +48,22 @@ def counted_value(kernels: Kernels, probe: Chunk) -> Computed | None:
 
     Also finds out whether the forward pass itself needs gradients (torch.autograd.grad).
     """
-    counted = _counted(kernels, probe)
-    if counted is None:
-        model = kernels.model
+    model = kernels.model
+    while True:
+        counted = Computed()
+        try:
+            with counted, model.restored_randomness():
+                kernels.value(model.x0, probe)
+            return counted
+        except Exception:  # a function that a dispatch mode does not allow, or no gradients
+            if kernels.values_need_grad:
+                return None
         try:
             with torch.no_grad(), model.restored_randomness():
                 model(model.split(model.x0), probe[0])
+            return None
         except RuntimeError:  # "does not require grad": it works with gradients, as was seen before
             kernels.values_need_grad = True
-        counted = _counted(kernels, probe) if kernels.values_need_grad else None
-    return counted
-
-
-def _counted(kernels: Kernels, probe: Chunk) -> Computed | None:
-    try:
-        counted = Computed()
-        with counted, kernels.model.restored_randomness():
-            kernels.value(kernels.model.x0, probe)
-    except Exception:  # a function that a dispatch mode does not allow, or no gradients
-        return None
-    return counted
 
 
 def costs_of(kernels: Kernels, counted: Computed | None, samples: int) -> Costs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from threading import RLock
@@ -99,14 +99,27 @@ class FlatModel:
         return z.to(self.x0.dtype)
 
     def derivatives(
-        self, parameters: list[Tensor], outputs: Any, inputs: Any, *grad_outputs: Any, **kwargs: Any
+        self,
+        parameters: list[Tensor],
+        outputs: Any,
+        along: Any = None,
+        *,
+        of: Any = None,
+        **how: Any,
     ) -> tuple[Any, ...]:
-        """``torch.autograd.grad``, with `parameters` in the module where it reads them again."""
-        differentiate = partial(torch.autograd.grad, outputs, inputs, *grad_outputs, **kwargs)
-        if not self.recomputes:
-            return differentiate()
-        grads: tuple[Any, ...] = self.holding(parameters, differentiate)
+        """``torch.autograd.grad`` in the parameters, or `of` others; None for what has no effect.
+
+        The module has these parameters where a backward pass reads them again.
+        """
+        inputs = parameters if of is None else of
+        grad = partial(torch.autograd.grad, outputs, inputs, along, allow_unused=True, **how)
+        grads: tuple[Any, ...] = self.holding(parameters, grad) if self.recomputes else grad()
         return grads
+
+    def flat(self, pieces: Iterable[Tensor | None], like: Tensor) -> Tensor:
+        """One vector of pieces for all parameters; None, for an unused one, becomes zeros."""
+        shapes = zip(pieces, self.sizes, strict=True)
+        return torch.cat([like.new_zeros(n) if u is None else u.reshape(-1) for u, n in shapes])
 
     def holding(self, parameters: list[Tensor], function: Callable[..., Any], *args: Any) -> Any:
         """``function(*args)``, during which the module has these `parameters`."""
@@ -288,16 +301,6 @@ class _Held(nn.Module):
         return function(*args)
 
 
-def flatten(pieces: Iterable[Tensor | None], shapes: list[tuple[int, ...]], like: Tensor) -> Tensor:
-    """One vector of all pieces; None, for an unused parameter, becomes zeros."""
-    return torch.cat(
-        [
-            like.new_zeros(shape).reshape(-1) if piece is None else piece.reshape(-1)
-            for piece, shape in zip(pieces, shapes, strict=True)
-        ]
-    )
-
-
 def random_direction(like: Tensor, seed: int) -> Tensor:
     """Normal numbers, the same on every device."""
     generator = torch.Generator().manual_seed(seed)
@@ -330,7 +333,7 @@ def _select(
     if not chosen:
         raise ValueError("the model has no trainable parameter: there is nothing to minimise over")
     parameters = [every[name] for name in chosen]
-    _check_alike(parameters)
+    check_alike(parameters, "pass precision='bfloat16'")
     return chosen, parameters
 
 
@@ -384,23 +387,26 @@ def _meant(model: nn.Module, wanted: Any) -> list[Tensor]:
     return trainable
 
 
-def _check_alike(parameters: list[Tensor]) -> None:
-    if any(parameter.is_complex() for parameter in parameters):
-        raise TypeError(
-            "a trainable parameter is complex; expected real ones: keep its real and imaginary "
-            "parts in one real parameter, and take torch.view_as_complex of it in the forward pass"
-        )
-    kinds = {(parameter.dtype, parameter.device) for parameter in parameters}
+def check_alike(parameters: Sequence[Tensor], in_less: str) -> None:
+    """Raise if parameters do not fit into one vector; `in_less` says how to compute in bfloat16."""
+    for parameter in parameters:
+        dtype, layout = parameter.dtype, parameter.layout
+        if parameter.is_complex():
+            raise TypeError(
+                "a trainable parameter is complex; expected float32 or float64: keep its real and "
+                "imaginary parts in one real parameter, and take torch.view_as_complex of it"
+            )
+        if layout != torch.strided:
+            raise TypeError(f"a parameter has layout {layout}; expected a dense tensor")
+        if dtype not in (torch.float32, torch.float64):
+            raise TypeError(
+                f"a parameter is {dtype}; expected float32 or float64 (for bfloat16 arithmetic "
+                f"keep float32 parameters and {in_less})"
+            )
+    kinds = sorted({f"{parameter.dtype} on {parameter.device}" for parameter in parameters})
     if len(kinds) > 1:
         raise ValueError(
-            "the trainable parameters must share one dtype and device, found "
-            + ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
-        )
-    dtype = parameters[0].dtype
-    if dtype not in (torch.float32, torch.float64):
-        raise TypeError(
-            f"the parameters are {dtype}; expected float32 or float64 (for bfloat16 arithmetic "
-            "keep float32 parameters and pass precision='bfloat16')"
+            f"the trainable parameters must share one dtype and device, found {', '.join(kinds)}"
         )
 
 

@@ -20,7 +20,7 @@ from ksdmin._adapters import curvature as _curvature
 from ksdmin._adapters.arguments import REAL_LOSS, check_real
 from ksdmin._adapters.curvature import SampleLoss
 from ksdmin._adapters.torch.convolution import LeanConvolutions
-from ksdmin._adapters.torch.flat_model import FlatModel, flatten
+from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._problem.arrays import Space
 from ksdmin._problem.slope_check import slope_ratio
 
@@ -106,9 +106,6 @@ def contradicts(value_at: Callable[[Tensor], float], x: Tensor, value: float, g:
     return slope_ratio(value_at, x, value, g, Space(x)) is not None
 
 
-# The computations
-
-
 Product = Callable[[Tensor], Tensor]
 Chunk = tuple[Any, Any, Tensor]
 """Inputs, targets and weights of some samples."""
@@ -166,8 +163,8 @@ class Kernels:
         inputs, targets, w = chunk
         parameters = self.model.leaves(x)
         total = self.total_loss(self.model(parameters, inputs), targets, w)
-        g = self.model.derivatives(parameters, total, parameters, allow_unused=True)
-        return total.detach(), flatten(g, self.model.shapes, x)
+        g = self.model.derivatives(parameters, total)
+        return total.detach(), self.model.flat(g, x)
 
     def product(self, x: Tensor, chunk: Chunk) -> Product:
         """The curvature at x; what all products share is computed once, here."""
@@ -199,9 +196,7 @@ class Kernels:
         parameters, z, targets, w = forward.parameters, forward.z, forward.targets, forward.w
         if self.curvature == "hessian":
             total = self.total_loss(z, targets, w)
-            g = self.model.derivatives(
-                parameters, total, parameters, create_graph=True, allow_unused=True
-            )
+            g = self.model.derivatives(parameters, total, create_graph=True)
             return self._second_derivative(g, parameters)
         jvp, vjp = self.jacobian(z, parameters)
         return _curvature.gauss_newton(jvp, vjp, self.output_hessian(z.detach(), targets, w))
@@ -266,28 +261,18 @@ class Kernels:
         so that no activation is computed again.
         """
         u = torch.zeros_like(z, requires_grad=True)
-        transposed = self.model.derivatives(
-            parameters, z, parameters, u, create_graph=True, allow_unused=True
-        )
+        transposed = self.model.derivatives(parameters, z, u, create_graph=True)
         used = _differentiable(transposed)
 
         def jvp(v: Tensor) -> Tensor:
             pieces = self.model.split(v)
-            (Jv,) = self.model.derivatives(
-                parameters,
-                [transposed[i] for i in used],
-                u,
-                [pieces[i] for i in used],
-                retain_graph=True,
-                allow_unused=True,
-            )
+            slopes, along = [transposed[i] for i in used], [pieces[i] for i in used]
+            (Jv,) = self.model.derivatives(parameters, slopes, along, of=u, retain_graph=True)
             return torch.zeros_like(u) if Jv is None else Jv
 
         def vjp(s: Tensor) -> Tensor:
-            pieces = self.model.derivatives(
-                parameters, z, parameters, s, retain_graph=True, allow_unused=True
-            )
-            return flatten(pieces, self.model.shapes, s)
+            pieces = self.model.derivatives(parameters, z, s, retain_graph=True)
+            return self.model.flat(pieces, s)
 
         return jvp, vjp
 
@@ -299,15 +284,9 @@ class Kernels:
             if not used:  # a loss that is linear in the parameters
                 return torch.zeros_like(v)
             pieces = self.model.split(v)
-            second = self.model.derivatives(
-                parameters,
-                [g[i] for i in used],
-                parameters,
-                [pieces[i] for i in used],
-                retain_graph=True,
-                allow_unused=True,
-            )
-            return flatten(second, self.model.shapes, v)
+            slopes, along = [g[i] for i in used], [pieces[i] for i in used]
+            second = self.model.derivatives(parameters, slopes, along, retain_graph=True)
+            return self.model.flat(second, v)
 
         return product
 
@@ -317,7 +296,8 @@ class Kernels:
             return self.loss.hessian(z, targets, w.to(z.dtype))
         z = z.requires_grad_()
         total = self.total_loss(z, targets, w)
-        return hessian_of(*torch.autograd.grad(total, z, create_graph=True), z)
+        (r,) = torch.autograd.grad(total, z, create_graph=True)
+        return hessian_of(r, z)
 
     def total_and_slopes(self, z: Tensor, targets: Any, w: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of the weighted losses, and the gradient of each in the outputs."""

@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import Chunk, Forward
-from ksdmin._adapters.torch.probing import MAX_DIFFERENCE, Probing
+from ksdmin._adapters.torch.probing import Probing, alike
 from ksdmin._adapters.torch.weight_uses import Use, Uses, pull_back, uses_of
 from ksdmin._problem.kronecker import Block, solve_cost
 
@@ -165,12 +165,8 @@ class KroneckerKernel:
             weight: replace(self._of_weight[weight], uses=uses[weight] / len(forward.w))
             for weight, found in made.items()
             if g[weight] is not None
-            and self._alike(found, g[weight].detach().reshape(found.shape).to(x.dtype))
+            and alike(found, g[weight].detach().reshape(found.shape).to(x.dtype))
         }
-
-    @staticmethod
-    def _alike(found: Tensor, expected: Tensor) -> bool:
-        return bool((found - expected).norm() <= MAX_DIFFERENCE * expected.norm())
 
 
 class FactorSums:

@@ -48,15 +48,6 @@ def check_elements(loss: nn.Module, z: Tensor, y: Any) -> None:
             )
 
 
-def as_numbers(loss: nn.Module, z: Tensor, y: Tensor) -> Tensor:
-    """Targets that are whole numbers or bools, in the dtype of the outputs."""
-    if y.is_floating_point() or y.is_complex():
-        return y
-    if y.dtype == torch.bool and isinstance(loss, nn.SoftMarginLoss):
-        raise TypeError("SoftMarginLoss: the targets are bools; expected 1 and -1: pass 2 * y - 1")
-    return y.to(z.dtype)
-
-
 def as_labels(y: Tensor) -> Tensor:
     """Class labels in the dtype that torch takes; probabilities of classes as they are."""
     return y if y.is_floating_point() else y.long()
@@ -234,10 +225,7 @@ def _check_pair(loss: Any, several: SeveralTensors) -> None:
 
 def as_loss_module(loss: Any) -> Any:
     """The loss module of one of torch's functions; any other loss as it is."""
-    for function, module in _FUNCTIONS:
-        if loss is function:
-            return module()
-    return loss
+    return next((module() for function, module in _FUNCTIONS if loss is function), loss)
 
 
 def is_gaussian(loss: Any) -> bool:
@@ -290,7 +278,11 @@ def _module_losses(loss: Any, mean: bool, z: Tensor, y: Any) -> Tensor:
     """The mean (or sum) over the elements of each sample."""
     if isinstance(loss, _ELEMENTWISE):
         check_elements(loss, z, y)
-        y = as_numbers(loss, z, y)
+        if y.dtype == torch.bool and isinstance(loss, nn.SoftMarginLoss):
+            raise TypeError(
+                "SoftMarginLoss: the targets are bools; expected 1 and -1: pass 2 * y - 1"
+            )
+        y = y if y.is_floating_point() or y.is_complex() else y.to(z.dtype)
     elif isinstance(loss, _OF_CLASSES):
         y = as_labels(y)
     losses: Tensor = loss(z, y)

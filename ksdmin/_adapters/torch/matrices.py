@@ -23,6 +23,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -33,7 +34,7 @@ from ksdmin._adapters.curvature import DIAGONAL_TOL, off_diagonal
 from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels
 from ksdmin._adapters.torch.model_calls import row_count
-from ksdmin._adapters.torch.probing import MAX_DIFFERENCE, Probing
+from ksdmin._adapters.torch.probing import Probing, alike
 from ksdmin._adapters.torch.weight_uses import Use, Uses, pull_back, uses_of
 from ksdmin._adapters.trees import tree_map
 
@@ -137,7 +138,7 @@ class JacobianRows:
             forward.parameters, forward.z, u[None], retain_graph=True
         )
         (found,) = self._pulled_by_uses(forward, u[None])
-        return bool((found - expected).norm() <= MAX_DIFFERENCE * expected.norm())
+        return alike(found, expected)
 
     def _pulled_by_uses(self, forward: Forward, U: Tensor) -> Tensor:
         J = self._by_uses(forward.parameters, forward.z, retain_graph=True)
@@ -189,18 +190,12 @@ class JacobianRows:
         uses, J = uses_of(z, parameters), []
         made = RowsOfUses(self._model, uses, len(z), self._by_position)
         columns = self._columns(parameters, z, made.others)
+        back = partial(pull_back, self._model, parameters, z)
         for k in range(self.elements):
             slopes = torch.zeros_like(z).reshape(len(z), -1)
             slopes[:, k] = 1
-            pull_back(
-                self._model,
-                parameters,
-                z,
-                slopes.reshape(z.shape),
-                made.uses,
-                made.take,
-                retain_graph=retain_graph or k + 1 < self.elements,
-            )
+            again = retain_graph or k + 1 < self.elements
+            back(slopes.reshape(z.shape), made.uses, made.take, retain_graph=again)
             J.append(made.joined(z, {i: piece[:, k] for i, piece in columns.items()}))
         return torch.stack(J, 1)
 
@@ -237,15 +232,8 @@ class JacobianRows:
     ) -> Tensor:
         """J^T u for each of some vectors u, over the graph of all samples."""
         with _quietly():
-            pieces = self._model.derivatives(
-                parameters,
-                z,
-                parameters,
-                U,
-                retain_graph=retain_graph,
-                allow_unused=True,
-                is_grads_batched=True,
-            )
+            how = {"retain_graph": retain_graph, "is_grads_batched": True}
+            pieces = self._model.derivatives(parameters, z, U, **how)
         shapes = zip(pieces, self._model.sizes, strict=True)
         flat = [
             z.new_zeros(len(U), size) if piece is None else piece.reshape(len(U), size)
@@ -374,8 +362,7 @@ def _agrees(rows: JacobianRows, probing: Probing) -> bool:
     except Exception as error:  # whatever a module may raise under vmap
         _say("Jacobian", error)
         return False
-    same = bool((other - expected).norm() <= MAX_DIFFERENCE * expected.norm())
-    return same and probing.agrees(found)
+    return alike(other, expected) and probing.agrees(found)
 
 
 def _say(what: str, error: Exception) -> None:

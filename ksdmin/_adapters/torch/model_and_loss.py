@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from ksdmin._adapters.torch.checks import (
 )
 from ksdmin._adapters.torch.costs import Kept, bytes_per_sample
 from ksdmin._adapters.torch.data.samples import EpochSamples, Samples, samples_of
-from ksdmin._adapters.torch.flat_model import FlatModel, flatten
+from ksdmin._adapters.torch.flat_model import FlatModel
 from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, Product, hessian_of
 from ksdmin._adapters.torch.losses import (
     as_sample_loss,
@@ -44,6 +44,7 @@ from ksdmin._adapters.torch.model_calls import (
     seeded_generators,
     takes,
 )
+from ksdmin._adapters.torch.probing import alike
 from ksdmin._adapters.trees import entries_or_fields, tree_leaves, tree_map
 from ksdmin._problem.subsets import WHOLE
 
@@ -69,22 +70,16 @@ def check_outputs(model: FlatModel, samples: Samples | EpochSamples) -> None:
         raise TypeError(f"it returns {', '.join(sorted(map(str, found)))}")
 
 
-class First(NamedTuple):
-    """What the first pass of a few samples, at x0, has shown."""
-
-    z: Tensor  # the outputs
-    bytes_per_sample: int  # what it keeps of a sample for the backward pass
-
-
-def first_pass(kernels: Kernels, z: Tensor, probe: Chunk, kept: Kept) -> First:
-    """What the pass with the outputs z has shown."""
+def first_pass(kernels: Kernels, z: Tensor, probe: Chunk, kept: Kept) -> tuple[Kernels, Tensor]:
+    """The kernels, which know what a pass of a few samples keeps, and its outputs."""
     with kernels.model.arithmetic(kernels.model.precision):
-        return First(z.detach(), bytes_per_sample(kernels, z, probe, kept))
+        kernels.bytes_per_sample = bytes_per_sample(kernels, z, probe, kept)
+    return kernels, z.detach()
 
 
 def kernels_of(
     model: FlatModel, samples: Samples | EpochSamples, asked: Arguments
-) -> tuple[Kernels, First]:
+) -> tuple[Kernels, Tensor]:
     """The computations for a model and its loss, and a first pass."""
     probe, loss, curvature = probe_of(samples), asked.loss, asked.curvature
     model.modes.add(loss)
@@ -103,7 +98,7 @@ def kernels_of(
     warn_of_output_nonlinearity(z, loss, curvature)
     warn_of_targets(probe[1], loss)
     kernels = Kernels(model, sample_loss, curvature if isinstance(curvature, str) else "")
-    return kernels, first_pass(kernels, z, probe, kept)
+    return first_pass(kernels, z, probe, kept)
 
 
 def _sample_loss(
@@ -123,7 +118,7 @@ def _sample_loss(
 
 def _with_own_loss(
     model: FlatModel, probe: Chunk, samples: Samples | EpochSamples, asked: Arguments
-) -> tuple[Kernels, First]:
+) -> tuple[Kernels, Tensor]:
     """The same for a model that returns its own loss."""
     name = type(model.model).__name__
     if not takes(model.model, *arguments(model.model, probe[0])):
@@ -132,20 +127,22 @@ def _with_own_loss(
             "return its own loss, but its forward pass does not take them"
         )
     outputs, kept = check_forward_pass(model, probe[0])
-    model.reader = losses = OwnLosses(asked.output, outputs, len(probe[2]), name)
-    if losses.is_scalar and not samples.has_equal_weights:
+    loss = _own_loss(asked.output, outputs)
+    _check_own_loss(loss, outputs, len(probe[2]), name)
+    model.reader, is_scalar = partial(_own_losses, asked.output), loss.ndim == 0
+    if is_scalar and not samples.has_equal_weights:
         raise ValueError(
             "the model returns the mean loss of a batch, in which samples cannot be weighted: let "
             "it return one loss per sample, or give loss= and targets"
         )
-    if losses.is_scalar and model.batch_norms:  # a batch cannot be padded with weights of zero
+    if is_scalar and model.batch_norms:  # a batch cannot be padded with weights of zero
         raise ValueError(
             f"{type(model.batch_norms[0]).__name__} in train mode does not work with a model that "
             "returns the mean loss of a batch: let it return one loss per sample, or give loss= "
             "and targets"
         )
-    kernels = OwnLossKernels(model, losses, asked.curvature, probe)
-    return kernels, first_pass(kernels, model.read(outputs, probe[0]), probe, kept)
+    kernels = OwnLossKernels(model, is_scalar, asked.curvature, probe)
+    return first_pass(kernels, model.read(outputs, probe[0]), probe, kept)
 
 
 # Notes for an error in the first call of a loss: the targets, and what may be wrong
@@ -200,49 +197,35 @@ def _hint(message: str, tensors: list[Tensor]) -> str:
 # Models that return their own loss: a mean over the batch, or one loss per sample
 
 
-# Relative difference between the gradient and its part through the logits: anything larger is not
-# rounding, even in bfloat16.
-MAX_LOGITS_DIFFERENCE = 1e-2
+def _own_losses(output: Any, outputs: Any, rows: int) -> Tensor:
+    """The losses that a model returns; the mean of a batch stands for each of its samples.
+
+    `output` is where they are among the outputs; None: a tensor, or the field ``loss``.
+    """
+    loss: Tensor = _own_loss(output, outputs)
+    return loss.expand(rows) if loss.ndim == 0 else loss.reshape(loss.shape[0])
 
 
-class OwnLosses:
-    """Reads the loss that a model returns, as one loss per sample."""
+def _own_loss(output: Any, outputs: Any) -> Any:
+    if output is None:
+        return outputs if isinstance(outputs, Tensor) else field(outputs, "loss")
+    return chosen(outputs, output)
 
-    def __init__(
-        self,
-        # str, int, callable or None: where the loss is among the outputs; None: a tensor, or the
-        # field ``loss``.
-        output: Any,
-        outputs: Any,  # for `rows` samples, which show what the loss is like
-        rows: int,
-        model: str,  # the name of its class
-    ) -> None:
-        self._output = output
-        loss = self._loss(outputs)
-        if not isinstance(loss, Tensor) or not loss.is_floating_point():
-            raise TypeError(
-                f"{model} was given no loss=, and returned {description(outputs)}: expected a "
-                "loss, as the field 'loss' of the outputs, or as what output= names. Give loss= "
-                "and data=(inputs, targets), or give the model what it computes its loss from "
-                "(labels)"
-            )
-        if loss.shape not in ((), (rows,), (rows, 1)):
-            raise ValueError(
-                f"{model} returned a loss of shape {tuple(loss.shape)} for {rows} samples: "
-                f"expected their mean, a scalar, or one loss per sample, shape ({rows},). If it "
-                "returns outputs rather than a loss, then loss= is missing"
-            )
-        self.is_scalar = loss.ndim == 0  # whether it is one number, the mean over a batch
 
-    def _loss(self, outputs: Any) -> Any:
-        if self._output is None:
-            return outputs if isinstance(outputs, Tensor) else field(outputs, "loss")
-        return chosen(outputs, self._output)
-
-    def __call__(self, outputs: Any, rows: int) -> Tensor:
-        """The losses; the mean of a batch stands for each of its samples."""
-        loss: Tensor = self._loss(outputs)
-        return loss.expand(rows) if loss.ndim == 0 else loss.reshape(loss.shape[0])
+def _check_own_loss(loss: Any, outputs: Any, rows: int, model: str) -> None:
+    """Raise if this is no loss of `rows` samples."""
+    if not isinstance(loss, Tensor) or not loss.is_floating_point():
+        raise TypeError(
+            f"{model} was given no loss=, and returned {description(outputs)}: expected a loss, as "
+            "the field 'loss' of the outputs, or as what output= names. Give loss= and "
+            "data=(inputs, targets), or give the model what it computes its loss from (labels)"
+        )
+    if loss.shape not in ((), (rows,), (rows, 1)):
+        raise ValueError(
+            f"{model} returned a loss of shape {tuple(loss.shape)} for {rows} samples: expected "
+            f"their mean, a scalar, or one loss per sample, shape ({rows},). If it returns outputs "
+            "rather than a loss, then loss= is missing"
+        )
 
 
 class OwnLossKernels(Kernels):
@@ -251,12 +234,12 @@ class OwnLossKernels(Kernels):
     def __init__(
         self,
         model: FlatModel,
-        losses: OwnLosses,
+        is_scalar: bool,  # whether the loss is one number, the mean over a batch
         curvature: Any,  # by default the best that is available
         probe: Chunk,
     ) -> None:
         super().__init__(model, SampleLoss(_as_they_are), "hessian")
-        self.is_scalar = losses.is_scalar
+        self.is_scalar = is_scalar
         self._through_logits = self._depends_through_logits(probe)
         if curvature is None:
             curvature = "gauss-newton" if self._through_logits else "hessian"
@@ -288,9 +271,8 @@ class OwnLossKernels(Kernels):
             return False
         part = torch.autograd.grad(z, parameters, r, retain_graph=True, allow_unused=True)
         whole = torch.autograd.grad(total, parameters, allow_unused=True)
-        g = flatten(whole, self.model.shapes, self.model.x0)
-        difference = g - flatten(part, self.model.shapes, self.model.x0)
-        return bool(difference.norm() <= MAX_LOGITS_DIFFERENCE * g.norm())
+        flat, x0 = self.model.flat, self.model.x0
+        return alike(flat(part, x0), flat(whole, x0))
 
     def forward(self, x: Tensor, chunk: Chunk) -> Forward:
         """A forward pass: the losses, and the logits in the same graph."""
@@ -373,7 +355,7 @@ class ResidualModel(FlatModel):
         return r if raw else r.to(self.x0.dtype)
 
 
-def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tuple[Kernels, First]:
+def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tuple[Kernels, Tensor]:
     """The computations for a block, and what a first pass has shown.
 
     Raises if torch cannot differentiate the residuals in the parameters.
@@ -389,7 +371,7 @@ def residual_kernels(model: ResidualModel, probe: Chunk, curvature: str) -> tupl
     check_parameters_are_the_models(r, model)
     squares = as_sample_loss(nn.MSELoss())  # their mean over the residuals of a sample
     kernels = Kernels(model, replace(squares, losses=partial(_losses, squares.losses)), curvature)
-    return kernels, first_pass(kernels, r.to(model.x0.dtype), probe, kept)
+    return first_pass(kernels, r.to(model.x0.dtype), probe, kept)
 
 
 def _losses(losses: Callable[[Tensor, Tensor], Tensor], z: Tensor, y: Any) -> Tensor:

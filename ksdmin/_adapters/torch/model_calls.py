@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -284,14 +284,9 @@ def seeded_generators(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def restored_generators(device: torch.device) -> Iterator[None]:
+def restored_generators(device: torch.device) -> AbstractContextManager[None]:
     """Afterwards the states of the generators are restored: the same will be drawn again."""
-    before = generator_states(device)
-    try:
-        yield
-    finally:
-        set_generator_states(before, device)
+    return torch.random.fork_rng([device.index] if device.type == "cuda" else [])
 
 
 def generator_states(device: torch.device) -> list[Tensor]:

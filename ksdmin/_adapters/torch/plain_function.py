@@ -236,7 +236,7 @@ class FunctionKernels:
         """``torch.autograd.grad`` in the leaf."""
         function = self.function
         pieces = function.split(leaf.detach().requires_grad_()) if function.recomputes else []
-        return function.derivatives(pieces, y, leaf, *u, allow_unused=True, **kwargs)[0]
+        return function.derivatives(pieces, y, *u, of=leaf, **kwargs)[0]
 
 
 def _leaf(x: Tensor) -> Tensor:
@@ -368,9 +368,6 @@ def _size(idx: tuple[Any, ...]) -> int | None:
 def _samples(idx: tuple[Any, ...]) -> tuple[Any, Any, Any]:
     """The buffer from which a graph reads the samples, and the samples that it is compared on."""
     return tree_map(lambda rows: rows.clone() if isinstance(rows, Tensor) else rows, idx), idx, idx
-
-
-# The problem
 
 
 class TorchFunctionProblem(TensorProblem):

@@ -7,11 +7,15 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ksdmin._adapters.torch.flat_model import flatten
 from ksdmin._adapters.torch.kernels import Chunk, Forward, Kernels, nodes
 
-# Relative difference between two ways to compute a product: TF32 and bfloat16 cause this much.
+# Relative difference between two ways to compute the same: TF32 and bfloat16 cause this much.
 MAX_DIFFERENCE = 1e-2
+
+
+def alike(found: Tensor, expected: Tensor) -> bool:
+    """Whether two ways to compute something give the same."""
+    return bool((found - expected).norm() <= MAX_DIFFERENCE * expected.norm())
 
 
 class Probing:
@@ -31,13 +35,11 @@ class Probing:
         parameters = self.forward.parameters
         if not self.total.requires_grad:
             return (None,) * len(parameters)
-        return self._model.derivatives(
-            parameters, self.total, parameters, retain_graph=True, allow_unused=True
-        )
+        return self._model.derivatives(parameters, self.total, retain_graph=True)
 
     def gradient(self) -> Tensor:
         """The gradient as one vector."""
-        return flatten(self.gradients(), self._model.shapes, self.x)
+        return self._model.flat(self.gradients(), self.x)
 
     @cached_property
     def direction(self) -> Tensor:
@@ -52,8 +54,7 @@ class Probing:
 
     def agrees(self, found: Tensor) -> bool:
         """Whether another way to compute the product gives the same."""
-        expected = self.product.to(found.dtype)
-        return bool((found - expected).norm() <= MAX_DIFFERENCE * expected.norm())
+        return alike(found, self.product.to(found.dtype))
 
     def has_convolutions(self) -> bool:
         """Whether the graph has convolutions."""

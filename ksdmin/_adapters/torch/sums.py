@@ -234,7 +234,10 @@ class SampleSums(SumsOverSamples):
 
         def each() -> Iterator[Product]:
             self._buffer_owner = owner
-            for i, chunk in enumerate(self._labelled(x, idx, rows, precision)):
+            chunks = self._chunks(idx, rows)
+            if self._kernels.curvature == "fisher":
+                chunks = self._drawn(x, idx, rows, precision)
+            for i, chunk in enumerate(chunks):
                 if graphs is None:
                     yield self._kernels.product(x, chunk)
                 else:
@@ -257,12 +260,6 @@ class SampleSums(SumsOverSamples):
             return total.tensors[0]
 
         return multiply
-
-    def _labelled(self, x: Tensor, idx: Any, rows: int, precision: str) -> Iterator[Chunk]:
-        """The chunks of a set; for "fisher" with labels drawn from the model."""
-        if self._kernels.curvature == "fisher":
-            return self._drawn(x, idx, rows, precision)
-        return self._chunks(idx, rows)
 
     def _drawn(self, x: Tensor, idx: Any, rows: int, precision: str) -> Iterator[Chunk]:
         """The chunks of a set with labels drawn from the model, if the loss defines them."""
@@ -300,9 +297,9 @@ class SampleSums(SumsOverSamples):
         def brought(leaf: Tensor) -> Tensor:
             return cast(leaf.to(here.device), here.dtype)
 
-        rows = self._rows("value", self.samples.size(idx))
-        setting = model.arithmetic(precision), self._setting(idx, precision)
-        with setting[0], setting[1], taking_statistics(norms), torch.no_grad():
+        rows, arithmetic = self._rows("value", self.samples.size(idx)), model.arithmetic(precision)
+        setting = self._setting(idx, precision)
+        with arithmetic, setting, taking_statistics(norms), torch.no_grad():
             for inputs, _, _ in self._chunks(idx, rows) if norms else ():
                 model(parameters, tree_map(brought, inputs), raw=True)
 
@@ -335,10 +332,7 @@ class SampleSums(SumsOverSamples):
         if self._graphs is None:
             return None
         log.warning("ksdmin: no CUDA graphs for this model, it runs eagerly: %s", error)
-        return self._leave_graphs
-
-    def _leave_graphs(self) -> None:
-        self._graphs = None
+        return partial(setattr, self, "_graphs", None)
 
     def _halve(self) -> None:
         self._max_rows = max(1, min(self._max_rows, self.samples.n) // 2)

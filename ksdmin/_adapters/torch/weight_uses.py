@@ -128,9 +128,7 @@ def pull_back(
 
     hooks = [use.node.register_prehook(taking(use)) for use in uses]
     try:
-        return model.derivatives(
-            parameters, z, parameters, slopes, retain_graph=retain_graph, allow_unused=True
-        )
+        return model.derivatives(parameters, z, slopes, retain_graph=retain_graph)
     finally:
         for hook in hooks:
             hook.remove()
@@ -150,28 +148,19 @@ def _parameter(edge: Any, position: dict[int, int]) -> tuple[int | None, bool]:
     return None, False
 
 
-def _of_addmm(node: Any, position: dict[int, int]) -> Use | None:
-    bias_edge, *edges = node.next_functions
-    return _of_product(node, position, edges, "_saved_mat1", _parameter(bias_edge, position)[0])
-
-
-def _of_mm(node: Any, position: dict[int, int]) -> Use | None:
-    return _of_product(node, position, node.next_functions, "_saved_self", None)
-
-
-def _of_product(
-    node: Any, position: dict[int, int], edges: Any, first: str, bias: int | None
-) -> Use | None:
-    """L R, where R or L is a parameter or its transpose."""
-    weight, transposed = _parameter(edges[1], position)
+def _of_product(node: Any, position: dict[int, int]) -> Use | None:
+    """L R, where R or L is a parameter or its transpose; or a bias added to that."""
+    *added, left_edge, right_edge = node.next_functions
+    bias, first = _parameter(added[0], position)[0] if added else None, "mat1" if added else "self"
+    weight, transposed = _parameter(right_edge, position)
     if weight is not None:
-        left = getattr(node, first)
+        left = getattr(node, f"_saved_{first}")
 
         def right_vectors(g: Tensor) -> tuple[Tensor, Tensor]:
             return (g, left) if transposed else (left, g)
 
         return Use(node, weight, bias, right_vectors, bias_is_row=not transposed)
-    weight, transposed = _parameter(edges[0], position)
+    weight, transposed = _parameter(left_edge, position)
     if weight is None:
         return None
     right = node._saved_mat2
@@ -224,8 +213,8 @@ def _of_sum(node: Any, position: dict[int, int]) -> Use | None:
 
 _KINDS: dict[str, Callable[[Any, dict[int, int]], Use | None]] = {
     "AddBackward0": _of_sum,
-    "AddmmBackward0": _of_addmm,
-    "MmBackward0": _of_mm,
+    "AddmmBackward0": _of_product,
+    "MmBackward0": _of_product,
     "ConvolutionBackward0": _of_convolution,
     "EmbeddingBackward0": _of_embedding,
 }
