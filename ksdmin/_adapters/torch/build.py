@@ -370,7 +370,8 @@ def l2_vector(l2: float | Mapping[str, float], model: FlatModel) -> Tensor:
         return model.x0.new_tensor(float(l2))
     weights = torch.zeros_like(model.x0)
     for name, weight in l2.items():
-        slices = model.slices_of(name)
+        every, inside = model.slices().items(), f"{name}."
+        slices = [part for own, part in every if own == name or own.startswith(inside)]
         if not slices:
             raise ValueError(f"l2: the model has no trainable parameter or module {name!r}")
         for part in slices:

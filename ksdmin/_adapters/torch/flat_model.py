@@ -180,14 +180,6 @@ class FlatModel:
             for name, size, end in zip(self._names, self.sizes, ends, strict=True)
         }
 
-    def slices_of(self, name: str) -> list[slice]:
-        """The slices of a parameter, or of all parameters of a module."""
-        return [
-            part
-            for parameter, part in self.slices().items()
-            if parameter == name or parameter.startswith(f"{name}.")
-        ]
-
     def load(self, x: Tensor) -> None:
         """Write a flat vector into the module."""
         with LOCK, torch.no_grad():

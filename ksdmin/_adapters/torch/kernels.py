@@ -170,8 +170,8 @@ class Kernels:
         """The curvature at x; what all products share is computed once, here."""
         if self.fault is not None:
             raise ValueError(self.fault)
-        lean = self.convolutions() if self.lean_convolutions else nullcontext()
-        with explained(OF_THE_MODEL), lean:
+        lean = LeanConvolutions(jacobian=self.curvature != "hessian")
+        with explained(OF_THE_MODEL), lean if self.lean_convolutions else nullcontext():
             forward = self.forward(x, chunk)
         return self.product_over(forward)
 
@@ -213,10 +213,6 @@ class Kernels:
             # loss and negative log-likelihood enters once, not squared.
             w = (w / self.loss.likelihood_scale(z)).sqrt()
         return _curvature.outer_product(self.total_and_slopes(z, targets, w)[1])
-
-    def convolutions(self) -> LeanConvolutions:
-        """Convolutions for the products of this curvature."""
-        return LeanConvolutions(jacobian=self.curvature != "hessian")
 
     def draw(self, x: Tensor, chunk: Chunk, generator: torch.Generator, precision: str) -> Chunk:
         """The chunk with targets drawn from the model's own predictions.

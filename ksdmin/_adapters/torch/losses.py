@@ -81,7 +81,15 @@ def gaussian(loss: Any, mean: bool, several: SeveralTensors | None = None) -> Sa
     over y.
     """
     if several is not None:
-        _check_shapes(*several.shapes)
+        mean_shape, variance = several.shapes
+        # one variance for each entry of the mean, or for all entries along the last axis
+        along_last = (mean_shape[:-1], (*mean_shape[:-1], 1)) if mean_shape else ()
+        if variance not in (mean_shape, *along_last):
+            raise ValueError(
+                f"GaussianNLLLoss: the mean of a sample has shape {mean_shape}, its variance "
+                f"{variance}: expected the same shape, or one variance for the entries along the "
+                "last axis"
+            )
     scale = partial(_of_mean, several) if mean else unit_scale
     return SampleLoss(
         losses=partial(_log_likelihoods, loss, mean, several),
@@ -93,16 +101,6 @@ def gaussian(loss: Any, mean: bool, several: SeveralTensors | None = None) -> Sa
 
 def _of_mean(several: SeveralTensors | None, z: Tensor) -> float:
     return per_element(z) if several is None else 1 / several.sizes[0]
-
-
-def _check_shapes(mean: Any, variance: Any) -> None:
-    """One variance for each entry of the mean, or for all entries along the last axis."""
-    along_last = (mean[:-1], (*mean[:-1], 1)) if mean else ()
-    if variance not in (mean, *along_last):
-        raise ValueError(
-            f"GaussianNLLLoss: the mean of a sample has shape {mean}, its variance {variance}: "
-            "expected the same shape, or one variance for the entries along the last axis"
-        )
 
 
 def check_variance(several: SeveralTensors, z: Tensor) -> None:
@@ -213,7 +211,8 @@ def _unpacked(several: SeveralTensors, loss: Any, z: Tensor, y: Any) -> Any:
 
 def _check_pair(loss: Any, several: SeveralTensors) -> None:
     """Refuse several outputs for a loss of torch, but for (mean, variance) of a Gaussian."""
-    if is_gaussian(loss) and several.is_pair:
+    pair = isinstance(several.example, (tuple, list)) and len(several.shapes) == 2
+    if is_gaussian(loss) and pair and None not in several.shapes:
         return
     takes = "one tensor, or a pair (mean, variance)" if is_gaussian(loss) else "one tensor"
     raise TypeError(

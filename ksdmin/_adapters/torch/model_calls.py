@@ -99,11 +99,6 @@ class SeveralTensors:
         self.shapes = [None if leaf is None else tuple(leaf.shape[1:]) for leaf in leaves]
 
     @property
-    def is_pair(self) -> bool:
-        """Whether they are a tuple or list of two tensors."""
-        return isinstance(self.example, (tuple, list)) and len(self.sizes) == len(self.shapes) == 2
-
-    @property
     def sizes(self) -> list[int]:
         """How many entries of a row each tensor has."""
         return [math.prod(shape) for shape in self.shapes if shape is not None]

@@ -48,16 +48,20 @@ class FlatFunction(FlatModel):
         self._fun, self._holder = fun, _Holder(x0)
         super().__init__(self._holder, None, precision)
         self.modes.add(fun)
-        self.recomputes = self._holder.module is not None  # it may, and this costs little
+        self.module = self._holder.module  # x0, if that is a module
+        self.recomputes = self.module is not None  # it may, and this costs little
         if not self.x0.numel():
             raise ValueError("x0 is empty: there is nothing to minimise over")
 
     def in_double(self) -> FlatFunction:
         """The same function from a copy of x0 in float64."""
         with self.modes.in_force():  # the copy keeps them
-            if self._holder.module is not None:
-                return FlatFunction(self._fun, doubled(self._holder.module))
-            own = {f"tensors.{i}": _in_double(t) for i, t in enumerate(self._holder.tensors)}
+            if self.module is not None:
+                return FlatFunction(self._fun, doubled(self.module))
+            own = {
+                f"tensors.{i}": nn.Parameter(t.detach().double(), requires_grad=t.requires_grad)
+                for i, t in enumerate(self._holder.tensors)
+            }
             return FlatFunction(self._fun, self._holder.rebuilt(own))
 
     def value(self, x: Tensor, *idx: Any) -> Tensor:
@@ -68,14 +72,9 @@ class FlatFunction(FlatModel):
 
     def called(self, x: Tensor, *idx: Any) -> Any:
         """What the user's function returns."""
-        if self._holder.module is None:
+        if self.module is None:
             return self._fun(self.unflatten(x), *idx)
-        return self.holding(self.split(x), self._fun, self._holder.module, *idx)
-
-    @property
-    def module(self) -> nn.Module | None:
-        """x0, if that is a module."""
-        return self._holder.module
+        return self.holding(self.split(x), self._fun, self.module, *idx)
 
     def unflatten(self, x: Tensor) -> Any:
         """A vector in the form of x0."""
@@ -128,11 +127,6 @@ def _leaves(form: Any) -> list[tuple[str, Tensor]]:
                 f"{type(leaf).__name__}{where}"
             )
     return found
-
-
-def _in_double(tensor: Tensor) -> nn.Parameter:
-    """A copy; a frozen one stays frozen."""
-    return nn.Parameter(tensor.detach().double(), requires_grad=tensor.requires_grad)
 
 
 def _parameter(leaf: Tensor) -> nn.Parameter:

@@ -56,15 +56,13 @@ class Probing:
         """Whether another way to compute the product gives the same."""
         return alike(found, self.product.to(found.dtype))
 
-    def has_convolutions(self) -> bool:
-        """Whether the graph has convolutions."""
-        return any(node.name().startswith("ConvolutionBackward") for node in nodes(self.forward.z))
-
 
 def lean_convolutions_work(probing: Probing) -> bool:
     """Whether the model has convolutions, and products with ours instead are the same."""
     kernels = probing.kernels
-    if not kernels.curvature or kernels.fault or not probing.has_convolutions():
+    names = (node.name() for node in nodes(probing.forward.z))
+    convolves = any(name.startswith("ConvolutionBackward") for name in names)
+    if not kernels.curvature or kernels.fault or not convolves:
         return False
     kernels.lean_convolutions = True
     try:

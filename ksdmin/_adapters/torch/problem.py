@@ -55,15 +55,9 @@ def refuse_autocast(device: torch.device, instead: str) -> None:
 
 
 class TensorMeans(Means):
-    """Means of tensors, in as few operations as possible.
+    """Means of tensors, in as few operations as possible."""
 
-    Parameters
-    ----------
-    l2 : Tensor
-        One number, or one for each entry.
-    """
-
-    def __init__(self, l2: Tensor) -> None:
+    def __init__(self, l2: Tensor) -> None:  # one number, or one for each entry
         self.l2 = l2 if bool(l2.any()) else None
         self._root = l2.sqrt()
 

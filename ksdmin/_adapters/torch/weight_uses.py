@@ -179,7 +179,10 @@ def _of_convolution(node: Any, position: dict[int, int]) -> Use | None:
     settings = node._saved_stride, node._saved_padding, node._saved_dilation
 
     def vectors(g: Tensor) -> tuple[Tensor, Tensor]:
-        step = _sample_step(x if transposed else g)
+        positions = x if transposed else g
+        samples, each = len(positions), math.prod(positions.shape[2:])
+        # the stride of the samples that count, if there are more positions than needed
+        step = max(1, min(samples * each // ENOUGH_POSITIONS, samples // FEWEST_SAMPLES))
         seen, back = x[::step], g[::step] * step**0.5
         if transposed:
             return _positions(seen), patches(back, kernel, *settings)
@@ -218,12 +221,6 @@ _KINDS: dict[str, Callable[[Any, dict[int, int]], Use | None]] = {
     "ConvolutionBackward0": _of_convolution,
     "EmbeddingBackward0": _of_embedding,
 }
-
-
-def _sample_step(positions: Tensor) -> int:
-    """The stride of the samples that count, if there are more positions than needed."""
-    samples, each = len(positions), math.prod(positions.shape[2:])
-    return max(1, min(samples * each // ENOUGH_POSITIONS, samples // FEWEST_SAMPLES))
 
 
 def _positions(x: Tensor) -> Tensor:
