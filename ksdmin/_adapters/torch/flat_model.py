@@ -405,9 +405,6 @@ def check_alike(parameters: Sequence[Tensor], in_less: str) -> None:
 # The names of a module's parameters
 
 
-COMPILED = "_orig_mod."  # the prefix that torch.compile adds to names in a module
-
-
 def names_of(model: FlatModel) -> Names:
     """The names of ``named_parameters()``; tied parameters with each of their names."""
     own = model.slices()
@@ -421,7 +418,8 @@ def names_of(model: FlatModel) -> Names:
     for name, parameter in module.named_parameters(remove_duplicate=False):
         variable = first[id(parameter)]
         if variable in own:
-            aliases |= {name: variable, name.replace(COMPILED, ""): variable}
+            # without the prefix that torch.compile adds to names in a module
+            aliases |= {name: variable, name.replace("_orig_mod.", ""): variable}
         else:
             constant.append(name)
     return Names(shapes, {k: name for k, name in aliases.items() if k != name}, constant)

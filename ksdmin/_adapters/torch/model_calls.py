@@ -129,10 +129,14 @@ def reader_of(outputs: Any, rows: int, output: Any, model: str) -> Reader:
     if isinstance(kept, Tensor):
         return partial(one_tensor, output)
     leaves = list(paths(kept, entries_or_fields))
+
+    def is_per_sample(leaf: Any) -> bool:
+        return isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.shape[:1] == (rows,)
+
     faults = [
         f"{''.join(f'[{key!r}]' for key in path) or 'it'} is {_described(leaf)}"
         for path, leaf in leaves
-        if leaf is not None and not _is_per_sample(leaf, rows)
+        if leaf is not None and not is_per_sample(leaf)
     ]
     if faults or all(leaf is None for _, leaf in leaves):
         raise TypeError(
@@ -141,10 +145,6 @@ def reader_of(outputs: Any, rows: int, output: Any, model: str) -> Reader:
             + (f" ({', '.join(faults)})" if faults else "")
         )
     return SeveralTensors(output, kept)
-
-
-def _is_per_sample(leaf: Any, rows: int) -> bool:
-    return isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.shape[:1] == (rows,)
 
 
 def chosen(outputs: Any, output: Any) -> Any:

@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -118,15 +119,12 @@ def pull_back(
 ) -> tuple[Any, ...]:
     """A backward pass from z, in which `take` gets the vectors of every use; returns gradients."""
 
-    def taking(use: Use) -> Callable[[Any], None]:
-        def hook(grads: tuple[Tensor | None, ...]) -> None:
-            if grads[0] is not None:
-                with torch.no_grad():
-                    take(use, *use.vectors(grads[0].detach()))
+    @torch.no_grad()
+    def reached(use: Use, grads: tuple[Tensor | None, ...]) -> None:
+        if grads[0] is not None:
+            take(use, *use.vectors(grads[0].detach()))
 
-        return hook
-
-    hooks = [use.node.register_prehook(taking(use)) for use in uses]
+    hooks = [use.node.register_prehook(partial(reached, use)) for use in uses]
     try:
         return model.derivatives(parameters, z, slopes, retain_graph=retain_graph)
     finally:
